@@ -1,0 +1,1 @@
+//! The repr(C) contract between compiled pipelines and the runtime.

@@ -1,0 +1,1 @@
+//! Bit-vector values of any width: the one place where P4 arithmetic is defined.

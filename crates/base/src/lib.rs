@@ -1,0 +1,12 @@
+//! Ids, spans, diagnostics, and bit-vector values.
+//!
+//! The bottom of the crate graph: imports nothing of ours. `bits` is the one place where P4 arithmetic is defined; the
+//! constant evaluator, the interpreter and the optimiser's folding all call it, and compiled code is tested against it.
+
+pub mod bits;
+pub mod diag;
+pub mod span;
+
+pub use bits::Bits;
+pub use diag::{Diagnostic, Severity};
+pub use span::{FileId, SourceMap, Span};

@@ -1,0 +1,134 @@
+//! Where something stands in the source: a file and a byte range.
+//!
+//! Spans are small and `Copy` so that every token, tree node and IR instruction carries one. The `SourceMap` owns file
+//! names and texts and turns a span into path, line and column. After preprocessing, spans point into the *original*
+//! files (a macro expansion points at its use), so that diagnostics and traces show what the author wrote.
+
+use std::sync::Arc;
+
+/// Index of a file in a [`SourceMap`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct FileId(pub u32);
+
+/// A byte range `start..end` of one file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Span {
+    /// The file; `Span::NONE` uses file 0 with an empty range at `u32::MAX`.
+    pub file: FileId,
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// No place in any source, for things the compiler made up.
+    pub const NONE: Span = Span { file: FileId(0), start: u32::MAX, end: u32::MAX };
+
+    /// A range in a file.
+    pub const fn new(file: FileId, start: u32, end: u32) -> Span {
+        Span { file, start, end }
+    }
+
+    /// The smallest range that covers both; `other` is ignored when it lies in another file or is `NONE`.
+    pub fn to(self, other: Span) -> Span {
+        if self.is_none() {
+            return other;
+        }
+        if other.is_none() || other.file != self.file {
+            return self;
+        }
+        Span { file: self.file, start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
+    /// Whether this is [`Span::NONE`].
+    pub fn is_none(self) -> bool {
+        self.start == u32::MAX
+    }
+}
+
+/// One source file: its display name, text, and line starts.
+#[derive(Debug)]
+pub struct SourceFile {
+    /// The path as given or found, or `<core.p4>`-like for embedded files.
+    pub name: String,
+    /// The whole text.
+    pub text: Arc<str>,
+    line_starts: Vec<u32>,
+}
+
+impl SourceFile {
+    /// 1-based line and column (in characters) of a byte offset; offsets past the end count as the end.
+    pub fn line_col(&self, offset: u32) -> (u32, u32) {
+        let offset = offset.min(self.text.len() as u32);
+        let line = self.line_starts.partition_point(|&s| s <= offset) - 1;
+        let start = self.line_starts[line] as usize;
+        let col = self.text.get(start..offset as usize).map_or(0, |s| s.chars().count());
+        (line as u32 + 1, col as u32 + 1)
+    }
+
+    /// The text of a 1-based line without its line end.
+    pub fn line(&self, line: u32) -> Option<&str> {
+        let start = *self.line_starts.get(line.checked_sub(1)? as usize)? as usize;
+        let end = self.line_starts.get(line as usize).map_or(self.text.len(), |&e| e as usize);
+        Some(self.text[start..end].trim_end_matches(['\n', '\r']))
+    }
+}
+
+/// All source files of one compilation.
+#[derive(Debug, Default)]
+pub struct SourceMap {
+    files: Vec<SourceFile>,
+}
+
+impl SourceMap {
+    /// An empty map.
+    pub fn new() -> SourceMap {
+        SourceMap::default()
+    }
+
+    /// Adds a file and returns its id. The same name may be added twice (two includes of one file share nothing).
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> FileId {
+        let text: Arc<str> = text.into();
+        let mut line_starts = vec![0];
+        line_starts.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1));
+        self.files.push(SourceFile { name: name.into(), text, line_starts });
+        FileId(self.files.len() as u32 - 1)
+    }
+
+    /// The file of an id, `None` for an id of another map.
+    pub fn get(&self, id: FileId) -> Option<&SourceFile> {
+        self.files.get(id.0 as usize)
+    }
+
+    /// `(file name, line, column)` of a span's start, 1-based; `None` for [`Span::NONE`].
+    pub fn locate(&self, span: Span) -> Option<(&str, u32, u32)> {
+        if span.is_none() {
+            return None;
+        }
+        let file = self.get(span.file)?;
+        let (line, col) = file.line_col(span.start);
+        Some((&file.name, line, col))
+    }
+
+    /// The source text a span covers.
+    pub fn text(&self, span: Span) -> Option<&str> {
+        self.get(span.file)?.text.get(span.start as usize..span.end as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_and_column_count_from_one() {
+        let mut map = SourceMap::new();
+        let id = map.add("a.p4", "ab\ncd\r\n");
+        assert_eq!(map.locate(Span::new(id, 0, 1)), Some(("a.p4", 1, 1)));
+        assert_eq!(map.locate(Span::new(id, 4, 5)), Some(("a.p4", 2, 2)));
+        assert_eq!(map.locate(Span::new(id, 999, 999)), Some(("a.p4", 3, 1)));
+        assert_eq!(map.get(id).unwrap().line(2), Some("cd"));
+        assert_eq!(map.locate(Span::NONE), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! Workers, replication, extern state; loading and replacing programs.

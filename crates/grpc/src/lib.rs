@@ -1,0 +1,1 @@
+//! P4Runtime over gRPC: the only crate with an async runtime.

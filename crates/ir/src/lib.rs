@@ -1,0 +1,1 @@
+//! The intermediate representation: types, text form, verifier, builder.

@@ -1,0 +1,1 @@
+//! Optimised IR to machine code with Cranelift.

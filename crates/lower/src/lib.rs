@@ -1,0 +1,1 @@
+//! Typed program to IR, one file per architecture.

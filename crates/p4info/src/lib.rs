@@ -1,0 +1,1 @@
+//! Typed program to P4Info: ids, annotations, documentation of the objects a controller sees.

@@ -1,0 +1,1 @@
+//! DPDK ports behind one thin C shim.

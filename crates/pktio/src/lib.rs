@@ -1,0 +1,1 @@
+//! Packet buffers and the Device trait; devices that need no DPDK.

@@ -1,0 +1,1 @@
+//! Syntax tree to typed program: names, types, constants, instances.

@@ -1,0 +1,1 @@
+//! STF scripts: reader and runner.

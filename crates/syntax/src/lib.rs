@@ -1,0 +1,1 @@
+//! P4_16 source text to syntax tree: preprocessor, lexer, parser.

@@ -1,0 +1,1 @@
+//! Match engines: one writer, many lock-free readers.

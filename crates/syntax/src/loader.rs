@@ -1,0 +1,54 @@
+//! What the caller gives the preprocessor: options, and a way to get at included files.
+//!
+//! The crate itself opens no file and embeds none: the binary reads the disk, `sema` owns `core.p4` and the architecture
+//! files, tests use a map. Lookup order (done in `preprocess`): `#include "x"`: directory of the including file, include
+//! directories in order, embedded; `#include <x>`: include directories in order, embedded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How to preprocess and parse a program.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Directories of `-I`, in order.
+    pub include_dirs: Vec<String>,
+    /// `-D name=value` (value `1` when none is given), in order.
+    pub defines: Vec<(String, String)>,
+}
+
+/// Gives the texts of included files.
+pub trait FileLoader {
+    /// The text of the file at a path (relative to the working directory or absolute), `None` when there is none.
+    fn read(&self, path: &str) -> Option<Arc<str>>;
+
+    /// The text of a file that comes with the compiler, by the name in `#include <name>`.
+    fn embedded(&self, name: &str) -> Option<Arc<str>>;
+}
+
+/// Files kept in memory, for tests and for programs that arrive as text.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLoader {
+    /// Files by path.
+    pub files: BTreeMap<String, Arc<str>>,
+    /// Embedded files by name.
+    pub embedded: BTreeMap<String, Arc<str>>,
+}
+
+impl FileLoader for MemoryLoader {
+    fn read(&self, path: &str) -> Option<Arc<str>> {
+        self.files.get(path).cloned()
+    }
+
+    fn embedded(&self, name: &str) -> Option<Arc<str>> {
+        self.embedded.get(name).cloned()
+    }
+}
+
+/// The main file.
+#[derive(Clone, Debug)]
+pub struct SourceInput {
+    /// Its path as given; its directory is where `#include "x"` looks first.
+    pub name: String,
+    /// Its text.
+    pub text: Arc<str>,
+}

@@ -1,0 +1,153 @@
+//! What every port offers: [`Device`] for control, [`Queue`] for one worker.
+//!
+//! Threads: a `Device` belongs to control, each `Queue` to one worker; they share only counters. Nothing here blocks:
+//! a queue without packets returns 0.
+
+use crate::packet::Packet;
+use crate::pool::PoolRef;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The control side of a port.
+///
+/// A device may be dropped while workers still hold its queues; the port closes when the last of them is gone. To
+/// close it on the control thread, drop the queues first.
+pub trait Device: Send {
+    /// The device as its user named it, e.g. `veth0` or `vhost:/run/vm1.sock`.
+    fn name(&self) -> &str;
+
+    /// The kind of device, one word: `memory`, `pcap`, `af_packet`, `vhost`, ...
+    fn kind(&self) -> &'static str;
+
+    /// How many queues the device has.
+    fn queue_count(&self) -> u16;
+
+    /// The queues, in order: one per worker. The second call returns none.
+    fn take_queues(&mut self) -> Vec<Box<dyn Queue>>;
+
+    /// The pool that received packets come from, also for packets made by the switch itself.
+    fn pool(&self) -> PoolRef;
+
+    /// Whether the port has a link, and how fast. May ask the kernel; not for the packet path.
+    fn link(&self) -> LinkState;
+
+    /// What has passed since the device was opened.
+    fn stats(&self) -> PortStats;
+
+    /// The port's link-layer address, if it has one.
+    fn mac(&self) -> Option<MacAddress>;
+
+    /// The largest packet, without the link-layer header, that the port carries.
+    fn mtu(&self) -> u16;
+}
+
+/// The packet side of a port: one receive and one send queue, used by one worker.
+pub trait Queue: Send {
+    /// Appends at most `max` received packets to `out`; returns how many. Does not wait.
+    fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize;
+
+    /// Sends from the front of `packets`; returns how many. The others stay, in order: retry or drop them.
+    fn tx(&mut self, packets: &mut Vec<Packet>) -> usize;
+}
+
+/// A link-layer address of 48 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A port's link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// Whether packets can pass.
+    pub up: bool,
+    /// Megabits per second; `None` when the device does not know.
+    pub speed_mbps: Option<u32>,
+}
+
+/// A port's counters. Bytes are of packets as the switch sees them (no frame check sequence).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Packets handed to a worker.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Arrived but not handed on: no buffer, ring full, or too long for one buffer.
+    pub rx_dropped: u64,
+    /// Arrived broken.
+    pub rx_errors: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Taken from a worker but not sent.
+    pub tx_dropped: u64,
+}
+
+impl std::ops::AddAssign for PortStats {
+    fn add_assign(&mut self, other: PortStats) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_dropped += other.rx_dropped;
+        self.rx_errors += other.rx_errors;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_dropped += other.tx_dropped;
+    }
+}
+
+/// One queue's counters: written by its worker, read by control, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct QueueCounters {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    rx_dropped: AtomicU64,
+    rx_errors: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_dropped: AtomicU64,
+}
+
+impl QueueCounters {
+    /// Adds what one burst did. Only the queue's worker calls this, so a plain load and store is enough.
+    #[inline]
+    pub fn add(&self, burst: &PortStats) {
+        let bump = |cell: &AtomicU64, n: u64| {
+            if n != 0 {
+                cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+            }
+        };
+        bump(&self.rx_packets, burst.rx_packets);
+        bump(&self.rx_bytes, burst.rx_bytes);
+        bump(&self.rx_dropped, burst.rx_dropped);
+        bump(&self.rx_errors, burst.rx_errors);
+        bump(&self.tx_packets, burst.tx_packets);
+        bump(&self.tx_bytes, burst.tx_bytes);
+        bump(&self.tx_dropped, burst.tx_dropped);
+    }
+
+    /// The counters now.
+    pub fn read(&self) -> PortStats {
+        PortStats {
+            rx_packets: self.rx_packets.load(Relaxed),
+            rx_bytes: self.rx_bytes.load(Relaxed),
+            rx_dropped: self.rx_dropped.load(Relaxed),
+            rx_errors: self.rx_errors.load(Relaxed),
+            tx_packets: self.tx_packets.load(Relaxed),
+            tx_bytes: self.tx_bytes.load(Relaxed),
+            tx_dropped: self.tx_dropped.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The packet handle: a move-only view of one contiguous buffer, heap or `rte_mbuf`.
+//!
+//! Layout of a buffer, `capacity` bytes from `base`:
+//!
+//! ```text
+//! base            base + offset         + len              base + capacity
+//!  |--- headroom ----|------ data --------|----- tailroom -----|
+//! ```
+//!
+//! Invariants: `offset + len <= capacity`; all `capacity` bytes are initialised memory (pools zero it once); exactly one
+//! `Packet` exists per buffer that is out of its pool. There is no `Clone`: two handles on one buffer would free it
+//! twice. [`Packet::copy`] takes a second buffer.
+//!
+//! Threads: a packet may move between threads; its pool's functions accept calls from any thread.
+//! Tests: `packet/tests.rs`, and under every device.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// What a pool does for the packets that came from it. One `static` per kind of pool.
+pub struct PoolVtable {
+    /// The kind of pool, for messages.
+    pub name: &'static str,
+    /// Gives one buffer back.
+    ///
+    /// # Safety
+    /// `handle` comes from a [`RawPacket`] of this vtable that is not used afterwards.
+    pub free: unsafe fn(handle: NonNull<()>),
+    /// Gives the buffers of all `packets` back; they are not used afterwards.
+    ///
+    /// # Safety
+    /// Each element has this vtable and is owned by the caller.
+    pub free_bulk: unsafe fn(packets: &[RawPacket]),
+    /// Takes an empty buffer from the pool that `handle` belongs to; `None` when the pool is empty.
+    ///
+    /// # Safety
+    /// `handle` comes from a live [`RawPacket`] of this vtable.
+    pub alloc_like: unsafe fn(handle: NonNull<()>) -> Option<Packet>,
+}
+
+/// The fields of a [`Packet`], for code that stores or passes packets in its own `repr(C)` structures.
+///
+/// A `RawPacket` owns nothing: copying it is harmless, turning the same one into a [`Packet`] twice is not.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct RawPacket {
+    /// First byte of the buffer (the start of the headroom).
+    pub base: NonNull<u8>,
+    /// What the pool knows the buffer by.
+    pub handle: NonNull<()>,
+    /// The pool's functions.
+    pub vtable: &'static PoolVtable,
+    /// Bytes from `base` to the end of the buffer.
+    pub capacity: u16,
+    /// Bytes from `base` to the first byte of data.
+    pub offset: u16,
+    /// Bytes of data.
+    pub len: u16,
+}
+
+/// An operation would have left the buffer: not enough headroom, tailroom or data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the packet's buffer has no room for this")]
+pub struct NoRoom;
+
+/// One packet. Dropping it gives its buffer back to its pool.
+#[repr(transparent)]
+pub struct Packet {
+    raw: RawPacket,
+}
+
+const _: () = assert!(size_of::<Packet>() == 32);
+
+// SAFETY: a packet is the only handle on its buffer, and `PoolVtable`'s functions accept calls from any thread.
+unsafe impl Send for Packet {}
+// SAFETY: through `&Packet` the buffer is only read, and `alloc_like` accepts calls from any thread.
+unsafe impl Sync for Packet {}
+
+impl Packet {
+    /// Takes ownership of the buffer that `raw` describes.
+    ///
+    /// # Safety
+    /// `raw` satisfies this file's invariants, and no other `Packet` for its buffer exists.
+    #[inline]
+    pub unsafe fn from_raw(raw: RawPacket) -> Packet {
+        debug_assert!(usize::from(raw.offset) + usize::from(raw.len) <= usize::from(raw.capacity));
+        Packet { raw }
+    }
+
+    /// Gives up ownership; the buffer leaks unless [`Packet::from_raw`] or the vtable's `free` follows.
+    #[inline]
+    pub fn into_raw(self) -> RawPacket {
+        ManuallyDrop::new(self).raw
+    }
+
+    /// A copy of the fields; ownership stays here.
+    #[inline]
+    pub fn raw(&self) -> &RawPacket {
+        &self.raw
+    }
+
+    /// The packet's bytes.
+    #[inline]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: `offset + len <= capacity`, the buffer is initialised and only this handle refers to it.
+        unsafe { std::slice::from_raw_parts(self.data_ptr(), self.len()) }
+    }
+
+    /// The packet's bytes, to change in place.
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `data`, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.data_mut_ptr(), self.len()) }
+    }
+
+    /// Bytes of data.
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.raw.len)
+    }
+
+    /// Whether the packet has no data.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.raw.len == 0
+    }
+
+    /// Free bytes before the data; equally the data's offset in the buffer.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        usize::from(self.raw.offset)
+    }
+
+    /// Free bytes after the data.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        self.capacity() - self.headroom() - self.len()
+    }
+
+    /// Size of the whole buffer.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        usize::from(self.raw.capacity)
+    }
+
+    /// First byte of the buffer (start of the headroom).
+    #[inline]
+    pub fn base_ptr(&self) -> *mut u8 {
+        self.raw.base.as_ptr()
+    }
+
+    /// First byte of data, to read.
+    #[inline]
+    pub fn data_ptr(&self) -> *const u8 {
+        self.data_mut_ptr()
+    }
+
+    /// First byte of data, to write through while nothing else uses the packet.
+    #[inline]
+    pub fn data_mut_ptr(&self) -> *mut u8 {
+        // SAFETY: `offset <= capacity`, so the result is inside the buffer or one past its end.
+        unsafe { self.raw.base.as_ptr().add(self.headroom()) }
+    }
+
+    /// Moves the data window: `offset` counts from the buffer's start. Bytes do not move.
+    #[inline]
+    pub fn adjust(&mut self, offset: usize, len: usize) -> Result<(), NoRoom> {
+        if offset.checked_add(len).is_none_or(|end| end > self.capacity()) {
+            return Err(NoRoom);
+        }
+        self.raw.offset = offset as u16;
+        self.raw.len = len as u16;
+        Ok(())
+    }
+
+    /// [`Packet::adjust`] for callers that have checked the bounds.
+    ///
+    /// # Safety
+    /// `offset + len <= self.capacity()`.
+    #[inline]
+    pub unsafe fn adjust_unchecked(&mut self, offset: u16, len: u16) {
+        debug_assert!(usize::from(offset) + usize::from(len) <= self.capacity());
+        self.raw.offset = offset;
+        self.raw.len = len;
+    }
+
+    /// Grows the data by `n` bytes at the front and returns the data; the new bytes hold whatever the headroom held.
+    pub fn push_front(&mut self, n: usize) -> Result<&mut [u8], NoRoom> {
+        let offset = self.headroom().checked_sub(n).ok_or(NoRoom)?;
+        self.adjust(offset, self.len() + n)?;
+        Ok(self.data_mut())
+    }
+
+    /// Removes `n` bytes from the front.
+    pub fn pull_front(&mut self, n: usize) -> Result<(), NoRoom> {
+        let len = self.len().checked_sub(n).ok_or(NoRoom)?;
+        self.adjust(self.headroom() + n, len)
+    }
+
+    /// Grows the data by `n` bytes at the end and returns the data; the new bytes hold whatever the tailroom held.
+    pub fn push_back(&mut self, n: usize) -> Result<&mut [u8], NoRoom> {
+        self.adjust(self.headroom(), self.len().saturating_add(n))?;
+        Ok(self.data_mut())
+    }
+
+    /// Shortens the data to `len` bytes; a shorter packet stays as it is.
+    pub fn truncate(&mut self, len: usize) {
+        self.raw.len = self.raw.len.min(len.min(usize::from(u16::MAX)) as u16);
+    }
+
+    /// Replaces the data by `bytes`, at the present offset.
+    pub fn set_data(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        self.adjust(self.headroom(), bytes.len())?;
+        self.data_mut().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// A copy in a second buffer of the same pool with the same headroom; `None` when the pool is empty.
+    pub fn copy(&self) -> Option<Packet> {
+        // SAFETY: `handle` is this live packet's, and belongs to this vtable.
+        let mut copy = unsafe { (self.raw.vtable.alloc_like)(self.raw.handle) }?;
+        copy.adjust(self.headroom(), self.len()).ok()?;
+        copy.data_mut().copy_from_slice(self.data());
+        Some(copy)
+    }
+}
+
+impl Drop for Packet {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this is the buffer's only handle, and it ends here.
+        unsafe { (self.raw.vtable.free)(self.raw.handle) }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packet({}, headroom {}, {} bytes:", self.raw.vtable.name, self.headroom(), self.len())?;
+        for byte in self.data().iter().take(64) {
+            write!(f, " {byte:02x}")?;
+        }
+        f.write_str(if self.len() > 64 { " ...)" } else { ")" })
+    }
+}
+
+/// Frees all packets with one call per run of packets from the same kind of pool; `packets` is empty afterwards.
+pub fn free_bulk(packets: &mut Vec<Packet>) {
+    let len = packets.len();
+    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`; ownership passes to this function by `set_len(0)`.
+    let raws = unsafe {
+        packets.set_len(0);
+        std::slice::from_raw_parts(packets.as_ptr().cast::<RawPacket>(), len)
+    };
+    for run in raws.chunk_by(|a, b| std::ptr::eq(a.vtable, b.vtable)) {
+        // SAFETY: each element of `run` has this vtable and was owned by `packets`.
+        unsafe { (run[0].vtable.free_bulk)(run) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! The command line's port syntax: `NUMBER@DEVICE`, bmv2's `0@veth0` with a scheme for what is not a kernel interface.
+//!
+//! ```text
+//! 0@veth0                     kernel interface (AF_PACKET)
+//! 1@vhost:/run/vm1.sock       connect to a guest's vhost-user socket, and reconnect when the guest restarts
+//! 2@vhost-server:/run/vm2.sock   listen on the socket
+//! 3@memif:/run/memif.sock,id=0,role=client
+//! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
+//! ```
+//!
+//! [`DeviceSpec`] is the part after `@`. Both print back to what parses to the same value.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The largest port number of the command line (65535 is kept for "no port").
+pub const PORT_NUMBER_MAX: u32 = 65_534;
+
+const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
+    memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME";
+
+/// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
+const INTERFACE_NAME_MAX_BYTES: usize = 15;
+
+/// The kernel's limit on unix socket paths, without the terminating zero (`sockaddr_un`).
+const SOCKET_PATH_MAX_BYTES: usize = 107;
+
+/// A port: its number in the P4 program and the device behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSpec {
+    /// The port's number in the data plane.
+    pub number: u32,
+    /// The device.
+    pub device: DeviceSpec,
+}
+
+/// A device, as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceSpec {
+    /// A kernel interface, by AF_PACKET.
+    AfPacket {
+        /// The interface's name.
+        interface: String,
+    },
+    /// A vhost-user socket: the port of a virtual machine.
+    Vhost {
+        /// The socket.
+        path: PathBuf,
+        /// Whether we listen (`vhost-server:`) or connect to the guest's socket (`vhost:`).
+        server: bool,
+    },
+    /// A memif socket: shared memory to another process.
+    Memif {
+        /// The socket.
+        path: PathBuf,
+        /// Which interface on the socket.
+        id: u32,
+        /// Who listens.
+        role: MemifRole,
+    },
+    /// A kernel interface, by AF_XDP.
+    Xdp {
+        /// The interface's name.
+        interface: String,
+    },
+    /// A new TAP interface of the kernel.
+    Tap {
+        /// The interface's name.
+        interface: String,
+    },
+    /// A network card bound to a userspace driver.
+    Pci {
+        /// Its address, e.g. `0000:03:00.0`.
+        address: String,
+    },
+    /// Packets from and to capture files.
+    Pcap {
+        /// Where packets come from.
+        input: PathBuf,
+        /// Where sent packets go; they are counted and dropped without it.
+        output: Option<PathBuf>,
+    },
+    /// In this process: a test injects and collects packets.
+    Memory,
+    /// Endless empty packets, sends to nowhere; for measurements.
+    Null,
+    /// A ring in this process: what is sent is received.
+    Ring {
+        /// The ring's name.
+        name: String,
+    },
+}
+
+/// Which end of a memif socket this process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemifRole {
+    /// Listens on the socket.
+    Server,
+    /// Connects, and owns the shared memory.
+    Client,
+}
+
+/// A port description that does not parse.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("port `{text}`: {reason}")]
+pub struct SpecError {
+    /// The whole text that was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl SpecError {
+    /// The valid forms.
+    pub fn help(&self) -> String {
+        FORMS.to_owned()
+    }
+}
+
+impl FromStr for PortSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<PortSpec, SpecError> {
+        let fail = |reason: String| SpecError { text: text.to_owned(), reason };
+        let (number, device) = text
+            .split_once('@')
+            .ok_or_else(|| fail("the port number is missing: write NUMBER@DEVICE, e.g. 0@veth0".into()))?;
+        let number = decimal(number)
+            .filter(|&n| n <= PORT_NUMBER_MAX)
+            .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
+        let device = DeviceSpec::parse(device).map_err(fail)?;
+        Ok(PortSpec { number, device })
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<DeviceSpec, SpecError> {
+        DeviceSpec::parse(text).map_err(|reason| SpecError { text: text.to_owned(), reason })
+    }
+}
+
+impl DeviceSpec {
+    fn parse(text: &str) -> Result<DeviceSpec, String> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return match text {
+                "" => Err("the device is missing after `@`".into()),
+                "memory" => Ok(DeviceSpec::Memory),
+                "null" => Ok(DeviceSpec::Null),
+                "vhost" | "vhost-server" | "memif" | "xdp" | "tap" | "pci" | "pcap" | "ring" => {
+                    Err(format!("`{text}` needs an argument: `{text}:...`"))
+                }
+                name => Ok(DeviceSpec::AfPacket { interface: interface(name)? }),
+            };
+        };
+        match scheme {
+            "vhost" | "vhost-server" => Ok(DeviceSpec::Vhost { path: socket(rest)?, server: scheme == "vhost-server" }),
+            "memif" => memif(rest),
+            "xdp" => Ok(DeviceSpec::Xdp { interface: interface(rest)? }),
+            "tap" => Ok(DeviceSpec::Tap { interface: interface(rest)? }),
+            "pci" => Ok(DeviceSpec::Pci { address: pci_address(rest)? }),
+            "pcap" => pcap(rest),
+            "ring" => Ok(DeviceSpec::Ring { name: interface(rest)? }),
+            "memory" | "null" => Err(format!("`{scheme}` takes no argument")),
+            _ => Err(format!("`{scheme}` is not a kind of device")),
+        }
+    }
+
+    /// The kind of device, one word, as in the syntax.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            DeviceSpec::AfPacket { .. } => "af_packet",
+            DeviceSpec::Vhost { .. } => "vhost",
+            DeviceSpec::Memif { .. } => "memif",
+            DeviceSpec::Xdp { .. } => "xdp",
+            DeviceSpec::Tap { .. } => "tap",
+            DeviceSpec::Pci { .. } => "pci",
+            DeviceSpec::Pcap { .. } => "pcap",
+            DeviceSpec::Memory => "memory",
+            DeviceSpec::Null => "null",
+            DeviceSpec::Ring { .. } => "ring",
+        }
+    }
+
+    /// Whether only DPDK can open the device; `memory` and `pcap` work without.
+    pub fn needs_dpdk(&self) -> bool {
+        !matches!(self, DeviceSpec::Memory | DeviceSpec::Pcap { .. })
+    }
+}
+
+impl fmt::Display for PortSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.number, self.device)
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceSpec::AfPacket { interface } => f.write_str(interface),
+            DeviceSpec::Vhost { path, server: false } => write!(f, "vhost:{}", path.display()),
+            DeviceSpec::Vhost { path, server: true } => write!(f, "vhost-server:{}", path.display()),
+            DeviceSpec::Memif { path, id, role } => {
+                let role = if *role == MemifRole::Server { "server" } else { "client" };
+                write!(f, "memif:{},id={id},role={role}", path.display())
+            }
+            DeviceSpec::Xdp { interface } => write!(f, "xdp:{interface}"),
+            DeviceSpec::Tap { interface } => write!(f, "tap:{interface}"),
+            DeviceSpec::Pci { address } => write!(f, "pci:{address}"),
+            DeviceSpec::Pcap { input, output: None } => write!(f, "pcap:{}", input.display()),
+            DeviceSpec::Pcap { input, output: Some(output) } => {
+                write!(f, "pcap:{},{}", input.display(), output.display())
+            }
+            DeviceSpec::Memory => f.write_str("memory"),
+            DeviceSpec::Null => f.write_str("null"),
+            DeviceSpec::Ring { name } => write!(f, "ring:{name}"),
+        }
+    }
+}
+
+/// A decimal number without sign; `u32::from_str` alone would take `+1`.
+fn decimal(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Interface names end up in DPDK device arguments, where a comma or an equals sign would start another argument.
+fn interface(name: &str) -> Result<String, String> {
+    if name.is_empty() {
+        return Err("the interface name is missing".into());
+    }
+    if name.len() > INTERFACE_NAME_MAX_BYTES {
+        return Err(format!("the interface name `{name}` is longer than {INTERFACE_NAME_MAX_BYTES} bytes"));
+    }
+    match name.chars().find(|c| !c.is_ascii_graphic() || matches!(c, ',' | '=' | '/' | '@' | ':' | '[' | ']')) {
+        Some(c) => Err(format!("the interface name `{name}` contains {c:?}")),
+        None => Ok(name.to_owned()),
+    }
+}
+
+fn socket(path: &str) -> Result<PathBuf, String> {
+    if path.is_empty() {
+        return Err("the socket path is missing".into());
+    }
+    if path.len() > SOCKET_PATH_MAX_BYTES {
+        return Err(format!(
+            "the socket path is {} bytes long, the system's limit is {SOCKET_PATH_MAX_BYTES}",
+            path.len()
+        ));
+    }
+    // The same restriction as for interfaces: DPDK's argument parser has no escapes.
+    match path.chars().find(|c| c.is_control() || matches!(c, ',' | '=' | '[' | ']')) {
+        Some(c) => Err(format!("the socket path `{path}` contains {c:?}")),
+        None => Ok(PathBuf::from(path)),
+    }
+}
+
+fn memif(rest: &str) -> Result<DeviceSpec, String> {
+    let mut parts = rest.split(',');
+    let path = socket(parts.next().unwrap_or_default())?;
+    let (mut id, mut role) = (0, MemifRole::Client);
+    for option in parts {
+        match option.split_once('=') {
+            Some(("id", value)) => {
+                id = decimal(value).ok_or_else(|| format!("memif id `{value}` is not a number of 32 bits"))?;
+            }
+            Some(("role", "server")) => role = MemifRole::Server,
+            Some(("role", "client")) => role = MemifRole::Client,
+            Some(("role", value)) => return Err(format!("memif role `{value}` is neither `server` nor `client`")),
+            _ => return Err(format!("memif has no option `{option}`; it has `id=N` and `role=server|client`")),
+        }
+    }
+    Ok(DeviceSpec::Memif { path, id, role })
+}
+
+/// `DDDD:BB:DD.F` or `BB:DD.F`, hexadecimal.
+fn pci_address(text: &str) -> Result<String, String> {
+    let hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<&str> = text.split(':').collect();
+    let ok = match parts[..] {
+        [bus, rest] => hex(bus, 2) && device_function(rest, hex),
+        [domain, bus, rest] => hex(domain, 4) && hex(bus, 2) && device_function(rest, hex),
+        _ => false,
+    };
+    if ok { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a PCI address such as 0000:03:00.0")) }
+}
+
+fn device_function(text: &str, hex: impl Fn(&str, usize) -> bool) -> bool {
+    text.split_once('.').is_some_and(|(device, function)| hex(device, 2) && hex(function, 1) && function < "8")
+}
+
+fn pcap(rest: &str) -> Result<DeviceSpec, String> {
+    let (input, output) = match rest.split_once(',') {
+        Some((input, output)) => (input, Some(output)),
+        None => (rest, None),
+    };
+    if input.is_empty() {
+        return Err("the input file is missing: pcap:IN[,OUT]".into());
+    }
+    match output {
+        Some("") => Err("the output file is missing after the comma: pcap:IN[,OUT]".into()),
+        Some(output) if output.contains(',') => Err("more than two files: pcap:IN[,OUT]".into()),
+        _ => Ok(DeviceSpec::Pcap { input: input.into(), output: output.map(PathBuf::from) }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

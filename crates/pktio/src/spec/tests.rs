@@ -1,0 +1,104 @@
+use crate::{DeviceSpec, MemifRole, PortSpec};
+use proptest::prelude::*;
+
+fn port(text: &str) -> PortSpec {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn error(text: &str) -> String {
+    match text.parse::<PortSpec>() {
+        Ok(port) => panic!("`{text}` parses as {port:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn each_form_parses() {
+    assert_eq!(port("0@veth0"), PortSpec { number: 0, device: DeviceSpec::AfPacket { interface: "veth0".into() } });
+    assert_eq!(port("1@vhost:/run/vm1.sock").device, DeviceSpec::Vhost { path: "/run/vm1.sock".into(), server: false });
+    assert_eq!(port("1@vhost-server:a.sock").device, DeviceSpec::Vhost { path: "a.sock".into(), server: true });
+    assert_eq!(
+        port("1@memif:/run/m.sock,id=7,role=server").device,
+        DeviceSpec::Memif { path: "/run/m.sock".into(), id: 7, role: MemifRole::Server }
+    );
+    assert_eq!(
+        port("1@memif:/run/m.sock").device,
+        DeviceSpec::Memif { path: "/run/m.sock".into(), id: 0, role: MemifRole::Client }
+    );
+    assert_eq!(port("2@xdp:eth0").device, DeviceSpec::Xdp { interface: "eth0".into() });
+    assert_eq!(port("2@tap:tap0").device, DeviceSpec::Tap { interface: "tap0".into() });
+    assert_eq!(port("3@pci:0000:03:00.0").device, DeviceSpec::Pci { address: "0000:03:00.0".into() });
+    assert_eq!(port("3@pci:03:00.1").device, DeviceSpec::Pci { address: "03:00.1".into() });
+    assert_eq!(
+        port("4@pcap:in.pcap,out.pcap").device,
+        DeviceSpec::Pcap { input: "in.pcap".into(), output: Some("out.pcap".into()) }
+    );
+    assert_eq!(port("4@pcap:in.pcap").device, DeviceSpec::Pcap { input: "in.pcap".into(), output: None });
+    assert_eq!(port("65534@memory").device, DeviceSpec::Memory);
+    assert_eq!(port("5@null").device, DeviceSpec::Null);
+    assert_eq!(port("5@ring:r0").device, DeviceSpec::Ring { name: "r0".into() });
+}
+
+#[test]
+fn printing_and_parsing_are_inverse() {
+    for text in [
+        "0@veth0",
+        "1@vhost:/a",
+        "1@vhost-server:/a",
+        "1@memif:/m,id=3,role=client",
+        "2@xdp:e",
+        "2@tap:t",
+        "3@pci:03:00.0",
+        "4@pcap:i,o",
+        "4@pcap:i",
+        "5@memory",
+        "5@null",
+        "5@ring:r",
+    ] {
+        assert_eq!(port(text).to_string(), text);
+    }
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    for (text, part) in [
+        ("veth0", "port number is missing"),
+        ("x@veth0", "`x` is not a port number"),
+        ("+1@veth0", "`+1` is not a port number"),
+        ("65535@veth0", "from 0 to 65534"),
+        ("99999999999@veth0", "not a port number"),
+        ("0@", "device is missing"),
+        ("0@averyverylongname", "longer than 15 bytes"),
+        ("0@veth0,queues=2", "contains ','"),
+        ("0@vhost", "needs an argument"),
+        ("0@vhost:", "socket path is missing"),
+        ("0@vhost:/a,b", "contains ','"),
+        ("0@memif:/m,id=x", "`x` is not a number"),
+        ("0@memif:/m,role=master", "neither `server` nor `client`"),
+        ("0@memif:/m,mtu=1", "no option `mtu=1`"),
+        ("0@xdp:", "interface name is missing"),
+        ("0@pci:3", "not a PCI address"),
+        ("0@pci:0000:03:00.9", "not a PCI address"),
+        ("0@pcap:", "input file is missing"),
+        ("0@pcap:a,", "output file is missing"),
+        ("0@pcap:a,b,c", "more than two files"),
+        ("0@memory:x", "takes no argument"),
+        ("0@dpdk:x", "`dpdk` is not a kind of device"),
+    ] {
+        let message = error(text);
+        assert!(message.contains(part), "`{text}`: {message}");
+        assert!(message.contains(text), "the text itself is in {message}");
+    }
+    let long = format!("0@vhost:/{}", "x".repeat(107));
+    assert!(error(&long).contains("limit is 107"));
+    assert!("0@nope:x".parse::<PortSpec>().unwrap_err().help().contains("memif:PATH"));
+}
+
+proptest! {
+    #[test]
+    fn any_text_parses_or_is_refused_and_what_parses_prints_back(text in "[0-9]{0,3}@?[a-z]{0,6}[:@,=./ -]{0,2}.{0,12}") {
+        if let Ok(port) = text.parse::<PortSpec>() {
+            prop_assert_eq!(port.to_string().parse::<PortSpec>().unwrap(), port);
+        }
+    }
+}

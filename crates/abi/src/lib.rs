@@ -1,1 +1,19 @@
-//! The repr(C) contract between compiled pipelines and the runtime.
+//! The `repr(C)` contract between compiled pipelines and the runtime, and the engine-neutral contract for their state.
+//!
+//! - [`packet`]: what compiled code sees of a packet, a batch, a worker.
+//! - [`table`]: how keys and entries lie in memory, and what compiled code is told about a table when it is made.
+//! - [`calls`]: the functions that compiled code may call.
+//! - [`state`]: what the control plane may ask of a pipeline's state, implemented once by the fast tables and once by
+//!   the oracle's naive ones.
+//!
+//! Nothing here computes; every layout has a compile-time size check in its file.
+
+pub mod calls;
+pub mod packet;
+pub mod state;
+pub mod table;
+
+pub use calls::RuntimeCalls;
+pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
+pub use state::{PipelineState, StateError};
+pub use table::{Bindings, EngineKind, EntryHeader, ExternBinding, KeyLayout, TableBinding, TableHandle};

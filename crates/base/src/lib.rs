@@ -5,6 +5,8 @@
 
 pub mod bits;
 pub mod diag;
+pub mod entry;
+pub mod ids;
 pub mod span;
 
 pub use bits::Bits;

@@ -1,1 +1,12 @@
 //! The intermediate representation: types, text form, verifier, builder.
+//!
+//! ARCHITECTURE.md, "The IR", tells the ideas. An operation is defined once, in [`op::Op`]; exhaustive matches find its
+//! users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`.
+
+pub mod layout;
+pub mod op;
+pub mod program;
+
+pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
+pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Op, Operand, ReplicationPoint, Terminator, UnOp};
+pub use program::*;

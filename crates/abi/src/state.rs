@@ -1,0 +1,128 @@
+//! What the control plane may ask of a pipeline's state.
+//!
+//! Implemented twice and compared: by `datapath` on the fast tables, and by `interp` on linear ones. Values are
+//! [`base::entry`] types; ids are those of the program. One caller at a time (the control plane serialises writes);
+//! packets run meanwhile.
+//!
+//! Validation that needs names (unknown table, wrong width) is the control plane's; implementations check what only
+//! they know (presence, capacity, references) and answer with a [`StateError`].
+
+use base::Bits;
+use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
+use base::ids::{ExternId, TableId};
+
+/// Why a change or read was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StateError {
+    /// The entry, member or group is there already.
+    Exists,
+    /// There is no such entry, member, group or cell.
+    NotFound,
+    /// The table, profile or group holds as many as it may; the bound.
+    Full(u64),
+    /// An entry refers to a member or group that does not exist.
+    NoSuchReference(u32),
+    /// A member or group is still referred to.
+    InUse,
+    /// The object is not of the kind the call needs.
+    WrongKind,
+    /// This engine cannot; what.
+    Unsupported(String),
+}
+
+/// An installed entry as read back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadEntry {
+    /// The entry.
+    pub entry: TableEntry,
+    /// Nanoseconds since it was last hit (or inserted), for tables with idle timeouts.
+    pub idle_ns: Option<u64>,
+}
+
+/// The state of one loaded program. Every method may be called while packets run.
+pub trait PipelineState: Send + Sync {
+    /// Adds an entry. Two entries are the same if keys and priority are equal.
+    fn insert(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
+    /// Replaces the action of the entry with this key and priority; counters stay.
+    fn modify(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
+    /// Removes the entry with this key and priority.
+    fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
+    /// All entries in insertion order, the program's own included; a snapshot.
+    fn entries(&self, table: TableId) -> Vec<ReadEntry>;
+    /// The entry with this key and priority.
+    fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry, StateError>;
+    /// Number of entries.
+    fn len(&self, table: TableId) -> u64;
+    /// The default action; `None` resets it to the program's.
+    fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<(), StateError>;
+    /// The current default action.
+    fn default_action(&self, table: TableId) -> EntryAction;
+
+    /// Adds a member to an action profile or selector.
+    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<(), StateError>;
+    /// Changes a member's action everywhere it is used.
+    fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<(), StateError>;
+    /// Removes a member that nothing refers to.
+    fn member_delete(&self, profile: ExternId, member: u32) -> Result<(), StateError>;
+    /// All members.
+    fn members(&self, profile: ExternId) -> Vec<(u32, ActionCall)>;
+    /// Adds a group; `max_size` 0 is unbounded.
+    fn group_insert(
+        &self,
+        profile: ExternId,
+        group: u32,
+        members: &[GroupMember],
+        max_size: u32,
+    ) -> Result<(), StateError>;
+    /// Replaces a group's members.
+    fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<(), StateError>;
+    /// Removes a group that no entry refers to.
+    fn group_delete(&self, profile: ExternId, group: u32) -> Result<(), StateError>;
+    /// All groups with members and `max_size`.
+    fn groups(&self, profile: ExternId) -> Vec<(u32, Vec<GroupMember>, u32)>;
+    /// A port's link went up or down: groups with watch ports follow.
+    fn port_state(&self, port: u32, up: bool);
+
+    /// A counter cell, summed over workers.
+    fn counter(&self, counter: ExternId, index: u64) -> Result<CounterValue, StateError>;
+    /// Sets a counter cell.
+    fn counter_set(&self, counter: ExternId, index: u64, value: CounterValue) -> Result<(), StateError>;
+    /// A direct counter's cell of an entry.
+    fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue, StateError>;
+    /// Sets a direct counter's cell.
+    fn direct_counter_set(
+        &self,
+        counter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        value: CounterValue,
+    ) -> Result<(), StateError>;
+    /// A meter cell's configuration; `None` when not configured (always green).
+    fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>, StateError>;
+    /// Configures a meter cell; `None` makes it green again.
+    fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<(), StateError>;
+    /// A direct meter's configuration of an entry.
+    fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32)
+    -> Result<Option<MeterConfig>, StateError>;
+    /// Configures a direct meter of an entry.
+    fn direct_meter_set(
+        &self,
+        meter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        config: Option<MeterConfig>,
+    ) -> Result<(), StateError>;
+    /// A register cell.
+    fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
+    /// Sets a register cell.
+    fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
+}
+
+/// A digest message that a pipeline sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DigestMessage {
+    /// The digest.
+    pub digest: ExternId,
+    /// One value per field.
+    pub fields: Vec<Bits>,
+}

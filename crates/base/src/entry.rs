@@ -1,0 +1,136 @@
+//! Table entries as plain values: what a controller writes, an `const entries` list holds, and every match engine takes.
+//!
+//! Match semantics (P4_16 section on match-action tables, P4Runtime section "Match Format"): among the matching entries
+//! the one with the *highest* `priority` wins; for tables without ternary, range or optional keys priority is 0 and the
+//! longest prefix wins. Equal priorities: the entry inserted first wins.
+
+use crate::Bits;
+
+/// How one key field is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MatchKind {
+    /// Equal.
+    Exact,
+    /// Longest prefix.
+    Lpm,
+    /// Value and mask.
+    Ternary,
+    /// Inclusive range of unsigned values.
+    Range,
+    /// Equal or don't care.
+    Optional,
+}
+
+impl MatchKind {
+    /// The P4 `match_kind` name.
+    pub fn name(self) -> &'static str {
+        match self {
+            MatchKind::Exact => "exact",
+            MatchKind::Lpm => "lpm",
+            MatchKind::Ternary => "ternary",
+            MatchKind::Range => "range",
+            MatchKind::Optional => "optional",
+        }
+    }
+
+    /// Whether entries of a table with such a key carry a priority.
+    pub fn needs_priority(self) -> bool {
+        matches!(self, MatchKind::Ternary | MatchKind::Range | MatchKind::Optional)
+    }
+}
+
+/// What one key field of an entry accepts. Values have the key's width; bits outside a mask or prefix are zero.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum KeyMatch {
+    /// Equal to the value.
+    Exact(Bits),
+    /// The first `prefix_len` bits are equal.
+    Lpm {
+        /// The prefix, zero-extended on the right.
+        value: Bits,
+        /// 0 (matches all) to the width.
+        prefix_len: u32,
+    },
+    /// Equal under the mask.
+    Ternary {
+        /// The value.
+        value: Bits,
+        /// One bits are compared.
+        mask: Bits,
+    },
+    /// `low <= key <= high`, unsigned.
+    Range {
+        /// Smallest accepted value.
+        low: Bits,
+        /// Largest accepted value.
+        high: Bits,
+    },
+    /// Equal, or anything when `None`.
+    Optional(Option<Bits>),
+}
+
+/// An action with its control-plane arguments.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ActionCall {
+    /// Position in the table's (or profile's) action list.
+    pub action: u32,
+    /// One value per control-plane parameter, of the parameter's width.
+    pub args: Vec<Bits>,
+}
+
+/// What a matching entry does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum EntryAction {
+    /// Runs an action.
+    Call(ActionCall),
+    /// Runs the action of a member of the table's action profile.
+    Member(u32),
+    /// Runs the action of one member of a group, chosen by the selector.
+    Group(u32),
+}
+
+/// One entry of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableEntry {
+    /// One per key, in key order.
+    pub key: Vec<KeyMatch>,
+    /// Higher wins; 0 in tables whose kinds need none.
+    pub priority: i32,
+    /// What it does.
+    pub action: EntryAction,
+    /// Nanoseconds without a hit after which the controller is told; 0 for never.
+    pub idle_timeout_ns: u64,
+}
+
+/// A member of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupMember {
+    /// Member id.
+    pub member: u32,
+    /// Share of the flows, at least 1.
+    pub weight: u32,
+    /// The member takes flows only while this port is up.
+    pub watch_port: Option<u32>,
+}
+
+/// Packets and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CounterValue {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of whole frames as received by the stage.
+    pub bytes: u64,
+}
+
+/// A two-rate three-colour meter's configuration (RFC 2698), in units (bytes or packets) per second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MeterConfig {
+    /// Committed information rate, units per second.
+    pub cir: u64,
+    /// Committed burst size, units.
+    pub cburst: u64,
+    /// Peak information rate, units per second.
+    pub pir: u64,
+    /// Peak burst size, units.
+    pub pburst: u64,
+}

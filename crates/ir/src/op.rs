@@ -1,0 +1,260 @@
+//! Operations: everything a block can do.
+//!
+//! Widths are exact: unless said otherwise, operands and destination have one width and nothing converts silently. The
+//! semantics of each arithmetic operation is the method of the same name of [`base::Bits`].
+
+use base::ids::{BlockId, ExternId, HeaderId, SlotId, TableId};
+use base::{Bits, Span};
+
+/// A value that is read: a slot or a constant.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Operand {
+    /// A slot's current value.
+    Slot(SlotId),
+    /// A constant with its width.
+    Const(Bits),
+}
+
+/// An operation with the P4 place it came from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Inst {
+    /// What it does.
+    pub op: Op,
+    /// Where it came from.
+    pub span: Span,
+}
+
+/// Two-operand operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BinOp {
+    /// Wrapping sum.
+    Add,
+    /// Wrapping difference.
+    Sub,
+    /// Wrapping product.
+    Mul,
+    /// Unsigned quotient; by zero gives all ones.
+    Div,
+    /// Unsigned remainder; by zero gives the dividend.
+    Mod,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Left shift; the amount has any width; amounts of at least the width give 0.
+    Shl,
+    /// Logical right shift, as `Shl`.
+    Lshr,
+    /// Arithmetic right shift; amounts of at least the width give copies of the sign.
+    Ashr,
+    /// Unsigned saturating sum.
+    SatAddU,
+    /// Unsigned saturating difference.
+    SatSubU,
+    /// Signed saturating sum.
+    SatAddS,
+    /// Signed saturating difference.
+    SatSubS,
+    /// Equality; the destination has width 1.
+    Eq,
+    /// Inequality; the destination has width 1.
+    Ne,
+    /// Unsigned less; the destination has width 1.
+    Ult,
+    /// Unsigned less or equal; the destination has width 1.
+    Ule,
+    /// Signed less; the destination has width 1.
+    Slt,
+    /// Signed less or equal; the destination has width 1.
+    Sle,
+}
+
+/// One-operand operations.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UnOp {
+    /// Bitwise complement (logical not at width 1).
+    Not,
+    /// Two's complement.
+    Neg,
+}
+
+/// Width changes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CastKind {
+    /// To a larger or equal width with zeros.
+    Zext,
+    /// To a larger or equal width with the sign.
+    Sext,
+    /// To a smaller or equal width: the low bits.
+    Trunc,
+}
+
+/// Hash algorithms (v1model `HashAlgorithm`, PSA `PSA_HashAlgorithm_t`); parameters of the CRCs as bmv2 has them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HashAlgorithm {
+    /// CRC-32 (IEEE 802.3, reflected).
+    Crc32,
+    /// CRC-32 with the control plane's parameters; as `Crc32` until set.
+    Crc32Custom,
+    /// CRC-16/ARC (polynomial 0x8005, reflected).
+    Crc16,
+    /// CRC-16 with the control plane's parameters; as `Crc16` until set.
+    Crc16Custom,
+    /// A generator that ignores its input's content is not a hash: this is bmv2's `random`, a random number.
+    Random,
+    /// The low bits of the input.
+    Identity,
+    /// Internet checksum (RFC 1071): the one's complement of the one's complement sum of 16-bit words.
+    Csum16,
+    /// Exclusive or of 16-bit words.
+    Xor16,
+}
+
+/// Everything a block can do. `dst` slots are written, operands read.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
+pub enum Op {
+    /// `dst = src`.
+    Mov { dst: SlotId, src: Operand },
+    /// `dst = a op b`.
+    Bin { op: BinOp, dst: SlotId, a: Operand, b: Operand },
+    /// `dst = op a`.
+    Un { op: UnOp, dst: SlotId, a: Operand },
+    /// `dst = cast a` to the width of `dst`.
+    Cast { kind: CastKind, dst: SlotId, a: Operand },
+    /// `dst = hi ++ lo`: the first operand is the most significant.
+    Concat { dst: SlotId, hi: Operand, lo: Operand },
+    /// `dst = a[hi:lo]`.
+    Slice { dst: SlotId, a: Operand, hi: u32, lo: u32 },
+    /// `dst[hi:lo] = a`, the other bits stay.
+    SetSlice { dst: SlotId, hi: u32, lo: u32, a: Operand },
+    /// `dst = cond ? then : other`; `cond` has width 1.
+    Select { dst: SlotId, cond: Operand, then: Operand, other: Operand },
+
+    /// `header.valid = 1`; fields stay (they are zero if it was invalid).
+    SetValid { header: HeaderId },
+    /// `header.valid = 0` and all its fields zero.
+    SetInvalid { header: HeaderId },
+
+    /// Parser: `dst = 1` if at least `bits` bits are left behind the cursor (rounded up to whole bytes).
+    HasBits { dst: SlotId, bits: Operand },
+    /// Parser: fills the header from the cursor, makes it valid, moves the cursor. The fixed part and `varbit_bits` (a
+    /// multiple of 8, at most the varbit's width; `None` if the header has no varbit) must be there: a dominating
+    /// `HasBits` says so.
+    Extract { header: HeaderId, varbit_bits: Option<Operand> },
+    /// Parser: moves the cursor by `bits`, a multiple of 8 that must be there.
+    Advance { bits: Operand },
+    /// Parser: `dst` = the bits at `offset` behind the cursor, which must be there.
+    Lookahead { dst: SlotId, offset: u32 },
+    /// `dst` (32 bits) = bytes the parser has consumed so far.
+    Consumed { dst: SlotId },
+
+    /// Deparser: appends the header if it is valid.
+    Emit { header: HeaderId },
+    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width; 0 cuts nothing) when the stage ends.
+    Truncate { bytes: Operand },
+
+    /// Looks up a table. `hit` (1 bit); `action` (32 bits): position in the table's action list; `entry` and `data` (64
+    /// bits): handles of the matched entry (for direct resources) and of the action data (for `ActionParam`; differs
+    /// from `entry` in tables with an action profile). The handles' values belong to the engine and may only be handed
+    /// on to the operations named here. `selector` is empty but for tables with an action selector.
+    Apply {
+        table: TableId,
+        keys: Vec<Operand>,
+        selector: Vec<Operand>,
+        hit: SlotId,
+        action: SlotId,
+        entry: SlotId,
+        data: SlotId,
+    },
+    /// `dst` = control-plane parameter `param` of action `action` (position in the table's list) of what was matched.
+    ActionParam { dst: SlotId, table: TableId, action: u32, param: u32, data: SlotId },
+
+    /// Counts the packet (its length when it entered the stage's entry) at `index`; out of range counts nothing.
+    Count { counter: ExternId, index: Operand },
+    /// Counts the packet at the matched entry; nothing on a miss (`hit` is 0).
+    CountDirect { counter: ExternId, hit: Operand, entry: SlotId },
+    /// `dst` = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green.
+    Meter { meter: ExternId, dst: SlotId, index: Operand },
+    /// `dst` = colour of the matched entry's meter; green on a miss.
+    MeterDirect { meter: ExternId, dst: SlotId, hit: Operand, entry: SlotId },
+    /// `dst` = cell; out of range gives 0.
+    RegisterRead { register: ExternId, dst: SlotId, index: Operand },
+    /// cell = `src`; out of range writes nothing.
+    RegisterWrite { register: ExternId, index: Operand, src: Operand },
+    /// `dst = base + hash(data) mod max` (widths of `base` and `dst` are equal; `max` has any width; `max` 0 gives
+    /// `base`). The data are concatenated, first operand most significant; a length that is no multiple of 8 is padded
+    /// with zeros at the end for CRCs and checksums. Varbit operands contribute `varbits` bits: for each `(i, len)`,
+    /// operand `i` has the low `len` bits only. With `payload`, the packet's bytes behind the parsed headers follow.
+    Hash {
+        algorithm: HashAlgorithm,
+        dst: SlotId,
+        base: Operand,
+        max: Option<Operand>,
+        data: Vec<Operand>,
+        varbits: Vec<(u32, SlotId)>,
+        payload: bool,
+    },
+    /// `dst` = random in `low..=high` (unsigned; `low` when `high < low`).
+    Random { dst: SlotId, low: Operand, high: Operand },
+    /// Sends a message to the controller.
+    Digest { digest: ExternId, data: Vec<Operand> },
+    /// Writes a line to the log; `{}` stands for an argument.
+    Log { format: String, args: Vec<Operand> },
+    /// Counts and reports when `cond` (1 bit) is 0; the packet is dropped by the blocks around it, not by this.
+    Assert { cond: Operand, text: String },
+
+    /// No effect: tells the tracer what begins here.
+    Mark(Mark),
+}
+
+/// What a trace shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// A parser state is entered.
+    State(String),
+    /// A control (or sub-control, sub-parser) is entered.
+    Block(String),
+    /// An action's body begins.
+    Action(String),
+}
+
+/// Where the replication engine takes over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReplicationPoint {
+    /// After ingress: clone, resubmit, multicast, drop or unicast, as the intrinsics say. All slots are in the record.
+    IngressEnd,
+    /// After egress: a clone is asked for; the packet itself goes on at `EntryKind::Deparse`.
+    EgressEnd,
+    /// After deparsing: recirculate.
+    DeparseEnd,
+}
+
+/// How a packet leaves the pipeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Dropped; the index into `Program::drops` says why.
+    Drop(u32),
+    /// Sent to a port.
+    Send(Operand),
+    /// Handed to the replication engine.
+    Replicate(ReplicationPoint),
+}
+
+/// How a block ends.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
+pub enum Terminator {
+    /// Goes on in another block of the stage.
+    Jump(BlockId),
+    /// `cond` has width 1.
+    Branch { cond: Operand, then: BlockId, other: BlockId },
+    /// Compares with constants of the operand's width (all different).
+    Switch { on: Operand, cases: Vec<(Bits, BlockId)>, default: BlockId },
+    /// The stage ends; the entry's next stage begins.
+    Next,
+    /// The packet leaves the pipeline.
+    Finish(Fate),
+}

@@ -1,0 +1,442 @@
+//! A whole program: the packet header vector, tables, externs, stages, and how the stages hang together.
+//!
+//! The IR knows no protocol and no architecture. What an architecture means is spelled out by `lower`: the glue between
+//! its blocks is stages of its own, its metadata are slots, and the few slots that the *runtime* must read or write (the
+//! port a packet came from, the multicast group it asks for) are named by [`Intrinsic`].
+//!
+//! **Slots.** Every header field, metadata field, local and temporary is a slot: a mutable variable of a fixed width.
+//! All slots are zero when a packet starts at [`EntryKind::Ingress`], but for the intrinsics that the runtime sets.
+//!
+//! **Headers.** A header is its field slots in wire order and a one-bit validity slot. *The fields of an invalid header
+//! are zero*: `Op::SetInvalid` clears them, and lowering guards writes to a header that may be invalid. So reads need no
+//! check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
+//! `push_front`, `pop_front` and dynamic indices into plain operations on their elements and a `nextIndex` slot.
+
+use crate::op::{Inst, Terminator};
+use base::Span;
+use base::entry::{ActionCall, MatchKind, TableEntry};
+use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
+
+/// A program of one pipeline.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Program {
+    /// The name of the source, for messages.
+    pub name: String,
+    /// The packet header vector.
+    pub slots: Vec<Slot>,
+    /// Header instances, stack elements and union members included.
+    pub headers: Vec<Header>,
+    /// Actions that tables name. Their bodies are blocks behind the table's switch.
+    pub actions: Vec<Action>,
+    /// Tables; parser value sets are tables with [`Table::value_set`].
+    pub tables: Vec<Table>,
+    /// Counters, meters, registers, digests, action profiles.
+    pub externs: Vec<Extern>,
+    /// Parsers, controls, deparsers, glue.
+    pub stages: Vec<Stage>,
+    /// What runs, in order, for each way a packet enters; at most one per [`EntryKind`], `Ingress` always.
+    pub entries: Vec<EntryPoint>,
+    /// Slots with a meaning for the runtime.
+    pub intrinsics: Vec<(Intrinsic, SlotId)>,
+    /// Slots that survive a clone, resubmission or recirculation, by field-list index (v1model `@field_list`).
+    pub field_lists: Vec<(u64, Vec<SlotId>)>,
+    /// `error` members; a value of an error slot is an index here. `NoError` is 0.
+    pub errors: Vec<String>,
+    /// Names of the drop counters that `Fate::Drop` refers to.
+    pub drops: Vec<String>,
+    /// The value of `EgressSpec` that means drop, if the architecture has one.
+    pub drop_port: Option<u64>,
+    /// The values of `InstanceType` for packets that did not come from a port.
+    pub instance_types: InstanceTypes,
+    /// Controller headers' layouts: packet-in and packet-out (P4Runtime `@controller_header`).
+    pub controller_headers: Vec<ControllerHeader>,
+}
+
+/// A variable of the packet header vector.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Unique; `hdr.ipv4.ttl`, `meta.vrf`, `ingress.tmp`, `%3`.
+    pub name: String,
+    /// Bits, at least 1. Booleans have 1. A varbit's slot has its maximum.
+    pub width: u32,
+    /// What it is.
+    pub kind: SlotKind,
+}
+
+/// What a slot is. Only headers' slots have rules (see the module text); the rest is for reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotKind {
+    /// A field of a header.
+    Field(HeaderId),
+    /// The number of bits in a header's varbit field (32 bits wide).
+    VarbitLength(HeaderId),
+    /// A header's validity (1 bit).
+    Valid(HeaderId),
+    /// User or standard metadata, and stacks' `nextIndex`.
+    Metadata,
+    /// A P4 variable or parameter.
+    Local,
+    /// Made by the compiler; assigned before read on every path of its stage.
+    Temp,
+}
+
+/// A header instance.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// `hdr.ipv4`, `hdr.srcRoutes[2]`.
+    pub name: String,
+    /// Fields in wire order; their widths add up to a multiple of 8 (without the varbit).
+    pub fields: Vec<Field>,
+    /// The validity slot.
+    pub valid: SlotId,
+}
+
+/// A field of a header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// The P4 name.
+    pub name: String,
+    /// Its value. A varbit's value is right-aligned: a number below `2^length`.
+    pub slot: SlotId,
+    /// For a varbit field, the slot that holds its length in bits; at most one per header.
+    pub varbit_length: Option<SlotId>,
+}
+
+/// An action as the control plane sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Action {
+    /// Fully qualified control-plane name, `MyIngress.forward`.
+    pub name: String,
+    /// Control-plane (directionless) parameters: name and width.
+    pub params: Vec<(String, u32)>,
+}
+
+/// A match-action table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Fully qualified control-plane name, `MyIngress.ipv4_lpm`.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// Key fields in order. Empty: the default action always runs and `hit` is false.
+    pub keys: Vec<Key>,
+    /// What entries may run; `Apply` yields positions in this list.
+    pub actions: Vec<TableAction>,
+    /// Runs on a miss.
+    pub default_action: ActionCall,
+    /// Whether the control plane may not change the default action.
+    pub const_default: bool,
+    /// Entries of the program.
+    pub entries: Vec<TableEntry>,
+    /// Whether the control plane may not add, change or remove entries.
+    pub const_entries: bool,
+    /// Most entries; a further insert is refused.
+    pub size: u64,
+    /// The action profile or selector, if entries name members and groups.
+    pub implementation: Option<ExternId>,
+    /// Direct counters and meters.
+    pub direct: Vec<ExternId>,
+    /// Whether entries may carry an idle timeout.
+    pub idle_timeout: bool,
+    /// Whether this is a parser value set (one action without effect; only `hit` is read).
+    pub value_set: bool,
+}
+
+/// A key field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// Control-plane name, `hdr.ipv4.dstAddr`.
+    pub name: String,
+    /// Bits.
+    pub width: u32,
+    /// How it is compared.
+    pub kind: MatchKind,
+}
+
+/// An action in a table's list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableAction {
+    /// Which.
+    pub action: ActionId,
+    /// `@defaultonly`: not for entries.
+    pub default_only: bool,
+    /// `@tableonly`: not as default.
+    pub table_only: bool,
+}
+
+/// An extern instance with state or control-plane life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extern {
+    /// Fully qualified control-plane name.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// What it is.
+    pub kind: ExternKind,
+}
+
+/// Packets, bytes or both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CounterUnit {
+    /// Packets only.
+    Packets,
+    /// Bytes only.
+    Bytes,
+    /// Both.
+    Both,
+}
+
+/// The kinds of extern instances.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ExternKind {
+    /// Counter array, or beside each entry of `direct`.
+    Counter {
+        /// Cells (for direct ones the table's size).
+        size: u64,
+        /// What is counted.
+        unit: CounterUnit,
+        /// The table it belongs to.
+        direct: Option<TableId>,
+    },
+    /// Meter array (RFC 2698), or beside each entry of `direct`.
+    Meter {
+        /// Cells.
+        size: u64,
+        /// Bytes or packets.
+        unit: CounterUnit,
+        /// The table it belongs to.
+        direct: Option<TableId>,
+    },
+    /// Register array; cells start at `initial`.
+    Register {
+        /// Cells.
+        size: u64,
+        /// Bits of a cell.
+        width: u32,
+        /// First value.
+        initial: base::Bits,
+    },
+    /// Members that entries of one or more tables refer to.
+    ActionProfile {
+        /// Most members.
+        size: u64,
+        /// What members may run (all tables that share it have this same list).
+        actions: Vec<TableAction>,
+    },
+    /// An action profile with groups.
+    ActionSelector {
+        /// Most members over all groups.
+        size: u64,
+        /// What members may run.
+        actions: Vec<TableAction>,
+        /// Hash over the `selector` keys.
+        algorithm: crate::op::HashAlgorithm,
+        /// Bits of the hash that are used.
+        hash_width: u32,
+    },
+    /// Messages to the controller.
+    Digest {
+        /// Field names and widths.
+        fields: Vec<(String, u32)>,
+    },
+}
+
+/// What kind of P4 block a stage came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageKind {
+    /// May extract, advance, look ahead.
+    Parser,
+    /// May apply tables.
+    Control,
+    /// May emit; the emitted headers and the rest of the packet are joined when the stage ends.
+    Deparser,
+}
+
+/// A control-flow graph. Block 0 is where it starts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stage {
+    /// Instance name of the P4 block, or the architecture's name for its glue.
+    pub name: String,
+    /// What its blocks may contain.
+    pub kind: StageKind,
+    /// Blocks.
+    pub blocks: Vec<Block>,
+}
+
+impl Stage {
+    /// The first block.
+    pub const START: BlockId = BlockId(0);
+}
+
+/// A basic block.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Block {
+    /// For reading; empty, or a parser state's or action's name.
+    pub label: String,
+    /// Straight-line code.
+    pub insts: Vec<Inst>,
+    /// Where it goes on.
+    pub term: Terminator,
+    /// The place of the terminator.
+    pub span: Span,
+}
+
+/// How a packet enters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum EntryKind {
+    /// From a port: slots are zero but for the intrinsics.
+    Ingress,
+    /// Resubmitted or recirculated: as `Ingress`, but preserved slots keep their values (they come from the record).
+    Reingress,
+    /// An ingress-to-egress clone: the original packet is parsed again, then egress.
+    CloneIngress,
+    /// A copy for egress, with all slots from the record.
+    Egress,
+    /// After egress, when replication had to look in between: with all slots from the record.
+    Deparse,
+}
+
+impl EntryKind {
+    /// All kinds.
+    pub const ALL: [EntryKind; 5] =
+        [EntryKind::Ingress, EntryKind::Reingress, EntryKind::CloneIngress, EntryKind::Egress, EntryKind::Deparse];
+
+    /// The word of the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            EntryKind::Ingress => "ingress",
+            EntryKind::Reingress => "reingress",
+            EntryKind::CloneIngress => "clone_ingress",
+            EntryKind::Egress => "egress",
+            EntryKind::Deparse => "deparse",
+        }
+    }
+}
+
+/// The stages of one way in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryPoint {
+    /// Which way.
+    pub kind: EntryKind,
+    /// Stages in order; `Terminator::Next` goes on with the next one. The last one ends with `Finish` on all paths.
+    pub stages: Vec<StageId>,
+}
+
+macro_rules! intrinsics {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Slots that the runtime reads or writes.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum Intrinsic { $($(#[$doc])* $name,)* }
+        impl Intrinsic {
+            /// All of them.
+            pub const ALL: &'static [Intrinsic] = &[$(Intrinsic::$name,)*];
+            /// The word of the text form.
+            pub fn name(self) -> &'static str {
+                match self { $(Intrinsic::$name => $text,)* }
+            }
+        }
+    };
+}
+
+intrinsics! {
+    /// Set by the runtime: the port the packet came from.
+    IngressPort = "ingress_port",
+    /// Set by the runtime: bytes of the frame when it entered (ingress) or was copied (egress).
+    PacketLength = "packet_length",
+    /// Set by the runtime: see [`InstanceTypes`].
+    InstanceType = "instance_type",
+    /// Set by the runtime: microseconds since the switch started, when the packet was received.
+    IngressTimestamp = "ingress_timestamp",
+    /// Set by the runtime before egress: microseconds.
+    EgressTimestamp = "egress_timestamp",
+    /// Set by the runtime before egress: microseconds when it was queued.
+    EnqueueTimestamp = "enqueue_timestamp",
+    /// Set by the runtime before egress: packets in the queue.
+    EnqueueDepth = "enqueue_depth",
+    /// Set by the runtime before egress: microseconds in the queue.
+    DequeueDelta = "dequeue_delta",
+    /// Set by the runtime before egress: packets in the queue.
+    DequeueDepth = "dequeue_depth",
+    /// Read at `ReplicationPoint::IngressEnd`: where to.
+    EgressSpec = "egress_spec",
+    /// Set before egress: the port it leaves by.
+    EgressPort = "egress_port",
+    /// Read at `IngressEnd`: the multicast group, 0 for none.
+    MulticastGroup = "multicast_group",
+    /// Set by the runtime before egress: the replica's instance id.
+    EgressRid = "egress_rid",
+    /// Read at `IngressEnd` and `EgressEnd`: 1 when a clone is asked for.
+    CloneFlag = "clone_flag",
+    /// Read with `CloneFlag`: the clone session.
+    CloneSession = "clone_session",
+    /// Read with `CloneFlag`: the field list to keep.
+    CloneFieldList = "clone_field_list",
+    /// Read at `IngressEnd`: 1 when the packet is to be parsed again.
+    ResubmitFlag = "resubmit_flag",
+    /// Read with `ResubmitFlag`: the field list to keep.
+    ResubmitFieldList = "resubmit_field_list",
+    /// Read at `DeparseEnd`: 1 when the packet goes back to ingress.
+    RecirculateFlag = "recirculate_flag",
+    /// Read with `RecirculateFlag`: the field list to keep.
+    RecirculateFieldList = "recirculate_field_list",
+    /// The parser's error, an index into `Program::errors`.
+    ParserError = "parser_error",
+}
+
+/// Values of `InstanceType`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InstanceTypes {
+    /// From a port.
+    pub normal: u64,
+    /// Ingress-to-egress clone.
+    pub ingress_clone: u64,
+    /// Egress-to-egress clone.
+    pub egress_clone: u64,
+    /// Recirculated.
+    pub recirculate: u64,
+    /// Multicast replica.
+    pub replication: u64,
+    /// Resubmitted.
+    pub resubmit: u64,
+}
+
+/// A header that stands before packets exchanged with the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ControllerHeader {
+    /// `packet_in` or `packet_out`.
+    pub name: String,
+    /// Field names and widths in wire order.
+    pub fields: Vec<(String, u32)>,
+}
+
+impl Program {
+    /// The width of a slot.
+    pub fn width(&self, slot: SlotId) -> u32 {
+        self.slots[slot.index()].width
+    }
+
+    /// The slot of an intrinsic, if the program has it.
+    pub fn intrinsic(&self, which: Intrinsic) -> Option<SlotId> {
+        self.intrinsics.iter().find(|(i, _)| *i == which).map(|(_, s)| *s)
+    }
+
+    /// The stages of a way in.
+    pub fn entry(&self, kind: EntryKind) -> Option<&EntryPoint> {
+        self.entries.iter().find(|e| e.kind == kind)
+    }
+
+    /// The slots a field list keeps; empty when there is none of that index.
+    pub fn field_list(&self, index: u64) -> &[SlotId] {
+        self.field_lists.iter().find(|(i, _)| *i == index).map_or(&[], |(_, s)| s)
+    }
+
+    /// A table by its control-plane name.
+    pub fn table_named(&self, name: &str) -> Option<TableId> {
+        self.tables.iter().position(|t| t.name == name).map(TableId::from_index)
+    }
+
+    /// An extern by its control-plane name.
+    pub fn extern_named(&self, name: &str) -> Option<ExternId> {
+        self.externs.iter().position(|e| e.name == name).map(ExternId::from_index)
+    }
+}

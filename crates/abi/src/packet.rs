@@ -73,6 +73,9 @@ pub struct WorkerCtx {
     /// Bases of this worker's counter cells, by extern id: arrays of `[packets, bytes]` pairs of `u64`; null for externs
     /// that are not counters. Written by this worker alone, read by anyone with relaxed loads.
     pub counters: *const *mut [u64; 2],
+    /// This worker's `[hits, misses]` by table id, incremented by compiled code at each apply. Written by this worker
+    /// alone, read by anyone with relaxed loads.
+    pub table_counters: *mut [u64; 2],
     /// The runtime's own data for calls; opaque to compiled code.
     pub runtime: *mut core::ffi::c_void,
     /// Index of the worker.
@@ -114,4 +117,4 @@ impl Default for Batch {
     }
 }
 
-const _: () = assert!(size_of::<PacketDesc>() == 56 && size_of::<WorkerCtx>() == 24);
+const _: () = assert!(size_of::<PacketDesc>() == 56 && size_of::<WorkerCtx>() == 32);

@@ -1,1 +1,3 @@
 //! P4Runtime over gRPC: the only crate with an async runtime.
+
+pub mod proto;

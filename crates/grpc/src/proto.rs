@@ -1,0 +1,27 @@
+//! The P4Runtime messages and service as Rust types, generated at build time from `proto/`.
+//!
+//! Generated code only: what the messages mean is decided in `control`, and `convert` turns one into the other. The
+//! module tree repeats the protobuf packages, because the generated code refers to siblings by relative path.
+//! Tests: `tests/py/test_descriptors.py` compares the descriptors with the published ones.
+#![allow(missing_docs, reason = "generated; the .proto files hold the comments")]
+#![allow(clippy::all, reason = "generated")]
+
+/// The compiled `.proto` files and all they import, as an encoded `google.protobuf.FileDescriptorSet`.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/p4runtime.fds"));
+
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+}
+
+pub mod p4 {
+    pub mod v1 {
+        tonic::include_proto!("p4.v1");
+    }
+    pub mod config {
+        pub mod v1 {
+            tonic::include_proto!("p4.config.v1");
+        }
+    }
+}

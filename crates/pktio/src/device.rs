@@ -37,9 +37,17 @@ pub trait Device: Send {
     /// The port's link-layer address, if it has one.
     fn mac(&self) -> Option<MacAddress>;
 
-    /// The largest packet, without the link-layer header, that the port carries.
+    /// The largest payload of a link-layer frame that the port is meant to carry.
     fn mtu(&self) -> u16;
+
+    /// Whether no further packet will ever be received, as after the last packet of a file.
+    fn at_end(&self) -> bool {
+        false
+    }
 }
+
+/// The MTU of devices that have none of their own.
+pub const MTU_DEFAULT: u16 = 1500;
 
 /// The packet side of a port: one receive and one send queue, used by one worker.
 pub trait Queue: Send {

@@ -13,18 +13,46 @@
 //! | `device` | [`Device`], [`Queue`], [`LinkState`], [`PortStats`], per-queue counters |
 //! | `spec` | [`PortSpec`] and [`DeviceSpec`]: the command line's port syntax |
 //! | `error` | [`Error`]: what can go wrong when a port is opened, with the remedy |
+//! | `memory` | [`MemoryDevice`]: a test or a program injects and collects packets |
+//! | `pcap` | [`PcapDevice`]: packets from and to capture files |
+//! | `fault` | [`FaultInjector`]: a wrapper that drops, duplicates and corrupts |
+//! | `capture` | [`Capture`]: a wrapper that records what passes, switched on and off at run time |
 //!
 //! **Invariant:** this crate knows no packet format (not even Ethernet), no P4, and no DPDK.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod capture;
 mod device;
 mod error;
+mod fault;
+mod memory;
 mod packet;
+mod pcap;
 mod pool;
 mod spec;
 
-pub use device::{Device, LinkState, MacAddress, PortStats, Queue, QueueCounters};
+pub use capture::{Capture, CaptureHandle, CaptureLimits, CaptureStatus};
+pub use device::{Device, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
 pub use error::Error;
+pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
+pub use memory::{MemoryDevice, MemoryHandle};
 pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk};
+pub use pcap::PcapDevice;
 pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};
+
+/// Opens a device that needs no DPDK. Other kinds are refused: the DPDK crate opens them.
+///
+/// A `memory` device opened here has nobody at its other end, so its link is down; [`MemoryDevice::new`] gives the
+/// handle that makes it useful.
+pub fn open(spec: &DeviceSpec, pool: PoolRef) -> Result<Box<dyn Device>, Error> {
+    match spec {
+        DeviceSpec::Memory => {
+            let (device, handle) = MemoryDevice::new("memory", pool, 1);
+            handle.set_link(false);
+            Ok(Box::new(device))
+        }
+        DeviceSpec::Pcap { input, output } => Ok(Box::new(PcapDevice::open(input, output.as_deref(), pool)?)),
+        other => Err(Error::Unsupported { device: other.to_string(), reason: "it needs DPDK" }),
+    }
+}

@@ -3,10 +3,14 @@
 //! ARCHITECTURE.md, "The IR", tells the ideas. An operation is defined once, in [`op::Op`]; exhaustive matches find its
 //! users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`.
 
+pub mod builder;
+pub mod flow;
 pub mod layout;
 pub mod op;
 pub mod program;
 
 pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
+pub use builder::{Builder, FieldWidth};
+pub use flow::Cfg;
 pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Op, Operand, ReplicationPoint, Terminator, UnOp};
 pub use program::*;

@@ -71,6 +71,24 @@ pub enum BinOp {
     Sle,
 }
 
+impl BinOp {
+    /// Whether the result is one bit, whatever the operands' width.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, BinOp::Eq | BinOp::Ne | BinOp::Ult | BinOp::Ule | BinOp::Slt | BinOp::Sle)
+    }
+
+    /// Whether the second operand is a shift amount of any width.
+    pub fn is_shift(self) -> bool {
+        matches!(self, BinOp::Shl | BinOp::Lshr | BinOp::Ashr)
+    }
+
+    /// Whether the operands may change places.
+    pub fn is_commutative(self) -> bool {
+        use BinOp::*;
+        matches!(self, Add | Mul | And | Or | Xor | SatAddU | SatAddS | Eq | Ne)
+    }
+}
+
 /// One-operand operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum UnOp {

@@ -1,0 +1,451 @@
+//! What operations read and write, and how blocks hang together: the facts that passes and engines share.
+//!
+//! [`Op::dst`], [`Op::for_each_def`], [`Op::for_each_use`] and [`Op::is_removable`] are exhaustive matches over [`Op`];
+//! adding an operation means adding it here first. [`Cfg`] has successors, predecessors and a reverse post-order of one
+//! stage. Everything is linear in the stage.
+//!
+//! Tests: at the end of the file.
+
+use crate::op::{Fate, Op, Operand, Terminator};
+use crate::program::{Program, Stage};
+use base::Bits;
+use base::ids::{BlockId, HeaderId, SlotId};
+
+impl Operand {
+    /// The width of the slot or constant.
+    pub fn width(&self, program: &Program) -> u32 {
+        match self {
+            Operand::Slot(s) => program.width(*s),
+            Operand::Const(c) => c.width(),
+        }
+    }
+
+    /// The slot, if it is one.
+    pub fn slot(&self) -> Option<SlotId> {
+        match self {
+            Operand::Slot(s) => Some(*s),
+            Operand::Const(_) => None,
+        }
+    }
+
+    /// The constant, if it is one.
+    pub fn constant(&self) -> Option<&Bits> {
+        match self {
+            Operand::Slot(_) => None,
+            Operand::Const(c) => Some(c),
+        }
+    }
+
+    /// A constant of a width.
+    pub fn new_const(width: u32, value: u128) -> Operand {
+        Operand::Const(Bits::new(width, value))
+    }
+}
+
+impl From<SlotId> for Operand {
+    fn from(slot: SlotId) -> Operand {
+        Operand::Slot(slot)
+    }
+}
+
+impl From<Bits> for Operand {
+    fn from(bits: Bits) -> Operand {
+        Operand::Const(bits)
+    }
+}
+
+impl From<&Bits> for Operand {
+    fn from(bits: &Bits) -> Operand {
+        Operand::Const(bits.clone())
+    }
+}
+
+impl From<&Operand> for Operand {
+    fn from(operand: &Operand) -> Operand {
+        operand.clone()
+    }
+}
+
+/// Calls `f` for every slot of a header: validity, fields in wire order, each varbit's length behind it.
+pub fn for_each_header_slot(program: &Program, header: HeaderId, mut f: impl FnMut(SlotId)) {
+    let header = &program.headers[header.index()];
+    f(header.valid);
+    for field in &header.fields {
+        f(field.slot);
+        field.varbit_length.into_iter().for_each(&mut f);
+    }
+}
+
+impl Op {
+    /// The one slot an operation names as its destination. `None` for operations without one and for those with
+    /// several ([`Op::Apply`], and the header operations); see [`Op::for_each_def`] for all of them.
+    pub fn dst(&self) -> Option<SlotId> {
+        match self {
+            Op::Mov { dst, .. }
+            | Op::Bin { dst, .. }
+            | Op::Un { dst, .. }
+            | Op::Cast { dst, .. }
+            | Op::Concat { dst, .. }
+            | Op::Slice { dst, .. }
+            | Op::SetSlice { dst, .. }
+            | Op::Select { dst, .. }
+            | Op::HasBits { dst, .. }
+            | Op::Lookahead { dst, .. }
+            | Op::Consumed { dst }
+            | Op::ActionParam { dst, .. }
+            | Op::Meter { dst, .. }
+            | Op::MeterDirect { dst, .. }
+            | Op::RegisterRead { dst, .. }
+            | Op::Hash { dst, .. }
+            | Op::Random { dst, .. } => Some(*dst),
+            Op::SetValid { .. }
+            | Op::SetInvalid { .. }
+            | Op::Extract { .. }
+            | Op::Advance { .. }
+            | Op::Emit { .. }
+            | Op::Truncate { .. }
+            | Op::Apply { .. }
+            | Op::Count { .. }
+            | Op::CountDirect { .. }
+            | Op::RegisterWrite { .. }
+            | Op::Digest { .. }
+            | Op::Log { .. }
+            | Op::Assert { .. }
+            | Op::Mark(_) => None,
+        }
+    }
+
+    /// Calls `f` for every slot that is written (wholly or, by [`Op::SetSlice`], in part).
+    pub fn for_each_def(&self, program: &Program, mut f: impl FnMut(SlotId)) {
+        match self {
+            Op::SetValid { header } => f(program.headers[header.index()].valid),
+            Op::SetInvalid { header } | Op::Extract { header, .. } => for_each_header_slot(program, *header, f),
+            Op::Apply { hit, action, entry, data, .. } => [*hit, *action, *entry, *data].into_iter().for_each(f),
+            _ => self.dst().into_iter().for_each(&mut f),
+        }
+    }
+
+    /// Calls `f` for every operand, in the order of the fields' declaration. Slots that are no operands (handles,
+    /// varbit lengths, a partial destination, an emitted header) are not among them.
+    pub fn for_each_operand<'a>(&'a self, mut f: impl FnMut(&'a Operand)) {
+        match self {
+            Op::Mov { src: a, .. }
+            | Op::Un { a, .. }
+            | Op::Cast { a, .. }
+            | Op::Slice { a, .. }
+            | Op::SetSlice { a, .. }
+            | Op::HasBits { bits: a, .. }
+            | Op::Extract { varbit_bits: Some(a), .. }
+            | Op::Advance { bits: a }
+            | Op::Truncate { bytes: a }
+            | Op::Count { index: a, .. }
+            | Op::CountDirect { hit: a, .. }
+            | Op::Meter { index: a, .. }
+            | Op::MeterDirect { hit: a, .. }
+            | Op::RegisterRead { index: a, .. }
+            | Op::Assert { cond: a, .. } => f(a),
+            Op::Bin { a, b, .. }
+            | Op::Concat { hi: a, lo: b, .. }
+            | Op::RegisterWrite { index: a, src: b, .. }
+            | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
+            Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
+            Op::Apply { keys, selector, .. } => keys.iter().chain(selector).for_each(f),
+            Op::Hash { base, max, data, .. } => {
+                f(base);
+                max.iter().chain(data).for_each(f);
+            }
+            Op::Digest { data: operands, .. } | Op::Log { args: operands, .. } => operands.iter().for_each(f),
+            Op::SetValid { .. }
+            | Op::SetInvalid { .. }
+            | Op::Extract { varbit_bits: None, .. }
+            | Op::Lookahead { .. }
+            | Op::Consumed { .. }
+            | Op::Emit { .. }
+            | Op::ActionParam { .. }
+            | Op::Mark(_) => {}
+        }
+    }
+
+    /// As [`Op::for_each_operand`], for changing them. The width of an operand must not change.
+    pub fn for_each_operand_mut(&mut self, mut f: impl FnMut(&mut Operand)) {
+        match self {
+            Op::Mov { src: a, .. }
+            | Op::Un { a, .. }
+            | Op::Cast { a, .. }
+            | Op::Slice { a, .. }
+            | Op::SetSlice { a, .. }
+            | Op::HasBits { bits: a, .. }
+            | Op::Extract { varbit_bits: Some(a), .. }
+            | Op::Advance { bits: a }
+            | Op::Truncate { bytes: a }
+            | Op::Count { index: a, .. }
+            | Op::CountDirect { hit: a, .. }
+            | Op::Meter { index: a, .. }
+            | Op::MeterDirect { hit: a, .. }
+            | Op::RegisterRead { index: a, .. }
+            | Op::Assert { cond: a, .. } => f(a),
+            Op::Bin { a, b, .. }
+            | Op::Concat { hi: a, lo: b, .. }
+            | Op::RegisterWrite { index: a, src: b, .. }
+            | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
+            Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
+            Op::Apply { keys, selector, .. } => keys.iter_mut().chain(selector).for_each(f),
+            Op::Hash { base, max, data, .. } => {
+                f(base);
+                max.iter_mut().chain(data).for_each(f);
+            }
+            Op::Digest { data: operands, .. } | Op::Log { args: operands, .. } => operands.iter_mut().for_each(f),
+            Op::SetValid { .. }
+            | Op::SetInvalid { .. }
+            | Op::Extract { varbit_bits: None, .. }
+            | Op::Lookahead { .. }
+            | Op::Consumed { .. }
+            | Op::Emit { .. }
+            | Op::ActionParam { .. }
+            | Op::Mark(_) => {}
+        }
+    }
+
+    /// Calls `f` for every slot that is read other than through an operand: the kept part of a partial destination,
+    /// handles, varbit lengths, all slots of an emitted header.
+    pub fn for_each_fixed_use(&self, program: &Program, mut f: impl FnMut(SlotId)) {
+        match self {
+            Op::SetSlice { dst, .. } => f(*dst),
+            Op::Emit { header } => for_each_header_slot(program, *header, f),
+            Op::ActionParam { data, .. } => f(*data),
+            Op::CountDirect { entry, .. } | Op::MeterDirect { entry, .. } => f(*entry),
+            Op::Hash { varbits, .. } => varbits.iter().for_each(|(_, length)| f(*length)),
+            _ => {}
+        }
+    }
+
+    /// Calls `f` for every slot that is read, by whatever way; a slot may come more than once.
+    pub fn for_each_use(&self, program: &Program, mut f: impl FnMut(SlotId)) {
+        self.for_each_operand(|o| o.slot().into_iter().for_each(&mut f));
+        self.for_each_fixed_use(program, f);
+    }
+
+    /// Whether the operation does nothing but write its destinations, so that it may go when all of them are dead.
+    ///
+    /// `Apply` is not removable: it may touch entries' idle timers. `Meter` changes the bucket, `Random` the generator.
+    /// `RegisterRead` is removable; nobody sees it.
+    pub fn is_removable(&self) -> bool {
+        match self {
+            Op::Mov { .. }
+            | Op::Bin { .. }
+            | Op::Un { .. }
+            | Op::Cast { .. }
+            | Op::Concat { .. }
+            | Op::Slice { .. }
+            | Op::SetSlice { .. }
+            | Op::Select { .. }
+            | Op::SetValid { .. }
+            | Op::SetInvalid { .. }
+            | Op::HasBits { .. }
+            | Op::Lookahead { .. }
+            | Op::Consumed { .. }
+            | Op::ActionParam { .. }
+            | Op::RegisterRead { .. } => true,
+            Op::Hash { algorithm, .. } => *algorithm != crate::op::HashAlgorithm::Random,
+            Op::Extract { .. }
+            | Op::Advance { .. }
+            | Op::Emit { .. }
+            | Op::Truncate { .. }
+            | Op::Apply { .. }
+            | Op::Count { .. }
+            | Op::CountDirect { .. }
+            | Op::Meter { .. }
+            | Op::MeterDirect { .. }
+            | Op::RegisterWrite { .. }
+            | Op::Random { .. }
+            | Op::Digest { .. }
+            | Op::Log { .. }
+            | Op::Assert { .. }
+            | Op::Mark(_) => false,
+        }
+    }
+
+    /// Whether the value depends on the operands alone: not on the packet, the cursor, tables, state or chance.
+    pub fn is_arithmetic(&self) -> bool {
+        matches!(
+            self,
+            Op::Mov { .. }
+                | Op::Bin { .. }
+                | Op::Un { .. }
+                | Op::Cast { .. }
+                | Op::Concat { .. }
+                | Op::Slice { .. }
+                | Op::SetSlice { .. }
+                | Op::Select { .. }
+        )
+    }
+}
+
+impl Terminator {
+    /// Calls `f` for every successor, in order; one that is named twice comes twice.
+    pub fn for_each_target(&self, mut f: impl FnMut(BlockId)) {
+        match self {
+            Terminator::Jump(to) => f(*to),
+            Terminator::Branch { then, other, .. } => [*then, *other].into_iter().for_each(f),
+            Terminator::Switch { cases, default, .. } => {
+                cases.iter().for_each(|(_, to)| f(*to));
+                f(*default);
+            }
+            Terminator::Next | Terminator::Finish(_) => {}
+        }
+    }
+
+    /// As [`Terminator::for_each_target`], for changing them.
+    pub fn for_each_target_mut(&mut self, mut f: impl FnMut(&mut BlockId)) {
+        match self {
+            Terminator::Jump(to) => f(to),
+            Terminator::Branch { then, other, .. } => [then, other].into_iter().for_each(f),
+            Terminator::Switch { cases, default, .. } => {
+                cases.iter_mut().for_each(|(_, to)| f(to));
+                f(default);
+            }
+            Terminator::Next | Terminator::Finish(_) => {}
+        }
+    }
+
+    /// The operand it reads.
+    pub fn operand(&self) -> Option<&Operand> {
+        match self {
+            Terminator::Branch { cond: o, .. }
+            | Terminator::Switch { on: o, .. }
+            | Terminator::Finish(Fate::Send(o)) => Some(o),
+            Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
+        }
+    }
+
+    /// As [`Terminator::operand`], for changing it.
+    pub fn operand_mut(&mut self) -> Option<&mut Operand> {
+        match self {
+            Terminator::Branch { cond: o, .. }
+            | Terminator::Switch { on: o, .. }
+            | Terminator::Finish(Fate::Send(o)) => Some(o),
+            Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
+        }
+    }
+}
+
+/// The shape of one stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cfg {
+    /// Predecessors by block, each once, in reverse post-order; only reachable ones.
+    pub preds: Vec<Vec<BlockId>>,
+    /// Successors by block, each once, in the order of the terminator.
+    pub succs: Vec<Vec<BlockId>>,
+    /// Blocks that can be reached from the start, in reverse post-order.
+    pub rpo: Vec<BlockId>,
+    /// Position in `rpo` by block; `None` for blocks that cannot be reached.
+    pub rpo_index: Vec<Option<u32>>,
+}
+
+impl Cfg {
+    /// The shape of a stage, whose block ids must be in range.
+    pub fn new(stage: &Stage) -> Cfg {
+        let n = stage.blocks.len();
+        let mut succs: Vec<Vec<BlockId>> = Vec::with_capacity(n);
+        // `seen[b] == i + 1` when block `i` has `b` as successor already; avoids a set per block.
+        let mut seen = vec![0u32; n];
+        for (i, block) in stage.blocks.iter().enumerate() {
+            let mut list = Vec::new();
+            block.term.for_each_target(|to| {
+                if std::mem::replace(&mut seen[to.index()], i as u32 + 1) != i as u32 + 1 {
+                    list.push(to);
+                }
+            });
+            succs.push(list);
+        }
+        let rpo = reverse_post_order(&succs);
+        let mut rpo_index = vec![None; n];
+        let mut preds = vec![Vec::new(); n];
+        for (i, &b) in rpo.iter().enumerate() {
+            rpo_index[b.index()] = Some(i as u32);
+            for &to in &succs[b.index()] {
+                preds[to.index()].push(b);
+            }
+        }
+        Cfg { preds, succs, rpo, rpo_index }
+    }
+
+    /// Whether a block can be reached from the start.
+    pub fn is_reachable(&self, block: BlockId) -> bool {
+        self.rpo_index[block.index()].is_some()
+    }
+}
+
+/// Depth-first with an explicit stack: programs have tens of thousands of blocks.
+fn reverse_post_order(succs: &[Vec<BlockId>]) -> Vec<BlockId> {
+    let mut order = Vec::with_capacity(succs.len());
+    let mut visited = vec![false; succs.len()];
+    if succs.is_empty() {
+        return order;
+    }
+    visited[Stage::START.index()] = true;
+    let mut stack = vec![(Stage::START, 0usize)];
+    while let Some((block, next)) = stack.last_mut() {
+        match succs[block.index()].get(*next) {
+            Some(&to) => {
+                *next += 1;
+                if !std::mem::replace(&mut visited[to.index()], true) {
+                    stack.push((to, 0));
+                }
+            }
+            None => {
+                order.push(*block);
+                stack.pop();
+            }
+        }
+    }
+    order.reverse();
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::{Builder, FieldWidth};
+    use crate::program::StageKind;
+
+    #[test]
+    fn reverse_post_order_puts_the_head_of_a_loop_before_its_body_and_leaves_out_the_dead() {
+        let mut b = Builder::new("t");
+        let x = b.metadata("x", 1);
+        b.begin_stage("s", StageKind::Control);
+        let [head, body, out, dead] = ["head", "body", "out", "dead"].map(|l| b.block(l));
+        b.jump(head);
+        b.switch_to(head);
+        b.branch(x, body, out);
+        b.switch_to(body);
+        b.branch(x, head, head);
+        b.switch_to(out);
+        b.next_stage();
+        b.switch_to(dead);
+        b.jump(out);
+        b.end_stage();
+        let cfg = Cfg::new(&b.finish().stages[0]);
+        assert_eq!(cfg.rpo, [BlockId(0), head, out, body]);
+        assert_eq!(cfg.preds[head.index()], [BlockId(0), body]);
+        assert_eq!(cfg.preds[out.index()], [head]);
+        assert_eq!(cfg.succs[body.index()], [head]);
+        assert!(!cfg.is_reachable(dead));
+    }
+
+    #[test]
+    fn header_operations_define_and_use_all_slots_of_the_header() {
+        let mut b = Builder::new("t");
+        let h = b.header("h", &[("a", FieldWidth::Fixed(8)), ("v", FieldWidth::Varbit(16))]);
+        let program = b.finish();
+        let collect = |op: Op| {
+            let (mut defs, mut uses) = (Vec::new(), Vec::new());
+            op.for_each_def(&program, |s| defs.push(s.0));
+            op.for_each_use(&program, |s| uses.push(s.0));
+            (defs, uses)
+        };
+        assert_eq!(collect(Op::SetInvalid { header: h }), (vec![3, 0, 1, 2], vec![]));
+        assert_eq!(collect(Op::SetValid { header: h }), (vec![3], vec![]));
+        assert_eq!(collect(Op::Emit { header: h }), (vec![], vec![3, 0, 1, 2]));
+    }
+}

@@ -1,0 +1,418 @@
+//! Resolved types, and the tables of what a type names.
+//!
+//! A [`Type`] is small and cheap to clone. What has fields, members or methods is an id into the [`TypeTable`]; ids are
+//! handed out per *instantiation*: `S<bit<8>>` and `S<bit<9>>` of a generic struct are two [`StructId`]s. Typedefs are
+//! gone (a `typedef` is its target); a `type` is a [`Type::Newtype`].
+//!
+//! Invariants:
+//! - structurally equal types are equal values (`==` is P4's type identity);
+//! - [`Type::Var`] occurs only in the signatures of generic externs and of parser, control and package types, never in
+//!   expressions or in instantiated declarations; [`Type::Unknown`] occurs only in programs with errors, which are not
+//!   handed out.
+//!
+//! Specification: P4_16, chapter "Data types". Tests: with the checker, `crates/sema/tests`.
+
+use crate::typed::{Annotation, ExternId, ParserId, TableId};
+use crate::value::Value;
+use base::Span;
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub struct $name(pub u32);
+        impl $name {
+            /// The index into its vector.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+            /// From a position in its vector.
+            pub fn from_index(index: usize) -> $name {
+                $name(index as u32)
+            }
+        }
+    };
+}
+pub(crate) use id;
+
+id!(/** A struct, header or header union: index into [`TypeTable::structs`]. */ StructId);
+id!(/** An enum of either kind: index into [`TypeTable::enums`]. */ EnumId);
+id!(/** A `type` declaration: index into [`TypeTable::newtypes`]. */ NewtypeId);
+id!(/** A parser, control or package type as named: index into [`TypeTable::block_types`]. */ BlockTypeId);
+id!(/** A type parameter, or a type still to be found by inference. */ TypeVar);
+
+/// A type.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Type {
+    /// The type of what has been complained about already; agrees with everything.
+    Unknown,
+    /// `void`
+    Void,
+    /// `bool`
+    Bool,
+    /// `error`
+    Error,
+    /// `match_kind`
+    MatchKind,
+    /// `string`
+    String,
+    /// `int`: compile-time integers of any size.
+    Int,
+    /// `bit<W>` and `int<W>`.
+    Bits {
+        /// W; may be 0.
+        width: u32,
+        /// Whether it is `int<W>`.
+        signed: bool,
+    },
+    /// `varbit<W>`, W the maximum.
+    Varbit(u32),
+    /// A header.
+    Header(StructId),
+    /// A header union.
+    HeaderUnion(StructId),
+    /// A struct; also the anonymous type of `{ a = 1 }` where no type is expected.
+    Struct(StructId),
+    /// `H[n]`: of headers or header unions. (Arrays of other types have the same form.)
+    Stack(Arc<Type>, u32),
+    /// `tuple<T, U>`; also the type of `{ a, b }` where no type is expected.
+    Tuple(Arc<[Type]>),
+    /// `list<T>`
+    List(Arc<Type>),
+    /// An enum without underlying type.
+    Enum(EnumId),
+    /// An enum with underlying type, see [`EnumInfo::repr`].
+    SerEnum(EnumId),
+    /// `type T name`.
+    Newtype(NewtypeId),
+    /// An extern object type with its type arguments.
+    Extern(ExternId, Arc<[Type]>),
+    /// A parser, control or package type, with its type arguments.
+    Block(BlockTypeId, Arc<[Type]>),
+    /// A declared parser (of its instances).
+    Parser(ParserId),
+    /// A declared control (of its instances).
+    Control(crate::typed::ControlId),
+    /// An action.
+    Action,
+    /// A function or extern function (only as a callee).
+    Function,
+    /// A table.
+    Table(TableId),
+    /// The result of `table.apply()`: fields `hit`, `miss`, `action_run`.
+    ApplyResult(TableId),
+    /// The type of `action_run`.
+    ActionEnum(TableId),
+    /// A keyset over a type; also of a `value_set<T>`.
+    Set(Arc<Type>),
+    /// A type parameter; see the module text.
+    Var(TypeVar),
+}
+
+impl Type {
+    /// `bit<1>`
+    pub const BIT1: Type = Type::Bits { width: 1, signed: false };
+
+    /// `bit<width>`
+    pub fn bit(width: u32) -> Type {
+        Type::Bits { width, signed: false }
+    }
+
+    /// `int<width>`
+    pub fn int(width: u32) -> Type {
+        Type::Bits { width, signed: true }
+    }
+
+    /// The id of a struct, header or header union.
+    pub fn fields_id(&self) -> Option<StructId> {
+        match self {
+            Type::Header(id) | Type::HeaderUnion(id) | Type::Struct(id) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a header.
+    pub fn is_header(&self) -> bool {
+        matches!(self, Type::Header(_))
+    }
+
+    /// Whether it is [`Type::Unknown`].
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Type::Unknown)
+    }
+}
+
+/// All named types of a program.
+#[derive(Clone, Debug, Default)]
+pub struct TypeTable {
+    /// Structs, headers, header unions, each instantiation of a generic one.
+    pub structs: Vec<StructInfo>,
+    /// Enums.
+    pub enums: Vec<EnumInfo>,
+    /// `type` declarations.
+    pub newtypes: Vec<NewtypeInfo>,
+    /// Parser, control and package types.
+    pub block_types: Vec<BlockTypeInfo>,
+    /// Names of type variables, for messages and signatures.
+    pub vars: Vec<Arc<str>>,
+    /// Names of extern types, parsers and controls and tables, for messages.
+    pub(crate) extern_names: Vec<Arc<str>>,
+    pub(crate) parser_names: Vec<Arc<str>>,
+    pub(crate) control_names: Vec<Arc<str>>,
+    pub(crate) table_names: Vec<Arc<str>>,
+}
+
+/// Which of the three a [`StructInfo`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StructKind {
+    /// `struct`
+    Struct,
+    /// `header`
+    Header,
+    /// `header_union`
+    HeaderUnion,
+}
+
+/// A struct, header or header union.
+#[derive(Clone, Debug)]
+pub struct StructInfo {
+    /// As declared; empty for the anonymous type of `{ a = 1 }`.
+    pub name: Arc<str>,
+    /// Which.
+    pub kind: StructKind,
+    /// Type arguments of a generic declaration.
+    pub args: Vec<Type>,
+    /// In order.
+    pub fields: Vec<FieldInfo>,
+    /// Of the declaration.
+    pub annotations: Vec<Annotation>,
+    /// Of the declaration.
+    pub span: Span,
+}
+
+impl StructInfo {
+    /// A field and its index.
+    pub fn field(&self, name: &str) -> Option<(usize, &FieldInfo)> {
+        self.fields.iter().enumerate().find(|(_, f)| &*f.name == name)
+    }
+}
+
+/// A field.
+#[derive(Clone, Debug)]
+pub struct FieldInfo {
+    /// As declared.
+    pub name: Arc<str>,
+    /// Its type.
+    pub ty: Type,
+    /// Before it.
+    pub annotations: Vec<Annotation>,
+    /// Its place.
+    pub span: Span,
+}
+
+/// An enum.
+#[derive(Clone, Debug)]
+pub struct EnumInfo {
+    /// As declared.
+    pub name: Arc<str>,
+    /// The underlying type of a serialisable enum.
+    pub repr: Option<Type>,
+    /// In order; the value of a plain enum is the index here.
+    pub members: Vec<EnumMember>,
+    /// Of the declaration.
+    pub annotations: Vec<Annotation>,
+    /// Of the declaration.
+    pub span: Span,
+}
+
+/// A member of an enum.
+#[derive(Clone, Debug)]
+pub struct EnumMember {
+    /// As declared.
+    pub name: Arc<str>,
+    /// Of a serialisable enum.
+    pub value: Option<Value>,
+    /// Before it.
+    pub annotations: Vec<Annotation>,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A `type T name;`.
+#[derive(Clone, Debug)]
+pub struct NewtypeInfo {
+    /// As declared.
+    pub name: Arc<str>,
+    /// T; may be another newtype.
+    pub underlying: Type,
+    /// Of the declaration (`@p4runtime_translation`).
+    pub annotations: Vec<Annotation>,
+    /// Of the declaration.
+    pub span: Span,
+}
+
+/// Which of the three a [`BlockTypeInfo`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BlockKind {
+    /// `parser name<T>(...);`
+    Parser,
+    /// `control name<T>(...);`
+    Control,
+    /// `package name<T>(...);`
+    Package,
+}
+
+/// A parser, control or package type.
+#[derive(Clone, Debug)]
+pub struct BlockTypeInfo {
+    /// As declared.
+    pub name: Arc<str>,
+    /// Which.
+    pub kind: BlockKind,
+    /// `<T, U>`
+    pub type_params: Vec<TypeVar>,
+    /// Run-time parameters, or a package's constructor parameters; types may contain [`Type::Var`]s of `type_params`.
+    pub params: Vec<crate::typed::SigParam>,
+    /// Of the declaration.
+    pub annotations: Vec<Annotation>,
+    /// Of the declaration.
+    pub span: Span,
+}
+
+impl TypeTable {
+    /// The struct, header or union behind an id.
+    pub fn fields_of(&self, id: StructId) -> &StructInfo {
+        &self.structs[id.index()]
+    }
+
+    /// The fields of a struct, header or header union type.
+    pub fn struct_info(&self, ty: &Type) -> Option<&StructInfo> {
+        ty.fields_id().map(|id| &self.structs[id.index()])
+    }
+
+    /// Strips `type` and serialisable `enum` down to the type of the bits: what a value is stored as.
+    pub fn underlying(&self, ty: &Type) -> Type {
+        let mut ty = ty.clone();
+        loop {
+            match &ty {
+                Type::Newtype(id) => ty = self.newtypes[id.index()].underlying.clone(),
+                Type::SerEnum(id) => match &self.enums[id.index()].repr {
+                    Some(repr) => ty = repr.clone(),
+                    None => return ty,
+                },
+                _ => return ty,
+            }
+        }
+    }
+
+    /// Bits of the wire form: headers (validity not counted), structs, tuples and stacks sum up; `bool` is 1; a varbit
+    /// counts its maximum when `max`, else 0. `None` for types that have no such form.
+    pub fn width_bits(&self, ty: &Type, max: bool) -> Option<u64> {
+        match self.underlying(ty) {
+            Type::Bool => Some(1),
+            Type::Bits { width, .. } => Some(u64::from(width)),
+            Type::Varbit(width) => Some(if max { u64::from(width) } else { 0 }),
+            Type::Header(id) | Type::Struct(id) => {
+                self.structs[id.index()].fields.iter().try_fold(0u64, |n, f| Some(n + self.width_bits(&f.ty, max)?))
+            }
+            Type::HeaderUnion(id) => {
+                let mut widths = self.structs[id.index()].fields.iter().map(|f| self.width_bits(&f.ty, max));
+                if max { widths.try_fold(0, |n, w| Some(n.max(w?))) } else { widths.next().map(|_| 0) }
+            }
+            Type::Tuple(types) => types.iter().try_fold(0u64, |n, t| Some(n + self.width_bits(t, max)?)),
+            Type::Stack(element, n) => Some(self.width_bits(&element, max)?.saturating_mul(u64::from(n))),
+            _ => None,
+        }
+    }
+
+    /// How messages write a type.
+    pub fn display<'a>(&'a self, ty: &'a Type) -> TypeDisplay<'a> {
+        TypeDisplay { table: self, ty }
+    }
+}
+
+/// Writes a type as P4 does; made by [`TypeTable::display`].
+pub struct TypeDisplay<'a> {
+    table: &'a TypeTable,
+    ty: &'a Type,
+}
+
+impl TypeDisplay<'_> {
+    fn args(&self, f: &mut fmt::Formatter<'_>, args: &[Type]) -> fmt::Result {
+        if args.is_empty() {
+            return Ok(());
+        }
+        f.write_str("<")?;
+        self.list(f, args)?;
+        f.write_str(">")
+    }
+
+    fn list(&self, f: &mut fmt::Formatter<'_>, types: &[Type]) -> fmt::Result {
+        for (i, ty) in types.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{}", self.table.display(ty))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for TypeDisplay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = self.table;
+        match self.ty {
+            Type::Unknown => f.write_str("?"),
+            Type::Void => f.write_str("void"),
+            Type::Bool => f.write_str("bool"),
+            Type::Error => f.write_str("error"),
+            Type::MatchKind => f.write_str("match_kind"),
+            Type::String => f.write_str("string"),
+            Type::Int => f.write_str("int"),
+            Type::Bits { width, signed } => write!(f, "{}<{width}>", if *signed { "int" } else { "bit" }),
+            Type::Varbit(max) => write!(f, "varbit<{max}>"),
+            Type::Header(id) | Type::HeaderUnion(id) | Type::Struct(id) => {
+                let info = &t.structs[id.index()];
+                if !info.name.is_empty() {
+                    f.write_str(&info.name)?;
+                    return self.args(f, &info.args);
+                }
+                f.write_str("{ ")?;
+                for (i, field) in info.fields.iter().enumerate() {
+                    let comma = if i > 0 { ", " } else { "" };
+                    write!(f, "{comma}{} {}", t.display(&field.ty), field.name)?;
+                }
+                f.write_str(" }")
+            }
+            Type::Stack(element, n) => write!(f, "{}[{n}]", t.display(element)),
+            Type::Tuple(types) => {
+                f.write_str("tuple")?;
+                if types.is_empty() { f.write_str("<>") } else { self.args(f, types) }
+            }
+            Type::List(element) => write!(f, "list<{}>", t.display(element)),
+            Type::Enum(id) | Type::SerEnum(id) => f.write_str(&t.enums[id.index()].name),
+            Type::Newtype(id) => f.write_str(&t.newtypes[id.index()].name),
+            Type::Extern(id, args) => {
+                f.write_str(t.extern_names.get(id.index()).map_or("extern", |n| n))?;
+                self.args(f, args)
+            }
+            Type::Block(id, args) => {
+                f.write_str(&t.block_types[id.index()].name)?;
+                self.args(f, args)
+            }
+            Type::Parser(id) => f.write_str(t.parser_names.get(id.index()).map_or("parser", |n| n)),
+            Type::Control(id) => f.write_str(t.control_names.get(id.index()).map_or("control", |n| n)),
+            Type::Action => f.write_str("action"),
+            Type::Function => f.write_str("function"),
+            Type::Table(id) => write!(f, "table {}", t.table_names.get(id.index()).map_or("", |n| n)),
+            Type::ApplyResult(id) => {
+                write!(f, "apply result of {}", t.table_names.get(id.index()).map_or("", |n| n))
+            }
+            Type::ActionEnum(id) => write!(f, "action_run of {}", t.table_names.get(id.index()).map_or("", |n| n)),
+            Type::Set(element) => write!(f, "set<{}>", t.display(element)),
+            Type::Var(var) => f.write_str(t.vars.get(var.index()).map_or("_", |n| n)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Ids and aliases of objects (P4Runtime specification, "ID Allocation for P4Info Objects" and "Preamble Message").
+//!
+//! An id is the kind's prefix byte and 24 bits: the author's `@id`, else a hash of the fully qualified name. The hash is
+//! Bob Jenkins's one-at-a-time and a collision takes the next free hash value, names in alphabetical order: as the
+//! reference compiler does, so that a controller that was built with its P4Info finds the same ids here. The outcome
+//! depends on the set of names alone, not on the order of declaration.
+//!
+//! An alias is the shortest suffix of a name, in whole components, that no other name ends with.
+
+use crate::model::ObjectKind;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+const SUFFIX: u32 = 0x00ff_ffff;
+
+/// Collects names, then answers with ids and aliases.
+#[derive(Default, Debug)]
+pub struct Allocator {
+    /// Names of a kind with the author's id, prefix included.
+    names: BTreeMap<ObjectKind, BTreeMap<String, Option<u32>>>,
+}
+
+/// Ids and aliases of all names.
+#[derive(Debug)]
+pub struct Allocation {
+    ids: HashMap<(ObjectKind, String), u32>,
+    /// How many different names end in a suffix.
+    suffixes: HashMap<String, u32>,
+}
+
+/// Why an `@id` is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IdError {
+    /// The top byte is of another kind.
+    WrongPrefix {
+        /// What it should be.
+        expected: u8,
+    },
+    /// Another object of the kind has it.
+    Taken {
+        /// Who.
+        by: String,
+    },
+    /// Zero means "no object".
+    Zero,
+}
+
+impl std::fmt::Display for IdError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IdError::WrongPrefix { expected } => write!(f, "the top byte of `@id` must be 0 or {expected:#04x} here"),
+            IdError::Taken { by } => write!(f, "`{by}` has the same `@id`"),
+            IdError::Zero => write!(f, "`@id` must not be 0"),
+        }
+    }
+}
+
+impl Allocator {
+    /// Adds a name, with the author's `@id` if there is one. The same name of the same kind may come again.
+    pub fn add(&mut self, kind: ObjectKind, name: &str, id: Option<u32>) -> Result<(), IdError> {
+        let names = self.names.entry(kind).or_default();
+        if names.get(name).is_some_and(|earlier| earlier.is_some() || id.is_none()) {
+            return Ok(());
+        }
+        let id = id.map(|id| with_prefix(kind, id)).transpose()?;
+        if let Some((by, _)) = names.iter().find(|(other, taken)| id.is_some() && **taken == id && *other != name) {
+            return Err(IdError::Taken { by: by.clone() });
+        }
+        names.insert(name.to_string(), id);
+        Ok(())
+    }
+
+    /// Gives every name an id.
+    pub fn allocate(self) -> Allocation {
+        let mut taken: BTreeSet<u32> =
+            self.names.values().flat_map(|names| names.values().flatten()).copied().collect();
+        let mut allocation = Allocation { ids: HashMap::new(), suffixes: HashMap::new() };
+        let all_names: BTreeSet<&String> = self.names.values().flat_map(|names| names.keys()).collect();
+        for name in all_names {
+            for suffix in suffixes(name) {
+                *allocation.suffixes.entry(suffix.to_string()).or_default() += 1;
+            }
+        }
+        for (kind, names) in self.names {
+            for (name, id) in names {
+                let id = id.unwrap_or_else(|| free_id(kind, &name, &taken));
+                taken.insert(id);
+                allocation.ids.insert((kind, name), id);
+            }
+        }
+        allocation
+    }
+}
+
+impl Allocation {
+    /// The id of a name that was added.
+    pub fn id(&self, kind: ObjectKind, name: &str) -> Option<u32> {
+        self.ids.get(&(kind, name.to_string())).copied()
+    }
+
+    /// The shortest suffix that only this name has; the whole name if every suffix is shared.
+    pub fn alias<'a>(&self, name: &'a str) -> &'a str {
+        suffixes(name).find(|suffix| self.suffixes.get(*suffix) == Some(&1)).unwrap_or(name)
+    }
+}
+
+fn with_prefix(kind: ObjectKind, id: u32) -> Result<u32, IdError> {
+    let prefix = u32::from(kind.prefix()) << 24;
+    if id & SUFFIX == 0 {
+        Err(IdError::Zero)
+    } else if id & !SUFFIX != 0 && id & !SUFFIX != prefix {
+        Err(IdError::WrongPrefix { expected: kind.prefix() })
+    } else {
+        Ok(prefix | id)
+    }
+}
+
+/// The first free id from the name's hash on.
+fn free_id(kind: ObjectKind, name: &str, taken: &BTreeSet<u32>) -> u32 {
+    let prefix = u32::from(kind.prefix()) << 24;
+    let hash = one_at_a_time(name.as_bytes());
+    (0..=SUFFIX)
+        .map(|i| prefix | (hash.wrapping_add(i) & SUFFIX))
+        .find(|id| !taken.contains(id))
+        .expect("a program has fewer than 2^24 objects of a kind")
+}
+
+/// Suffixes of whole components, shortest first: `c`, `b.c`, `a.b.c`.
+fn suffixes(name: &str) -> impl Iterator<Item = &str> {
+    let starts = name.rmatch_indices('.').map(|(at, _)| at + 1).chain([0]);
+    starts.map(|start| &name[start..])
+}
+
+/// Jenkins's one-at-a-time hash.
+fn one_at_a_time(bytes: &[u8]) -> u32 {
+    let mut hash: u32 = 0;
+    for &byte in bytes {
+        hash = hash.wrapping_add(u32::from(byte));
+        hash = hash.wrapping_add(hash << 10);
+        hash ^= hash >> 6;
+    }
+    hash = hash.wrapping_add(hash << 3);
+    hash ^= hash >> 11;
+    hash.wrapping_add(hash << 15)
+}
+
+/// Ids of a table's match fields, an action's parameters or a header's fields: `@id` where given, else 1, 2, … in order,
+/// passing over those that are given. `Err` is the position and id of a duplicate or zero.
+pub fn field_ids(given: &[Option<u32>]) -> Result<Vec<u32>, (usize, u32)> {
+    let mut taken = BTreeSet::new();
+    for (i, id) in given.iter().enumerate() {
+        match id {
+            Some(id) if *id == 0 || !taken.insert(*id) => return Err((i, *id)),
+            _ => {}
+        }
+    }
+    let mut next = 1;
+    let ids = given.iter().map(|id| match id {
+        // A given id uses up its place in the count, so that its neighbours keep the ids they would have without it.
+        Some(id) => {
+            next += 1;
+            *id
+        }
+        None => {
+            while !taken.insert(next) {
+                next += 1;
+            }
+            next
+        }
+    });
+    Ok(ids.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allocate(names: &[(ObjectKind, &str, Option<u32>)]) -> Allocation {
+        let mut allocator = Allocator::default();
+        for (kind, name, id) in names {
+            allocator.add(*kind, name, *id).unwrap();
+        }
+        allocator.allocate()
+    }
+
+    #[test]
+    fn ids_are_the_ones_other_compilers_give() {
+        use ObjectKind::*;
+        let all = allocate(&[
+            (Action, "NoAction", None),
+            (Action, "IngressI.drop", None),
+            (Table, "IngressI.indirect_ws", None),
+            (Table, "MyIngress.ipv4_lpm", None),
+            (ActionProfile, "IngressI.as", None),
+        ]);
+        assert_eq!(all.id(Action, "NoAction"), Some(21257015));
+        assert_eq!(all.id(Action, "IngressI.drop"), Some(23455883));
+        assert_eq!(all.id(Table, "IngressI.indirect_ws"), Some(38116258));
+        assert_eq!(all.id(Table, "MyIngress.ipv4_lpm"), Some(37375156));
+        assert_eq!(all.id(ActionProfile, "IngressI.as"), Some(291652621));
+        assert_eq!(all.id(Table, "NoAction"), None);
+    }
+
+    #[test]
+    fn given_ids_win_and_hashes_move_out_of_their_way() {
+        let hashed = allocate(&[(ObjectKind::Table, "c.t", None)]).id(ObjectKind::Table, "c.t").unwrap();
+        let all = allocate(&[
+            (ObjectKind::Table, "c.t", None),
+            (ObjectKind::Table, "c.z", Some(hashed)),
+            (ObjectKind::Table, "c.y", Some(7)),
+            (ObjectKind::Action, "c.a", Some(7)),
+        ]);
+        assert_eq!(all.id(ObjectKind::Table, "c.z"), Some(hashed));
+        assert_eq!(all.id(ObjectKind::Table, "c.t"), Some(hashed + 1));
+        assert_eq!(all.id(ObjectKind::Table, "c.y"), Some(0x0200_0007));
+        assert_eq!(all.id(ObjectKind::Action, "c.a"), Some(0x0100_0007));
+    }
+
+    #[test]
+    fn wrong_ids_are_refused() {
+        let mut allocator = Allocator::default();
+        assert_eq!(allocator.add(ObjectKind::Table, "a", Some(0)), Err(IdError::Zero));
+        assert_eq!(allocator.add(ObjectKind::Table, "a", Some(0x0100_0001)), Err(IdError::WrongPrefix { expected: 2 }));
+        assert_eq!(allocator.add(ObjectKind::Table, "a", Some(0x0200_0001)), Ok(()));
+        assert_eq!(allocator.add(ObjectKind::Table, "a", Some(0x0200_0001)), Ok(()));
+        assert_eq!(allocator.add(ObjectKind::Table, "b", Some(1)), Err(IdError::Taken { by: "a".into() }));
+    }
+
+    #[test]
+    fn aliases_are_as_short_as_they_can_be() {
+        let names = ["s.c1.t", "s.c2.t", "s.c1.u", "c1.t", "v", "x.v"];
+        let all = allocate(&names.map(|name| (ObjectKind::Table, name, None)));
+        assert_eq!(names.map(|name| all.alias(name)), ["s.c1.t", "c2.t", "u", "c1.t", "v", "x.v"]);
+        // An action and a table of one name share their suffixes, but are one name.
+        let all = allocate(&[(ObjectKind::Table, "c.x", None), (ObjectKind::Action, "c.x", None)]);
+        assert_eq!(all.alias("c.x"), "x");
+    }
+
+    #[test]
+    fn field_ids_count_from_one_around_the_given_ones() {
+        assert_eq!(field_ids(&[None, None, None]), Ok(vec![1, 2, 3]));
+        assert_eq!(field_ids(&[Some(7), None, None]), Ok(vec![7, 2, 3]));
+        assert_eq!(field_ids(&[Some(2), None, None]), Ok(vec![2, 3, 4]));
+        assert_eq!(field_ids(&[None, Some(1), None]), Ok(vec![2, 1, 3]));
+        assert_eq!(field_ids(&[Some(3), None, Some(3)]), Err((2, 3)));
+        assert_eq!(field_ids(&[Some(0)]), Err((0, 0)));
+        assert_eq!(field_ids(&[]), Ok(vec![]));
+    }
+}

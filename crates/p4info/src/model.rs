@@ -1,0 +1,553 @@
+//! P4Info as plain values: what a controller sees of a program.
+//!
+//! The same tree as the `p4.config.v1` messages (P4Runtime specification, "The P4Info Message"), without protobuf:
+//! alternatives are enums, absent things are `Option` or empty, and [`NewType`] keeps the underlying type that the message
+//! drops when the controller's view is translated. `text` prints it; `grpc::convert` makes messages of it.
+//!
+//! Promises of a built P4Info: ids are unique over all objects and carry their kind's prefix; names are unique within a
+//! kind; every id and type name that is referred to exists.
+
+use base::Bits;
+use base::entry::MatchKind;
+use std::collections::BTreeMap;
+
+/// Everything a controller can address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct P4Info {
+    /// Name, version and architecture of the program.
+    pub pkg_info: PkgInfo,
+    /// Match-action tables.
+    pub tables: Vec<Table>,
+    /// Actions that tables or profiles name.
+    pub actions: Vec<Action>,
+    /// Action profiles and selectors.
+    pub action_profiles: Vec<ActionProfile>,
+    /// Counter arrays.
+    pub counters: Vec<Counter>,
+    /// Counters beside table entries.
+    pub direct_counters: Vec<DirectCounter>,
+    /// Meter arrays.
+    pub meters: Vec<Meter>,
+    /// Meters beside table entries.
+    pub direct_meters: Vec<DirectMeter>,
+    /// The packet-in and packet-out headers.
+    pub controller_packet_metadata: Vec<ControllerPacketMetadata>,
+    /// Parser value sets.
+    pub value_sets: Vec<ValueSet>,
+    /// Register arrays.
+    pub registers: Vec<Register>,
+    /// Messages to the controller.
+    pub digests: Vec<Digest>,
+    /// Instances of externs that the protocol does not know.
+    pub externs: Vec<Extern>,
+    /// Named types that the above refer to.
+    pub type_info: TypeInfo,
+}
+
+/// The kinds of objects, with the prefix of their ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names of the messages")]
+pub enum ObjectKind {
+    Action = 0x01,
+    Table = 0x02,
+    ValueSet = 0x03,
+    ControllerHeader = 0x04,
+    ActionProfile = 0x11,
+    Counter = 0x12,
+    DirectCounter = 0x13,
+    Meter = 0x14,
+    DirectMeter = 0x15,
+    Register = 0x16,
+    Digest = 0x17,
+}
+
+impl ObjectKind {
+    /// All kinds, by prefix.
+    pub const ALL: [ObjectKind; 11] = [
+        ObjectKind::Action,
+        ObjectKind::Table,
+        ObjectKind::ValueSet,
+        ObjectKind::ControllerHeader,
+        ObjectKind::ActionProfile,
+        ObjectKind::Counter,
+        ObjectKind::DirectCounter,
+        ObjectKind::Meter,
+        ObjectKind::DirectMeter,
+        ObjectKind::Register,
+        ObjectKind::Digest,
+    ];
+
+    /// The top byte of ids of this kind.
+    pub fn prefix(self) -> u8 {
+        self as u8
+    }
+
+    /// The kind of an id, `None` for prefixes of no known kind.
+    pub fn of(id: u32) -> Option<ObjectKind> {
+        ObjectKind::ALL.into_iter().find(|kind| u32::from(kind.prefix()) == id >> 24)
+    }
+
+    /// For messages: `table`, `direct counter`.
+    pub fn noun(self) -> &'static str {
+        match self {
+            ObjectKind::Action => "action",
+            ObjectKind::Table => "table",
+            ObjectKind::ValueSet => "value set",
+            ObjectKind::ControllerHeader => "controller header",
+            ObjectKind::ActionProfile => "action profile",
+            ObjectKind::Counter => "counter",
+            ObjectKind::DirectCounter => "direct counter",
+            ObjectKind::Meter => "meter",
+            ObjectKind::DirectMeter => "direct meter",
+            ObjectKind::Register => "register",
+            ObjectKind::Digest => "digest",
+        }
+    }
+}
+
+/// What all objects have.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Preamble {
+    /// Unique over all objects; the top byte is [`ObjectKind::prefix`].
+    pub id: u32,
+    /// Fully qualified.
+    pub name: String,
+    /// The shortest suffix of the name that is unique.
+    pub alias: String,
+    /// Those that have no place of their own.
+    pub annotations: Annotations,
+    /// From `@brief` and `@description`.
+    pub doc: Option<Documentation>,
+}
+
+/// Annotations that the program's author wrote, other than the ones that P4Info spells out (`@name`, `@id`, `@brief`…).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Annotations {
+    /// `@name(...)` as written.
+    pub plain: Vec<String>,
+    /// `@name[...]`.
+    pub structured: Vec<StructuredAnnotation>,
+}
+
+/// `@name[...]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StructuredAnnotation {
+    /// Without `@`.
+    pub name: String,
+    /// Between the brackets.
+    pub body: StructuredBody,
+}
+
+/// The two forms of structured annotations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StructuredBody {
+    /// `@a[]`.
+    Empty,
+    /// `@a[1, "x"]`.
+    Expressions(Vec<Expression>),
+    /// `@a[k = 1]`.
+    KeyValues(Vec<(String, Expression)>),
+}
+
+/// A constant in a structured annotation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "what they say")]
+pub enum Expression {
+    String(String),
+    Int64(i64),
+    Bool(bool),
+}
+
+/// Help texts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Documentation {
+    /// One line; may be empty.
+    pub brief: String,
+    /// More; may be empty.
+    pub description: String,
+}
+
+/// About the program, from `@pkginfo` and others on `main`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "keys of @pkginfo")]
+pub struct PkgInfo {
+    pub name: String,
+    pub version: String,
+    pub doc: Option<Documentation>,
+    pub annotations: Annotations,
+    /// `v1model`, `psa`, `pna`.
+    pub arch: String,
+    pub organization: String,
+    pub contact: String,
+    pub url: String,
+    pub platform_properties: Option<PlatformProperties>,
+}
+
+/// From `@platform_property`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "keys of @platform_property")]
+pub struct PlatformProperties {
+    pub multicast_group_table_size: i32,
+    pub multicast_group_table_total_replicas: i32,
+    pub multicast_group_table_max_replicas_per_entry: i32,
+}
+
+/// A match-action table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Table {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// Key fields in order, `selector` fields left out.
+    pub match_fields: Vec<MatchField>,
+    /// Actions in the order of the table's list.
+    pub action_refs: Vec<ActionRef>,
+    /// The default action if it is `const`.
+    pub const_default_action_id: Option<u32>,
+    /// What runs on a miss before the first write.
+    pub initial_default_action: Option<ActionCall>,
+    /// The action profile that entries refer to.
+    pub implementation_id: Option<u32>,
+    /// Direct counters and meters.
+    pub direct_resource_ids: Vec<u32>,
+    /// Entries it can hold.
+    pub size: i64,
+    /// Whether entries may have an idle timeout.
+    pub idle_timeout: bool,
+    /// `const entries`.
+    pub is_const_table: bool,
+    /// The program lists entries.
+    pub has_initial_entries: bool,
+}
+
+/// A field of a key or value set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MatchField {
+    /// From 1 in key order, or `@id`.
+    pub id: u32,
+    /// `hdr.ipv4.dstAddr`; empty for a value set of a plain `bit<W>`.
+    pub name: String,
+    /// Those that have no place of their own.
+    pub annotations: Annotations,
+    /// Help text.
+    pub doc: Option<Documentation>,
+    /// As the controller sees it; 0 if it sees a string.
+    pub bitwidth: u32,
+    /// How it is matched.
+    pub match_type: MatchType,
+    /// The user-defined type, a key of [`TypeInfo::new_types`] or [`TypeInfo::serializable_enums`].
+    pub type_name: Option<String>,
+}
+
+/// A match kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MatchType {
+    /// One that the protocol knows.
+    Known(MatchKind),
+    /// One that an architecture declared.
+    Other(String),
+}
+
+/// An action in a table's list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActionRef {
+    /// The action.
+    pub id: u32,
+    /// Where it may stand.
+    pub scope: ActionScope,
+    /// Of the reference, not of the action.
+    pub annotations: Annotations,
+}
+
+/// Where an action of a table may stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ActionScope {
+    /// Anywhere.
+    #[default]
+    TableAndDefault,
+    /// `@tableonly`: only in entries.
+    TableOnly,
+    /// `@defaultonly`: only as default action.
+    DefaultOnly,
+}
+
+/// An action with arguments, by parameter id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActionCall {
+    /// The action.
+    pub action_id: u32,
+    /// Parameter ids and values.
+    pub arguments: Vec<(u32, Bits)>,
+}
+
+/// An action.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Action {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What the control plane supplies, in order.
+    pub params: Vec<Param>,
+}
+
+/// A control-plane parameter of an action, or a field of a controller header.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Param {
+    /// From 1 in order, or `@id`.
+    pub id: u32,
+    /// The P4 name.
+    pub name: String,
+    /// Those that have no place of their own.
+    pub annotations: Annotations,
+    /// Help text; not in controller headers.
+    pub doc: Option<Documentation>,
+    /// As the controller sees it; 0 if it sees a string.
+    pub bitwidth: u32,
+    /// The user-defined type.
+    pub type_name: Option<String>,
+}
+
+/// An action profile or selector.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ActionProfile {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// Tables that use it.
+    pub table_ids: Vec<u32>,
+    /// Whether it has groups.
+    pub with_selector: bool,
+    /// Members, or what [`SelectorSize`] says.
+    pub size: i64,
+    /// 0: no limit stated.
+    pub max_group_size: i32,
+    /// What the sizes count, if the program says so.
+    pub selector_size: Option<SelectorSize>,
+    /// `@weights_disallowed`.
+    pub weights_disallowed: bool,
+}
+
+/// What a selector's sizes count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SelectorSize {
+    /// The sum of the members' weights.
+    SumOfWeights,
+    /// Members, each with at most this weight (0: any).
+    SumOfMembers {
+        /// From `@max_member_weight`.
+        max_member_weight: i32,
+    },
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "what they say")]
+pub enum CounterUnit {
+    Bytes,
+    Packets,
+    Both,
+}
+
+/// What a meter measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "what they say")]
+pub enum MeterUnit {
+    Bytes,
+    Packets,
+}
+
+/// A counter array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counter {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What it counts.
+    pub unit: CounterUnit,
+    /// Cells.
+    pub size: i64,
+    /// User-defined type of the index.
+    pub index_type_name: Option<String>,
+}
+
+/// A counter per entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirectCounter {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What it counts.
+    pub unit: CounterUnit,
+    /// Whose entries.
+    pub direct_table_id: u32,
+}
+
+/// A meter array, two rates and three colours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Meter {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What it measures.
+    pub unit: MeterUnit,
+    /// Cells.
+    pub size: i64,
+    /// User-defined type of the index.
+    pub index_type_name: Option<String>,
+}
+
+/// A meter per entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirectMeter {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What it measures.
+    pub unit: MeterUnit,
+    /// Whose entries.
+    pub direct_table_id: u32,
+}
+
+/// A header between switch and controller; its name is `packet_in` or `packet_out`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ControllerPacketMetadata {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// Its fields in order, padding included.
+    pub metadata: Vec<Param>,
+}
+
+/// A parser value set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ValueSet {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// What a member consists of.
+    pub match_fields: Vec<MatchField>,
+    /// Members it can hold.
+    pub size: i32,
+}
+
+/// A register array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// Of a cell.
+    pub type_spec: DataType,
+    /// Cells.
+    pub size: i32,
+    /// User-defined type of the index.
+    pub index_type_name: Option<String>,
+}
+
+/// A kind of message to the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Digest {
+    /// Id, name, alias, annotations.
+    pub preamble: Preamble,
+    /// Of a message.
+    pub type_spec: DataType,
+}
+
+/// Instances of an extern that the protocol does not know; listed, but not addressable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extern {
+    /// From 0x81.
+    pub extern_type_id: u32,
+    /// The P4 type.
+    pub extern_type_name: String,
+    /// Its instances.
+    pub instances: Vec<Preamble>,
+}
+
+/// A P4 type as controllers see it; names refer to [`TypeInfo`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names of P4 types")]
+pub enum DataType {
+    Bit(u32),
+    Int(u32),
+    Varbit(u32),
+    Bool,
+    Tuple(Vec<DataType>),
+    Struct(String),
+    Header(String),
+    HeaderUnion(String),
+    HeaderStack { header: String, size: u32 },
+    HeaderUnionStack { header_union: String, size: u32 },
+    Enum(String),
+    Error,
+    SerializableEnum(String),
+    NewType(String),
+}
+
+/// Named types, sorted by name.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TypeInfo {
+    /// `struct`s.
+    pub structs: BTreeMap<String, StructType>,
+    /// `header`s.
+    pub headers: BTreeMap<String, StructType>,
+    /// `header_union`s; members are headers.
+    pub header_unions: BTreeMap<String, StructType>,
+    /// `enum`s without values.
+    pub enums: BTreeMap<String, EnumType>,
+    /// Members of `error`, if it is used.
+    pub error: Option<Vec<String>>,
+    /// `enum bit<W>`s.
+    pub serializable_enums: BTreeMap<String, SerializableEnumType>,
+    /// `type`s.
+    pub new_types: BTreeMap<String, NewType>,
+}
+
+/// Fields in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StructType {
+    /// Names and types.
+    pub members: Vec<(String, DataType)>,
+    /// Of the type.
+    pub annotations: Annotations,
+}
+
+/// An enum without values.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EnumType {
+    /// Names.
+    pub members: Vec<String>,
+    /// Of the type.
+    pub annotations: Annotations,
+}
+
+/// An enum with values.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SerializableEnumType {
+    /// Width of the values.
+    pub bitwidth: u32,
+    /// Names and values.
+    pub members: Vec<(String, Bits)>,
+    /// Of the type.
+    pub annotations: Annotations,
+}
+
+/// A `type`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewType {
+    /// What it is in the data plane, chains of `type` resolved.
+    pub underlying: DataType,
+    /// What the controller sees instead, from `@p4runtime_translation`.
+    pub translation: Option<Translation>,
+    /// Of the type.
+    pub annotations: Annotations,
+}
+
+/// The controller's view of a type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// Names the rule.
+    pub uri: String,
+    /// What the controller sees.
+    pub sdn_type: SdnType,
+}
+
+/// A controller-side type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SdnType {
+    /// `bit<W>`.
+    Bits(u32),
+    /// A string.
+    String,
+}

@@ -144,7 +144,7 @@ pub enum AnnotationBody {
         /// The tokens as written.
         tokens: Vec<AnnotationToken>,
         /// The same tokens read as a comma-separated expression list, when that is possible (`@name("x")`, `@id(3)`,
-        /// `@field_list(A, B)`); adjacent string literals are joined.
+        /// `@field_list(A, B)`).
         exprs: Option<Vec<Expr>>,
     },
     /// `@name[expr, ...]`.
@@ -178,7 +178,7 @@ pub enum AnnotationTokenKind {
 }
 
 impl Annotation {
-    /// The single string of `@name("text")`, adjacent literals joined.
+    /// The single string of `@name("text")`.
     pub fn as_string(&self) -> Option<&str> {
         match self.exprs()? {
             [Expr { kind: ExprKind::String(s), .. }] => Some(s),
@@ -977,7 +977,7 @@ pub enum ExprKind {
     Bool(bool),
     /// An integer literal.
     Int(IntLiteral),
-    /// A string literal, escapes resolved, adjacent literals not joined except in annotations.
+    /// A string literal without its quotes; backslashes are kept as written (P4_16, section "String literals").
     String(Arc<str>),
     /// `name` or `.name`: a value, or a type before `.` or `(`.
     Path(Path),

@@ -1,0 +1,473 @@
+//! The C preprocessor as far as P4 programs use it (P4_16, section "Preprocessing").
+//!
+//! Works on tokens, not text, so that every token keeps its place in the file it was written in; a token that a macro made
+//! has the place of the macro's use. Directives: `#include`, `#define` (object-like, function-like, variadic, `#`, `##`),
+//! `#undef`, `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else`, `#endif`, `#error`, `#warning`, `#pragma once`. `#line` and
+//! `# 12 "file"` are accepted and change nothing: messages always name the file that was read. Any other `#pragma` is
+//! ignored, as C says. `@pragma` is P4 and the parser's.
+//!
+//! Invariants: every loop and recursion is bounded by [`Limits`]; reaching one is an error, never a hang. Text in a skipped
+//! group is never complained about. `__FILE__` and `__LINE__` are known; nothing else is predefined.
+//!
+//! Files: this one runs over files and directives; `macros` expands; `condition` evaluates `#if`.
+
+mod condition;
+mod macros;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use base::{Diagnostic, FileId, SourceMap, Span};
+
+use crate::codes;
+use crate::lexer::lex;
+use crate::loader::{FileLoader, Options, SourceInput};
+use crate::token::{BadToken, Interner, Token, TokenKind};
+use macros::Macro;
+
+/// Bounds on what a program may ask of the preprocessor.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Files open at once.
+    pub include_depth_max: usize,
+    /// Files read in all.
+    pub files_max: usize,
+    /// Bytes read in all.
+    pub source_bytes_max: usize,
+    /// Tokens that macros may make in all.
+    pub expansion_tokens_max: usize,
+    /// Macro calls within macro arguments.
+    pub expansion_depth_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            include_depth_max: 64,
+            files_max: 2_000,
+            source_bytes_max: 64 << 20,
+            expansion_tokens_max: 4_000_000,
+            expansion_depth_max: 64,
+        }
+    }
+}
+
+/// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`].
+pub fn preprocess(
+    source: SourceInput,
+    options: &Options,
+    loader: &dyn FileLoader,
+    sources: &mut SourceMap,
+) -> (Vec<Token>, Vec<Diagnostic>) {
+    preprocess_within(source, options, loader, sources, Limits::default())
+}
+
+/// [`preprocess`] with other bounds.
+pub fn preprocess_within(
+    source: SourceInput,
+    options: &Options,
+    loader: &dyn FileLoader,
+    sources: &mut SourceMap,
+    limits: Limits,
+) -> (Vec<Token>, Vec<Diagnostic>) {
+    let mut pp = Preprocessor {
+        options,
+        loader,
+        sources,
+        limits,
+        interner: Interner::default(),
+        macros: HashMap::new(),
+        once: HashSet::new(),
+        depth: 0,
+        files_read: 0,
+        bytes_read: 0,
+        expanded: 0,
+        stopped: false,
+        out: Vec::new(),
+        diags: Vec::new(),
+    };
+    for (name, value) in &options.defines {
+        pp.define_option(name, value);
+    }
+    pp.file(&source.name, source.text, Span::NONE);
+    let end = pp.out.last().map_or(Span::new(FileId(0), 0, 0), |t| Span::new(t.span.file, t.span.end, t.span.end));
+    pp.out.push(Token {
+        kind: TokenKind::Eof,
+        text: None,
+        span: end,
+        line_start: true,
+        space_before: true,
+        no_expand: false,
+    });
+    (pp.out, pp.diags)
+}
+
+struct Preprocessor<'a> {
+    options: &'a Options,
+    loader: &'a dyn FileLoader,
+    sources: &'a mut SourceMap,
+    limits: Limits,
+    interner: Interner,
+    macros: HashMap<Arc<str>, Arc<Macro>>,
+    /// Names of files with `#pragma once`.
+    once: HashSet<String>,
+    depth: usize,
+    files_read: usize,
+    bytes_read: usize,
+    /// Tokens made by macros so far.
+    expanded: usize,
+    /// Set when a limit is reached: nothing more is read.
+    stopped: bool,
+    out: Vec<Token>,
+    diags: Vec<Diagnostic>,
+}
+
+/// The tokens of one file (or macro argument) and how far they are read.
+struct Cursor<'t> {
+    tokens: &'t [Token],
+    pos: usize,
+}
+
+impl<'t> Cursor<'t> {
+    fn peek(&self) -> Option<&'t Token> {
+        self.tokens.get(self.pos).filter(|t| t.kind != TokenKind::Eof)
+    }
+
+    /// The tokens up to the end of the current line.
+    fn take_line(&mut self) -> &'t [Token] {
+        let start = self.pos;
+        while self.peek().is_some_and(|t| !t.line_start) {
+            self.pos += 1;
+        }
+        &self.tokens[start..self.pos]
+    }
+}
+
+/// An `#if` group that is open.
+struct Conditional {
+    /// Its `#if`.
+    span: Span,
+    /// Whether a branch was taken.
+    taken: bool,
+    /// Whether the current branch is read.
+    active: bool,
+    /// Where its `#else` is.
+    else_span: Option<Span>,
+}
+
+impl Preprocessor<'_> {
+    fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.diags.push(Diagnostic::error(code, span, message));
+        let last = self.diags.len() - 1;
+        &mut self.diags[last]
+    }
+
+    fn limit(&mut self, span: Span, message: String) {
+        if !self.stopped {
+            self.stopped = true;
+            self.error(codes::PREPROCESSOR_LIMIT, span, message);
+        }
+    }
+
+    fn define_option(&mut self, name: &str, value: &str) {
+        let text = format!("{name} {value}");
+        let file = self.sources.add("<command line>", text.as_str());
+        let tokens = lex(file, &text, &mut self.interner);
+        self.define(&tokens[..tokens.len() - 1], Span::new(file, 0, text.len() as u32));
+    }
+
+    /// Reads one file to its end; `at` is its `#include`.
+    fn file(&mut self, name: &str, text: Arc<str>, at: Span) {
+        self.files_read += 1;
+        self.bytes_read += text.len();
+        if self.files_read > self.limits.files_max {
+            return self.limit(at, format!("more than {} files are included", self.limits.files_max));
+        }
+        if self.bytes_read > self.limits.source_bytes_max {
+            return self.limit(at, format!("sources are longer than {} bytes", self.limits.source_bytes_max));
+        }
+        if self.depth >= self.limits.include_depth_max {
+            return self.limit(at, format!("files are included more than {} deep", self.limits.include_depth_max));
+        }
+        self.depth += 1;
+        let file = self.sources.add(name, text.clone());
+        let tokens = lex(file, &text, &mut self.interner);
+        let mut cursor = Cursor { tokens: &tokens, pos: 0 };
+        let mut conditionals: Vec<Conditional> = Vec::new();
+        while let Some(token) = cursor.peek() {
+            if self.stopped {
+                break;
+            }
+            if token.line_start && token.kind == TokenKind::Hash {
+                cursor.pos += 1;
+                let line = cursor.take_line();
+                self.directive(token.span, line, &mut conditionals);
+            } else if conditionals.iter().all(|c| c.active) {
+                cursor.pos += 1;
+                self.ordinary(token, &mut cursor);
+            } else {
+                // Skip the line.
+                cursor.pos += 1;
+                cursor.take_line();
+            }
+        }
+        if !self.stopped {
+            for open in conditionals {
+                self.error(codes::UNBALANCED_CONDITIONAL, open.span, "this conditional has no `#endif`").help =
+                    Some("add `#endif` before the end of this file".into());
+            }
+        }
+        self.depth -= 1;
+    }
+
+    /// A token of program text.
+    fn ordinary(&mut self, token: &Token, cursor: &mut Cursor<'_>) {
+        if token.kind.is_word() {
+            let mut out = std::mem::take(&mut self.out);
+            self.expand(token, cursor, &mut out, 0);
+            self.out = out;
+        } else if let TokenKind::Bad(bad) = token.kind {
+            self.bad_token(token, bad);
+        } else {
+            self.out.push(token.clone());
+        }
+    }
+
+    fn bad_token(&mut self, token: &Token, bad: BadToken) {
+        match bad {
+            BadToken::Char => {
+                let message = format!("unexpected character {:?}", token.text());
+                let help = match token.text() {
+                    "'" => "strings are written with double quotes",
+                    "`" => "names need no quotes",
+                    "$" | "#" => "a directive is the first thing on its line",
+                    _ => "identifiers have ASCII letters, digits and underscores only",
+                };
+                self.error(codes::BAD_CHARACTER, token.span, message).help = Some(help.into());
+            }
+            BadToken::OpenComment => {
+                self.error(codes::OPEN_COMMENT, token.span, "this comment does not end").help =
+                    Some("add `*/`; comments do not nest".into());
+            }
+            BadToken::OpenString => {
+                self.error(codes::OPEN_STRING, token.span, "this string does not end").help =
+                    Some("add a closing `\"`; a quote within a string is written `\\\"`".into());
+            }
+        }
+    }
+
+    /// A directive; `line` is what follows `#`.
+    fn directive(&mut self, hash: Span, line: &[Token], conditionals: &mut Vec<Conditional>) {
+        let Some((name, args)) = line.split_first() else { return }; // `#` alone is allowed
+        let span = hash.to(name.span);
+        let active = conditionals.iter().all(|c| c.active);
+        match name.text() {
+            "if" | "ifdef" | "ifndef" => {
+                let value = active && self.condition(name.text(), span, args);
+                conditionals.push(Conditional { span, taken: value, active: value, else_span: None });
+            }
+            "elif" | "else" | "endif" => self.branch(name.text(), span, args, conditionals),
+            _ if !active => {}
+            "include" => self.include(span, args),
+            "define" => self.define(args, span),
+            "undef" => self.undef(args, span),
+            "error" | "warning" => {
+                let text = self.raw_text(args);
+                if name.text() == "error" {
+                    self.error(codes::ERROR_DIRECTIVE, span, format!("#error {text}"));
+                } else {
+                    self.diags.push(Diagnostic::warning(codes::WARNING_DIRECTIVE, span, format!("#warning {text}")));
+                }
+            }
+            "pragma" => {
+                if args.first().is_some_and(|t| t.text() == "once")
+                    && let Some(file) = self.sources.get(hash.file)
+                {
+                    self.once.insert(file.name.clone());
+                }
+            }
+            "line" => {}
+            _ if name.kind == TokenKind::Int => {} // a line marker of another preprocessor
+            other => {
+                let known = [
+                    "include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "warning",
+                    "pragma", "line",
+                ];
+                let near = crate::spelling::nearest(other, known.iter().copied());
+                let help = match near {
+                    Some(near) => format!("did you mean `#{near}`?"),
+                    None => format!("known directives: {}", known.join(", ")),
+                };
+                self.error(codes::UNKNOWN_DIRECTIVE, span, format!("unknown directive `#{other}`")).help = Some(help);
+            }
+        }
+    }
+
+    fn condition(&mut self, directive: &str, span: Span, args: &[Token]) -> bool {
+        if directive == "if" {
+            return self.evaluate(span, args);
+        }
+        match args {
+            [name, rest @ ..] if name.kind.is_word() => {
+                self.warn_extra(rest, directive);
+                let defined = self.is_defined(name.text());
+                if directive == "ifdef" { defined } else { !defined }
+            }
+            _ => {
+                self.error(codes::BAD_DIRECTIVE, span, format!("`#{directive}` needs the name of a macro"));
+                false
+            }
+        }
+    }
+
+    fn branch(&mut self, directive: &str, span: Span, args: &[Token], conditionals: &mut Vec<Conditional>) {
+        let Some((last, outer)) = conditionals.split_last_mut() else {
+            self.error(codes::UNBALANCED_CONDITIONAL, span, format!("`#{directive}` without `#if`"));
+            return;
+        };
+        if directive == "endif" {
+            if outer.iter().all(|c| c.active) {
+                self.warn_extra(args, directive);
+            }
+            conditionals.pop();
+            return;
+        }
+        if let Some(first) = last.else_span {
+            let message = format!("`#{directive}` after `#else`");
+            self.diags.push(
+                Diagnostic::error(codes::UNBALANCED_CONDITIONAL, span, message).note(first, "the `#else` is here"),
+            );
+            last.active = false;
+            return;
+        }
+        let outer_active = outer.iter().all(|c| c.active);
+        if directive == "else" {
+            last.else_span = Some(span);
+            last.active = outer_active && !last.taken;
+            last.taken = true;
+            self.warn_extra(args, directive);
+        } else if last.taken || !outer_active {
+            last.active = false;
+        } else {
+            let value = self.evaluate(span, args);
+            last.active = value;
+            last.taken = value;
+        }
+    }
+
+    fn warn_extra(&mut self, extra: &[Token], directive: &str) {
+        if let Some(first) = extra.first() {
+            let message = format!("`#{directive}` ignores the rest of its line");
+            self.diags.push(Diagnostic::warning(codes::EXTRA_TOKENS, first.span, message).help("remove it"));
+        }
+    }
+
+    fn undef(&mut self, args: &[Token], span: Span) {
+        match args {
+            [name, rest @ ..] if name.kind.is_word() => {
+                self.macros.remove(name.text());
+                self.warn_extra(rest, "undef");
+            }
+            _ => {
+                self.error(codes::BAD_DIRECTIVE, span, "`#undef` needs the name of a macro");
+            }
+        }
+    }
+
+    fn is_defined(&self, name: &str) -> bool {
+        self.macros.contains_key(name) || name == "__FILE__" || name == "__LINE__"
+    }
+
+    /// The source text that a run of tokens of one line covers.
+    fn raw_text(&self, tokens: &[Token]) -> String {
+        match tokens {
+            [] => String::new(),
+            [first, .., last] => self.sources.text(first.span.to(last.span)).unwrap_or_default().trim_end().to_owned(),
+            [only] => only.spelling(),
+        }
+    }
+
+    fn include(&mut self, span: Span, args: &[Token]) {
+        let expanded;
+        let mut args = args;
+        if !matches!(args.first().map(|t| t.kind), Some(TokenKind::Str | TokenKind::Lt)) {
+            expanded = self.expand_all(args);
+            args = &expanded;
+        }
+        let (name, quoted, rest) = match args {
+            [name, rest @ ..] if name.kind == TokenKind::Str => (name.text().to_owned(), true, rest),
+            [open, inner @ ..] if open.kind == TokenKind::Lt => {
+                let Some(close) = inner.iter().position(|t| t.kind == TokenKind::Gt) else {
+                    self.error(codes::BAD_DIRECTIVE, open.span, "`#include <` without `>`");
+                    return;
+                };
+                let written = inner[..close].iter().all(|t| t.span.file == open.span.file && t.span != open.span);
+                let name = match (written, inner[close].span.start) {
+                    // As written, so that `<a-b/c.p4>` keeps its spelling.
+                    (true, end) => {
+                        let raw = Span::new(open.span.file, open.span.end, end);
+                        self.sources.text(raw).unwrap_or_default().trim().to_owned()
+                    }
+                    (false, _) => inner[..close].iter().map(|t| t.text()).collect(),
+                };
+                (name, false, &inner[close + 1..])
+            }
+            _ => {
+                self.error(codes::BAD_DIRECTIVE, span, "`#include` needs \"file\" or <file>");
+                return;
+            }
+        };
+        self.warn_extra(rest, "include");
+        let place = args.first().map_or(span, |first| first.span.to(args[args.len() - rest.len() - 1].span));
+        match self.find(&name, quoted, span.file) {
+            Found::File(path, text) => {
+                if !self.once.contains(&path) {
+                    self.file(&path, text, place);
+                }
+            }
+            Found::Nowhere(tried) => {
+                let help = if tried.is_empty() {
+                    "no include directory is given; add one with -I".to_owned()
+                } else {
+                    format!("looked in: {}; add a directory with -I", tried.join(", "))
+                };
+                self.error(codes::INCLUDE_NOT_FOUND, place, format!("cannot find `{name}`")).help = Some(help);
+            }
+        }
+    }
+
+    fn find(&self, name: &str, quoted: bool, from: FileId) -> Found {
+        let mut tried = Vec::new();
+        let mut dirs: Vec<&str> = Vec::new();
+        let includer = self.sources.get(from).map_or("", |f| f.name.as_str());
+        if quoted && !includer.starts_with('<') {
+            dirs.push(includer.rfind('/').map_or("", |slash| &includer[..slash.max(1)]));
+        }
+        dirs.extend(self.options.include_dirs.iter().map(String::as_str));
+        for dir in dirs {
+            let path = if name.starts_with('/') || dir.is_empty() {
+                name.to_owned()
+            } else if dir.ends_with('/') {
+                format!("{dir}{name}")
+            } else {
+                format!("{dir}/{name}")
+            };
+            if let Some(text) = self.loader.read(&path) {
+                return Found::File(path, text);
+            }
+            tried.push(if dir.is_empty() { ".".to_owned() } else { dir.to_owned() });
+        }
+        match self.loader.embedded(name) {
+            Some(text) => Found::File(format!("<{name}>"), text),
+            None => Found::Nowhere(tried),
+        }
+    }
+}
+
+enum Found {
+    File(String, Arc<str>),
+    Nowhere(Vec<String>),
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,8 @@
 //! values (or, if they depend on constructor parameters, by their expressions). Every implicit conversion is an explicit
 //! [`ExprKind::Cast`] or [`ExprKind::Aggregate`]: `{ 1, x }` for a struct, header, tuple, list or stack has one element
 //! per field in declaration order, also when it was written with names, and `...` has been filled with
-//! default values. Operands of arithmetic have one type; only the right side of a shift is free. Types of expressions
+//! default values. Operands of arithmetic have one type; only the right side of a shift is free
+//! (any `bit<S>`; a constant amount is a `bit<32>`). Types of expressions
 //! never contain [`Type::Var`].
 //!
 //! **Calls.** Arguments are in parameter order, one per parameter: named and default arguments are resolved, what is left
@@ -361,15 +362,15 @@ pub enum Callee {
     },
     /// `table.apply()`
     TableApply(TableId),
-    /// `parser.apply(args)`
-    ParserApply(ParserId, InstanceRef),
-    /// `control.apply(args)`
-    ControlApply(ControlId, InstanceRef),
+    /// `parser.apply(args)`; which parser it is says the instance.
+    ParserApply(InstanceRef),
+    /// `control.apply(args)`; which control it is says the instance (a constructor parameter can be any of its type).
+    ControlApply(InstanceRef),
     /// A method that headers, header unions or stacks have by themselves.
     Builtin(Builtin, Expr),
 }
 
-/// Methods that types have by themselves.
+/// Methods that types have by themselves. (`minSizeInBits` and its like are folded to constants.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Builtin {
     /// `header.isValid()`, `union.isValid()`
@@ -382,10 +383,6 @@ pub enum Builtin {
     PushFront,
     /// `stack.pop_front(n)`: the one argument is a constant `int`.
     PopFront,
-    /// `x.minSizeInBits()` of a header with varbit field or a header union whose size is not compile-time known.
-    SizeInBits,
-    /// `x.minSizeInBytes()`, as before.
-    SizeInBytes,
 }
 
 /// An argument.

@@ -75,7 +75,7 @@ pub enum Type {
     HeaderUnion(StructId),
     /// A struct; also the anonymous type of `{ a = 1 }` where no type is expected.
     Struct(StructId),
-    /// `H[n]`: of headers or header unions. (Arrays of other types have the same form.)
+    /// `T[n]`: a header stack when T is a header or header union, else an array.
     Stack(Arc<Type>, u32),
     /// `tuple<T, U>`; also the type of `{ a, b }` where no type is expected.
     Tuple(Arc<[Type]>),
@@ -307,8 +307,8 @@ impl TypeTable {
         }
     }
 
-    /// Bits of the wire form: headers (validity not counted), structs, tuples and stacks sum up; `bool` is 1; a varbit
-    /// counts its maximum when `max`, else 0. `None` for types that have no such form.
+    /// Bits of the wire form: headers (validity not counted), structs, tuples and stacks sum up, of a union the largest
+    /// member; `bool` is 1; a varbit counts its maximum when `max`, else 0. `None` for types that have no such form.
     pub fn width_bits(&self, ty: &Type, max: bool) -> Option<u64> {
         match self.underlying(ty) {
             Type::Bool => Some(1),
@@ -318,8 +318,7 @@ impl TypeTable {
                 self.structs[id.index()].fields.iter().try_fold(0u64, |n, f| Some(n + self.width_bits(&f.ty, max)?))
             }
             Type::HeaderUnion(id) => {
-                let mut widths = self.structs[id.index()].fields.iter().map(|f| self.width_bits(&f.ty, max));
-                if max { widths.try_fold(0, |n, w| Some(n.max(w?))) } else { widths.next().map(|_| 0) }
+                self.structs[id.index()].fields.iter().try_fold(0u64, |n, f| Some(n.max(self.width_bits(&f.ty, max)?)))
             }
             Type::Tuple(types) => types.iter().try_fold(0u64, |n, t| Some(n + self.width_bits(t, max)?)),
             Type::Stack(element, n) => Some(self.width_bits(&element, max)?.saturating_mul(u64::from(n))),

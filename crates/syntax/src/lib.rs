@@ -1,11 +1,44 @@
 //! P4_16 source text to syntax tree: preprocessor, lexer, parser.
+//!
+//! The flow: [`preprocess`] reads the main file and what it includes through a [`FileLoader`], lexes each file ([`lexer`]) and
+//! gives one token sequence ([`token`]) whose spans point into the files; [`parser`] makes the tree ([`ast`]). Every step gives
+//! its value *and* diagnostics; none fails or panics, whatever the text. The language is that of the P4_16 specification,
+//! section "P4 grammar", with p4c's additions named in `parser`.
+//!
+//! Not here: opening files and the embedded architecture files (the caller's), name resolution and types (`sema`).
 
 pub mod ast;
 pub mod codes;
 pub mod lexer;
 pub mod loader;
+pub mod parser;
 pub mod preprocess;
 mod spelling;
 pub mod token;
 
+use base::{Diagnostic, SourceMap};
+
 pub use loader::{FileLoader, MemoryLoader, Options, SourceInput};
+pub use parser::parse;
+
+/// A program's tree and what was found wrong with it.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The tree; complete only when no diagnostic is an error.
+    pub program: ast::Program,
+    /// Of the preprocessor first, then of the parser.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Preprocesses and parses a program; the files read are added to `sources`.
+pub fn parse_program(
+    source: SourceInput,
+    options: &Options,
+    loader: &dyn FileLoader,
+    sources: &mut SourceMap,
+) -> Parsed {
+    let (tokens, mut diagnostics) = preprocess::preprocess(source, options, loader, sources);
+    let (program, found) = parser::parse(&tokens);
+    diagnostics.extend(found);
+    Parsed { program, diagnostics }
+}

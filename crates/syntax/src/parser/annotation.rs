@@ -1,0 +1,137 @@
+//! Annotations (P4_16, section "Annotations") and `@pragma` lines.
+
+use super::*;
+use crate::ast::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind};
+
+impl Parser<'_> {
+    /// `optAnnotations`.
+    pub(super) fn annotations(&mut self) -> Parse<Vec<Annotation>> {
+        let mut annotations = Vec::new();
+        while self.at(TokenKind::At) {
+            annotations.push(self.annotation()?);
+        }
+        Ok(annotations)
+    }
+
+    fn annotation(&mut self) -> Parse<Annotation> {
+        let start = self.expect(TokenKind::At)?;
+        let word = self.token();
+        if !word.kind.is_word() {
+            return self.unexpected("an annotation's name");
+        }
+        if word.text() == "pragma" && !word.space_before {
+            return self.pragma(start);
+        }
+        self.bump();
+        let name = name_of(word);
+        let body = match self.kind() {
+            TokenKind::LParen => self.unstructured()?,
+            TokenKind::LBracket => self.nested(|p| p.structured())?,
+            _ => AnnotationBody::Empty,
+        };
+        Ok(Annotation { name, body, span: self.since(start) })
+    }
+
+    /// `@pragma name tokens` to the end of the line.
+    fn pragma(&mut self, start: Span) -> Parse<Annotation> {
+        self.bump();
+        let word = self.token();
+        if !word.kind.is_word() || word.line_start {
+            return self.unexpected("a name after `@pragma`");
+        }
+        self.bump();
+        let first = self.pos;
+        while !self.token().line_start {
+            self.bump();
+        }
+        let body = self.tokens_and_exprs(first, self.pos);
+        Ok(Annotation { name: name_of(word), body, span: self.since(start) })
+    }
+
+    fn unstructured(&mut self) -> Parse<AnnotationBody> {
+        let open = self.bump().span;
+        let first = self.pos;
+        let mut nesting = 0_usize;
+        loop {
+            match self.kind() {
+                TokenKind::RParen if nesting == 0 => break,
+                TokenKind::LParen => nesting += 1,
+                TokenKind::RParen => nesting -= 1,
+                TokenKind::Eof => {
+                    self.expect_close(TokenKind::RParen, open)?;
+                }
+                _ => {}
+            }
+            self.bump();
+        }
+        let body = self.tokens_and_exprs(first, self.pos);
+        self.expect_close(TokenKind::RParen, open)?;
+        Ok(body)
+    }
+
+    /// The tokens `first..end`, and the same as expressions when they read as such.
+    fn tokens_and_exprs(&mut self, first: usize, end: usize) -> AnnotationBody {
+        let tokens: Vec<AnnotationToken> = self.tokens[first..end].iter().map(annotation_token).collect();
+        let exprs = if tokens.is_empty() { None } else { self.exprs_of(first, end) };
+        AnnotationBody::Unstructured { tokens, exprs }
+    }
+
+    /// Reads `first..end` with a parser of its own whose errors do not count.
+    fn exprs_of(&mut self, first: usize, end: usize) -> Option<Vec<Expr>> {
+        let mut tokens = self.tokens[first..end].to_vec();
+        tokens.push(Token { kind: TokenKind::Eof, text: None, ..self.tokens[end].clone() });
+        let mut inner = Parser {
+            tokens: &tokens,
+            pos: 0,
+            diags: Vec::new(),
+            last_error_pos: None,
+            gave_up: false,
+            expr_count: self.expr_count,
+            decl_count: self.decl_count,
+            scopes: std::mem::take(&mut self.scopes),
+            nesting: self.nesting,
+            height: 0,
+            greater_ends: false,
+            in_state: false,
+        };
+        let exprs = inner.expr_list(TokenKind::Eof);
+        let complete = inner.at(TokenKind::Eof) && inner.diags.is_empty();
+        self.scopes = std::mem::take(&mut inner.scopes);
+        match exprs {
+            Ok(exprs) if complete => {
+                self.expr_count = inner.expr_count;
+                Some(exprs)
+            }
+            _ => None,
+        }
+    }
+
+    fn structured(&mut self) -> Parse<AnnotationBody> {
+        let open = self.bump().span;
+        let body = if self.kind().is_name() && self.ahead(1).kind == TokenKind::Eq {
+            let (fields, dots) = self.key_values(TokenKind::RBracket)?;
+            if let Some(dots) = dots {
+                self.misplaced(dots, "`...` is not allowed in an annotation", "remove it");
+            }
+            AnnotationBody::KeyValues(fields)
+        } else {
+            AnnotationBody::List(self.expr_list(TokenKind::RBracket)?)
+        };
+        self.expect_close(TokenKind::RBracket, open)?;
+        Ok(body)
+    }
+}
+
+fn annotation_token(token: &Token) -> AnnotationToken {
+    let kind = match token.kind {
+        TokenKind::Int => AnnotationTokenKind::Int,
+        TokenKind::Str => AnnotationTokenKind::String,
+        kind if kind.is_word() => AnnotationTokenKind::Word,
+        _ => AnnotationTokenKind::Symbol,
+    };
+    let text = match &token.text {
+        Some(text) => text.clone(),
+        None => token.kind.text().into(),
+    };
+    AnnotationToken { text, kind, span: token.span }
+}

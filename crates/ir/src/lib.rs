@@ -7,10 +7,16 @@ pub mod builder;
 pub mod flow;
 pub mod layout;
 pub mod op;
+pub mod parse;
+pub mod print;
 pub mod program;
+pub mod verify;
 
 pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 pub use builder::{Builder, FieldWidth};
 pub use flow::Cfg;
 pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Op, Operand, ReplicationPoint, Terminator, UnOp};
+pub use parse::parse;
+pub use print::print;
 pub use program::*;
+pub use verify::verify;

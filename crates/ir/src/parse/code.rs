@@ -1,0 +1,292 @@
+//! Lines inside stages: blocks, operations, terminators.
+
+use super::lex::{Line, Tok};
+use super::{Cursor, Reader, Result, Space};
+use crate::op::{Fate, Inst, Mark, Op, Operand, Terminator};
+use crate::print::{BIN_OPS, CASTS, HASHES, POINTS, UN_OPS};
+use crate::program::{Block, Stage, StageKind};
+use base::Span;
+use base::diag::Diagnostic;
+use base::ids::BlockId;
+
+/// What a line of a block is.
+enum Code {
+    Inst(Inst),
+    Term(Terminator, Span),
+}
+
+impl<'a> Reader<'a> {
+    /// The blocks of a stage up to its closing brace.
+    pub(super) fn blocks(&mut self, opening: &'a Line, kind: StageKind, name: String) {
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut terminated = true;
+        // A broken line may have been the terminator; its block gets no further complaint.
+        let mut broken = false;
+        self.body(opening, |reader, line| {
+            if line.tokens.last().is_some_and(|t| t.tok == Tok::Punct(":")) {
+                if !terminated && !broken {
+                    reader.unterminated(line, blocks.len() - 1);
+                }
+                (terminated, broken) = (false, false);
+                let number = blocks.len();
+                let label = reader.with_line(line, |c| block_head(c, number)).unwrap_or_default();
+                blocks.push(Block { label, insts: Vec::new(), term: Terminator::Next, span: Span::NONE });
+                return;
+            }
+            if terminated {
+                let message = if blocks.is_empty() { "expected `b0:`" } else { "expected a block behind a terminator" };
+                reader.diags.push(Diagnostic::error("E0706", line.tokens[0].span, message));
+                return;
+            }
+            let block = blocks.last_mut().expect("a block has begun");
+            match reader.with_line(line, code) {
+                Some(Code::Inst(inst)) => block.insts.push(inst),
+                Some(Code::Term(term, span)) => {
+                    block.term = term;
+                    block.span = span;
+                    terminated = true;
+                }
+                None => broken = true,
+            }
+        });
+        if !terminated && !broken {
+            self.unterminated(opening, blocks.len() - 1);
+        }
+        self.program.stages.push(Stage { name, kind, blocks });
+    }
+
+    fn unterminated(&mut self, line: &Line, block: usize) {
+        self.diags.push(Diagnostic::error("E0706", line.tokens[0].span, format!("block b{block} has no terminator")));
+    }
+}
+
+/// `b3:` or `b3 label:`; returns the label.
+fn block_head(c: &mut Cursor<'_>, number: usize) -> Result<String> {
+    let span = c.span();
+    let id = c.block()?;
+    if id.index() != number {
+        let message = format!("expected block b{number}: blocks are numbered in order");
+        return Err(Box::new(Diagnostic::error("E0706", span, message)));
+    }
+    let label = if c.is_punct(":") { String::new() } else { c.name("a label")? };
+    c.punct(":")?;
+    Ok(label)
+}
+
+fn code(c: &mut Cursor<'_>) -> Result<Code> {
+    // A line with destinations has `=` behind the first, or `,` between several.
+    let has_dst = matches!(c.tokens.get(1).map(|t| &t.tok), Some(Tok::Punct("=" | ",")));
+    if has_dst {
+        let op = assignment(c)?;
+        return Ok(Code::Inst(Inst { op, span: c.place()? }));
+    }
+    match terminator(c)? {
+        Some(term) => Ok(Code::Term(term, c.place()?)),
+        None => {
+            let op = effect(c)?;
+            Ok(Code::Inst(Inst { op, span: c.place()? }))
+        }
+    }
+}
+
+impl Cursor<'_> {
+    fn block(&mut self) -> Result<BlockId> {
+        let number = match self.peek() {
+            Some(Tok::Word(word)) => word.strip_prefix('b').and_then(|n| n.parse().ok()),
+            _ => None,
+        };
+        match number {
+            Some(number) => {
+                self.at += 1;
+                Ok(BlockId(number))
+            }
+            None => self.expected("a block, as `b3`"),
+        }
+    }
+
+    fn operand(&mut self) -> Result<Operand> {
+        match self.peek() {
+            Some(Tok::Number(_)) => self.bits().map(Operand::Const),
+            _ => self.slot().map(Operand::Slot),
+        }
+    }
+
+    /// A comma and an operand.
+    fn next_operand(&mut self) -> Result<Operand> {
+        self.comma()?;
+        self.operand()
+    }
+
+    fn operands(&mut self) -> Result<Vec<Operand>> {
+        self.list(Cursor::operand)
+    }
+}
+
+/// `None` if the word is no terminator's.
+fn terminator(c: &mut Cursor<'_>) -> Result<Option<Terminator>> {
+    let word = c.word("an operation")?;
+    Ok(Some(match word {
+        "jump" => Terminator::Jump(c.block()?),
+        "branch" => {
+            let cond = c.operand()?;
+            c.comma()?;
+            let then = c.block()?;
+            c.comma()?;
+            Terminator::Branch { cond, then, other: c.block()? }
+        }
+        "switch" => {
+            let on = c.operand()?;
+            let mut cases = Vec::new();
+            loop {
+                c.comma()?;
+                if c.eat_word("default") {
+                    c.punct("->")?;
+                    break Terminator::Switch { on, cases, default: c.block()? };
+                }
+                let value = c.bits()?;
+                c.punct("->")?;
+                cases.push((value, c.block()?));
+            }
+        }
+        "next" => Terminator::Next,
+        "drop" => Terminator::Finish(Fate::Drop(c.known(Space::Drop)?)),
+        "send" => Terminator::Finish(Fate::Send(c.operand()?)),
+        "replicate" => Terminator::Finish(Fate::Replicate(c.one_of(POINTS, "a replication point")?)),
+        _ => {
+            c.at -= 1;
+            return Ok(None);
+        }
+    }))
+}
+
+/// Operations without a destination.
+fn effect(c: &mut Cursor<'_>) -> Result<Op> {
+    Ok(match c.word("an operation")? {
+        "set_valid" => Op::SetValid { header: c.header_id()? },
+        "set_invalid" => Op::SetInvalid { header: c.header_id()? },
+        "extract" => {
+            let header = c.header_id()?;
+            let varbit_bits = if c.is_punct(",") { Some(c.next_operand()?) } else { None };
+            Op::Extract { header, varbit_bits }
+        }
+        "advance" => Op::Advance { bits: c.operand()? },
+        "emit" => Op::Emit { header: c.header_id()? },
+        "truncate" => Op::Truncate { bytes: c.operand()? },
+        "count" => Op::Count { counter: c.extern_id()?, index: c.next_operand()? },
+        "count_direct" => {
+            let counter = c.extern_id()?;
+            let hit = c.next_operand()?;
+            c.comma()?;
+            Op::CountDirect { counter, hit, entry: c.slot()? }
+        }
+        "write" => {
+            let register = c.extern_id()?;
+            Op::RegisterWrite { register, index: c.next_operand()?, src: c.next_operand()? }
+        }
+        "digest" => Op::Digest { digest: c.extern_id()?, data: c.operands()? },
+        "log" => Op::Log { format: c.quoted()?, args: c.operands()? },
+        "assert" => {
+            let cond = c.operand()?;
+            c.comma()?;
+            Op::Assert { cond, text: c.quoted()? }
+        }
+        "mark" => Op::Mark(match c.word("`state`, `block` or `action`")? {
+            "state" => Mark::State(c.quoted()?),
+            "block" => Mark::Block(c.quoted()?),
+            "action" => Mark::Action(c.quoted()?),
+            _ => {
+                c.at -= 1;
+                return c.expected("`state`, `block` or `action`");
+            }
+        }),
+        _ => {
+            c.at -= 1;
+            return c.expected("an operation");
+        }
+    })
+}
+
+/// Operations with one destination, and `apply` with four.
+fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
+    let dst = c.slot()?;
+    if c.eat_punct(",") {
+        let action = c.slot()?;
+        c.comma()?;
+        let entry = c.slot()?;
+        c.comma()?;
+        let data = c.slot()?;
+        c.punct("=")?;
+        c.keyword("apply")?;
+        let table = c.table_id()?;
+        let keys = c.operands()?;
+        let selector = if c.eat_word("select") { c.operands()? } else { Vec::new() };
+        return Ok(Op::Apply { table, keys, selector, hit: dst, action, entry, data });
+    }
+    c.punct("=")?;
+    if let Ok(op) = c.one_of(BIN_OPS, "") {
+        return Ok(Op::Bin { op, dst, a: c.operand()?, b: c.next_operand()? });
+    }
+    if let Ok(op) = c.one_of(UN_OPS, "") {
+        return Ok(Op::Un { op, dst, a: c.operand()? });
+    }
+    if let Ok(kind) = c.one_of(CASTS, "") {
+        return Ok(Op::Cast { kind, dst, a: c.operand()? });
+    }
+    Ok(match c.word("an operation")? {
+        "mov" => Op::Mov { dst, src: c.operand()? },
+        "concat" => Op::Concat { dst, hi: c.operand()?, lo: c.next_operand()? },
+        "slice" => {
+            let a = c.operand()?;
+            c.comma()?;
+            let hi = c.number()?;
+            c.comma()?;
+            Op::Slice { dst, a, hi, lo: c.number()? }
+        }
+        "set_slice" => {
+            let hi = c.number()?;
+            c.comma()?;
+            Op::SetSlice { dst, hi, lo: c.number()?, a: c.next_operand()? }
+        }
+        "select" => Op::Select { dst, cond: c.operand()?, then: c.next_operand()?, other: c.next_operand()? },
+        "has_bits" => Op::HasBits { dst, bits: c.operand()? },
+        "lookahead" => Op::Lookahead { dst, offset: c.number()? },
+        "consumed" => Op::Consumed { dst },
+        "param" => {
+            let table = c.table_id()?;
+            c.comma()?;
+            let action = c.number()?;
+            c.comma()?;
+            let param = c.number()?;
+            c.comma()?;
+            Op::ActionParam { dst, table, action, param, data: c.slot()? }
+        }
+        "meter" => Op::Meter { dst, meter: c.extern_id()?, index: c.next_operand()? },
+        "meter_direct" => {
+            let meter = c.extern_id()?;
+            let hit = c.next_operand()?;
+            c.comma()?;
+            Op::MeterDirect { meter, dst, hit, entry: c.slot()? }
+        }
+        "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()? },
+        "hash" => {
+            let algorithm = c.one_of(HASHES, "a hash algorithm")?;
+            c.keyword("base")?;
+            let base = c.operand()?;
+            let max = if c.eat_word("max") { Some(c.operand()?) } else { None };
+            c.keyword("data")?;
+            let data = c.operands()?;
+            let varbit = |c: &mut Cursor<'_>| {
+                let operand = c.number()?;
+                c.punct(":")?;
+                Ok((operand, c.slot()?))
+            };
+            let varbits = if c.eat_word("varbits") { c.list(varbit)? } else { Vec::new() };
+            Op::Hash { algorithm, dst, base, max, data, varbits, payload: c.eat_word("payload") }
+        }
+        "random" => Op::Random { dst, low: c.operand()?, high: c.next_operand()? },
+        _ => {
+            c.at -= 1;
+            return c.expected("an operation");
+        }
+    })
+}

@@ -1,0 +1,89 @@
+//! Annotations of the typed program as P4Info shows them.
+//!
+//! `@name`, `@id`, `@brief` and `@description` have fields of their own and are left out of the list, and so are those
+//! that an object's message spells out (`@max_group_size` of a selector, …). Structured annotations are kept apart.
+
+use crate::model::{Annotations, Documentation, Expression, StructuredAnnotation, StructuredBody};
+use sema::Value;
+use sema::typed::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, find_annotation};
+
+/// Spelled out by every message.
+const COMMON: [&str; 4] = ["name", "id", "brief", "description"];
+
+/// All annotations but [`COMMON`] and `spelled_out`.
+pub(crate) fn annotations(source: &[Annotation], spelled_out: &[&str]) -> Annotations {
+    let mut result = Annotations::default();
+    for annotation in source {
+        match structured(annotation) {
+            Some(structured) => result.structured.push(structured),
+            None if COMMON.contains(&&*annotation.name) || spelled_out.contains(&&*annotation.name) => {}
+            None => result.plain.push(plain(annotation)),
+        }
+    }
+    result
+}
+
+/// From `@brief` and `@description`.
+pub(crate) fn documentation(source: &[Annotation]) -> Option<Documentation> {
+    let text = |name| find_annotation(source, name).and_then(Annotation::as_str);
+    let (brief, description) = (text("brief"), text("description"));
+    if brief.is_none() && description.is_none() {
+        return None;
+    }
+    Some(Documentation {
+        brief: brief.unwrap_or_default().to_string(),
+        description: description.unwrap_or_default().to_string(),
+    })
+}
+
+fn structured(annotation: &Annotation) -> Option<StructuredAnnotation> {
+    let body = match &annotation.body {
+        AnnotationBody::List(values) if values.is_empty() => StructuredBody::Empty,
+        AnnotationBody::List(values) => StructuredBody::Expressions(values.iter().filter_map(expression).collect()),
+        AnnotationBody::KeyValues(pairs) => StructuredBody::KeyValues(
+            pairs.iter().filter_map(|(key, value)| Some((key.to_string(), expression(value)?))).collect(),
+        ),
+        AnnotationBody::Empty | AnnotationBody::Unstructured { .. } => return None,
+    };
+    Some(StructuredAnnotation { name: annotation.name.to_string(), body })
+}
+
+/// Structured annotations hold strings, booleans and integers only (P4_16, "Structured annotations"); integers above 64
+/// bits have no place in the message.
+fn expression(value: &Value) -> Option<Expression> {
+    match value {
+        Value::Str(text) => Some(Expression::String(text.to_string())),
+        Value::Bool(value) => Some(Expression::Bool(*value)),
+        Value::Int(value) => i64::try_from(value).ok().map(Expression::Int64),
+        Value::Bits(value) => value.to_u64().and_then(|v| i64::try_from(v).ok()).map(Expression::Int64),
+        _ => None,
+    }
+}
+
+fn plain(annotation: &Annotation) -> String {
+    match &annotation.body {
+        AnnotationBody::Unstructured { tokens, .. } => format!("@{}({})", annotation.name, spelled(tokens)),
+        _ => format!("@{}", annotation.name),
+    }
+}
+
+/// The tokens again, with one space after commas and between words.
+fn spelled(tokens: &[AnnotationToken]) -> String {
+    let mut text = String::new();
+    let mut last: Option<&AnnotationToken> = None;
+    for token in tokens {
+        let word = |t: &AnnotationToken| t.kind != AnnotationTokenKind::Symbol;
+        if last.is_some_and(|last| &*last.text == "," || (word(last) && word(token))) {
+            text.push(' ');
+        }
+        if token.kind == AnnotationTokenKind::String {
+            text.push('"');
+            text.push_str(&token.text);
+            text.push('"');
+        } else {
+            text.push_str(&token.text);
+        }
+        last = Some(token);
+    }
+    text
+}

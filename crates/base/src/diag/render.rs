@@ -1,3 +1,211 @@
 //! Rendering of diagnostics with source excerpts (annotate-snippets).
-use super::*;
-pub(super) fn render(_d: &Diagnostic, _s: &SourceMap, _c: bool) -> String { String::new() }
+//!
+//! One diagnostic gives one block: title with code, an excerpt for each file that its places lie in (the primary place's
+//! first), notes without a place, and the help line. Nothing here may fail: a place that lies in no file, behind a file's end or
+//! within a character is clamped or shown without excerpt, because a message about a bug in a program must not die of one in
+//! the compiler.
+//!
+//! Tests are at the end of this file.
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+
+use super::{Diagnostic, Severity};
+use crate::span::{FileId, SourceFile, SourceMap, Span};
+
+/// Longest excerpt line shown; the rest of a longer line is cut by the renderer.
+const LINE_WIDTH_MAX: usize = 140;
+
+pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> String {
+    let level = match diag.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+    };
+    let mut group = level.primary_title(diag.message.as_str()).id(diag.code).elements(Vec::<Origin<'_>>::new());
+    let primary = place(sources, diag.span);
+    if let Some((file, range)) = &primary {
+        let mut snippet =
+            excerpt(file).annotation(AnnotationKind::Primary.span(range.clone()).label(non_empty(&diag.label)));
+        for (span, text) in diag.notes.iter().filter(|(span, _)| span.file == diag.span.file) {
+            if let Some((_, range)) = place(sources, *span) {
+                snippet = snippet.annotation(AnnotationKind::Context.span(range).label(non_empty(text)));
+            }
+        }
+        group = group.element(snippet);
+    }
+    for (id, notes) in elsewhere(diag, sources, primary.is_some()) {
+        let Some(file) = sources.get(id) else { continue };
+        let mut snippet = excerpt(file);
+        for (span, text) in notes {
+            if let Some((_, range)) = place(sources, span) {
+                snippet = snippet.annotation(AnnotationKind::Context.span(range).label(non_empty(text)));
+            }
+        }
+        group = group.element(snippet);
+    }
+    if primary.is_none() && !diag.label.is_empty() {
+        group = group.element(Level::NOTE.message(diag.label.as_str()));
+    }
+    for (_, text) in diag.notes.iter().filter(|(span, _)| place(sources, *span).is_none()) {
+        group = group.element(Level::NOTE.message(text.as_str()));
+    }
+    if let Some(help) = &diag.help {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    let report: &[Group<'_>] = &[group];
+    let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+    let mut text = renderer.decor_style(DecorStyle::Ascii).term_width(LINE_WIDTH_MAX).render(report);
+    text.push('\n');
+    text
+}
+
+fn excerpt(file: &SourceFile) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
+    Snippet::source(&*file.text).line_start(1).path(file.name.as_str())
+}
+
+/// Notes in other files than the primary place's, in order of first mention.
+fn elsewhere<'d>(diag: &'d Diagnostic, sources: &SourceMap, has_primary: bool) -> Vec<(FileId, Vec<(Span, &'d str)>)> {
+    let mut files: Vec<(FileId, Vec<(Span, &str)>)> = Vec::new();
+    for (span, text) in &diag.notes {
+        if place(sources, *span).is_none() || (has_primary && span.file == diag.span.file) {
+            continue;
+        }
+        match files.iter_mut().find(|(id, _)| *id == span.file) {
+            Some((_, notes)) => notes.push((*span, text)),
+            None => files.push((span.file, vec![(*span, text)])),
+        }
+    }
+    files
+}
+
+/// The file of a span and its range there, clamped to the text and to character boundaries.
+fn place(sources: &SourceMap, span: Span) -> Option<(&SourceFile, std::ops::Range<usize>)> {
+    if span.is_none() {
+        return None;
+    }
+    let file = sources.get(span.file)?;
+    let text = &file.text;
+    let mut start = (span.start as usize).min(text.len());
+    while !text.is_char_boundary(start) {
+        start -= 1;
+    }
+    let mut end = (span.end as usize).clamp(start, text.len());
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    Some((file, start..end))
+}
+
+fn non_empty(text: &str) -> Option<&str> {
+    if text.is_empty() { None } else { Some(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn sources() -> (SourceMap, FileId, FileId) {
+        let mut map = SourceMap::new();
+        let main = map.add("main.p4", "header h {\n    bit<8> x;\n    bit<8> x;\n}\n// é\n");
+        let other = map.add("<core.p4>", "extern packet_in {}\n");
+        (map, main, other)
+    }
+
+    #[test]
+    fn excerpt_label_note_and_help() {
+        let (map, main, other) = sources();
+        let diag = Diagnostic::error("E0301", Span::new(main, 36, 37), "field `x` is declared twice")
+            .label("declared again here")
+            .note(Span::new(main, 22, 23), "first declared here")
+            .note(Span::new(other, 7, 16), "and this is elsewhere")
+            .note(Span::NONE, "a note without a place")
+            .help("rename one of them");
+        expect![[r#"
+            error[E0301]: field `x` is declared twice
+             --> main.p4:3:12
+              |
+            2 |     bit<8> x;
+              |            - first declared here
+            3 |     bit<8> x;
+              |            ^ declared again here
+              |
+             ::: <core.p4>:1:8
+              |
+            1 | extern packet_in {}
+              |        --------- and this is elsewhere
+              |
+              = note: a note without a place
+              = help: rename one of them
+        "#]]
+        .assert_eq(&diag.render(&map, false));
+    }
+
+    #[test]
+    fn no_place_gives_title_note_and_help() {
+        let (map, _, other) = sources();
+        let diag = Diagnostic::warning("W0001", Span::NONE, "no `main` package")
+            .label("label")
+            .note(Span::new(other, 0, 6), "here")
+            .help("add one");
+        expect![[r#"
+            warning[W0001]: no `main` package
+             --> <core.p4>:1:1
+              |
+            1 | extern packet_in {}
+              | ------ here
+              |
+              = note: label
+              = help: add one
+        "#]]
+        .assert_eq(&diag.render(&map, false));
+        let bare = Diagnostic::error("E0001", Span::NONE, "bare").render(&map, false);
+        assert_eq!(bare, "error[E0001]: bare\n");
+    }
+
+    #[test]
+    fn end_of_file_and_empty_range() {
+        let (map, main, _) = sources();
+        let diag = Diagnostic::error("E0202", Span::new(main, 23, 23), "expected `;`").label("add it here");
+        expect![[r#"
+            error[E0202]: expected `;`
+             --> main.p4:2:13
+              |
+            2 |     bit<8> x;
+              |             ^ add it here
+        "#]]
+        .assert_eq(&diag.render(&map, false));
+        let end = map.get(main).unwrap().text.len() as u32;
+        let diag = Diagnostic::error("E0202", Span::new(main, end, end), "at the end").render(&map, false);
+        assert!(diag.contains("at the end") && diag.contains("main.p4"), "{diag}");
+    }
+
+    #[test]
+    fn places_out_of_range_do_not_panic() {
+        let (map, main, _) = sources();
+        let length = map.get(main).unwrap().text.len() as u32;
+        for (start, end) in
+            [(0, u32::MAX), (length + 5, length + 9), (9, 3), (length - 2, length - 2), (length - 3, length)]
+        {
+            for file in [main, FileId(77)] {
+                for colour in [false, true] {
+                    let diag = Diagnostic::error("E0999", Span::new(file, start, end), "odd place")
+                        .note(Span::new(file, end, start), "odd note")
+                        .note(Span::new(FileId(1), start, end), "odd note elsewhere");
+                    assert!(diag.render(&map, colour).contains("odd place"));
+                }
+            }
+        }
+        let mut empty = SourceMap::new();
+        let file = empty.add("empty.p4", "");
+        assert!(Diagnostic::error("E0999", Span::new(file, 0, 0), "empty").render(&empty, false).contains("empty.p4"));
+    }
+
+    #[test]
+    fn colour_adds_escapes() {
+        let (map, main, _) = sources();
+        let diag = Diagnostic::error("E0301", Span::new(main, 0, 6), "m");
+        assert!(diag.render(&map, true).contains("\x1b["));
+        assert!(!diag.render(&map, false).contains('\x1b'));
+    }
+}

@@ -1,0 +1,217 @@
+//! Runs a script on one pipeline and judges what comes out.
+//!
+//! Frames that leave are kept per port in order. At the end the frames of each port are compared with the `expect` lines
+//! of that port, one by one; a port with a bare `expect PORT` may send anything. What checks the state
+//! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) is judged where it stands.
+
+use crate::script::{Command, Line, Pattern};
+use crate::setup::{Setup, Target, find_extern, value_of};
+use base::Bits;
+use base::entry::CounterValue;
+use base::ids::ExternId;
+use datapath::Local;
+use ir::ExternKind;
+use std::collections::BTreeMap;
+
+/// What became of a script.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Checks that held.
+    pub passed: usize,
+    /// Checks that did not, with line numbers (0: the end).
+    pub failures: Vec<(usize, String)>,
+    /// What `*_read` and `*_get` printed.
+    pub output: Vec<String>,
+    /// All frames that left, in order: `(port, frame)`.
+    pub sent: Vec<(u32, Vec<u8>)>,
+    /// All counters and registers at the end, for comparing engines.
+    pub state: BTreeMap<String, Vec<String>>,
+}
+
+/// Runs all lines.
+pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut setup = Setup::new();
+    let mut expected: BTreeMap<u32, Vec<(usize, Option<Pattern>)>> = BTreeMap::new();
+    let mut digests: std::collections::VecDeque<abi::state::DigestMessage> = Default::default();
+    let mut last = 0;
+    for line in lines {
+        let pipeline = local.pipeline().clone();
+        let program = pipeline.program().clone();
+        let replication = local.replication().clone();
+        let target = Target { program: &program, state: pipeline.state().as_ref(), replication: &replication };
+        let n = line.number;
+        match &line.command {
+            Command::Packet { port, frame } => match local.receive(*port, frame) {
+                Some(sent) => {
+                    last = sent.len();
+                    outcome.sent.extend(sent.into_iter().map(|s| (s.port, s.bytes)));
+                }
+                None => outcome.failures.push((n, format!("a frame of {} bytes is too long", frame.len()))),
+            },
+            Command::Expect { port, frame } => {
+                expected.entry(*port).or_default().push((n, frame.clone()));
+            }
+            Command::NoPacket => outcome.check(n, last == 0, || format!("the last packet caused {last} frames")),
+            Command::Wait { microseconds } => local.advance_us(*microseconds),
+            Command::CheckCounter { name, index, check } => match find_extern(&program, name) {
+                Err(message) => outcome.failures.push((n, message)),
+                Ok((ext, e)) => match pipeline.state().counter(ext, *index) {
+                    Err(error) => outcome.failures.push((n, format!("`{}`: {error:?}", e.name))),
+                    Ok(value) => {
+                        let (holds, text) = judge(value, check.as_ref());
+                        outcome.check(n, holds, || format!("{}({index}) {text}", e.name));
+                    }
+                },
+            },
+            Command::ExpectRegister { name, index, value } => {
+                let found = find_extern(&program, name).and_then(|(ext, e)| {
+                    let ExternKind::Register { width, .. } = e.kind else {
+                        return Err(format!("`{}` is not a register", e.name));
+                    };
+                    let have = pipeline.state().register(ext, *index).map_err(|err| format!("{err:?}"))?;
+                    Ok((have, value_of(value, width)?))
+                });
+                match found {
+                    Ok((have, want)) => outcome.check(n, have == want, || {
+                        format!("{name}[{index}] is {have:#}, not {want:#}")
+                    }),
+                    Err(message) => outcome.failures.push((n, message)),
+                }
+            }
+            Command::ExpectDigest { name, values } => {
+                digests.extend(pipeline.take_digests());
+                match check_digest(&program, name, values, digests.pop_front()) {
+                    Ok(()) => outcome.passed += 1,
+                    Err(message) => outcome.failures.push((n, message)),
+                }
+            }
+            other => match setup.apply(other, target) {
+                Ok(Some(text)) if text.is_empty() => {}
+                Ok(Some(text)) => outcome.output.push(text),
+                Ok(None) => outcome.failures.push((n, "this command cannot be run".to_string())),
+                Err(message) => outcome.failures.push((n, message)),
+            },
+        }
+    }
+    compare_frames(&mut outcome, &expected);
+    outcome.state = dump_state(local);
+    outcome
+}
+
+impl Outcome {
+    fn check(&mut self, line: usize, holds: bool, message: impl FnOnce() -> String) {
+        if holds { self.passed += 1 } else { self.failures.push((line, message())) }
+    }
+}
+
+fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Option<Pattern>)>>) {
+    let mut by_port: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
+    for (port, frame) in &outcome.sent {
+        by_port.entry(*port).or_default().push(frame.clone());
+    }
+    for (port, patterns) in expected {
+        let frames = by_port.remove(port).unwrap_or_default();
+        if patterns.iter().any(|(_, p)| p.is_none()) {
+            outcome.passed += patterns.len();
+            continue;
+        }
+        let mut frames = frames.into_iter();
+        for (line, pattern) in patterns {
+            let Some(pattern) = pattern else { continue };
+            match frames.next() {
+                Some(frame) => outcome.check(*line, pattern.matches(&frame), || {
+                    format!("port {port}: expected {pattern}\n          but got  {}", hex(&frame))
+                }),
+                None => outcome.failures.push((*line, format!("port {port}: expected {pattern}\n          but got  nothing"))),
+            }
+        }
+        for frame in frames {
+            outcome.failures.push((0, format!("port {port}: a frame that nothing expects: {}", hex(&frame))));
+        }
+    }
+    let rest: Vec<String> = by_port
+        .iter()
+        .flat_map(|(port, frames)| frames.iter().map(move |f| format!("port {port}: a frame that nothing expects: {}", hex(f))))
+        .collect();
+    if rest.is_empty() {
+        outcome.passed += 1;
+    }
+    outcome.failures.extend(rest.into_iter().map(|r| (0, r)));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn judge(value: CounterValue, check: Option<&crate::script::CounterCheck>) -> (bool, String) {
+    let Some(check) = check else {
+        return (true, String::new());
+    };
+    let (have, unit) = if check.packets { (value.packets, "packets") } else { (value.bytes, "bytes") };
+    let holds = match check.comparison.as_str() {
+        "==" => have == check.value,
+        "!=" => have != check.value,
+        "<" => have < check.value,
+        "<=" => have <= check.value,
+        ">" => have > check.value,
+        _ => have >= check.value,
+    };
+    (holds, format!("has {have} {unit}, expected {} {}", check.comparison, check.value))
+}
+
+fn check_digest(
+    program: &ir::Program,
+    name: &str,
+    values: &[String],
+    message: Option<abi::state::DigestMessage>,
+) -> Result<(), String> {
+    let (ext, e) = find_extern(program, name)?;
+    let ExternKind::Digest { fields } = &e.kind else {
+        return Err(format!("`{}` is not a digest", e.name));
+    };
+    let message = message.ok_or(format!("no digest message `{}` was sent", e.name))?;
+    if message.digest != ext {
+        return Err(format!("a message of another digest came, `{}`", program.externs[message.digest.index()].name));
+    }
+    if values.len() != fields.len() {
+        return Err(format!("`{}` has {} fields, not {}", e.name, fields.len(), values.len()));
+    }
+    for ((have, (field, width)), want) in message.fields.iter().zip(fields).zip(values) {
+        if want != "*" && *have != value_of(want, *width)? {
+            return Err(format!("field `{field}` of `{}` is {have:#}, not {want}", e.name));
+        }
+    }
+    Ok(())
+}
+
+/// All indirect counters and registers that are not at their first value.
+fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
+    let pipeline = local.pipeline();
+    let mut all = BTreeMap::new();
+    for (i, e) in pipeline.program().externs.iter().enumerate() {
+        let id = ExternId::from_index(i);
+        let state = pipeline.state();
+        let cells: Vec<String> = match &e.kind {
+            ExternKind::Counter { size, direct: None, .. } => (0..*size)
+                .filter_map(|i| Some((i, state.counter(id, i).ok()?)))
+                .filter(|(_, v)| *v != CounterValue::default())
+                .map(|(i, v)| format!("{i}: {} packets, {} bytes", v.packets, v.bytes))
+                .collect(),
+            ExternKind::Counter { direct: Some(table), .. } => state
+                .entries(*table)
+                .iter()
+                .filter_map(|e| state.direct_counter(id, &e.entry.key, e.entry.priority).ok())
+                .map(|v| format!("{} packets, {} bytes", v.packets, v.bytes))
+                .collect(),
+            ExternKind::Register { size, initial, .. } => (0..*size)
+                .filter_map(|i| Some((i, state.register(id, i).ok()?)))
+                .filter(|(_, v): &(u64, Bits)| v != initial)
+                .map(|(i, v)| format!("{i}: {v:#}"))
+                .collect(),
+            _ => continue,
+        };
+        all.insert(e.name.clone(), cells);
+    }
+    all
+}

@@ -1,0 +1,586 @@
+//! Applies the commands that set a switch up, to any pipeline state.
+//!
+//! Names may be shortened to any suffix that is unique, as the reference compiler's scripts do. Values get their widths
+//! from the program. A key field that a line leaves out matches anything (exact: 0).
+
+use crate::script::{ActionText, Command, ScriptError, number, radix_of};
+use abi::state::{PipelineState, StateError};
+use base::Bits;
+use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
+use base::ids::{ActionId, ExternId, TableId};
+use datapath::replication::{CloneSession, Replica, Replication};
+use ir::{ExternKind, Program, TableAction};
+use std::collections::BTreeMap;
+
+/// What commands are applied to.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The program, for names and widths.
+    pub program: &'a Program,
+    /// Its state.
+    pub state: &'a dyn PipelineState,
+    /// Multicast groups and clone sessions.
+    pub replication: &'a Replication,
+}
+
+/// What a sequence of commands has built up so far: multicast nodes have handles only within a script.
+#[derive(Default)]
+pub struct Setup {
+    nodes: Vec<(u32, Vec<u32>)>,
+    groups: BTreeMap<u32, Vec<u32>>,
+    /// Sessions that clone to a group follow the group's changes.
+    group_sessions: BTreeMap<u32, u32>,
+}
+
+impl Setup {
+    /// Nothing yet.
+    pub fn new() -> Setup {
+        Setup::default()
+    }
+
+    /// Carries out one command. `Ok(None)`: not a set-up command. `Ok(Some(text))`: done; the text is what a `*_get` or
+    /// `*_read` prints, else empty.
+    pub fn apply(&mut self, command: &Command, target: Target) -> Result<Option<String>, String> {
+        let Target { program, state, replication } = target;
+        let done = Ok(Some(String::new()));
+        match command {
+            Command::Add { table, priority, key, action } => {
+                let (id, t) = find_table(program, table)?;
+                let key = key_of(t, key)?;
+                let action = entry_action(program, t, action)?;
+                let priority = checked_priority(t, *priority)?;
+                let entry = TableEntry { key, priority, action, idle_timeout_ns: 0 };
+                state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
+                done
+            }
+            Command::Delete { table, priority, key } => {
+                let (id, t) = find_table(program, table)?;
+                let priority = checked_priority(t, *priority)?;
+                state.delete(id, &key_of(t, key)?, priority).map_err(|e| state_error(&t.name, e))?;
+                done
+            }
+            Command::SetDefault { table, action } => {
+                let (id, t) = find_table(program, table)?;
+                let action = entry_action(program, t, action)?;
+                state.set_default(id, Some(&action)).map_err(|e| state_error(&t.name, e))?;
+                done
+            }
+            Command::ValueSet { name, values } => {
+                let (id, t) = find_table(program, name)?;
+                if !t.value_set {
+                    return Err(format!("`{}` is a table, not a value set", t.name));
+                }
+                if values.len() != t.keys.len() {
+                    return Err(format!("`{}` has {} fields, not {}", t.name, t.keys.len(), values.len()));
+                }
+                let named: Vec<_> = t.keys.iter().map(|k| k.name.clone()).zip(values.iter().cloned()).collect();
+                let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
+                let entry = TableEntry { key: key_of(t, &named)?, priority: 0, action, idle_timeout_ns: 0 };
+                state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
+                done
+            }
+            Command::Member { profile, id, action } => {
+                let (ext, e) = find_extern(program, profile)?;
+                let call = action_call(program, profile_actions(&e.kind, &e.name)?, action)?;
+                state.member_insert(ext, *id, &call).map_err(|err| state_error(&e.name, err))?;
+                done
+            }
+            Command::Group { profile, id, members } => {
+                let (ext, e) = find_extern(program, profile)?;
+                profile_actions(&e.kind, &e.name)?;
+                let members: Vec<GroupMember> =
+                    members.iter().map(|&(member, weight)| GroupMember { member, weight, watch_port: None }).collect();
+                state.group_insert(ext, *id, &members, 0).map_err(|err| state_error(&e.name, err))?;
+                done
+            }
+            Command::GroupCreate { group } => {
+                self.groups.entry(*group).or_default();
+                self.publish(*group, replication)?;
+                done
+            }
+            Command::NodeCreate { rid, ports } => {
+                self.nodes.push((*rid, ports.clone()));
+                Ok(Some(format!("node {}", self.nodes.len() - 1)))
+            }
+            Command::NodeUpdate { node, ports } => {
+                let entry = self.nodes.get_mut(*node as usize).ok_or(format!("there is no multicast node {node}"))?;
+                entry.1.clone_from(ports);
+                let touched: Vec<u32> =
+                    self.groups.iter().filter(|(_, nodes)| nodes.contains(node)).map(|(g, _)| *g).collect();
+                touched.into_iter().try_for_each(|g| self.publish(g, replication))?;
+                done
+            }
+            Command::NodeAssociate { group, node } => {
+                if *node as usize >= self.nodes.len() {
+                    return Err(format!("there is no multicast node {node}"));
+                }
+                let nodes = self.groups.get_mut(group).ok_or(format!("there is no multicast group {group}"))?;
+                nodes.push(*node);
+                self.publish(*group, replication)?;
+                done
+            }
+            Command::MirroringAdd { session, port } => {
+                let replicas = vec![Replica { port: *port, instance: 0 }];
+                set_session(replication, *session, replicas)?;
+                done
+            }
+            Command::MirroringAddGroup { session, group } => {
+                self.group_sessions.insert(*session, *group);
+                set_session(replication, *session, self.replicas(*group))?;
+                done
+            }
+            Command::MirroringDelete { session } => {
+                self.group_sessions.remove(session);
+                replication.session_delete(*session).map_err(|e| format!("clone session {session} {e}"))?;
+                done
+            }
+            Command::MirroringGet { session } => match replication.session(*session) {
+                Some(s) => {
+                    let ports: Vec<String> = s.replicas.iter().map(|r| r.port.to_string()).collect();
+                    Ok(Some(format!("session {session}: ports {}", ports.join(", "))))
+                }
+                None => Err(format!("there is no clone session {session}")),
+            },
+            Command::RegisterWrite { name, index, value } => {
+                let (ext, e) = find_extern(program, name)?;
+                let ExternKind::Register { width, .. } = &e.kind else {
+                    return Err(format!("`{}` is not a register", e.name));
+                };
+                let value = value_of(value, *width)?;
+                state.register_set(ext, *index, &value).map_err(|err| state_error(&e.name, err))?;
+                done
+            }
+            Command::RegisterRead { name, index } => {
+                let (ext, e) = find_extern(program, name)?;
+                let value = state.register(ext, *index).map_err(|err| state_error(&e.name, err))?;
+                Ok(Some(format!("{}[{index}] = {value:#}", e.name)))
+            }
+            Command::RegisterReset { name } => {
+                let (ext, e) = find_extern(program, name)?;
+                let ExternKind::Register { size, initial, .. } = &e.kind else {
+                    return Err(format!("`{}` is not a register", e.name));
+                };
+                for index in 0..*size {
+                    state.register_set(ext, index, initial).map_err(|err| state_error(&e.name, err))?;
+                }
+                done
+            }
+            Command::CounterWrite { name, index, packets, bytes } => {
+                let (ext, e) = find_extern(program, name)?;
+                let value = CounterValue { packets: *packets, bytes: *bytes };
+                state.counter_set(ext, *index, value).map_err(|err| state_error(&e.name, err))?;
+                done
+            }
+            Command::CounterRead { name, index } => {
+                let (ext, e) = find_extern(program, name)?;
+                let value = state.counter(ext, *index).map_err(|err| state_error(&e.name, err))?;
+                Ok(Some(format!("{}[{index}] = {} packets, {} bytes", e.name, value.packets, value.bytes)))
+            }
+            Command::MeterSetRates { name, index, rates } => {
+                let (ext, e) = find_extern(program, name)?;
+                let ExternKind::Meter { size, .. } = &e.kind else {
+                    return Err(format!("`{}` is not a meter", e.name));
+                };
+                let config = meter_config(rates)?;
+                let cells = match index {
+                    Some(index) => *index..*index + 1,
+                    None => 0..*size,
+                };
+                for index in cells {
+                    state.meter_set(ext, index, Some(config)).map_err(|err| state_error(&e.name, err))?;
+                }
+                done
+            }
+            Command::MeterGetRates { name, index } => {
+                let (ext, e) = find_extern(program, name)?;
+                let config = state.meter(ext, *index).map_err(|err| state_error(&e.name, err))?;
+                Ok(Some(match config {
+                    Some(c) => format!(
+                        "{}[{index}]: committed {}/s burst {}, peak {}/s burst {}",
+                        e.name, c.cir, c.cburst, c.pir, c.pburst
+                    ),
+                    None => format!("{}[{index}]: not configured, always green", e.name),
+                }))
+            }
+            Command::Packet { .. }
+            | Command::Expect { .. }
+            | Command::NoPacket
+            | Command::Wait { .. }
+            | Command::CheckCounter { .. }
+            | Command::ExpectRegister { .. }
+            | Command::ExpectDigest { .. } => Ok(None),
+        }
+    }
+
+    fn replicas(&self, group: u32) -> Vec<Replica> {
+        let nodes = self.groups.get(&group).into_iter().flatten();
+        nodes
+            .flat_map(|n| {
+                let (rid, ports) = &self.nodes[*n as usize];
+                ports.iter().map(|port| Replica { port: *port, instance: *rid })
+            })
+            .collect()
+    }
+
+    fn publish(&self, group: u32, replication: &Replication) -> Result<(), String> {
+        let replicas = self.replicas(group);
+        let result = match replication.group(group) {
+            Some(_) => replication.group_modify(group, replicas.clone()),
+            None => replication.group_insert(group, replicas.clone()),
+        };
+        result.map_err(|e| format!("multicast group {group}: {e}"))?;
+        for (session, of) in &self.group_sessions {
+            if *of == group {
+                set_session(replication, *session, replicas.clone())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_session(replication: &Replication, id: u32, replicas: Vec<Replica>) -> Result<(), String> {
+    let session = CloneSession { replicas, ..CloneSession::default() };
+    let result = match replication.session(id) {
+        Some(_) => replication.session_modify(id, session),
+        None => replication.session_insert(id, session),
+    };
+    result.map_err(|e| format!("clone session {id}: {e}"))
+}
+
+/// Applies all set-up lines of a script; other commands are refused with their line.
+pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
+    let lines = crate::script::parse(text)?;
+    let mut setup = Setup::new();
+    let mut errors = Vec::new();
+    for line in lines {
+        let message = match setup.apply(&line.command, target) {
+            Ok(Some(_)) => continue,
+            Ok(None) => "only commands that set a switch up may stand here".to_string(),
+            Err(message) => message,
+        };
+        errors.push(ScriptError { line: line.number, message });
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The one item whose name is `name`, or ends with it.
+fn by_suffix<'a, T>(
+    what: &str,
+    name: &str,
+    items: impl Iterator<Item = (usize, &'a T)>,
+    get: impl Fn(&T) -> &str,
+) -> Result<(usize, &'a T), String> {
+    let mut all = Vec::new();
+    let mut names = Vec::new();
+    for (i, item) in items {
+        if get(item) == name {
+            return Ok((i, item));
+        }
+        // Whole components first: `t` is `c.t` before it is `c.mt`.
+        let have = get(item);
+        if have.ends_with(name) {
+            let whole = have[..have.len() - name.len()].ends_with('.');
+            all.push((i, item, whole));
+        }
+        names.push(have.to_string());
+    }
+    let whole: Vec<_> = all.iter().filter(|(_, _, w)| *w).collect();
+    match (whole.as_slice(), all.as_slice()) {
+        ([(i, item, _)], _) | ([], [(i, item, _)]) => Ok((*i, item)),
+        ([], []) => Err(format!("there is no {what} `{name}`; there are: {}", names.join(", "))),
+        _ => {
+            let matches: Vec<&str> = all.iter().map(|(_, item, _)| get(item)).collect();
+            Err(format!("{what} `{name}` is ambiguous: {}", matches.join(", ")))
+        }
+    }
+}
+
+/// A table by its name or a suffix.
+pub fn find_table<'a>(program: &'a Program, name: &str) -> Result<(TableId, &'a ir::Table), String> {
+    by_suffix("table", name, program.tables.iter().enumerate(), |t| &t.name)
+        .map(|(i, t)| (TableId::from_index(i), t))
+}
+
+/// An extern instance by its name or a suffix.
+pub fn find_extern<'a>(program: &'a Program, name: &str) -> Result<(ExternId, &'a ir::Extern), String> {
+    by_suffix("extern instance", name, program.externs.iter().enumerate(), |e| &e.name)
+        .map(|(i, e)| (ExternId::from_index(i), e))
+}
+
+fn profile_actions<'a>(kind: &'a ExternKind, name: &str) -> Result<&'a [TableAction], String> {
+    match kind {
+        ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. } => Ok(actions),
+        _ => Err(format!("`{name}` is not an action profile")),
+    }
+}
+
+fn entry_action(program: &Program, table: &ir::Table, text: &ActionText) -> Result<EntryAction, String> {
+    let id = |what: &str| match text.args.as_slice() {
+        [(_, value)] => number(value, what).and_then(|n| u32::try_from(n).map_err(|_| format!("{n} is too large"))),
+        _ => Err(format!("`{}` takes one number", text.name)),
+    };
+    if table.implementation.is_some() {
+        match text.name.as_str() {
+            "member" => return Ok(EntryAction::Member(id("a member id")?)),
+            "group" => return Ok(EntryAction::Group(id("a group id")?)),
+            _ => {}
+        }
+    }
+    action_call(program, &table.actions, text).map(EntryAction::Call)
+}
+
+fn action_call(program: &Program, actions: &[TableAction], text: &ActionText) -> Result<ActionCall, String> {
+    let get = |a: ActionId| &program.actions[a.index()];
+    let list: Vec<&ir::Action> = actions.iter().map(|a| get(a.action)).collect();
+    // The reference compiler's names: a local action of the top level may be written with a leading dot or underscore.
+    let wanted = text.name.trim_start_matches('.');
+    let (at, action) = by_suffix("action", wanted, list.iter().copied().enumerate(), |a: &ir::Action| &a.name)?;
+    let mut args: Vec<Option<Bits>> = vec![None; action.params.len()];
+    for (position, (param, value)) in text.args.iter().enumerate() {
+        let i = if param.is_empty() {
+            position
+        } else {
+            let names: Vec<&str> = action.params.iter().map(|(n, _)| n.as_str()).collect();
+            action.params.iter().position(|(n, _)| n == param).ok_or_else(|| {
+                format!("action `{}` has no parameter `{param}`; it has: {}", action.name, names.join(", "))
+            })?
+        };
+        let (_, width) =
+            action.params.get(i).ok_or(format!("action `{}` has {} parameters", action.name, action.params.len()))?;
+        args[i] = Some(value_of(value, *width)?);
+    }
+    let args = args
+        .into_iter()
+        .zip(&action.params)
+        .map(|(arg, (name, _))| arg.ok_or(format!("action `{}` needs a value for `{name}`", action.name)))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(ActionCall { action: at as u32, args })
+}
+
+fn checked_priority(table: &ir::Table, priority: Option<i32>) -> Result<i32, String> {
+    let needs = table.keys.iter().any(|k| k.kind.needs_priority());
+    // Scripts of the reference compiler give priorities to tables that have none, and none to tables that need them.
+    Ok(if needs { priority.unwrap_or(1) } else { 0 })
+}
+
+/// The key of an entry from `(field, value)` pairs.
+fn key_of(table: &ir::Table, pairs: &[(String, String)]) -> Result<Vec<KeyMatch>, String> {
+    let mut values: Vec<Option<&str>> = vec![None; table.keys.len()];
+    for (field, value) in pairs {
+        let at = key_position(table, field)?;
+        if values[at].replace(value).is_some() {
+            return Err(format!("key `{}` of table `{}` is given twice", table.keys[at].name, table.name));
+        }
+    }
+    table.keys.iter().zip(values).map(|(key, value)| match_of(key, value)).collect()
+}
+
+fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
+    // One spelling for validity and for stack elements (`hs$1.f` is `hs[1].f`).
+    let plain = |text: &str| {
+        let mut out = String::new();
+        let mut chars = text.replace("isValid()", "$valid$").replace("$valid$", "$valid").chars().peekable();
+        let mut rest = String::new();
+        rest.extend(chars.by_ref());
+        let bytes: Vec<char> = rest.chars().collect();
+        let mut i = 0;
+        while i < bytes.len() {
+            if bytes[i] == '$' && bytes.get(i + 1).is_some_and(char::is_ascii_digit) {
+                let mut j = i + 1;
+                while bytes.get(j).is_some_and(char::is_ascii_digit) {
+                    j += 1;
+                }
+                out.push('[');
+                out.extend(&bytes[i + 1..j]);
+                out.push(']');
+                i = j;
+            } else {
+                out.push(bytes[i]);
+                i += 1;
+            }
+        }
+        out
+    };
+    let wanted = plain(field);
+    let names: Vec<String> = table.keys.iter().map(|k| plain(&k.name)).collect();
+    if let Some(at) = names.iter().position(|n| *n == wanted) {
+        return Ok(at);
+    }
+    let valid = wanted.strip_suffix(".valid").map(|w| format!("{w}.$valid"));
+    let found: Vec<usize> = (0..names.len())
+        .filter(|&i| {
+            names[i].ends_with(&format!(".{wanted}")) || valid.as_ref().is_some_and(|v| names[i].ends_with(v.as_str()))
+        })
+        .collect();
+    match found.as_slice() {
+        [at] => Ok(*at),
+        [] => {
+            let have: Vec<&str> = table.keys.iter().map(|k| k.name.as_str()).collect();
+            Err(format!("table `{}` has no key `{field}`; it has: {}", table.name, have.join(", ")))
+        }
+        _ => Err(format!("key `{field}` of table `{}` is ambiguous", table.name)),
+    }
+}
+
+fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
+    let width = key.width;
+    let any = value.is_none_or(|v| v == "*");
+    let value = value.unwrap_or("0");
+    let place = |e: String| format!("key `{}`: {e}", key.name);
+    let wrong = |form: &str| Err(place(format!("`{value}` is {form}, but the key's kind is {}", key.kind.name())));
+    let (before, mask) = match value.split_once("&&&") {
+        Some((v, m)) => (v, Some(value_of(m, width).map_err(place)?)),
+        None => (value, None),
+    };
+    if let Some((low, high)) = value.split_once("..").or(value.split_once("->")) {
+        if key.kind != MatchKind::Range {
+            return wrong("a range");
+        }
+        let (low, high) = (value_of(low, width).map_err(place)?, value_of(high, width).map_err(place)?);
+        return if high.ult(&low) { Err(place(format!("the range `{value}` is empty"))) } else { Ok(KeyMatch::Range { low, high }) };
+    }
+    let (number_part, prefix) = match before.split_once('/') {
+        Some((v, p)) => {
+            let length = number(p, "a prefix length").map_err(place)?;
+            if length > u64::from(width) {
+                return Err(place(format!("prefix length {length} is more than the width, {width}")));
+            }
+            (v, Some(length as u32))
+        }
+        None => (before, None),
+    };
+    let (bits, stars) = if any { (Bits::zero(width), Bits::zero(width)) } else { wildcard(number_part, width).map_err(place)? };
+    let all = Bits::ones(width);
+    let prefix_mask = |length: u32| {
+        if length == 0 { Bits::zero(width) } else { all.shl(u64::from(width - length)) }
+    };
+    Ok(match key.kind {
+        MatchKind::Exact => {
+            if mask.is_some() || prefix.is_some() || (!any && stars != all) {
+                return wrong("a pattern");
+            }
+            KeyMatch::Exact(bits)
+        }
+        MatchKind::Lpm => {
+            let prefix_len = match prefix {
+                Some(p) => p,
+                None if any => 0,
+                None => leading_ones(&stars),
+            };
+            let m = prefix_mask(prefix_len);
+            KeyMatch::Lpm { value: bits.and(&m), prefix_len }
+        }
+        MatchKind::Ternary => {
+            let mask = match (mask, prefix) {
+                (Some(m), _) => m,
+                (None, Some(p)) => prefix_mask(p),
+                (None, None) => stars,
+            };
+            KeyMatch::Ternary { value: bits.and(&mask), mask }
+        }
+        MatchKind::Range if any => KeyMatch::Range { low: Bits::zero(width), high: all },
+        MatchKind::Range => KeyMatch::Range { low: bits.clone(), high: bits },
+        MatchKind::Optional if any => KeyMatch::Optional(None),
+        MatchKind::Optional => KeyMatch::Optional(Some(bits)),
+    })
+}
+
+fn leading_ones(mask: &Bits) -> u32 {
+    (0..mask.width()).rev().take_while(|&i| mask.bit(i)).count() as u32
+}
+
+/// A value whose digits may be `*`: value and mask of the digits that are there. Digits above the written ones are zero
+/// and compared.
+fn wildcard(text: &str, width: u32) -> Result<(Bits, Bits), String> {
+    if !text.contains('*') {
+        return Ok((value_of(text, width)?, Bits::ones(width)));
+    }
+    let (digits, radix) = radix_of(text);
+    let per_digit = match radix {
+        16 => 4,
+        2 => 1,
+        8 => 3,
+        _ => return Err(format!("`{text}`: `*` needs a number with 0x, 0b or 0o")),
+    };
+    let known: String = digits.replace('*', "0");
+    let value = value_of(&format!("{}{known}", &text[..2]), width)?;
+    let mut mask = Bits::ones(width);
+    for (i, c) in digits.chars().rev().enumerate() {
+        let low = i as u32 * per_digit;
+        if c == '*' && low < width {
+            let high = (low + per_digit - 1).min(width - 1);
+            mask = mask.set_slice(high, low, &Bits::zero(high - low + 1));
+        }
+    }
+    Ok((value, mask))
+}
+
+/// A value of a width; too large values are refused.
+pub fn value_of(text: &str, width: u32) -> Result<Bits, String> {
+    let text = text.trim();
+    if let Some(bytes) = address(text) {
+        let bits = Bits::from_bytes_be(bytes.len() as u32 * 8, &bytes);
+        return fits(bits, width, text);
+    }
+    let (digits, radix) = radix_of(text);
+    let digits: String = digits.chars().filter(|c| *c != '_').collect();
+    // 20 decimal digits and all hexadecimal ones: through bytes, so that wide fields work.
+    let mut value = Bits::zero(width.max(8 * digits.len() as u32) + 8);
+    let wide = value.width();
+    let base = Bits::new(wide, u128::from(radix));
+    if digits.is_empty() {
+        return Err(format!("`{text}` is not a number"));
+    }
+    for c in digits.chars() {
+        let digit = c.to_digit(radix).ok_or(format!("`{text}` is not a number"))?;
+        value = value.mul(&base).add(&Bits::new(wide, u128::from(digit)));
+    }
+    fits(value, width, text)
+}
+
+fn fits(value: Bits, width: u32, text: &str) -> Result<Bits, String> {
+    let cut = value.resize_u(width);
+    if cut.resize_u(value.width()) == value || value.width() <= width {
+        Ok(cut)
+    } else {
+        Err(format!("`{text}` does not fit in {width} bits"))
+    }
+}
+
+/// The bytes of `10.0.0.1` or `02:00:00:00:00:01` or an IPv6 address.
+fn address(text: &str) -> Option<Vec<u8>> {
+    if let Ok(v4) = text.parse::<std::net::Ipv4Addr>() {
+        return Some(v4.octets().to_vec());
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    if parts.len() == 6 && parts.iter().all(|p| p.len() == 2) {
+        return parts.iter().map(|p| u8::from_str_radix(p, 16).ok()).collect();
+    }
+    text.parse::<std::net::Ipv6Addr>().ok().map(|v6| v6.octets().to_vec())
+}
+
+/// Rates in units per microsecond, as bmv2 takes them.
+fn meter_config(rates: &[(String, u64)]) -> Result<MeterConfig, String> {
+    let per_second = |text: &str| -> Result<u64, String> {
+        let rate: f64 = text.parse().map_err(|_| format!("`{text}` is not a rate"))?;
+        if !(0.0..1e12).contains(&rate) {
+            return Err(format!("the rate `{text}` is out of range"));
+        }
+        Ok((rate * 1e6).round() as u64)
+    };
+    let (cir, cburst) = &rates[0];
+    let (pir, pburst) = rates.get(1).unwrap_or(&rates[0]);
+    Ok(MeterConfig { cir: per_second(cir)?, cburst: *cburst, pir: per_second(pir)?, pburst: *pburst })
+}
+
+fn state_error(name: &str, error: StateError) -> String {
+    match error {
+        StateError::Exists => format!("`{name}` has that already"),
+        StateError::NotFound => format!("`{name}` has no such entry, member, group or cell"),
+        StateError::Full(n) => format!("`{name}` is full: it holds {n}"),
+        StateError::NoSuchReference(id) => format!("`{name}`: there is no member or group {id}"),
+        StateError::InUse => format!("`{name}`: still referred to"),
+        StateError::WrongKind => format!("`{name}` is of another kind"),
+        StateError::Unsupported(what) => format!("`{name}`: not supported: {what}"),
+    }
+}

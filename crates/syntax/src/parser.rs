@@ -12,7 +12,7 @@
 //! reported behind the previous token and assumed. At most one error is reported per token, and [`ERRORS_MAX`] in all.
 //!
 //! **Limits.** Nesting is bounded by [`NESTING_MAX`], and the height of an expression tree (long chains like `a + a + …`
-//! need no recursion here, but do in whoever walks the tree) by [`HEIGHT_MAX`].
+//! need no recursion here, but do in whoever walks the tree) by [`HEIGHT_MAX`]; [`ELSE_IFS_MAX`] does the same for `else if`.
 //!
 //! Beyond the grammar of the specification, as p4c: `bit<expr>` without parentheses, `T name[n]` declarators, instances in
 //! blocks, `extern name;` as a forward declaration.
@@ -42,6 +42,8 @@ use scope::{NameKind, Scopes};
 pub const NESTING_MAX: u32 = 200;
 /// Height of an expression tree.
 pub const HEIGHT_MAX: u32 = 1000;
+/// `else if` branches around a statement, on all levels together.
+pub const ELSE_IFS_MAX: u32 = 1000;
 /// Errors reported in one run.
 pub const ERRORS_MAX: usize = 64;
 
@@ -56,16 +58,18 @@ pub fn parse(tokens: &[Token]) -> (Program, Vec<Diagnostic>) {
         no_expand: false,
     }];
     let tokens = if tokens.last().is_some_and(|t| t.kind == TokenKind::Eof) { tokens } else { &end };
+    let (tokens, diags) = annotation::drop_bad_characters(tokens);
     let mut parser = Parser {
-        tokens,
+        tokens: &tokens,
         pos: 0,
-        diags: Vec::new(),
+        diags,
         last_error_pos: None,
         gave_up: false,
         expr_count: 0,
         decl_count: 0,
         scopes: Scopes::default(),
         nesting: 0,
+        else_ifs: 0,
         height: 0,
         greater_ends: false,
         in_state: false,
@@ -94,6 +98,8 @@ struct Parser<'t> {
     scopes: Scopes,
     /// Current recursion depth.
     nesting: u32,
+    /// `else if` branches around the current statement.
+    else_ifs: u32,
     /// Height of the expression or type parsed last.
     height: u32,
     /// Within `bit<...>`: `>` closes and is no operator.

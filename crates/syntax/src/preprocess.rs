@@ -52,7 +52,8 @@ impl Default for Limits {
     }
 }
 
-/// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`].
+/// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`] but
+/// [`BadToken::Char`].
 pub fn preprocess(
     source: SourceInput,
     options: &Options,
@@ -222,29 +223,20 @@ impl Preprocessor<'_> {
 
     /// A token of program text.
     fn ordinary(&mut self, token: &Token, cursor: &mut Cursor<'_>) {
-        if token.kind.is_word() {
-            let mut out = std::mem::take(&mut self.out);
-            self.expand(token, cursor, &mut out, 0);
-            self.out = out;
-        } else if let TokenKind::Bad(bad) = token.kind {
-            self.bad_token(token, bad);
-        } else {
-            self.out.push(token.clone());
+        let mut out = std::mem::take(&mut self.out);
+        match token.kind {
+            TokenKind::Bad(bad) => self.bad_token(token, bad, &mut out),
+            kind if kind.is_word() => self.expand(token, cursor, &mut out, 0),
+            _ => out.push(token.clone()),
         }
+        self.out = out;
     }
 
-    fn bad_token(&mut self, token: &Token, bad: BadToken) {
+    /// Reports what the lexer could not read. Single characters pass: in an unstructured annotation they are allowed, and
+    /// only the parser knows.
+    fn bad_token(&mut self, token: &Token, bad: BadToken, out: &mut Vec<Token>) {
         match bad {
-            BadToken::Char => {
-                let message = format!("unexpected character {:?}", token.text());
-                let help = match token.text() {
-                    "'" => "strings are written with double quotes",
-                    "`" => "names need no quotes",
-                    "$" | "#" => "a directive is the first thing on its line",
-                    _ => "identifiers have ASCII letters, digits and underscores only",
-                };
-                self.error(codes::BAD_CHARACTER, token.span, message).help = Some(help.into());
-            }
+            BadToken::Char => out.push(token.clone()),
             BadToken::OpenComment => {
                 self.error(codes::OPEN_COMMENT, token.span, "this comment does not end").help =
                     Some("add `*/`; comments do not nest".into());

@@ -1,7 +1,54 @@
 //! Annotations (P4_16, section "Annotations") and `@pragma` lines.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::ast::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind};
+
+/// Reports and drops characters that start no token, except within the parentheses of an annotation and on a `@pragma`
+/// line, where anything may stand.
+pub(super) fn drop_bad_characters(tokens: &[Token]) -> (Cow<'_, [Token]>, Vec<Diagnostic>) {
+    let is_bad = |token: &Token| matches!(token.kind, TokenKind::Bad(_));
+    if !tokens.iter().any(is_bad) {
+        return (Cow::Borrowed(tokens), Vec::new());
+    }
+    let mut kept = Vec::with_capacity(tokens.len());
+    let mut diags = Vec::new();
+    // Open parentheses of the current annotation; `None` outside.
+    let mut nesting: Option<usize> = None;
+    let mut pragma = false;
+    for (i, token) in tokens.iter().enumerate() {
+        pragma &= !token.line_start;
+        pragma |= i > 0 && tokens[i - 1].kind == TokenKind::At && token.text() == "pragma";
+        match (token.kind, nesting) {
+            (TokenKind::LParen, None) => {
+                let annotation = i > 1 && tokens[i - 2].kind == TokenKind::At && tokens[i - 1].kind.is_word();
+                nesting = annotation.then_some(1);
+            }
+            (TokenKind::LParen, Some(open)) => nesting = Some(open + 1),
+            (TokenKind::RParen, Some(open)) => nesting = (open > 1).then(|| open - 1),
+            _ => {}
+        }
+        if is_bad(token) && nesting.is_none() && !pragma {
+            if diags.len() < ERRORS_MAX {
+                diags.push(bad_character(token));
+            }
+            continue;
+        }
+        kept.push(token.clone());
+    }
+    (Cow::Owned(kept), diags)
+}
+
+fn bad_character(token: &Token) -> Diagnostic {
+    let help = match token.text() {
+        "'" => "strings are written with double quotes",
+        "`" => "names need no quotes",
+        "\\" => "a backslash continues a line only as its last character",
+        _ => "identifiers have ASCII letters, digits and underscores only",
+    };
+    Diagnostic::error(codes::BAD_CHARACTER, token.span, format!("unexpected character {:?}", token.text())).help(help)
+}
 
 impl Parser<'_> {
     /// `optAnnotations`.
@@ -90,6 +137,7 @@ impl Parser<'_> {
             decl_count: self.decl_count,
             scopes: std::mem::take(&mut self.scopes),
             nesting: self.nesting,
+            else_ifs: 0,
             height: 0,
             greater_ends: false,
             in_state: false,

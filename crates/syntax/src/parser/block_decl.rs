@@ -159,8 +159,10 @@ impl Parser<'_> {
         let locals = self.items_until_brace(open, |p, locals| {
             let annotations = p.annotations()?;
             let start = p.span();
-            if p.at(TokenKind::Apply) && p.ahead(1).kind == TokenKind::LBrace {
+            if p.at(TokenKind::Apply) && matches!(p.ahead(1).kind, TokenKind::LBrace | TokenKind::At) {
                 p.bump();
+                let mut annotations = annotations;
+                annotations.extend(p.annotations()?);
                 let block = p.block(annotations)?;
                 if apply.is_some() {
                     p.misplaced(start, "a control has one `apply` block", "merge the two");

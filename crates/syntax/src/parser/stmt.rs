@@ -207,12 +207,44 @@ impl Parser<'_> {
         }
     }
 
+    /// `if`, with the whole chain of `else if` read in a loop: programs written by tools have hundreds.
     fn if_stmt(&mut self) -> Parse<StmtKind> {
-        self.bump();
-        let cond = self.condition()?;
-        let then = Box::new(self.stmt()?);
-        let otherwise = if self.eat(TokenKind::Else) { Some(Box::new(self.stmt()?)) } else { None };
-        Ok(StmtKind::If { cond, then, otherwise })
+        let outer = self.else_ifs;
+        let result = self.if_chain();
+        self.else_ifs = outer;
+        result
+    }
+
+    fn if_chain(&mut self) -> Parse<StmtKind> {
+        let mut arms = Vec::new();
+        let last = loop {
+            let start = self.bump().span;
+            let cond = self.condition()?;
+            let then = Box::new(self.stmt()?);
+            arms.push((start, cond, then));
+            if !self.eat(TokenKind::Else) {
+                break None;
+            }
+            if !self.at(TokenKind::If) {
+                break Some(Box::new(self.stmt()?));
+            }
+            self.else_ifs += 1;
+            if self.else_ifs > ELSE_IFS_MAX {
+                return self.too_deep();
+            }
+        };
+        let end = self.prev_span();
+        let mut otherwise = last;
+        while arms.len() > 1
+            && let Some((start, cond, then)) = arms.pop()
+        {
+            let kind = StmtKind::If { cond, then, otherwise };
+            otherwise = Some(Box::new(Stmt { kind, span: start.to(end) }));
+        }
+        match arms.pop() {
+            Some((_, cond, then)) => Ok(StmtKind::If { cond, then, otherwise }),
+            None => self.unexpected("`if`"),
+        }
     }
 
     /// `(expression)`.

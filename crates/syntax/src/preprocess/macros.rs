@@ -194,7 +194,7 @@ impl Preprocessor<'_> {
 
     fn emit(&mut self, token: Token, out: &mut Vec<Token>) {
         match token.kind {
-            TokenKind::Bad(bad) => self.bad_token(&token, bad),
+            TokenKind::Bad(bad) => self.bad_token(&token, bad, out),
             _ => out.push(token),
         }
     }

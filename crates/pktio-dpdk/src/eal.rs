@@ -1,0 +1,343 @@
+//! Starts DPDK (its EAL, the environment abstraction layer) and opens devices.
+//!
+//! DPDK can start once per process and never really stops; [`Eal::init`] enforces the first, and buffers stay valid for
+//! the life of the process because of the second. Everything is private to the process: no files, no lock against other
+//! DPDK processes, no telemetry socket.
+//!
+//! Threads: control calls are serialised by one mutex ([`Inner::lock`]), since ethdev's control functions are not thread
+//! safe. Packet calls take no lock.
+#![allow(unsafe_code)]
+
+use crate::pool::{BYTES_PER_BUFFER, MbufPool};
+use crate::port::{DpdkDevice, Port};
+use crate::vdev::{self, PortPlan, c_string};
+use crate::{ffi, hugepages};
+use pktio::{Device, DeviceSpec, Error, PoolRef, QueueCounters};
+use std::ffi::{CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What DPDK needs besides the buffers: rings, queues, device structures.
+const OVERHEAD_BYTES: u64 = 64 << 20;
+
+/// How DPDK starts.
+#[derive(Clone, Debug)]
+pub struct EalConfig {
+    /// Packet buffers for all ports together; each takes about 2.5 KB. At best one less than a power of two.
+    pub buffers: u32,
+    /// Whether memory comes from hugepages.
+    pub hugepages: HugepageUse,
+    /// Addresses of the network cards that will be opened; no other card is touched.
+    pub pci: Vec<String>,
+}
+
+impl Default for EalConfig {
+    fn default() -> Self {
+        EalConfig { buffers: 32_767, hugepages: HugepageUse::Auto, pci: Vec::new() }
+    }
+}
+
+/// Whether memory comes from hugepages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugepageUse {
+    /// If enough are free; otherwise ordinary pages, with a notice.
+    Auto,
+    /// Or do not start.
+    Require,
+    /// Ordinary pages.
+    Never,
+}
+
+/// How a port is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOptions {
+    /// Queues wanted, one per worker; the device may have fewer.
+    pub queues: u16,
+    /// Packets per queue and direction that wait in the device's rings; rounded to what the device can do.
+    pub descriptors: u16,
+    /// Sets the device's MTU; `None` leaves it.
+    pub mtu: Option<u16>,
+}
+
+impl Default for PortOptions {
+    fn default() -> Self {
+        PortOptions { queues: 1, descriptors: 1024, mtu: None }
+    }
+}
+
+/// A running DPDK.
+#[derive(Clone)]
+pub struct Eal {
+    inner: Arc<Inner>,
+    notices: Arc<[String]>,
+    hugepages: bool,
+}
+
+pub(crate) struct Inner {
+    mbufs: Arc<MbufPool>,
+    control: Mutex<Control>,
+}
+
+/// What control calls change.
+#[derive(Default)]
+pub(crate) struct Control {
+    /// Numbers virtual devices, whose names are unique for the life of the process.
+    next_number: u32,
+}
+
+impl Inner {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn pool(&self) -> PoolRef {
+        Arc::clone(&self.mbufs) as PoolRef
+    }
+
+    pub(crate) fn mbufs(&self) -> &MbufPool {
+        &self.mbufs
+    }
+}
+
+impl Eal {
+    /// Starts DPDK. The second call in a process is refused.
+    pub fn init(config: &EalConfig) -> Result<Eal, Error> {
+        static STARTED: AtomicBool = AtomicBool::new(false);
+        let (hugepages, notice) = choose_hugepages(config)?;
+        if STARTED.swap(true, Ordering::AcqRel) {
+            return Err(eal_error("DPDK has been started in this process; it cannot start twice".into()));
+        }
+        let arguments: Vec<CString> = arguments(config, hugepages).into_iter().map(c_string).collect();
+        let mut argv: Vec<*mut c_char> = arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
+        // The EAL reorders the array, and like `main`'s it ends with a null pointer.
+        argv.push(std::ptr::null_mut());
+        // SAFETY: an array of `argc` C strings and a null pointer, alive during the call; the EAL copies what it keeps.
+        let result = unsafe { ffi::shim_eal_init(arguments.len() as c_int, argv.as_mut_ptr()) };
+        if result < 0 {
+            return Err(eal_error(failure("it did not start", result)));
+        }
+        let mbufs = MbufPool::create(c"sluice", config.buffers)
+            .map_err(|error| eal_error(failure(&format!("no memory for {} packet buffers", config.buffers), error)))?;
+        let inner = Inner { mbufs: Arc::new(mbufs), control: Mutex::default() };
+        Ok(Eal { inner: Arc::new(inner), notices: notice.into_iter().collect(), hugepages })
+    }
+
+    /// What the user should know about the start, one sentence each; empty when all is well.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Whether memory comes from hugepages.
+    pub fn uses_hugepages(&self) -> bool {
+        self.hugepages
+    }
+
+    /// The pool of all ports.
+    pub fn pool(&self) -> PoolRef {
+        self.inner.pool()
+    }
+
+    /// Opens and starts a device. Devices that need no DPDK are opened too, with buffers that DPDK's ports can send.
+    pub fn open(&self, spec: &DeviceSpec, options: &PortOptions) -> Result<Box<dyn Device>, Error> {
+        if !spec.needs_dpdk() {
+            return pktio::open(spec, self.pool());
+        }
+        let mut control = self.inner.lock();
+        let plan = vdev::plan(spec, control.next_number, options.queues.max(1))?;
+        control.next_number += 1;
+        take_log();
+        let id = attach(spec, &plan)?;
+        let mut config = ffi::PortConfig {
+            queues: options.queues.max(1),
+            descriptors: options.descriptors,
+            mtu: options.mtu.unwrap_or(0),
+        };
+        // SAFETY: the port exists and nobody else uses it; the pool lives as long as the process.
+        let result = unsafe { ffi::shim_port_start(id, self.inner.mbufs.as_ptr(), &mut config) };
+        if result < 0 {
+            detach(id, &plan);
+            return Err(device_error(spec, "it does not start", result));
+        }
+        drop(control);
+        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface } = plan;
+        let port = Port {
+            eal: Arc::clone(&self.inner),
+            id,
+            vdev_name: arguments.map(|_| name),
+            counters: (0..config.queues).map(|_| QueueCounters::default()).collect(),
+            len_limit,
+            tx_errors_are_losses,
+            interface,
+        };
+        let device =
+            DpdkDevice { name: spec.to_string(), kind: spec.kind(), port: Arc::new(port), queues_taken: false };
+        Ok(Box::new(device))
+    }
+}
+
+/// Makes the virtual device, or finds the card, and returns its port number.
+fn attach(spec: &DeviceSpec, plan: &PortPlan) -> Result<u16, Error> {
+    if let Some(arguments) = &plan.arguments {
+        // SAFETY: two C strings that live for the call.
+        let result = unsafe { ffi::shim_vdev_add(plan.name.as_ptr(), arguments.as_ptr()) };
+        if result < 0 {
+            return Err(device_error(spec, "DPDK cannot make it", result));
+        }
+    }
+    // SAFETY: a C string that lives for the call.
+    let id = unsafe { ffi::shim_port_by_name(plan.name.as_ptr()) };
+    u16::try_from(id).map_err(|_| match spec {
+        DeviceSpec::Pci { .. } => Error::Device {
+            device: spec.to_string(),
+            reason: "DPDK has found no such card: it must be named when DPDK starts, and be bound to vfio-pci".into(),
+        },
+        _ => device_error(spec, "DPDK made no port of it", id),
+    })
+}
+
+/// Undoes [`attach`].
+fn detach(id: u16, plan: &PortPlan) {
+    let vdev_name = if plan.arguments.is_some() { plan.name.as_ptr() } else { std::ptr::null() };
+    // SAFETY: the port has no device and no queue yet; the caller holds the control lock.
+    unsafe { ffi::shim_port_close(id, vdev_name) }
+}
+
+fn choose_hugepages(config: &EalConfig) -> Result<(bool, Option<String>), Error> {
+    let needed = u64::from(config.buffers) * BYTES_PER_BUFFER + OVERHEAD_BYTES;
+    let free = hugepages::free_bytes();
+    match config.hugepages {
+        HugepageUse::Never => Ok((false, None)),
+        _ if free >= needed => Ok((true, None)),
+        HugepageUse::Require => Err(Error::NoHugepages { device: "DPDK".into() }),
+        HugepageUse::Auto => {
+            let notice = format!(
+                "{} MB of hugepages are free and {} MB are needed, so DPDK runs on ordinary pages: packets cost more \
+                 and network cards may not work; `echo {} > /proc/sys/vm/nr_hugepages` reserves enough",
+                free >> 20,
+                needed >> 20,
+                (needed >> 21) + 1,
+            );
+            Ok((false, Some(notice)))
+        }
+    }
+}
+
+fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
+    let mut arguments: Vec<String> = ["sluice", "--no-telemetry"].map(String::from).into();
+    arguments.push(format!("--file-prefix=sluice{}", std::process::id()));
+    arguments.push(format!("--lcores={}", lcores(&allowed_cpus())));
+    if hugepages {
+        arguments.push("--in-memory".into());
+    } else {
+        // Without hugepages the EAL takes its memory at once and never grows. It is in no file anyway, and the EAL
+        // refuses `--in-memory` here; what remains of that option is `--no-shconf`.
+        let megabytes = (u64::from(config.buffers) * BYTES_PER_BUFFER + OVERHEAD_BYTES) >> 20;
+        arguments.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), megabytes.to_string()]);
+    }
+    if config.pci.is_empty() {
+        arguments.push("--no-pci".into());
+    }
+    for address in &config.pci {
+        arguments.extend(["-a".into(), address.clone()]);
+    }
+    arguments
+}
+
+/// One lcore, the calling thread's, that may run on every CPU this process may use. The EAL wants to pin its main
+/// thread; our workers choose their CPUs themselves.
+fn lcores(cpus: &[u16]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(u16::to_string).collect();
+    if cpus.is_empty() { "0".into() } else { format!("0@({})", cpus.join(",")) }
+}
+
+fn allowed_cpus() -> Vec<u16> {
+    let mut cpus = [0; 1024];
+    // SAFETY: room for as many CPUs as promised.
+    let count = unsafe { ffi::shim_allowed_cpus(cpus.as_mut_ptr(), cpus.len() as c_int) };
+    cpus[..usize::try_from(count).unwrap_or(0)].to_vec()
+}
+
+fn eal_error(reason: String) -> Error {
+    Error::Device { device: "DPDK".into(), reason }
+}
+
+fn device_error(spec: &DeviceSpec, what: &str, error: c_int) -> Error {
+    let reason = failure(what, error);
+    match spec {
+        DeviceSpec::Vhost { path, .. } | DeviceSpec::Memif { path, .. } => Error::Socket { path: path.clone(), reason },
+        _ => Error::Device { device: spec.to_string(), reason },
+    }
+}
+
+/// What failed, the system's word for the error number, and DPDK's own words.
+fn failure(what: &str, error: c_int) -> String {
+    let system = std::io::Error::from_raw_os_error(-error);
+    let log = take_log();
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(3)..].join("; ");
+    if last.is_empty() { format!("{what}: {system}") } else { format!("{what}: {system}; DPDK says: {last}") }
+}
+
+/// What DPDK has logged since the last call; the newest 16 KB of it.
+pub fn take_log() -> String {
+    let mut bytes = vec![0; 16_384];
+    // SAFETY: the shim writes at most the buffer's size.
+    let len = unsafe { ffi::shim_log_take(bytes.as_mut_ptr(), bytes.len()) };
+    bytes.truncate(len);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// This thread's registration with DPDK, ended on drop. It cannot leave the thread.
+#[must_use = "the registration ends when this is dropped"]
+pub struct WorkerRegistration {
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Registers the calling thread, so that it gets buffer caches of its own. Call it first thing on each worker, after
+/// [`Eal::init`]. Unregistered threads may use ports too, only slower.
+pub fn register_worker() -> Result<WorkerRegistration, Error> {
+    match ffi::shim_thread_register() {
+        0 => Ok(WorkerRegistration { _not_send: PhantomData }),
+        error => Err(eal_error(failure("this thread cannot be registered", error))),
+    }
+}
+
+impl Drop for WorkerRegistration {
+    fn drop(&mut self) {
+        ffi::shim_thread_unregister();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_thread_may_run_on_every_allowed_cpu() {
+        assert_eq!(lcores(&[0, 1, 5]), "0@(0,1,5)");
+        assert_eq!(lcores(&[]), "0");
+        assert!(!allowed_cpus().is_empty());
+    }
+
+    #[test]
+    fn arguments_say_no_to_what_is_not_asked_for() {
+        let plain = arguments(&EalConfig::default(), true);
+        assert!(plain.contains(&"--no-pci".into()) && plain.contains(&"--in-memory".into()));
+        assert!(!plain.contains(&"--no-huge".into()));
+        let config = EalConfig { pci: vec!["0000:03:00.0".into()], buffers: 1023, ..EalConfig::default() };
+        let card = arguments(&config, false);
+        assert!(!card.contains(&"--no-pci".into()));
+        assert!(card.windows(2).any(|pair| pair == ["-a", "0000:03:00.0"]));
+        assert!(card.windows(2).any(|pair| pair == ["-m", "66"]), "{card:?}");
+    }
+
+    #[test]
+    fn more_hugepages_than_there_can_be_are_refused_or_noticed() {
+        let config = EalConfig { buffers: u32::MAX, hugepages: HugepageUse::Require, ..EalConfig::default() };
+        assert!(matches!(choose_hugepages(&config), Err(Error::NoHugepages { .. })));
+        let config = EalConfig { hugepages: HugepageUse::Auto, ..config };
+        let (hugepages, notice) = choose_hugepages(&config).unwrap();
+        assert!(!hugepages && notice.unwrap().contains("nr_hugepages"));
+    }
+}

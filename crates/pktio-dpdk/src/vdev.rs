@@ -1,0 +1,175 @@
+//! A [`DeviceSpec`] as DPDK's driver name and arguments, and the checks that turn DPDK's "failed to probe" into errors
+//! with a remedy: does the interface exist, may we open it, can the socket be made?
+//!
+//! Values cannot smuggle in further driver arguments: the port syntax refuses commas, equals signs and brackets.
+#![allow(unsafe_code)]
+
+use crate::ffi;
+use pktio::{DeviceSpec, Error, MemifRole};
+use std::ffi::CString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Size of a frame in `af_packet`'s rings, with the kernel's header; a buffer must hold what remains for data.
+const AF_PACKET_FRAME_BYTES: u16 = 2048;
+
+/// Frames in each of `af_packet`'s rings.
+const AF_PACKET_FRAMES: u16 = 2048;
+
+/// What the kernel puts before a frame in the ring: TPACKET2_HDRLEN and 16 bytes for the link layer, aligned to 16, less
+/// the 14 bytes of the Ethernet header that come from the frame itself (net/packet/af_packet.c, `tpacket_rcv`).
+const AF_PACKET_HEADER_BYTES: u16 = 66;
+
+/// How to make a DPDK port.
+pub(crate) struct PortPlan {
+    /// The driver's name and a number, or a card's address.
+    pub name: CString,
+    /// Arguments of a virtual device; `None` for a card, which the EAL has probed.
+    pub arguments: Option<CString>,
+    /// Frames of this length and above may have been cut by the driver; 0 when it cuts none.
+    pub len_limit: u16,
+    /// Whether what the driver calls errors on transmission are packets that it took and lost. Drivers of shared-memory
+    /// rings count what did not fit, which stays with the worker here.
+    pub tx_errors_are_losses: bool,
+    /// The kernel's interface behind the port.
+    pub interface: Option<CString>,
+}
+
+/// Plans the port for `spec`; `number` makes the name unique in the process.
+pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPlan, Error> {
+    let (driver, arguments) = match spec {
+        DeviceSpec::AfPacket { interface } => {
+            check_interface(spec, interface)?;
+            let (size, count) = (AF_PACKET_FRAME_BYTES, AF_PACKET_FRAMES);
+            bring_up(interface)?;
+            ("net_af_packet", format!("iface={interface},qpairs={queues},framesz={size},framecnt={count}"))
+        }
+        DeviceSpec::Xdp { interface } => {
+            check_interface(spec, interface)?;
+            bring_up(interface)?;
+            ("net_af_xdp", format!("iface={interface},start_queue=0,queue_count={queues}"))
+        }
+        DeviceSpec::Tap { interface } => {
+            check_tap(spec)?;
+            ("net_tap", format!("iface={interface}"))
+        }
+        DeviceSpec::Vhost { path, server } => {
+            if *server {
+                check_listening_socket(path)?;
+            }
+            check_socket_folder(path)?;
+            let client = u8::from(!server);
+            ("net_vhost", format!("iface={},queues={queues},client={client}", path.display()))
+        }
+        DeviceSpec::Memif { path, id, role } => {
+            check_socket_folder(path)?;
+            let role = match role {
+                MemifRole::Server => "server",
+                MemifRole::Client => "client",
+            };
+            ("net_memif", format!("role={role},id={id},socket={},socket-abstract=no,bsize=2048", path.display()))
+        }
+        DeviceSpec::Null => ("net_null", "size=64".to_owned()),
+        DeviceSpec::Ring { .. } => ("net_ring", String::new()),
+        DeviceSpec::Pci { address } => {
+            return Ok(PortPlan {
+                name: c_string(address.clone()),
+                arguments: None,
+                len_limit: 0,
+                tx_errors_are_losses: true,
+                interface: None,
+            });
+        }
+        DeviceSpec::Memory | DeviceSpec::Pcap { .. } => {
+            return Err(Error::Unsupported { device: spec.to_string(), reason: "it is not a DPDK device" });
+        }
+    };
+    let cuts = matches!(spec, DeviceSpec::AfPacket { .. });
+    let interface = match spec {
+        DeviceSpec::AfPacket { interface } | DeviceSpec::Xdp { interface } | DeviceSpec::Tap { interface } => {
+            Some(c_string(interface.clone()))
+        }
+        _ => None,
+    };
+    Ok(PortPlan {
+        name: c_string(format!("{driver}{number}")),
+        arguments: Some(c_string(arguments)),
+        len_limit: if cuts { AF_PACKET_FRAME_BYTES - AF_PACKET_HEADER_BYTES } else { 0 },
+        tx_errors_are_losses: !matches!(
+            spec,
+            DeviceSpec::Vhost { .. } | DeviceSpec::Memif { .. } | DeviceSpec::Ring { .. }
+        ),
+        interface,
+    })
+}
+
+/// A C string of a text that the port syntax has checked: it holds no control characters.
+pub(crate) fn c_string(text: String) -> CString {
+    CString::new(text.replace('\0', "")).unwrap_or_default()
+}
+
+/// Brings a kernel interface up; DPDK's drivers leave that to the administrator. Before the driver binds its sockets:
+/// one that is bound while the interface is down fails its first call.
+fn bring_up(interface: &str) -> Result<(), Error> {
+    // SAFETY: a C string that lives for the call.
+    let result = unsafe { ffi::shim_interface_up(c_string(interface.to_owned()).as_ptr()) };
+    if result == 0 {
+        return Ok(());
+    }
+    let reason = std::io::Error::from_raw_os_error(-result);
+    if matches!(reason.kind(), ErrorKind::PermissionDenied) {
+        return Err(Error::Permission { device: interface.to_owned(), capability: "CAP_NET_ADMIN" });
+    }
+    Err(Error::Device { device: interface.to_owned(), reason: format!("it cannot be brought up: {reason}") })
+}
+
+fn check_interface(spec: &DeviceSpec, interface: &str) -> Result<(), Error> {
+    // SAFETY: a C string that lives for the call.
+    if unsafe { ffi::shim_interface_exists(c_string(interface.to_owned()).as_ptr()) } == 0 {
+        return Err(Error::NoSuchInterface { interface: interface.to_owned() });
+    }
+    if ffi::shim_can_open_packet_socket() != 0 {
+        return Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_RAW" });
+    }
+    Ok(())
+}
+
+fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
+    match fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_ADMIN" })
+        }
+        Err(error) => Err(Error::File { path: "/dev/net/tun".into(), reason: error.to_string() }),
+    }
+}
+
+fn check_socket_folder(path: &Path) -> Result<(), Error> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(Error::Socket { path: path.to_owned(), reason: format!("there is no folder `{}`", folder.display()) })
+}
+
+/// Removes a socket that nobody listens on, which DPDK would refuse; refuses everything else that is in the way.
+fn check_listening_socket(path: &Path) -> Result<(), Error> {
+    let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(metadata) if !metadata.file_type().is_socket() => fail("a file that is no socket is in its place"),
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => fail("another process listens on it"),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).or_else(|error| fail(&format!("a stale socket cannot be removed: {error}")))
+            }
+            Err(error) => fail(&error.to_string()),
+        },
+    }
+}

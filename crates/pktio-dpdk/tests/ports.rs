@@ -1,0 +1,396 @@
+//! Each kind of port through its queues, against the kernel where there is one at the other end.
+
+mod common;
+
+use common::*;
+use pktio::{Error, HeapPool, LinkState, Pool, Queue};
+use pktio_dpdk::{Eal, EalConfig, HugepageUse, PortOptions, register_worker};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+#[test]
+fn af_packet_exchanges_packets_with_the_kernel() {
+    isolated("af_packet_exchanges_packets_with_the_kernel", Needs::Root, || {
+        veth_pair();
+        ip("link set sw0 down"); // opening the port brings it up
+        address("host0");
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "sw0");
+        assert_eq!((device.name(), device.kind(), device.queue_count(), device.mtu()), ("sw0", "af_packet", 1, 1500));
+        exchange_with_kernel(&mut *queue);
+        assert!(device.link().up);
+        let stats = device.stats();
+        assert_eq!(stats.tx_packets, 3);
+        assert!(stats.rx_packets >= 3 && stats.rx_bytes >= 3 * 70, "{stats:?}");
+        assert_eq!((stats.rx_dropped, stats.tx_dropped), (0, 0));
+        let shown = Command::new("ip").args(["link", "show", "sw0"]).output().unwrap();
+        let mac = device.mac().unwrap().to_string();
+        assert!(String::from_utf8_lossy(&shown.stdout).contains(&format!("link/ether {mac}")));
+    });
+}
+
+#[test]
+fn af_packet_keeps_vlan_tags() {
+    isolated("af_packet_keeps_vlan_tags", Needs::Root, || {
+        veth_pair();
+        let eal = small_eal();
+        let (_switch, mut inside) = open(&eal, "sw0");
+        let (_host, mut outside) = open(&eal, "host0");
+        // The kernel takes the outer tag off each received packet and hands it over beside the packet.
+        let tagged = b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x81\0\x60\x05\x81\0\0\x06\x88\xb5two tags and a payload";
+        assert_eq!(outside.tx(&mut vec![eal.pool().alloc_from(tagged).unwrap()]), 1);
+        let packet = receive(&mut *inside, ends_with(b"a payload")).expect("the tagged packet arrives");
+        assert_eq!(packet.data(), tagged);
+        // And back, in the buffer it came in.
+        assert_eq!(inside.tx(&mut vec![packet]), 1);
+        assert_eq!(receive(&mut *outside, ends_with(b"a payload")).expect("it goes back").data(), tagged);
+    });
+}
+
+#[test]
+fn af_packet_drops_and_counts_frames_longer_than_a_buffer() {
+    isolated("af_packet_drops_and_counts_frames_longer_than_a_buffer", Needs::Root, || {
+        veth_pair();
+        ip("link set host0 mtu 9000");
+        ip("link set sw0 mtu 9000");
+        address("host0");
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "sw0");
+        let socket = kernel_socket();
+        // 42 bytes of headers: frames of 1,981 (the longest that is whole), 1,982 and 5,042 bytes.
+        for (fill, len) in [(1, 1981 - 42), (2, 1982 - 42), (3, 5000)] {
+            socket.send_to(&vec![fill; len], "10.9.0.2:6000").unwrap();
+        }
+        socket.send_to(b"the last packet", "10.9.0.2:6000").unwrap();
+        let whole = receive(&mut *queue, |frame| frame.len() > 1000).expect("the whole frame arrives");
+        assert_eq!((whole.len(), whole.data()[1980]), (1981, 1));
+        assert!(receive(&mut *queue, ends_with(b"the last packet")).is_some());
+        assert_eq!(device.stats().rx_dropped, 2, "{:?}", device.stats());
+    });
+}
+
+#[test]
+fn af_packet_survives_runts_and_a_link_that_goes_down() {
+    isolated("af_packet_survives_runts_and_a_link_that_goes_down", Needs::Root, || {
+        veth_pair();
+        address("host0");
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "sw0");
+        let pool = device.pool();
+        for len in [0, 1, 13, 14] {
+            let mut packets = vec![pool.alloc_from(&vec![0xff; len]).unwrap()];
+            queue.tx(&mut packets);
+            assert!(packets.is_empty(), "{len} bytes");
+        }
+        exchange_with_kernel(&mut *queue);
+        ip("link set host0 down");
+        assert!(!device.link().up);
+        let mut packets = Vec::new();
+        for _ in 0..10 {
+            pool.alloc_bulk(&mut packets, 64);
+            packets.iter_mut().for_each(|packet| packet.set_data(&[0xff; 64]).unwrap());
+            queue.tx(&mut packets);
+        }
+        packets.clear();
+        ip("link set host0 up");
+        ip("neigh replace 10.9.0.2 lladdr 02:00:00:00:00:02 dev host0");
+        exchange_with_kernel(&mut *queue);
+        assert!(device.link().up);
+    });
+}
+
+#[test]
+fn af_packet_spreads_flows_over_queues() {
+    isolated("af_packet_spreads_flows_over_queues", Needs::Root, || {
+        veth_pair();
+        address("host0");
+        let eal = small_eal();
+        let options = PortOptions { queues: 2, ..PortOptions::default() };
+        let mut device = eal.open(&"sw0".parse().unwrap(), &options).unwrap();
+        let mut queues = device.take_queues();
+        assert_eq!((queues.len(), device.queue_count()), (2, 2));
+        let socket = kernel_socket();
+        for port in 6000..6064 {
+            socket.send_to(b"one of many flows", ("10.9.0.2", port)).unwrap();
+        }
+        let mut counts = [0; 2];
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while counts[0] + counts[1] < 64 && Instant::now() < deadline {
+            for (queue, count) in queues.iter_mut().zip(&mut counts) {
+                let mut packets = Vec::new();
+                queue.rx(&mut packets, 32);
+                *count += packets.iter().filter(|packet| packet.data().ends_with(b"one of many flows")).count();
+            }
+        }
+        assert_eq!(counts[0] + counts[1], 64, "{counts:?}");
+        assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
+    });
+}
+
+#[test]
+fn closing_a_port_gives_back_its_buffers_and_its_interface() {
+    isolated("closing_a_port_gives_back_its_buffers_and_its_interface", Needs::Root, || {
+        veth_pair();
+        address("host0");
+        let eal = small_eal();
+        for _ in 0..3 {
+            let (device, mut queue) = open(&eal, "sw0");
+            exchange_with_kernel(&mut *queue);
+            drop(device);
+            let mut packets = Vec::new();
+            queue.rx(&mut packets, 4); // the queue keeps the port alive
+        }
+        assert_eq!(eal.pool().available(), eal.pool().limit());
+    });
+}
+
+#[test]
+fn tap_exchanges_packets_with_the_kernel() {
+    isolated("tap_exchanges_packets_with_the_kernel", Needs::Root, || {
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "tap:tap9");
+        address("tap9");
+        // The kernel drops what is not for the interface's address, which on a tap is the port's.
+        let mac = device.mac().expect("a tap has an address");
+        assert!(device.link().up);
+        exchange_with_kernel(&mut *queue);
+        assert_ne!(mac.0, [0; 6]);
+        assert_eq!(device.stats().tx_packets, 3);
+        drop((device, queue));
+        let gone = Command::new("ip").args(["link", "show", "tap9"]).output().unwrap();
+        assert!(!gone.status.success(), "the interface goes with the port");
+    });
+}
+
+#[test]
+fn af_xdp_exchanges_packets_with_the_kernel() {
+    isolated("af_xdp_exchanges_packets_with_the_kernel", Needs::Root, || {
+        veth_pair();
+        address("host0");
+        let eal = small_eal();
+        let device = eal.open(&"xdp:sw0".parse().unwrap(), &PortOptions::default());
+        let mut device = match device {
+            Ok(device) => device,
+            Err(error) => return eprintln!("skipped, this kernel gives no AF_XDP socket: {error}"),
+        };
+        let mut queue = device.take_queues().remove(0);
+        exchange_with_kernel(&mut *queue);
+        assert_eq!(device.stats().tx_packets, 3);
+    });
+}
+
+#[test]
+fn ring_returns_what_is_sent() {
+    isolated("ring_returns_what_is_sent", Needs::Nothing, || {
+        let eal = small_eal();
+        let pool = eal.pool();
+        let (device, mut queue) = open(&eal, "ring:r0");
+        let before = pool.available();
+
+        // A packet of another pool, a buffer of ours with a moved window, and an empty packet that nothing can send.
+        let heap = HeapPool::new(1);
+        let mut moved = pool.alloc_from(b"xxpayload").unwrap();
+        moved.pull_front(2).unwrap();
+        moved.push_front(4).unwrap()[..4].copy_from_slice(b"head");
+        let mut packets = vec![heap.alloc_from(b"from the heap").unwrap(), pool.alloc().unwrap(), moved];
+        assert_eq!(queue.tx(&mut packets), 3);
+        assert!(packets.is_empty());
+        assert_eq!(heap.available(), 1, "the heap's packet was copied and freed");
+
+        assert_eq!(queue.rx(&mut packets, 1), 1);
+        assert_eq!(queue.rx(&mut packets, 8), 1);
+        assert_eq!((packets[0].data(), packets[1].data()), (b"from the heap".as_slice(), b"headpayload".as_slice()));
+        assert_eq!(packets[1].headroom(), pktio::HEADROOM - 2);
+        let copy = packets[1].copy().unwrap();
+        assert_eq!((copy.data(), copy.headroom()), (b"headpayload".as_slice(), packets[1].headroom()));
+        let stats = device.stats();
+        assert_eq!((stats.tx_packets, stats.tx_bytes, stats.tx_dropped), (2, 24, 1));
+        assert_eq!((stats.rx_packets, stats.rx_bytes), (2, 24));
+
+        pktio::free_bulk(&mut packets);
+        drop(copy);
+        assert_eq!(pool.available(), before);
+    });
+}
+
+#[test]
+fn a_full_ring_keeps_order_and_leaves_the_rest() {
+    isolated("a_full_ring_keeps_order_and_leaves_the_rest", Needs::Nothing, || {
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "ring:r0");
+        let mut packets = Vec::new();
+        assert_eq!(eal.pool().alloc_bulk(&mut packets, 3000), 3000);
+        for (i, packet) in packets.iter_mut().enumerate() {
+            packet.set_data(&(i as u32).to_be_bytes()).unwrap();
+        }
+        let sent = queue.tx(&mut packets);
+        assert!((1..3000).contains(&sent), "{sent}");
+        assert_eq!(packets.len(), 3000 - sent);
+        assert_eq!(packets[0].data(), (sent as u32).to_be_bytes());
+        let mut received = Vec::new();
+        while queue.rx(&mut received, 100) > 0 {
+            queue.tx(&mut packets);
+        }
+        assert_eq!(received.len(), 3000);
+        assert!(received.iter().enumerate().all(|(i, packet)| packet.data() == (i as u32).to_be_bytes()));
+        assert_eq!((device.stats().tx_packets, device.stats().tx_dropped), (3000, 0));
+    });
+}
+
+#[test]
+fn null_gives_and_takes_without_end() {
+    isolated("null_gives_and_takes_without_end", Needs::Nothing, || {
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, "null");
+        let mut packets = Vec::new();
+        for _ in 0..1000 {
+            assert_eq!(queue.rx(&mut packets, 32), 32);
+            assert!(packets.iter().all(|packet| packet.len() == 64));
+            assert_eq!(queue.tx(&mut packets), 32);
+        }
+        let stats = device.stats();
+        assert_eq!((stats.rx_packets, stats.tx_packets, stats.tx_bytes), (32_000, 32_000, 32_000 * 64));
+        assert!(device.link().up);
+    });
+}
+
+#[test]
+fn pcap_and_memory_packets_come_in_dpdk_buffers() {
+    isolated("pcap_and_memory_packets_come_in_dpdk_buffers", Needs::Nothing, || {
+        let folder = Folder::new("pcap-dpdk");
+        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+        file.extend([0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 5, 0, 0, 0]);
+        file.extend(b"hello");
+        std::fs::write(folder.path("in"), file).unwrap();
+        let eal = small_eal();
+        let (_pcap, mut input) = open(&eal, &format!("pcap:{}", folder.path("in")));
+        let (_ring, mut ring) = open(&eal, "ring:r0");
+        let mut packets = Vec::new();
+        assert_eq!(input.rx(&mut packets, 8), 1);
+        assert!(format!("{:?}", packets[0]).starts_with("Packet(mbuf"));
+        assert_eq!(ring.tx(&mut packets), 1);
+        assert_eq!(receive(&mut *ring, |_| true).unwrap().data(), b"hello");
+        let (memory, _queue) = open(&eal, "memory");
+        assert_eq!(memory.link(), LinkState { up: false, speed_mbps: None });
+    });
+}
+
+#[test]
+fn workers_have_caches_and_may_come_and_go() {
+    isolated("workers_have_caches_and_may_come_and_go", Needs::Nothing, || {
+        let eal = small_eal();
+        let (_device, queue) = open(&eal, "null");
+        let mut queue: Box<dyn Queue> = queue;
+        for _ in 0..3 {
+            queue = std::thread::spawn(move || {
+                let _worker = register_worker().unwrap_or_else(|error| panic!("{error}"));
+                let mut packets = Vec::new();
+                for _ in 0..100 {
+                    queue.rx(&mut packets, 64);
+                    queue.tx(&mut packets);
+                }
+                queue
+            })
+            .join()
+            .unwrap();
+        }
+        assert_eq!(eal.pool().available(), eal.pool().limit());
+    });
+}
+
+#[test]
+fn dpdk_leaves_the_main_thread_s_cpus_alone_and_starts_once() {
+    isolated("dpdk_leaves_the_main_thread_s_cpus_alone_and_starts_once", Needs::Nothing, || {
+        let cpus = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            status.lines().find(|line| line.starts_with("Cpus_allowed:")).unwrap().to_owned()
+        };
+        let before = cpus();
+        let _eal = small_eal();
+        assert_eq!(cpus(), before);
+        let error = Eal::init(&EalConfig::default()).err().expect("a second start is refused");
+        assert!(error.to_string().contains("cannot start twice"), "{error}");
+    });
+}
+
+#[test]
+fn hugepages_are_used_when_there_are_enough() {
+    isolated("hugepages_are_used_when_there_are_enough", Needs::Nothing, || {
+        let config = EalConfig { buffers: 1023, hugepages: HugepageUse::Require, ..EalConfig::default() };
+        let eal = match Eal::init(&config) {
+            Ok(eal) => eal,
+            Err(error @ Error::NoHugepages { .. }) => {
+                assert!(error.remedy().unwrap().contains("nr_hugepages"));
+                return eprintln!("skipped: {error}; {}", error.remedy().unwrap());
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(eal.uses_hugepages() && eal.notices().is_empty());
+        let (_device, mut queue) = open(&eal, "ring:r0");
+        queue.tx(&mut vec![eal.pool().alloc_from(b"in a hugepage").unwrap()]);
+        assert_eq!(receive(&mut *queue, |_| true).unwrap().data(), b"in a hugepage");
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_named_with_a_remedy() {
+    isolated("what_cannot_be_opened_is_named_with_a_remedy", Needs::Root, || {
+        let folder = Folder::new("refused");
+        let eal = small_eal();
+        let refused = |spec: &str| -> Error {
+            match eal.open(&spec.parse().unwrap(), &PortOptions::default()) {
+                Ok(_) => panic!("{spec} opens"),
+                Err(error) => error,
+            }
+        };
+        for spec in ["nosuch0", "xdp:nosuch0"] {
+            let error = refused(spec);
+            assert!(matches!(&error, Error::NoSuchInterface { interface } if interface == "nosuch0"), "{error}");
+            assert!(error.remedy().unwrap().contains("ip link"));
+        }
+        for scheme in ["vhost", "vhost-server", "memif"] {
+            let error = refused(&format!("{scheme}:{}", folder.path("absent/sock")));
+            assert!(matches!(&error, Error::Socket { .. }), "{error}");
+            assert!(error.remedy().unwrap().contains("mkdir -p"));
+        }
+        let taken = folder.path("taken");
+        let listener = UnixListener::bind(&taken).unwrap();
+        assert!(refused(&format!("vhost-server:{taken}")).to_string().contains("another process listens"));
+        drop(listener);
+        let (_device, _queue) = open(&eal, &format!("vhost-server:{taken}"));
+        std::fs::write(folder.path("file"), "").unwrap();
+        let error = refused(&format!("vhost-server:{}", folder.path("file")));
+        assert!(error.to_string().contains("no socket"), "{error}");
+        let error = refused("pci:0000:00:1f.7");
+        assert!(error.to_string().contains("named when DPDK starts"), "{error}");
+        let error = refused("tap:lo");
+        assert!(matches!(&error, Error::Device { .. }), "{error}");
+        assert!(error.to_string().contains("DPDK says"), "{error}");
+    });
+}
+
+#[test]
+fn without_the_capability_the_error_says_which() {
+    const TEST: &str = "without_the_capability_the_error_says_which";
+    if std::env::var_os("PKTIO_DPDK_UNPRIVILEGED").is_some() {
+        let eal = small_eal();
+        let error = eal.open(&"lo".parse().unwrap(), &PortOptions::default()).err().expect("lo is refused");
+        assert!(matches!(&error, Error::Permission { capability: "CAP_NET_RAW", .. }), "{error}");
+        assert!(error.remedy().unwrap().contains("setcap cap_net_raw+ep"));
+        return;
+    }
+    isolated(TEST, Needs::Root, || {
+        let this = std::env::current_exe().unwrap();
+        let status = Command::new("setpriv")
+            .args(["--bounding-set", "-net_raw", "--inh-caps", "-net_raw"])
+            .arg(this)
+            .args([TEST, "--exact", "--nocapture"])
+            .env("PKTIO_DPDK_UNPRIVILEGED", "1")
+            .status();
+        match status {
+            Ok(status) => assert!(status.success()),
+            Err(error) => eprintln!("{TEST}: skipped, `setpriv` does not run: {error}"),
+        }
+    });
+}

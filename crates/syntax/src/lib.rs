@@ -9,6 +9,7 @@
 
 pub mod ast;
 pub mod codes;
+pub mod dump;
 pub mod lexer;
 pub mod loader;
 pub mod parser;

@@ -106,7 +106,7 @@ impl Parser<'_> {
                             .note(first, "the transition is here");
                     p.report(diag);
                 }
-                if p.at(TokenKind::Transition) {
+                if p.at(TokenKind::Transition) || p.is_misspelt_transition() {
                     let parsed = p.transition()?;
                     transition.get_or_insert(parsed);
                     return Ok(());
@@ -122,6 +122,22 @@ impl Parser<'_> {
         });
         self.in_state = false;
         Ok(State { id, annotations, name, body: body?, transition, span: self.since(start) })
+    }
+
+    /// `trasition accept;` would read as a variable of type `trasition`: reports it and counts it as the keyword.
+    fn is_misspelt_transition(&mut self) -> bool {
+        let token = self.token();
+        let next = self.ahead(1).kind;
+        let misspelt = token.kind == TokenKind::Ident
+            && (next == TokenKind::Select || next.is_name() && self.ahead(2).kind == TokenKind::Semi)
+            && self.scopes.lookup(token.text(), false).is_none()
+            && nearest(token.text(), ["transition"].into_iter()).is_some();
+        if misspelt {
+            let message = format!("unknown keyword `{}`", token.text());
+            let diag = Diagnostic::error(codes::MISSPELT_KEYWORD, token.span, message);
+            self.report(diag.help("did you mean `transition`?"));
+        }
+        misspelt
     }
 
     fn transition(&mut self) -> Parse<Transition> {

@@ -61,7 +61,7 @@ impl Parser<'_> {
             For => self.for_stmt(annotations),
             Return => {
                 self.bump();
-                let value = if self.at(Semi) { None } else { Some(self.expr()?) };
+                let value = if matches!(self.kind(), Semi | RBrace) { None } else { Some(self.expr()?) };
                 self.expect_semi();
                 Ok(StmtKind::Return(value))
             }
@@ -69,8 +69,11 @@ impl Parser<'_> {
             Break => self.keyword_stmt(StmtKind::Break),
             Continue => self.keyword_stmt(StmtKind::Continue),
             Const => Ok(StmtKind::Decl(Box::new(self.const_decl(annotations)?))),
-            Action | Table | State | Control | Parser | Struct | Header | HeaderUnion | Enum | Extern | Typedef
-            | Package
+            State if self.ahead(1).kind.is_name() && self.ahead(2).kind == LBrace => {
+                self.misplaced(token.span, "a state is not allowed within a state", "is a `}` missing before it?");
+                Err(Failed)
+            }
+            Action | Table | Control | Parser | Struct | Header | HeaderUnion | Enum | Extern | Typedef | Package
                 if self.ahead(1).kind.is_name() =>
             {
                 let message = format!("a declaration of `{}` is not allowed within statements", token.text());
@@ -264,7 +267,8 @@ impl Parser<'_> {
             let label = if p.at(TokenKind::Default) {
                 SwitchLabel::Default(p.bump().span)
             } else if p.at(TokenKind::LBrace) {
-                return p.unexpected("a `switch` label");
+                p.misplaced(start, "a `switch` label cannot start with `{`", "put the label in parentheses");
+                SwitchLabel::Expr(p.expr()?)
             } else {
                 SwitchLabel::Expr(p.expr()?)
             };

@@ -7,7 +7,7 @@ use crate::ast::{
 
 impl Parser<'_> {
     pub(super) fn table(&mut self, annotations: Vec<Annotation>) -> Parse<Decl> {
-        let start = self.expect(TokenKind::Table)?;
+        let start = self.bump().span;
         let name = self.name("a table's name")?;
         self.declare(&name, NameKind::Value);
         let open = self.expect(TokenKind::LBrace)?;
@@ -22,7 +22,7 @@ impl Parser<'_> {
         let annotations = self.annotations()?;
         let start = self.span();
         let is_const = self.eat(TokenKind::Const);
-        let which = self.kind();
+        let which = self.property_kind();
         let name = self.name("a table property")?;
         if !self.at(TokenKind::Eq) {
             return self.unexpected_property(&name);
@@ -43,6 +43,32 @@ impl Parser<'_> {
             self.misplaced(start, format!("`const` is not allowed on `{name}`"), "remove `const`");
         }
         Ok(TableProperty { annotations, is_const, name, kind, span })
+    }
+
+    /// The keyword of the property here. A name close to one, before a group that no expression looks like (`keys = { x :
+    /// exact; }`), counts as that keyword, with an error.
+    fn property_kind(&mut self) -> TokenKind {
+        let token = self.token();
+        if token.kind != TokenKind::Ident || self.ahead(2).kind != TokenKind::LBrace {
+            return token.kind;
+        }
+        let mut pos = self.pos + 3;
+        while !matches!(
+            self.tokens[pos].kind,
+            TokenKind::Semi | TokenKind::Colon | TokenKind::LBrace | TokenKind::RBrace | TokenKind::Eof
+        ) {
+            pos += 1;
+        }
+        let near = nearest(token.text(), ["key", "actions", "entries"].into_iter());
+        match near {
+            Some(near) if matches!(self.tokens[pos].kind, TokenKind::Semi | TokenKind::Colon) => {
+                let message = format!("unknown table property `{}`", token.text());
+                let diag = Diagnostic::error(codes::MISSPELT_KEYWORD, token.span, message);
+                self.report(diag.help(format!("did you mean `{near}`?")));
+                TokenKind::keyword(near).unwrap_or(token.kind)
+            }
+            _ => token.kind,
+        }
     }
 
     fn unexpected_property<T>(&mut self, name: &Name) -> Parse<T> {

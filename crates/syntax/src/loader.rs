@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Options {
     /// Directories of `-I`, in order.
     pub include_dirs: Vec<String>,
-    /// `-D name=value` (value `1` when none is given), in order.
+    /// `-D name=value`, in order. The value is taken as it is: for `-D name` the caller gives `1`, as C compilers do.
     pub defines: Vec<(String, String)>,
 }
 

@@ -72,6 +72,7 @@ pub fn parse(tokens: &[Token]) -> (Program, Vec<Diagnostic>) {
         else_ifs: 0,
         height: 0,
         greater_ends: false,
+        types_are_values: false,
         in_state: false,
     };
     let decls = parser.program();
@@ -104,6 +105,8 @@ struct Parser<'t> {
     height: u32,
     /// Within `bit<...>`: `>` closes and is no operator.
     greater_ends: bool,
+    /// Within an unstructured annotation, where types count as expressions (`@p4runtime_translation("", bit<32>)`).
+    types_are_values: bool,
     /// Within a parser state, where fewer statements are allowed.
     in_state: bool,
 }

@@ -91,7 +91,7 @@ pub fn preprocess_within(
         pp.define_option(name, value);
     }
     pp.file(&source.name, source.text, Span::NONE);
-    let end = pp.out.last().map_or(Span::new(FileId(0), 0, 0), |t| Span::new(t.span.file, t.span.end, t.span.end));
+    let end = pp.out.last().map_or(Span::NONE, |t| Span::new(t.span.file, t.span.end, t.span.end));
     pp.out.push(Token {
         kind: TokenKind::Eof,
         text: None,
@@ -101,6 +101,28 @@ pub fn preprocess_within(
         no_expand: false,
     });
     (pp.out, pp.diags)
+}
+
+/// Writes tokens as a program without directives: it parses to the same tree, at other places.
+pub fn to_text(tokens: &[Token]) -> String {
+    let mut text = String::new();
+    let mut last: Option<&Token> = None;
+    for token in tokens.iter().filter(|t| t.kind != TokenKind::Eof) {
+        match last {
+            None => {}
+            Some(_) if token.line_start => text.push('\n'),
+            Some(_) if token.space_before => text.push(' '),
+            // Side by side in the source, or `>` `>` which belong together.
+            Some(last) if last.span.file == token.span.file && last.span.end == token.span.start => {}
+            Some(last) if last.kind == TokenKind::Gt && matches!(token.kind, TokenKind::Gt | TokenKind::GtEq) => {}
+            // Put side by side by a macro: must not merge.
+            Some(_) => text.push(' '),
+        }
+        text.push_str(&token.spelling());
+        last = Some(token);
+    }
+    text.push('\n');
+    text
 }
 
 struct Preprocessor<'a> {

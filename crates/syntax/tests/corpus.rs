@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Diagnostic, SourceMap};
-use syntax::{FileLoader, Options, Parsed, SourceInput, dump, parse_program};
+use syntax::{FileLoader, Options, Parsed, SourceInput, dump, parse_program, preprocess};
 
 struct Loader;
 
@@ -49,6 +49,22 @@ fn ok_programs_give_their_trees() {
         let (parsed, sources, _) = parse(&path);
         assert!(parsed.diagnostics.is_empty(), "{}", render(&parsed.diagnostics, &sources));
         expect_test::expect_file![path.with_extension("dump")].assert_eq(&dump::dump(&parsed.program));
+    }
+}
+
+/// What a client sends to a switch: one text without directives.
+#[test]
+fn preprocessed_text_gives_the_same_tree() {
+    for path in programs("ok") {
+        let (parsed, _, text) = parse(&path);
+        let name = path.display().to_string();
+        let source = SourceInput { name: name.clone(), text: text.into() };
+        let (tokens, _) = preprocess::preprocess(source, &Options::default(), &Loader, &mut SourceMap::new());
+        let flat = SourceInput { name, text: preprocess::to_text(&tokens).into() };
+        let mut sources = SourceMap::new();
+        let again = parse_program(flat, &Options::default(), &Loader, &mut sources);
+        assert!(again.diagnostics.is_empty(), "{}", render(&again.diagnostics, &sources));
+        assert_eq!(dump::dump(&again.program), dump::dump(&parsed.program));
     }
 }
 

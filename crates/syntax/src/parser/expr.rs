@@ -273,6 +273,9 @@ impl Parser<'_> {
                 self.bump();
                 ExprKind::Type(TypeRef { kind: TypeKind::Error, span })
             }
+            Bit | IntType | Varbit | Bool | Tuple | StringType if self.types_are_values => {
+                ExprKind::Type(self.type_ref()?)
+            }
             // Before a member, `sema` says what is wrong; before anything else the type is out of place here.
             Bit | IntType | Varbit | Bool | Tuple
                 if self

@@ -8,6 +8,7 @@ control C(inout bit<8> x, inout bit<16> y) {
             x : exact @name("key.x");
             x & 0xF : ternary;
             y[7:0] : lpm @p4runtime_translation("uri", 32) @id(3);
+            y : optional @p4runtime_translation("", bit<32>) @p4runtime_translation("", string);
             x == 1 ? y : 0 : range;
         }
         actions = {
@@ -21,8 +22,8 @@ control C(inout bit<8> x, inout bit<16> y) {
         @tag implementation = make_profile(10);
         support_timeout = true;
         const entries = {
-            (1, 2 &&& 3, _, 4 .. 5) : none();
-            (0x10, default, 8w3, _) : set(1) @name("second");
+            (1, 2 &&& 3, _, _, 4 .. 5) : none();
+            (0x10, default, 8w3, _, _) : set(1) @name("second");
         }
     }
     table u {

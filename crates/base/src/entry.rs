@@ -122,7 +122,15 @@ pub struct CounterValue {
     pub bytes: u64,
 }
 
-/// A two-rate three-colour meter's configuration (RFC 2698), in units (bytes or packets) per second.
+/// A two-rate three-colour meter's configuration (RFC 2698, colour-blind), in units (bytes or packets) per second.
+///
+/// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in integers of 128 bits; time
+/// is in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
+/// `tp = pburst * 10^6`) and sets `last_us = 0`. A packet of `n` units (its bytes, or 1) at time `now_us`:
+///
+/// 1. `dt = now_us - last_us`, or 0 if that is negative; `last_us = max(last_us, now_us)`.
+/// 2. `tc = min(cburst * 10^6, tc + dt * cir)`; `tp = min(pburst * 10^6, tp + dt * pir)`.
+/// 3. If `tp < n * 10^6`: red. Else if `tc < n * 10^6`: yellow, `tp -= n * 10^6`. Else green, both `-= n * 10^6`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterConfig {
     /// Committed information rate, units per second.

@@ -4,6 +4,7 @@
 //! users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`.
 
 pub mod builder;
+pub mod eval;
 pub mod flow;
 pub mod layout;
 pub mod op;
@@ -15,7 +16,7 @@ pub mod verify;
 pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 pub use builder::{Builder, FieldWidth};
 pub use flow::Cfg;
-pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Op, Operand, ReplicationPoint, Terminator, UnOp};
+pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp};
 pub use parse::parse;
 pub use print::print;
 pub use program::*;

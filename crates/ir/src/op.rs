@@ -169,15 +169,19 @@ pub enum Op {
     /// `dst` (32 bits) = bytes the parser has consumed so far.
     Consumed { dst: SlotId },
 
-    /// Deparser: appends the header if it is valid.
+    /// Deparser: appends the header if it is valid; of a varbit, the low bits that its length slot says (the header's
+    /// lengths add up to whole bytes; if a program manages that they do not, zeros are put at the end).
     Emit { header: HeaderId },
-    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width; 0 cuts nothing) when the stage ends.
+    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width; 0 cuts nothing) when the stage ends. The
+    /// last one counts.
     Truncate { bytes: Operand },
 
     /// Looks up a table. `hit` (1 bit); `action` (32 bits): position in the table's action list; `entry` and `data` (64
     /// bits): handles of the matched entry (for direct resources) and of the action data (for `ActionParam`; differs
     /// from `entry` in tables with an action profile). The handles' values belong to the engine and may only be handed
-    /// on to the operations named here. `selector` is empty but for tables with an action selector.
+    /// on to the operations named here; they are good until the entry ends (not behind a replication point).
+    /// `selector` is empty but for tables with an action selector. An entry whose group has no member to choose counts
+    /// as a miss: `hit` is 0 and the default action runs.
     Apply {
         table: TableId,
         keys: Vec<Operand>,
@@ -188,13 +192,16 @@ pub enum Op {
         data: SlotId,
     },
     /// `dst` = control-plane parameter `param` of action `action` (position in the table's list) of what was matched.
+    /// The action must be the one that was matched: this stands behind the branch or switch that has seen it.
     ActionParam { dst: SlotId, table: TableId, action: u32, param: u32, data: SlotId },
 
-    /// Counts the packet (its length when it entered the stage's entry) at `index`; out of range counts nothing.
+    /// Counts the packet (its length when it entered the stage's entry) at `index` (at most 64 bits); out of range counts
+    /// nothing.
     Count { counter: ExternId, index: Operand },
     /// Counts the packet at the matched entry; nothing on a miss (`hit` is 0).
     CountDirect { counter: ExternId, hit: Operand, entry: SlotId },
-    /// `dst` = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green.
+    /// `dst` (at least 2 bits) = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green. The
+    /// formula is at `base::entry::MeterConfig`.
     Meter { meter: ExternId, dst: SlotId, index: Operand },
     /// `dst` = colour of the matched entry's meter; green on a miss.
     MeterDirect { meter: ExternId, dst: SlotId, hit: Operand, entry: SlotId },
@@ -203,9 +210,11 @@ pub enum Op {
     /// cell = `src`; out of range writes nothing.
     RegisterWrite { register: ExternId, index: Operand, src: Operand },
     /// `dst = base + hash(data) mod max` (widths of `base` and `dst` are equal; `max` has any width; `max` 0 gives
-    /// `base`). The data are concatenated, first operand most significant; a length that is no multiple of 8 is padded
+    /// `base`; none, or one that does not fit 64 bits, takes the hash as it is). The sum wraps in the width of `dst`, to
+    /// which the hash, a number of at most 64 bits, is cut or zero-extended. The data are concatenated, first operand most significant; a length that is no multiple of 8 is padded
     /// with zeros at the end for CRCs and checksums. Varbit operands contribute `varbits` bits: for each `(i, len)`,
-    /// operand `i` has the low `len` bits only. With `payload`, the packet's bytes behind the parsed headers follow.
+    /// operand `i` has the low `len` bits only. With `payload`, the packet's bytes behind the parsed headers follow
+    /// (behind the emitted ones after a deparser); `Identity` ignores them and gives the data's low 64 bits.
     Hash {
         algorithm: HashAlgorithm,
         dst: SlotId,
@@ -215,11 +224,11 @@ pub enum Op {
         varbits: Vec<(u32, SlotId)>,
         payload: bool,
     },
-    /// `dst` = random in `low..=high` (unsigned; `low` when `high < low`).
+    /// `dst` = random in `low..=high` (unsigned; `low` when `high < low`); one width of at most 64 bits.
     Random { dst: SlotId, low: Operand, high: Operand },
     /// Sends a message to the controller.
     Digest { digest: ExternId, data: Vec<Operand> },
-    /// Writes a line to the log; `{}` stands for an argument.
+    /// Writes a line to the log; `{}` stands for an argument, in decimal; arguments too many go to the end.
     Log { format: String, args: Vec<Operand> },
     /// Counts and reports when `cond` (1 bit) is 0; the packet is dropped by the blocks around it, not by this.
     Assert { cond: Operand, text: String },

@@ -244,11 +244,12 @@ pub enum ExternKind {
 /// What kind of P4 block a stage came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StageKind {
-    /// May extract, advance, look ahead.
+    /// May extract, advance, look ahead, and apply value sets. Starts at the frame's first byte.
     Parser,
     /// May apply tables.
     Control,
-    /// May emit; the emitted headers and the rest of the packet are joined when the stage ends.
+    /// May emit; the emitted headers and the rest of the packet are joined when the stage ends, whichever way it ends.
+    /// From then on the joined bytes are the frame, and as many of them as were emitted count as consumed.
     Deparser,
 }
 

@@ -1,0 +1,47 @@
+//! What a packet's run needs from outside the program: time and chance. Both are arguments, so every run can be repeated.
+
+/// The world around the interpreter.
+pub trait Host {
+    /// Microseconds since the switch started, for meters and idle timers.
+    fn now_us(&mut self) -> u64;
+    /// A number in `low..=high`, where `low <= high`.
+    fn random(&mut self, low: u64, high: u64) -> u64;
+}
+
+/// A host with a clock that is set by hand and a seeded generator (SplitMix64).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SeededHost {
+    /// The time.
+    pub now_us: u64,
+    state: u64,
+}
+
+impl SeededHost {
+    /// Starts at time 0.
+    pub fn new(seed: u64) -> SeededHost {
+        SeededHost { now_us: 0, state: seed }
+    }
+
+    /// The generator's next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Host for SeededHost {
+    fn now_us(&mut self) -> u64 {
+        self.now_us
+    }
+
+    fn random(&mut self, low: u64, high: u64) -> u64 {
+        // The modulo's bias is below 2^-32 for ranges that programs ask for.
+        match (high - low).checked_add(1) {
+            Some(count) => low + self.next_u64() % count,
+            None => self.next_u64(),
+        }
+    }
+}

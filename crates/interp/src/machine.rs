@@ -1,0 +1,288 @@
+//! One packet's way through an entry's stages.
+//!
+//! A program that the verifier accepts runs without panic, but for what the verifier cannot see (its module text names
+//! it); those are asserted here with the instruction's text, because running on would hide a compiler bug.
+//!
+//! Tests: `tests/run.rs`.
+
+mod exec;
+mod packet;
+
+use crate::host::Host;
+use crate::state::State;
+use crate::trace::{Event, Trace, TraceStep};
+use abi::state::DigestMessage;
+use base::ids::{BlockId, SlotId};
+use base::{Bits, Span};
+use ir::layout::RecordLayout;
+use ir::print::{slot_text, terminator_text};
+use ir::{EntryKind, Operand, Program, ReplicationPoint, SlotKind, Stage, StageKind, Terminator};
+use packet::Frame;
+use std::sync::Arc;
+
+/// Most blocks that one packet may run through in one entry; a parser loop that consumes nothing would never end.
+pub const BLOCKS_MAX: u64 = 1_000_000;
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Dropped; the index into `Program::drops` says why.
+    Drop(u32),
+    /// Sent to a port.
+    Send(u64),
+    /// Handed to the replication engine; all slots are in the record.
+    Replicate(ReplicationPoint),
+    /// Given up after [`BLOCKS_MAX`] blocks.
+    Endless,
+}
+
+/// Everything that a run leaves behind, but for the record and the state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// What becomes of the packet.
+    pub fate: Fate,
+    /// The frame: rewritten if a deparser ran, else as it came.
+    pub packet: Vec<u8>,
+    /// Bytes at the front of `packet` that the parser consumed or the deparser emitted; what follows is payload.
+    pub consumed: u32,
+    /// Messages for the controller, in order.
+    pub digests: Vec<DigestMessage>,
+    /// Lines for the log, in order.
+    pub logs: Vec<String>,
+    /// Texts of failed assertions, in order.
+    pub failed_assertions: Vec<String>,
+}
+
+/// Runs packets through one program. Cheap to clone; any number of threads may run packets.
+#[derive(Clone, Debug)]
+pub struct Interp {
+    program: Arc<Program>,
+    layout: Arc<RecordLayout>,
+    state: Arc<State>,
+}
+
+impl Interp {
+    /// An interpreter with fresh state. The program must have passed the verifier.
+    pub fn new(program: Arc<Program>) -> Interp {
+        let state = Arc::new(State::new(program.clone()));
+        Interp::with_state(program, state)
+    }
+
+    /// An interpreter on state that exists, as of the same program before optimisation.
+    pub fn with_state(program: Arc<Program>, state: Arc<State>) -> Interp {
+        debug_assert_eq!(ir::verify(&program), [], "an ill-formed program");
+        let layout = Arc::new(RecordLayout::new(&program));
+        Interp { program, layout, state }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Where slots lie in records.
+    pub fn layout(&self) -> &RecordLayout {
+        &self.layout
+    }
+
+    /// Tables and externs; the control plane's side is `abi::PipelineState`.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Runs one packet from an entry to its fate.
+    ///
+    /// `record` has the layout's length. The caller has put the slots there that the entry starts with: for
+    /// [`EntryKind::Ingress`] the intrinsics (all others are taken to be zero, whatever is there), for the other entries
+    /// all slots. On return it holds all slots, whatever the fate; temporaries and table handles in it mean nothing.
+    ///
+    /// `consumed` is the number of bytes that a parser has consumed before, for entries whose first stages do not parse.
+    /// A parser stage starts at the first byte.
+    ///
+    /// # Panics
+    /// If the program has no such entry.
+    pub fn run(
+        &self,
+        entry: EntryKind,
+        packet: &[u8],
+        consumed: u32,
+        record: &mut [u64],
+        host: &mut dyn Host,
+        trace: Option<&mut Trace>,
+    ) -> Outcome {
+        let program = &*self.program;
+        let point = program.entry(entry).unwrap_or_else(|| panic!("the program has no entry `{}`", entry.name()));
+        let mut machine = Machine {
+            program,
+            state: &self.state,
+            slots: self.load(entry, record),
+            frame: Frame::new(packet, consumed as usize),
+            length: packet.len() as u64,
+            matched_args: Vec::new(),
+            host,
+            trace,
+            outcome: Outcome {
+                fate: Fate::Endless,
+                packet: Vec::new(),
+                consumed,
+                digests: Vec::new(),
+                logs: Vec::new(),
+                failed_assertions: Vec::new(),
+            },
+            blocks_left: BLOCKS_MAX,
+        };
+        self.state.set_time(machine.host.now_us());
+        machine.outcome.fate = point
+            .stages
+            .iter()
+            .find_map(|stage| machine.stage(&program.stages[stage.index()]))
+            .expect("the verifier has seen that the last stage ends in a fate");
+        let Machine { slots, frame, mut outcome, .. } = machine;
+        for (i, value) in slots.iter().enumerate() {
+            self.layout.set(record, SlotId::from_index(i), value);
+        }
+        outcome.consumed = frame.consumed() as u32;
+        outcome.packet = frame.into_bytes();
+        outcome
+    }
+
+    fn load(&self, entry: EntryKind, record: &[u64]) -> Vec<Bits> {
+        if entry != EntryKind::Ingress {
+            let all = 0..self.program.slots.len();
+            return all.map(|i| self.layout.get(record, SlotId::from_index(i))).collect();
+        }
+        let mut slots: Vec<Bits> = self.program.slots.iter().map(|s| Bits::zero(s.width)).collect();
+        for (_, slot) in &self.program.intrinsics {
+            slots[slot.index()] = self.layout.get(record, *slot);
+        }
+        slots
+    }
+}
+
+struct Machine<'a> {
+    program: &'a Program,
+    state: &'a State,
+    slots: Vec<Bits>,
+    frame: Frame,
+    /// Bytes of the packet when it entered.
+    length: u64,
+    /// Arguments of what lookups found; a data handle is a position here plus one.
+    matched_args: Vec<Vec<Bits>>,
+    host: &'a mut dyn Host,
+    trace: Option<&'a mut Trace>,
+    outcome: Outcome,
+    blocks_left: u64,
+}
+
+impl Machine<'_> {
+    /// Adds a step to the trace, if there is one.
+    fn note(&mut self, span: Span, event: impl FnOnce(&Self) -> Event) {
+        if self.trace.is_some() {
+            let event = event(self);
+            if let Some(trace) = &mut self.trace {
+                trace.steps.push(TraceStep { span, event });
+            }
+        }
+    }
+
+    fn value(&self, operand: &Operand) -> Bits {
+        match operand {
+            Operand::Slot(s) => self.slots[s.index()].clone(),
+            Operand::Const(c) => c.clone(),
+        }
+    }
+
+    /// A number; values above 64 bits count as the largest.
+    fn number(&self, operand: &Operand) -> u64 {
+        self.value(operand).to_u64().unwrap_or(u64::MAX)
+    }
+
+    fn set(&mut self, span: Span, dst: SlotId, value: Bits) {
+        debug_assert_eq!(value.width(), self.program.width(dst), "a value for `{}`", slot_text(self.program, dst));
+        let old = std::mem::replace(&mut self.slots[dst.index()], value);
+        let slot = &self.program.slots[dst.index()];
+        if slot.kind == SlotKind::Temp || old == self.slots[dst.index()] {
+            return;
+        }
+        self.note(span, |m| {
+            let new = m.slots[dst.index()].clone();
+            match slot.kind {
+                SlotKind::Valid(h) => {
+                    Event::Valid { header: m.program.headers[h.index()].name.clone(), valid: new.is_true() }
+                }
+                _ => Event::Change { slot: slot.name.clone(), old, new },
+            }
+        });
+    }
+
+    /// Runs a stage; a fate if the packet's way ends in it.
+    fn stage(&mut self, stage: &Stage) -> Option<Fate> {
+        self.note(Span::NONE, |_| Event::Stage { name: stage.name.clone(), kind: stage.kind.name() });
+        if stage.kind == StageKind::Parser {
+            self.frame.rewind();
+        }
+        let mut at = Stage::START;
+        let fate = loop {
+            let Some(left) = self.blocks_left.checked_sub(1) else { return Some(Fate::Endless) };
+            self.blocks_left = left;
+            let block = &stage.blocks[at.index()];
+            for inst in &block.insts {
+                self.execute(inst);
+            }
+            match self.terminate(stage, &block.term, block.span) {
+                Ok(next) => at = next,
+                Err(fate) => break fate,
+            }
+        };
+        if stage.kind == StageKind::Deparser {
+            self.frame.deparse();
+        }
+        fate
+    }
+
+    /// The next block, or how the stage ends.
+    fn terminate(&mut self, stage: &Stage, term: &Terminator, span: Span) -> Result<BlockId, Option<Fate>> {
+        let fate = match term {
+            Terminator::Jump(to) => return Ok(*to),
+            Terminator::Branch { cond, then, other } => {
+                let value = self.value(cond);
+                let to = if value.is_true() { *then } else { *other };
+                self.decision(stage, span, cond, value, to);
+                return Ok(to);
+            }
+            Terminator::Switch { on, cases, default } => {
+                let value = self.value(on);
+                let to = cases.iter().find(|(case, _)| *case == value).map_or(*default, |(_, to)| *to);
+                self.decision(stage, span, on, value, to);
+                return Ok(to);
+            }
+            Terminator::Next => return Err(None),
+            Terminator::Finish(ir::Fate::Drop(reason)) => Fate::Drop(*reason),
+            Terminator::Finish(ir::Fate::Send(port)) => Fate::Send(self.number(port)),
+            Terminator::Finish(ir::Fate::Replicate(point)) => Fate::Replicate(*point),
+        };
+        self.note(span, |m| {
+            Event::Fate(match fate {
+                Fate::Send(port) => format!("send to port {port}"),
+                _ => terminator_text(m.program, term),
+            })
+        });
+        Err(Some(fate))
+    }
+
+    /// Notes a decision on something that has a name of the author's, or leads to a block that has.
+    fn decision(&mut self, stage: &Stage, span: Span, on: &Operand, value: Bits, to: BlockId) {
+        let label = &stage.blocks[to.index()].label;
+        let named = on.slot().is_some_and(|s| self.program.slots[s.index()].kind != SlotKind::Temp);
+        if named || !label.is_empty() {
+            self.note(span, |m| {
+                let on = match on {
+                    Operand::Slot(s) if named => m.program.slots[s.index()].name.clone(),
+                    _ => "the condition".to_string(),
+                };
+                let to = if label.is_empty() { format!("b{}", to.0) } else { label.clone() };
+                Event::Select { on, value, to }
+            });
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The frame: a cursor for the parser, an output for the deparser.
+
+use base::Bits;
+
+/// A packet's bytes and how far they are consumed.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    bytes: Vec<u8>,
+    /// In bits; a multiple of 8 between instructions.
+    cursor: u64,
+    /// What the deparser has emitted.
+    emitted: Vec<u8>,
+    truncate: Option<u64>,
+}
+
+impl Frame {
+    pub fn new(bytes: &[u8], consumed: usize) -> Frame {
+        Frame { bytes: bytes.to_vec(), cursor: consumed as u64 * 8, emitted: Vec::new(), truncate: None }
+    }
+
+    /// A parser starts at the first byte.
+    pub fn rewind(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// Bytes behind which the payload begins.
+    pub fn consumed(&self) -> usize {
+        (self.cursor / 8) as usize
+    }
+
+    pub fn payload(&self) -> &[u8] {
+        self.bytes.get(self.consumed()..).unwrap_or(&[])
+    }
+
+    /// Whether `bits` bits, rounded up to whole bytes, are left.
+    pub fn has_bits(&self, bits: u64) -> bool {
+        bits.div_ceil(8) <= self.payload().len() as u64
+    }
+
+    /// The bits at an offset behind the cursor; they must be there.
+    pub fn peek(&self, offset: u64, width: u32) -> Bits {
+        let start = self.cursor + offset;
+        let end = start + u64::from(width);
+        let bytes = &self.bytes[(start / 8) as usize..end.div_ceil(8) as usize];
+        let behind = end.next_multiple_of(8) - end;
+        Bits::from_bytes_be(bytes.len() as u32 * 8, bytes).lshr(behind).resize_u(width)
+    }
+
+    /// Moves the cursor; the bits must be there.
+    pub fn advance(&mut self, bits: u64) {
+        self.cursor += bits;
+    }
+
+    /// Appends to the output.
+    pub fn emit(&mut self, bytes: &[u8]) {
+        self.emitted.extend_from_slice(bytes);
+    }
+
+    /// Cuts the output when the deparser ends; 0 cuts nothing. The last call counts.
+    pub fn truncate(&mut self, bytes: u64) {
+        self.truncate = (bytes != 0).then_some(bytes);
+    }
+
+    /// The deparser ends: the emitted headers and the payload become the frame.
+    pub fn deparse(&mut self) {
+        let mut bytes = std::mem::take(&mut self.emitted);
+        let emitted = bytes.len();
+        bytes.extend_from_slice(self.payload());
+        if let Some(limit) = self.truncate.take() {
+            bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        self.cursor = emitted.min(bytes.len()) as u64 * 8;
+        self.bytes = bytes;
+    }
+
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}

@@ -1,0 +1,493 @@
+//! The state of a program on naive structures: the reference that the fast tables are compared with.
+//!
+//! Everything is behind one lock, so any thread may call anything; a packet's operation sees each change wholly or not
+//! at all. Cells that nobody has touched take no memory. Written for clarity; every lookup is a scan.
+//!
+//! The optimiser never renumbers tables or externs, so one state serves a program before and after optimisation.
+//!
+//! Tests: `tests/state.rs`.
+
+mod profile;
+mod table;
+
+pub use profile::choose;
+pub use table::field_matches;
+
+use crate::hash;
+use crate::meter::{Colour, MeterCell};
+use abi::state::ReadEntry;
+use abi::{PipelineState, StateError};
+use base::Bits;
+use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
+use base::ids::{ExternId, TableId};
+use ir::{CounterUnit, ExternKind, Program};
+use profile::Profile;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use table::LinearTable;
+
+/// All tables and externs of one program.
+#[derive(Debug)]
+pub struct State {
+    program: Arc<Program>,
+    content: Mutex<Content>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Content {
+    tables: Vec<LinearTable>,
+    externs: Vec<Cells>,
+    ports_down: BTreeSet<u32>,
+    /// The latest time that a packet or the owner has told.
+    now_us: u64,
+}
+
+/// What an extern keeps. Direct counters and meters are beside the entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Cells {
+    Counter(BTreeMap<u64, CounterValue>),
+    Meter(BTreeMap<u64, MeterCell>),
+    Register(BTreeMap<u64, Bits>),
+    Profile(Profile),
+    None,
+}
+
+/// What a lookup found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Match {
+    /// Whether an entry matched and, with an action profile, led to a member.
+    pub hit: bool,
+    /// What runs: the entry's action, the member's, or the default.
+    pub action: ActionCall,
+    /// The entry's handle for direct counters and meters; 0 on a miss.
+    pub entry: u64,
+    /// The entry that matched, for traces.
+    pub matched: Option<TableEntry>,
+}
+
+type Result<T> = std::result::Result<T, StateError>;
+
+fn count(value: &mut CounterValue, unit: CounterUnit, bytes: u64) {
+    if unit != CounterUnit::Bytes {
+        value.packets += 1;
+    }
+    if unit != CounterUnit::Packets {
+        value.bytes += bytes;
+    }
+}
+
+/// What a packet of `bytes` takes from a meter's buckets.
+fn units(unit: CounterUnit, bytes: u64) -> u64 {
+    if unit == CounterUnit::Packets { 1 } else { bytes }
+}
+
+// What packets do.
+impl State {
+    /// The state of a freshly loaded program: its own entries, and cells at their initial values.
+    pub fn new(program: Arc<Program>) -> State {
+        let content = Content {
+            tables: program.tables.iter().map(LinearTable::new).collect(),
+            externs: program
+                .externs
+                .iter()
+                .map(|e| match &e.kind {
+                    ExternKind::Counter { .. } => Cells::Counter(BTreeMap::new()),
+                    ExternKind::Meter { .. } => Cells::Meter(BTreeMap::new()),
+                    ExternKind::Register { .. } => Cells::Register(BTreeMap::new()),
+                    ExternKind::ActionProfile { size, .. } | ExternKind::ActionSelector { size, .. } => {
+                        Cells::Profile(Profile::new(*size))
+                    }
+                    ExternKind::Digest { .. } => Cells::None,
+                })
+                .collect(),
+            ports_down: BTreeSet::new(),
+            now_us: 0,
+        };
+        State { program, content: Mutex::new(content) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        // Every change is complete before anything can panic, so a poisoned lock guards sound data.
+        self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Tells the time, in microseconds since the switch started, for idle timers.
+    pub fn set_time(&self, now_us: u64) {
+        let mut content = self.lock();
+        content.now_us = content.now_us.max(now_us);
+    }
+
+    /// Looks a key up (`ir::Op::Apply`).
+    pub fn lookup(&self, table: TableId, key: &[Bits], selector: &[Bits]) -> Match {
+        let mut content = self.lock();
+        let content = &mut *content;
+        let now_us = content.now_us;
+        let found = content.tables[table.index()].lookup(key).map(|installed| {
+            installed.last_hit_us = now_us;
+            (installed.serial, installed.entry.clone())
+        });
+        if let Some((entry, matched)) = found
+            && let Some(action) = self.resolve(content, table, &matched.action, selector)
+        {
+            return Match { hit: true, action, entry, matched: Some(matched) };
+        }
+        let default = content.tables[table.index()].default.clone();
+        let action = self.resolve(content, table, &default, selector);
+        let action = action.unwrap_or_else(|| self.program.tables[table.index()].default_action.clone());
+        Match { hit: false, action, entry: 0, matched: None }
+    }
+
+    /// The call an entry leads to; `None` for a group without members, and for a member that is not there.
+    fn resolve(
+        &self,
+        content: &Content,
+        table: TableId,
+        action: &EntryAction,
+        selector: &[Bits],
+    ) -> Option<ActionCall> {
+        let member = match action {
+            EntryAction::Call(call) => return Some(call.clone()),
+            EntryAction::Member(id) => *id,
+            EntryAction::Group(id) => {
+                let ext = self.program.tables[table.index()].implementation?;
+                let ExternKind::ActionSelector { algorithm, hash_width, .. } = &self.program.externs[ext.index()].kind
+                else {
+                    return None;
+                };
+                let hash = hash::hash(*algorithm, &hash::concat(selector), &[])?;
+                let hash = if *hash_width < 64 { hash & ((1 << hash_width) - 1) } else { hash };
+                choose(&self.profile(content, table)?.groups.get(id)?.members, &content.ports_down, hash)?
+            }
+        };
+        self.profile(content, table)?.members.get(&member).cloned()
+    }
+
+    fn profile<'c>(&self, content: &'c Content, table: TableId) -> Option<&'c Profile> {
+        match &content.externs[self.program.tables[table.index()].implementation?.index()] {
+            Cells::Profile(profile) => Some(profile),
+            _ => None,
+        }
+    }
+
+    /// Counts a packet (`ir::Op::Count`).
+    pub fn count(&self, counter: ExternId, index: u64, bytes: u64) {
+        let ExternKind::Counter { size, unit, .. } = self.program.externs[counter.index()].kind else { return };
+        if let Cells::Counter(cells) = &mut self.lock().externs[counter.index()]
+            && index < size
+        {
+            count(cells.entry(index).or_default(), unit, bytes);
+        }
+    }
+
+    /// Counts a packet at an entry (`ir::Op::CountDirect`); nothing if the entry is gone.
+    pub fn count_direct(&self, counter: ExternId, entry: u64, bytes: u64) {
+        let ExternKind::Counter { unit, direct: Some(table), .. } = self.program.externs[counter.index()].kind else {
+            return;
+        };
+        if let Some(installed) = self.lock().tables[table.index()].by_serial(entry) {
+            count(installed.counters.entry(counter).or_default(), unit, bytes);
+        }
+    }
+
+    /// Runs a meter (`ir::Op::Meter`).
+    pub fn meter_execute(&self, meter: ExternId, index: u64, bytes: u64, now_us: u64) -> Colour {
+        let ExternKind::Meter { unit, .. } = self.program.externs[meter.index()].kind else { return Colour::Green };
+        match &mut self.lock().externs[meter.index()] {
+            Cells::Meter(cells) => {
+                cells.get_mut(&index).map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), now_us))
+            }
+            _ => Colour::Green,
+        }
+    }
+
+    /// Runs the meter of an entry (`ir::Op::MeterDirect`); green if the entry is gone.
+    pub fn meter_direct_execute(&self, meter: ExternId, entry: u64, bytes: u64, now_us: u64) -> Colour {
+        let ExternKind::Meter { unit, direct: Some(table), .. } = self.program.externs[meter.index()].kind else {
+            return Colour::Green;
+        };
+        let mut content = self.lock();
+        let cell = content.tables[table.index()].by_serial(entry).and_then(|i| i.meters.get_mut(&meter));
+        cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), now_us))
+    }
+
+    /// Reads a cell (`ir::Op::RegisterRead`); out of range reads zero.
+    pub fn register_read(&self, register: ExternId, index: u64) -> Bits {
+        let ExternKind::Register { width, .. } = self.program.externs[register.index()].kind else {
+            return Bits::zero(1);
+        };
+        self.register(register, index).unwrap_or_else(|_| Bits::zero(width))
+    }
+}
+
+impl Content {
+    fn profile(&mut self, profile: ExternId) -> Result<&mut Profile> {
+        match self.externs.get_mut(profile.index()) {
+            Some(Cells::Profile(profile)) => Ok(profile),
+            _ => Err(StateError::WrongKind),
+        }
+    }
+}
+
+// What the control plane does.
+impl State {
+    /// Whether an action's references exist.
+    fn check_reference(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<()> {
+        let id = match action {
+            EntryAction::Call(_) => return Ok(()),
+            EntryAction::Member(id) | EntryAction::Group(id) => *id,
+        };
+        let profile = self.profile(content, table).ok_or(StateError::WrongKind)?;
+        let there = match action {
+            EntryAction::Group(_) => profile.groups.contains_key(&id),
+            _ => profile.members.contains_key(&id),
+        };
+        if there { Ok(()) } else { Err(StateError::NoSuchReference(id)) }
+    }
+
+    /// Whether an entry or default of any table that uses the profile does this.
+    fn is_used(&self, content: &Content, profile: ExternId, action: &EntryAction) -> bool {
+        let tables = self.program.tables.iter().zip(&content.tables);
+        tables
+            .filter(|(table, _)| table.implementation == Some(profile))
+            .any(|(_, t)| t.default == *action || t.installed.iter().any(|i| i.entry.action == *action))
+    }
+
+    /// The size of a counter, meter or register array.
+    fn check_index(&self, ext: ExternId, index: u64) -> Result<()> {
+        match &self.program.externs.get(ext.index()).map(|e| &e.kind) {
+            Some(
+                ExternKind::Counter { size, direct: None, .. }
+                | ExternKind::Meter { size, direct: None, .. }
+                | ExternKind::Register { size, .. },
+            ) => {
+                if index < *size {
+                    Ok(())
+                } else {
+                    Err(StateError::NotFound)
+                }
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    /// The table of a direct counter or meter.
+    fn direct_table(&self, ext: ExternId, is_counter: bool) -> Result<TableId> {
+        match &self.program.externs.get(ext.index()).map(|e| &e.kind) {
+            Some(ExternKind::Counter { direct: Some(table), .. }) if is_counter => Ok(*table),
+            Some(ExternKind::Meter { direct: Some(table), .. }) if !is_counter => Ok(*table),
+            _ => Err(StateError::WrongKind),
+        }
+    }
+}
+
+impl PipelineState for State {
+    fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
+        let mut content = self.lock();
+        self.check_reference(&content, table, &entry.action)?;
+        let now_us = content.now_us;
+        content.tables[table.index()].insert(entry, now_us)
+    }
+
+    fn modify(&self, table: TableId, entry: &TableEntry) -> Result<()> {
+        let mut content = self.lock();
+        self.check_reference(&content, table, &entry.action)?;
+        let installed = content.tables[table.index()].find(&entry.key, entry.priority)?;
+        installed.entry.action = entry.action.clone();
+        installed.entry.idle_timeout_ns = entry.idle_timeout_ns;
+        Ok(())
+    }
+
+    fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<()> {
+        self.lock().tables[table.index()].delete(key, priority)
+    }
+
+    fn entries(&self, table: TableId) -> Vec<ReadEntry> {
+        let content = self.lock();
+        let timed = self.program.tables[table.index()].idle_timeout;
+        let installed = content.tables[table.index()].installed.iter();
+        installed.map(|i| read_entry(i, timed, content.now_us)).collect()
+    }
+
+    fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
+        let mut content = self.lock();
+        let now_us = content.now_us;
+        let timed = self.program.tables[table.index()].idle_timeout;
+        Ok(read_entry(content.tables[table.index()].find(key, priority)?, timed, now_us))
+    }
+
+    fn len(&self, table: TableId) -> u64 {
+        self.lock().tables[table.index()].installed.len() as u64
+    }
+
+    fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<()> {
+        let mut content = self.lock();
+        let action = match action {
+            Some(action) => action.clone(),
+            None => EntryAction::Call(self.program.tables[table.index()].default_action.clone()),
+        };
+        self.check_reference(&content, table, &action)?;
+        content.tables[table.index()].default = action;
+        Ok(())
+    }
+
+    fn default_action(&self, table: TableId) -> EntryAction {
+        self.lock().tables[table.index()].default.clone()
+    }
+
+    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+        self.lock().profile(profile)?.member_insert(member, action)
+    }
+
+    fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+        self.lock().profile(profile)?.member_modify(member, action)
+    }
+
+    fn member_delete(&self, profile: ExternId, member: u32) -> Result<()> {
+        let mut content = self.lock();
+        if self.is_used(&content, profile, &EntryAction::Member(member)) {
+            return Err(StateError::InUse);
+        }
+        content.profile(profile)?.member_delete(member)
+    }
+
+    fn members(&self, profile: ExternId) -> Vec<(u32, ActionCall)> {
+        match self.lock().profile(profile) {
+            Ok(profile) => profile.members.iter().map(|(id, call)| (*id, call.clone())).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn group_insert(&self, profile: ExternId, group: u32, members: &[GroupMember], max_size: u32) -> Result<()> {
+        self.lock().profile(profile)?.group_insert(group, members, max_size)
+    }
+
+    fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<()> {
+        self.lock().profile(profile)?.group_modify(group, members)
+    }
+
+    fn group_delete(&self, profile: ExternId, group: u32) -> Result<()> {
+        let mut content = self.lock();
+        if self.is_used(&content, profile, &EntryAction::Group(group)) {
+            return Err(StateError::InUse);
+        }
+        content.profile(profile)?.group_delete(group)
+    }
+
+    fn groups(&self, profile: ExternId) -> Vec<(u32, Vec<GroupMember>, u32)> {
+        match self.lock().profile(profile) {
+            Ok(profile) => profile.groups.iter().map(|(id, g)| (*id, g.members.clone(), g.max_size)).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn port_state(&self, port: u32, up: bool) {
+        let mut content = self.lock();
+        if up {
+            content.ports_down.remove(&port);
+        } else {
+            content.ports_down.insert(port);
+        }
+    }
+
+    fn counter(&self, counter: ExternId, index: u64) -> Result<CounterValue> {
+        self.check_index(counter, index)?;
+        match &self.lock().externs[counter.index()] {
+            Cells::Counter(cells) => Ok(cells.get(&index).copied().unwrap_or_default()),
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn counter_set(&self, counter: ExternId, index: u64, value: CounterValue) -> Result<()> {
+        self.check_index(counter, index)?;
+        match &mut self.lock().externs[counter.index()] {
+            Cells::Counter(cells) => {
+                cells.insert(index, value);
+                Ok(())
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue> {
+        let table = self.direct_table(counter, true)?;
+        let mut content = self.lock();
+        let installed = content.tables[table.index()].find(key, priority)?;
+        Ok(installed.counters.get(&counter).copied().unwrap_or_default())
+    }
+
+    fn direct_counter_set(
+        &self,
+        counter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        value: CounterValue,
+    ) -> Result<()> {
+        let table = self.direct_table(counter, true)?;
+        self.lock().tables[table.index()].find(key, priority)?.counters.insert(counter, value);
+        Ok(())
+    }
+
+    fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>> {
+        self.check_index(meter, index)?;
+        match &self.lock().externs[meter.index()] {
+            Cells::Meter(cells) => Ok(cells.get(&index).and_then(MeterCell::config)),
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<()> {
+        self.check_index(meter, index)?;
+        match &mut self.lock().externs[meter.index()] {
+            Cells::Meter(cells) => {
+                cells.insert(index, MeterCell::new(config));
+                Ok(())
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<Option<MeterConfig>> {
+        let table = self.direct_table(meter, false)?;
+        let mut content = self.lock();
+        let installed = content.tables[table.index()].find(key, priority)?;
+        Ok(installed.meters.get(&meter).and_then(MeterCell::config))
+    }
+
+    fn direct_meter_set(
+        &self,
+        meter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        config: Option<MeterConfig>,
+    ) -> Result<()> {
+        let table = self.direct_table(meter, false)?;
+        self.lock().tables[table.index()].find(key, priority)?.meters.insert(meter, MeterCell::new(config));
+        Ok(())
+    }
+
+    fn register(&self, register: ExternId, index: u64) -> Result<Bits> {
+        self.check_index(register, index)?;
+        match (&self.lock().externs[register.index()], &self.program.externs[register.index()].kind) {
+            (Cells::Register(cells), ExternKind::Register { initial, .. }) => {
+                Ok(cells.get(&index).unwrap_or(initial).clone())
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<()> {
+        self.check_index(register, index)?;
+        match &mut self.lock().externs[register.index()] {
+            Cells::Register(cells) => {
+                cells.insert(index, value.clone());
+                Ok(())
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+}
+
+fn read_entry(installed: &table::Installed, timed: bool, now_us: u64) -> ReadEntry {
+    let idle_us = now_us.saturating_sub(installed.last_hit_us);
+    ReadEntry { entry: installed.entry.clone(), idle_ns: timed.then(|| idle_us.saturating_mul(1000)) }
+}

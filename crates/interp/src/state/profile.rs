@@ -1,0 +1,101 @@
+//! Action profiles and selectors: members, groups, and which member of a group a packet gets.
+//!
+//! The choice is a function of the hash alone. The group's members whose watch port is up (a port that nobody has
+//! spoken of is up) stand in the group's order, each as often as its weight says; the one at position
+//! `hash mod (sum of those weights)` is chosen. A group without such members chooses none, and the lookup counts as a
+//! miss.
+
+use abi::StateError;
+use base::entry::{ActionCall, GroupMember};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A group as installed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    pub members: Vec<GroupMember>,
+    pub max_size: u32,
+}
+
+/// The content of an action profile or selector.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Profile {
+    pub size: u64,
+    pub members: BTreeMap<u32, ActionCall>,
+    pub groups: BTreeMap<u32, Group>,
+}
+
+/// Position of the chosen member, as the text above says.
+pub fn choose(members: &[GroupMember], down: &BTreeSet<u32>, hash: u64) -> Option<u32> {
+    let live = || members.iter().filter(|m| m.watch_port.is_none_or(|port| !down.contains(&port)));
+    let total: u64 = live().map(|m| u64::from(m.weight)).sum();
+    let mut at = hash.checked_rem(total)?;
+    for member in live() {
+        match at.checked_sub(member.weight.into()) {
+            None => return Some(member.member),
+            Some(rest) => at = rest,
+        }
+    }
+    None
+}
+
+impl Profile {
+    pub fn new(size: u64) -> Profile {
+        Profile { size, members: BTreeMap::new(), groups: BTreeMap::new() }
+    }
+
+    pub fn member_insert(&mut self, id: u32, action: &ActionCall) -> Result<(), StateError> {
+        if self.members.contains_key(&id) {
+            return Err(StateError::Exists);
+        }
+        if self.members.len() as u64 >= self.size {
+            return Err(StateError::Full(self.size));
+        }
+        self.members.insert(id, action.clone());
+        Ok(())
+    }
+
+    pub fn member_modify(&mut self, id: u32, action: &ActionCall) -> Result<(), StateError> {
+        *self.members.get_mut(&id).ok_or(StateError::NotFound)? = action.clone();
+        Ok(())
+    }
+
+    /// Whether tables refer to the member is the caller's question.
+    pub fn member_delete(&mut self, id: u32) -> Result<(), StateError> {
+        if self.groups.values().any(|g| g.members.iter().any(|m| m.member == id)) {
+            return Err(StateError::InUse);
+        }
+        self.members.remove(&id).map(drop).ok_or(StateError::NotFound)
+    }
+
+    fn check_group(&self, members: &[GroupMember], max_size: u32) -> Result<(), StateError> {
+        if let Some(missing) = members.iter().find(|m| !self.members.contains_key(&m.member)) {
+            return Err(StateError::NoSuchReference(missing.member));
+        }
+        let total: u64 = members.iter().map(|m| u64::from(m.weight)).sum();
+        if max_size != 0 && total > u64::from(max_size) {
+            return Err(StateError::Full(max_size.into()));
+        }
+        Ok(())
+    }
+
+    pub fn group_insert(&mut self, id: u32, members: &[GroupMember], max_size: u32) -> Result<(), StateError> {
+        if self.groups.contains_key(&id) {
+            return Err(StateError::Exists);
+        }
+        self.check_group(members, max_size)?;
+        self.groups.insert(id, Group { members: members.to_vec(), max_size });
+        Ok(())
+    }
+
+    pub fn group_modify(&mut self, id: u32, members: &[GroupMember]) -> Result<(), StateError> {
+        let max_size = self.groups.get(&id).ok_or(StateError::NotFound)?.max_size;
+        self.check_group(members, max_size)?;
+        self.groups.insert(id, Group { members: members.to_vec(), max_size });
+        Ok(())
+    }
+
+    /// Whether tables refer to the group is the caller's question.
+    pub fn group_delete(&mut self, id: u32) -> Result<(), StateError> {
+        self.groups.remove(&id).map(drop).ok_or(StateError::NotFound)
+    }
+}

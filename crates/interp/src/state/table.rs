@@ -1,0 +1,128 @@
+//! A match-action table as a list that is scanned: the reference for every match engine.
+//!
+//! Which entry wins is told in `base::entry`. Two entries are the same if keys and priority are equal; two entries of a
+//! table whose kinds need no priority are the same if their keys are.
+
+use crate::meter::MeterCell;
+use abi::StateError;
+use base::Bits;
+use base::entry::{CounterValue, EntryAction, KeyMatch, TableEntry};
+use base::ids::ExternId;
+use std::collections::BTreeMap;
+
+/// An installed entry with what lies beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Installed {
+    /// Never used twice in a table, never 0: what `Apply` gives as handle.
+    pub serial: u64,
+    pub entry: TableEntry,
+    pub last_hit_us: u64,
+    pub counters: BTreeMap<ExternId, CounterValue>,
+    pub meters: BTreeMap<ExternId, MeterCell>,
+}
+
+/// A table's entries in the order of their insertion, and its default action.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct LinearTable {
+    pub size: u64,
+    pub installed: Vec<Installed>,
+    pub default: EntryAction,
+    last_serial: u64,
+    by_priority: bool,
+}
+
+/// Whether a key field accepts a value.
+pub fn field_matches(field: &KeyMatch, value: &Bits) -> bool {
+    match field {
+        KeyMatch::Exact(v) => v == value,
+        KeyMatch::Lpm { value: v, prefix_len } => {
+            let rest = u64::from(value.width() - prefix_len);
+            v.lshr(rest) == value.lshr(rest)
+        }
+        KeyMatch::Ternary { value: v, mask } => v.and(mask) == value.and(mask),
+        KeyMatch::Range { low, high } => low.ule(value) && value.ule(high),
+        KeyMatch::Optional(v) => v.as_ref().is_none_or(|v| v == value),
+    }
+}
+
+fn prefix_len(entry: &TableEntry) -> u32 {
+    let lengths = entry.key.iter().map(|k| if let KeyMatch::Lpm { prefix_len, .. } = k { *prefix_len } else { 0 });
+    lengths.sum()
+}
+
+impl LinearTable {
+    pub fn new(table: &ir::Table) -> LinearTable {
+        let mut linear = LinearTable {
+            size: table.size,
+            installed: Vec::new(),
+            default: EntryAction::Call(table.default_action.clone()),
+            last_serial: 0,
+            by_priority: table.keys.iter().any(|k| k.kind.needs_priority()),
+        };
+        for entry in &table.entries {
+            linear.push(entry.clone(), 0);
+        }
+        linear
+    }
+
+    fn push(&mut self, entry: TableEntry, now_us: u64) {
+        self.last_serial += 1;
+        self.installed.push(Installed {
+            serial: self.last_serial,
+            entry,
+            last_hit_us: now_us,
+            counters: BTreeMap::new(),
+            meters: BTreeMap::new(),
+        });
+    }
+
+    /// The entry that wins for a key.
+    pub fn lookup(&mut self, key: &[Bits]) -> Option<&mut Installed> {
+        let mut best: Option<usize> = None;
+        for (i, candidate) in self.installed.iter().enumerate() {
+            if !candidate.entry.key.iter().zip(key).all(|(field, value)| field_matches(field, value)) {
+                continue;
+            }
+            let wins = best.is_none_or(|best| {
+                let (new, old) = (&candidate.entry, &self.installed[best].entry);
+                if self.by_priority { new.priority > old.priority } else { prefix_len(new) > prefix_len(old) }
+            });
+            if wins {
+                best = Some(i);
+            }
+        }
+        best.map(|i| &mut self.installed[i])
+    }
+
+    fn position(&self, key: &[KeyMatch], priority: i32) -> Option<usize> {
+        self.installed.iter().position(|i| i.entry.key == key && (!self.by_priority || i.entry.priority == priority))
+    }
+
+    pub fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<&mut Installed, StateError> {
+        match self.position(key, priority) {
+            Some(i) => Ok(&mut self.installed[i]),
+            None => Err(StateError::NotFound),
+        }
+    }
+
+    pub fn by_serial(&mut self, serial: u64) -> Option<&mut Installed> {
+        self.installed.iter_mut().find(|i| i.serial == serial)
+    }
+
+    pub fn insert(&mut self, entry: &TableEntry, now_us: u64) -> Result<(), StateError> {
+        if self.position(&entry.key, entry.priority).is_some() {
+            return Err(StateError::Exists);
+        }
+        if self.installed.len() as u64 >= self.size {
+            return Err(StateError::Full(self.size));
+        }
+        self.push(entry.clone(), now_us);
+        Ok(())
+    }
+
+    pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<(), StateError> {
+        let i = self.position(key, priority).ok_or(StateError::NotFound)?;
+        self.installed.remove(i);
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What a packet's run did, step by step, for `sluice trace` and for finding where two engines part.
+//!
+//! Steps carry names and values only, no ids, so they can be shown without the program. Temporaries and handles are left
+//! out: they are the compiler's, not the author's. The text form groups steps under the P4 line they came from.
+//!
+//! Tests: `tests/trace.rs`.
+
+use base::{Bits, SourceMap, Span};
+use std::fmt::{self, Write};
+
+/// All steps of one packet, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trace {
+    /// The steps.
+    pub steps: Vec<TraceStep>,
+}
+
+/// A step and the P4 place it came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceStep {
+    /// Where in the source.
+    pub span: Span,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What a step did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
+pub enum Event {
+    /// A stage begins; its kind's word.
+    Stage { name: String, kind: &'static str },
+    /// A parser state is entered.
+    State(String),
+    /// A control or sub-control is entered.
+    Block(String),
+    /// An action's body begins.
+    Action(String),
+    /// The parser asked for `bits` bits.
+    HasBits { bits: u64, there: bool },
+    /// A header was filled from the byte at `offset`.
+    Extract { header: String, offset: u64, fields: Vec<(String, Bits)> },
+    /// The cursor moved.
+    Advance { bits: u64 },
+    /// Bits were read ahead of the cursor.
+    Lookahead { offset: u64, value: Bits },
+    /// A decision: what was looked at, its value, and where it went on.
+    Select { on: String, value: Bits, to: String },
+    /// A table lookup.
+    Apply {
+        table: String,
+        keys: Vec<(String, Bits)>,
+        /// The matched entry's key and priority; `None` for a miss.
+        entry: Option<String>,
+        action: String,
+        args: Vec<(String, Bits)>,
+    },
+    /// A variable or field changed.
+    Change { slot: String, old: Bits, new: Bits },
+    /// A header became valid or invalid.
+    Valid { header: String, valid: bool },
+    /// A valid header was appended.
+    Emit { header: String, bytes: Vec<u8> },
+    /// A counter, meter, register, hash or the like was used.
+    Extern { name: String, what: String },
+    /// A line for the log.
+    Log(String),
+    /// An assertion failed.
+    AssertFailed(String),
+    /// The packet's end in this entry.
+    Fate(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Stage { name, kind } => write!(f, "{kind} {name}"),
+            Event::State(name) => write!(f, "state {name}"),
+            Event::Block(name) => write!(f, "block {name}"),
+            Event::Action(name) => write!(f, "action {name}"),
+            Event::HasBits { bits, there: true } => write!(f, "{bits} bits are there"),
+            Event::HasBits { bits, there: false } => write!(f, "packet too short: {bits} bits are not there"),
+            Event::Extract { header, offset, fields } => {
+                write!(f, "extract {header} at byte {offset}: {}", assignments(fields))
+            }
+            Event::Advance { bits } => write!(f, "advance by {bits} bits"),
+            Event::Lookahead { offset, value } => write!(f, "look ahead at bit {offset}: {}", number(value)),
+            Event::Select { on, value, to } => write!(f, "{on} is {}: to {to}", number(value)),
+            Event::Apply { table, keys, entry, action, args } => {
+                let found = match entry {
+                    Some(entry) => format!("hit {entry}"),
+                    None => "miss".to_string(),
+                };
+                write!(f, "apply {table} ({}): {found} -> {action}({})", assignments(keys), assignments(args))
+            }
+            Event::Change { slot, old, new } => write!(f, "{slot}: {} -> {}", number(old), number(new)),
+            Event::Valid { header, valid: true } => write!(f, "{header} becomes valid"),
+            Event::Valid { header, valid: false } => write!(f, "{header} becomes invalid"),
+            Event::Emit { header, bytes } => {
+                write!(f, "emit {header}: ")?;
+                bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
+            }
+            Event::Extern { name, what } => write!(f, "{name}: {what}"),
+            Event::Log(text) => write!(f, "log: {text}"),
+            Event::AssertFailed(text) => write!(f, "assertion failed: {text}"),
+            Event::Fate(fate) => write!(f, "{fate}"),
+        }
+    }
+}
+
+/// Hexadecimal, without the width.
+fn number(value: &Bits) -> String {
+    format!("{value:#}")
+}
+
+fn assignments(values: &[(String, Bits)]) -> String {
+    let parts: Vec<String> = values.iter().map(|(name, value)| format!("{name}={}", number(value))).collect();
+    parts.join(", ")
+}
+
+impl Trace {
+    /// The trace as text: stages as headings, source lines once for the steps in a row that came from them.
+    pub fn render(&self, sources: &SourceMap) -> String {
+        let mut out = String::new();
+        let mut shown = None;
+        for step in &self.steps {
+            if let Event::Stage { .. } = step.event {
+                writeln!(out, "== {}", step.event).expect("strings take everything");
+                shown = None;
+                continue;
+            }
+            let place = sources.locate(step.span).map(|(file, line, _)| (file, line));
+            if let Some((file, line)) = place.filter(|place| shown != Some(*place)) {
+                let source = sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim();
+                writeln!(out, "{file}:{line}: {source}").expect("strings take everything");
+                shown = place;
+            }
+            writeln!(out, "    {}", step.event).expect("strings take everything");
+        }
+        out
+    }
+}

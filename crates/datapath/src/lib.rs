@@ -1,1 +1,28 @@
 //! Workers, replication, extern state; loading and replacing programs.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`switch`] | the running switch: ports, workers, the program they run |
+//! | `worker` | one thread: receive, run, send |
+//! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
+//! | [`executor`] | what runs a batch: machine code or the interpreter |
+//! | [`pipeline`] | a loaded program with its state |
+//! | [`local`] | a pipeline without threads, for scripts, traces and tests |
+//! | [`replication`] | multicast groups and clone sessions |
+//! | [`drops`] | every way a packet can end, counted |
+//!
+//! **Invariant:** on the common path no packet allocates, locks or logs.
+
+pub mod drops;
+pub mod engine;
+pub mod executor;
+pub mod local;
+pub mod pipeline;
+pub mod replication;
+pub mod switch;
+mod worker;
+
+pub use local::{Local, Sent};
+pub use pipeline::{Backend, Pipeline};
+pub use switch::{Switch, SwitchConfig, SwitchError};
+pub use worker::{Event, Poll};

@@ -73,9 +73,9 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
                     Ok((have, value_of(value, width)?))
                 });
                 match found {
-                    Ok((have, want)) => outcome.check(n, have == want, || {
-                        format!("{name}[{index}] is {have:#}, not {want:#}")
-                    }),
+                    Ok((have, want)) => {
+                        outcome.check(n, have == want, || format!("{name}[{index}] is {have:#}, not {want:#}"))
+                    }
                     Err(message) => outcome.failures.push((n, message)),
                 }
             }
@@ -123,7 +123,9 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Op
                 Some(frame) => outcome.check(*line, pattern.matches(&frame), || {
                     format!("port {port}: expected {pattern}\n          but got  {}", hex(&frame))
                 }),
-                None => outcome.failures.push((*line, format!("port {port}: expected {pattern}\n          but got  nothing"))),
+                None => outcome
+                    .failures
+                    .push((*line, format!("port {port}: expected {pattern}\n          but got  nothing"))),
             }
         }
         for frame in frames {
@@ -132,7 +134,9 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Op
     }
     let rest: Vec<String> = by_port
         .iter()
-        .flat_map(|(port, frames)| frames.iter().map(move |f| format!("port {port}: a frame that nothing expects: {}", hex(f))))
+        .flat_map(|(port, frames)| {
+            frames.iter().map(move |f| format!("port {port}: a frame that nothing expects: {}", hex(f)))
+        })
         .collect();
     if rest.is_empty() {
         outcome.passed += 1;

@@ -201,7 +201,8 @@ fn command(line: &str) -> Result<Command, String> {
             Command::Delete { table, priority, key }
         }
         "setdefault" => {
-            let (table, rest) = rest.split_once(char::is_whitespace).ok_or("`setdefault` needs a table and an action")?;
+            let (table, rest) =
+                rest.split_once(char::is_whitespace).ok_or("`setdefault` needs a table and an action")?;
             Command::SetDefault { table: name(table), action: action_text(rest.trim())? }
         }
         "member" => Command::Member {
@@ -213,7 +214,10 @@ fn command(line: &str) -> Result<Command, String> {
             let mut members = Vec::new();
             for w in words.get(2..).unwrap_or_default() {
                 let (m, weight) = w.split_once(':').unwrap_or((w, "1"));
-                members.push((narrow(number(m, "a member")?, "a member")?, narrow(number(weight, "a weight")?, "a weight")?));
+                members.push((
+                    narrow(number(m, "a member")?, "a member")?,
+                    narrow(number(weight, "a weight")?, "a weight")?,
+                ));
             }
             Command::Group { profile: name(arg(0, "an action selector")?), id: small(1, "a group id")?, members }
         }

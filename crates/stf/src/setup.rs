@@ -297,8 +297,7 @@ fn by_suffix<'a, T>(
 
 /// A table by its name or a suffix.
 pub fn find_table<'a>(program: &'a Program, name: &str) -> Result<(TableId, &'a ir::Table), String> {
-    by_suffix("table", name, program.tables.iter().enumerate(), |t| &t.name)
-        .map(|(i, t)| (TableId::from_index(i), t))
+    by_suffix("table", name, program.tables.iter().enumerate(), |t| &t.name).map(|(i, t)| (TableId::from_index(i), t))
 }
 
 /// An extern instance by its name or a suffix.
@@ -375,34 +374,27 @@ fn key_of(table: &ir::Table, pairs: &[(String, String)]) -> Result<Vec<KeyMatch>
     table.keys.iter().zip(values).map(|(key, value)| match_of(key, value)).collect()
 }
 
-fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
-    // One spelling for validity and for stack elements (`hs$1.f` is `hs[1].f`).
-    let plain = |text: &str| {
-        let mut out = String::new();
-        let mut chars = text.replace("isValid()", "$valid$").replace("$valid$", "$valid").chars().peekable();
-        let mut rest = String::new();
-        rest.extend(chars.by_ref());
-        let bytes: Vec<char> = rest.chars().collect();
-        let mut i = 0;
-        while i < bytes.len() {
-            if bytes[i] == '$' && bytes.get(i + 1).is_some_and(char::is_ascii_digit) {
-                let mut j = i + 1;
-                while bytes.get(j).is_some_and(char::is_ascii_digit) {
-                    j += 1;
-                }
-                out.push('[');
-                out.extend(&bytes[i + 1..j]);
-                out.push(']');
-                i = j;
-            } else {
-                out.push(bytes[i]);
-                i += 1;
-            }
+/// One spelling for validity (`h.isValid()`, `h.$valid$`) and for stack elements (`hs$1.f` is `hs[1].f`).
+fn plain_key_name(text: &str) -> String {
+    let text = text.replace("isValid()", "$valid").replace("$valid$", "$valid");
+    let mut out = String::new();
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find('$') {
+        let digits = rest[at + 1..].len() - rest[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        out.push_str(&rest[..at]);
+        if digits == 0 {
+            out.push('$');
+        } else {
+            out.push_str(&format!("[{}]", &rest[at + 1..at + 1 + digits]));
         }
-        out
-    };
-    let wanted = plain(field);
-    let names: Vec<String> = table.keys.iter().map(|k| plain(&k.name)).collect();
+        rest = &rest[at + 1 + digits..];
+    }
+    out + rest
+}
+
+fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
+    let wanted = plain_key_name(field);
+    let names: Vec<String> = table.keys.iter().map(|k| plain_key_name(&k.name)).collect();
     if let Some(at) = names.iter().position(|n| *n == wanted) {
         return Ok(at);
     }
@@ -437,7 +429,11 @@ fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
             return wrong("a range");
         }
         let (low, high) = (value_of(low, width).map_err(place)?, value_of(high, width).map_err(place)?);
-        return if high.ult(&low) { Err(place(format!("the range `{value}` is empty"))) } else { Ok(KeyMatch::Range { low, high }) };
+        return if high.ult(&low) {
+            Err(place(format!("the range `{value}` is empty")))
+        } else {
+            Ok(KeyMatch::Range { low, high })
+        };
     }
     let (number_part, prefix) = match before.split_once('/') {
         Some((v, p)) => {
@@ -449,7 +445,8 @@ fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
         }
         None => (before, None),
     };
-    let (bits, stars) = if any { (Bits::zero(width), Bits::zero(width)) } else { wildcard(number_part, width).map_err(place)? };
+    let (bits, stars) =
+        if any { (Bits::zero(width), Bits::zero(width)) } else { wildcard(number_part, width).map_err(place)? };
     let all = Bits::ones(width);
     let prefix_mask = |length: u32| {
         if length == 0 { Bits::zero(width) } else { all.shl(u64::from(width - length)) }

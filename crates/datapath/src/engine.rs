@@ -1,0 +1,422 @@
+//! The replication engine: batches in, packets with a port out; everything a packet may ask for between ingress and
+//! egress.
+//!
+//! The common path is a batch through `Ingress` whose packets are sent or dropped. A packet whose fate is
+//! `Replicate` has its slots in a record; the engine reads the intrinsics there and makes work items:
+//!
+//! ```text
+//! IngressEnd   clone?     -> copy of the packet as received -> CloneIngress (per replica)
+//!              resubmit?  -> the packet as received         -> Reingress            (and nothing else)
+//!              multicast? -> copy per replica               -> Egress               (and nothing else)
+//!              drop port? -> dropped;  else unicast         -> Egress
+//! EgressEnd    clone?     -> copy, headers as they are      -> Egress (per replica); the packet itself -> Deparse
+//! DeparseEnd   recirculate -> the packet as deparsed        -> Reingress
+//! ```
+//!
+//! The order and what metadata survives follow bmv2's simple_switch (docs/simple_switch.md of behavioral-model):
+//! clones, resubmitted and recirculated packets start with zero metadata but for the preserved field list, the ingress
+//! port and the instance type; multicast copies keep all metadata.
+//!
+//! **Bound:** a packet and all that descends from it make at most [`ITEM_LIMIT`] items; the rest is dropped and counted.
+//! Single-threaded: one engine per worker.
+#![allow(unsafe_code)]
+
+use crate::drops::{DropReason, RuntimeDrop};
+use crate::executor::Executor;
+use crate::replication::{Replica, Replication};
+use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
+use base::ids::SlotId;
+use ir::layout::RecordLayout;
+use ir::{EntryKind, Intrinsic, Program, SlotKind};
+use pktio::Packet;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Most work items that one received packet may cause: copies, resubmissions and recirculations together.
+pub const ITEM_LIMIT: u32 = 8192;
+
+/// Most times one packet's line of descent goes back to ingress or is cloned from egress.
+pub const PASS_LIMIT: u32 = 64;
+
+/// Where packets end.
+pub trait Sink {
+    /// Takes a packet for a port.
+    fn send(&mut self, port: u32, packet: Packet);
+    /// Takes a packet that is dropped.
+    fn drop(&mut self, reason: DropReason, packet: Packet);
+    /// Counts a copy that could not be made.
+    fn lost_copy(&mut self, reason: DropReason);
+}
+
+/// A packet that waits for an entry.
+struct Item {
+    packet: Packet,
+    record: Box<[u64]>,
+    entry: EntryKind,
+    consumed: u32,
+    ingress_port: u32,
+    timestamp_us: u64,
+    passes: u32,
+    /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions).
+    truncate: u32,
+}
+
+impl Item {
+    /// A descendant of the same received packet.
+    fn child(&self, packet: Packet, record: Box<[u64]>, entry: EntryKind) -> Item {
+        Item {
+            packet,
+            record,
+            entry,
+            consumed: self.consumed,
+            ingress_port: self.ingress_port,
+            timestamp_us: self.timestamp_us,
+            passes: self.passes,
+            truncate: 0,
+        }
+    }
+}
+
+/// One worker's engine for one program.
+pub struct Engine {
+    program: Arc<Program>,
+    layout: RecordLayout,
+    replication: Arc<Replication>,
+    batch: Box<Batch>,
+    /// Records of the packets of a batch, `layout.words()` each.
+    records: Vec<u64>,
+    /// Whether the program can end with `Replicate` at all; without it no records are needed.
+    replicates: bool,
+    /// Packets of the batch, kept in descriptor order.
+    held: Vec<Packet>,
+    waiting: VecDeque<Item>,
+    budget: u32,
+}
+
+impl Engine {
+    /// An engine for a program.
+    pub fn new(program: Arc<Program>, replication: Arc<Replication>) -> Engine {
+        let layout = RecordLayout::new(&program);
+        let replicates = program
+            .stages
+            .iter()
+            .flat_map(|s| &s.blocks)
+            .any(|b| matches!(b.term, ir::Terminator::Finish(ir::Fate::Replicate(_))));
+        let words = layout.words().max(1);
+        Engine {
+            records: vec![0; words * BATCH_MAX],
+            layout,
+            program,
+            replication,
+            batch: Box::new(Batch::new()),
+            replicates,
+            held: Vec::with_capacity(BATCH_MAX),
+            waiting: VecDeque::new(),
+            budget: 0,
+        }
+    }
+
+    /// Runs packets received on `port` to their ends. At most [`BATCH_MAX`] packets; `packets` is empty afterwards.
+    pub fn receive(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        port: u32,
+        now_us: u64,
+        sink: &mut dyn Sink,
+    ) {
+        debug_assert!(packets.len() <= BATCH_MAX);
+        let words = self.layout.words().max(1);
+        self.batch.count = packets.len() as u32;
+        self.batch.now_us = now_us;
+        for (i, packet) in packets.iter().enumerate() {
+            let record = self.records[i * words..].as_mut_ptr();
+            self.batch.packets[i] = describe(packet, port, now_us, 0, record);
+        }
+        std::mem::swap(&mut self.held, packets);
+        exec.run(EntryKind::Ingress, &mut self.batch);
+        let mut held = std::mem::take(&mut self.held);
+        for (i, mut packet) in held.drain(..).enumerate() {
+            let desc = self.batch.packets[i];
+            apply(&desc, &mut packet);
+            match fate(&desc) {
+                Ended::Send(to) => sink.send(to, packet),
+                Ended::Drop(reason) => sink.drop(reason, packet),
+                Ended::Replicate(point) => {
+                    debug_assert!(self.replicates);
+                    self.budget = ITEM_LIMIT;
+                    let record: Box<[u64]> = self.records[i * words..(i + 1) * words].into();
+                    let item = Item {
+                        packet,
+                        record,
+                        entry: EntryKind::Ingress,
+                        consumed: desc.consumed,
+                        ingress_port: port,
+                        timestamp_us: now_us,
+                        passes: 0,
+                        truncate: 0,
+                    };
+                    self.replicate(item, point, now_us, sink);
+                    self.drain(exec, now_us, sink);
+                }
+            }
+        }
+        self.held = held;
+    }
+
+    /// Runs waiting items until none is left.
+    fn drain(&mut self, exec: &mut dyn Executor, now_us: u64, sink: &mut dyn Sink) {
+        let mut batch = Box::new(Batch::new());
+        while let Some(mut item) = self.waiting.pop_front() {
+            batch.count = 1;
+            batch.now_us = now_us;
+            batch.packets[0] =
+                describe(&item.packet, item.ingress_port, item.timestamp_us, item.consumed, item.record.as_mut_ptr());
+            exec.run(item.entry, &mut batch);
+            let desc = batch.packets[0];
+            apply(&desc, &mut item.packet);
+            item.consumed = desc.consumed;
+            match fate(&desc) {
+                Ended::Send(to) => {
+                    if item.truncate != 0 {
+                        item.packet.truncate(item.truncate as usize);
+                    }
+                    sink.send(to, item.packet);
+                }
+                Ended::Drop(reason) => sink.drop(reason, item.packet),
+                Ended::Replicate(point) => self.replicate(item, point, now_us, sink),
+            }
+        }
+    }
+
+    fn replicate(&mut self, item: Item, point: u32, now_us: u64, sink: &mut dyn Sink) {
+        match point {
+            0 => self.ingress_end(item, now_us, sink),
+            1 => self.egress_end(item, now_us, sink),
+            _ => self.deparse_end(item, sink),
+        }
+    }
+
+    fn ingress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
+        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
+            let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
+            let list = self.get(&item.record, Intrinsic::CloneFieldList);
+            match self.replication.session(session) {
+                None => sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoSuchGroup)),
+                Some(session) => {
+                    for replica in &session.replicas {
+                        let mut record = self.preserved(&item.record, list);
+                        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.ingress_clone);
+                        self.ingress_intrinsics(&mut record, &item, item.packet.len());
+                        self.egress_intrinsics(&mut record, *replica, now_us);
+                        let truncate = session.packet_length_bytes;
+                        self.copy(&item, record, EntryKind::CloneIngress, 0, truncate, sink);
+                    }
+                }
+            }
+        }
+        if self.take(&mut item.record, Intrinsic::ResubmitFlag) != 0 {
+            let list = self.get(&item.record, Intrinsic::ResubmitFieldList);
+            let mut record = self.preserved(&item.record, list);
+            self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.resubmit);
+            self.ingress_intrinsics(&mut record, &item, item.packet.len());
+            return self.again(item, record, EntryKind::Reingress, sink);
+        }
+        let group = self.get(&item.record, Intrinsic::MulticastGroup) as u32;
+        if group != 0 {
+            let Some(replicas) = self.replication.group(group) else {
+                return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
+            };
+            self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.replication);
+            let Some((last, others)) = replicas.split_last() else {
+                return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
+            };
+            for replica in others {
+                let mut record = item.record.clone();
+                self.egress_intrinsics(&mut record, *replica, now_us);
+                self.copy(&item, record, EntryKind::Egress, item.consumed, 0, sink);
+            }
+            // The last replica takes the packet itself.
+            self.egress_intrinsics(&mut item.record, *last, now_us);
+            return self.enqueue(Item { entry: EntryKind::Egress, ..item }, sink);
+        }
+        let to = self.get(&item.record, Intrinsic::EgressSpec);
+        if self.program.drop_port == Some(to) {
+            let reason = self.program.drops.iter().position(|d| d == INGRESS_DROP).unwrap_or(0);
+            return sink.drop(DropReason::Program(reason as u32), item.packet);
+        }
+        self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.normal);
+        self.egress_intrinsics(&mut item.record, Replica { port: to as u32, instance: 0 }, now_us);
+        self.enqueue(Item { entry: EntryKind::Egress, ..item }, sink);
+    }
+
+    fn egress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
+        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
+            let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
+            let list = self.get(&item.record, Intrinsic::CloneFieldList);
+            match self.replication.session(session) {
+                None => sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoSuchGroup)),
+                Some(session) if item.passes < PASS_LIMIT => {
+                    for replica in &session.replicas {
+                        let mut record = self.preserved(&item.record, list);
+                        self.copy_headers(&item.record, &mut record);
+                        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.egress_clone);
+                        let length = self.get(&item.record, Intrinsic::PacketLength) as usize;
+                        self.ingress_intrinsics(&mut record, &item, length);
+                        self.egress_intrinsics(&mut record, *replica, now_us);
+                        let Some(packet) = self.duplicate(&item, sink) else { continue };
+                        let mut clone = item.child(packet, record, EntryKind::Egress);
+                        clone.passes = item.passes + 1;
+                        clone.truncate = session.packet_length_bytes;
+                        self.enqueue(clone, sink);
+                    }
+                }
+                Some(_) => sink.lost_copy(DropReason::Runtime(RuntimeDrop::ReplicationLimit)),
+            }
+        }
+        self.enqueue(Item { entry: EntryKind::Deparse, ..item }, sink);
+    }
+
+    fn deparse_end(&mut self, item: Item, sink: &mut dyn Sink) {
+        let list = self.get(&item.record, Intrinsic::RecirculateFieldList);
+        let mut record = self.preserved(&item.record, list);
+        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.recirculate);
+        self.ingress_intrinsics(&mut record, &item, item.packet.len());
+        self.again(item, record, EntryKind::Reingress, sink);
+    }
+
+    /// Sends the packet itself back to ingress.
+    fn again(&mut self, item: Item, record: Box<[u64]>, entry: EntryKind, sink: &mut dyn Sink) {
+        if item.passes >= PASS_LIMIT {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
+        }
+        self.enqueue(Item { record, entry, consumed: 0, passes: item.passes + 1, ..item }, sink);
+    }
+
+    /// Makes a copy of the packet wait for an entry.
+    fn copy(
+        &mut self,
+        item: &Item,
+        record: Box<[u64]>,
+        entry: EntryKind,
+        consumed: u32,
+        truncate: u32,
+        sink: &mut dyn Sink,
+    ) {
+        if let Some(packet) = self.duplicate(item, sink) {
+            self.enqueue(Item { consumed, truncate, ..item.child(packet, record, entry) }, sink);
+        }
+    }
+
+    fn duplicate(&self, item: &Item, sink: &mut dyn Sink) -> Option<Packet> {
+        let packet = item.packet.copy();
+        if packet.is_none() {
+            sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoBuffer));
+        }
+        packet
+    }
+
+    fn enqueue(&mut self, item: Item, sink: &mut dyn Sink) {
+        if self.budget == 0 {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
+        }
+        self.budget -= 1;
+        self.waiting.push_back(item);
+    }
+
+    /// A record with zeros but for the slots of a field list.
+    fn preserved(&self, from: &[u64], list: u64) -> Box<[u64]> {
+        let mut record = vec![0; from.len()].into_boxed_slice();
+        for slot in self.program.field_list(list) {
+            self.copy_slot(from, &mut record, *slot);
+        }
+        record
+    }
+
+    fn copy_headers(&self, from: &[u64], to: &mut [u64]) {
+        for (i, slot) in self.program.slots.iter().enumerate() {
+            if matches!(slot.kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_)) {
+                self.copy_slot(from, to, SlotId::from_index(i));
+            }
+        }
+    }
+
+    fn copy_slot(&self, from: &[u64], to: &mut [u64], slot: SlotId) {
+        let at = self.layout.offset(slot);
+        let range = at..at + ir::layout::words_of(self.program.width(slot)) as usize;
+        to[range.clone()].copy_from_slice(&from[range]);
+    }
+
+    fn ingress_intrinsics(&self, record: &mut [u64], item: &Item, length: usize) {
+        self.set(record, Intrinsic::IngressPort, u64::from(item.ingress_port));
+        self.set(record, Intrinsic::IngressTimestamp, item.timestamp_us);
+        self.set(record, Intrinsic::PacketLength, length as u64);
+    }
+
+    fn egress_intrinsics(&self, record: &mut [u64], replica: Replica, now_us: u64) {
+        self.set(record, Intrinsic::EgressPort, u64::from(replica.port));
+        self.set(record, Intrinsic::EgressRid, u64::from(replica.instance));
+        self.set(record, Intrinsic::EgressTimestamp, now_us);
+        self.set(record, Intrinsic::EnqueueTimestamp, now_us);
+    }
+
+    fn get(&self, record: &[u64], which: Intrinsic) -> u64 {
+        self.program.intrinsic(which).map_or(0, |slot| self.layout.get_word(record, slot))
+    }
+
+    fn set(&self, record: &mut [u64], which: Intrinsic, value: u64) {
+        if let Some(slot) = self.program.intrinsic(which) {
+            self.layout.set_word(record, slot, value);
+        }
+    }
+
+    /// Reads and clears.
+    fn take(&self, record: &mut [u64], which: Intrinsic) -> u64 {
+        let value = self.get(record, which);
+        self.set(record, which, 0);
+        value
+    }
+}
+
+/// The name of the program's counter for packets whose egress port says drop; architectures with a drop port have it.
+pub const INGRESS_DROP: &str = "ingress drop";
+
+enum Ended {
+    Send(u32),
+    Drop(DropReason),
+    Replicate(u32),
+}
+
+fn fate(desc: &PacketDesc) -> Ended {
+    if desc.fate == FateCode::Send as u32 {
+        Ended::Send(desc.egress_port)
+    } else if desc.fate == FateCode::Replicate as u32 {
+        Ended::Replicate(desc.fate_arg)
+    } else if desc.fate == FateCode::NoRoom as u32 {
+        Ended::Drop(DropReason::Runtime(RuntimeDrop::NoRoom))
+    } else {
+        debug_assert_eq!(desc.fate, FateCode::Drop as u32);
+        Ended::Drop(DropReason::Program(desc.fate_arg))
+    }
+}
+
+fn describe(packet: &Packet, port: u32, timestamp_us: u64, consumed: u32, record: *mut u64) -> PacketDesc {
+    PacketDesc {
+        data: packet.data_mut_ptr(),
+        len: packet.len() as u32,
+        headroom: packet.headroom() as u32,
+        tailroom: packet.tailroom() as u32,
+        ingress_port: port,
+        consumed,
+        record,
+        timestamp_us,
+        ..PacketDesc::EMPTY
+    }
+}
+
+/// Takes over what the executor did to the frame's place in its buffer.
+fn apply(desc: &PacketDesc, packet: &mut Packet) {
+    debug_assert!((desc.headroom + desc.len) as usize <= packet.capacity());
+    // SAFETY: executors keep `headroom + len + tailroom` at the buffer's capacity (contract of `PacketDesc`).
+    unsafe { packet.adjust_unchecked(desc.headroom as u16, desc.len as u16) }
+}

@@ -1,0 +1,19 @@
+//! What runs packets: machine code, or the interpreter on raw or optimised IR.
+//!
+//! The replication engine is written once against [`Executor`], so that `sluice stf --engine all` compares what is below
+//! it: parsing, matching, acting, deparsing, state.
+
+use abi::Batch;
+use ir::EntryKind;
+
+/// Runs batches through one way in.
+pub trait Executor: Send {
+    /// Runs all packets of the batch to their fate.
+    ///
+    /// Descriptors are as `abi::PacketDesc` says: for [`EntryKind::Ingress`] slots start at zero and intrinsics come
+    /// from the descriptor; for the others all slots come from `record`. The program has an entry of this kind.
+    fn run(&mut self, entry: EntryKind, batch: &mut Batch);
+
+    /// Between batches: this worker holds no reference to any entry.
+    fn quiescent(&mut self);
+}

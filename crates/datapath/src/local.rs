@@ -1,0 +1,101 @@
+//! A pipeline without threads, ports or time of its own: bytes in, bytes out, in the order of the calls.
+//!
+//! STF scripts, traces and property tests run on this, with any executor. The clock is the caller's.
+
+use crate::drops::{DropCounters, DropReason};
+use crate::engine::{Engine, Sink};
+use crate::executor::Executor;
+use crate::pipeline::Pipeline;
+use crate::replication::Replication;
+use pktio::{HeapPool, Packet, PoolRef};
+use std::sync::Arc;
+
+/// A frame that left by a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// The port.
+    pub port: u32,
+    /// The frame.
+    pub bytes: Vec<u8>,
+}
+
+/// One pipeline, run by its caller.
+pub struct Local {
+    pipeline: Arc<Pipeline>,
+    engine: Engine,
+    executor: Box<dyn Executor>,
+    replication: Arc<Replication>,
+    pool: PoolRef,
+    /// Microseconds since the start.
+    now_us: u64,
+}
+
+struct Collect<'a> {
+    sent: &'a mut Vec<Sent>,
+    drops: &'a DropCounters,
+}
+
+impl Sink for Collect<'_> {
+    fn send(&mut self, port: u32, packet: Packet) {
+        self.sent.push(Sent { port, bytes: packet.data().to_vec() });
+    }
+
+    fn drop(&mut self, reason: DropReason, _packet: Packet) {
+        self.drops.count(reason);
+    }
+
+    fn lost_copy(&mut self, reason: DropReason) {
+        self.drops.count(reason);
+    }
+}
+
+impl Local {
+    /// Runs `pipeline` as worker 0.
+    pub fn new(pipeline: Arc<Pipeline>) -> Local {
+        let replication = Arc::new(Replication::new());
+        Local {
+            engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication)),
+            executor: pipeline.executor(0),
+            pipeline,
+            replication,
+            pool: HeapPool::shared(16 * 1024),
+            now_us: 0,
+        }
+    }
+
+    /// The pipeline.
+    pub fn pipeline(&self) -> &Arc<Pipeline> {
+        &self.pipeline
+    }
+
+    /// Multicast groups and clone sessions.
+    pub fn replication(&self) -> &Arc<Replication> {
+        &self.replication
+    }
+
+    /// Moves the clock.
+    pub fn advance_us(&mut self, by: u64) {
+        self.now_us += by;
+    }
+
+    /// The clock.
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// Runs one frame received on `port`; `None` when it is longer than a buffer.
+    pub fn receive(&mut self, port: u32, frame: &[u8]) -> Option<Vec<Sent>> {
+        self.receive_batch(port, &[frame])
+    }
+
+    /// Runs up to `abi::BATCH_MAX` frames received together; `None` when one is longer than a buffer.
+    pub fn receive_batch(&mut self, port: u32, frames: &[&[u8]]) -> Option<Vec<Sent>> {
+        let mut packets = frames.iter().map(|f| self.pool.alloc_from(f)).collect::<Option<Vec<Packet>>>()?;
+        let mut sent = Vec::new();
+        self.now_us += 1;
+        let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(0) };
+        self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
+        self.executor.quiescent();
+        Some(sent)
+    }
+}

@@ -1,0 +1,78 @@
+//! A loaded program: its IR, what runs it, and its state.
+//!
+//! Immutable but for the state behind it; workers and the control plane share it by `Arc`. The last one to let go frees
+//! code and tables, so a replaced pipeline lives exactly as long as some worker may still run it.
+
+use crate::drops::DropCounters;
+use crate::executor::Executor;
+use crate::switch::TableInfo;
+use abi::state::{DigestMessage, PipelineState};
+use base::ids::TableId;
+use ir::Program;
+use std::sync::Arc;
+
+/// What runs a program and holds its state. One implementation per engine.
+pub trait Backend: Send + Sync {
+    /// What one worker runs packets with. At most one executor per worker exists at a time.
+    fn executor(&self, worker: usize) -> Box<dyn Executor>;
+    /// The state.
+    fn state(&self) -> &Arc<dyn PipelineState>;
+    /// Digest messages since the last call.
+    fn take_digests(&self) -> Vec<DigestMessage>;
+    /// Hits and misses of a table, summed over workers.
+    fn table_counters(&self, table: TableId) -> (u64, u64);
+}
+
+/// A loaded program.
+pub struct Pipeline {
+    program: Arc<Program>,
+    backend: Box<dyn Backend>,
+    drops: Vec<DropCounters>,
+}
+
+impl Pipeline {
+    /// A program on a backend that has executors for workers `0..workers`.
+    pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
+        let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
+        Pipeline { program, backend, drops }
+    }
+
+    /// The IR that runs.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// What worker `worker` runs packets with.
+    pub fn executor(&self, worker: usize) -> Box<dyn Executor> {
+        self.backend.executor(worker)
+    }
+
+    /// The state.
+    pub fn state(&self) -> &Arc<dyn PipelineState> {
+        self.backend.state()
+    }
+
+    /// Digest messages since the last call.
+    pub fn take_digests(&self) -> Vec<DigestMessage> {
+        self.backend.take_digests()
+    }
+
+    /// A worker's drop counters.
+    pub fn drops(&self, worker: usize) -> &DropCounters {
+        &self.drops[worker]
+    }
+
+    /// All tables with entries, hits and misses; value sets included.
+    pub fn table_info(&self) -> Vec<TableInfo> {
+        self.program
+            .tables
+            .iter()
+            .enumerate()
+            .map(|(i, table)| {
+                let id = TableId::from_index(i);
+                let (hits, misses) = self.backend.table_counters(id);
+                TableInfo { name: table.name.clone(), entries: self.state().len(id), size: table.size, hits, misses }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,187 @@
+//! Multicast groups and clone sessions: what the replication engine is told by the control plane.
+//!
+//! One writer (the control plane), lock-free readers (workers): both kinds of ids are small (16 bits), so each kind is
+//! an array of published pointers, and an update touches one of them. P4Runtime section "PacketReplicationEngineEntry".
+
+use arc_swap::ArcSwapOption;
+use std::sync::Arc;
+
+/// Ids are below this (P4Runtime allows 32 bits; v1model's `mcast_grp` has 16, bmv2's sessions 15).
+pub const ID_LIMIT: u32 = 1 << 16;
+
+/// One copy of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replica {
+    /// Where the copy goes.
+    pub port: u32,
+    /// The copy's `egress_rid`.
+    pub instance: u32,
+}
+
+/// A clone session.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CloneSession {
+    /// Copies.
+    pub replicas: Vec<Replica>,
+    /// Class of service of the copies; kept for reading back.
+    pub class_of_service: u32,
+    /// Copies are cut to this many bytes; 0 for whole packets.
+    pub packet_length_bytes: u32,
+}
+
+/// Why a change was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReplicationError {
+    /// Inserted twice.
+    #[error("exists already")]
+    Exists,
+    /// Changed or deleted but not there.
+    #[error("does not exist")]
+    NotFound,
+    /// The id is 0 or too large.
+    #[error("ids run from 1 to {}", ID_LIMIT - 1)]
+    BadId,
+}
+
+struct Registry<T> {
+    slots: Vec<ArcSwapOption<T>>,
+}
+
+impl<T> Registry<T> {
+    fn new() -> Registry<T> {
+        Registry { slots: (0..ID_LIMIT).map(|_| ArcSwapOption::empty()).collect() }
+    }
+
+    fn slot(&self, id: u32) -> Result<&ArcSwapOption<T>, ReplicationError> {
+        if id == 0 { Err(ReplicationError::BadId) } else { self.slots.get(id as usize).ok_or(ReplicationError::BadId) }
+    }
+
+    fn get(&self, id: u32) -> Option<Arc<T>> {
+        self.slots.get(id as usize)?.load_full()
+    }
+
+    fn insert(&self, id: u32, value: T) -> Result<(), ReplicationError> {
+        let slot = self.slot(id)?;
+        if slot.load().is_some() {
+            return Err(ReplicationError::Exists);
+        }
+        slot.store(Some(Arc::new(value)));
+        Ok(())
+    }
+
+    fn modify(&self, id: u32, value: T) -> Result<(), ReplicationError> {
+        let slot = self.slot(id)?;
+        if slot.load().is_none() {
+            return Err(ReplicationError::NotFound);
+        }
+        slot.store(Some(Arc::new(value)));
+        Ok(())
+    }
+
+    fn delete(&self, id: u32) -> Result<(), ReplicationError> {
+        self.slot(id)?.swap(None).map(drop).ok_or(ReplicationError::NotFound)
+    }
+
+    fn all(&self) -> Vec<(u32, Arc<T>)> {
+        self.slots.iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.load_full()?))).collect()
+    }
+
+    fn clear(&self) {
+        self.slots.iter().for_each(|s| s.store(None));
+    }
+}
+
+/// All groups and sessions of a switch. Writers must be serialised by the caller; readers need nothing.
+pub struct Replication {
+    groups: Registry<Vec<Replica>>,
+    sessions: Registry<CloneSession>,
+}
+
+impl Default for Replication {
+    fn default() -> Self {
+        Replication::new()
+    }
+}
+
+impl Replication {
+    /// No groups, no sessions.
+    pub fn new() -> Replication {
+        Replication { groups: Registry::new(), sessions: Registry::new() }
+    }
+
+    /// The copies of a multicast group.
+    pub fn group(&self, id: u32) -> Option<Arc<Vec<Replica>>> {
+        self.groups.get(id)
+    }
+
+    /// A clone session.
+    pub fn session(&self, id: u32) -> Option<Arc<CloneSession>> {
+        self.sessions.get(id)
+    }
+
+    /// Adds a multicast group.
+    pub fn group_insert(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
+        self.groups.insert(id, replicas)
+    }
+
+    /// Replaces a multicast group's copies.
+    pub fn group_modify(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
+        self.groups.modify(id, replicas)
+    }
+
+    /// Removes a multicast group.
+    pub fn group_delete(&self, id: u32) -> Result<(), ReplicationError> {
+        self.groups.delete(id)
+    }
+
+    /// All multicast groups by id.
+    pub fn groups(&self) -> Vec<(u32, Arc<Vec<Replica>>)> {
+        self.groups.all()
+    }
+
+    /// Adds a clone session.
+    pub fn session_insert(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
+        self.sessions.insert(id, session)
+    }
+
+    /// Replaces a clone session.
+    pub fn session_modify(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
+        self.sessions.modify(id, session)
+    }
+
+    /// Removes a clone session.
+    pub fn session_delete(&self, id: u32) -> Result<(), ReplicationError> {
+        self.sessions.delete(id)
+    }
+
+    /// All clone sessions by id.
+    pub fn sessions(&self) -> Vec<(u32, Arc<CloneSession>)> {
+        self.sessions.all()
+    }
+
+    /// Removes everything, as a new forwarding config does.
+    pub fn clear(&self) {
+        self.groups.clear();
+        self.sessions.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_checked_and_changes_need_presence() {
+        let r = Replication::new();
+        let one = vec![Replica { port: 1, instance: 0 }];
+        assert_eq!(r.group_insert(0, one.clone()), Err(ReplicationError::BadId));
+        assert_eq!(r.group_insert(ID_LIMIT, one.clone()), Err(ReplicationError::BadId));
+        assert_eq!(r.group_modify(3, one.clone()), Err(ReplicationError::NotFound));
+        r.group_insert(3, one.clone()).unwrap();
+        assert_eq!(r.group_insert(3, one.clone()), Err(ReplicationError::Exists));
+        assert_eq!(*r.group(3).unwrap(), one);
+        r.group_delete(3).unwrap();
+        assert_eq!(r.group_delete(3), Err(ReplicationError::NotFound));
+        assert!(r.groups().is_empty());
+    }
+}

@@ -1,0 +1,163 @@
+//! Source text to IR and P4Info in one call: what the command line, the control plane and the tests share.
+//!
+//! Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. Opens
+//! files only through [`Input::File`]; a program that arrives over P4Runtime is [`Input::Text`] and sees the embedded
+//! architecture files and the configured include directories alone.
+
+use base::diag::has_errors;
+use base::{Diagnostic, SourceMap};
+use p4info::P4Info;
+use sema::TypedProgram;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use syntax::{FileLoader, SourceInput};
+
+/// How to compile.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `-I` directories, in order.
+    pub include_dirs: Vec<String>,
+    /// `-D` definitions, in order.
+    pub defines: Vec<(String, String)>,
+    /// Which passes run.
+    pub opt: opt::Options,
+}
+
+/// What to compile.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A file; includes are looked for beside it.
+    File(&'a Path),
+    /// A text with a name for messages.
+    Text {
+        /// For messages.
+        name: &'a str,
+        /// The program.
+        text: &'a str,
+    },
+}
+
+/// How far to go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Until {
+    /// Parse.
+    Syntax,
+    /// Check types.
+    Types,
+    /// Lower to IR, if there is a `main`.
+    Ir,
+}
+
+/// What came out.
+pub struct Compiled {
+    /// All files read.
+    pub sources: SourceMap,
+    /// Of all stages that ran.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The typed program.
+    pub typed: Option<TypedProgram>,
+    /// What a controller sees; there is one for each program with a `main`.
+    pub p4info: Option<Arc<P4Info>>,
+    /// IR as lowered.
+    pub raw: Option<ir::Program>,
+    /// IR after the passes.
+    pub optimised: Option<ir::Program>,
+    /// Time of each stage, in order.
+    pub times: Vec<(&'static str, Duration)>,
+}
+
+impl Compiled {
+    /// Whether the program was refused.
+    pub fn failed(&self) -> bool {
+        has_errors(&self.diagnostics)
+    }
+
+    /// All diagnostics as text.
+    pub fn render(&self, colour: bool) -> String {
+        self.diagnostics.iter().map(|d| d.render(&self.sources, colour) + "\n").collect()
+    }
+}
+
+/// Reads files from disk and embedded ones from `sema`.
+pub struct DiskLoader;
+
+impl FileLoader for DiskLoader {
+    fn read(&self, path: &str) -> Option<Arc<str>> {
+        read_text(Path::new(path)).ok().map(Into::into)
+    }
+
+    fn embedded(&self, name: &str) -> Option<Arc<str>> {
+        sema::embedded(name).map(Into::into)
+    }
+}
+
+/// A file's text; bytes that are no UTF-8 (comments of old programs) become replacement characters.
+fn read_text(path: &Path) -> std::io::Result<String> {
+    Ok(match String::from_utf8(std::fs::read(path)?) {
+        Ok(text) => text,
+        Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
+    })
+}
+
+/// Compiles up to `until`. `Err` only when the main file cannot be read.
+pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
+    let source = match input {
+        Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
+        Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },
+    };
+    let program_name =
+        Path::new(&source.name).file_stem().map_or_else(|| "program".to_string(), |s| s.to_string_lossy().into_owned());
+    let mut out = Compiled {
+        sources: SourceMap::new(),
+        diagnostics: Vec::new(),
+        typed: None,
+        p4info: None,
+        raw: None,
+        optimised: None,
+        times: Vec::new(),
+    };
+    let mut clock = Instant::now();
+    let mut lap = |times: &mut Vec<(&'static str, Duration)>, stage| {
+        let now = Instant::now();
+        times.push((stage, now - clock));
+        clock = now;
+    };
+
+    let syntax_options =
+        syntax::Options { include_dirs: options.include_dirs.clone(), defines: options.defines.clone() };
+    let parsed = syntax::parse_program(source, &syntax_options, &DiskLoader, &mut out.sources);
+    out.diagnostics.extend(parsed.diagnostics);
+    lap(&mut out.times, "parse");
+    if out.failed() || until == Until::Syntax {
+        return Ok(out);
+    }
+
+    let checked = sema::check(&parsed.program, &out.sources);
+    out.diagnostics.extend(checked.diagnostics);
+    lap(&mut out.times, "check");
+    let Some(typed) = checked.program.filter(|_| !has_errors(&out.diagnostics)) else {
+        return Ok(out);
+    };
+    if until == Until::Types || typed.main.is_none() {
+        out.typed = Some(typed);
+        return Ok(out);
+    }
+
+    let lowered = lower::lower(&typed, &program_name);
+    out.diagnostics.extend(lowered.diagnostics);
+    out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));
+    lap(&mut out.times, "lower");
+    if let Some(raw) = &out.raw {
+        let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
+        out.diagnostics.extend(found);
+        out.p4info = Some(Arc::new(info));
+        lap(&mut out.times, "p4info");
+        let mut program = raw.clone();
+        opt::optimise(&mut program, &options.opt);
+        out.optimised = Some(program);
+        lap(&mut out.times, "optimise");
+    }
+    out.typed = Some(typed);
+    Ok(out)
+}

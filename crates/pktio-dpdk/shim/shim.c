@@ -90,6 +90,8 @@ int shim_eal_init(int argc, char **argv)
 		pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
 	if (result < 0)
 		return error != 0 ? -error : -EIO;
+	/* The EAL makes its folder even when it puts nothing there. */
+	rmdir(rte_eal_get_runtime_dir());
 	return 0;
 }
 
@@ -237,7 +239,7 @@ static int set_up_queues(uint16_t port, struct rte_mempool *pool, struct shim_po
 	return 0;
 }
 
-int shim_port_start(uint16_t port, void *pool, struct shim_port_config *config)
+int shim_port_configure(uint16_t port, void *pool, struct shim_port_config *config)
 {
 	struct rte_eth_dev_info info;
 	int result = rte_eth_dev_info_get(port, &info);
@@ -249,8 +251,12 @@ int shim_port_start(uint16_t port, void *pool, struct shim_port_config *config)
 	result = set_up_queues(port, pool, config, &info);
 	if (result == 0 && config->mtu != 0)
 		result = rte_eth_dev_set_mtu(port, config->mtu);
-	if (result == 0)
-		result = rte_eth_dev_start(port);
+	return result;
+}
+
+int shim_port_start(uint16_t port)
+{
+	int result = rte_eth_dev_start(port);
 	if (result != 0)
 		return result;
 	/* A switch wants every packet. Devices without addresses do not know the notion. */
@@ -260,6 +266,11 @@ int shim_port_start(uint16_t port, void *pool, struct shim_port_config *config)
 		return result;
 	}
 	return 0;
+}
+
+void shim_port_stop(uint16_t port)
+{
+	rte_eth_dev_stop(port);
 }
 
 void shim_port_close(uint16_t port, const char *vdev_name)

@@ -67,7 +67,9 @@ void shim_free_bulk(const struct shim_packet *packets, size_t count);
 /* Ports */
 int shim_vdev_add(const char *name, const char *arguments);
 int shim_port_by_name(const char *name); /* a port number */
-int shim_port_start(uint16_t port, void *pool, struct shim_port_config *config); /* config is adjusted */
+int shim_port_configure(uint16_t port, void *pool, struct shim_port_config *config); /* config is adjusted */
+int shim_port_start(uint16_t port);
+void shim_port_stop(uint16_t port);
 void shim_port_close(uint16_t port, const char *vdev_name); /* vdev_name: null for hardware */
 int shim_port_link(uint16_t port, struct shim_link *out);
 int shim_port_stats(uint16_t port, struct shim_stats *out);

@@ -10,6 +10,7 @@
 
 use crate::pool::{BYTES_PER_BUFFER, MbufPool};
 use crate::port::{DpdkDevice, Port};
+use crate::reconnect::{self, Gate};
 use crate::vdev::{self, PortPlan, c_string};
 use crate::{ffi, hugepages};
 use pktio::{Device, DeviceSpec, Error, PoolRef, QueueCounters};
@@ -154,14 +155,21 @@ impl Eal {
             mtu: options.mtu.unwrap_or(0),
         };
         // SAFETY: the port exists and nobody else uses it; the pool lives as long as the process.
-        let result = unsafe { ffi::shim_port_start(id, self.inner.mbufs.as_ptr(), &mut config) };
+        let result = unsafe { ffi::shim_port_configure(id, self.inner.mbufs.as_ptr(), &mut config) };
+        let result = match result {
+            // The reconnecting thread starts it.
+            0 if plan.needs_reconnect => 0,
+            // SAFETY: the port is configured.
+            0 => unsafe { ffi::shim_port_start(id) },
+            error => error,
+        };
         if result < 0 {
             detach(id, &plan);
             return Err(device_error(spec, "it does not start", result));
         }
         drop(control);
-        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface } = plan;
-        let port = Port {
+        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface, needs_reconnect } = plan;
+        let port = Arc::new(Port {
             eal: Arc::clone(&self.inner),
             id,
             vdev_name: arguments.map(|_| name),
@@ -169,10 +177,15 @@ impl Eal {
             len_limit,
             tx_errors_are_losses,
             interface,
-        };
-        let device =
-            DpdkDevice { name: spec.to_string(), kind: spec.kind(), port: Arc::new(port), queues_taken: false };
-        Ok(Box::new(device))
+            gate: needs_reconnect.then(|| Gate::new(config.queues)),
+        });
+        if needs_reconnect {
+            reconnect::keep_connected(&port).map_err(|error| Error::Device {
+                device: spec.to_string(),
+                reason: format!("no thread to watch its connection: {error}"),
+            })?;
+        }
+        Ok(Box::new(DpdkDevice { name: spec.to_string(), kind: spec.kind(), port, queues_taken: false }))
     }
 }
 

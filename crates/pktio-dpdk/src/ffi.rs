@@ -75,7 +75,9 @@ unsafe extern "C" {
 
     pub(crate) fn shim_vdev_add(name: *const c_char, arguments: *const c_char) -> c_int;
     pub(crate) fn shim_port_by_name(name: *const c_char) -> c_int;
-    pub(crate) fn shim_port_start(port: u16, pool: *mut c_void, config: *mut PortConfig) -> c_int;
+    pub(crate) fn shim_port_configure(port: u16, pool: *mut c_void, config: *mut PortConfig) -> c_int;
+    pub(crate) fn shim_port_start(port: u16) -> c_int;
+    pub(crate) fn shim_port_stop(port: u16);
     pub(crate) fn shim_port_close(port: u16, vdev_name: *const c_char);
     pub(crate) fn shim_port_link(port: u16, out: *mut Link) -> c_int;
     pub(crate) fn shim_port_stats(port: u16, out: *mut Stats) -> c_int;

@@ -21,6 +21,7 @@
 //! | `vdev` | a [`pktio::DeviceSpec`] as DPDK's driver name and arguments, checked beforehand for good errors |
 //! | `pool` | the mempool as a [`pktio::Pool`] |
 //! | `port` | an ethdev port as [`pktio::Device`] and [`pktio::Queue`] |
+//! | `reconnect` | keeps a port connected whose driver gives up on a missing peer |
 //!
 //! **Invariant:** the only crate that knows DPDK.
 //!
@@ -32,7 +33,8 @@
 //!   segmentation offload on a veth makes them) are dropped and counted instead of being forwarded cut.
 //! - `af_packet` does not say that the sender left a checksum to the hardware (veth does). Turn that off at the sender:
 //!   `ethtool -K IFACE tx off tso off gso off`. For vhost-user the driver completes checksums itself.
-//! - A vhost-user socket in client mode reconnects when the guest restarts; link state follows.
+//! - A vhost-user socket in client mode reconnects when the guest restarts; link state follows. So does
+//!   a memif client, by a thread of ours: the driver gives up when its server is not there.
 //! - Without hugepages everything works but guests that want to share *our* memory; see [`Eal::notices`].
 //! - At most 32 ports (`RTE_MAX_ETHPORTS` of Debian's build).
 //!
@@ -44,6 +46,7 @@ mod ffi;
 mod hugepages;
 mod pool;
 mod port;
+mod reconnect;
 mod vdev;
 
 pub use eal::{Eal, EalConfig, HugepageUse, PortOptions, WorkerRegistration, register_worker, take_log};

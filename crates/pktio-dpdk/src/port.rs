@@ -7,9 +7,10 @@
 //! EAL's control lock. Tests: `tests/ports.rs`.
 #![allow(unsafe_code)]
 
-use crate::eal::Inner;
+use crate::eal::{Control, Inner};
 use crate::ffi;
 use crate::pool::MBUF_VTABLE;
+use crate::reconnect::{Gate, Pass};
 use pktio::{
     Device, LinkState, MTU_DEFAULT, MacAddress, Packet, Pool, PoolRef, PortStats, Queue, QueueCounters, RawPacket,
 };
@@ -27,6 +28,26 @@ pub(crate) struct Port {
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port: it knows the link, the driver says "up" always.
     pub interface: Option<CString>,
+    /// For a port that is stopped and started while its queues are polled.
+    pub gate: Option<Gate>,
+}
+
+impl Port {
+    /// The link, asked under the EAL's control lock.
+    pub(crate) fn link(&self, _control: &Control) -> LinkState {
+        let mut link = ffi::Link::default();
+        // SAFETY: a C string, or a port that is open; the shim writes `link` on success only.
+        let result = unsafe {
+            match &self.interface {
+                Some(interface) => ffi::shim_interface_link(interface.as_ptr(), &mut link),
+                None => ffi::shim_port_link(self.id, &mut link),
+            }
+        };
+        match result {
+            0 => LinkState { up: link.up != 0, speed_mbps: Some(link.speed_mbps).filter(|&speed| speed != 0) },
+            _ => LinkState::default(),
+        }
+    }
 }
 
 impl Drop for Port {
@@ -78,19 +99,7 @@ impl Device for DpdkDevice {
     }
 
     fn link(&self) -> LinkState {
-        let mut link = ffi::Link::default();
-        let _control = self.port.eal.lock();
-        // SAFETY: a C string, or a port that is open; the shim writes `link` on success only.
-        let result = unsafe {
-            match &self.port.interface {
-                Some(interface) => ffi::shim_interface_link(interface.as_ptr(), &mut link),
-                None => ffi::shim_port_link(self.port.id, &mut link),
-            }
-        };
-        match result {
-            0 => LinkState { up: link.up != 0, speed_mbps: Some(link.speed_mbps).filter(|&speed| speed != 0) },
-            _ => LinkState::default(),
-        }
+        self.port.link(&self.port.eal.lock())
     }
 
     fn stats(&self) -> PortStats {
@@ -128,6 +137,7 @@ impl Device for DpdkDevice {
 impl Queue for DpdkQueue {
     #[inline]
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
+        let Some(_pass) = self.pass() else { return 0 };
         let max = max.min(usize::from(u16::MAX));
         out.reserve(max);
         let before = out.len();
@@ -157,6 +167,7 @@ impl Queue for DpdkQueue {
         if packets.is_empty() {
             return 0;
         }
+        let Some(_pass) = self.pass() else { return 0 };
         let unsendable = if packets.iter().all(is_sendable_mbuf) { 0 } else { self.make_sendable(packets) };
         let len = packets.len().min(usize::from(u16::MAX));
         let mut burst = ffi::Burst::default();
@@ -188,6 +199,15 @@ fn is_sendable_mbuf(packet: &Packet) -> bool {
 }
 
 impl DpdkQueue {
+    /// Permission to call the driver, for as long as the result lives; `None` while the port is stopped.
+    #[inline]
+    fn pass(&self) -> Option<Pass<'_>> {
+        match &self.port.gate {
+            None => Some(Pass::Open),
+            Some(gate) => gate.pass(self.index),
+        }
+    }
+
     fn counters(&self) -> &QueueCounters {
         &self.port.counters[usize::from(self.index)]
     }

@@ -11,7 +11,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// "Protocol wrong type for socket", which has no name in `std`.
+const EPROTOTYPE: i32 = 91;
 
 /// Size of a frame in `af_packet`'s rings, with the kernel's header; a buffer must hold what remains for data.
 const AF_PACKET_FRAME_BYTES: u16 = 2048;
@@ -36,6 +39,8 @@ pub(crate) struct PortPlan {
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port.
     pub interface: Option<CString>,
+    /// Whether the driver neither waits for its peer nor finds it again, so that we have to.
+    pub needs_reconnect: bool,
 }
 
 /// Plans the port for `spec`; `number` makes the name unique in the process.
@@ -57,19 +62,22 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
             ("net_tap", format!("iface={interface}"))
         }
         DeviceSpec::Vhost { path, server } => {
+            let path = socket_path(path)?;
             if *server {
-                check_listening_socket(path)?;
+                make_room_for_socket(&path)?;
             }
-            check_socket_folder(path)?;
             let client = u8::from(!server);
             ("net_vhost", format!("iface={},queues={queues},client={client}", path.display()))
         }
         DeviceSpec::Memif { path, id, role } => {
-            check_socket_folder(path)?;
+            let path = socket_path(path)?;
             let role = match role {
                 MemifRole::Server => "server",
                 MemifRole::Client => "client",
             };
+            if role == "server" {
+                make_room_for_socket(&path)?;
+            }
             ("net_memif", format!("role={role},id={id},socket={},socket-abstract=no,bsize=2048", path.display()))
         }
         DeviceSpec::Null => ("net_null", "size=64".to_owned()),
@@ -81,6 +89,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
                 len_limit: 0,
                 tx_errors_are_losses: true,
                 interface: None,
+                needs_reconnect: false,
             });
         }
         DeviceSpec::Memory | DeviceSpec::Pcap { .. } => {
@@ -103,6 +112,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
             DeviceSpec::Vhost { .. } | DeviceSpec::Memif { .. } | DeviceSpec::Ring { .. }
         ),
         interface,
+        needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
     })
 }
 
@@ -147,19 +157,19 @@ fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
     }
 }
 
-fn check_socket_folder(path: &Path) -> Result<(), Error> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if folder.is_dir() {
-        return Ok(());
+/// The path from the root, since drivers refuse others; its folder must exist.
+fn socket_path(path: &Path) -> Result<PathBuf, Error> {
+    let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
+    let absolute = std::path::absolute(path).map_err(|error| fail(error.to_string()))?;
+    match absolute.parent() {
+        Some(folder) if folder.is_dir() => Ok(absolute),
+        Some(folder) => Err(fail(format!("there is no folder `{}`", folder.display()))),
+        None => Err(fail("it is not a file".into())),
     }
-    Err(Error::Socket { path: path.to_owned(), reason: format!("there is no folder `{}`", folder.display()) })
 }
 
 /// Removes a socket that nobody listens on, which DPDK would refuse; refuses everything else that is in the way.
-fn check_listening_socket(path: &Path) -> Result<(), Error> {
+fn make_room_for_socket(path: &Path) -> Result<(), Error> {
     let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
     match fs::symlink_metadata(path) {
         Err(_) => Ok(()),
@@ -169,6 +179,8 @@ fn check_listening_socket(path: &Path) -> Result<(), Error> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).or_else(|error| fail(&format!("a stale socket cannot be removed: {error}")))
             }
+            // A listener of another socket type, such as memif's: this process may have it open for another port.
+            Err(error) if error.raw_os_error() == Some(EPROTOTYPE) => Ok(()),
             Err(error) => fail(&error.to_string()),
         },
     }

@@ -19,7 +19,7 @@ fn af_packet_exchanges_packets_with_the_kernel() {
         let (device, mut queue) = open(&eal, "sw0");
         assert_eq!((device.name(), device.kind(), device.queue_count(), device.mtu()), ("sw0", "af_packet", 1, 1500));
         exchange_with_kernel(&mut *queue);
-        assert!(device.link().up);
+        wait_for("the link is up", is_up(&*device)); // the kernel says so up to a second late
         let stats = device.stats();
         assert_eq!(stats.tx_packets, 3);
         assert!(stats.rx_packets >= 3 && stats.rx_bytes >= 3 * 70, "{stats:?}");
@@ -85,7 +85,7 @@ fn af_packet_survives_runts_and_a_link_that_goes_down() {
         }
         exchange_with_kernel(&mut *queue);
         ip("link set host0 down");
-        assert!(!device.link().up);
+        wait_for("the link is down", || !device.link().up);
         let mut packets = Vec::new();
         for _ in 0..10 {
             pool.alloc_bulk(&mut packets, 64);
@@ -96,7 +96,7 @@ fn af_packet_survives_runts_and_a_link_that_goes_down() {
         ip("link set host0 up");
         ip("neigh replace 10.9.0.2 lladdr 02:00:00:00:00:02 dev host0");
         exchange_with_kernel(&mut *queue);
-        assert!(device.link().up);
+        wait_for("the link is up", is_up(&*device)); // the kernel says so up to a second late
     });
 }
 

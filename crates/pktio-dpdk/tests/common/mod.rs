@@ -160,6 +160,19 @@ pub fn exchange_with_kernel(queue: &mut dyn Queue) {
     }
 }
 
+/// Polls until `ready`, 20 seconds at most.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ready() {
+        assert!(Instant::now() < deadline, "not within 20 seconds: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn is_up(device: &dyn Device) -> impl FnMut() -> bool + '_ {
+    || device.link().up
+}
+
 /// A folder of this test's own, removed when the test ends.
 pub struct Folder(pub PathBuf);
 

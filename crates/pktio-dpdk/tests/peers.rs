@@ -1,0 +1,203 @@
+//! Shared-memory ports against `dpdk-testpmd` in a process of its own: memif both ways round, vhost-user both ways round
+//! with testpmd's virtio-user port as the guest. The peer swaps addresses and sends everything back.
+
+mod common;
+
+use common::*;
+use pktio::Queue;
+use pktio_dpdk::{Eal, EalConfig, HugepageUse};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Hugepages of 2 MB that the guest and our end need together.
+const HUGEPAGES: u64 = 200;
+
+/// A running `dpdk-testpmd`, ended on drop.
+struct Peer {
+    _process: Reaped,
+    _runtime: Folder,
+}
+
+/// `dpdk-testpmd` with one port that answers every packet; `None` when it is not installed.
+fn echo_peer(test: &str, eal_arguments: &[&str], device: &str) -> Option<Peer> {
+    // DPDK keeps its lock and its sockets in a folder below this one, and a process that is killed leaves them.
+    let runtime = Folder::new(&format!("peer-of-{test}"));
+    let spawned = Command::new("dpdk-testpmd")
+        .args(["--lcores", "0@(0-1),1@(0-1)", "--no-pci", "--no-telemetry"])
+        .arg(format!("--file-prefix=peer{}", std::process::id()))
+        .env("RUNTIME_DIRECTORY", &runtime.0)
+        .args(eal_arguments)
+        .args(["--vdev", device, "--", "--forward-mode=macswap", "--port-topology=loop", "--auto-start"])
+        .args(["--total-num-mbufs=4096", "--no-mlockall", "--no-flush-rx", "--disable-link-check"])
+        .stdin(Stdio::piped()) // it ends at the end of its input
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match spawned {
+        Ok(child) => Some(Peer { _process: Reaped(child), _runtime: runtime }),
+        Err(error) => {
+            eprintln!("{test}: skipped, `dpdk-testpmd` does not run: {error}");
+            None
+        }
+    }
+}
+
+/// Sends numbered packets of many lengths and expects each back with its addresses swapped.
+fn exchange(eal: &Eal, queue: &mut dyn Queue) {
+    let pool = eal.pool();
+    let frame = |i: u16| {
+        let mut frame = vec![i as u8; 60 + usize::from(i) * 9 % 1450];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        frame[14..16].copy_from_slice(&i.to_be_bytes());
+        frame
+    };
+    let mut packets = Vec::new();
+    let mut received = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut next = 0;
+    // A worker polls all the time, and a memif client offers its server no room before it has polled once.
+    queue.rx(&mut received, 64);
+    while received.len() < 1000 && Instant::now() < deadline {
+        // At most 256 in flight: nobody drops.
+        while next < 1000 && usize::from(next) < received.len() + 256 {
+            packets.push(pool.alloc_from(&frame(next)).expect("the pool has buffers"));
+            next += 1;
+        }
+        queue.tx(&mut packets);
+        queue.rx(&mut received, 64);
+    }
+    assert_eq!(received.len(), 1000, "packets sent: {next}, not taken by the device: {}", packets.len());
+    for (i, packet) in received.iter().enumerate() {
+        let mut expected = frame(i as u16);
+        for byte in 0..6 {
+            expected.swap(byte, byte + 6);
+        }
+        assert_eq!(packet.data(), expected, "packet {i}");
+    }
+}
+
+#[test]
+fn memif_client_reaches_a_server_and_finds_it_again() {
+    const TEST: &str = "memif_client_reaches_a_server_and_finds_it_again";
+    isolated(TEST, Needs::Root, || {
+        let folder = Folder::new("memif-client");
+        let socket = folder.path("memif.sock");
+        let peer = || {
+            let device = format!("net_memif0,role=server,id=3,socket={socket},socket-abstract=no");
+            echo_peer(TEST, &["--no-huge", "--no-shconf", "-m", "128"], &device)
+        };
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, &format!("memif:{socket},id=3"));
+        assert!(!device.link().up, "nobody is there yet");
+        let Some(first) = peer() else { return };
+        wait_for("the link is up", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        drop(first);
+        wait_for("the link is down when the peer is gone", || {
+            queue.rx(&mut Vec::new(), 32);
+            !device.link().up
+        });
+        let _ = std::fs::remove_file(&socket);
+        let _second = peer();
+        wait_for("the link is up again", is_up(&*device));
+        exchange(&eal, &mut *queue);
+    });
+}
+
+#[test]
+fn memif_server_serves_a_client() {
+    const TEST: &str = "memif_server_serves_a_client";
+    isolated(TEST, Needs::Root, || {
+        let folder = Folder::new("memif-server");
+        let socket = folder.path("memif.sock");
+        let eal = small_eal();
+        let (device, mut queue) = open(&eal, &format!("memif:{socket},role=server"));
+        let peer = format!("net_memif0,role=client,id=0,socket={socket},socket-abstract=no");
+        let Some(_peer) = echo_peer(TEST, &["--no-huge", "--no-shconf", "-m", "128"], &peer) else { return };
+        wait_for("the link is up", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        assert_eq!((device.stats().rx_packets, device.stats().tx_packets), (1000, 1000));
+    });
+}
+
+/// Whether the kernel has the hugepages that a guest needs; says so if not.
+fn guest_possible(test: &str) -> bool {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
+    let free: u64 = free.trim().parse().unwrap_or(0);
+    if free < HUGEPAGES {
+        eprintln!(
+            "{test}: skipped, a guest needs hugepages: {free} of {HUGEPAGES} are free \
+             (`echo {HUGEPAGES} > /proc/sys/vm/nr_hugepages` as root)"
+        );
+    }
+    free >= HUGEPAGES
+}
+
+fn guest(test: &str, socket: &str, server: bool) -> Option<Peer> {
+    let server = u8::from(server);
+    let device = format!("net_virtio_user0,path={socket},server={server},queues=1,queue_size=1024");
+    echo_peer(test, &["--in-memory", "--single-file-segments", "--socket-mem", "128"], &device)
+}
+
+/// Our end on hugepages, as in production, or on ordinary pages.
+fn eal(hugepages: HugepageUse) -> Eal {
+    let config = EalConfig { buffers: 8191, hugepages, ..EalConfig::default() };
+    Eal::init(&config).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn vhost_client(test: &'static str, hugepages: HugepageUse) {
+    isolated(test, Needs::Root, || {
+        if !guest_possible(test) {
+            return;
+        }
+        let folder = Folder::new(test);
+        let socket = folder.path("guest.sock");
+        let eal = eal(hugepages);
+        let (device, mut queue) = open(&eal, &format!("vhost:{socket}"));
+        assert!(!device.link().up, "there is no guest yet");
+        let Some(first) = guest(test, &socket, true) else { return };
+        wait_for("the link is up", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        drop(first);
+        wait_for("the link is down when the guest is gone", || {
+            queue.rx(&mut Vec::new(), 32);
+            !device.link().up
+        });
+        let _ = std::fs::remove_file(&socket);
+        let _second = guest(test, &socket, true);
+        wait_for("the link is up again after the guest's restart", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        assert_eq!(device.stats().rx_packets, 2000);
+    });
+}
+
+#[test]
+fn vhost_client_reaches_a_guest_and_its_restart() {
+    vhost_client("vhost_client_reaches_a_guest_and_its_restart", HugepageUse::Require);
+}
+
+#[test]
+fn vhost_client_works_on_ordinary_pages() {
+    vhost_client("vhost_client_works_on_ordinary_pages", HugepageUse::Never);
+}
+
+#[test]
+fn vhost_server_waits_for_a_guest() {
+    const TEST: &str = "vhost_server_waits_for_a_guest";
+    isolated(TEST, Needs::Root, || {
+        if !guest_possible(TEST) {
+            return;
+        }
+        let folder = Folder::new(TEST);
+        let socket = folder.path("switch.sock");
+        let eal = eal(HugepageUse::Never);
+        let (device, mut queue) = open(&eal, &format!("vhost-server:{socket}"));
+        assert!(Path::new(&socket).exists());
+        let Some(_guest) = guest(TEST, &socket, false) else { return };
+        wait_for("the link is up", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        drop((device, queue));
+        assert!(!Path::new(&socket).exists(), "closing the port removes its socket");
+    });
+}

@@ -22,64 +22,39 @@ pub const INT_LITERAL_BYTES_MAX: usize = 4096;
 /// Largest width in a literal such as `8w0` (the same bound as for `bit<W>` types in `sema`).
 pub const LITERAL_WIDTH_MAX: u32 = 1 << 16;
 
-/// Symbols, longest first for each first character. `>>` is absent: see the file header.
-const SYMBOLS: &[TokenKind] = {
+/// Symbols with a first character, longest first. `>>` is absent: see the file header.
+fn symbols(first: u8) -> &'static [TokenKind] {
     use TokenKind::*;
-    &[
-        MaskOp,
-        AndAnd,
-        AndEq,
-        And,
-        PlusSatEq,
-        MinusSatEq,
-        PlusSat,
-        MinusSat,
-        OrOr,
-        OrEq,
-        Or,
-        Dots,
-        DotDot,
-        Dot,
-        ShlEq,
-        Shl,
-        LtEq,
-        Lt,
-        GtEq,
-        Gt,
-        EqEq,
-        Eq,
-        NotEq,
-        Not,
-        PlusPlus,
-        PlusEq,
-        Plus,
-        MinusEq,
-        Minus,
-        StarEq,
-        Star,
-        SlashEq,
-        Slash,
-        PercentEq,
-        Percent,
-        CaretEq,
-        Caret,
-        InvalidHeader,
-        LBrace,
-        RBrace,
-        LParen,
-        RParen,
-        LBracket,
-        RBracket,
-        Tilde,
-        Colon,
-        Comma,
-        Question,
-        Semi,
-        At,
-        HashHash,
-        Hash,
-    ]
-};
+    match first {
+        b'(' => &[LParen],
+        b')' => &[RParen],
+        b'{' => &[InvalidHeader, LBrace],
+        b'}' => &[RBrace],
+        b'[' => &[LBracket],
+        b']' => &[RBracket],
+        b';' => &[Semi],
+        b',' => &[Comma],
+        b'.' => &[Dots, DotDot, Dot],
+        b':' => &[Colon],
+        b'=' => &[EqEq, Eq],
+        b'@' => &[At],
+        b'<' => &[ShlEq, Shl, LtEq, Lt],
+        b'>' => &[GtEq, Gt],
+        b'&' => &[MaskOp, AndAnd, AndEq, And],
+        b'|' => &[PlusSatEq, MinusSatEq, PlusSat, MinusSat, OrOr, OrEq, Or],
+        b'!' => &[NotEq, Not],
+        b'+' => &[PlusPlus, PlusEq, Plus],
+        b'-' => &[MinusEq, Minus],
+        b'*' => &[StarEq, Star],
+        b'/' => &[SlashEq, Slash],
+        b'%' => &[PercentEq, Percent],
+        b'^' => &[CaretEq, Caret],
+        b'~' => &[Tilde],
+        b'?' => &[Question],
+        b'#' => &[HashHash, Hash],
+        _ => &[],
+    }
+}
 
 /// Reads a whole file; the last token is [`TokenKind::Eof`].
 pub fn lex(file: FileId, text: &str, interner: &mut Interner) -> Vec<Token> {
@@ -246,7 +221,8 @@ impl<'a> Lexer<'a, '_> {
     fn symbol(&mut self) -> Token {
         let start = self.pos;
         let rest = &self.bytes[start..];
-        match SYMBOLS.iter().find(|kind| rest.starts_with(kind.text().as_bytes())) {
+        let mut candidates = symbols(self.peek(0)).iter();
+        match candidates.find(|kind| kind.text().len() == 1 || rest.starts_with(kind.text().as_bytes())) {
             Some(&kind) => {
                 self.pos += kind.text().len();
                 self.token(kind, None, start)

@@ -1,1 +1,256 @@
 //! Optimised IR to machine code with Cranelift.
+//!
+//! [`compile`] turns every entry of a program into one function, `extern "C" fn(ctx, batch)`, that runs all packets of a
+//! batch to their fates. The contract with the runtime is crate `abi`; the meaning of every operation is in `ir::op`.
+//!
+//! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
+//!   packet's bytes, which slots are needed.
+//! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
+//!   `arith`, `packet`, `deparse`, `apply`, `externs`, `csum`, `pack` translate operations.
+//! - `pipeline` owns the result.
+//!
+//! The code trusts the IR: it must have passed `ir::verify`. Bounds of the packet are checked by the program's own
+//! `HasBits`; a program that extracts without them reads outside the frame ([`Options::check_bounds`] finds that in
+//! tests).
+//!
+//! Not supported, and refused by name: emitting headers in a loop, values above [`SLOT_WIDTH_MAX`] bits, random numbers
+//! above 64 bits, a varbit field that does not begin at a byte.
+
+mod apply;
+mod arith;
+mod bitset;
+mod csum;
+mod deparse;
+mod externs;
+mod flow;
+mod header;
+mod pack;
+mod packet;
+mod pipeline;
+mod translate;
+mod value;
+
+pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
+
+use abi::{Bindings, RuntimeCalls};
+use cranelift_codegen::ir::UserFuncName;
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{CodegenError, control::ControlPlane};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module, ModuleError};
+use flow::{Flow, ProgramFacts};
+use ir::layout::RecordLayout;
+use ir::{EntryKind, Program};
+use std::time::{Duration, Instant};
+use translate::Shared;
+
+/// The widest slot that can be compiled.
+pub const SLOT_WIDTH_MAX: u32 = 8192;
+/// Most bytes of headers that a deparser can emit.
+pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
+/// Most bytes of a function's stack frame that its slots may take.
+pub const STACK_BYTES_MAX: u64 = 256 * 1024;
+/// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
+pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
+/// Switches with up to this many cases compare one after the other.
+pub(crate) const COMPARED_CASES_MAX: usize = 4;
+
+/// How hard Cranelift tries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OptLevel {
+    /// No optimisation passes: for comparing.
+    None,
+    /// For speed of the code.
+    #[default]
+    Speed,
+    /// For speed and then size.
+    SpeedAndSize,
+}
+
+impl OptLevel {
+    fn name(self) -> &'static str {
+        match self {
+            OptLevel::None => "none",
+            OptLevel::Speed => "speed",
+            OptLevel::SpeedAndSize => "speed_and_size",
+        }
+    }
+}
+
+/// How to compile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How hard Cranelift tries.
+    pub opt_level: OptLevel,
+    /// Keep Cranelift's text form and the assembly of every entry.
+    pub keep_text: bool,
+    /// For tests: check every extraction against the frame's length. A packet that would be read behind its end is left
+    /// `Pending` with [`OUT_OF_FRAME`].
+    pub check_bounds: bool,
+    /// Run Cranelift's verifier.
+    pub verify: bool,
+    /// Append the functions to `/tmp/perf-<pid>.map` for Linux `perf`.
+    pub perf_map: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            opt_level: OptLevel::Speed,
+            keep_text: false,
+            check_bounds: false,
+            verify: cfg!(debug_assertions),
+            perf_map: false,
+        }
+    }
+}
+
+/// Why a program was not compiled.
+#[derive(Debug)]
+pub enum Error {
+    /// The program needs something that this compiler does not have.
+    Unsupported(String),
+    /// A stated bound is exceeded.
+    Limit {
+        /// Of what.
+        what: String,
+        /// How much there is.
+        found: u64,
+        /// How much there may be.
+        max: u64,
+    },
+    /// The bindings do not fit the program.
+    Binding(String),
+    /// Cranelift failed: a bug, or out of memory.
+    Codegen(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Unsupported(what) => write!(f, "not supported by the compiler: {what}"),
+            Error::Limit { what, found, max } => write!(f, "{what}: {found}, at most {max}"),
+            Error::Binding(what) => write!(f, "the pipeline's state does not fit the program: {what}"),
+            Error::Codegen(what) => write!(f, "code generation failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<ModuleError> for Error {
+    fn from(error: ModuleError) -> Error {
+        Error::Codegen(error.to_string())
+    }
+}
+
+impl From<CodegenError> for Error {
+    fn from(error: CodegenError) -> Error {
+        Error::Codegen(error.to_string())
+    }
+}
+
+/// Compiles all entries of a verified program. The addresses in `bindings` and `calls` are baked into the code and must
+/// stay valid for as long as it runs.
+pub fn compile(
+    program: &Program,
+    bindings: &Bindings,
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<CompiledPipeline, Error> {
+    check_widths(program)?;
+    let mut timing = Timing::default();
+    let mut module =
+        JITModule::new(JITBuilder::with_isa(host_isa(options)?, cranelift_module::default_libcall_names()));
+    let facts = timed(&mut timing.analysis, || ProgramFacts::new(program))?;
+    let record = RecordLayout::new(program);
+    let shared = Shared { program, facts: &facts, bindings, runtime: calls, options, record: &record };
+    let mut sites = Vec::new();
+    let mut functions = Vec::new();
+    let mut builder_context = FunctionBuilderContext::new();
+    let mut context = module.make_context();
+    context.set_disasm(options.keep_text);
+    let mut control = ControlPlane::default();
+    for entry in &program.entries {
+        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry))?;
+        let name = format!("{}::{}", program.name, entry.kind.name());
+        let id = declare(&mut module, &name)?;
+        let clif = timed(&mut timing.translation, || {
+            context.func.signature = translate::entry_signature(module.isa().default_call_conv());
+            context.func.name = UserFuncName::user(0, id.as_u32());
+            let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+            translate::translate(&shared, &flow, entry, &mut sites, builder, module.isa().frontend_config())?;
+            Ok::<_, Error>(options.keep_text.then(|| context.func.display().to_string()))
+        })?;
+        let (size, asm) = timed(&mut timing.codegen, || {
+            module.define_function_with_control_plane(id, &mut context, &mut control)?;
+            let code = context.compiled_code().expect("just compiled");
+            Ok::<_, Error>((code.code_buffer().len(), code.vcode.clone()))
+        })?;
+        module.clear_context(&mut context);
+        context.set_disasm(options.keep_text);
+        functions.push((entry.kind, id, size, clif, asm));
+    }
+    timed(&mut timing.linking, || module.finalize_definitions())?;
+    let pipeline = CompiledPipeline::new(module, functions, sites, timing);
+    if options.perf_map {
+        write_perf_map(program, &pipeline);
+    }
+    Ok(pipeline)
+}
+
+fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = f();
+    *total += start.elapsed();
+    result
+}
+
+fn check_widths(program: &Program) -> Result<(), Error> {
+    match program.slots.iter().find(|s| s.width > SLOT_WIDTH_MAX) {
+        None => Ok(()),
+        Some(slot) => Err(Error::Limit {
+            what: format!("bits of `{}`", slot.name),
+            found: slot.width.into(),
+            max: SLOT_WIDTH_MAX.into(),
+        }),
+    }
+}
+
+fn host_isa(options: &Options) -> Result<OwnedTargetIsa, Error> {
+    let mut flags = settings::builder();
+    let verify = if options.verify { "true" } else { "false" };
+    let settings = [
+        ("opt_level", options.opt_level.name()),
+        ("enable_verifier", verify),
+        ("is_pic", "false"),
+        ("use_colocated_libcalls", "false"),
+        // Profilers walk frames through compiled code.
+        ("preserve_frame_pointers", "true"),
+    ];
+    for (name, value) in settings {
+        flags.set(name, value).map_err(|e| Error::Codegen(e.to_string()))?;
+    }
+    let isa = cranelift_native::builder().map_err(|e| Error::Unsupported(format!("this machine: {e}")))?;
+    Ok(isa.finish(settings::Flags::new(flags))?)
+}
+
+/// Declares the function that an entry becomes.
+fn declare(module: &mut JITModule, name: &str) -> Result<FuncId, Error> {
+    let signature = translate::entry_signature(module.isa().default_call_conv());
+    Ok(module.declare_function(name, Linkage::Export, &signature)?)
+}
+
+/// Tells `perf` the functions' names. Profiling is a convenience: if the file cannot be written, there are no names.
+fn write_perf_map(program: &Program, pipeline: &CompiledPipeline) {
+    use std::io::Write;
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) else { return };
+    for kind in EntryKind::ALL {
+        if let Some((start, size)) = pipeline.code_range(kind) {
+            let _ = writeln!(file, "{start:x} {size:x} sluice::{}::{}", program.name, kind.name());
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Tables: keys, probes, entries, action parameters.
+//!
+//! A key is built in registers as the words of its `abi::KeyLayout`. Engines that allow it are probed inline
+//! (`tables::exact` describes the buckets); the others are called with the key on the stack. The snapshot of an inlined
+//! table is loaded once per batch: entries that were there when the batch began are found, which is what a batch that
+//! started a little earlier would have seen.
+//!
+//! A group without members counts as a miss: the default action runs.
+
+use crate::Error;
+use crate::packet::At;
+use crate::translate::Translator;
+use crate::value::Val;
+use abi::{EngineKind, EntryHeader, KeyLayout, TableBinding, TableHandle, WorkerCtx};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I64, I128};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::{ExternKind, Op, Operand, SlotId, TableId};
+use std::mem::offset_of;
+use tables::exact::{BUCKET_BYTES, ENTRY_OFFSETS, ExactSnapshot, KEY_OFFSETS, OVERFLOW_OFFSET};
+
+impl Translator<'_, '_> {
+    fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
+        self.bindings.tables.get(table.index()).ok_or_else(|| {
+            Error::Binding(format!("table `{}` has no binding", self.program.tables[table.index()].name))
+        })
+    }
+
+    /// Loads the snapshots of the tables that are probed inline; once per batch.
+    pub fn load_snapshots(&mut self) -> Result<(), Error> {
+        let flow = self.flow;
+        for node in &flow.graph.nodes {
+            for inst in &self.program.stages[node.stage.index()].blocks[node.block.index()].insts {
+                let Op::Apply { table, .. } = &inst.op else { continue };
+                let binding = self.binding(*table)?;
+                let inline = matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex);
+                if inline && !self.snapshots.contains_key(table) {
+                    let handle = self.iconst(binding.handle as u64);
+                    let offset = offset_of!(TableHandle, snapshot) as i32;
+                    let snapshot = self.b.ins().load(I64, self.flags.state, handle, offset);
+                    self.snapshots.insert(*table, snapshot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `slots` are hit, action, entry, data.
+    pub fn apply(
+        &mut self,
+        table: TableId,
+        keys: &[Operand],
+        selector: &[Operand],
+        slots: [SlotId; 4],
+    ) -> Result<(), Error> {
+        let binding = self.binding(table)?.clone();
+        if binding.key.fields.len() != keys.len() {
+            let name = &self.program.tables[table.index()].name;
+            let (found, want) = (keys.len(), binding.key.fields.len());
+            return Err(Error::Binding(format!(
+                "table `{name}` is applied with {found} key fields, its engine has {want}"
+            )));
+        }
+        let found = self.probe(table, &binding, keys)?;
+        let handle = self.iconst(binding.handle as u64);
+        let default_offset = offset_of!(TableHandle, default_entry) as i32;
+        let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
+        let (hit, entry, data) = match found {
+            None => (self.iconst(0), default, default),
+            Some(found) => {
+                let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
+                let entry = self.b.ins().select(is_hit, found, default);
+                if binding.idle_timeout {
+                    self.touch(entry);
+                }
+                let hit = self.bool_word(is_hit);
+                match binding.select {
+                    None => (hit, entry, entry),
+                    Some(select) => self.choose_member(table, select as usize, selector, hit, entry, default)?,
+                }
+            }
+        };
+        self.count_apply(table, hit);
+        let action = self.b.ins().uload32(self.flags.entry, data, offset_of!(EntryHeader, action) as i32);
+        let [hit_slot, action_slot, entry_slot, data_slot] = slots;
+        self.write_slot(hit_slot, &Val::Word(hit));
+        self.write_slot(action_slot, &Val::Word(action));
+        self.write_slot(entry_slot, &Val::Word(entry));
+        self.write_slot(data_slot, &Val::Word(data));
+        Ok(())
+    }
+
+    /// The entry that matches, or null; `None` for a table that never hits.
+    fn probe(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Option<Value>, Error> {
+        let words = self.key_words(&binding.key, keys);
+        Ok(match binding.engine {
+            EngineKind::Empty => None,
+            EngineKind::ExactInline => {
+                let snapshot = self.snapshots[&table];
+                Some(self.probe_exact(snapshot, &words))
+            }
+            EngineKind::DirectIndex => {
+                let snapshot = self.snapshots[&table];
+                let offset = self.b.ins().ishl_imm_u(words[0], 3);
+                let at = self.b.ins().iadd(snapshot, offset);
+                Some(self.b.ins().load(I64, self.flags.state, at, 0))
+            }
+            EngineKind::Opaque => {
+                let buffer = self.buffer_of(binding.key.bytes);
+                self.store_words(self.flags.stack, &words, buffer, 0);
+                let handle = self.iconst(binding.handle as u64);
+                self.call(binding.lookup as usize, &[handle, buffer], Some(I64))
+            }
+        })
+    }
+
+    /// The key as the words of its layout: fields of up to 64 bits at their byte offset in one word, wider ones in words
+    /// of their own.
+    fn key_words(&mut self, layout: &KeyLayout, keys: &[Operand]) -> Vec<Value> {
+        let mut words: Vec<Option<Value>> = vec![None; layout.bytes as usize / 8];
+        for (field, key) in layout.fields.iter().zip(keys) {
+            let (at, shift) = ((field.offset / 8) as usize, 8 * (field.offset % 8));
+            for (i, word) in self.read_words(key).into_iter().enumerate() {
+                let word = if shift > 0 { self.b.ins().ishl_imm_u(word, i64::from(shift)) } else { word };
+                words[at + i] = Some(match words[at + i] {
+                    Some(other) => self.b.ins().bor(other, word),
+                    None => word,
+                });
+            }
+        }
+        words.into_iter().map(|w| w.unwrap_or_else(|| self.iconst(0))).collect()
+    }
+
+    /// The probe that `tables::exact` specifies.
+    fn probe_exact(&mut self, snapshot: Value, key: &[Value]) -> Value {
+        let load = |t: &mut Self, base: Value, offset: usize| t.b.ins().load(I64, t.flags.state, base, offset as i32);
+        let first = load(self, snapshot, offset_of!(ExactSnapshot, buckets));
+        let mask = load(self, snapshot, offset_of!(ExactSnapshot, mask));
+        let seed0 = load(self, snapshot, offset_of!(ExactSnapshot, seeds));
+        let seed1 = load(self, snapshot, offset_of!(ExactSnapshot, seeds) + 8);
+        let a = self.b.ins().bxor(key[0], seed0);
+        let b = match key.get(1) {
+            Some(&word) => self.b.ins().bxor(word, seed1),
+            None => seed1,
+        };
+        let (a, b) = (self.b.ins().uextend(I128, a), self.b.ins().uextend(I128, b));
+        let product = self.b.ins().imul(a, b);
+        let (low, high) = self.b.ins().isplit(product);
+        let hash = self.b.ins().bxor(low, high);
+        let index = self.b.ins().band(hash, mask);
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(BUCKET_BYTES.ilog2()));
+        let start = self.b.ins().iadd(first, offset);
+
+        let (head, done) = (self.b.create_block(), self.b.create_block());
+        let bucket = self.b.append_block_param(head, I64);
+        self.b.ins().jump(head, &[start.into()]);
+        self.b.switch_to_block(head);
+        // Entries before keys: see "Why readers may run while the writer writes" there.
+        let entries = ENTRY_OFFSETS.map(|offset| load(self, bucket, offset));
+        let next = load(self, bucket, OVERFLOW_OFFSET);
+        let zero = self.iconst(0);
+        let mut found = zero;
+        for (entry, key_offset) in entries.into_iter().zip(KEY_OFFSETS) {
+            let mut same = None;
+            for (i, &word) in key.iter().enumerate() {
+                let stored = load(self, bucket, key_offset + 8 * i);
+                let equal = self.icmp(IntCC::Equal, stored, word);
+                same = Some(match same {
+                    Some(so_far) => self.b.ins().band(so_far, equal),
+                    None => equal,
+                });
+            }
+            let same = same.expect("a key has a word");
+            let entry = self.b.ins().select(same, entry, zero);
+            found = self.b.ins().bor(found, entry);
+        }
+        let missed = self.icmp_imm(IntCC::Equal, found, 0);
+        let more = self.icmp_imm(IntCC::NotEqual, next, 0);
+        let again = self.b.ins().band(missed, more);
+        self.b.ins().brif(again, head, &[next.into()], done, &[]);
+        self.b.seal_block(head);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        found
+    }
+
+    /// Notes the time of a hit in entries that ask for it.
+    fn touch(&mut self, entry: Value) {
+        let flags = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, flags) as i32);
+        let wanted = self.b.ins().band_imm_u(flags, i64::from(EntryHeader::TOUCH));
+        let (note, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(wanted, note, &[], done, &[]);
+        self.b.seal_block(note);
+        self.b.switch_to_block(note);
+        let offset = offset_of!(EntryHeader, last_hit_us) as i32;
+        self.b.ins().store(self.flags.state, self.now_us, entry, offset);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    /// If the entry has a group, the member the selector picks: hit, entry, data.
+    fn choose_member(
+        &mut self,
+        table: TableId,
+        select: usize,
+        selector: &[Operand],
+        hit: Value,
+        entry: Value,
+        default: Value,
+    ) -> Result<(Value, Value, Value), Error> {
+        let t = &self.program.tables[table.index()];
+        let kind = t.implementation.map(|e| &self.program.externs[e.index()].kind);
+        let Some(ExternKind::ActionSelector { algorithm, hash_width, .. }) = kind else {
+            return Ok((hit, entry, entry));
+        };
+        let group = self.b.ins().load(I64, self.flags.entry, entry, offset_of!(EntryHeader, group) as i32);
+        let (choose, done) = (self.b.create_block(), self.b.create_block());
+        let params = [(); 3].map(|()| self.b.append_block_param(done, I64));
+        self.b.ins().brif(group, choose, &[], done, &[hit.into(), entry.into(), entry.into()]);
+        self.b.seal_block(choose);
+        self.b.switch_to_block(choose);
+        let hash = self.hash_value(*algorithm, selector, &[], false);
+        let hash = self.mask_word(hash, *hash_width);
+        let member = self.call(select, &[entry, hash], Some(I64)).expect("the call has a result");
+        let is_member = self.icmp_imm(IntCC::NotEqual, member, 0);
+        let (data, entry) =
+            (self.b.ins().select(is_member, member, default), self.b.ins().select(is_member, entry, default));
+        let is_member = self.bool_word(is_member);
+        self.b.ins().jump(done, &[is_member.into(), entry.into(), data.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok((params[0], params[1], params[2]))
+    }
+
+    /// One more hit or miss of the table.
+    fn count_apply(&mut self, table: TableId, hit: Value) {
+        let cells = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, table_counters) as i32);
+        let miss = self.b.ins().bxor_imm_u(hit, 1);
+        let offset = self.b.ins().ishl_imm_u(miss, 3);
+        let at = self.b.ins().iadd(cells, offset);
+        self.add_to_cell(at, 16 * table.0, None);
+    }
+
+    /// Adds `amount`, or 1, to the 64-bit cell at `base + offset`.
+    pub fn add_to_cell(&mut self, base: Value, offset: u32, amount: Option<Value>) {
+        let old = self.b.ins().load(I64, self.flags.state, base, offset as i32);
+        let new = match amount {
+            Some(amount) => self.b.ins().iadd(old, amount),
+            None => self.add_imm(old, 1),
+        };
+        self.b.ins().store(self.flags.state, new, base, offset as i32);
+    }
+
+    pub fn action_param(
+        &mut self,
+        dst: SlotId,
+        table: TableId,
+        action: u32,
+        param: u32,
+        data: SlotId,
+    ) -> Result<(), Error> {
+        let offset = self.binding(table)?.params.get(action as usize).and_then(|p| p.get(param as usize)).copied();
+        let Some(offset) = offset else {
+            let name = &self.program.tables[table.index()].name;
+            return Err(Error::Binding(format!("table `{name}` has no parameter {param} of action {action}")));
+        };
+        let base = self.read_word(&Operand::Slot(data));
+        let val = self.load_val(self.flags.entry, self.program.width(dst), base, offset);
+        self.write_slot(dst, &val);
+        Ok(())
+    }
+
+    /// The address of the shared buffer for keys, hash data and messages, at least `bytes` long; contents do not survive
+    /// the next use.
+    pub fn buffer_of(&mut self, bytes: u32) -> Value {
+        let slot = match self.call_buffer {
+            Some(slot) => slot,
+            None => {
+                let slot = self.stack_slot(8);
+                *self.call_buffer.insert(slot)
+            }
+        };
+        self.grow(slot, bytes);
+        self.stack_addr(slot)
+    }
+
+    /// The place of the first byte of [`Self::buffer_of`].
+    pub fn buffer_at(&mut self, bytes: u32) -> At {
+        At { base: self.buffer_of(bytes), offset: 0 }
+    }
+}

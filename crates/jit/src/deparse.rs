@@ -1,0 +1,355 @@
+//! The deparser: emitted headers and payload become one frame.
+//!
+//! Three ways, from the best to the most general:
+//!
+//! 1. **Edit.** The deparser is a straight line, and at run time no header has moved ([`crate::flow`], "Layout
+//!    changes"). Then the frame stays where it is, and only the bytes of fields that may be modified are stored. An
+//!    unchanged header costs nothing.
+//! 2. **Join.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from registers,
+//!    others copied from the packet. Then the buffer is copied to its place before the payload, `cursor - total` bytes
+//!    behind the old first byte. Nothing is written to the packet before everything has been read from it, so headers
+//!    may overlap their old places in any way.
+//! 3. A deparser with branches does what (2) does, but emits to the buffer as it goes.
+//!
+//! Tests: `tests/packets.rs`.
+
+use crate::header::{FieldAt, Segment, dirty_bytes, runs};
+use crate::pack::Piece;
+use crate::packet::At;
+use crate::translate::Translator;
+use abi::{FateCode, PacketDesc};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Type, Value};
+use ir::{HeaderId, Op, Operand};
+use std::mem::offset_of;
+
+impl Translator<'_, '_> {
+    /// `Op::Emit`: at once when the deparser has branches, else when the stage ends.
+    pub fn emit(&mut self, header: HeaderId) {
+        if self.flow.deparser(self.position).is_some_and(|d| d.in_order.is_none()) {
+            self.emit_to_buffer(header);
+        }
+    }
+
+    pub fn truncate(&mut self, bytes: &Operand) {
+        let bytes = self.read(bytes);
+        let bytes = self.saturate_to_word(&bytes);
+        let none = self.icmp_imm(IntCC::Equal, bytes, 0);
+        let uncut = self.iconst(u64::MAX);
+        let most = self.b.ins().select(none, uncut, bytes);
+        self.b.def_var(self.vars.truncate, most);
+    }
+
+    /// What happens when a deparser ends. Leaves the cursor's variable at the end of the emitted headers.
+    pub fn join_packet(&mut self) {
+        let flow = self.flow;
+        let deparser = flow.deparser(self.position).expect("the stage is a deparser");
+        let cursor = self.cursor_value();
+        self.b.def_var(self.vars.cursor, cursor);
+        match &deparser.in_order {
+            None => self.join_buffer(),
+            Some(headers) if !flow.layout_may_change => self.edit(headers),
+            Some(headers) => {
+                let (edit, join, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+                let changed = self.b.use_var(self.vars.layout_changed);
+                self.b.ins().brif(changed, join, &[], edit, &[]);
+                self.b.seal_block(edit);
+                self.b.seal_block(join);
+                self.b.switch_to_block(edit);
+                self.edit(headers);
+                self.b.ins().jump(done, &[]);
+                self.b.switch_to_block(join);
+                for &header in headers {
+                    self.emit_to_buffer(header);
+                }
+                self.join_buffer();
+                self.b.ins().jump(done, &[]);
+                self.b.seal_block(done);
+                self.b.switch_to_block(done);
+            }
+        }
+        self.cut();
+    }
+
+    /// Stores what may be modified of headers that have not moved.
+    fn edit(&mut self, headers: &[HeaderId]) {
+        for &header in headers {
+            let layout = &self.facts.headers[header.index()];
+            let is_modified = layout.segments.iter().any(|segment| match segment {
+                Segment::Fixed { fields, .. } => fields.iter().any(|f| self.is_dirty(f)),
+                Segment::Var { .. } => false,
+            });
+            if !is_modified {
+                continue;
+            }
+            let valid = self.read_flag(layout.valid);
+            let (store, done) = (self.b.create_block(), self.b.create_block());
+            self.b.ins().brif(valid, store, &[], done, &[]);
+            self.b.seal_block(store);
+            self.b.switch_to_block(store);
+            let mut at = self.extracted_at(header);
+            for segment in &layout.segments {
+                match segment {
+                    Segment::Fixed { bytes, fields } => {
+                        let dirty = dirty_bytes(*bytes, fields, |s| self.flow.is_dirty(self.facts, &self.facts_now, s));
+                        for (is_dirty, from, to) in runs(&dirty) {
+                            if is_dirty {
+                                self.store_fields(self.flags.packet, fields, from, to, at.plus(from));
+                            }
+                        }
+                        at = at.plus(*bytes);
+                    }
+                    // Changed varbits change the layout; this one is as it was.
+                    Segment::Var { length, .. } => {
+                        let bits = self.read_word(&Operand::Slot(*length));
+                        let bytes = self.b.ins().ushr_imm_u(bits, 3);
+                        at = At { base: self.b.ins().iadd(at.base, bytes), ..at };
+                    }
+                }
+            }
+            self.b.ins().jump(done, &[]);
+            self.b.seal_block(done);
+            self.b.switch_to_block(done);
+        }
+    }
+
+    fn is_dirty(&self, field: &FieldAt) -> bool {
+        self.flow.is_dirty(self.facts, &self.facts_now, field.slot)
+    }
+
+    /// Stores the bytes `from..to` of a fixed segment from its fields' slots.
+    fn store_fields(&mut self, flags: MemFlagsData, fields: &[FieldAt], from: u32, to: u32, at: At) {
+        let touched = |f: &&FieldAt| f.first_byte() < to && f.end_byte() > from;
+        let Some(first) = fields.iter().find(touched) else { return };
+        let pieces: Vec<Piece> = fields
+            .iter()
+            .filter(touched)
+            .map(|f| Piece { words: self.read_words(&Operand::Slot(f.slot)), width: f.width })
+            .collect();
+        self.store_pieces(flags, &pieces, first.bit, from, to, at);
+    }
+
+    /// The buffer for emitted headers, large enough for every deparser of the entry.
+    fn buffer(&mut self) -> StackSlot {
+        if let Some(buffer) = self.emit_buffer {
+            return buffer;
+        }
+        let bytes = self.flow.deparsers.iter().map(|d| d.max_bytes).max().unwrap_or(0);
+        let buffer = self.stack_slot(bytes.max(8));
+        *self.emit_buffer.insert(buffer)
+    }
+
+    /// Appends a header to the buffer if it is valid.
+    fn emit_to_buffer(&mut self, header: HeaderId) {
+        let layout = &self.facts.headers[header.index()];
+        let valid = self.read_flag(layout.valid);
+        let (write, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(valid, write, &[], done, &[]);
+        self.b.seal_block(write);
+        self.b.switch_to_block(write);
+        let buffer = self.buffer();
+        let start = self.stack_addr(buffer);
+        let emitted = self.b.use_var(self.vars.emitted);
+        let mut to = At { base: self.b.ins().iadd(start, emitted), offset: 0 };
+        let mut from = self.extracted_at(header);
+        let mut size = self.add_imm(emitted, u64::from(layout.fixed_bytes));
+        for segment in &layout.segments {
+            match segment {
+                Segment::Fixed { bytes, fields } => {
+                    let dirty = dirty_bytes(*bytes, fields, |s| self.flow.is_dirty(self.facts, &self.facts_now, s));
+                    for (is_dirty, first, end) in runs(&dirty) {
+                        if is_dirty {
+                            self.store_fields(self.flags.stack, fields, first, end, to.plus(first));
+                        } else {
+                            self.copy_to_stack(from.plus(first), to.plus(first), end - first);
+                        }
+                    }
+                    from = from.plus(*bytes);
+                    to = to.plus(*bytes);
+                }
+                Segment::Var { slot, length, width } => {
+                    let bits = self.read_word(&Operand::Slot(*length));
+                    let bytes = self.b.ins().ushr_imm_u(bits, 3);
+                    let most = self.iconst(u64::from(width / 8));
+                    let bytes = self.b.ins().umin(bytes, most);
+                    if self.flow.is_dirty(self.facts, &self.facts_now, *slot) {
+                        self.store_varbit(&Operand::Slot(*slot), bytes, to);
+                    } else {
+                        self.copy_bytes_to_stack(from, to, bytes);
+                    }
+                    from = At { base: self.b.ins().iadd(from.base, bytes), ..from };
+                    to = At { base: self.b.ins().iadd(to.base, bytes), ..to };
+                    size = self.b.ins().iadd(size, bytes);
+                }
+            }
+        }
+        self.b.def_var(self.vars.emitted, size);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    /// Copies a constant number of bytes from the packet to the stack.
+    fn copy_to_stack(&mut self, from: At, to: At, bytes: u32) {
+        let mut i = 0;
+        while i < bytes {
+            let (ty, size) = match bytes - i {
+                16.. => (I8X16, 16),
+                8.. => (I64, 8),
+                4.. => (I32, 4),
+                2.. => (I16, 2),
+                _ => (I8, 1),
+            };
+            let v = self.b.ins().load(ty, self.flags.packet, from.base, (from.offset + i) as i32);
+            self.b.ins().store(self.flags.stack, v, to.base, (to.offset + i) as i32);
+            i += size;
+        }
+    }
+
+    fn copy_bytes_to_stack(&mut self, from: At, to: At, bytes: Value) {
+        let from = self.add_imm(from.base, u64::from(from.offset));
+        let to = self.add_imm(to.base, u64::from(to.offset));
+        let (packet, stack) = (self.flags.packet, self.flags.stack);
+        self.byte_loop(bytes, &mut |t, i| {
+            let (from, to) = (t.b.ins().iadd(from, i), t.b.ins().iadd(to, i));
+            let byte = t.b.ins().load(I8, packet, from, 0);
+            t.b.ins().store(stack, byte, to, 0);
+        });
+    }
+
+    /// Stores the low `bytes` bytes of a varbit's value in network order.
+    pub fn store_varbit(&mut self, value: &Operand, bytes: Value, to: At) {
+        let words = self.read_words(value);
+        let [scratch, ..] = self.wide_scratch(8 * words.len() as u32);
+        let scratch = self.stack_addr(scratch);
+        self.store_words(self.flags.stack, &words, scratch, 0);
+        let to = self.add_imm(to.base, u64::from(to.offset));
+        let stack = self.flags.stack;
+        self.byte_loop(bytes, &mut |t, i| {
+            let last = t.b.ins().isub(bytes, i);
+            let from = t.b.ins().iadd(scratch, last);
+            let byte = t.b.ins().load(I8, stack, from, -1);
+            let to = t.b.ins().iadd(to, i);
+            t.b.ins().store(stack, byte, to, 0);
+        });
+    }
+
+    /// Puts the buffer in the place of the parsed bytes.
+    fn join_buffer(&mut self) {
+        let total = self.b.use_var(self.vars.emitted);
+        let cursor = self.b.use_var(self.vars.cursor);
+        let grow = self.b.ins().isub(total, cursor);
+        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
+        let (make, moved, refuse, place) =
+            (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let enough = self.icmp(IntCC::SignedLessThanOrEqual, grow, headroom);
+        self.b.ins().brif(enough, place, &[], make, &[]);
+        self.b.seal_block(make);
+        self.b.set_cold_block(make);
+        self.b.switch_to_block(make);
+        let need = self.b.ins().ireduce(I32, grow);
+        let done = self
+            .call(self.runtime.make_headroom as usize, &[self.ctx, self.packet, need], Some(I8))
+            .expect("the call has a result");
+        self.b.ins().brif(done, moved, &[], refuse, &[]);
+        self.b.seal_block(moved);
+        self.b.seal_block(refuse);
+        self.b.set_cold_block(moved);
+        self.b.set_cold_block(refuse);
+        self.b.switch_to_block(refuse);
+        self.finish(FateCode::NoRoom, 0);
+        self.b.switch_to_block(moved);
+        let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
+        self.b.def_var(self.vars.data, data);
+        self.b.ins().jump(place, &[]);
+        self.b.seal_block(place);
+        self.b.switch_to_block(place);
+
+        let old = self.b.use_var(self.vars.data);
+        let data = self.b.ins().isub(old, grow);
+        let buffer = self.buffer();
+        let buffer = self.stack_addr(buffer);
+        self.copy_buffer(buffer, data, total);
+        let len = self.b.use_var(self.vars.len);
+        let len = self.b.ins().iadd(len, grow);
+        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
+        let headroom = self.b.ins().isub(headroom, grow);
+        self.b.ins().store(self.flags.desc, data, self.packet, offset_of!(PacketDesc, data) as i32);
+        self.store_desc32(len, offset_of!(PacketDesc, len));
+        self.store_desc32(headroom, offset_of!(PacketDesc, headroom));
+        self.b.def_var(self.vars.data, data);
+        self.b.def_var(self.vars.len, len);
+        self.b.def_var(self.vars.cursor, total);
+    }
+
+    /// Copies `n` bytes from the stack to the packet: in sixteens, eights or fours, the last of which overlaps the one
+    /// before.
+    fn copy_buffer(&mut self, from: Value, to: Value, n: Value) {
+        let done = self.b.create_block();
+        for (ty, size) in [(I8X16, 16), (I64, 8), (I32, 4)] {
+            let (wide, narrower) = (self.b.create_block(), self.b.create_block());
+            let fits = self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, n, size);
+            self.b.ins().brif(fits, wide, &[], narrower, &[]);
+            self.b.seal_block(wide);
+            self.b.seal_block(narrower);
+            self.b.switch_to_block(wide);
+            let tail = self.add_imm(n, size.wrapping_neg());
+            if size == 16 {
+                let (head, inside, out) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+                let i = self.b.append_block_param(head, I64);
+                let zero = self.iconst(0);
+                self.b.ins().jump(head, &[zero.into()]);
+                self.b.switch_to_block(head);
+                let over = self.icmp(IntCC::UnsignedGreaterThanOrEqual, i, tail);
+                self.b.ins().brif(over, out, &[], inside, &[]);
+                self.b.seal_block(inside);
+                self.b.seal_block(out);
+                self.b.switch_to_block(inside);
+                self.copy_chunk(ty, from, to, i);
+                let next = self.add_imm(i, size);
+                self.b.ins().jump(head, &[next.into()]);
+                self.b.seal_block(head);
+                self.b.switch_to_block(out);
+            } else {
+                let zero = self.iconst(0);
+                self.copy_chunk(ty, from, to, zero);
+            }
+            self.copy_chunk(ty, from, to, tail);
+            self.b.ins().jump(done, &[]);
+            self.b.switch_to_block(narrower);
+        }
+        self.byte_loop(n, &mut |t, i| t.copy_chunk(I8, from, to, i));
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    fn copy_chunk(&mut self, ty: Type, from: Value, to: Value, at: Value) {
+        let (from, to) = (self.b.ins().iadd(from, at), self.b.ins().iadd(to, at));
+        let v = self.b.ins().load(ty, self.flags.stack, from, 0);
+        self.b.ins().store(self.flags.packet, v, to, 0);
+    }
+
+    /// Cuts the frame, if the stage has a `Truncate`.
+    fn cut(&mut self) {
+        let stage = &self.program.stages[self.entry.stages[self.position].index()];
+        let truncates = stage.blocks.iter().flat_map(|b| &b.insts).any(|i| matches!(i.op, Op::Truncate { .. }));
+        if !truncates {
+            return;
+        }
+        let len = self.b.use_var(self.vars.len);
+        let most = self.b.use_var(self.vars.truncate);
+        let short = self.b.ins().umin(len, most);
+        let cut = self.b.ins().isub(len, short);
+        let tailroom = self.load_desc32(offset_of!(PacketDesc, tailroom));
+        let tailroom = self.b.ins().iadd(tailroom, cut);
+        self.store_desc32(short, offset_of!(PacketDesc, len));
+        self.store_desc32(tailroom, offset_of!(PacketDesc, tailroom));
+        self.b.def_var(self.vars.len, short);
+        // The emitted headers may be cut too; what is left of them is all that counts as consumed.
+        let cursor = self.b.use_var(self.vars.cursor);
+        let cursor = self.b.ins().umin(cursor, short);
+        self.b.def_var(self.vars.cursor, cursor);
+    }
+}

@@ -1,0 +1,355 @@
+//! Counters, meters, registers, hashes, random numbers, digests, log lines and assertions.
+//!
+//! Counters and registers are inline; hashes too where [`crate::csum`] can; the rest calls the runtime.
+
+use crate::pack::Piece;
+use crate::translate::Translator;
+use crate::value::{Class, Val, const_words};
+use crate::{Error, Site, SiteKind};
+use abi::{EntryHeader, ExternBinding, WorkerCtx};
+use base::Span;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::{BinOp, CounterUnit, ExternId, ExternKind, HashAlgorithm, Operand, SlotId};
+use std::mem::offset_of;
+
+// Counters and meters.
+impl Translator<'_, '_> {
+    fn extern_name(&self, ext: ExternId) -> &str {
+        &self.program.externs[ext.index()].name
+    }
+
+    fn extern_binding(&self, ext: ExternId) -> Result<ExternBinding, Error> {
+        let missing = || Error::Binding(format!("extern `{}` has no binding", self.extern_name(ext)));
+        self.bindings.externs.get(ext.index()).copied().ok_or_else(missing)
+    }
+
+    fn wrong_binding(&self, ext: ExternId) -> Error {
+        Error::Binding(format!("extern `{}` is bound as something else", self.extern_name(ext)))
+    }
+
+    pub fn count(&mut self, counter: ExternId, index: &Operand) -> Result<(), Error> {
+        let ExternBinding::Counter { size } = self.extern_binding(counter)? else {
+            return Err(self.wrong_binding(counter));
+        };
+        let index = self.read(index);
+        let index = self.saturate_to_word(&index);
+        let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
+        self.count_if(counter, inside, index);
+        Ok(())
+    }
+
+    pub fn count_direct(&mut self, counter: ExternId, hit: &Operand, entry: SlotId) -> Result<(), Error> {
+        let ExternBinding::Counter { size } = self.extern_binding(counter)? else {
+            return Err(self.wrong_binding(counter));
+        };
+        let hit = self.read_word(hit);
+        let (check, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(hit, check, &[], done, &[]);
+        self.b.seal_block(check);
+        self.b.switch_to_block(check);
+        let entry = self.read_flag(entry);
+        let index = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, index) as i32);
+        let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
+        self.count_if(counter, inside, index);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok(())
+    }
+
+    fn count_if(&mut self, counter: ExternId, inside: Value, index: Value) {
+        let ExternKind::Counter { unit, .. } = self.program.externs[counter.index()].kind else {
+            unreachable!("the verifier checks that `{}` is a counter", self.extern_name(counter))
+        };
+        let (count, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(inside, count, &[], done, &[]);
+        self.b.seal_block(count);
+        self.b.switch_to_block(count);
+        let bases = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, counters) as i32);
+        let cells = self.b.ins().load(I64, self.flags.desc, bases, 8 * counter.0 as i32);
+        let offset = self.b.ins().ishl_imm_u(index, 4);
+        let cell = self.b.ins().iadd(cells, offset);
+        if unit != CounterUnit::Bytes {
+            self.add_to_cell(cell, 0, None);
+        }
+        if unit != CounterUnit::Packets {
+            self.add_to_cell(cell, 8, Some(self.entry_len));
+        }
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    pub fn meter(&mut self, meter: ExternId, dst: SlotId, index: &Operand) {
+        let index = self.read(index);
+        let index = self.saturate_to_word(&index);
+        let colour = self.call_meter(meter, index);
+        self.write_number(dst, colour);
+    }
+
+    pub fn meter_direct(&mut self, meter: ExternId, dst: SlotId, hit: &Operand, entry: SlotId) {
+        let hit = self.read_word(hit);
+        let (ask, done) = (self.b.create_block(), self.b.create_block());
+        let colour = self.b.append_block_param(done, I64);
+        let green = self.iconst(0);
+        self.b.ins().brif(hit, ask, &[], done, &[green.into()]);
+        self.b.seal_block(ask);
+        self.b.switch_to_block(ask);
+        let entry = self.read_flag(entry);
+        let index = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, index) as i32);
+        let result = self.call_meter(meter, index);
+        self.b.ins().jump(done, &[result.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        self.write_number(dst, colour);
+    }
+
+    fn call_meter(&mut self, meter: ExternId, index: Value) -> Value {
+        let bytes = self.b.ins().ireduce(I32, self.entry_len);
+        let ext = self.i32_const(meter.0);
+        let colour = self.call(self.runtime.meter as usize, &[self.ctx, ext, index, bytes], Some(I32));
+        self.b.ins().uextend(I64, colour.expect("the call has a result"))
+    }
+}
+
+// Registers.
+impl Translator<'_, '_> {
+    /// The cell's address and whether there is one: index below the size.
+    fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Value, u32), Error> {
+        let ExternBinding::Register { cells, size, width } = self.extern_binding(register)? else {
+            return Err(self.wrong_binding(register));
+        };
+        let index = self.read(index);
+        let index = self.saturate_to_word(&index);
+        let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
+        let offset = self.b.ins().imul_imm_u(index, i64::from(8 * width.div_ceil(64)));
+        let cells = self.iconst(cells as u64);
+        Ok((self.b.ins().iadd(cells, offset), inside, width))
+    }
+
+    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
+        let (cell, inside, width) = self.register_cell(register, index)?;
+        let (load, done) = (self.b.create_block(), self.b.create_block());
+        let count = width.div_ceil(64) as usize;
+        let results: Vec<Value> = (0..count).map(|_| self.b.append_block_param(done, I64)).collect();
+        let zero = self.iconst(0);
+        let zeros = vec![zero.into(); count];
+        self.b.ins().brif(inside, load, &[], done, &zeros);
+        self.b.seal_block(load);
+        self.b.switch_to_block(load);
+        let words: Vec<_> =
+            (0..count).map(|i| self.b.ins().load(I64, self.flags.state, cell, 8 * i as i32).into()).collect();
+        self.b.ins().jump(done, &words);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        self.write_words(dst, results);
+        Ok(())
+    }
+
+    pub fn register_write(&mut self, register: ExternId, index: &Operand, src: &Operand) -> Result<(), Error> {
+        let (cell, inside, _) = self.register_cell(register, index)?;
+        let words = self.read_words(src);
+        let (store, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(inside, store, &[], done, &[]);
+        self.b.seal_block(store);
+        self.b.switch_to_block(store);
+        self.store_words(self.flags.state, &words, cell, 0);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok(())
+    }
+}
+
+// Hashes.
+impl Translator<'_, '_> {
+    #[allow(clippy::too_many_arguments, reason = "the fields of the operation")]
+    pub fn hash(
+        &mut self,
+        algorithm: HashAlgorithm,
+        dst: SlotId,
+        base: &Operand,
+        max: Option<&Operand>,
+        data: &[Operand],
+        varbits: &[(u32, SlotId)],
+        payload: bool,
+    ) {
+        let hash = self.hash_value(algorithm, data, varbits, payload);
+        let hash = match max {
+            None => hash,
+            Some(max) => self.hash_modulo(hash, max),
+        };
+        let width = self.program.width(dst);
+        let base = self.read(base);
+        let val = match base {
+            Val::Word(base) => {
+                let v = self.b.ins().iadd(base, hash);
+                Val::Word(self.mask_word(v, width))
+            }
+            base => {
+                let hash = self.val_of_words(width, vec![hash]);
+                self.bin_vals(BinOp::Add, width, base, hash)
+            }
+        };
+        self.write_slot(dst, &val);
+    }
+
+    /// `hash mod max`, or 0 if `max` is 0.
+    fn hash_modulo(&mut self, hash: Value, max: &Operand) -> Value {
+        if let Some(max) = max.constant() {
+            let words = const_words(max);
+            return match words[0] {
+                _ if words[1..].iter().any(|&w| w != 0) => hash,
+                0 => self.iconst(0),
+                max => {
+                    let max = self.iconst(max);
+                    self.b.ins().urem(hash, max)
+                }
+            };
+        }
+        let words = self.read_words(max);
+        let low = words[0];
+        let (zero, one) = (self.iconst(0), self.iconst(1));
+        let is_zero = self.icmp(IntCC::Equal, low, zero);
+        let divisor = self.b.ins().select(is_zero, one, low);
+        let rest = self.b.ins().urem(hash, divisor);
+        let high = words[1..].iter().fold(zero, |all, &w| self.b.ins().bor(all, w));
+        self.b.ins().select(high, hash, rest)
+    }
+
+    /// The hash as the runtime's `hash` gives it.
+    pub fn hash_value(
+        &mut self,
+        algorithm: HashAlgorithm,
+        data: &[Operand],
+        varbits: &[(u32, SlotId)],
+        payload: bool,
+    ) -> Value {
+        let pieces: Vec<Piece> =
+            data.iter().map(|o| Piece { words: self.read_words(o), width: self.width(o) }).collect();
+        let bits: u32 = pieces.iter().map(|p| p.width).sum();
+        if algorithm == HashAlgorithm::Csum16 && varbits.is_empty() && !payload {
+            return self.internet_checksum(&pieces);
+        }
+        let (at, bits) = if varbits.is_empty() {
+            let at = self.buffer_at(bits.div_ceil(8));
+            self.store_pieces(self.flags.stack, &pieces, 0, 0, bits.div_ceil(8), at);
+            (at.base, self.i32_const(bits))
+        } else {
+            self.pack_varbits(&pieces, varbits, bits)
+        };
+        let (payload, payload_len) = if payload {
+            let (data, len) = (self.b.use_var(self.vars.data), self.b.use_var(self.vars.len));
+            let cursor = self.cursor_value();
+            let left = self.b.ins().isub(len, cursor);
+            (self.b.ins().iadd(data, cursor), self.b.ins().ireduce(I32, left))
+        } else {
+            (self.iconst(0), self.i32_const(0))
+        };
+        let algorithm = self.i32_const(algorithm as u32);
+        let args = [self.ctx, algorithm, at, bits, payload, payload_len];
+        self.call(self.runtime.hash as usize, &args, Some(I64)).expect("the call has a result")
+    }
+
+    /// Writes pieces some of which count only with their low bits: the string is put together as one wide number,
+    /// shifted by each piece's length, and then moved to the left end. Slow (two calls per piece), and right for any
+    /// alignment. Gives the buffer and the number of bits.
+    fn pack_varbits(&mut self, pieces: &[Piece], varbits: &[(u32, SlotId)], bits_max: u32) -> (Value, Value) {
+        // At least 192 bits, so that the runtime's wide operations are for it; whole bytes.
+        let width = bits_max.next_multiple_of(64).max(192);
+        let zero = self.iconst(0);
+        let mut string = vec![zero; width as usize / 64];
+        let mut total = zero;
+        for (i, piece) in pieces.iter().enumerate() {
+            let len = match varbits.iter().find(|(operand, _)| *operand as usize == i) {
+                Some((_, slot)) => self.read_flag(*slot),
+                None => self.iconst(u64::from(piece.width)),
+            };
+            let shifted = self.bin_wide_shift(BinOp::Shl, width, &string, len);
+            string = shifted;
+            for (word, &low) in string.iter_mut().zip(&piece.words) {
+                *word = self.b.ins().bor(*word, low);
+            }
+            total = self.b.ins().iadd(total, len);
+        }
+        let all = self.iconst(u64::from(width));
+        let up = self.b.ins().isub(all, total);
+        let string = self.bin_wide_shift(BinOp::Shl, width, &string, up);
+        let at = self.buffer_at(width / 8);
+        self.store_pieces(self.flags.stack, &[Piece { words: string, width }], 0, 0, width / 8, at);
+        (at.base, self.b.ins().ireduce(I32, total))
+    }
+
+    fn bin_wide_shift(&mut self, op: BinOp, width: u32, value: &[Value], by: Value) -> Vec<Value> {
+        let val = self.call_wide(op, width, value, &[by]);
+        self.words_of_val(&val)
+    }
+
+    fn bin_vals(&mut self, op: BinOp, width: u32, a: Val, b: Val) -> Val {
+        match (Class::of(width), a, b) {
+            (Class::Pair, Val::Pair(a), Val::Pair(b)) => self.bin_pair(op, width, a, b),
+            (_, a, b) => {
+                let (a, b) = (self.words_of_val(&a), self.words_of_val(&b));
+                self.bin_words(op, width, &a, &b)
+            }
+        }
+    }
+}
+
+// Calls.
+impl Translator<'_, '_> {
+    pub fn random(&mut self, dst: SlotId, low: &Operand, high: &Operand) -> Result<(), Error> {
+        let width = self.program.width(dst);
+        if width > 64 {
+            return Err(Error::Unsupported(format!("random numbers of {width} bits (at most 64)")));
+        }
+        let (low, high) = (self.read_word(low), self.read_word(high));
+        let high = self.b.ins().umax(low, high);
+        let value = self.call(self.runtime.random as usize, &[self.ctx, low, high], Some(I64));
+        self.write_slot(dst, &Val::Word(value.expect("the call has a result")));
+        Ok(())
+    }
+
+    /// Writes operands' words one after the other; the address and the number of words.
+    fn message(&mut self, operands: &[Operand]) -> (Value, Value) {
+        let words: Vec<Value> = operands.iter().flat_map(|o| self.read_words(o)).collect();
+        let at = self.buffer_of(8 * words.len() as u32);
+        self.store_words(self.flags.stack, &words, at, 0);
+        (at, self.i32_const(words.len() as u32))
+    }
+
+    pub fn digest(&mut self, digest: ExternId, data: &[Operand]) {
+        let (at, count) = self.message(data);
+        let ext = self.i32_const(digest.0);
+        self.call(self.runtime.digest as usize, &[self.ctx, ext, at, count], None);
+    }
+
+    pub fn log(&mut self, format: &str, args: &[Operand], span: Span) {
+        let arg_widths = args.iter().map(|a| self.width(a)).collect();
+        let id = self.site(Site { kind: SiteKind::Log { arg_widths }, text: format.to_owned(), span });
+        let (at, count) = self.message(args);
+        self.call(self.runtime.log as usize, &[self.ctx, id, at, count], None);
+    }
+
+    pub fn assert(&mut self, cond: &Operand, text: &str, span: Span) {
+        let id = self.site(Site { kind: SiteKind::Assert, text: text.to_owned(), span });
+        let cond = self.read_word(cond);
+        let (fail, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(cond, done, &[], fail, &[]);
+        self.b.seal_block(fail);
+        self.b.set_cold_block(fail);
+        self.b.switch_to_block(fail);
+        self.call(self.runtime.assert_failed as usize, &[self.ctx, id], None);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    fn site(&mut self, site: Site) -> Value {
+        let id = self.sites.len() as u32;
+        self.sites.push(site);
+        self.i32_const(id)
+    }
+}

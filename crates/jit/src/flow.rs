@@ -1,0 +1,590 @@
+//! What is known about an entry's packets before code is generated for it.
+//!
+//! The stages of an entry are laid out as one graph of [`Node`]s in reverse post-order. A forward analysis carries
+//! [`Facts`] through it: the parser's cursor where it is a constant, which headers can be valid, and which fields can
+//! differ from the packet's bytes. The last is what edit mode lives on:
+//!
+//! **Clean fields.** A field is *clean* where, if its header is valid, the field's value is what stands in the packet at
+//! the place the header was last extracted from, and, if its header is invalid, the value is zero (the IR's own rule for
+//! invalid headers). Clean fields need no register: deparsing leaves their bytes alone or copies them, and a record is
+//! filled from the packet. Everything else is *dirty*; joins unite dirt.
+//!
+//! **Layout changes.** The headers that the next deparser emits stand unmoved at the packet's head as long as (a) none
+//! was valid before the parser began, (b) they were extracted in the order of emission, (c) the parser skipped nothing
+//! and extracted nothing that is not emitted, and (d) no validity and no varbit changed since. [`Flow::step`] says for
+//! every operation whether it may break this ([`LayoutChange`]); the generated code then keeps a flag.
+//!
+//! Also here: which slots must hold a value at all ([`Flow::needed`]), and which are live at the start of an entry.
+//!
+//! Tests: `tests/` of this crate compare edited packets with the interpreter's.
+
+use crate::bitset::BitSet;
+use crate::header::{HeaderLayout, Segment, dirty_bytes};
+use ir::flow::Cfg;
+use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, Stage, StageId};
+use ir::{StageKind, Terminator};
+use std::collections::VecDeque;
+
+/// Facts about the whole program that all entries share.
+pub(crate) struct ProgramFacts {
+    /// By header.
+    pub headers: Vec<HeaderLayout>,
+    /// The number of each header field's slot among all fields, by slot; `u32::MAX` for other slots.
+    field_number: Vec<u32>,
+    /// The numbers of a header's fields, by header.
+    field_range: Vec<std::ops::Range<usize>>,
+    fields: usize,
+    /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
+    pub spilled_before_deparse: BitSet,
+    pub spilled_after_deparse: BitSet,
+}
+
+impl ProgramFacts {
+    pub fn new(program: &Program) -> Result<ProgramFacts, crate::Error> {
+        let headers = (0..program.headers.len())
+            .map(|h| HeaderLayout::new(program, HeaderId::from_index(h)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut field_number = vec![u32::MAX; program.slots.len()];
+        let mut field_range = Vec::new();
+        let mut fields = 0;
+        for header in &program.headers {
+            let from = fields;
+            for field in &header.fields {
+                field_number[field.slot.index()] = fields as u32;
+                fields += 1;
+            }
+            field_range.push(from..fields);
+        }
+        let empty = BitSet::new(program.slots.len());
+        let mut facts = ProgramFacts {
+            headers,
+            field_number,
+            field_range,
+            fields,
+            spilled_before_deparse: empty.clone(),
+            spilled_after_deparse: empty,
+        };
+        facts.find_spilled(program);
+        Ok(facts)
+    }
+
+    /// The runtime reads intrinsics and field lists; the entries `Egress` and `Deparse` read what they use before they
+    /// set it, and `Egress` may hand it on to another `Egress` or `Deparse`. So the set is a least fixed point.
+    fn find_spilled(&mut self, program: &Program) {
+        let mut base = BitSet::new(program.slots.len());
+        program.intrinsics.iter().for_each(|(_, slot)| base.insert(slot.index()));
+        program.field_lists.iter().flat_map(|(_, slots)| slots).for_each(|slot| base.insert(slot.index()));
+        self.spilled_after_deparse = base.clone();
+        self.spilled_before_deparse = base;
+        let read =
+            [EntryKind::Deparse, EntryKind::Egress].map(|kind| program.entry(kind).map(|e| Graph::new(program, e)));
+        loop {
+            let mut grown = self.spilled_before_deparse.clone();
+            let mut changed = false;
+            for graph in read.iter().flatten() {
+                changed |= grown.union(&graph.live_at_start(program, self));
+            }
+            self.spilled_before_deparse = grown;
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// The slots a replication point spills.
+    pub fn spilled(&self, point: ir::ReplicationPoint) -> &BitSet {
+        match point {
+            ir::ReplicationPoint::IngressEnd | ir::ReplicationPoint::EgressEnd => &self.spilled_before_deparse,
+            ir::ReplicationPoint::DeparseEnd => &self.spilled_after_deparse,
+        }
+    }
+}
+
+/// A block of a stage of an entry.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Position of the stage in the entry.
+    pub position: usize,
+    /// The stage.
+    pub stage: StageId,
+    /// The block.
+    pub block: BlockId,
+    /// Successor nodes, each once; for `Next`, the next stage's start.
+    pub succs: Vec<usize>,
+    /// How many nodes have this one as successor.
+    pub preds: u32,
+}
+
+/// An entry's nodes in reverse post-order; node 0 is where it starts.
+pub(crate) struct Graph {
+    pub nodes: Vec<Node>,
+    /// First node of each stage position.
+    first: Vec<usize>,
+    /// Node by stage position and block; `usize::MAX` if it cannot be reached.
+    index: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    pub fn new(program: &Program, entry: &EntryPoint) -> Graph {
+        let mut graph = Graph { nodes: Vec::new(), first: Vec::new(), index: Vec::new() };
+        let mut reached = true;
+        for (position, &stage_id) in entry.stages.iter().enumerate() {
+            if !reached {
+                break;
+            }
+            let stage = &program.stages[stage_id.index()];
+            let cfg = Cfg::new(stage);
+            let first = graph.nodes.len();
+            graph.first.push(first);
+            graph
+                .index
+                .push(cfg.rpo_index.iter().map(|i| i.map_or(usize::MAX, |i| first + i as usize)).collect::<Vec<_>>());
+            reached = false;
+            for &block in &cfg.rpo {
+                let is_next = matches!(stage.blocks[block.index()].term, Terminator::Next);
+                reached |= is_next;
+                let succs = if is_next {
+                    vec![first + cfg.rpo.len()]
+                } else {
+                    cfg.succs[block.index()].iter().map(|b| graph.index[position][b.index()]).collect()
+                };
+                graph.nodes.push(Node { position, stage: stage_id, block, succs, preds: 0 });
+            }
+        }
+        for n in 0..graph.nodes.len() {
+            for s in graph.nodes[n].succs.clone() {
+                graph.nodes[s].preds += 1;
+            }
+        }
+        graph
+    }
+
+    /// The node of a block.
+    pub fn node(&self, position: usize, block: BlockId) -> usize {
+        self.index[position][block.index()]
+    }
+
+    fn block<'p>(&self, program: &'p Program, node: usize) -> &'p ir::Block {
+        let n = &self.nodes[node];
+        &program.stages[n.stage.index()].blocks[n.block.index()]
+    }
+
+    /// Slots whose value at the entry's start may be read: classical backward liveness.
+    pub fn live_at_start(&self, program: &Program, facts: &ProgramFacts) -> BitSet {
+        let slots = program.slots.len();
+        let mut live: Vec<BitSet> = vec![BitSet::new(slots); self.nodes.len()];
+        let mut preds: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for (n, node) in self.nodes.iter().enumerate() {
+            node.succs.iter().for_each(|&s| preds[s].push(n));
+        }
+        let mut queued = vec![true; self.nodes.len()];
+        let mut queue: VecDeque<usize> = (0..self.nodes.len()).rev().collect();
+        while let Some(n) = queue.pop_front() {
+            queued[n] = false;
+            let mut set = BitSet::new(slots);
+            self.nodes[n].succs.iter().for_each(|&s| {
+                set.union(&live[s]);
+            });
+            let block = self.block(program, n);
+            match &block.term {
+                Terminator::Finish(Fate::Replicate(point)) => {
+                    set.union(facts.spilled(*point));
+                }
+                term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| set.insert(s.index())),
+            }
+            for inst in block.insts.iter().rev() {
+                inst.op.for_each_def(program, |s| set.remove(s.index()));
+                inst.op.for_each_use(program, |s| set.insert(s.index()));
+            }
+            if live[n].union(&set) {
+                for &p in &preds[n] {
+                    if !std::mem::replace(&mut queued[p], true) {
+                        queue.push_back(p);
+                    }
+                }
+            }
+        }
+        live.into_iter().next().unwrap_or_default()
+    }
+}
+
+/// A byte offset that may be known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Always this.
+    Const(u32),
+    /// Only known when a packet is there.
+    Varying,
+}
+
+/// What is known at one point of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Facts {
+    /// The parser's cursor.
+    pub cursor: Place,
+    /// Headers that can be valid.
+    may_be_valid: BitSet,
+    /// Fields (by number) that can differ from the packet.
+    dirty: BitSet,
+    /// The greatest place in the order of emission of the headers extracted so far, plus one.
+    last_extracted: u32,
+}
+
+/// How an operation may move the emitted headers away from where they are in the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LayoutChange {
+    /// Not at all.
+    None,
+    /// The operation moves them, or may, and nothing cheap tells.
+    Always,
+    /// The header becomes valid; a change if it was not.
+    Validated(SlotId),
+    /// The header becomes invalid; a change if it was valid.
+    Invalidated(SlotId),
+    /// The validity slot is assigned; a change if the value differs.
+    Assigned(SlotId),
+}
+
+/// A deparser of the entry.
+#[derive(Debug)]
+pub(crate) struct Deparser {
+    /// Position in the entry.
+    position: usize,
+    /// The emitted headers in order, when the stage is a straight line that emits each header at most once and changes
+    /// none of them; only such a deparser is subject to edit mode.
+    pub in_order: Option<Vec<HeaderId>>,
+    /// Place in that order, by header.
+    place: Vec<Option<u32>>,
+    /// Most bytes that it can emit.
+    pub max_bytes: u32,
+}
+
+/// All about one entry.
+pub(crate) struct Flow {
+    pub graph: Graph,
+    /// Facts at the start of each node.
+    pub at: Vec<Facts>,
+    pub deparsers: Vec<Deparser>,
+    /// Where each header is extracted, if that is everywhere the same.
+    pub extracted_at: Vec<Place>,
+    /// Slots whose value code must compute.
+    pub needed: BitSet,
+    /// Slots whose value at the start may be read.
+    pub live_at_start: BitSet,
+    /// Whether code must keep the flag that says whether the layout changed.
+    pub layout_may_change: bool,
+}
+
+impl Flow {
+    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint) -> Result<Flow, crate::Error> {
+        let graph = Graph::new(program, entry);
+        let live_at_start = graph.live_at_start(program, facts);
+        let deparsers = find_deparsers(program, facts, entry, &graph)?;
+        let mut flow = Flow {
+            at: Vec::new(),
+            graph,
+            deparsers,
+            extracted_at: vec![Place::Varying; program.headers.len()],
+            needed: BitSet::new(program.slots.len()),
+            live_at_start,
+            layout_may_change: false,
+        };
+        flow.solve(program, facts, entry);
+        flow.look_once(program, facts);
+        Ok(flow)
+    }
+
+    /// What holds when a packet starts at the entry, before its first stage is entered.
+    pub fn initial(&self, program: &Program, facts: &ProgramFacts, kind: EntryKind) -> Facts {
+        let from_port = kind == EntryKind::Ingress;
+        Facts {
+            cursor: if from_port { Place::Const(0) } else { Place::Varying },
+            may_be_valid: if from_port { BitSet::new } else { BitSet::full }(program.headers.len()),
+            dirty: if from_port { BitSet::new } else { BitSet::full }(facts.fields),
+            last_extracted: 0,
+        }
+    }
+
+    /// The deparser whose layout a stage position works towards.
+    fn upcoming(&self, position: usize) -> Option<&Deparser> {
+        self.deparsers.iter().find(|d| d.position >= position)
+    }
+
+    /// The deparser at a position.
+    pub fn deparser(&self, position: usize) -> Option<&Deparser> {
+        self.deparsers.iter().find(|d| d.position == position)
+    }
+
+    /// Enters a stage. Where the layout flag is set, that is at the start and at parsers: whether the layout counts as
+    /// changed already.
+    pub fn enter_stage(&self, program: &Program, entry: &EntryPoint, position: usize, at: &mut Facts) -> Option<bool> {
+        if program.stages[entry.stages[position].index()].kind != StageKind::Parser {
+            return (position == 0).then_some(self.upcoming(position).is_some());
+        }
+        at.cursor = Place::Const(0);
+        at.last_extracted = 0;
+        let stale =
+            |d: &Deparser| (0..program.headers.len()).any(|h| d.place[h].is_some() && at.may_be_valid.contains(h));
+        Some(self.upcoming(position).is_some_and(stale))
+    }
+
+    /// Leaves a stage: a deparser rewrites the packet, so nothing is where it was.
+    pub fn leave_stage(&self, position: usize, at: &mut Facts, facts: &ProgramFacts) {
+        if self.deparser(position).is_some() {
+            at.cursor = Place::Varying;
+            at.dirty = BitSet::full(facts.fields);
+        }
+    }
+
+    /// Carries the facts over an operation.
+    pub fn step(
+        &self,
+        program: &Program,
+        facts: &ProgramFacts,
+        position: usize,
+        op: &Op,
+        at: &mut Facts,
+    ) -> LayoutChange {
+        let place = |h: HeaderId| self.upcoming(position).and_then(|d| d.place[h.index()]);
+        match op {
+            Op::Extract { header, varbit_bits } => {
+                let layout = &facts.headers[header.index()];
+                at.cursor = match (at.cursor, varbit_bits) {
+                    (Place::Const(c), None) => Place::Const(c + layout.fixed_bytes),
+                    _ => Place::Varying,
+                };
+                at.may_be_valid.insert(header.index());
+                facts.field_range[header.index()].clone().for_each(|f| at.dirty.remove(f));
+                match place(*header) {
+                    Some(place) if place >= at.last_extracted => {
+                        at.last_extracted = place + 1;
+                        LayoutChange::None
+                    }
+                    _ => LayoutChange::Always,
+                }
+            }
+            Op::Advance { bits } => {
+                at.cursor = match (at.cursor, bits.constant().and_then(|b| b.to_u128())) {
+                    (Place::Const(c), Some(bits)) if bits < 1 << 24 => Place::Const(c + bits as u32 / 8),
+                    _ => Place::Varying,
+                };
+                LayoutChange::Always
+            }
+            Op::SetValid { header } => {
+                at.may_be_valid.insert(header.index());
+                facts.field_range[header.index()].clone().for_each(|f| at.dirty.insert(f));
+                place(*header)
+                    .map_or(LayoutChange::None, |_| LayoutChange::Validated(facts.headers[header.index()].valid))
+            }
+            Op::SetInvalid { header } => {
+                let was = at.may_be_valid.contains(header.index());
+                at.may_be_valid.remove(header.index());
+                facts.field_range[header.index()].clone().for_each(|f| at.dirty.remove(f));
+                match place(*header) {
+                    Some(_) if was => LayoutChange::Invalidated(facts.headers[header.index()].valid),
+                    _ => LayoutChange::None,
+                }
+            }
+            _ => {
+                let mut change = LayoutChange::None;
+                op.for_each_def(program, |slot| {
+                    let kind = program.slots[slot.index()].kind;
+                    let header = match kind {
+                        SlotKind::Field(h) | SlotKind::VarbitLength(h) | SlotKind::Valid(h) => h,
+                        SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => return,
+                    };
+                    if let SlotKind::Field(_) = kind {
+                        at.dirty.insert(facts.field_number[slot.index()] as usize);
+                    } else {
+                        facts.field_range[header.index()].clone().for_each(|f| at.dirty.insert(f));
+                        at.may_be_valid.insert(header.index());
+                    }
+                    let is_var = facts.headers[header.index()].var.is_some_and(|(s, l)| slot == s || slot == l);
+                    if place(header).is_some() {
+                        if is_var {
+                            change = LayoutChange::Always;
+                        } else if let SlotKind::Valid(_) = kind {
+                            change = LayoutChange::Assigned(slot);
+                        }
+                    }
+                });
+                change
+            }
+        }
+    }
+
+    /// Whether a slot can differ from the packet (always, for slots that are no fields).
+    pub fn is_dirty(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
+        match facts.field_number[slot.index()] {
+            u32::MAX => true,
+            f => at.dirty.contains(f as usize),
+        }
+    }
+
+    fn solve(&mut self, program: &Program, facts: &ProgramFacts, entry: &EntryPoint) {
+        let mut at: Vec<Option<Facts>> = vec![None; self.graph.nodes.len()];
+        let mut initial = self.initial(program, facts, entry.kind);
+        self.layout_may_change =
+            self.enter_stage(program, entry, 0, &mut initial) == Some(true) || self.deparsers.len() > 1;
+        at[0] = Some(initial);
+        let mut queued = vec![false; self.graph.nodes.len()];
+        let mut queue = std::collections::BinaryHeap::from([std::cmp::Reverse(0)]);
+        while let Some(std::cmp::Reverse(n)) = queue.pop() {
+            queued[n] = false;
+            let mut out = at[n].clone().expect("queued nodes have facts");
+            let node = &self.graph.nodes[n];
+            let block = self.graph.block(program, n);
+            for Inst { op, .. } in &block.insts {
+                self.step(program, facts, node.position, op, &mut out);
+            }
+            if let Terminator::Next = block.term {
+                self.leave_stage(node.position, &mut out, facts);
+                self.layout_may_change |= self.enter_stage(program, entry, node.position + 1, &mut out) == Some(true);
+            }
+            for &s in &self.graph.nodes[n].succs {
+                let changed = match &mut at[s] {
+                    Some(known) => known.join(&out),
+                    none => {
+                        *none = Some(out.clone());
+                        true
+                    }
+                };
+                if changed && !std::mem::replace(&mut queued[s], true) {
+                    queue.push(std::cmp::Reverse(s));
+                }
+            }
+        }
+        self.at = at.into_iter().map(|f| f.expect("every node can be reached")).collect();
+    }
+
+    /// With the facts final: needed slots, extraction places, and whether the layout can change.
+    fn look_once(&mut self, program: &Program, facts: &ProgramFacts) {
+        let mut places: Vec<Option<Place>> = vec![None; program.headers.len()];
+        for n in 0..self.graph.nodes.len() {
+            let mut at = self.at[n].clone();
+            let position = self.graph.nodes[n].position;
+            let block = self.graph.block(program, n);
+            for Inst { op, .. } in &block.insts {
+                if let Op::Emit { header } = op {
+                    self.need_for_emit(facts, &at, *header);
+                } else {
+                    op.for_each_use(program, |s| self.needed.insert(s.index()));
+                }
+                if let Op::Extract { header, .. } = op {
+                    let place = &mut places[header.index()];
+                    *place = Some(if place.is_none_or(|p| p == at.cursor) { at.cursor } else { Place::Varying });
+                }
+                self.layout_may_change |= self.step(program, facts, position, op, &mut at) != LayoutChange::None;
+            }
+            match &block.term {
+                Terminator::Finish(Fate::Replicate(point)) => {
+                    if self.deparser(position).is_some() {
+                        self.leave_stage(position, &mut at, facts);
+                    }
+                    for s in facts.spilled(*point).iter() {
+                        if self.is_dirty(facts, &at, SlotId::from_index(s)) {
+                            self.needed.insert(s);
+                        }
+                    }
+                }
+                term => {
+                    term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.needed.insert(s.index()));
+                }
+            }
+        }
+        for header in &facts.headers {
+            self.needed.insert(header.valid.index());
+            header.var.into_iter().for_each(|(_, length)| self.needed.insert(length.index()));
+        }
+        self.extracted_at = places.into_iter().map(|p| p.unwrap_or(Place::Varying)).collect();
+    }
+
+    fn need_for_emit(&mut self, facts: &ProgramFacts, at: &Facts, header: HeaderId) {
+        for segment in &facts.headers[header.index()].segments {
+            match segment {
+                Segment::Fixed { bytes, fields } => {
+                    let dirty = dirty_bytes(*bytes, fields, |s| self.is_dirty(facts, at, s));
+                    for f in fields {
+                        if dirty[f.first_byte() as usize..f.end_byte() as usize].contains(&true) {
+                            self.needed.insert(f.slot.index());
+                        }
+                    }
+                }
+                Segment::Var { slot, .. } => {
+                    if self.is_dirty(facts, at, *slot) {
+                        self.needed.insert(slot.index());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Facts {
+    /// Weakens the facts to what also holds in `other`; whether they changed.
+    fn join(&mut self, other: &Facts) -> bool {
+        let mut changed = false;
+        if self.cursor != other.cursor && self.cursor != Place::Varying {
+            self.cursor = Place::Varying;
+            changed = true;
+        }
+        if other.last_extracted > self.last_extracted {
+            self.last_extracted = other.last_extracted;
+            changed = true;
+        }
+        changed |= self.may_be_valid.union(&other.may_be_valid);
+        changed | self.dirty.union(&other.dirty)
+    }
+}
+
+/// The entry's deparsers in order.
+fn find_deparsers(
+    program: &Program,
+    facts: &ProgramFacts,
+    entry: &EntryPoint,
+    graph: &Graph,
+) -> Result<Vec<Deparser>, crate::Error> {
+    let mut out = Vec::new();
+    for (position, &first) in graph.first.iter().enumerate() {
+        let stage = &program.stages[entry.stages[position].index()];
+        if stage.kind != StageKind::Deparser {
+            continue;
+        }
+        let nodes: Vec<&Node> = graph.nodes[first..].iter().take_while(|n| n.position == position).collect();
+        let ops = || nodes.iter().flat_map(|n| &stage.blocks[n.block.index()].insts).map(|i| &i.op);
+        let emitted: Vec<HeaderId> =
+            ops().filter_map(|op| if let Op::Emit { header } = op { Some(*header) } else { None }).collect();
+        let max_bytes: u32 = emitted.iter().map(|h| facts.headers[h.index()].max_bytes).sum();
+        let backwards = nodes.iter().any(|n| n.succs.iter().any(|&s| s <= graph.node(position, n.block)));
+        if backwards && !emitted.is_empty() {
+            return Err(emit_in_loop(stage));
+        }
+        if max_bytes > crate::EMITTED_BYTES_MAX {
+            return Err(crate::Error::Limit {
+                what: format!("bytes that deparser `{}` can emit", stage.name),
+                found: max_bytes.into(),
+                max: crate::EMITTED_BYTES_MAX.into(),
+            });
+        }
+        let mut place = vec![None; program.headers.len()];
+        let mut distinct = true;
+        for (i, h) in emitted.iter().enumerate() {
+            distinct &= place[h.index()].replace(i as u32).is_none();
+        }
+        let straight = nodes.iter().all(|n| n.succs.len() <= 1);
+        let mut changes_header = false;
+        ops().for_each(|op| {
+            op.for_each_def(program, |s| {
+                let kind = program.slots[s.index()].kind;
+                changes_header |= matches!(kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_));
+            });
+        });
+        let in_order = (straight && distinct && !changes_header).then_some(emitted);
+        out.push(Deparser { position, in_order, place, max_bytes });
+    }
+    Ok(out)
+}
+
+fn emit_in_loop(stage: &Stage) -> crate::Error {
+    crate::Error::Unsupported(format!("deparser `{}` emits in a loop", stage.name))
+}

@@ -1,0 +1,129 @@
+//! Where a header's fields lie on the wire.
+//!
+//! A header is a row of segments: fixed ones, whose fields have constant bit offsets, and at most one varbit. Everything
+//! that loads from or stores to packets works on segments.
+
+use crate::Error;
+use ir::{HeaderId, Program, SlotId};
+
+/// A field of a fixed segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldAt {
+    /// Its slot.
+    pub slot: SlotId,
+    /// Bits between the segment's start and the field's first (most significant) bit.
+    pub bit: u32,
+    /// Its width.
+    pub width: u32,
+}
+
+impl FieldAt {
+    /// The first byte it touches.
+    pub fn first_byte(&self) -> u32 {
+        self.bit / 8
+    }
+
+    /// One past the last byte it touches.
+    pub fn end_byte(&self) -> u32 {
+        (self.bit + self.width).div_ceil(8)
+    }
+}
+
+/// A part of a header.
+#[derive(Clone, Debug)]
+pub(crate) enum Segment {
+    /// `bytes` bytes whose fields are at known places.
+    Fixed {
+        /// Length.
+        bytes: u32,
+        /// In wire order, without gaps.
+        fields: Vec<FieldAt>,
+    },
+    /// A varbit field: as many bits as `length` holds, a multiple of 8.
+    Var {
+        /// Its value, right-aligned.
+        slot: SlotId,
+        /// Its length in bits.
+        length: SlotId,
+        /// Most bits.
+        width: u32,
+    },
+}
+
+/// A header's wire layout.
+#[derive(Clone, Debug)]
+pub(crate) struct HeaderLayout {
+    /// The parts in wire order.
+    pub segments: Vec<Segment>,
+    /// Bytes without the varbit.
+    pub fixed_bytes: u32,
+    /// Bytes with the longest varbit.
+    pub max_bytes: u32,
+    /// The validity slot.
+    pub valid: SlotId,
+    /// The varbit's slots, if there is one: value and length.
+    pub var: Option<(SlotId, SlotId)>,
+}
+
+impl HeaderLayout {
+    /// The layout of `header`; an error when a part does not begin and end at a byte.
+    pub fn new(program: &Program, header: HeaderId) -> Result<HeaderLayout, Error> {
+        let h = &program.headers[header.index()];
+        let odd =
+            |what: &str| Error::Unsupported(format!("header `{}`: {what} is not a whole number of bytes", h.name));
+        let mut segments = Vec::new();
+        let (mut fields, mut bit) = (Vec::new(), 0u32);
+        let (mut fixed_bytes, mut max_bytes, mut var) = (0, 0, None);
+        for field in &h.fields {
+            let width = program.width(field.slot);
+            match field.varbit_length {
+                None => {
+                    fields.push(FieldAt { slot: field.slot, bit, width });
+                    bit += width;
+                }
+                Some(length) => {
+                    if !bit.is_multiple_of(8) {
+                        return Err(odd("what stands before the varbit field"));
+                    }
+                    if bit > 0 {
+                        segments.push(Segment::Fixed { bytes: bit / 8, fields: std::mem::take(&mut fields) });
+                    }
+                    fixed_bytes += bit / 8;
+                    max_bytes += width / 8;
+                    bit = 0;
+                    segments.push(Segment::Var { slot: field.slot, length, width });
+                    var = Some((field.slot, length));
+                }
+            }
+        }
+        if !bit.is_multiple_of(8) {
+            return Err(odd("its length"));
+        }
+        if bit > 0 {
+            segments.push(Segment::Fixed { bytes: bit / 8, fields });
+        }
+        fixed_bytes += bit / 8;
+        Ok(HeaderLayout { segments, fixed_bytes, max_bytes: max_bytes + fixed_bytes, valid: h.valid, var })
+    }
+}
+
+/// Which bytes of a fixed segment hold a field that `dirty` says is modified.
+pub(crate) fn dirty_bytes(bytes: u32, fields: &[FieldAt], dirty: impl Fn(SlotId) -> bool) -> Vec<bool> {
+    let mut marks = vec![false; bytes as usize];
+    for f in fields.iter().filter(|f| dirty(f.slot)) {
+        marks[f.first_byte() as usize..f.end_byte() as usize].fill(true);
+    }
+    marks
+}
+
+/// The maximal runs of equal marks: `(mark, start, end)`.
+pub(crate) fn runs(marks: &[bool]) -> Vec<(bool, u32, u32)> {
+    let mut out: Vec<(bool, u32, u32)> = Vec::new();
+    for (i, &mark) in marks.iter().enumerate() {
+        match out.last_mut() {
+            Some((m, _, end)) if *m == mark => *end = i as u32 + 1,
+            _ => out.push((mark, i as u32, i as u32 + 1)),
+        }
+    }
+    out
+}

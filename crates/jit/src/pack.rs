@@ -1,0 +1,77 @@
+//! Bit strings in memory: the opposite of loading fields.
+//!
+//! A [`Piece`] list is a bit string, most significant piece first. [`Translator::store_pieces`] writes a byte range of it
+//! in network order with the widest stores there are: neighbouring fields are joined in registers, so that an Ethernet
+//! header is three stores. Used for emitted headers and for the data of hashes.
+
+use crate::packet::At;
+use crate::translate::Translator;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+
+/// A normalised value as words, and its width.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub words: Vec<Value>,
+    pub width: u32,
+}
+
+impl Translator<'_, '_> {
+    /// Stores the bytes `from..to` of a bit string at `at` (the place of byte `from`). The first piece begins at bit
+    /// `origin` of the string, not behind byte `from`; bits behind the last piece are zero.
+    pub fn store_pieces(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {
+        // `start` is the bit offset of piece `next`, the first one that ends behind the current byte.
+        let (mut next, mut start) = (0, origin);
+        let mut byte = from;
+        while byte < to {
+            let size = 1 << (to - byte).ilog2().min(3);
+            while next < pieces.len() && start + pieces[next].width <= 8 * byte {
+                start += pieces[next].width;
+                next += 1;
+            }
+            let value = self.join_pieces(&pieces[next.min(pieces.len())..], start, 8 * byte, 8 * size);
+            self.store_be(flags, value, at.plus(byte - from), size);
+            byte += size;
+        }
+    }
+
+    /// The `bits` (at most 64) bits at offset `first` of a bit string whose pieces begin at offset `start <= first`.
+    /// Above them may be garbage.
+    fn join_pieces(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32) -> Value {
+        let end = first + bits;
+        let mut value: Option<Value> = None;
+        for piece in pieces {
+            let piece_end = start + piece.width;
+            if start >= end {
+                break;
+            }
+            // The bits of the piece from its least significant end that lie behind the range, and where the rest goes.
+            let (behind, up) = (piece_end.saturating_sub(end), end.saturating_sub(piece_end));
+            let part = self.word_from(&piece.words, behind, piece.width, bits);
+            let part = if up > 0 { self.b.ins().ishl_imm_u(part, i64::from(up)) } else { part };
+            value = Some(match value {
+                Some(v) => self.b.ins().bor(v, part),
+                None => part,
+            });
+            start = piece_end;
+        }
+        match value {
+            Some(value) => value,
+            None => self.iconst(0),
+        }
+    }
+
+    /// The `bits` low bits of `words >> lo`, with garbage above.
+    fn word_from(&mut self, words: &[Value], lo: u32, width: u32, bits: u32) -> Value {
+        let (at, shift) = ((lo / 64) as usize, lo % 64);
+        let word = words[at];
+        if shift == 0 {
+            return word;
+        }
+        let low = self.b.ins().ushr_imm_u(word, i64::from(shift));
+        if at + 1 < words.len() && 64 - shift < bits.min(width - lo) {
+            let high = self.b.ins().ishl_imm_u(words[at + 1], i64::from(64 - shift));
+            return self.b.ins().bor(low, high);
+        }
+        low
+    }
+}

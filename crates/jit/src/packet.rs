@@ -1,0 +1,369 @@
+//! The parser's operations: availability, extraction, lookahead.
+//!
+//! Loads never touch a byte outside the region that a dominating `HasBits` covers: a field is loaded with the smallest
+//! power of two of bytes that covers it and fits into its segment, or in pieces where none does. All packet loads are
+//! plain `notrap` loads: Cranelift drops those that nothing uses, and never moves one across a store to packets (nor
+//! across the stores of the deparser, which is what makes overlapping copies right). Fields that are clean wherever they
+//! are needed are not loaded here at all ([`crate::flow`]).
+
+use crate::flow;
+use crate::header::{FieldAt, Segment};
+use crate::translate::Translator;
+use crate::value::Val;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I16, I32, I64};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::{HeaderId, Operand, SlotId};
+
+/// A place in a packet: a pointer and a constant offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub base: Value,
+    pub offset: u32,
+}
+
+impl At {
+    pub fn plus(self, bytes: u32) -> At {
+        At { offset: self.offset + bytes, ..self }
+    }
+}
+
+impl Translator<'_, '_> {
+    /// The cursor as a value.
+    pub fn cursor_value(&mut self) -> Value {
+        match self.facts_now.cursor {
+            flow::Place::Const(c) => self.iconst(u64::from(c)),
+            flow::Place::Varying => self.b.use_var(self.vars.cursor),
+        }
+    }
+
+    /// The byte at the cursor.
+    pub fn cursor_at(&mut self) -> At {
+        let base = self.b.use_var(self.vars.data);
+        match self.facts_now.cursor {
+            flow::Place::Const(offset) => At { base, offset },
+            flow::Place::Varying => {
+                let cursor = self.b.use_var(self.vars.cursor);
+                At { base: self.b.ins().iadd(base, cursor), offset: 0 }
+            }
+        }
+    }
+
+    /// Where a header was last extracted from. Meaningless for an invalid header.
+    pub fn extracted_at(&mut self, header: HeaderId) -> At {
+        let base = self.b.use_var(self.vars.data);
+        match self.flow.extracted_at[header.index()] {
+            flow::Place::Const(offset) => At { base, offset },
+            flow::Place::Varying => {
+                let var = self.extracted_var(header);
+                let offset = self.b.use_var(var);
+                At { base: self.b.ins().iadd(base, offset), offset: 0 }
+            }
+        }
+    }
+
+    pub fn has_bits(&mut self, dst: SlotId, bits: &Operand) {
+        let len = self.b.use_var(self.vars.len);
+        let cursor = self.facts_now.cursor;
+        let known = bits.constant().and_then(|b| b.to_u128()).map(|b| b.div_ceil(8));
+        let flag = match (known, cursor) {
+            (Some(bytes), flow::Place::Const(c)) => {
+                let need = u64::try_from(bytes + u128::from(c)).unwrap_or(u64::MAX);
+                self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, len, need)
+            }
+            _ => {
+                let bytes = match known {
+                    Some(bytes) => self.iconst(u64::try_from(bytes).unwrap_or(u64::MAX)),
+                    None => {
+                        let bits = self.read(bits);
+                        let bits = self.saturate_to_word(&bits);
+                        self.bytes_of_bits(bits)
+                    }
+                };
+                let cursor = self.cursor_value();
+                let left = self.b.ins().isub(len, cursor);
+                self.icmp(IntCC::UnsignedGreaterThanOrEqual, left, bytes)
+            }
+        };
+        let flag = self.bool_word(flag);
+        self.write_slot(dst, &Val::Word(flag));
+    }
+
+    /// `ceil(bits / 8)` without overflow.
+    fn bytes_of_bits(&mut self, bits: Value) -> Value {
+        let whole = self.b.ins().ushr_imm_u(bits, 3);
+        let rest = self.b.ins().band_imm_u(bits, 7);
+        let part = self.icmp_imm(IntCC::NotEqual, rest, 0);
+        let part = self.bool_word(part);
+        self.b.ins().iadd(whole, part)
+    }
+
+    pub fn extract(&mut self, header: HeaderId, varbit_bits: Option<&Operand>) {
+        let layout = &self.facts.headers[header.index()];
+        let cursor = self.cursor_value();
+        if self.flow.extracted_at[header.index()] == flow::Place::Varying {
+            let var = self.extracted_var(header);
+            self.b.def_var(var, cursor);
+        }
+        let var_bits = match (varbit_bits, layout.var) {
+            (Some(bits), Some((_, length))) => {
+                let bits = self.read(bits);
+                let bits = self.saturate_to_word(&bits);
+                self.write_number(length, bits);
+                Some(bits)
+            }
+            (None, Some((_, length))) => {
+                let zero = self.iconst(0);
+                self.write_number(length, zero);
+                Some(zero)
+            }
+            (_, None) => None,
+        };
+        let var_bytes = var_bits.map(|bits| self.b.ins().ushr_imm_u(bits, 3));
+        if self.options.check_bounds {
+            let fixed = self.iconst(u64::from(layout.fixed_bytes));
+            let size = var_bytes.map_or(fixed, |v| self.b.ins().iadd(fixed, v));
+            self.check_left(size);
+        }
+        let one = self.iconst(1);
+        self.write_slot(layout.valid, &Val::Word(one));
+        let at = self.cursor_at();
+        self.load_header(header, at, var_bytes, &mut |t, slot, load| {
+            if t.flow.needed.contains(slot.index()) {
+                let val = load(t);
+                t.write_slot(slot, &val);
+            }
+        });
+        match var_bytes {
+            None => self.move_cursor(u64::from(layout.fixed_bytes)),
+            Some(bytes) => {
+                let next = self.b.ins().iadd(cursor, bytes);
+                let next = self.add_imm(next, u64::from(layout.fixed_bytes));
+                self.b.def_var(self.vars.cursor, next);
+            }
+        }
+    }
+
+    /// Visits the fields of a header that stands at `at`, each with a function that loads it. `var_bytes` is the
+    /// varbit's length, for headers that have one.
+    #[allow(clippy::type_complexity, reason = "a visitor with a deferred load, used twice")]
+    pub fn load_header(
+        &mut self,
+        header: HeaderId,
+        mut at: At,
+        var_bytes: Option<Value>,
+        visit: &mut dyn FnMut(&mut Self, SlotId, &mut dyn FnMut(&mut Self) -> Val),
+    ) {
+        let layout = &self.facts.headers[header.index()];
+        for segment in &layout.segments {
+            match segment {
+                Segment::Fixed { bytes, fields } => {
+                    for f in fields {
+                        visit(self, f.slot, &mut |t| t.load_field(at, *bytes, f));
+                    }
+                    at = at.plus(*bytes);
+                }
+                Segment::Var { slot, width, .. } => {
+                    let len = var_bytes.expect("a header with a varbit has a length");
+                    visit(self, *slot, &mut |t| t.load_varbit(at, len, *width));
+                    at = At { base: self.b.ins().iadd(at.base, len), ..at };
+                }
+            }
+        }
+    }
+
+    /// Adds to the cursor; the facts follow in the caller.
+    fn move_cursor(&mut self, bytes: u64) {
+        let cursor = self.cursor_value();
+        let next = self.add_imm(cursor, bytes);
+        self.b.def_var(self.vars.cursor, next);
+    }
+
+    pub fn advance(&mut self, bits: &Operand) {
+        let bits = self.read(bits);
+        let bits = self.saturate_to_word(&bits);
+        let bytes = self.b.ins().ushr_imm_u(bits, 3);
+        if self.options.check_bounds {
+            self.check_left(bytes);
+        }
+        let cursor = self.cursor_value();
+        let next = self.b.ins().iadd(cursor, bytes);
+        self.b.def_var(self.vars.cursor, next);
+    }
+
+    pub fn lookahead(&mut self, dst: SlotId, offset: u32) {
+        let width = self.program.width(dst);
+        let bytes = (offset + width).div_ceil(8);
+        if self.options.check_bounds {
+            let size = self.iconst(u64::from(bytes));
+            self.check_left(size);
+        }
+        let at = self.cursor_at();
+        let val = self.load_field(at, bytes, &FieldAt { slot: dst, bit: offset, width });
+        self.write_slot(dst, &val);
+    }
+
+    pub fn consumed(&mut self, dst: SlotId) {
+        let cursor = self.cursor_value();
+        self.write_number(dst, cursor);
+    }
+
+    /// For tests: gives up on the packet, undecided, unless `bytes` are left behind the cursor.
+    fn check_left(&mut self, bytes: Value) {
+        let len = self.b.use_var(self.vars.len);
+        let cursor = self.cursor_value();
+        let left = self.b.ins().isub(len, cursor);
+        let fits = self.icmp(IntCC::UnsignedGreaterThanOrEqual, left, bytes);
+        let (go_on, bad) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(fits, go_on, &[], bad, &[]);
+        self.b.seal_block(bad);
+        self.b.seal_block(go_on);
+        self.b.switch_to_block(bad);
+        self.b.set_cold_block(bad);
+        self.finish(abi::FateCode::Pending, crate::OUT_OF_FRAME);
+        self.b.switch_to_block(go_on);
+    }
+
+    /// Loads a field of a segment of `bytes` bytes at `at`.
+    pub fn load_field(&mut self, at: At, bytes: u32, field: &FieldAt) -> Val {
+        let mut words = Vec::new();
+        // From the least significant end, 64 bits at a time.
+        let end = field.bit + field.width;
+        let mut taken = 0;
+        while taken < field.width {
+            let width = (field.width - taken).min(64);
+            words.push(self.load_bits(at, bytes, end - taken - width, width));
+            taken += width;
+        }
+        self.val_of_words(field.width, words)
+    }
+
+    /// Loads at most 64 bits at bit offset `bit` of a region of `bytes` bytes at `at`.
+    fn load_bits(&mut self, at: At, bytes: u32, bit: u32, width: u32) -> Value {
+        let (first, end) = (bit / 8, (bit + width).div_ceil(8));
+        if let Some((start, size)) = window(first, end, bytes) {
+            let loaded = self.load_be(at.plus(start), size);
+            let down = 8 * (start + size) - (bit + width);
+            let shifted = if down > 0 { self.b.ins().ushr_imm_u(loaded, i64::from(down)) } else { loaded };
+            return if 8 * start == bit { shifted } else { self.mask_word(shifted, width) };
+        }
+        // No single load covers it: the first bytes, then the rest.
+        let head_bytes = 1 << (end - first - 1).ilog2().min(2);
+        let head = 8 * (first + head_bytes) - bit;
+        let high = self.load_bits(at, bytes, bit, head);
+        let low = self.load_bits(at, bytes, bit + head, width - head);
+        let high = self.b.ins().ishl_imm_u(high, i64::from(width - head));
+        self.b.ins().bor(high, low)
+    }
+
+    /// Loads `size` (1, 2, 4, 8) bytes in network order.
+    pub fn load_be(&mut self, at: At, size: u32) -> Value {
+        let offset = at.offset as i32;
+        let flags = self.flags.packet;
+        match size {
+            1 => self.b.ins().uload8(I64, flags, at.base, offset),
+            2 | 4 => {
+                let v = self.b.ins().load(if size == 2 { I16 } else { I32 }, flags, at.base, offset);
+                let v = self.b.ins().bswap(v);
+                self.b.ins().uextend(I64, v)
+            }
+            _ => {
+                let v = self.b.ins().load(I64, flags, at.base, offset);
+                self.b.ins().bswap(v)
+            }
+        }
+    }
+
+    /// Stores the low `size` (1, 2, 4, 8) bytes of a word in network order.
+    pub fn store_be(&mut self, flags: cranelift_codegen::ir::MemFlagsData, value: Value, at: At, size: u32) {
+        let offset = at.offset as i32;
+        let value = match size {
+            1 => self.b.ins().ireduce(I8, value),
+            2 | 4 => {
+                let v = self.b.ins().ireduce(if size == 2 { I16 } else { I32 }, value);
+                self.b.ins().bswap(v)
+            }
+            _ => self.b.ins().bswap(value),
+        };
+        self.b.ins().store(flags, value, at.base, offset);
+    }
+
+    /// Loads a varbit of `len` bytes (a value of at most `width` bits) at `at`, byte by byte: the last byte on the wire
+    /// is the least significant one.
+    fn load_varbit(&mut self, at: At, len: Value, width: u32) -> Val {
+        let bytes = width.div_ceil(64) * 8;
+        let [scratch, ..] = self.wide_scratch(bytes);
+        let scratch = self.stack_addr(scratch);
+        let zero = self.iconst(0);
+        for i in 0..bytes / 8 {
+            self.b.ins().store(self.flags.stack, zero, scratch, (8 * i) as i32);
+        }
+        let most = self.iconst(u64::from(width / 8));
+        let len = self.b.ins().umin(len, most);
+        let source = self.add_imm(at.base, u64::from(at.offset));
+        let (packet, stack) = (self.flags.packet, self.flags.stack);
+        self.byte_loop(len, &mut |t, i| {
+            let last = t.b.ins().isub(len, i);
+            let from = t.b.ins().iadd(source, last);
+            let byte = t.b.ins().load(I8, packet, from, -1);
+            let to = t.b.ins().iadd(scratch, i);
+            t.b.ins().store(stack, byte, to, 0);
+        });
+        self.load_val(self.flags.stack, width, scratch, 0)
+    }
+
+    /// Runs `body` for `i` in `0..n`.
+    pub fn byte_loop(&mut self, n: Value, body: &mut dyn FnMut(&mut Self, Value)) {
+        let (head, inside, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let i = self.b.append_block_param(head, I64);
+        let zero = self.iconst(0);
+        self.b.ins().jump(head, &[zero.into()]);
+        self.b.switch_to_block(head);
+        let over = self.icmp(IntCC::UnsignedGreaterThanOrEqual, i, n);
+        self.b.ins().brif(over, done, &[], inside, &[]);
+        self.b.seal_block(inside);
+        self.b.seal_block(done);
+        self.b.switch_to_block(inside);
+        body(self, i);
+        let next = self.add_imm(i, 1);
+        self.b.ins().jump(head, &[next.into()]);
+        self.b.seal_block(head);
+        self.b.switch_to_block(done);
+    }
+}
+
+/// A power-of-two window of bytes that covers `first..end` inside `0..bytes`: start and size. Prefers to begin with the
+/// field (no mask needed), else to end with it (no shift needed), else anything.
+fn window(first: u32, end: u32, bytes: u32) -> Option<(u32, u32)> {
+    let size = (end - first).next_power_of_two();
+    if size > 8 || size > bytes {
+        return None;
+    }
+    let start = if first + size <= bytes { first } else { end.saturating_sub(size).min(bytes - size) };
+    Some((start, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window;
+
+    #[test]
+    fn windows_cover_the_field_and_stay_inside() {
+        for bytes in 1..20u32 {
+            for first in 0..bytes {
+                for end in first + 1..=bytes.min(first + 9) {
+                    match window(first, end, bytes) {
+                        Some((start, size)) => {
+                            assert!([1, 2, 4, 8].contains(&size), "{first}..{end} of {bytes}");
+                            assert!(
+                                start <= first && end <= start + size && start + size <= bytes,
+                                "{first}..{end} of {bytes}"
+                            );
+                        }
+                        None => assert!((end - first).next_power_of_two() > bytes.min(8), "{first}..{end} of {bytes}"),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Compiled code and its owner.
+//!
+//! A [`CompiledPipeline`] owns the memory of its machine code. Function pointers taken from it are valid while it lives;
+//! dropping it frees the memory at once. Whoever shares it with workers must see to it that all of them have passed a
+//! quiescent point before the last owner lets go (`datapath` keeps it in an `Arc` and retires that).
+//!
+//! Code never changes after it was made, so a pipeline may be shared and sent freely.
+#![allow(unsafe_code)]
+
+use abi::PipelineFn;
+use base::Span;
+use cranelift_jit::JITModule;
+use ir::EntryKind;
+use std::time::Duration;
+
+/// A pipeline's entries as machine code.
+pub struct CompiledPipeline {
+    /// `None` only while dropping.
+    module: Option<JITModule>,
+    entries: Vec<CompiledEntry>,
+    sites: Vec<Site>,
+    timing: Timing,
+}
+
+/// One entry.
+struct CompiledEntry {
+    kind: EntryKind,
+    code: *const u8,
+    size: usize,
+    clif: Option<String>,
+    asm: Option<String>,
+}
+
+/// What a log or assertion site is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SiteKind {
+    /// `Op::Log`: the arguments' widths; each takes `ceil(width / 64)` words of the call.
+    Log {
+        /// Bits of each argument.
+        arg_widths: Vec<u32>,
+    },
+    /// `Op::Assert`.
+    Assert,
+}
+
+/// A log or assertion site; the runtime's calls give its index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// What it is.
+    pub kind: SiteKind,
+    /// The format string with `{}` per argument, or the assertion's text.
+    pub text: String,
+    /// Where it stands in the source.
+    pub span: Span,
+}
+
+/// How long the phases of a compilation took, over all entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timing {
+    /// Dataflow over the IR.
+    pub analysis: Duration,
+    /// IR to Cranelift's form.
+    pub translation: Duration,
+    /// Cranelift: optimisation, register allocation, encoding.
+    pub codegen: Duration,
+    /// Placing and protecting the code.
+    pub linking: Duration,
+}
+
+impl Timing {
+    /// All phases together.
+    pub fn total(&self) -> Duration {
+        self.analysis + self.translation + self.codegen + self.linking
+    }
+}
+
+// SAFETY: the code and the entries' pointers are immutable once made; the module is only touched by `drop`, which has
+// exclusive access. Nothing in it is bound to a thread.
+unsafe impl Send for CompiledPipeline {}
+// SAFETY: as above; shared access only reads immutable fields.
+unsafe impl Sync for CompiledPipeline {}
+
+impl CompiledPipeline {
+    /// `functions` are finalised in `module`.
+    pub(crate) fn new(
+        module: JITModule,
+        functions: Vec<(EntryKind, cranelift_module::FuncId, usize, Option<String>, Option<String>)>,
+        sites: Vec<Site>,
+        timing: Timing,
+    ) -> CompiledPipeline {
+        let entries = functions
+            .into_iter()
+            .map(|(kind, id, size, clif, asm)| {
+                let code = module.get_finalized_function(id);
+                CompiledEntry { kind, code, size, clif, asm }
+            })
+            .collect();
+        CompiledPipeline { module: Some(module), entries, sites, timing }
+    }
+
+    fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {
+        self.entries.iter().find(|e| e.kind == kind)
+    }
+
+    /// An entry's function; `None` if the program has no such entry. It may be called while the pipeline lives, with the
+    /// context and a batch as `abi::packet` describes them, and with the tables and cells of the bindings alive.
+    pub fn entry(&self, kind: EntryKind) -> Option<PipelineFn> {
+        // SAFETY: the address is that of a finalised function with exactly this signature
+        // (`translate::entry_signature`); it stays mapped while `self` lives.
+        self.find(kind).map(|e| unsafe { std::mem::transmute::<*const u8, PipelineFn>(e.code) })
+    }
+
+    /// Address and length of an entry's code, for symbol maps.
+    pub fn code_range(&self, kind: EntryKind) -> Option<(usize, usize)> {
+        self.find(kind).map(|e| (e.code as usize, e.size))
+    }
+
+    /// Bytes of machine code.
+    pub fn code_size(&self) -> usize {
+        self.entries.iter().map(|e| e.size).sum()
+    }
+
+    /// Log and assertion sites, by the ids that the runtime's calls give.
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
+    }
+
+    /// How long compiling took.
+    pub fn timing(&self) -> Timing {
+        self.timing
+    }
+
+    /// The entry in Cranelift's text form, before its optimisations; with `Options::keep_text` only.
+    pub fn clif(&self, kind: EntryKind) -> Option<&str> {
+        self.find(kind)?.clif.as_deref()
+    }
+
+    /// The entry as assembly; with `Options::keep_text` only.
+    pub fn asm(&self, kind: EntryKind) -> Option<&str> {
+        self.find(kind)?.asm.as_deref()
+    }
+}
+
+impl Drop for CompiledPipeline {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: the type's contract: no worker runs this code any more, and the pointers died with `self`.
+            unsafe { module.free_memory() };
+        }
+    }
+}

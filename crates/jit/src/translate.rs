@@ -1,0 +1,692 @@
+//! One entry of a program as one Cranelift function: the packet loop, blocks, terminators and fates.
+//!
+//! `extern "C" fn(ctx, batch)` goes through the batch's descriptors. For each packet all stages of the entry follow one
+//! another in the same body, so that slots stay in registers from parser to deparser. Blocks are translated in reverse
+//! post-order and sealed as soon as all their predecessors are done, which keeps SSA construction linear.
+//!
+//! **What the runtime's intrinsics are.** At [`EntryKind::Ingress`] the code itself sets them: `IngressPort`,
+//! `PacketLength` and `IngressTimestamp` from the descriptor, `InstanceType` to the program's normal one,
+//! `EgressTimestamp` and `EnqueueTimestamp` to the batch's time, everything else (depths and deltas too) to zero. All
+//! other entries take every slot that may be read from the packet's record, intrinsics included; the replication engine
+//! has put them there.
+//!
+//! **Cursor.** Zero at the start of every parser stage; behind a deparser, the number of bytes it emitted. Where it is a
+//! known constant no code keeps it up to date but for the variable's (dead) definition.
+//!
+//! The rest of [`Translator`] is in the sibling files, by kind of operation.
+
+use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
+use crate::packet::At;
+use crate::value::{Class, Place, Val};
+use crate::{Error, Options, Site};
+use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self as clif, AbiParam, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot};
+use cranelift_codegen::ir::{Type, Value};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::{FunctionBuilder, Switch, Variable};
+use ir::layout::RecordLayout;
+use ir::{EntryKind, EntryPoint, Fate, HeaderId, Inst, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotId};
+use ir::{SlotKind, StageKind, TableId, Terminator};
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+/// How the kinds of memory are accessed. Accesses of different kinds are known not to meet.
+pub(crate) struct Flags {
+    /// Frames.
+    pub packet: MemFlagsData,
+    /// Descriptors, the batch, the worker's context, records.
+    pub desc: MemFlagsData,
+    /// The function's own stack slots.
+    pub stack: MemFlagsData,
+    /// Tables, counters, registers.
+    pub state: MemFlagsData,
+    /// What never changes while readers can see it: entries.
+    pub entry: MemFlagsData,
+}
+
+impl Flags {
+    fn new(func: &mut clif::Function) -> Flags {
+        let mut region = |user_id, description: &'static str| {
+            let region = func.dfg.alias_regions.insert(AliasRegionData { user_id, description: description.into() });
+            MemFlagsData::new().with_notrap().with_alias_region(Some(region))
+        };
+        Flags {
+            packet: region(1, "packet"),
+            desc: region(2, "descriptor"),
+            stack: region(3, "stack"),
+            state: region(4, "state"),
+            entry: region(5, "entry").with_readonly().with_can_move(),
+        }
+    }
+}
+
+/// Variables of the packet at hand besides its slots.
+pub(crate) struct Vars {
+    /// First byte of the frame.
+    pub data: Variable,
+    /// Bytes of the frame.
+    pub len: Variable,
+    /// The parser's offset from `data`.
+    pub cursor: Variable,
+    /// Nonzero when the emitted headers may not stand where they would be emitted to.
+    pub layout_changed: Variable,
+    /// Most bytes of the outgoing frame; all ones when nothing cuts it.
+    pub truncate: Variable,
+    /// Bytes in the scratch buffer of a deparser.
+    pub emitted: Variable,
+}
+
+/// What is shared by the entries of one compilation.
+pub(crate) struct Shared<'a> {
+    pub program: &'a Program,
+    pub facts: &'a ProgramFacts,
+    pub bindings: &'a Bindings,
+    pub runtime: &'a RuntimeCalls,
+    pub options: &'a Options,
+    pub record: &'a RecordLayout,
+}
+
+/// Builds one function.
+pub(crate) struct Translator<'a, 'f> {
+    pub b: FunctionBuilder<'f>,
+    pub program: &'a Program,
+    pub facts: &'a ProgramFacts,
+    pub bindings: &'a Bindings,
+    pub runtime: &'a RuntimeCalls,
+    pub options: &'a Options,
+    pub record: &'a RecordLayout,
+    pub flow: &'a Flow,
+    pub entry: &'a EntryPoint,
+    /// Log and assertion sites of the pipeline so far.
+    pub sites: &'a mut Vec<Site>,
+    pub flags: Flags,
+    pub vars: Vars,
+    /// Slots' places, made when first used.
+    pub places: Vec<Option<Place>>,
+    /// Where headers were extracted, for those where that varies.
+    extracted: HashMap<HeaderId, Variable>,
+    /// Signatures by types, for calls.
+    signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
+    /// Facts at the operation being translated.
+    pub facts_now: Facts,
+    /// Stage position of the block being translated.
+    pub position: usize,
+    /// Bytes of all stack slots.
+    pub stack_bytes: u64,
+    scratch: Option<[StackSlot; 3]>,
+    /// The buffer for keys, hash data and messages.
+    pub call_buffer: Option<StackSlot>,
+    /// Snapshots of tables that are probed inline.
+    pub snapshots: HashMap<TableId, Value>,
+    /// The buffer that deparsers emit to; made at the first use.
+    pub emit_buffer: Option<StackSlot>,
+    /// Context, batch, descriptor: valid in the whole packet body.
+    pub ctx: Value,
+    pub batch: Value,
+    pub packet: Value,
+    /// The batch's time in microseconds.
+    pub now_us: Value,
+    /// Bytes of the frame when it entered, for counters.
+    pub entry_len: Value,
+    next_packet: clif::Block,
+}
+
+/// The signature of an entry.
+pub(crate) fn entry_signature(call_conv: CallConv) -> Signature {
+    let mut signature = Signature::new(call_conv);
+    signature.params = vec![AbiParam::new(I64), AbiParam::new(I64)];
+    signature
+}
+
+/// Translates an entry into the function behind `b`.
+pub(crate) fn translate(
+    shared: &Shared<'_>,
+    flow: &Flow,
+    entry: &EntryPoint,
+    sites: &mut Vec<Site>,
+    mut b: FunctionBuilder<'_>,
+    frontend: cranelift_codegen::isa::TargetFrontendConfig,
+) -> Result<(), Error> {
+    let start = b.create_block();
+    b.append_block_params_for_function_params(start);
+    b.switch_to_block(start);
+    b.seal_block(start);
+    let (ctx, batch) = (b.block_params(start)[0], b.block_params(start)[1]);
+    let flags = Flags::new(b.func);
+    let mut var = || b.declare_var(I64);
+    let vars = Vars { data: var(), len: var(), cursor: var(), layout_changed: var(), truncate: var(), emitted: var() };
+    let head = b.create_block();
+    let packet = b.append_block_param(head, I64);
+    let next_packet = b.create_block();
+    let mut t = Translator {
+        program: shared.program,
+        facts: shared.facts,
+        bindings: shared.bindings,
+        runtime: shared.runtime,
+        options: shared.options,
+        record: shared.record,
+        places: vec![None; shared.program.slots.len()],
+        facts_now: flow.initial(shared.program, shared.facts, entry.kind),
+        flow,
+        entry,
+        sites,
+        flags,
+        vars,
+        extracted: HashMap::new(),
+        signatures: HashMap::new(),
+        position: 0,
+        stack_bytes: 0,
+        scratch: None,
+        call_buffer: None,
+        snapshots: HashMap::new(),
+        emit_buffer: None,
+        ctx,
+        batch,
+        packet,
+        now_us: packet,
+        entry_len: packet,
+        next_packet,
+        b,
+    };
+    t.packet_loop(head)?;
+    if t.stack_bytes > crate::STACK_BYTES_MAX {
+        return Err(Error::Limit {
+            what: format!("stack bytes of entry `{}` (slots above 128 bits)", entry.kind.name()),
+            found: t.stack_bytes,
+            max: crate::STACK_BYTES_MAX,
+        });
+    }
+    t.b.finalize(frontend);
+    Ok(())
+}
+
+// The packet loop.
+impl<'a> Translator<'a, '_> {
+    fn packet_loop(&mut self, head: clif::Block) -> Result<(), Error> {
+        let count = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
+        self.now_us = self.b.ins().load(I64, self.flags.desc, self.batch, offset_of!(Batch, now_us) as i32);
+        self.load_snapshots()?;
+        let first = self.add_imm(self.batch, offset_of!(Batch, packets) as u64);
+        let bytes = self.b.ins().imul_imm_u(count, size_of::<PacketDesc>() as i64);
+        let end = self.b.ins().iadd(first, bytes);
+        self.b.ins().jump(head, &[first.into()]);
+
+        // The exit first: with the body as the fall-through of the other edge Cranelift keeps invariants outside.
+        let (body, exit) = (self.b.create_block(), self.b.create_block());
+        self.b.switch_to_block(head);
+        let over = self.icmp(IntCC::Equal, self.packet, end);
+        self.b.ins().brif(over, exit, &[], body, &[]);
+        self.b.seal_block(body);
+        self.b.seal_block(exit);
+
+        self.b.switch_to_block(body);
+        self.start_packet();
+        self.blocks()?;
+
+        self.b.seal_block(self.next_packet);
+        self.b.switch_to_block(self.next_packet);
+        let next = self.add_imm(self.packet, size_of::<PacketDesc>() as u64);
+        self.b.ins().jump(head, &[next.into()]);
+        self.b.seal_block(head);
+        self.b.switch_to_block(exit);
+        self.b.ins().return_(&[]);
+        self.b.seal_all_blocks();
+        Ok(())
+    }
+
+    /// Loads a 32-bit member of the descriptor.
+    pub fn load_desc32(&mut self, offset: usize) -> Value {
+        self.b.ins().uload32(self.flags.desc, self.packet, offset as i32)
+    }
+
+    /// Stores the low half of a word in a member of the descriptor.
+    pub fn store_desc32(&mut self, value: Value, offset: usize) {
+        self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32);
+    }
+
+    fn start_packet(&mut self) {
+        let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
+        self.b.def_var(self.vars.data, data);
+        self.entry_len = self.load_desc32(offset_of!(PacketDesc, len));
+        self.b.def_var(self.vars.len, self.entry_len);
+        let zero = self.iconst(0);
+        let cursor = match self.facts_now.cursor {
+            flow::Place::Const(c) => self.iconst(u64::from(c)),
+            flow::Place::Varying => self.load_desc32(offset_of!(PacketDesc, consumed)),
+        };
+        self.b.def_var(self.vars.cursor, cursor);
+        let uncut = self.iconst(u64::MAX);
+        self.b.def_var(self.vars.truncate, uncut);
+        self.b.def_var(self.vars.emitted, zero);
+        for header in 0..self.program.headers.len() {
+            if self.flow.extracted_at[header] == flow::Place::Varying {
+                let var = self.extracted_var(HeaderId::from_index(header));
+                self.b.def_var(var, zero);
+            }
+        }
+        if self.entry.kind == EntryKind::Ingress { self.zero_slots() } else { self.load_slots() }
+    }
+
+    /// All slots zero but for the intrinsics.
+    fn zero_slots(&mut self) {
+        let zero = self.iconst(0);
+        let pair_zero = self.pair_const(0);
+        for s in self.flow.needed.iter() {
+            let slot = SlotId::from_index(s);
+            match Class::of(self.program.width(slot)) {
+                Class::Word => self.write_slot(slot, &Val::Word(zero)),
+                Class::Pair => self.write_slot(slot, &Val::Pair(pair_zero)),
+                Class::Words(n) if self.flow.live_at_start.contains(s) => {
+                    self.write_slot(slot, &Val::Words(vec![zero; n]));
+                }
+                Class::Words(_) => {}
+            }
+        }
+        for &(which, slot) in &self.program.intrinsics {
+            let value = match which {
+                Intrinsic::IngressPort => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
+                Intrinsic::PacketLength => self.entry_len,
+                Intrinsic::IngressTimestamp => {
+                    self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, timestamp_us) as i32)
+                }
+                Intrinsic::InstanceType => self.iconst(self.program.instance_types.normal),
+                Intrinsic::EgressTimestamp | Intrinsic::EnqueueTimestamp => self.now_us,
+                Intrinsic::EnqueueDepth
+                | Intrinsic::DequeueDelta
+                | Intrinsic::DequeueDepth
+                | Intrinsic::EgressSpec
+                | Intrinsic::EgressPort
+                | Intrinsic::MulticastGroup
+                | Intrinsic::EgressRid
+                | Intrinsic::CloneFlag
+                | Intrinsic::CloneSession
+                | Intrinsic::CloneFieldList
+                | Intrinsic::ResubmitFlag
+                | Intrinsic::ResubmitFieldList
+                | Intrinsic::RecirculateFlag
+                | Intrinsic::RecirculateFieldList
+                | Intrinsic::ParserError => zero,
+            };
+            self.write_number(slot, value);
+        }
+    }
+
+    /// All slots that may be read, from the record.
+    fn load_slots(&mut self) {
+        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
+        let zero = self.iconst(0);
+        let pair_zero = self.pair_const(0);
+        for s in self.flow.needed.iter() {
+            let slot = SlotId::from_index(s);
+            let width = self.program.width(slot);
+            let val = if self.flow.live_at_start.contains(s) {
+                let offset = 8 * self.record.offset(slot) as u32;
+                self.load_val(self.flags.desc, width, record, offset)
+            } else {
+                match Class::of(width) {
+                    Class::Word => Val::Word(zero),
+                    Class::Pair => Val::Pair(pair_zero),
+                    Class::Words(_) => continue,
+                }
+            };
+            self.write_slot(slot, &val);
+        }
+    }
+
+    /// All blocks of all stages.
+    fn blocks(&mut self) -> Result<(), Error> {
+        let flow = self.flow;
+        let nodes = &flow.graph.nodes;
+        let blocks: Vec<clif::Block> = nodes.iter().map(|_| self.b.create_block()).collect();
+        let mut open: Vec<u32> = nodes.iter().map(|n| n.preds).collect();
+        self.enter_stage(0);
+        self.b.ins().jump(blocks[0], &[]);
+        if open[0] == 0 {
+            self.b.seal_block(blocks[0]);
+        }
+        for (n, node) in nodes.iter().enumerate() {
+            self.b.switch_to_block(blocks[n]);
+            self.position = node.position;
+            self.facts_now = flow.at[n].clone();
+            let block = &self.program.stages[node.stage.index()].blocks[node.block.index()];
+            for inst in &block.insts {
+                self.inst(inst)?;
+            }
+            self.terminator(
+                &block.term,
+                &|to| blocks[flow.graph.node(node.position, to)],
+                node.succs.first().map(|&s| blocks[s]),
+            )?;
+            for &s in &node.succs {
+                open[s] -= 1;
+                if open[s] == 0 {
+                    self.b.seal_block(blocks[s]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enter_stage(&mut self, position: usize) {
+        let (flow, program, entry) = (self.flow, self.program, self.entry);
+        let changed = flow.enter_stage(program, entry, position, &mut self.facts_now);
+        if let Some(changed) = changed {
+            let flag = self.iconst(u64::from(changed));
+            self.b.def_var(self.vars.layout_changed, flag);
+        }
+        match self.program.stages[self.entry.stages[position].index()].kind {
+            StageKind::Parser => {
+                let zero = self.iconst(0);
+                self.b.def_var(self.vars.cursor, zero);
+            }
+            StageKind::Deparser => {
+                let (zero, uncut) = (self.iconst(0), self.iconst(u64::MAX));
+                self.b.def_var(self.vars.emitted, zero);
+                self.b.def_var(self.vars.truncate, uncut);
+            }
+            StageKind::Control => {}
+        }
+    }
+
+    /// Ends a deparser stage: joins emitted headers and payload. Control goes on behind it.
+    fn leave_stage(&mut self) {
+        if self.program.stages[self.entry.stages[self.position].index()].kind == StageKind::Deparser {
+            self.join_packet();
+            let (flow, facts) = (self.flow, self.facts);
+            flow.leave_stage(self.position, &mut self.facts_now, facts);
+            let changed = self.iconst(1);
+            self.b.def_var(self.vars.layout_changed, changed);
+        }
+    }
+
+    /// The variable that says where a header was extracted.
+    pub fn extracted_var(&mut self, header: HeaderId) -> Variable {
+        let b = &mut self.b;
+        *self.extracted.entry(header).or_insert_with(|| b.declare_var(I64))
+    }
+
+    /// Three stack buffers for values of up to `bytes` bytes; contents do not survive the next use.
+    pub fn wide_scratch(&mut self, bytes: u32) -> [StackSlot; 3] {
+        let scratch = match self.scratch {
+            Some(scratch) => scratch,
+            None => {
+                let new = [self.stack_slot(16), self.stack_slot(16), self.stack_slot(16)];
+                *self.scratch.insert(new)
+            }
+        };
+        scratch.iter().for_each(|&slot| self.grow(slot, bytes));
+        scratch
+    }
+
+    /// Makes a stack slot at least `bytes` long.
+    pub fn grow(&mut self, slot: StackSlot, bytes: u32) {
+        let bytes = bytes.next_multiple_of(8);
+        let size = &mut self.b.func.sized_stack_slots[slot].size;
+        if *size < bytes {
+            self.stack_bytes += u64::from(bytes - *size);
+            *size = bytes;
+        }
+    }
+
+    /// Calls a C function at `address`; the types of the arguments are its parameters' types.
+    pub fn call(&mut self, address: usize, args: &[Value], ret: Option<Type>) -> Option<Value> {
+        let params: Vec<Type> = args.iter().map(|&a| self.b.func.dfg.value_type(a)).collect();
+        let call_conv = self.b.func.signature.call_conv;
+        let b = &mut self.b;
+        let signature = *self.signatures.entry((params.clone(), ret)).or_insert_with(|| {
+            let mut signature = Signature::new(call_conv);
+            signature.params = params.into_iter().map(AbiParam::new).collect();
+            signature.returns = ret.into_iter().map(AbiParam::new).collect();
+            b.import_signature(signature)
+        });
+        let callee = self.iconst(address as u64);
+        let inst = self.b.ins().call_indirect(signature, callee, args);
+        self.b.inst_results(inst).first().copied()
+    }
+
+    pub fn i32_const(&mut self, value: u32) -> Value {
+        self.b.ins().iconst(I32, i64::from(value))
+    }
+}
+
+// Operations and terminators.
+impl Translator<'_, '_> {
+    fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
+        let op = &inst.op;
+        // An operation whose every result is unused, and that does nothing else, is left out. (Facts follow all the
+        // same, so that they agree with what the analysis found.)
+        let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
+        op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
+        let before = self.validity_before(op);
+        if used {
+            self.op(inst)?;
+        }
+        let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
+        let change = flow.step(program, facts, position, op, &mut self.facts_now);
+        self.note_layout_change(change, before);
+        Ok(())
+    }
+
+    fn op(&mut self, inst: &Inst) -> Result<(), Error> {
+        match &inst.op {
+            Op::Mov { dst, src } => {
+                let val = self.read(src);
+                self.write_slot(*dst, &val);
+            }
+            Op::Bin { op, dst, a, b } => self.bin(*op, *dst, a, b),
+            Op::Un { op, dst, a } => self.un(*op, *dst, a),
+            Op::Cast { kind, dst, a } => self.cast(*kind, *dst, a),
+            Op::Concat { dst, hi, lo } => self.concat(*dst, hi, lo),
+            Op::Slice { dst, a, hi, lo } => self.slice(*dst, a, *hi, *lo),
+            Op::SetSlice { dst, hi, lo, a } => self.set_slice(*dst, *hi, *lo, a),
+            Op::Select { dst, cond, then, other } => self.select(*dst, cond, then, other),
+            Op::SetValid { header } => {
+                let one = self.iconst(1);
+                self.write_slot(self.facts.headers[header.index()].valid, &Val::Word(one));
+            }
+            Op::SetInvalid { header } => {
+                let mut slots = Vec::new();
+                ir::flow::for_each_header_slot(self.program, *header, |s| slots.push(s));
+                for slot in slots {
+                    let zero = self.zero(self.program.width(slot));
+                    self.write_slot(slot, &zero);
+                }
+            }
+            Op::HasBits { dst, bits } => self.has_bits(*dst, bits),
+            Op::Extract { header, varbit_bits } => self.extract(*header, varbit_bits.as_ref()),
+            Op::Advance { bits } => self.advance(bits),
+            Op::Lookahead { dst, offset } => self.lookahead(*dst, *offset),
+            Op::Consumed { dst } => self.consumed(*dst),
+            Op::Emit { header } => self.emit(*header),
+            Op::Truncate { bytes } => self.truncate(bytes),
+            Op::Apply { table, keys, selector, hit, action, entry, data } => {
+                self.apply(*table, keys, selector, [*hit, *action, *entry, *data])?;
+            }
+            Op::ActionParam { dst, table, action, param, data } => {
+                self.action_param(*dst, *table, *action, *param, *data)?;
+            }
+            Op::Count { counter, index } => self.count(*counter, index)?,
+            Op::CountDirect { counter, hit, entry } => self.count_direct(*counter, hit, *entry)?,
+            Op::Meter { meter, dst, index } => self.meter(*meter, *dst, index),
+            Op::MeterDirect { meter, dst, hit, entry } => self.meter_direct(*meter, *dst, hit, *entry),
+            Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
+            Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
+            Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
+                self.hash(*algorithm, *dst, base, max.as_ref(), data, varbits, *payload);
+            }
+            Op::Random { dst, low, high } => self.random(*dst, low, high)?,
+            Op::Digest { digest, data } => self.digest(*digest, data),
+            Op::Log { format, args } => self.log(format, args, inst.span),
+            Op::Assert { cond, text } => self.assert(cond, text, inst.span),
+            Op::Mark(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The validity an operation may change, before it does; dead code unless that turns out to matter.
+    fn validity_before(&mut self, op: &Op) -> Option<Value> {
+        let slot = match op {
+            Op::SetValid { header } | Op::SetInvalid { header } => self.facts.headers[header.index()].valid,
+            _ => op.dst().filter(|s| matches!(self.program.slots[s.index()].kind, SlotKind::Valid(_)))?,
+        };
+        self.flow.layout_may_change.then(|| self.read_flag(slot))
+    }
+
+    fn note_layout_change(&mut self, change: LayoutChange, before: Option<Value>) {
+        let moved = match (change, before) {
+            (LayoutChange::Always, _) => self.iconst(1),
+            (LayoutChange::Validated(_), Some(before)) => self.b.ins().bxor_imm_u(before, 1),
+            (LayoutChange::Invalidated(_), Some(before)) => before,
+            (LayoutChange::Assigned(slot), Some(before)) => {
+                let after = self.read_flag(slot);
+                self.b.ins().bxor(before, after)
+            }
+            _ => return,
+        };
+        let flag = self.b.use_var(self.vars.layout_changed);
+        let flag = self.b.ins().bor(flag, moved);
+        self.b.def_var(self.vars.layout_changed, flag);
+    }
+
+    fn terminator(
+        &mut self,
+        term: &Terminator,
+        block: &dyn Fn(ir::BlockId) -> clif::Block,
+        next: Option<clif::Block>,
+    ) -> Result<(), Error> {
+        match term {
+            Terminator::Jump(to) => {
+                self.b.ins().jump(block(*to), &[]);
+            }
+            Terminator::Branch { cond, then, other } => {
+                let cond = self.read_word(cond);
+                self.b.ins().brif(cond, block(*then), &[], block(*other), &[]);
+            }
+            Terminator::Switch { on, cases, default } => {
+                let cases: Vec<_> = cases.iter().map(|(v, to)| (v, block(*to))).collect();
+                self.switch(on, &cases, block(*default));
+            }
+            Terminator::Next => {
+                self.leave_stage();
+                self.enter_stage(self.position + 1);
+                self.b.ins().jump(next.expect("`Next` has a successor"), &[]);
+            }
+            Terminator::Finish(fate) => match fate {
+                Fate::Drop(reason) => self.finish(FateCode::Drop, *reason),
+                Fate::Send(port) => {
+                    let port = self.read_word(port);
+                    self.leave_stage();
+                    self.store_desc32(port, offset_of!(PacketDesc, egress_port));
+                    self.finish(FateCode::Send, 0);
+                }
+                Fate::Replicate(point) => {
+                    self.leave_stage();
+                    self.spill(*point);
+                    self.finish(
+                        FateCode::Replicate,
+                        match point {
+                            ReplicationPoint::IngressEnd => 0,
+                            ReplicationPoint::EgressEnd => 1,
+                            ReplicationPoint::DeparseEnd => 2,
+                        },
+                    );
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Writes the fate and goes on with the next packet.
+    pub fn finish(&mut self, fate: FateCode, arg: u32) {
+        let cursor = self.cursor_value();
+        self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
+        let (fate, arg) = (self.iconst(u64::from(fate as u32)), self.iconst(u64::from(arg)));
+        self.store_desc32(fate, offset_of!(PacketDesc, fate));
+        self.store_desc32(arg, offset_of!(PacketDesc, fate_arg));
+        self.b.ins().jump(self.next_packet, &[]);
+    }
+
+    fn switch(&mut self, on: &Operand, cases: &[(&base::Bits, clif::Block)], default: clif::Block) {
+        let val = self.read(on);
+        let few = cases.len() <= crate::COMPARED_CASES_MAX;
+        let scrutinee = match &val {
+            Val::Word(v) if !few && self.width(on) <= 32 => Some(self.b.ins().ireduce(I32, *v)),
+            Val::Word(v) | Val::Pair(v) if !few => Some(*v),
+            _ => None,
+        };
+        if let Some(scrutinee) = scrutinee {
+            let mut switch = Switch::new();
+            for (value, to) in cases {
+                switch.set_entry(value.to_u128().expect("at most 128 bits"), *to);
+            }
+            switch.emit(&mut self.b, scrutinee, default);
+            return;
+        }
+        for (value, to) in cases {
+            let same = match (&val, self.constant(value)) {
+                (Val::Word(a), Val::Word(b)) | (Val::Pair(a), Val::Pair(b)) => self.icmp(IntCC::Equal, *a, b),
+                (a, b) => {
+                    let (a, b) = (self.words_of_val(a), self.words_of_val(&b));
+                    let mut difference = self.iconst(0);
+                    for (a, b) in a.into_iter().zip(b) {
+                        let d = self.b.ins().bxor(a, b);
+                        difference = self.b.ins().bor(difference, d);
+                    }
+                    self.icmp_imm(IntCC::Equal, difference, 0)
+                }
+            };
+            let miss = self.b.create_block();
+            self.b.ins().brif(same, *to, &[], miss, &[]);
+            self.b.seal_block(miss);
+            self.b.switch_to_block(miss);
+        }
+        self.b.ins().jump(default, &[]);
+    }
+
+    /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
+    fn spill(&mut self, point: ReplicationPoint) {
+        let spilled = self.facts.spilled(point);
+        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
+        let zero = self.iconst(0);
+        for s in 0..self.program.slots.len() {
+            let slot = SlotId::from_index(s);
+            let width = self.program.width(slot);
+            let words = if !spilled.contains(s) || !self.flow.is_dirty(self.facts, &self.facts_now, slot) {
+                vec![zero; width.div_ceil(64) as usize]
+            } else {
+                let val = self.read_slot(slot);
+                self.words_of_val(&val)
+            };
+            self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
+        }
+        for h in 0..self.program.headers.len() {
+            let clean = |t: &Self, s: SlotId| spilled.contains(s.index()) && !t.flow.is_dirty(t.facts, &t.facts_now, s);
+            if !self.program.headers[h].fields.iter().any(|f| clean(self, f.slot)) {
+                continue;
+            }
+            let header = HeaderId::from_index(h);
+            let valid = self.read_flag(self.facts.headers[h].valid);
+            let (load, done) = (self.b.create_block(), self.b.create_block());
+            self.b.ins().brif(valid, load, &[], done, &[]);
+            self.b.seal_block(load);
+            self.b.switch_to_block(load);
+            let at: At = self.extracted_at(header);
+            let var_bytes = self.facts.headers[h].var.map(|(_, length)| {
+                let bits = self.read_word(&Operand::Slot(length));
+                self.b.ins().ushr_imm_u(bits, 3)
+            });
+            self.load_header(header, at, var_bytes, &mut |t, slot, load| {
+                if clean(t, slot) {
+                    let val = load(t);
+                    let words = t.words_of_val(&val);
+                    t.store_words(t.flags.desc, &words, record, 8 * t.record.offset(slot) as u32);
+                }
+            });
+            self.b.ins().jump(done, &[]);
+            self.b.seal_block(done);
+            self.b.switch_to_block(done);
+        }
+    }
+}

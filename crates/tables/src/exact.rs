@@ -59,6 +59,9 @@
 //! `tests/stress.rs`, `tests/loom.rs`.
 #![allow(unsafe_code)]
 
+#[cfg(not(loom))]
+pub(crate) mod engine;
+
 use crate::reclaim::Domain;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use abi::EntryHeader;
@@ -299,8 +302,6 @@ pub struct ExactMap {
 
 // SAFETY: the pointers inside lead to memory that the map owns; entry pointers are only stored and returned.
 unsafe impl Send for ExactMap {}
-// SAFETY: `&ExactMap` gives only reads of atomics.
-unsafe impl Sync for ExactMap {}
 
 impl ExactMap {
     /// An empty map with random seeds.

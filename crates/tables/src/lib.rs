@@ -1,13 +1,46 @@
 //! Match engines: one writer, many lock-free readers.
 //!
-//! - [`exact`]: bucketised hash for keys of up to 16 bytes; its probe is inlined by `jit`.
-//! - [`reclaim`]: when memory that readers could have seen may be freed.
+//! A [`Table`] takes entries as plain values ([`base::entry`]) from its one writer and gives compiled code a
+//! [`abi::TableBinding`] to look keys up. Key layout and match kinds choose its engine ([`strategy`]). Workers share a
+//! [`Domain`] with the writers and announce quiescent points; memory is freed only behind those ([`reclaim`]).
+//!
+//! - [`direct`], [`exact`], [`lpm`], [`ternary`]: the engines; each file's first lines say how readers run while it
+//!   changes.
+//! - [`selector`]: groups of weighted members.
+//! - [`entry`], [`key`]: how entries and keys lie in memory.
 
 pub mod exact;
 pub mod reclaim;
 mod sync;
+pub mod version;
 
+// The model checker (`--cfg loom`) sees the lock-free protocols above; what is built on them is tested with threads.
+#[cfg(not(loom))]
+pub mod direct;
+#[cfg(not(loom))]
+mod engine;
+#[cfg(not(loom))]
+pub mod entry;
+#[cfg(not(loom))]
+mod index;
+#[cfg(not(loom))]
+pub mod key;
+#[cfg(not(loom))]
+pub mod lpm;
+#[cfg(not(loom))]
+pub mod selector;
+#[cfg(not(loom))]
+pub mod strategy;
+#[cfg(not(loom))]
+mod table;
+#[cfg(not(loom))]
+pub mod ternary;
+
+#[cfg(not(loom))]
+pub use entry::Runs;
 pub use reclaim::{Domain, Limbo, Worker};
+#[cfg(not(loom))]
+pub use table::{SpecError, Table, TableSpec};
 
 /// Two random words for a hash; the second one is odd, so that products do not lose bits.
 pub(crate) fn random_seeds() -> [u64; 2] {

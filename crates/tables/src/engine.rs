@@ -1,0 +1,45 @@
+//! What a match engine is to its table.
+//!
+//! An engine maps packed keys ([`crate::key`]) to entry pointers for readers. It owns its own memory, not the entries;
+//! the table ([`crate::Table`]) knows which entries there are, and never asks an engine to insert what is there or to
+//! change what is not. All calls are the writer's.
+
+use crate::reclaim::Domain;
+use abi::table::LookupFn;
+use abi::{EngineKind, EntryHeader, TableHandle};
+use std::ffi::c_void;
+
+/// Priority and insertion number of an entry: higher priorities first, then lower numbers.
+pub(crate) type Rank = (i32, u64);
+
+/// What an engine may use while it changes.
+pub(crate) struct Writing<'a> {
+    /// Readers to wait for before memory is reused.
+    pub(crate) domain: &'a Domain,
+    /// Where a new snapshot is published.
+    pub(crate) handle: &'a TableHandle,
+    /// The entry with a packed key, or null; only for engines that do not find keys themselves.
+    pub(crate) stored: &'a dyn Fn(&[u64]) -> *mut EntryHeader,
+}
+
+/// A match engine's writing side.
+pub(crate) trait Engine: Send {
+    /// How compiled code may probe it.
+    fn kind(&self) -> EngineKind;
+    /// The lookup through the handle.
+    fn lookup(&self) -> LookupFn;
+    /// What readers find behind the handle at first.
+    fn snapshot(&self) -> *const c_void;
+    /// Adds an entry.
+    fn insert(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader);
+    /// Puts another entry in the place of one.
+    fn replace(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader);
+    /// Removes an entry.
+    fn remove(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank);
+    /// Frees what no reader can see any more.
+    fn collect(&mut self, domain: &Domain);
+    /// The entry with this key, for engines that find keys themselves; `None` for those that leave it to the table.
+    fn find(&self, _packed: &[u64]) -> Option<*mut EntryHeader> {
+        None
+    }
+}

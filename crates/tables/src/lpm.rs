@@ -1,0 +1,354 @@
+//! Longest prefix match: one `lpm` field, with or without exact fields beside it.
+//!
+//! The prefix field is matched in a multi-bit trie ([`trie`]). With exact fields there is one trie for each combination
+//! of their values (a VRF, say), found by an exact probe ([`crate::exact`]); a trie starts as a list of a few prefixes,
+//! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field 128 bits; tables beyond
+//! that are matched by [`crate::ternary`], one tuple per prefix length.
+//!
+//! `TableHandle::snapshot` points at an [`LpmShared`], which stays for the life of the table; what changes is inside.
+//!
+//! Cost: insertion replaces one short list or writes the slots a prefix covers in one node (in a directory, a /1 covers
+//! 32,768), whatever the size of the table.
+//!
+//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, `lpm/trie/tests.rs`.
+#![allow(unsafe_code)]
+
+pub mod trie;
+
+use crate::engine::{Engine, Rank, Writing};
+use crate::exact::{self, ExactMap, ExactSnapshot, OldArray};
+use crate::key::KeyShape;
+use crate::reclaim::{Domain, Limbo};
+use crate::version::Version;
+use abi::table::{KeyField, LookupFn};
+use abi::{EngineKind, EntryHeader, TableHandle};
+use base::entry::MatchKind;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use trie::{Dead, Directory, Prefix, Slot, Trie, Word};
+
+/// The widest prefix field.
+pub const MAX_WIDTH: u32 = 128;
+/// Tables of at least this size get a directory of the first 16 bits (1 MB).
+const DIRECTORY_FROM_SIZE: u64 = 1024;
+/// Bits of a directory: the field must be wider.
+const DIRECTORY_BITS: u32 = 16;
+
+/// What readers see; at one address for the life of the table.
+#[derive(Debug)]
+pub struct LpmShared {
+    /// The trie of a table without exact fields.
+    root: Slot,
+    /// Its directory, or null.
+    directory: *const Slot,
+    /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
+    groups: AtomicPtr<ExactSnapshot>,
+    version: Version,
+    plan: Plan,
+}
+
+/// Where the fields lie in a key.
+#[derive(Debug)]
+struct Plan {
+    prefix: KeyField,
+    /// Of each exact field: offset in the key, bytes, offset in the packed exact fields.
+    exact: Vec<(usize, usize, usize)>,
+}
+
+impl Plan {
+    /// `None` if this engine cannot match such keys.
+    fn new(shape: &KeyShape) -> Option<Plan> {
+        let fields = &shape.layout().fields;
+        let is_prefix = |f: &&KeyField| f.kind == MatchKind::Lpm;
+        let prefix = fields.iter().find(is_prefix)?.clone();
+        let rest = || fields.iter().filter(|f| !is_prefix(f));
+        let packed = abi::KeyLayout::new(rest().map(|f| (f.width, f.kind)));
+        let fits = prefix.width <= MAX_WIDTH
+            && packed.bytes <= exact::MAX_KEY_BYTES
+            && rest().all(|f| f.kind == MatchKind::Exact);
+        let place =
+            |(from, to): (&KeyField, &KeyField)| (from.offset as usize, from.bytes as usize, to.offset as usize);
+        fits.then(|| Plan { prefix, exact: rest().zip(&packed.fields).map(place).collect() })
+    }
+
+    /// The prefix field's value in a key.
+    ///
+    /// # Safety
+    /// `key` points at a key of the table's layout.
+    #[inline]
+    unsafe fn value<T: Word>(&self, key: *const u8) -> T {
+        // SAFETY: the field lies in the key, in little-endian order like this machine's.
+        let value = unsafe {
+            let at = key.add(self.prefix.offset as usize);
+            match self.prefix.bytes {
+                1 => u128::from(at.read()),
+                2 => u128::from(at.cast::<u16>().read_unaligned()),
+                4 => u128::from(at.cast::<u32>().read_unaligned()),
+                8 => u128::from(at.cast::<u64>().read_unaligned()),
+                _ => at.cast::<u128>().read_unaligned(),
+            }
+        };
+        T::align(value, self.prefix.width)
+    }
+
+    /// The exact fields' values in a key, packed.
+    ///
+    /// # Safety
+    /// As [`Plan::value`].
+    #[inline]
+    unsafe fn exact(&self, key: *const u8) -> [u64; 2] {
+        let mut packed = [0u64; 2];
+        for &(from, bytes, to) in &self.exact {
+            // SAFETY: the field lies in the key, its copy in the 16 bytes that the plan was checked against.
+            unsafe { ptr::copy_nonoverlapping(key.add(from), packed.as_mut_ptr().cast::<u8>().add(to), bytes) };
+        }
+        packed
+    }
+
+    /// The stored prefix of a packed key.
+    fn prefix<T: Word>(&self, packed: &[u64]) -> Prefix<T> {
+        let words = packed.len() / 2;
+        let bytes = self.prefix.offset as usize;
+        let mask = &packed[words + bytes / 8..];
+        let len = match self.prefix.bytes {
+            16 => mask[0].count_ones() + mask[1].count_ones(),
+            8 => mask[0].count_ones(),
+            narrow => (mask[0] >> (bytes % 8 * 8) & ((1 << (8 * narrow)) - 1)).count_ones(),
+        };
+        // SAFETY: the first half of a packed key has the key's layout.
+        Prefix { value: unsafe { self.value(packed.as_ptr().cast()) }, len }
+    }
+}
+
+/// The trie of one combination of exact values.
+struct Group {
+    root: Slot,
+    /// The writer's: number of prefixes.
+    len: usize,
+}
+
+enum Retired {
+    Memory(Dead),
+    Group(*mut Group),
+    Array(OldArray),
+}
+
+/// The writer's side, for values in words of type `T`.
+pub(crate) struct Lpm<T> {
+    shared: Box<LpmShared>,
+    directory: Option<Directory>,
+    groups: Option<ExactMap>,
+    dead: Vec<Dead>,
+    limbo: Limbo<Retired>,
+    word: PhantomData<T>,
+}
+
+// SAFETY: the pointers lead to memory that the engine owns.
+unsafe impl<T: Word> Send for Lpm<T> {}
+
+/// The engine for keys of this shape in a table of this size; `None` if it needs another engine.
+pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
+    let plan = Plan::new(shape)?;
+    Some(match plan.prefix.width {
+        0..=32 => Box::new(Lpm::<u32>::new(plan, size)),
+        33..=64 => Box::new(Lpm::<u64>::new(plan, size)),
+        _ => Box::new(Lpm::<u128>::new(plan, size)),
+    })
+}
+
+/// Looks a key up; see [`LookupFn`].
+unsafe extern "C" fn lookup<T: Word>(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
+    // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online; what is linked stays
+    // until it is quiescent.
+    unsafe {
+        let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
+        let value: T = shared.plan.value(key);
+        if shared.plan.exact.is_empty() {
+            return shared.version.read(|| trie::lookup(&shared.root, shared.directory, value));
+        }
+        let exact = shared.plan.exact(key);
+        shared.version.read(|| {
+            let group = exact::probe(shared.groups.load(Ordering::Acquire), exact).cast::<Group>();
+            if group.is_null() { ptr::null_mut() } else { trie::lookup(&(*group).root, ptr::null(), value) }
+        })
+    }
+}
+
+impl<T: Word> Lpm<T> {
+    fn new(plan: Plan, size: u64) -> Lpm<T> {
+        let grouped = !plan.exact.is_empty();
+        let large = size >= DIRECTORY_FROM_SIZE && plan.prefix.width > DIRECTORY_BITS;
+        let directory = (large && !grouped).then(Directory::new);
+        let groups = grouped.then(ExactMap::new);
+        let shared = Box::new(LpmShared {
+            root: Slot::new(),
+            directory: directory.as_ref().map_or(ptr::null(), Directory::slots),
+            groups: AtomicPtr::new(groups.as_ref().map_or(ptr::null_mut(), |g| g.snapshot().cast_mut())),
+            version: Version::new(),
+            plan,
+        });
+        Lpm { shared, directory, groups, dead: Vec::new(), limbo: Limbo::default(), word: PhantomData }
+    }
+
+    /// The trie at a root, which is the shared one or a live group's.
+    fn trie(&mut self, root: *const Slot) -> Trie<'_, T> {
+        // SAFETY: both kinds of roots stay where they are as long as `self` is borrowed.
+        let root = unsafe { &*root };
+        Trie { root, directory: self.directory.as_mut(), dead: &mut self.dead, word: PhantomData }
+    }
+
+    /// Retires what a change of a trie unlinked.
+    fn retire(&mut self, domain: &Domain) {
+        if !self.dead.is_empty() {
+            let epoch = domain.advance();
+            self.dead.drain(..).for_each(|dead| self.limbo.push(epoch, Retired::Memory(dead)));
+        }
+    }
+
+    /// The group of a packed key's exact fields, or null.
+    fn group(&self, packed: &[u64]) -> *mut Group {
+        // SAFETY: the first half of a packed key has the key's layout.
+        let exact = || unsafe { self.shared.plan.exact(packed.as_ptr().cast()) };
+        self.groups.as_ref().map_or(ptr::null_mut(), |groups| groups.get(exact()).cast())
+    }
+
+    /// The root of a packed key's trie, which exists.
+    fn root(&self, packed: &[u64]) -> *const Slot {
+        let group = self.group(packed);
+        // SAFETY: groups live until they are removed from the map and retired.
+        if group.is_null() { &self.shared.root } else { unsafe { &(*group).root } }
+    }
+
+    fn group_or_new(&mut self, packed: &[u64], domain: &Domain) -> *mut Group {
+        let group = self.group(packed);
+        let Some(groups) = self.groups.as_mut().filter(|_| group.is_null()) else { return group };
+        // SAFETY: the first half of a packed key has the key's layout.
+        let exact = unsafe { self.shared.plan.exact(packed.as_ptr().cast()) };
+        if groups.is_crowded() {
+            let old = groups.grow(domain);
+            self.shared.groups.store(groups.snapshot().cast_mut(), Ordering::Release);
+            self.limbo.push(domain.advance(), Retired::Array(old));
+        }
+        let group = Box::into_raw(Box::new(Group { root: Slot::new(), len: 0 }));
+        groups.insert(exact, group.cast(), domain);
+        group
+    }
+}
+
+impl<T: Word> Engine for Lpm<T> {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Opaque
+    }
+
+    fn lookup(&self) -> LookupFn {
+        lookup::<T>
+    }
+
+    fn snapshot(&self) -> *const c_void {
+        (&raw const *self.shared).cast()
+    }
+
+    fn insert(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
+        let group = self.group_or_new(packed, w.domain);
+        if !group.is_null() {
+            // SAFETY: the group is alive; `len` is the writer's.
+            unsafe { (*group).len += 1 };
+        }
+        let prefix = self.shared.plan.prefix(packed);
+        self.trie(self.root(packed)).insert(prefix, entry);
+        self.retire(w.domain);
+    }
+
+    fn replace(&mut self, _w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
+        let prefix = self.shared.plan.prefix(packed);
+        self.trie(self.root(packed)).replace(prefix, entry);
+    }
+
+    fn remove(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank) {
+        self.shared.version.change();
+        let prefix = self.shared.plan.prefix::<T>(packed);
+        let root = self.root(packed);
+        let mut key = packed.to_vec();
+        let field = self.shared.plan.prefix.clone();
+        let mut stored = |shorter: Prefix<T>| {
+            set_prefix(&field, shorter, &mut key);
+            (w.stored)(&key)
+        };
+        self.trie(root).remove(prefix, &mut stored);
+        self.retire(w.domain);
+        let group = self.group(packed);
+        if let Some(groups) = self.groups.as_mut() {
+            // SAFETY: the entry was in this group, so it exists; `len` is the writer's.
+            let len = unsafe {
+                (*group).len -= 1;
+                (*group).len
+            };
+            if len == 0 {
+                // SAFETY: the first half of a packed key has the key's layout.
+                let exact = unsafe { self.shared.plan.exact(packed.as_ptr().cast()) };
+                if let Some((_, epoch)) = groups.remove(exact, w.domain) {
+                    self.limbo.push(epoch, Retired::Group(group));
+                }
+            }
+        }
+    }
+
+    fn collect(&mut self, domain: &Domain) {
+        // SAFETY: what comes out of limbo was unlinked, and every worker has been quiescent since.
+        self.limbo.collect(domain, |retired| unsafe { retired.free() });
+    }
+}
+
+impl<T> Drop for Lpm<T> {
+    /// There are no readers any more.
+    fn drop(&mut self) {
+        let Lpm { shared, directory, groups, dead, limbo, .. } = self;
+        let mut clear = |root: &Slot, directory: Option<&mut Directory>| {
+            trie::clear::<T>(root, directory, dead);
+        };
+        clear(&shared.root, directory.as_mut());
+        for (_, group) in groups.iter().flat_map(ExactMap::iter) {
+            let group = group.cast::<Group>();
+            // SAFETY: the map holds live groups that were boxed.
+            let group = unsafe { Box::from_raw(group) };
+            clear(&group.root, None);
+        }
+        // SAFETY: nothing is linked any more and nobody reads.
+        dead.drain(..).for_each(|dead| unsafe { dead.free() });
+        // SAFETY: as above.
+        limbo.drain().for_each(|retired| unsafe { retired.free() });
+    }
+}
+
+impl Retired {
+    /// # Safety
+    /// No reader can see it any more.
+    unsafe fn free(self) {
+        match self {
+            // SAFETY: the caller's promise.
+            Retired::Memory(dead) => unsafe { dead.free() },
+            // SAFETY: groups are boxed, and retired once, when they are empty.
+            Retired::Group(group) => drop(unsafe { Box::from_raw(group) }),
+            Retired::Array(old) => drop(old),
+        }
+    }
+}
+
+/// Writes a prefix into the field's places of a packed key.
+fn set_prefix<T: Word>(field: &KeyField, prefix: Prefix<T>, packed: &mut [u64]) {
+    let words = packed.len() / 2;
+    let ones = T::align(u128::MAX, field.width).prefix(prefix.len);
+    for (base, value) in [(0, prefix.value), (words, ones)] {
+        let value = value.number(field.width);
+        let (at, shift) = (base + field.offset as usize / 8, field.offset % 8 * 8);
+        if field.bytes == 16 {
+            packed[at] = value as u64;
+            packed[at + 1] = (value >> 64) as u64;
+        } else {
+            let field_mask = u64::MAX >> (64 - 8 * field.bytes) << shift;
+            packed[at] = packed[at] & !field_mask | (value as u64) << shift;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Groups of weighted members, and the choice of one by hash.
+//!
+//! **The choice**: let the available members of the group, in member order, have the weights `w0, w1, ...` with the sum
+//! `W`. A packet with hash `h` takes the member `i` with `w0 + ... + w(i-1) <= h mod W < w0 + ... + wi`. No available
+//! member: no entry. (The oracle uses the same function, which P4 leaves to the target.)
+//!
+//! A [`Group`] stays at one address, which entries hold in `EntryHeader::group`; its [`Slots`] are replaced as a whole,
+//! so a packet sees the members before a change or after it. Up to [`MAX_EXPANDED`] the sum of weights is laid out as
+//! an array and the choice is one load; beyond, sums are searched.
+//!
+//! Threads: one writer, any number of readers. Tests: `selector/tests.rs`, `tests/stress.rs`.
+#![allow(unsafe_code)]
+
+use abi::EntryHeader;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The largest sum of weights that is laid out as an array (32 KB).
+const MAX_EXPANDED: u64 = 4096;
+
+/// A group as readers see it.
+#[derive(Debug)]
+pub struct Group {
+    slots: AtomicPtr<Slots>,
+}
+
+/// What a group chooses from. Immutable.
+#[derive(Debug)]
+struct Slots {
+    /// The sum of weights.
+    total: u64,
+    /// One entry per unit of weight, or empty.
+    expanded: Vec<*const EntryHeader>,
+    /// Otherwise: the sums of weights up to and with each member, ascending.
+    sums: Vec<(u64, *const EntryHeader)>,
+}
+
+/// Members that a group had, to be dropped when no reader can see them any more.
+#[derive(Debug)]
+pub struct OldMembers(#[allow(dead_code, reason = "kept alive until dropped")] Box<Slots>);
+
+// SAFETY: the entries are only named here, not owned.
+unsafe impl Send for OldMembers {}
+
+impl Slots {
+    fn new(members: &[(u32, *const EntryHeader)]) -> Slots {
+        let mut total = 0;
+        let mut sums = Vec::new();
+        for (weight, entry) in members.iter().filter(|(weight, _)| *weight > 0) {
+            total += u64::from(*weight);
+            sums.push((total, *entry));
+        }
+        if total > MAX_EXPANDED {
+            return Slots { total, expanded: Vec::new(), sums };
+        }
+        let copies = |(weight, entry): &(u32, _)| std::iter::repeat_n(*entry, *weight as usize);
+        Slots { total, expanded: members.iter().flat_map(copies).collect(), sums: Vec::new() }
+    }
+
+    #[inline]
+    fn choose(&self, hash: u64) -> *const EntryHeader {
+        if self.total == 0 {
+            return ptr::null();
+        }
+        let at = hash % self.total;
+        match self.expanded.get(at as usize) {
+            Some(entry) => *entry,
+            None => self.sums[self.sums.partition_point(|(sum, _)| *sum <= at)].1,
+        }
+    }
+}
+
+impl Group {
+    /// A group with these members that are available: weights and entries, in member order.
+    pub fn new(members: &[(u32, *const EntryHeader)]) -> Group {
+        Group { slots: AtomicPtr::new(Box::into_raw(Box::new(Slots::new(members)))) }
+    }
+
+    /// Replaces the members. The caller retires what comes back.
+    #[must_use = "readers may still see the old members"]
+    pub fn set(&self, members: &[(u32, *const EntryHeader)]) -> OldMembers {
+        let old = self.slots.swap(Box::into_raw(Box::new(Slots::new(members))), Ordering::AcqRel);
+        // SAFETY: the pointer came from `Box::into_raw`, and the swap made it ours.
+        OldMembers(unsafe { Box::from_raw(old) })
+    }
+
+    /// What entries hold in `EntryHeader::group`.
+    pub fn as_ptr(&self) -> *const c_void {
+        ptr::from_ref(self).cast()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from `Box::into_raw`; there are no readers any more.
+        drop(unsafe { Box::from_raw(self.slots.load(Ordering::Relaxed)) });
+    }
+}
+
+/// Resolves an entry with a group; see [`abi::table::SelectFn`].
+///
+/// # Safety
+/// `entry` is live and its group, which is not null, is a [`Group`]; the caller is online.
+pub unsafe extern "C" fn select(entry: *const EntryHeader, hash: u64) -> *const EntryHeader {
+    // SAFETY: the caller's promise; slots live until the caller is quiescent.
+    unsafe {
+        let group = &*(*entry).group.cast::<Group>();
+        (*group.slots.load(Ordering::Acquire)).choose(hash)
+    }
+}
+
+#[cfg(test)]
+mod tests;

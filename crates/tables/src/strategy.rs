@@ -1,0 +1,40 @@
+//! Which engine matches a table: decided once, from its key fields and size.
+//!
+//! | keys | engine |
+//! | --- | --- |
+//! | none | none: always a miss |
+//! | one exact field of at most 16 bits | [`crate::direct`] |
+//! | exact fields, at most 16 bytes | [`crate::exact`] |
+//! | one lpm field of at most 128 bits and exact fields of at most 16 bytes | [`crate::lpm`] |
+//! | everything else | [`crate::ternary`] |
+//!
+//! Tests: `tests/properties.rs` runs every engine against a linear scan.
+
+use crate::engine::Engine;
+use crate::key::KeyShape;
+use crate::ternary::Rule;
+use crate::{SpecError, TableSpec, direct, exact, lpm, ternary};
+use base::entry::MatchKind;
+
+/// The engine for a table; `None` if it has no keys.
+pub(crate) fn engine(spec: &TableSpec, shape: &KeyShape) -> Result<Option<Box<dyn Engine>>, SpecError> {
+    if spec.keys.is_empty() {
+        return Ok(None);
+    }
+    let has = |wanted: fn(MatchKind) -> bool| spec.keys.iter().filter(|(_, kind)| wanted(*kind)).count();
+    let prioritised = has(MatchKind::needs_priority) > 0;
+    let prefixes = has(|kind| kind == MatchKind::Lpm);
+    if !prioritised && prefixes > 1 {
+        return Err(SpecError::SeveralLpmKeys);
+    }
+    let engine = if prioritised {
+        ternary::engine(shape, Rule::Priority)
+    } else if prefixes == 1 {
+        lpm::engine(shape, spec.size).unwrap_or_else(|| ternary::engine(shape, Rule::PrefixLength))
+    } else {
+        direct::engine(shape)
+            .or_else(|| exact::engine::engine(shape))
+            .unwrap_or_else(|| ternary::engine(shape, Rule::Priority))
+    };
+    Ok(Some(engine))
+}

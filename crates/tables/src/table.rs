@@ -1,0 +1,496 @@
+//! A table: its entries as the control plane knows them, and the engine that readers probe.
+//!
+//! Invariants:
+//! - an entry is in the engine if and only if its [`Record`] is in use, and both have the same index;
+//! - entry memory and the indices of tables with direct resources are reused only after every worker has been
+//!   quiescent, so a packet never counts for an entry that came after the one it matched;
+//! - the handle, which compiled code holds, stays at one address.
+//!
+//! Readers get a [`TableBinding`]; everything here is the writer's, one at a time (`&mut`).
+//! Tests: `tests/properties.rs`, `tests/stress.rs`, `table/tests.rs`.
+#![allow(unsafe_code)]
+
+use crate::engine::{Engine, Writing};
+use crate::entry::{EntryMemory, Runs, Tag, last_hit_us};
+use crate::index::{self, Index};
+use crate::key::KeyShape;
+use crate::reclaim::{Domain, Limbo};
+use crate::{selector, strategy};
+use abi::state::StateError;
+use abi::table::LookupFn;
+use abi::{EngineKind, EntryHeader, TableBinding, TableHandle};
+use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Indices that a table with direct resources has beyond its size, so that an entry can be added at once after one was
+/// deleted: an eighth of the size, and this many.
+const SPARE_INDICES: u64 = 64;
+
+/// What a table is.
+#[derive(Clone, Debug)]
+pub struct TableSpec {
+    /// Widths and kinds of its key fields.
+    pub keys: Vec<(u32, MatchKind)>,
+    /// Most entries.
+    pub size: u64,
+    /// Widths of the parameters of each action in its list.
+    pub actions: Vec<Vec<u32>>,
+    /// Whether entries may name groups.
+    pub selector: bool,
+    /// Whether hits are noted for idle timeouts.
+    pub idle_timeout: bool,
+    /// Whether direct counters or meters use the entries' indices.
+    pub direct: bool,
+}
+
+/// Why there can be no such table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpecError {
+    /// Without priorities, which of two matching entries wins would be undefined.
+    SeveralLpmKeys,
+    /// More entries than have indices.
+    TooLarge(u64),
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpecError::SeveralLpmKeys => write!(f, "a table without ternary, range or optional keys has one lpm key"),
+            SpecError::TooLarge(size) => {
+                write!(f, "a table with direct resources has at most 2^31 entries, not {size}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// What an entry's action came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Call,
+    Member(u32),
+    Group(u32),
+}
+
+/// What the control plane knows of an entry beyond its packed key.
+#[derive(Debug)]
+struct Record {
+    /// Null while the index is free.
+    entry: *mut EntryHeader,
+    /// Insertion number.
+    seq: u64,
+    idle_timeout_ns: u64,
+    priority: i32,
+    source: Source,
+}
+
+/// What waits for the readers.
+#[derive(Debug)]
+struct Retired {
+    entry: *mut EntryHeader,
+    /// Whether the entry's index becomes free with it.
+    index: bool,
+}
+
+/// A table with its one writer.
+pub struct Table {
+    spec: TableSpec,
+    shape: KeyShape,
+    handle: Box<TableHandle>,
+    engine: Option<Box<dyn Engine>>,
+    domain: Arc<Domain>,
+    memory: EntryMemory,
+    records: Vec<Record>,
+    /// The packed keys of all records, one after the other.
+    keys: Vec<u64>,
+    free: Vec<u32>,
+    /// Keys and priorities to positions, for engines that do not find keys.
+    index: Index,
+    limbo: Limbo<Retired>,
+    len: u64,
+    next_seq: u64,
+    /// The packed key of the current call.
+    scratch: Vec<u64>,
+}
+
+// SAFETY: the pointers lead to memory that the table owns.
+unsafe impl Send for Table {}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("spec", &self.spec).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// An empty table. `default_action` must be one of the actions with values of the right widths.
+    pub fn new(spec: TableSpec, default_action: Runs<'_>, domain: Arc<Domain>) -> Result<Table, SpecError> {
+        if spec.direct && spec.size > 1 << 31 {
+            return Err(SpecError::TooLarge(spec.size));
+        }
+        let shape = KeyShape::new(&spec.keys);
+        let engine = strategy::engine(&spec, &shape)?;
+        let mut memory = EntryMemory::new(&spec.actions);
+        let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
+        let handle = Box::new(TableHandle {
+            snapshot: AtomicPtr::new(snapshot.cast_mut()),
+            default_entry: AtomicPtr::new(memory.make(default_action, Tag::NONE)),
+        });
+        let scratch = vec![0; shape.packed_words()];
+        Ok(Table {
+            spec,
+            shape,
+            handle,
+            engine,
+            domain,
+            memory,
+            records: Vec::new(),
+            keys: Vec::new(),
+            free: Vec::new(),
+            index: Index::default(),
+            limbo: Limbo::default(),
+            len: 0,
+            next_seq: 0,
+            scratch,
+        })
+    }
+
+    /// What compiled code needs of the table.
+    pub fn binding(&self) -> TableBinding {
+        TableBinding {
+            handle: &*self.handle,
+            key: self.shape.layout().clone(),
+            engine: self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind()),
+            lookup: self.lookup_fn(),
+            select: self.spec.selector.then_some(selector::select),
+            params: self.memory.param_offsets(),
+            idle_timeout: self.spec.idle_timeout,
+        }
+    }
+
+    fn lookup_fn(&self) -> LookupFn {
+        unsafe extern "C" fn miss(_: *const TableHandle, _: *const u8) -> *const EntryHeader {
+            ptr::null()
+        }
+        self.engine.as_ref().map_or(miss, |e| e.lookup())
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Indices of entries are below this; it stays the same for tables with direct resources.
+    pub fn index_limit(&self) -> u64 {
+        if self.spec.direct { self.spec.size + self.spec.size / 8 + SPARE_INDICES } else { u64::from(u32::MAX) }
+    }
+
+    /// Adds an entry that runs `runs`; its index.
+    pub fn insert(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
+        self.pack(&entry.key)?;
+        if self.position(entry.priority).is_some() {
+            return Err(StateError::Exists);
+        }
+        if self.len >= self.spec.size {
+            return Err(StateError::Full(self.spec.size));
+        }
+        if self.engine.is_none() {
+            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
+        }
+        self.check(runs)?;
+        let index = self.take_index()?;
+        let pointer = self.memory.make(runs, self.tag(index, now_us));
+        let record = Record {
+            entry: pointer,
+            seq: self.next_seq,
+            idle_timeout_ns: entry.idle_timeout_ns,
+            priority: entry.priority,
+            source: source_of(&entry.action),
+        };
+        self.next_seq += 1;
+        let rank = (record.priority, record.seq);
+        let (at, words) = (index as usize, self.scratch.len());
+        self.records[at] = record;
+        self.keys[at * words..][..words].copy_from_slice(&self.scratch);
+        self.len += 1;
+        if !self.engine_finds() {
+            self.index.insert(self.hash(rank.0), index);
+        }
+        self.write(|engine, w, packed| engine.insert(w, packed, rank, pointer));
+        self.collect_some();
+        Ok(index)
+    }
+
+    /// Gives the entry with this key and priority another action and idle timeout; its index.
+    pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
+        let index = self.find(&entry.key, entry.priority)?;
+        self.check(runs)?;
+        let record = &mut self.records[index as usize];
+        record.idle_timeout_ns = entry.idle_timeout_ns;
+        record.source = source_of(&entry.action);
+        self.run_other(index, runs, now_us);
+        Ok(index)
+    }
+
+    /// Gives entry `index`, which is in use, another action, and leaves all else.
+    pub fn run_other(&mut self, index: u32, runs: Runs<'_>, now_us: u64) {
+        let old = self.records[index as usize].entry;
+        let new = self.memory.make(runs, self.tag(index, now_us));
+        self.records[index as usize].entry = new;
+        let rank = (self.records[index as usize].priority, self.records[index as usize].seq);
+        self.scratch_from(index);
+        self.write(|engine, w, packed| engine.replace(w, packed, rank, new));
+        self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
+        self.collect_some();
+    }
+
+    /// Removes the entry with this key and priority; what it was.
+    pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
+        let index = self.find(key, priority)?;
+        let was = self.entry_at(index);
+        let record = &mut self.records[index as usize];
+        let entry = std::mem::replace(&mut record.entry, ptr::null_mut());
+        let rank = (record.priority, record.seq);
+        self.len -= 1;
+        if !self.engine_finds() {
+            self.index.remove(index::hash(&self.scratch, self.identity(rank.0)), |p| p == index);
+        }
+        self.write(|engine, w, packed| engine.remove(w, packed, rank));
+        self.limbo.push(self.domain.advance(), Retired { entry, index: true });
+        if !self.spec.direct {
+            // Nothing that readers do depends on the index.
+            self.free.push(index);
+        }
+        self.collect_some();
+        Ok(was)
+    }
+
+    /// The index of the entry with this key and priority.
+    pub fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
+        self.pack(key)?;
+        self.position(priority).ok_or(StateError::NotFound)
+    }
+
+    /// The entry at an index in use.
+    pub fn entry_at(&self, index: u32) -> TableEntry {
+        let record = &self.records[index as usize];
+        let words = self.scratch.len();
+        let action = match record.source {
+            // SAFETY: the record is in use, so its entry is live.
+            Source::Call => EntryAction::Call(unsafe { self.memory.call(record.entry) }.expect("it runs an action")),
+            Source::Member(member) => EntryAction::Member(member),
+            Source::Group(group) => EntryAction::Group(group),
+        };
+        TableEntry {
+            key: self.shape.unpack(&self.keys[index as usize * words..][..words]),
+            priority: record.priority,
+            action,
+            idle_timeout_ns: record.idle_timeout_ns,
+        }
+    }
+
+    /// Nanoseconds since the entry at an index in use was hit, for tables with idle timeouts.
+    pub fn idle_ns(&self, index: u32, now_us: u64) -> Option<u64> {
+        // SAFETY: the record is in use, so its entry is live.
+        let last_hit = || unsafe { last_hit_us(self.records[index as usize].entry) };
+        self.spec.idle_timeout.then(|| now_us.saturating_sub(last_hit()).saturating_mul(1000))
+    }
+
+    /// The indices in use, in insertion order.
+    pub fn indices(&self) -> Vec<u32> {
+        let used = |(i, r): (usize, &Record)| (!r.entry.is_null()).then_some((r.seq, i as u32));
+        let mut indices: Vec<(u64, u32)> = self.records.iter().enumerate().filter_map(used).collect();
+        indices.sort_unstable();
+        indices.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// The indices of the entries that name a member.
+    pub fn users_of_member(&self, member: u32) -> Vec<u32> {
+        let names = |r: &Record| !r.entry.is_null() && r.source == Source::Member(member);
+        (0..).zip(&self.records).filter(|(_, r)| names(r)).map(|(i, _)| i).collect()
+    }
+
+    /// Publishes another default action.
+    pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+        self.check(runs)?;
+        let new = self.memory.make(runs, Tag::NONE);
+        let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
+        self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
+        self.collect_some();
+        Ok(())
+    }
+
+    /// The default action; `None` when a group decides.
+    pub fn default_call(&self) -> Option<ActionCall> {
+        // SAFETY: the default entry is live.
+        unsafe { self.memory.call(self.handle.default_entry.load(Ordering::Relaxed)) }
+    }
+
+    /// Looks a packet's key up, which has the table's layout: the index of the entry and its action. For tests and
+    /// tools; nothing changes while `self` is borrowed.
+    pub fn lookup(&self, key: &[u8]) -> Option<(u32, Option<ActionCall>)> {
+        assert_eq!(key.len(), self.shape.layout().bytes as usize, "a key of the table's layout");
+        // SAFETY: the handle is this table's; entries stay live while `self` is borrowed.
+        unsafe {
+            let entry = self.lookup_fn()(&*self.handle, key.as_ptr());
+            (!entry.is_null()).then(|| ((*entry).index, self.memory.call(entry)))
+        }
+    }
+
+    /// Frees what no reader can see any more. To be called now and then; changes do some of it too.
+    pub fn collect(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.collect(&self.domain);
+        }
+        let Table { limbo, memory, free, spec, .. } = self;
+        limbo.collect(&self.domain, |retired| {
+            // SAFETY: the entry was unlinked, and every worker has been quiescent since.
+            unsafe {
+                if retired.index && spec.direct {
+                    free.push((*retired.entry).index);
+                }
+                memory.free(retired.entry);
+            }
+        });
+    }
+
+    /// Things that wait for readers, in entries; a measure of how far behind they are.
+    pub fn waiting(&self) -> usize {
+        self.limbo.len()
+    }
+
+    /// Collects once in a while.
+    fn collect_some(&mut self) {
+        const EVERY: u64 = 64;
+        if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.next_seq.is_multiple_of(EVERY) {
+            self.collect();
+        }
+    }
+
+    fn check(&self, runs: Runs<'_>) -> Result<(), StateError> {
+        match runs {
+            Runs::Call(call) if !self.memory.accepts(call) => Err(StateError::WrongKind),
+            Runs::Group(_) if !self.spec.selector => Err(StateError::WrongKind),
+            _ => Ok(()),
+        }
+    }
+
+    fn tag(&self, index: u32, now_us: u64) -> Tag {
+        Tag { index, touch: self.spec.idle_timeout, last_hit_us: now_us }
+    }
+
+    /// Packs a key into `scratch`.
+    fn pack(&mut self, key: &[KeyMatch]) -> Result<(), StateError> {
+        if self.shape.pack(key, &mut self.scratch) { Ok(()) } else { Err(StateError::WrongKind) }
+    }
+
+    fn scratch_from(&mut self, index: u32) {
+        let words = self.scratch.len();
+        self.scratch.copy_from_slice(&self.keys[index as usize * words..][..words]);
+    }
+
+    /// Whether the engine finds keys, so that the index is not needed.
+    fn engine_finds(&self) -> bool {
+        self.engine.as_ref().is_none_or(|e| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex))
+    }
+
+    /// What of the priority tells entries apart: nothing in tables without priorities.
+    fn identity(&self, priority: i32) -> i32 {
+        if self.spec.keys.iter().any(|(_, kind)| kind.needs_priority()) { priority } else { 0 }
+    }
+
+    fn hash(&self, priority: i32) -> u32 {
+        index::hash(&self.scratch, self.identity(priority))
+    }
+
+    /// The index of the entry with the key in `scratch`.
+    fn position(&self, priority: i32) -> Option<u32> {
+        let engine = self.engine.as_ref()?;
+        if let Some(entry) = engine.find(&self.scratch) {
+            // SAFETY: what the engine has is live.
+            return unsafe { entry.as_ref() }.map(|e| e.index);
+        }
+        find_record(&self.index, &self.records, &self.keys, &self.scratch, self.identity(priority), |p| {
+            self.identity(p)
+        })
+    }
+
+    /// An unused index whose record is there.
+    fn take_index(&mut self) -> Result<u32, StateError> {
+        if self.free.is_empty() && self.spec.direct && self.records.len() as u64 >= self.index_limit() {
+            self.collect();
+        }
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        let index = self.records.len() as u64;
+        if index >= self.index_limit() {
+            return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
+        }
+        let source = Source::Call;
+        self.records.push(Record { entry: ptr::null_mut(), seq: 0, idle_timeout_ns: 0, priority: 0, source });
+        self.keys.resize(self.keys.len() + self.scratch.len(), 0);
+        Ok(index as u32)
+    }
+
+    /// Runs a change of the engine for the key in `scratch`.
+    fn write(&mut self, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
+        let Table { engine, domain, handle, index, records, keys, scratch, .. } = self;
+        // Only engines without priorities ask.
+        let stored = |packed: &[u64]| match find_record(index, records, keys, packed, 0, |_| 0) {
+            Some(index) => records[index as usize].entry,
+            None => ptr::null_mut(),
+        };
+        let writing = Writing { domain, handle, stored: &stored };
+        if let Some(engine) = engine {
+            change(engine.as_mut(), &writing, scratch);
+        }
+    }
+}
+
+fn source_of(action: &EntryAction) -> Source {
+    match action {
+        EntryAction::Call(_) => Source::Call,
+        EntryAction::Member(member) => Source::Member(*member),
+        EntryAction::Group(group) => Source::Group(*group),
+    }
+}
+
+fn find_record(
+    index: &Index,
+    records: &[Record],
+    keys: &[u64],
+    packed: &[u64],
+    priority: i32,
+    identity: impl Fn(i32) -> i32,
+) -> Option<u32> {
+    let words = packed.len();
+    index.find(index::hash(packed, priority), |at| {
+        let at = at as usize;
+        identity(records[at].priority) == priority && keys[at * words..][..words] == *packed
+    })
+}
+
+impl Drop for Table {
+    /// There are no readers any more: the owner of the table's bindings is gone.
+    fn drop(&mut self) {
+        // The engine names entries, so it goes first.
+        self.engine = None;
+        let live = self.records.iter().map(|r| r.entry).filter(|e| !e.is_null());
+        let retired: Vec<_> = self.limbo.drain().map(|r| r.entry).collect();
+        let default = self.handle.default_entry.load(Ordering::Relaxed);
+        for entry in live.chain(retired).chain([default]) {
+            // SAFETY: every entry is in exactly one of these places.
+            unsafe { self.memory.free(entry) };
+        }
+    }
+}

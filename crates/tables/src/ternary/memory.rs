@@ -1,0 +1,151 @@
+//! Nodes and bucket arrays of tuple space search.
+#![allow(unsafe_code)]
+
+use abi::EntryHeader;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// One entry of a tuple. Its words (the masked value; with ranges then the low and the high ends) follow in memory.
+#[repr(C)]
+pub(super) struct Node {
+    pub(super) next: AtomicPtr<Node>,
+    pub(super) entry: AtomicPtr<EntryHeader>,
+    pub(super) hash: u64,
+    pub(super) seq: u64,
+    pub(super) priority: i32,
+    count: u32,
+}
+
+/// An unlinked node.
+pub(super) struct Dead(*mut Node);
+
+// SAFETY: whoever has the value owns the node.
+unsafe impl Send for Dead {}
+
+impl Dead {
+    /// Frees the node.
+    ///
+    /// # Safety
+    /// No reader can see it any more.
+    pub(super) unsafe fn free(self) {
+        // SAFETY: the node was allocated with this layout and is freed once.
+        unsafe { dealloc(self.0.cast(), Node::layout((*self.0).count as usize)) };
+    }
+}
+
+impl Node {
+    fn layout(words: usize) -> Layout {
+        Layout::from_size_align(size_of::<Node>() + 8 * words, align_of::<Node>()).expect("a key is short")
+    }
+
+    pub(super) fn new(hash: u64, priority: i32, seq: u64, entry: *mut EntryHeader, words: &[u64]) -> *mut Node {
+        let layout = Node::layout(words.len());
+        let next = AtomicPtr::new(ptr::null_mut());
+        let count = words.len() as u32;
+        // SAFETY: the layout is not empty; node and words lie inside.
+        unsafe {
+            let node = alloc(layout).cast::<Node>();
+            if node.is_null() {
+                handle_alloc_error(layout);
+            }
+            node.write(Node { next, entry: AtomicPtr::new(entry), hash, seq, priority, count });
+            ptr::copy_nonoverlapping(words.as_ptr(), node.add(1).cast(), words.len());
+            node
+        }
+    }
+
+    /// The node as something to be freed; it must be unlinked.
+    pub(super) fn dead(node: *mut Node) -> Dead {
+        Dead(node)
+    }
+
+    /// Word `i` of those that follow.
+    ///
+    /// # Safety
+    /// `node` is alive and was made with more than `i` words.
+    #[inline]
+    pub(super) unsafe fn word(node: *const Node, i: usize) -> u64 {
+        // SAFETY: the words follow the node in its allocation.
+        unsafe { node.add(1).cast::<u64>().add(i).read() }
+    }
+
+    /// Whether it comes before another one.
+    #[inline]
+    pub(super) fn beats(&self, other: &Node) -> bool {
+        (self.priority, other.seq) > (other.priority, self.seq)
+    }
+}
+
+/// Heads of the lists of nodes.
+pub(super) struct Buckets {
+    heads: Box<[AtomicPtr<Node>]>,
+}
+
+impl Buckets {
+    /// An empty array, boxed; `len` is a power of two.
+    pub(super) fn new(len: usize) -> *mut Buckets {
+        let heads = (0..len).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Box::into_raw(Box::new(Buckets { heads }))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    #[inline]
+    pub(super) fn head(&self, hash: u64) -> &AtomicPtr<Node> {
+        &self.heads[hash as usize & (self.heads.len() - 1)]
+    }
+
+    /// Links a node in, before the first one that it beats.
+    ///
+    /// # Safety
+    /// `node` is new; all linked nodes are alive.
+    pub(super) unsafe fn insert(&self, node: *mut Node) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut link = self.head((*node).hash);
+            let mut next = link.load(Ordering::Relaxed);
+            while let Some(there) = next.as_ref().filter(|there| !(*node).beats(there)) {
+                link = &there.next;
+                next = link.load(Ordering::Relaxed);
+            }
+            (*node).next.store(next, Ordering::Relaxed);
+            link.store(node, Ordering::Release);
+        }
+    }
+
+    /// Calls `f` with all nodes.
+    ///
+    /// # Safety
+    /// All linked nodes are alive.
+    pub(super) unsafe fn nodes(&self, mut f: impl FnMut(*mut Node)) {
+        for head in &self.heads {
+            let mut node = head.load(Ordering::Relaxed);
+            while !node.is_null() {
+                // SAFETY: the caller's promise; the link is read before `f` gets the node.
+                let next = unsafe { (*node).next.load(Ordering::Relaxed) };
+                f(node);
+                node = next;
+            }
+        }
+    }
+
+    /// A boxed array of twice the length with copies of all nodes: readers may be on the links of the old ones.
+    ///
+    /// # Safety
+    /// All linked nodes are alive.
+    pub(super) unsafe fn doubled(&self) -> *mut Buckets {
+        let new = Buckets::new(self.heads.len() * 2);
+        // SAFETY: the caller's promise; `new` is ours.
+        unsafe {
+            self.nodes(|node| {
+                let words = std::slice::from_raw_parts(node.add(1).cast::<u64>(), (*node).count as usize);
+                let entry = (*node).entry.load(Ordering::Relaxed);
+                (*new).insert(Node::new((*node).hash, (*node).priority, (*node).seq, entry, words));
+            });
+        }
+        new
+    }
+}

@@ -1,0 +1,188 @@
+//! Every engine against a linear scan, after every one of many random changes.
+#![cfg(not(loom))]
+
+mod common;
+
+use abi::StateError;
+use base::Bits;
+use base::entry::MatchKind::{self, Exact, Lpm, Optional, Range, Ternary};
+use common::{Linear, Random, call, call_of, entry, key_bytes};
+use tables::{Domain, Runs, SpecError, Table, TableSpec};
+
+fn spec(keys: &[(u32, MatchKind)], size: u64) -> TableSpec {
+    let actions = vec![vec![64]];
+    TableSpec { keys: keys.to_vec(), size, actions, selector: false, idle_timeout: false, direct: true }
+}
+
+fn table(spec: TableSpec) -> Table {
+    Table::new(spec, Runs::Call(&call(0)), Domain::new(1)).expect("a table of this shape")
+}
+
+/// Random changes of a table with these keys; after each one, random lookups, and now and then all entries.
+fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64) {
+    let what = format!("keys {keys:?}, size {size}, seed {seed}");
+    let mut random = Random(seed);
+    let mut fast = table(spec(keys, size));
+    let layout = fast.binding().key;
+    let mut slow = Linear::default();
+    let prioritised = keys.iter().any(|(_, kind)| kind.needs_priority());
+    for step in 0..changes {
+        let known = (random.below(3) > 0 && !slow.entries.is_empty())
+            .then(|| slow.entries[random.below(slow.entries.len() as u64) as usize].clone());
+        let (key, priority) = known.map(|e| (e.key, e.priority)).unwrap_or_else(|| {
+            let key = keys.iter().map(|(width, kind)| random.key(*width, *kind)).collect();
+            (key, if prioritised { 1 + random.below(4) as i32 } else { 0 })
+        });
+        let new = entry(key, priority, step + 1);
+        let at = slow.position(&new.key, priority);
+        match random.below(5) {
+            0 => {
+                let result = fast.delete(&new.key, priority);
+                assert_eq!(result, at.map(|at| slow.entries.remove(at)).ok_or(StateError::NotFound), "{what}");
+            }
+            1 => {
+                let result = fast.modify(&new, Runs::Call(call_of(&new)), 0);
+                assert_eq!(result.map(|_| ()), at.map(|_| ()).ok_or(StateError::NotFound), "{what}");
+                if let Some(at) = at {
+                    slow.entries[at] = new;
+                }
+            }
+            _ => {
+                let result = fast.insert(&new, Runs::Call(call_of(&new)), 0);
+                let full = slow.entries.len() as u64 >= size;
+                match (at, full) {
+                    (Some(_), _) => assert_eq!(result, Err(StateError::Exists), "{what}"),
+                    (None, true) => assert_eq!(result, Err(StateError::Full(size)), "{what}"),
+                    (None, false) => {
+                        assert!(result.is_ok(), "{what}: {result:?}");
+                        slow.entries.push(new);
+                    }
+                }
+            }
+        }
+        assert_eq!(fast.len(), slow.entries.len() as u64, "{what}");
+        for _ in 0..4 {
+            let near =
+                (!slow.entries.is_empty()).then(|| &slow.entries[random.below(slow.entries.len() as u64) as usize]);
+            let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match near {
+                Some(entry) => random.near(&entry.key[i], *width),
+                None => random.bits(*width),
+            };
+            let values: Vec<Bits> = keys.iter().enumerate().map(value).collect();
+            let found = fast.lookup(&key_bytes(&layout, &values)).map(|(index, call)| (fast.entry_at(index), call));
+            let expected = slow.lookup(&values).map(|e| (e.clone(), Some(call_of(e).clone())));
+            assert_eq!(found, expected, "{what}, step {step}, {values:x?}");
+        }
+        if step % 64 == 0 {
+            let entries: Vec<_> = fast.indices().into_iter().map(|i| fast.entry_at(i)).collect();
+            assert_eq!(entries, slow.entries, "{what}, step {step}");
+        }
+    }
+}
+
+/// Small tables (much deletion, full tables) and larger ones (growth).
+fn check_all(keys: &[(u32, MatchKind)]) {
+    for seed in 0..6 {
+        check(keys, 12, 400, seed);
+        check(keys, 2000, 1500, 100 + seed);
+    }
+}
+
+#[test]
+fn direct() {
+    check_all(&[(9, Exact)]);
+    check_all(&[(1, Exact)]);
+    check_all(&[(16, Exact)]);
+}
+
+#[test]
+fn exact_in_a_bucket() {
+    check_all(&[(48, Exact)]);
+    check_all(&[(48, Exact), (12, Exact)]);
+    check_all(&[(8, Exact), (3, Exact)]);
+    check_all(&[(128, Exact)]);
+}
+
+#[test]
+fn exact_beyond_a_bucket() {
+    check_all(&[(128, Exact), (128, Exact), (16, Exact)]);
+    check_all(&[(300, Exact)]);
+}
+
+#[test]
+fn prefixes_of_every_word() {
+    for width in [1, 7, 8, 9, 16, 17, 32, 33, 48, 64, 65, 128] {
+        check_all(&[(width, Lpm)]);
+    }
+}
+
+#[test]
+fn prefixes_beside_exact_fields() {
+    check_all(&[(12, Exact), (32, Lpm)]);
+    check_all(&[(128, Lpm), (64, Exact), (5, Exact)]);
+    check_all(&[(16, Exact), (20, Lpm), (8, Exact)]);
+}
+
+#[test]
+fn prefixes_that_the_trie_does_not_take() {
+    check_all(&[(200, Lpm)]);
+    check_all(&[(128, Exact), (32, Exact), (32, Lpm)]);
+}
+
+#[test]
+fn ternary() {
+    check_all(&[(32, Ternary)]);
+    check_all(&[(9, Ternary), (128, Ternary), (3, Exact)]);
+    check_all(&[(200, Ternary)]);
+}
+
+#[test]
+fn ranges() {
+    check_all(&[(16, Range)]);
+    check_all(&[(16, Range), (16, Range), (8, Exact)]);
+    check_all(&[(64, Range)]);
+    check_all(&[(150, Range), (4, Ternary)]);
+}
+
+#[test]
+fn optional_and_mixes() {
+    check_all(&[(16, Optional)]);
+    check_all(&[(32, Lpm), (16, Range), (8, Optional), (48, Ternary), (4, Exact)]);
+    check_all(&[(32, Lpm), (32, Lpm), (8, Optional)]);
+}
+
+#[test]
+fn without_keys_there_are_no_entries() {
+    let mut table = table(spec(&[], 10));
+    assert_eq!(table.lookup(&[]), None);
+    let new = entry(vec![], 0, 1);
+    assert!(matches!(table.insert(&new, Runs::Call(call_of(&new)), 0), Err(StateError::Unsupported(_))));
+}
+
+#[test]
+fn several_prefixes_without_priorities_are_refused() {
+    let result = Table::new(spec(&[(32, Lpm), (32, Lpm)], 10), Runs::Call(&call(0)), Domain::new(1));
+    assert_eq!(result.err(), Some(SpecError::SeveralLpmKeys));
+}
+
+#[test]
+fn deleted_entries_make_room_while_a_worker_holds_them() {
+    let domain = Domain::new(1);
+    let mut worker = domain.register().expect("a slot is free");
+    worker.online();
+    let mut table = Table::new(spec(&[(32, Exact)], 1), Runs::Call(&call(0)), domain.clone()).expect("a table");
+    let mut random = Random(1);
+    let mut indices = Vec::new();
+    for _ in 0..40 {
+        let new = entry(vec![random.key(32, Exact)], 0, 1);
+        indices.push(table.insert(&new, Runs::Call(call_of(&new)), 0).expect("there is room"));
+        table.delete(&new.key, 0).expect("it is there");
+    }
+    assert_eq!(table.waiting(), 40);
+    indices.sort_unstable();
+    indices.dedup();
+    assert_eq!(indices.len(), 40, "an index is not used again before the worker was quiescent");
+    worker.quiescent();
+    table.collect();
+    assert_eq!(table.waiting(), 0);
+}

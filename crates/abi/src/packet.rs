@@ -50,6 +50,8 @@ pub enum FateCode {
     Replicate = 3,
     /// Deparsing needed more room than the buffer has: dropped by the runtime with a reason of its own.
     NoRoom = 4,
+    /// Went in circles (a parser loop that consumes nothing): given up and dropped by the runtime.
+    Endless = 5,
 }
 
 /// Packets that are worked on together.

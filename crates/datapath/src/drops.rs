@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum RuntimeDrop {
     /// The new headers do not fit before the payload.
     NoRoom,
+    /// Went in circles in the parser.
+    Endless,
     /// No buffer was free for a copy.
     NoBuffer,
     /// Resubmitted, recirculated or cloned too often.
@@ -30,8 +32,9 @@ pub enum RuntimeDrop {
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 9] = [
+    pub const ALL: [RuntimeDrop; 10] = [
         RuntimeDrop::NoRoom,
+        RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
         RuntimeDrop::ReplicationLimit,
         RuntimeDrop::NoSuchGroup,
@@ -46,6 +49,7 @@ impl RuntimeDrop {
     pub fn name(self) -> &'static str {
         match self {
             RuntimeDrop::NoRoom => "no headroom for headers",
+            RuntimeDrop::Endless => "endless loop",
             RuntimeDrop::NoBuffer => "no buffer for a copy",
             RuntimeDrop::ReplicationLimit => "replication limit",
             RuntimeDrop::NoSuchGroup => "no such group or session",

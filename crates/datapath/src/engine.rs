@@ -394,6 +394,8 @@ fn fate(desc: &PacketDesc) -> Ended {
         Ended::Replicate(desc.fate_arg)
     } else if desc.fate == FateCode::NoRoom as u32 {
         Ended::Drop(DropReason::Runtime(RuntimeDrop::NoRoom))
+    } else if desc.fate == FateCode::Endless as u32 {
+        Ended::Drop(DropReason::Runtime(RuntimeDrop::Endless))
     } else {
         debug_assert_eq!(desc.fate, FateCode::Drop as u32);
         Ended::Drop(DropReason::Program(desc.fate_arg))

@@ -6,6 +6,7 @@
 //! | `worker` | one thread: receive, run, send |
 //! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
 //! | [`executor`] | what runs a batch: machine code or the interpreter |
+//! | [`oracle`] | the interpreter as a backend |
 //! | [`pipeline`] | a loaded program with its state |
 //! | [`local`] | a pipeline without threads, for scripts, traces and tests |
 //! | [`replication`] | multicast groups and clone sessions |
@@ -17,6 +18,7 @@ pub mod drops;
 pub mod engine;
 pub mod executor;
 pub mod local;
+pub mod oracle;
 pub mod pipeline;
 pub mod replication;
 pub mod switch;

@@ -19,8 +19,8 @@ pub trait Backend: Send + Sync {
     fn state(&self) -> &Arc<dyn PipelineState>;
     /// Digest messages since the last call.
     fn take_digests(&self) -> Vec<DigestMessage>;
-    /// Hits and misses of a table, summed over workers.
-    fn table_counters(&self, table: TableId) -> (u64, u64);
+    /// Hits and misses of a table, summed over workers; `None` where nobody counts.
+    fn table_counters(&self, table: TableId) -> Option<(u64, u64)>;
 }
 
 /// A loaded program.
@@ -70,8 +70,8 @@ impl Pipeline {
             .enumerate()
             .map(|(i, table)| {
                 let id = TableId::from_index(i);
-                let (hits, misses) = self.backend.table_counters(id);
-                TableInfo { name: table.name.clone(), entries: self.state().len(id), size: table.size, hits, misses }
+                let lookups = self.backend.table_counters(id);
+                TableInfo { name: table.name.clone(), entries: self.state().len(id), size: table.size, lookups }
             })
             .collect()
     }

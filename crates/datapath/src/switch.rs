@@ -22,8 +22,9 @@ pub const INJECT_MAX: usize = 1024;
 /// How long a program change waits for the workers to pick it up.
 const PICK_UP: Duration = Duration::from_secs(5);
 
-/// Called on each worker's thread before it starts, with its index (drivers register threads here).
-pub type WorkerHook = Arc<dyn Fn(usize) + Send + Sync>;
+/// Called on each worker's thread before it starts, with its index (drivers register threads here). What it returns is
+/// dropped on that thread when the worker ends.
+pub type WorkerHook = Arc<dyn Fn(usize) -> Box<dyn std::any::Any> + Send + Sync>;
 
 /// How a switch is set up.
 pub struct SwitchConfig {
@@ -89,10 +90,8 @@ pub struct TableInfo {
     pub entries: u64,
     /// Most entries.
     pub size: u64,
-    /// Lookups that matched.
-    pub hits: u64,
-    /// Lookups that did not.
-    pub misses: u64,
+    /// Lookups that matched and that did not; the interpreter does not count them.
+    pub lookups: Option<(u64, u64)>,
 }
 
 struct PortEntry {
@@ -157,9 +156,7 @@ impl Switch {
             switch.orphan_drops.push(Arc::clone(&setup.drops));
             let hook = config.on_worker_start.clone();
             let body = move || {
-                if let Some(hook) = hook {
-                    hook(index);
-                }
+                let _registration = hook.map(|hook| hook(index));
                 run(setup);
             };
             let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body);

@@ -1,0 +1,197 @@
+//! The interpreter as a backend: naive state, one packet at a time, optionally with a trace of every step.
+//!
+//! This adapter only carries packets and slots between `abi` descriptors and `interp`; it decides nothing.
+#![allow(unsafe_code)]
+
+use crate::executor::Executor;
+use crate::pipeline::Backend;
+use abi::packet::{Batch, FateCode, PacketDesc};
+use abi::state::{DigestMessage, PipelineState};
+use base::ids::TableId;
+use interp::{Fate, Interp, SeededHost, Trace};
+use ir::{EntryKind, Intrinsic, Program, ReplicationPoint};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most digest messages, log lines and traces that wait to be taken; more are dropped.
+const OUTPUT_MAX: usize = 65_536;
+
+/// What runs left behind.
+#[derive(Default)]
+struct Output {
+    digests: VecDeque<DigestMessage>,
+    logs: VecDeque<String>,
+    traces: Vec<(EntryKind, Trace)>,
+}
+
+/// The interpreter with its state.
+pub struct Oracle {
+    interp: Interp,
+    state: Arc<dyn PipelineState>,
+    output: Arc<Mutex<Output>>,
+    tracing: bool,
+}
+
+/// Takes what an [`Oracle`] left behind, also after a pipeline owns it.
+#[derive(Clone)]
+pub struct OracleOutput(Arc<Mutex<Output>>);
+
+impl OracleOutput {
+    /// Traces of all runs since the last call, in order: one for each entry that a packet or a copy went through.
+    pub fn take_traces(&self) -> Vec<(EntryKind, Trace)> {
+        std::mem::take(&mut lock(&self.0).traces)
+    }
+
+    /// Log lines and failed assertions since the last call.
+    pub fn take_logs(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.0).logs).into()
+    }
+}
+
+fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Oracle {
+    /// Interprets a verified program; with `tracing`, every run is recorded.
+    pub fn new(program: Arc<Program>, tracing: bool) -> Oracle {
+        let interp = Interp::new(program);
+        let state: Arc<dyn PipelineState> = Arc::clone(interp.state()) as _;
+        Oracle { interp, state, output: Arc::default(), tracing }
+    }
+
+    /// Where traces and logs can be taken.
+    pub fn output(&self) -> OracleOutput {
+        OracleOutput(Arc::clone(&self.output))
+    }
+}
+
+impl Backend for Oracle {
+    fn executor(&self, worker: usize) -> Box<dyn Executor> {
+        Box::new(Run {
+            interp: self.interp.clone(),
+            host: SeededHost::new(worker as u64),
+            output: Arc::clone(&self.output),
+            tracing: self.tracing,
+            scratch: vec![0; self.interp.layout().words()],
+        })
+    }
+
+    fn state(&self) -> &Arc<dyn PipelineState> {
+        &self.state
+    }
+
+    fn take_digests(&self) -> Vec<DigestMessage> {
+        std::mem::take(&mut lock(&self.output).digests).into()
+    }
+
+    fn table_counters(&self, _table: TableId) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+struct Run {
+    interp: Interp,
+    host: SeededHost,
+    output: Arc<Mutex<Output>>,
+    tracing: bool,
+    scratch: Vec<u64>,
+}
+
+impl Executor for Run {
+    fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
+        self.host.now_us = batch.now_us;
+        for i in 0..batch.count as usize {
+            self.one(entry, &mut batch.packets[i], batch.now_us);
+        }
+    }
+
+    fn quiescent(&mut self) {}
+}
+
+impl Run {
+    fn one(&mut self, entry: EntryKind, desc: &mut PacketDesc, now_us: u64) {
+        let words = self.interp.layout().words();
+        // SAFETY: the engine gives every packet a record of the layout's length (contract of `PacketDesc::record`).
+        let record = unsafe { std::slice::from_raw_parts_mut(desc.record, words) };
+        self.scratch.copy_from_slice(record);
+        if entry == EntryKind::Ingress {
+            self.scratch.fill(0);
+            let program = Arc::clone(self.interp.program());
+            let intrinsics = [
+                (Intrinsic::IngressPort, u64::from(desc.ingress_port)),
+                (Intrinsic::PacketLength, u64::from(desc.len)),
+                (Intrinsic::IngressTimestamp, desc.timestamp_us),
+                (Intrinsic::InstanceType, program.instance_types.normal),
+                (Intrinsic::EgressTimestamp, now_us),
+                (Intrinsic::EnqueueTimestamp, now_us),
+            ];
+            for (which, value) in intrinsics {
+                if let Some(slot) = program.intrinsic(which) {
+                    self.interp.layout().set_word(&mut self.scratch, slot, value);
+                }
+            }
+        }
+        // SAFETY: `len` bytes from `data` are the frame (contract of `PacketDesc`), which nobody else uses now.
+        let frame = unsafe { std::slice::from_raw_parts(desc.data, desc.len as usize) };
+        let mut trace = self.tracing.then(Trace::default);
+        let outcome = self.interp.run(entry, frame, desc.consumed, &mut self.scratch, &mut self.host, trace.as_mut());
+        record.copy_from_slice(&self.scratch);
+        desc.consumed = outcome.consumed;
+        (desc.fate, desc.fate_arg) = match outcome.fate {
+            Fate::Drop(reason) => (FateCode::Drop as u32, reason),
+            Fate::Send(port) => {
+                desc.egress_port = port as u32;
+                (FateCode::Send as u32, 0)
+            }
+            Fate::Replicate(point) => (FateCode::Replicate as u32, point_code(point)),
+            Fate::Endless => (FateCode::Endless as u32, 0),
+        };
+        if !replace(desc, &outcome.packet) {
+            desc.fate = FateCode::NoRoom as u32;
+        }
+        let mut output = lock(&self.output);
+        let room = |len: usize| OUTPUT_MAX.saturating_sub(len);
+        let (digests, logs) = (room(output.digests.len()), room(output.logs.len()));
+        output.digests.extend(outcome.digests.into_iter().take(digests));
+        let failed = outcome.failed_assertions.into_iter().map(|text| format!("assertion failed: {text}"));
+        output.logs.extend(outcome.logs.into_iter().chain(failed).take(logs));
+        if let Some(trace) = trace
+            && output.traces.len() < OUTPUT_MAX
+        {
+            output.traces.push((entry, trace));
+        }
+    }
+}
+
+/// The number of a replication point in `PacketDesc::fate_arg`.
+fn point_code(point: ReplicationPoint) -> u32 {
+    match point {
+        ReplicationPoint::IngressEnd => 0,
+        ReplicationPoint::EgressEnd => 1,
+        ReplicationPoint::DeparseEnd => 2,
+    }
+}
+
+/// Puts a frame into the descriptor's buffer, its end where the old one's was if that leaves room; false if it is larger
+/// than the buffer.
+fn replace(desc: &mut PacketDesc, frame: &[u8]) -> bool {
+    let capacity = desc.headroom + desc.len + desc.tailroom;
+    let len = frame.len() as u32;
+    if len > capacity {
+        return false;
+    }
+    let headroom = (desc.headroom + desc.len).saturating_sub(len).min(capacity - len);
+    // SAFETY: the buffer has `capacity` bytes from `data - headroom` (contract of `PacketDesc`), and the new frame lies
+    // within. `frame` is the interpreter's own copy.
+    unsafe {
+        let base = desc.data.sub(desc.headroom as usize);
+        let data = base.add(headroom as usize);
+        std::ptr::copy_nonoverlapping(frame.as_ptr(), data, frame.len());
+        desc.data = data;
+    }
+    desc.headroom = headroom;
+    desc.len = len;
+    desc.tailroom = capacity - len - headroom;
+    true
+}

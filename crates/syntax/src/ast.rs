@@ -10,9 +10,11 @@
 //!   results in vectors of length [`Program::expr_count`] and [`Program::decl_count`].
 //! - A path is one name with an optional leading dot (P4_16, section 6.8); what follows is member access. Whether the name
 //!   in `E.member`, `C(args)` or `C.apply()` is a type or a value is for name resolution: both are [`ExprKind::Path`].
-//!   [`ExprKind::Type`] stands only for what cannot be a path: `error`, base types and specialised types (`C<T>.apply()`).
+//!   [`ExprKind::Type`] stands only for what cannot be a path: `error`, base types and specialised types (`C<T>.apply()`),
+//!   and for a type within an annotation.
 //! - Parentheses are not kept; literals keep their value, width and signedness.
 //!
+//! One long file on purpose: a catalogue that is read from top to bottom, without code but for a few accessors.
 //! The grammar's clause names are those of the P4_16 specification, appendix "P4 grammar".
 
 use std::fmt;

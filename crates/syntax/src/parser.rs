@@ -172,9 +172,16 @@ impl<'t> Parser<'t> {
         let prev = self.prev_span();
         let after = Span::new(prev.file, prev.end, prev.end);
         let found = self.describe();
-        let diag = Diagnostic::error(codes::MISSING_SEMICOLON, after, format!("expected `;`, found {found}"))
-            .label("add `;` here");
+        let diag = Diagnostic::error(codes::MISSING_SEMICOLON, after, format!("expected `;`, found {found}"));
+        let diag = match self.kind() {
+            TokenKind::Comma => diag.label("write `;` instead of `,`"),
+            _ => match self.operator_hint() {
+                Some(hint) => diag.help(hint),
+                None => diag.label("add `;` here"),
+            },
+        };
         self.report(diag);
+        self.eat(TokenKind::Comma);
     }
 
     /// A bracket that closes `open`.
@@ -232,10 +239,28 @@ impl<'t> Parser<'t> {
         self.report(Diagnostic::error(codes::MISPLACED, span, message).help(help));
     }
 
+    /// What to write in place of another language's operator.
+    fn operator_hint(&self) -> Option<&'static str> {
+        let token = self.token();
+        let prev = self.pos.checked_sub(1).map(|i| self.tokens[i].kind);
+        match (token.kind, token.text()) {
+            (TokenKind::Ident, "and") => Some("logical and is written `&&`"),
+            (TokenKind::Ident, "or") => Some("logical or is written `||`"),
+            (TokenKind::Eq, _) => Some("`==` compares, `=` assigns and is no expression"),
+            (TokenKind::Semi | TokenKind::RParen, _) if prev == Some(TokenKind::PlusPlus) => {
+                Some("`++` concatenates bits; to count write `x = x + 1`")
+            }
+            _ => None,
+        }
+    }
+
     /// Adds «did you mean» when the token before the error is an undeclared name close to a keyword.
     fn with_hint(&self, diag: Diagnostic) -> Diagnostic {
         if diag.help.is_some() {
             return diag;
+        }
+        if let Some(hint) = self.operator_hint() {
+            return diag.help(hint);
         }
         const KEYWORDS: [&str; 24] = [
             "action",

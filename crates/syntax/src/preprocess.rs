@@ -313,6 +313,10 @@ impl Preprocessor<'_> {
                     None => format!("known directives: {}", known.join(", ")),
                 };
                 self.error(codes::UNKNOWN_DIRECTIVE, span, format!("unknown directive `#{other}`")).help = Some(help);
+                if near.is_some_and(|near| near.starts_with("if")) {
+                    // So that its `#endif` is no second error.
+                    conditionals.push(Conditional { span, taken: true, active: true, else_span: None });
+                }
             }
         }
     }

@@ -131,6 +131,9 @@ impl Parser<'_> {
             return self.unexpected("a name or `(`");
         }
         let (name, ty) = self.declarator("a name", ty)?;
+        if !matches!(self.kind(), Eq | Semi) && !self.token().line_start {
+            return self.unexpected("`(`");
+        }
         let init = if self.eat(Eq) { Some(self.expr()?) } else { None };
         self.misplaced(
             name.span,

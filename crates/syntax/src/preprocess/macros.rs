@@ -173,11 +173,11 @@ impl Preprocessor<'_> {
             let args = match &definition.params {
                 None => Vec::new(),
                 Some(_) => match self.args(&token, &definition, &mut frames, cursor) {
-                    Args::NotACall => {
+                    // A wrong call stays as the name alone, so that the parser does not complain about a hole.
+                    Args::NotACall | Args::Wrong => {
                         out.push(token);
                         continue;
                     }
-                    Args::Wrong => continue,
                     Args::Some(args) => args,
                 },
             };

@@ -6,5 +6,5 @@
 #if 1 + // ERROR E0006
 #endif
 #define F(a) a
-const int x = F(1, 2) 3; // ERROR E0008
+const int x = F(1, 2); // ERROR E0008
 #ifdef NEVER // ERROR E0005

@@ -1,1 +1,28 @@
 //! The control plane as a state machine without sockets.
+//!
+//! [`Control`] takes typed requests ([`entity`], [`control`]) and answers with typed errors ([`error`]); what must be told
+//! to clients it returns. One file per kind of entity says what the P4Runtime specification wants of it; `schema` is
+//! where control-plane ids meet the loaded program, `pipeline` what the switch must offer.
+//!
+//! **Invariant:** nothing here knows sockets, async, or protobuf.
+
+pub mod arbitration;
+mod arrays;
+pub mod bytes;
+pub mod control;
+mod data;
+pub mod digests;
+pub mod entity;
+pub mod error;
+mod matches;
+pub mod packets;
+pub mod pipeline;
+mod profiles;
+mod reconcile;
+mod replication;
+pub mod schema;
+mod tables;
+mod value_sets;
+
+pub use control::Control;
+pub use error::{Code, Error, Result};

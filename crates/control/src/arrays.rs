@@ -1,0 +1,288 @@
+//! Counters, meters and registers: arrays by index, and the direct ones beside entries (P4Runtime specification,
+//! "CounterEntry & DirectCounterEntry", "MeterEntry & DirectMeterEntry", "RegisterEntry").
+//!
+//! They can only be modified; an update without index is for all cells, a read without index or id for everything.
+
+use crate::data;
+use crate::entity::{self, Entity, UpdateKind};
+use crate::error::{Error, Result};
+use crate::pipeline::{EntryKey, Forwarding};
+use crate::schema::{ArraySchema, TableSchema, present};
+use base::entry::{CounterValue, MeterConfig};
+use base::ids::ExternId;
+use p4info::ObjectKind;
+use std::ops::Range;
+
+/// A counter's value as the data plane has it.
+pub(crate) fn counter_value(data: entity::CounterData, name: &str) -> Result<CounterValue> {
+    let count = |n: i64| u64::try_from(n).map_err(|_| Error::invalid(format!("{name}: the count {n} is negative")));
+    Ok(CounterValue { packets: count(data.packet_count)?, bytes: count(data.byte_count)? })
+}
+
+/// A counter's value as controllers see it.
+pub(crate) fn counter_data(value: CounterValue) -> entity::CounterData {
+    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    entity::CounterData { byte_count: count(value.bytes), packet_count: count(value.packets) }
+}
+
+/// A two-rate three-colour meter's configuration; `eburst` is for another type of meter.
+pub(crate) fn meter_config(config: entity::MeterConfig, name: &str) -> Result<MeterConfig> {
+    let rate = |what: &str, n: i64| {
+        u64::try_from(n).map_err(|_| Error::invalid(format!("{name}: the meter's {what} {n} is negative")))
+    };
+    if config.eburst != 0 {
+        return Err(Error::invalid(format!("{name}: `eburst` is for single-rate meters, this has two rates")));
+    }
+    if config.pir < config.cir {
+        let (pir, cir) = (config.pir, config.cir);
+        return Err(Error::invalid(format!("{name}: the peak rate {pir} is below the committed rate {cir}")));
+    }
+    Ok(MeterConfig {
+        cir: rate("cir", config.cir)?,
+        cburst: rate("cburst", config.cburst)?,
+        pir: rate("pir", config.pir)?,
+        pburst: rate("pburst", config.pburst)?,
+    })
+}
+
+/// A meter's configuration as controllers see it.
+pub(crate) fn meter_config_data(config: MeterConfig) -> entity::MeterConfig {
+    let rate = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    entity::MeterConfig {
+        cir: rate(config.cir),
+        cburst: rate(config.cburst),
+        pir: rate(config.pir),
+        pburst: rate(config.pburst),
+        eburst: 0,
+    }
+}
+
+fn only_modify(kind: UpdateKind, what: &str) -> Result<()> {
+    match kind {
+        UpdateKind::Modify => Ok(()),
+        _ => Err(Error::invalid(format!("{what} can only be modified, not inserted or deleted"))),
+    }
+}
+
+/// The cells that an index means.
+fn cells(array: &ArraySchema, index: Option<i64>, name: &str) -> Result<Range<u64>> {
+    let Some(index) = index else { return Ok(0..array.size) };
+    let cell = u64::try_from(index).map_err(|_| Error::invalid(format!("{name}: the index {index} is negative")))?;
+    if cell >= array.size {
+        return Err(Error::out_of_range(format!("{name} has {} cells; there is no index {index}", array.size)));
+    }
+    Ok(cell..cell + 1)
+}
+
+impl Forwarding {
+    fn array(&self, id: u32, kind: ObjectKind) -> Result<(&ArraySchema, ExternId, String)> {
+        let array = self.schema.array_by_id(id, kind)?;
+        let name = format!("{} `{}`", kind.noun(), array.name);
+        Ok((array, present(array.target, kind, &array.name)?, name))
+    }
+
+    /// One array by id, or all of a kind for 0.
+    fn arrays(&self, id: u32, kind: ObjectKind) -> Result<Vec<(u32, &ArraySchema, ExternId)>> {
+        if id != 0 {
+            let (array, target, _) = self.array(id, kind)?;
+            return Ok(vec![(id, array, target)]);
+        }
+        let arrays = self.schema.arrays.iter().filter(|(_, array)| array.kind == kind);
+        Ok(arrays.filter_map(|(id, array)| Some((*id, array, array.target?))).collect())
+    }
+
+    pub(crate) fn write_counter(&self, kind: UpdateKind, entry: &entity::CounterEntry) -> Result<()> {
+        let (array, target, name) = self.array(entry.counter_id, ObjectKind::Counter)?;
+        only_modify(kind, &name)?;
+        let cells = cells(array, entry.index, &name)?;
+        let Some(data) = entry.data else { return Ok(()) };
+        let value = counter_value(data, &name)?;
+        cells
+            .into_iter()
+            .try_for_each(|cell| self.state().counter_set(target, cell, value).map_err(|e| Error::from_state(e, &name)))
+    }
+
+    pub(crate) fn read_counters(&self, query: &entity::CounterEntry, into: &mut Vec<Entity>) -> Result<()> {
+        for (counter_id, array, target) in self.arrays(query.counter_id, ObjectKind::Counter)? {
+            let name = format!("counter `{}`", array.name);
+            for cell in cells(array, query.index.filter(|_| query.counter_id != 0), &name)? {
+                let value = self.state().counter(target, cell).map_err(|e| Error::from_state(e, &name))?;
+                let (index, data) = (Some(cell as i64), Some(counter_data(value)));
+                into.push(Entity::Counter(entity::CounterEntry { counter_id, index, data }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_meter(&self, kind: UpdateKind, entry: &entity::MeterEntry) -> Result<()> {
+        let (array, target, name) = self.array(entry.meter_id, ObjectKind::Meter)?;
+        only_modify(kind, &name)?;
+        no_colours(entry.counter_data, &name)?;
+        let cells = cells(array, entry.index, &name)?;
+        let config = entry.config.map(|config| meter_config(config, &name)).transpose()?;
+        cells
+            .into_iter()
+            .try_for_each(|cell| self.state().meter_set(target, cell, config).map_err(|e| Error::from_state(e, &name)))
+    }
+
+    pub(crate) fn read_meters(&self, query: &entity::MeterEntry, into: &mut Vec<Entity>) -> Result<()> {
+        for (meter_id, array, target) in self.arrays(query.meter_id, ObjectKind::Meter)? {
+            let name = format!("meter `{}`", array.name);
+            no_colours(query.counter_data, &name)?;
+            for cell in cells(array, query.index.filter(|_| query.meter_id != 0), &name)? {
+                let config = self.state().meter(target, cell).map_err(|e| Error::from_state(e, &name))?;
+                let config = config.map(meter_config_data);
+                let index = Some(cell as i64);
+                into.push(Entity::Meter(entity::MeterEntry { meter_id, index, config, counter_data: None }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_register(&self, kind: UpdateKind, entry: &entity::RegisterEntry) -> Result<()> {
+        let (array, target, name) = self.array(entry.register_id, ObjectKind::Register)?;
+        only_modify(kind, &name)?;
+        let cells = cells(array, entry.index, &name)?;
+        let value = entry.data.as_ref().ok_or_else(|| Error::invalid(format!("{name}: the data is missing")))?;
+        let cell_type = array.cell.as_ref().ok_or_else(|| Error::internal(format!("{name} has no cell type")))?;
+        let value = data::decode(&self.schema.info.type_info, cell_type, value, &name)?;
+        cells.into_iter().try_for_each(|cell| {
+            self.state().register_set(target, cell, &value).map_err(|e| Error::from_state(e, &name))
+        })
+    }
+
+    pub(crate) fn read_registers(&self, query: &entity::RegisterEntry, into: &mut Vec<Entity>) -> Result<()> {
+        for (register_id, array, target) in self.arrays(query.register_id, ObjectKind::Register)? {
+            let name = format!("register `{}`", array.name);
+            let cell_type = array.cell.as_ref().ok_or_else(|| Error::internal(format!("{name} has no cell type")))?;
+            for cell in cells(array, query.index.filter(|_| query.register_id != 0), &name)? {
+                let value = self.state().register(target, cell).map_err(|e| Error::from_state(e, &name))?;
+                let data = data::encode_bits(&self.schema.info.type_info, cell_type, &value).ok_or_else(|| {
+                    Error::unimplemented(format!("{name}: reading cells of type {cell_type:?} is not supported"))
+                })?;
+                let index = Some(cell as i64);
+                into.push(Entity::Register(entity::RegisterEntry { register_id, index, data: Some(data) }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_direct_counter(&self, kind: UpdateKind, entry: &entity::DirectCounterEntry) -> Result<()> {
+        let (table, key) = self.direct_entry(entry.table_entry.as_ref())?;
+        let name = format!("the direct counter of table `{}`", table.name);
+        only_modify(kind, &name)?;
+        let (_, counter) = table.direct_counter.ok_or_else(|| no_direct(table, "counter"))?;
+        self.check_entry(table, &key)?;
+        let Some(data) = entry.data else { return Ok(()) };
+        let value = counter_value(data, &name)?;
+        self.state().direct_counter_set(counter, &key.0, key.1, value).map_err(|e| Error::from_state(e, &name))
+    }
+
+    pub(crate) fn read_direct_counters(
+        &self,
+        query: &entity::DirectCounterEntry,
+        into: &mut Vec<Entity>,
+    ) -> Result<()> {
+        let resource = |table: &TableSchema| table.direct_counter.map(|(_, counter)| counter);
+        for (entry, key, counter) in self.direct_entries(query.table_entry.as_ref(), "counter", resource)? {
+            let value = self.state().direct_counter(counter, &key.0, key.1);
+            let value = value.map_err(|e| Error::from_state(e, "the direct counter"))?;
+            let data = Some(counter_data(value));
+            into.push(Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(entry), data }));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_direct_meter(&self, kind: UpdateKind, entry: &entity::DirectMeterEntry) -> Result<()> {
+        let (table, key) = self.direct_entry(entry.table_entry.as_ref())?;
+        let name = format!("the direct meter of table `{}`", table.name);
+        only_modify(kind, &name)?;
+        no_colours(entry.counter_data, &name)?;
+        let (_, meter) = table.direct_meter.ok_or_else(|| no_direct(table, "meter"))?;
+        self.check_entry(table, &key)?;
+        let config = entry.config.map(|config| meter_config(config, &name)).transpose()?;
+        self.state().direct_meter_set(meter, &key.0, key.1, config).map_err(|e| Error::from_state(e, &name))
+    }
+
+    pub(crate) fn read_direct_meters(&self, query: &entity::DirectMeterEntry, into: &mut Vec<Entity>) -> Result<()> {
+        no_colours(query.counter_data, "direct meters")?;
+        let resource = |table: &TableSchema| table.direct_meter.map(|(_, meter)| meter);
+        for (entry, key, meter) in self.direct_entries(query.table_entry.as_ref(), "meter", resource)? {
+            let config = self.state().direct_meter(meter, &key.0, key.1);
+            let config = config.map_err(|e| Error::from_state(e, "the direct meter"))?.map(meter_config_data);
+            let found = entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data: None };
+            into.push(Entity::DirectMeter(found));
+        }
+        Ok(())
+    }
+
+    /// The table and key that a direct resource is written by.
+    fn direct_entry(&self, entry: Option<&entity::TableEntry>) -> Result<(&TableSchema, EntryKey)> {
+        let entry = entry.ok_or_else(|| Error::invalid("the direct resource's table entry is missing"))?;
+        let table = self.schema.table_by_id(entry.table_id)?;
+        if entry.is_default_action {
+            let message = format!("table `{}`: direct resources of default entries are not supported", table.name);
+            return Err(Error::unimplemented(message));
+        }
+        Ok((table, self.entry_key(entry)?.0))
+    }
+
+    fn check_entry(&self, table: &TableSchema, key: &EntryKey) -> Result<()> {
+        let target = present(table.target, ObjectKind::Table, &table.name)?;
+        let found = self.state().entry(target, &key.0, key.1);
+        found.map(drop).map_err(|e| Error::from_state(e, &format!("the entry of table `{}`", table.name)))
+    }
+
+    /// Entries that a read of direct resources selects, with the resource; all tables for table id 0.
+    fn direct_entries(
+        &self,
+        query: Option<&entity::TableEntry>,
+        what: &str,
+        resource: impl Fn(&TableSchema) -> Option<ExternId>,
+    ) -> Result<Vec<(entity::TableEntry, EntryKey, ExternId)>> {
+        let query = query.ok_or_else(|| Error::invalid(format!("the direct {what}'s table entry is missing")))?;
+        let mut entries = Vec::new();
+        let tables: Vec<(u32, &TableSchema)> = match query.table_id {
+            0 => self.schema.tables.iter().map(|(id, table)| (*id, table)).collect(),
+            id => vec![(id, self.schema.table_by_id(id)?)],
+        };
+        for (id, table) in tables {
+            let (Some(resource), Some(_)) = (resource(table), table.target) else {
+                if query.table_id != 0 {
+                    return Err(no_direct(table, what));
+                }
+                continue;
+            };
+            let keys = entity::TableEntry { table_id: id, action: None, ..query.clone() };
+            let mut found = Vec::new();
+            self.read_table_entries(&keys, &mut found)?;
+            if found.is_empty() && !query.matches.is_empty() {
+                return Err(Error::not_found(format!("the entry of table `{}` does not exist", table.name)));
+            }
+            for entity in found {
+                let Entity::Table(entry) = entity else { continue };
+                let key = self.entry_key(&entry)?.0;
+                // Only what identifies the entry.
+                let entry = entity::TableEntry {
+                    table_id: id,
+                    matches: entry.matches,
+                    priority: entry.priority,
+                    ..Default::default()
+                };
+                entries.push((entry, key, resource));
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn no_direct(table: &TableSchema, what: &str) -> Error {
+    Error::invalid(format!("table `{}` has no direct {what}", table.name))
+}
+
+fn no_colours(data: Option<entity::MeterCounterData>, name: &str) -> Result<()> {
+    match data {
+        None => Ok(()),
+        Some(_) => Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported"))),
+    }
+}

@@ -1,0 +1,421 @@
+//! The control plane: devices, clients, and what they may do, as one state machine.
+//!
+//! ```text
+//!   grpc, CLI ──requests──▶ Control ──▶ Target (the switch)
+//!             ◀──answers──         ◀──frames, digests── whoever polls the switch
+//!             ◀──events to clients (returned, not sent)
+//! ```
+//!
+//! No sockets, no threads, no clock: a request is a call, notifications are returned as [`Events`] for the caller to
+//! deliver, time is an argument. Callers serialise their calls (one lock around it), which makes every batch of updates a
+//! transaction with respect to other requests.
+
+use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, Roles};
+use crate::digests::DigestList;
+use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, WriteRequest};
+use crate::error::{Error, Result, choices};
+use crate::packets::Packet;
+use crate::pipeline::{Forwarding, ForwardingConfig, Target, check_claims};
+use abi::state::DigestMessage;
+use p4info::P4Info;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The version of the P4Runtime API that is implemented.
+pub const API_VERSION: &str = "1.5.0";
+/// Updates per write.
+pub const UPDATES_MAX: usize = 1 << 20;
+
+/// Something for a client's stream.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StreamEvent {
+    /// Who is primary.
+    Arbitration(ArbitrationUpdate),
+    /// A packet of the data plane.
+    PacketIn(Packet),
+    /// Digest messages.
+    Digest(DigestList),
+    /// Entries that nobody hit for long.
+    IdleTimeout(Vec<TableEntry>),
+    /// Something in a message of the client was wrong.
+    Error(StreamError),
+}
+
+/// A refused stream message.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamError {
+    /// Why.
+    pub error: Error,
+    /// Which message.
+    pub about: StreamErrorAbout,
+}
+
+/// What a [`StreamError`] is about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StreamErrorAbout {
+    /// A packet-out, as received.
+    PacketOut(Packet),
+    /// An acknowledgement: digest id and list id.
+    DigestAck(u32, u64),
+    /// Another message.
+    Other,
+}
+
+/// Events in the order in which they go out.
+pub type Events = Vec<(ClientId, StreamEvent)>;
+
+/// A message of a client's stream.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StreamRequest {
+    /// A claim.
+    Arbitration(ArbitrationRequest),
+    /// A packet for the data plane.
+    PacketOut(Packet),
+    /// Digest id and list id.
+    DigestAck(u32, u64),
+    /// A message of an architecture, or nothing.
+    Other,
+}
+
+/// What a config request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the protocol's names")]
+pub enum ConfigAction {
+    Unspecified,
+    Verify,
+    VerifyAndSave,
+    VerifyAndCommit,
+    Commit,
+    ReconcileAndCommit,
+}
+
+/// A request to change a device's program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SetConfigRequest {
+    /// Which device.
+    pub device_id: u64,
+    /// The sender's role.
+    pub role: Role,
+    /// The sender's election id.
+    pub election_id: Option<ElectionId>,
+    /// What is asked.
+    pub action: ConfigAction,
+    /// The program.
+    pub config: Option<ForwardingConfig>,
+}
+
+/// A device's program as read back.
+#[derive(Clone, Debug)]
+pub struct ConfigView {
+    /// As it was set.
+    pub config: ForwardingConfig,
+    /// The program's own, for when none was set.
+    pub p4info: Arc<P4Info>,
+}
+
+struct Device {
+    target: Arc<dyn Target>,
+    roles: Roles,
+    running: Option<Forwarding>,
+    saved: Option<Forwarding>,
+    /// When an idle entry was last reported, by table id, and key.
+    reported_ns: HashMap<(u32, crate::pipeline::EntryKey), u64>,
+}
+
+impl Device {
+    /// The config that reads and writes are about.
+    fn current(&mut self) -> Result<&mut Forwarding> {
+        let none = || Error::precondition("the device has no forwarding pipeline config yet");
+        self.saved.as_mut().or(self.running.as_mut()).ok_or_else(none)
+    }
+}
+
+/// The control plane of all devices.
+#[derive(Default)]
+pub struct Control {
+    devices: BTreeMap<u64, Device>,
+    clients: BTreeMap<ClientId, Option<(u64, Role)>>,
+    last_client: u64,
+}
+
+impl Control {
+    /// Without devices.
+    pub fn new() -> Control {
+        Control::default()
+    }
+
+    /// Adds a device, without a program.
+    pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
+        let device =
+            Device { target, roles: Roles::default(), running: None, saved: None, reported_ns: HashMap::new() };
+        self.devices.insert(device_id, device);
+    }
+
+    fn device(&mut self, device_id: u64) -> Result<&mut Device> {
+        let ids: Vec<String> = self.devices.keys().map(u64::to_string).collect();
+        self.devices.get_mut(&device_id).ok_or_else(|| {
+            let ids = choices(ids.iter().map(String::as_str));
+            Error::not_found(format!("there is no device {device_id}; there is {ids}"))
+        })
+    }
+
+    /// The ids of all devices.
+    pub fn device_ids(&self) -> Vec<u64> {
+        self.devices.keys().copied().collect()
+    }
+}
+
+// Streams.
+impl Control {
+    /// A stream was opened.
+    pub fn connect(&mut self) -> ClientId {
+        self.last_client += 1;
+        let client = ClientId(self.last_client);
+        self.clients.insert(client, None);
+        client
+    }
+
+    /// A stream is gone.
+    pub fn disconnect(&mut self, client: ClientId) -> Events {
+        let Some(Some((device_id, role))) = self.clients.remove(&client) else { return vec![] };
+        let Some(device) = self.devices.get_mut(&device_id) else { return vec![] };
+        arbitration_events(device.roles.leave(device_id, &role, client))
+    }
+
+    /// A message came in on a stream. `Err` ends the stream; the caller then calls [`Control::disconnect`].
+    pub fn stream_request(&mut self, client: ClientId, request: StreamRequest) -> Result<Events> {
+        match request {
+            StreamRequest::Arbitration(request) => self.arbitrate(client, &request).map(arbitration_events),
+            StreamRequest::PacketOut(packet) => {
+                let done = self.as_primary(client).and_then(|f| f.packet_out(&packet));
+                Ok(stream_error(client, done, || StreamErrorAbout::PacketOut(packet)))
+            }
+            StreamRequest::DigestAck(digest, list) => {
+                let done = self.as_primary(client).and_then(|f| f.acknowledge_digest(digest, list));
+                Ok(stream_error(client, done, || StreamErrorAbout::DigestAck(digest, list)))
+            }
+            StreamRequest::Other => {
+                let error = Error::unimplemented("the stream takes arbitration updates, packets and digest acks only");
+                Ok(stream_error(client, Err(error), || StreamErrorAbout::Other))
+            }
+        }
+    }
+
+    fn arbitrate(&mut self, client: ClientId, request: &ArbitrationRequest) -> Result<Notices> {
+        match self.clients.get(&client).cloned().flatten() {
+            None => {
+                let notices = self.device(request.device_id)?.roles.arbitrate(client, request)?;
+                self.clients.insert(client, Some((request.device_id, request.role.clone())));
+                Ok(notices)
+            }
+            Some((device_id, _)) if device_id != request.device_id => {
+                Err(Error::precondition(format!("this stream is for device {device_id}; open another one")))
+            }
+            Some((_, role)) if role != request.role => {
+                Err(Error::precondition(format!("this stream is for {role}; open another one")))
+            }
+            Some((device_id, _)) => self.device(device_id)?.roles.arbitrate(client, request),
+        }
+    }
+
+    /// The running config of a client's device, if the client is primary.
+    fn as_primary(&mut self, client: ClientId) -> Result<&mut Forwarding> {
+        let Some((device_id, role)) = self.clients.get(&client).cloned().flatten() else {
+            return Err(Error::denied("the stream has not sent an arbitration update yet"));
+        };
+        let device = self.device(device_id)?;
+        if !device.roles.is_primary(&role, client) {
+            return Err(Error::denied(format!("only the primary of {role} may do this")));
+        }
+        device.running.as_mut().ok_or_else(|| Error::precondition("the device runs no program yet"))
+    }
+}
+
+// Reads and writes.
+impl Control {
+    /// Applies a batch. `Err` when nothing was tried; else one result per update.
+    pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
+        let device = self.device(request.device_id)?;
+        device.roles.check_primary(&request.role, request.election_id)?;
+        let forwarding = device.current()?;
+        if request.updates.len() > UPDATES_MAX {
+            let message = format!("{} updates in one request, the limit is {UPDATES_MAX}", request.updates.len());
+            return Err(Error::exhausted(message));
+        }
+        match request.atomicity {
+            Atomicity::ContinueOnError => Ok(request.updates.iter().map(|update| forwarding.write(update)).collect()),
+            Atomicity::RollbackOnError => Ok(write_or_roll_back(forwarding, request)),
+            // One update is atomic by itself.
+            Atomicity::DataplaneAtomic if request.updates.len() <= 1 => {
+                Ok(request.updates.iter().map(|update| forwarding.write(update)).collect())
+            }
+            Atomicity::DataplaneAtomic => Err(Error::unimplemented(
+                "DATAPLANE_ATOMIC is not supported for more than one update; use ROLLBACK_ON_ERROR",
+            )),
+        }
+    }
+
+    /// Reads what entities select: what was found, and one result per entity.
+    pub fn read(&mut self, device_id: u64, entities: &[Option<Entity>]) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
+        let forwarding = self.device(device_id)?.current()?;
+        let mut found = Vec::new();
+        let missing = || Error::invalid("the entity's kind is missing; there is no read of everything");
+        let results =
+            entities.iter().map(|entity| forwarding.read(entity.as_ref().ok_or_else(missing)?, &mut found)).collect();
+        Ok((found, results))
+    }
+
+    /// The version of the API, for a device or (0) the server.
+    pub fn capabilities(&mut self, device_id: u64) -> Result<&'static str> {
+        if device_id != 0 {
+            self.device(device_id)?;
+        }
+        Ok(API_VERSION)
+    }
+}
+
+/// All updates or none: what was done is undone, last first, and its result says so.
+fn write_or_roll_back(forwarding: &mut Forwarding, request: &WriteRequest) -> Vec<Result<()>> {
+    let aborted = |why: &str| Err(Error { code: crate::error::Code::Aborted, message: why.to_string() });
+    let mut undo = Vec::new();
+    for (at, update) in request.updates.iter().enumerate() {
+        let inverse = forwarding.inverse(update);
+        let Err(error) = forwarding.write(update) else {
+            undo.extend(inverse.into_iter().flatten());
+            continue;
+        };
+        for update in undo.iter().rev() {
+            if let Err(error) = forwarding.write(update) {
+                return vec![Err(Error::internal(format!("the batch could not be rolled back: {error}"))); at + 1];
+            }
+        }
+        let mut results: Vec<Result<()>> =
+            (0..request.updates.len()).map(|_| aborted("rolled back: another update of the batch failed")).collect();
+        results[at] = Err(error);
+        return results;
+    }
+    request.updates.iter().map(|_| Ok(())).collect()
+}
+
+// Forwarding pipeline configs.
+impl Control {
+    /// Checks, saves or starts a program.
+    pub fn set_config(&mut self, request: SetConfigRequest) -> Result<()> {
+        let device = self.device(request.device_id)?;
+        device.roles.check_primary(&request.role, request.election_id)?;
+        device.set_config(request.action, request.config)
+    }
+
+    /// Loads a program without a client, as the command line does at start.
+    pub fn load(&mut self, device_id: u64, config: ForwardingConfig) -> Result<()> {
+        self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, Some(config))
+    }
+
+    /// The config that was set last, saved or running.
+    pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
+        let device = self.device(device_id)?;
+        let current = device.saved.as_ref().or(device.running.as_ref());
+        Ok(current.map(|f| ConfigView { config: f.config.clone(), p4info: Arc::clone(&f.schema.info) }))
+    }
+}
+
+impl Device {
+    fn set_config(&mut self, action: ConfigAction, config: Option<ForwardingConfig>) -> Result<()> {
+        let none_given = || Error::invalid("the request's config is missing");
+        match action {
+            ConfigAction::Unspecified => Err(Error::invalid("the request's action is missing")),
+            ConfigAction::Verify => self.build(config.ok_or_else(none_given)?).map(drop),
+            ConfigAction::VerifyAndSave => {
+                self.saved = Some(self.build(config.ok_or_else(none_given)?)?);
+                Ok(())
+            }
+            ConfigAction::VerifyAndCommit => {
+                let forwarding = self.build(config.ok_or_else(none_given)?)?;
+                self.commit(forwarding)
+            }
+            ConfigAction::Commit => {
+                if config.is_some() {
+                    return Err(Error::invalid("COMMIT takes no config; it starts the one that was saved"));
+                }
+                let saved = self.saved.take();
+                self.commit(saved.ok_or_else(|| Error::not_found("no config is saved; use VERIFY_AND_SAVE first"))?)
+            }
+            ConfigAction::ReconcileAndCommit => {
+                let mut forwarding = self.build(config.ok_or_else(none_given)?)?;
+                if let Some(old) = &self.running {
+                    crate::reconcile::carry_over(old, &mut forwarding)?;
+                }
+                self.commit(forwarding)
+            }
+        }
+    }
+
+    fn build(&self, config: ForwardingConfig) -> Result<Forwarding> {
+        let refused = |why| Error::invalid(format!("the program is refused:\n{why}"));
+        let built = self.target.build(&config.device_config).map_err(refused)?;
+        check_claims(&built.p4info, &config.claims)?;
+        Ok(Forwarding::new(Arc::clone(&self.target), built, config))
+    }
+
+    fn commit(&mut self, mut forwarding: Forwarding) -> Result<()> {
+        forwarding.activate()?;
+        self.running = Some(forwarding);
+        self.saved = None;
+        self.reported_ns.clear();
+        Ok(())
+    }
+}
+
+// What comes from the data plane.
+impl Control {
+    /// A frame for the controller: to the primaries of all roles.
+    pub fn packet_in(&mut self, device_id: u64, frame: &[u8]) -> Events {
+        let Some(device) = self.devices.get(&device_id) else { return vec![] };
+        let Some(packet) = device.running.as_ref().and_then(|f| f.packet_in(frame)) else { return vec![] };
+        device.roles.primaries().map(|client| (client, StreamEvent::PacketIn(packet.clone()))).collect()
+    }
+
+    /// Digest messages of the data plane, and the passing of time: lists and idle notifications that are due.
+    pub fn tick(&mut self, device_id: u64, messages: &[DigestMessage], now_ns: u64) -> Events {
+        let Some(device) = self.devices.get_mut(&device_id) else { return vec![] };
+        let Some(forwarding) = &mut device.running else { return vec![] };
+        let mut lists: Vec<DigestList> =
+            messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();
+        lists.extend(forwarding.due_digests(now_ns));
+        let mut idle = Vec::new();
+        let reported_ns = &mut device.reported_ns;
+        let mut still_idle = HashMap::new();
+        for (entry, key, _) in forwarding.idle_entries() {
+            let timeout = u64::try_from(entry.idle_timeout_ns).unwrap_or(u64::MAX);
+            let place = (entry.table_id, key);
+            let last = reported_ns.get(&place).copied();
+            // A report starts the time anew: the next one is due another timeout later.
+            if last.is_none_or(|last| now_ns.saturating_sub(last) >= timeout) {
+                idle.push(entry);
+                still_idle.insert(place, now_ns);
+            } else {
+                still_idle.insert(place, last.unwrap_or(now_ns));
+            }
+        }
+        *reported_ns = still_idle;
+        let mut events = Vec::new();
+        for client in device.roles.primaries() {
+            events.extend(lists.iter().map(|list| (client, StreamEvent::Digest(list.clone()))));
+            if !idle.is_empty() {
+                events.push((client, StreamEvent::IdleTimeout(idle.clone())));
+            }
+        }
+        events
+    }
+}
+
+fn arbitration_events(notices: Notices) -> Events {
+    notices.into_iter().map(|(client, update)| (client, StreamEvent::Arbitration(update))).collect()
+}
+
+fn stream_error(client: ClientId, done: Result<()>, about: impl FnOnce() -> StreamErrorAbout) -> Events {
+    match done {
+        Ok(()) => vec![],
+        Err(error) => vec![(client, StreamEvent::Error(StreamError { error, about: about() }))],
+    }
+}

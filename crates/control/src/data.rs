@@ -1,0 +1,116 @@
+//! `P4Data` values of registers and digests: between the controller's tree and the data plane's bits (P4Runtime
+//! specification, "Representation of Arbitrary P4 Types").
+//!
+//! In the data plane a value is one bit string, members in declaration order from the most significant end; a digest is
+//! one bit string per leaf. Both walk the type described in the P4Info.
+
+use crate::bytes;
+use crate::entity::P4Data;
+use crate::error::{Error, Result};
+use base::Bits;
+use p4info::{DataType, TypeInfo};
+
+/// The bits of a value of a type, concatenated.
+pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str) -> Result<Bits> {
+    let mismatch = || Error::invalid(format!("{what}: the value does not have the type {data_type:?} of the P4Info"));
+    match (data_type, data) {
+        (DataType::Bit(width), P4Data::Bitstring(value)) => bytes::parse(*width, value, what),
+        (DataType::Int(width), P4Data::Bitstring(value)) => bytes::parse_signed(*width, value, what),
+        (DataType::Bool, P4Data::Bool(value)) => Ok(Bits::from_bool(*value)),
+        (DataType::NewType(name), data) => {
+            let new_type = types.new_types.get(name).ok_or_else(mismatch)?;
+            decode(types, &new_type.underlying, data, what)
+        }
+        (DataType::SerializableEnum(name), P4Data::EnumValue(value)) => {
+            let spec = types.serializable_enums.get(name).ok_or_else(mismatch)?;
+            bytes::parse(spec.bitwidth, value, what)
+        }
+        (DataType::Struct(name), P4Data::Struct(values)) => {
+            let spec = types.structs.get(name).ok_or_else(mismatch)?;
+            let members: Vec<&DataType> = spec.members.iter().map(|(_, member)| member).collect();
+            decode_members(types, &members, values, what)
+        }
+        (DataType::Tuple(members), P4Data::Tuple(values)) => {
+            decode_members(types, &members.iter().collect::<Vec<_>>(), values, what)
+        }
+        (_, P4Data::Unsupported(kind)) => Err(Error::unimplemented(format!("{what}: {kind} is not supported"))),
+        (
+            DataType::Varbit(_)
+            | DataType::Header(_)
+            | DataType::HeaderUnion(_)
+            | DataType::HeaderStack { .. }
+            | DataType::HeaderUnionStack { .. }
+            | DataType::Enum(_)
+            | DataType::Error,
+            _,
+        ) => Err(Error::unimplemented(format!("{what}: values of type {data_type:?} are not supported"))),
+        _ => Err(mismatch()),
+    }
+}
+
+fn decode_members(types: &TypeInfo, members: &[&DataType], values: &[P4Data], what: &str) -> Result<Bits> {
+    if members.len() != values.len() {
+        let message = format!("{what}: {} members given, the type has {}", values.len(), members.len());
+        return Err(Error::invalid(message));
+    }
+    let pairs = members.iter().zip(values);
+    pairs.fold(Ok(Bits::zero(0)), |bits, (member, value)| Ok(bits?.concat(&decode(types, member, value, what)?)))
+}
+
+/// A value for the controller from its leaves, most significant first. `leaves` ends where the type does.
+pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<Item = Bits>) -> Option<P4Data> {
+    Some(match data_type {
+        DataType::Bit(_) => P4Data::Bitstring(bytes::canonical(&leaves.next()?)),
+        DataType::Int(_) => P4Data::Bitstring(bytes::canonical_signed(&leaves.next()?)),
+        DataType::Bool => P4Data::Bool(leaves.next()?.is_true()),
+        DataType::NewType(name) => encode(types, &types.new_types.get(name)?.underlying, leaves)?,
+        DataType::SerializableEnum(_) => P4Data::EnumValue(bytes::canonical(&leaves.next()?)),
+        DataType::Enum(name) => {
+            let member = usize::try_from(leaves.next()?.to_u64()?).ok()?;
+            P4Data::Enum(types.enums.get(name)?.members.get(member)?.clone())
+        }
+        DataType::Error => {
+            let member = usize::try_from(leaves.next()?.to_u64()?).ok()?;
+            P4Data::Error(types.error.as_ref()?.get(member)?.clone())
+        }
+        DataType::Struct(name) => P4Data::Struct(
+            types.structs.get(name)?.members.iter().map(|(_, m)| encode(types, m, leaves)).collect::<Option<_>>()?,
+        ),
+        DataType::Tuple(members) => {
+            P4Data::Tuple(members.iter().map(|m| encode(types, m, leaves)).collect::<Option<_>>()?)
+        }
+        DataType::Varbit(_)
+        | DataType::Header(_)
+        | DataType::HeaderUnion(_)
+        | DataType::HeaderStack { .. }
+        | DataType::HeaderUnionStack { .. } => return None,
+    })
+}
+
+/// A value for the controller from one bit string.
+pub fn encode_bits(types: &TypeInfo, data_type: &DataType, bits: &Bits) -> Option<P4Data> {
+    let widths = leaf_widths(types, data_type)?;
+    let mut below = widths.iter().sum::<u32>();
+    let mut leaves = widths.into_iter().map(|width| {
+        below -= width;
+        bits.lshr(u64::from(below)).resize_u(width)
+    });
+    encode(types, data_type, &mut leaves)
+}
+
+/// Widths of the leaves, most significant first; `None` for types whose width is not fixed here.
+fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
+    let all = |members: &mut dyn Iterator<Item = &DataType>| {
+        let widths = members.map(|m| leaf_widths(types, m)).collect::<Option<Vec<_>>>()?;
+        Some(widths.into_iter().flatten().collect())
+    };
+    match data_type {
+        DataType::Bit(width) | DataType::Int(width) => Some(vec![*width]),
+        DataType::Bool => Some(vec![1]),
+        DataType::NewType(name) => leaf_widths(types, &types.new_types.get(name)?.underlying),
+        DataType::SerializableEnum(name) => Some(vec![types.serializable_enums.get(name)?.bitwidth]),
+        DataType::Struct(name) => all(&mut types.structs.get(name)?.members.iter().map(|(_, m)| m)),
+        DataType::Tuple(members) => all(&mut members.iter()),
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! Why a request was refused: a canonical code and a message that names the object and the valid choices.
+//!
+//! Codes are those of gRPC (`google.rpc.Code`), because the P4Runtime specification assigns them clause by clause; their
+//! numbers are the protocol's, but nothing here depends on gRPC. One file in `grpc` makes statuses of them.
+
+use abi::state::StateError;
+use std::fmt;
+
+/// A canonical code.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "defined by google.rpc.Code")]
+pub enum Code {
+    Ok = 0,
+    Unknown = 2,
+    InvalidArgument = 3,
+    NotFound = 5,
+    AlreadyExists = 6,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+}
+
+/// A refused operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// What kind of refusal.
+    pub code: Code,
+    /// For the controller's author.
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident = $code:ident;)*) => {
+        impl Error {
+            $($(#[$doc])*
+            pub fn $name(message: impl Into<String>) -> Error {
+                Error { code: Code::$code, message: message.into() }
+            })*
+        }
+    };
+}
+
+constructors! {
+    /// The request contradicts the P4Info or the protocol.
+    invalid = InvalidArgument;
+    /// What the request names is not there.
+    not_found = NotFound;
+    /// It is there already.
+    already_exists = AlreadyExists;
+    /// Not for this client, or not changeable.
+    denied = PermissionDenied;
+    /// A limit is reached.
+    exhausted = ResourceExhausted;
+    /// Not in this state.
+    precondition = FailedPrecondition;
+    /// A value or index is too large.
+    out_of_range = OutOfRange;
+    /// The protocol has it, the switch does not.
+    unimplemented = Unimplemented;
+    /// A bug, or the switch failed.
+    internal = Internal;
+}
+
+impl Error {
+    /// What the state of a pipeline answered about `object`.
+    pub(crate) fn from_state(error: StateError, object: &str) -> Error {
+        match error {
+            StateError::Exists => Error::already_exists(format!("{object} exists already")),
+            StateError::NotFound => Error::not_found(format!("{object} does not exist")),
+            StateError::Full(limit) => Error::exhausted(format!("{object}: no room, the limit is {limit}")),
+            StateError::NoSuchReference(id) => {
+                Error::not_found(format!("{object} refers to member or group {id}, which does not exist"))
+            }
+            StateError::InUse => Error::precondition(format!("{object} is still in use")),
+            StateError::WrongKind => Error::invalid(format!("{object} is not of the kind that this needs")),
+            StateError::Unsupported(what) => Error::unimplemented(format!("{object}: {what} is not supported")),
+        }
+    }
+}
+
+/// `a, b or c` for messages, cut off after a few.
+pub(crate) fn choices<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const SHOWN_MAX: usize = 8;
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.as_slice() {
+        [] => "none".to_string(),
+        [one] => format!("`{one}`"),
+        many if many.len() > SHOWN_MAX => {
+            let shown: Vec<String> = many[..SHOWN_MAX].iter().map(|name| format!("`{name}`")).collect();
+            format!("{} and {} more", shown.join(", "), many.len() - SHOWN_MAX)
+        }
+        [rest @ .., last] => {
+            let rest: Vec<String> = rest.iter().map(|name| format!("`{name}`")).collect();
+            format!("{} or `{last}`", rest.join(", "))
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Keys of entries: from what a controller sends to what match engines take, and back (P4Runtime specification, "Match
+//! Format").
+//!
+//! The rules are the specification's, clause by clause: every exact field is given, a don't care is left out, bits that
+//! do not count are zero. So a key has one form only, and what is read equals what was written.
+
+use crate::bytes::canonical;
+use crate::entity::{FieldMatch, MatchValue};
+use crate::error::{Error, Result, choices};
+use crate::schema::FieldSchema;
+use base::Bits;
+use base::entry::{KeyMatch, MatchKind};
+
+/// The key of an entry of `owner` (a table or value set, for messages).
+pub fn decode(owner: &str, fields: &[FieldSchema], matches: &[FieldMatch]) -> Result<Vec<KeyMatch>> {
+    for (i, given) in matches.iter().enumerate() {
+        if !fields.iter().any(|f| f.id == given.field_id) {
+            let names = choices(fields.iter().map(|f| f.name.as_str()));
+            let message = format!("{owner} has no match field {}; its fields are {names}", given.field_id);
+            return Err(Error::invalid(message));
+        }
+        if matches[..i].iter().any(|earlier| earlier.field_id == given.field_id) {
+            return Err(Error::invalid(format!("{owner}: match field {} is given twice", given.field_id)));
+        }
+    }
+    fields.iter().map(|field| field_match(owner, field, matches)).collect()
+}
+
+fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Result<KeyMatch> {
+    let what = format!("{owner}, match field `{}`", field.name);
+    let kind = field.kind.ok_or_else(|| Error::unimplemented(format!("{what}: its match kind is not supported")))?;
+    let width = field.value.width;
+    let Some(given) = matches.iter().find(|m| m.field_id == field.id) else {
+        return dont_care(kind, width).ok_or_else(|| Error::invalid(format!("{what} is exact and must be given")));
+    };
+    let value = |bytes: &[u8]| field.value.decode(bytes, &what).map_err(as_invalid);
+    match (kind, &given.value) {
+        (MatchKind::Exact, MatchValue::Exact(bytes)) => Ok(KeyMatch::Exact(value(bytes)?)),
+        (MatchKind::Optional, MatchValue::Optional(bytes)) => Ok(KeyMatch::Optional(Some(value(bytes)?))),
+        (MatchKind::Lpm, MatchValue::Lpm { value: bytes, prefix_len }) => {
+            let value = value(bytes)?;
+            let prefix_len =
+                u32::try_from(*prefix_len).ok().filter(|len| (1..=width).contains(len)).ok_or_else(|| {
+                    Error::invalid(format!("{what}: the prefix length {prefix_len} is not from 1 to {width}"))
+                })?;
+            if value.shl(u64::from(prefix_len)).is_true() {
+                return Err(Error::invalid(format!("{what}: {value:#} has bits set behind the prefix /{prefix_len}")));
+            }
+            Ok(KeyMatch::Lpm { value, prefix_len })
+        }
+        (MatchKind::Ternary, MatchValue::Ternary { value: bytes, mask }) => {
+            let (value, mask) = (value(bytes)?, value(mask)?);
+            if mask.is_zero() {
+                return Err(Error::invalid(format!("{what}: a zero mask is a don't care, which is left out")));
+            }
+            if value.and(&mask.not()).is_true() {
+                return Err(Error::invalid(format!("{what}: {value:#} has bits set outside its mask {mask:#}")));
+            }
+            Ok(KeyMatch::Ternary { value, mask })
+        }
+        (MatchKind::Range, MatchValue::Range { low, high }) => {
+            let (low, high) = (value(low)?, value(high)?);
+            if high.ult(&low) {
+                return Err(Error::invalid(format!("{what}: the range {low:#}..{high:#} is empty")));
+            }
+            if low.is_zero() && high == Bits::ones(width) {
+                return Err(Error::invalid(format!("{what}: the full range is a don't care, which is left out")));
+            }
+            Ok(KeyMatch::Range { low, high })
+        }
+        (_, MatchValue::Unset) => Err(Error::invalid(format!("{what}: the match is missing"))),
+        (_, MatchValue::Other(type_url)) => {
+            Err(Error::unimplemented(format!("{what}: matches of type `{type_url}` are not supported")))
+        }
+        (kind, other) => Err(Error::invalid(format!("{what} is matched `{}`, not `{}`", kind.name(), name_of(other)))),
+    }
+}
+
+/// A bad value of a key field is INVALID_ARGUMENT ("Match Format"), not OUT_OF_RANGE as elsewhere.
+fn as_invalid(error: Error) -> Error {
+    match error.code {
+        crate::error::Code::OutOfRange => Error::invalid(error.message),
+        _ => error,
+    }
+}
+
+fn name_of(value: &MatchValue) -> &str {
+    match value {
+        MatchValue::Unset | MatchValue::Other(_) => "other",
+        MatchValue::Exact(_) => "exact",
+        MatchValue::Ternary { .. } => "ternary",
+        MatchValue::Lpm { .. } => "lpm",
+        MatchValue::Range { .. } => "range",
+        MatchValue::Optional(_) => "optional",
+    }
+}
+
+fn dont_care(kind: MatchKind, width: u32) -> Option<KeyMatch> {
+    Some(match kind {
+        MatchKind::Exact => return None,
+        MatchKind::Lpm => KeyMatch::Lpm { value: Bits::zero(width), prefix_len: 0 },
+        MatchKind::Ternary => KeyMatch::Ternary { value: Bits::zero(width), mask: Bits::zero(width) },
+        MatchKind::Range => KeyMatch::Range { low: Bits::zero(width), high: Bits::ones(width) },
+        MatchKind::Optional => KeyMatch::Optional(None),
+    })
+}
+
+/// The key as a controller sees it.
+pub fn encode(fields: &[FieldSchema], key: &[KeyMatch]) -> Vec<FieldMatch> {
+    let matches = fields.iter().zip(key).filter_map(|(field, key)| {
+        let value = match key {
+            KeyMatch::Exact(value) => MatchValue::Exact(field.value.encode(value)),
+            KeyMatch::Optional(Some(value)) => MatchValue::Optional(field.value.encode(value)),
+            KeyMatch::Lpm { value, prefix_len } if *prefix_len > 0 => {
+                let prefix_len = i32::try_from(*prefix_len).unwrap_or(i32::MAX);
+                MatchValue::Lpm { value: field.value.encode(value), prefix_len }
+            }
+            KeyMatch::Ternary { value, mask } if mask.is_true() => {
+                MatchValue::Ternary { value: canonical(value), mask: canonical(mask) }
+            }
+            KeyMatch::Range { low, high } if low.is_true() || *high != Bits::ones(high.width()) => {
+                MatchValue::Range { low: canonical(low), high: canonical(high) }
+            }
+            KeyMatch::Optional(None) | KeyMatch::Lpm { .. } | KeyMatch::Ternary { .. } | KeyMatch::Range { .. } => {
+                return None;
+            }
+        };
+        Some(FieldMatch { field_id: field.id, value })
+    });
+    matches.collect()
+}

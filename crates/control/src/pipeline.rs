@@ -1,0 +1,257 @@
+//! A forwarding config: a program with everything that controllers wrote into it.
+//!
+//! [`Forwarding`] is what the entity files (`tables`, `profiles`, `arrays`, `replication`, `value_sets`, `digests`)
+//! share. The data plane's state lives behind [`PipelineState`]; what only controllers care about (metadata of entries,
+//! one-shot groups as they were sent, digest settings) lives here. A saved, not yet committed config is a `Forwarding` of
+//! its own with its own state, so writes to it need no replay: committing makes the switch run it.
+
+use crate::digests::Digests;
+use crate::entity::{Entity, Update, UpdateKind};
+use crate::error::{Error, Result};
+use crate::replication::ReplicationEntries;
+use crate::schema::Schema;
+use crate::tables::EntryExtras;
+use abi::state::PipelineState;
+use base::entry::KeyMatch;
+use base::ids::TableId;
+use datapath::replication::Replication;
+use p4info::{ObjectKind, P4Info};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A program ready to run.
+#[derive(Clone)]
+pub struct Built {
+    /// What controllers see of it.
+    pub p4info: Arc<P4Info>,
+    /// What its state's ids index.
+    pub program: Arc<ir::Program>,
+    /// Its tables and externs.
+    pub state: Arc<dyn PipelineState>,
+    /// The target's own, found again in [`Target::activate`].
+    pub handle: Arc<dyn Any + Send + Sync>,
+}
+
+/// What the control plane needs of a switch.
+pub trait Target: Send + Sync {
+    /// Compiles a program and sets its state up, without running it. The error is for the program's author.
+    fn build(&self, source: &[u8]) -> std::result::Result<Built, String>;
+    /// Makes packets go through it.
+    fn activate(&self, built: &Built) -> std::result::Result<(), String>;
+    /// Multicast groups and clone sessions of the running program.
+    fn replication(&self) -> &Replication;
+    /// Numbers of all ports.
+    fn ports(&self) -> Vec<u32>;
+    /// The port that stands for the controller.
+    fn cpu_port(&self) -> Option<u32>;
+    /// Sends a frame through the running program as if received on `port`.
+    fn inject(&self, port: u32, frame: Vec<u8>) -> std::result::Result<(), String>;
+}
+
+/// One object of the P4Info that a controller sent along with a program: what it believes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Ids and bit widths of its fields or parameters.
+    pub fields: Vec<(u32, u32)>,
+}
+
+/// A config as a controller sent it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForwardingConfig {
+    /// The program's text.
+    pub device_config: Vec<u8>,
+    /// The P4Info message as received, for reading it back; empty if none was sent.
+    pub p4info: Vec<u8>,
+    /// What that message says.
+    pub claims: Vec<Claim>,
+    /// The controller's mark.
+    pub cookie: Option<u64>,
+}
+
+/// Refuses a config whose P4Info is not that of its program: requests by its ids would reach other objects.
+pub(crate) fn check_claims(info: &P4Info, claims: &[Claim]) -> Result<()> {
+    let objects = objects(info);
+    for claim in claims {
+        let noun = claim.kind.noun();
+        let name = &claim.name;
+        let Some(object) = objects.iter().find(|o| o.kind == claim.kind && o.name == *name) else {
+            return Err(Error::invalid(format!("the P4Info has a {noun} `{name}`, the program has none of this name")));
+        };
+        if object.id != claim.id {
+            let (given, expected) = (claim.id, object.id);
+            return Err(Error::invalid(format!(
+                "the P4Info gives the {noun} `{name}` the id {given:#010x}, the program {expected:#010x}"
+            )));
+        }
+        let mut fields = claim.fields.clone();
+        fields.sort_unstable();
+        let mut expected = object.fields.clone();
+        expected.sort_unstable();
+        if fields != expected {
+            return Err(Error::invalid(format!(
+                "the P4Info gives the {noun} `{name}` fields (id, width) {fields:?}, the program {expected:?}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A P4Info in the form of claims.
+fn objects(info: &P4Info) -> Vec<Claim> {
+    let mut objects = Vec::new();
+    let mut add = |kind, preamble: &p4info::Preamble, fields: Vec<(u32, u32)>| {
+        objects.push(Claim { kind, id: preamble.id, name: preamble.name.clone(), fields });
+    };
+    let matches = |fields: &[p4info::MatchField]| fields.iter().map(|f| (f.id, f.bitwidth)).collect::<Vec<_>>();
+    let params = |params: &[p4info::Param]| params.iter().map(|p| (p.id, p.bitwidth)).collect::<Vec<_>>();
+    info.tables.iter().for_each(|o| add(ObjectKind::Table, &o.preamble, matches(&o.match_fields)));
+    info.actions.iter().for_each(|o| add(ObjectKind::Action, &o.preamble, params(&o.params)));
+    info.value_sets.iter().for_each(|o| add(ObjectKind::ValueSet, &o.preamble, matches(&o.match_fields)));
+    let headers = &info.controller_packet_metadata;
+    headers.iter().for_each(|o| add(ObjectKind::ControllerHeader, &o.preamble, params(&o.metadata)));
+    info.action_profiles.iter().for_each(|o| add(ObjectKind::ActionProfile, &o.preamble, vec![]));
+    info.counters.iter().for_each(|o| add(ObjectKind::Counter, &o.preamble, vec![]));
+    info.direct_counters.iter().for_each(|o| add(ObjectKind::DirectCounter, &o.preamble, vec![]));
+    info.meters.iter().for_each(|o| add(ObjectKind::Meter, &o.preamble, vec![]));
+    info.direct_meters.iter().for_each(|o| add(ObjectKind::DirectMeter, &o.preamble, vec![]));
+    info.registers.iter().for_each(|o| add(ObjectKind::Register, &o.preamble, vec![]));
+    info.digests.iter().for_each(|o| add(ObjectKind::Digest, &o.preamble, vec![]));
+    objects
+}
+
+/// Identifies an entry of a table.
+pub(crate) type EntryKey = (Vec<KeyMatch>, i32);
+
+/// A loaded program with its entities.
+pub struct Forwarding {
+    pub(crate) config: ForwardingConfig,
+    pub(crate) built: Built,
+    pub(crate) schema: Schema,
+    pub(crate) target: Arc<dyn Target>,
+    /// Whether this is what the switch runs: replication entries go to it at once.
+    pub(crate) running: bool,
+    pub(crate) extras: HashMap<TableId, HashMap<EntryKey, EntryExtras>>,
+    /// Metadata of default entries.
+    pub(crate) default_extras: HashMap<TableId, EntryExtras>,
+    pub(crate) one_shots: crate::profiles::OneShotIds,
+    pub(crate) replication: ReplicationEntries,
+    pub(crate) digests: Digests,
+}
+
+impl Forwarding {
+    pub(crate) fn new(target: Arc<dyn Target>, built: Built, config: ForwardingConfig) -> Forwarding {
+        let schema = Schema::new(Arc::clone(&built.p4info), Arc::clone(&built.program));
+        Forwarding {
+            config,
+            built,
+            schema,
+            target,
+            running: false,
+            extras: HashMap::new(),
+            default_extras: HashMap::new(),
+            one_shots: Default::default(),
+            replication: Default::default(),
+            digests: Default::default(),
+        }
+    }
+
+    /// The data plane's side.
+    pub(crate) fn state(&self) -> &dyn PipelineState {
+        &*self.built.state
+    }
+
+    /// Makes the switch run it.
+    pub(crate) fn activate(&mut self) -> Result<()> {
+        self.target.activate(&self.built).map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
+        self.running = true;
+        self.publish_replication();
+        Ok(())
+    }
+
+    /// Does one update.
+    pub(crate) fn write(&mut self, update: &Update) -> Result<()> {
+        let kind = update.kind;
+        if kind == UpdateKind::Unspecified {
+            return Err(Error::invalid("the update's type is missing: INSERT, MODIFY or DELETE"));
+        }
+        match update.entity.as_ref().ok_or_else(|| Error::invalid("the update's entity is missing"))? {
+            Entity::Table(entry) => self.write_table_entry(kind, entry),
+            Entity::Member(member) => self.write_member(kind, member),
+            Entity::Group(group) => self.write_group(kind, group),
+            Entity::Counter(entry) => self.write_counter(kind, entry),
+            Entity::DirectCounter(entry) => self.write_direct_counter(kind, entry),
+            Entity::Meter(entry) => self.write_meter(kind, entry),
+            Entity::DirectMeter(entry) => self.write_direct_meter(kind, entry),
+            Entity::Register(entry) => self.write_register(kind, entry),
+            Entity::MulticastGroup(group) => self.write_multicast_group(kind, group),
+            Entity::CloneSession(session) => self.write_clone_session(kind, session),
+            Entity::ValueSet(entry) => self.write_value_set(kind, entry),
+            Entity::Digest(entry) => self.write_digest(kind, entry),
+            Entity::Extern { .. } => Err(no_extern_entries()),
+        }
+    }
+
+    /// Reads what a request entity selects.
+    pub(crate) fn read(&self, entity: &Entity, into: &mut Vec<Entity>) -> Result<()> {
+        match entity {
+            Entity::Table(entry) => self.read_table_entries(entry, into),
+            Entity::Member(member) => self.read_members(member, into),
+            Entity::Group(group) => self.read_groups(group, into),
+            Entity::Counter(entry) => self.read_counters(entry, into),
+            Entity::DirectCounter(entry) => self.read_direct_counters(entry, into),
+            Entity::Meter(entry) => self.read_meters(entry, into),
+            Entity::DirectMeter(entry) => self.read_direct_meters(entry, into),
+            Entity::Register(entry) => self.read_registers(entry, into),
+            Entity::MulticastGroup(group) => self.read_multicast_groups(group, into),
+            Entity::CloneSession(session) => self.read_clone_sessions(session, into),
+            Entity::ValueSet(entry) => self.read_value_sets(entry, into),
+            Entity::Digest(entry) => self.read_digests(entry, into),
+            // No extern has entries, so a read of all of them finds none.
+            Entity::Extern { extern_type_id: 0, extern_id: 0 } => Ok(()),
+            Entity::Extern { .. } => Err(no_extern_entries()),
+        }
+    }
+
+    /// What would undo an update: updates that bring the entity back as it is now. `None` if that is not known.
+    pub(crate) fn inverse(&self, update: &Update) -> Option<Vec<Update>> {
+        let entity = update.entity.as_ref()?;
+        let back = |kind, entity| vec![Update { kind, entity: Some(entity) }];
+        match (update.kind, entity) {
+            (UpdateKind::Insert, _) => Some(back(UpdateKind::Delete, entity.clone())),
+            (UpdateKind::Delete | UpdateKind::Modify, _) => {
+                let mut now = Vec::new();
+                self.read(&snapshot_query(entity), &mut now).ok()?;
+                let kind = if update.kind == UpdateKind::Delete { UpdateKind::Insert } else { UpdateKind::Modify };
+                Some(now.into_iter().map(|entity| Update { kind, entity: Some(entity) }).collect())
+            }
+            (UpdateKind::Unspecified, _) => None,
+        }
+    }
+}
+
+fn no_extern_entries() -> Error {
+    Error::unimplemented("extern entries are not supported: no extern of this switch has any")
+}
+
+/// A read of exactly this entity, with the resources beside it.
+fn snapshot_query(entity: &Entity) -> Entity {
+    match entity {
+        Entity::Table(entry) => Entity::Table(crate::entity::TableEntry {
+            table_id: entry.table_id,
+            matches: entry.matches.clone(),
+            priority: entry.priority,
+            is_default_action: entry.is_default_action,
+            meter_config: Some(Default::default()),
+            counter_data: Some(Default::default()),
+            ..Default::default()
+        }),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,174 @@
+//! Multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
+//!
+//! What was written is kept here as sent and goes to the switch when the config runs: at once, or when a saved config is
+//! committed. Ports are the switch's numbers; the protocol's number for the controller (`SDN_PORT_CPU`) is translated.
+
+use crate::bytes;
+use crate::entity::{self, Entity, ReplicaPort, UpdateKind};
+use crate::error::{Error, Result};
+use crate::pipeline::Forwarding;
+use datapath::replication::{CloneSession, ID_LIMIT, Replica};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The controller, as a port ("Translation of Port Numbers").
+const SDN_PORT_CPU: u32 = 0xffff_fffd;
+/// Copies per group or session.
+const REPLICAS_MAX: usize = 4096;
+
+/// What controllers wrote.
+#[derive(Default, Debug)]
+pub(crate) struct ReplicationEntries {
+    groups: BTreeMap<u32, entity::MulticastGroup>,
+    sessions: BTreeMap<u32, entity::CloneSession>,
+}
+
+impl Forwarding {
+    /// A port that exists, by the bytes that name it.
+    pub(crate) fn existing_port(&self, port: &[u8], name: &str) -> Result<u32> {
+        let bits = bytes::parse(32, port, &format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
+        let port = bits.to_u64().unwrap_or_default() as u32;
+        let port = match self.target.cpu_port() {
+            Some(cpu) if port == SDN_PORT_CPU || port == cpu => return Ok(cpu),
+            _ => port,
+        };
+        let ports = self.target.ports();
+        if ports.contains(&port) {
+            return Ok(port);
+        }
+        let ports: Vec<String> = ports.iter().map(u32::to_string).collect();
+        let ports = crate::error::choices(ports.iter().map(String::as_str));
+        Err(Error::invalid(format!("{name}: there is no port {port}; there is {ports}")))
+    }
+
+    /// A port as the shortest bytes.
+    pub(crate) fn port_bytes(&self, port: u32) -> Vec<u8> {
+        bytes::shortest(&port.to_be_bytes())
+    }
+
+    /// Replicas as sent (ports in their shortest form) and as the switch has them.
+    fn replicas(&self, replicas: &[entity::Replica], name: &str) -> Result<(Vec<entity::Replica>, Vec<Replica>)> {
+        if replicas.len() > REPLICAS_MAX {
+            return Err(Error::exhausted(format!("{name}: {} replicas, the limit is {REPLICAS_MAX}", replicas.len())));
+        }
+        let mut seen = BTreeSet::new();
+        let (mut kept, mut done) = (Vec::new(), Vec::new());
+        for replica in replicas {
+            if replica.backups > 0 {
+                return Err(Error::unimplemented(format!("{name}: backup replicas are not supported")));
+            }
+            let instance = replica.instance;
+            if instance > u32::from(u16::MAX) {
+                return Err(Error::invalid(format!("{name}: the instance {instance} is above {}", u16::MAX)));
+            }
+            let (kept_port, port) = match &replica.port {
+                ReplicaPort::Unset => return Err(Error::invalid(format!("{name}: a replica's port is missing"))),
+                ReplicaPort::Port(given) => {
+                    (ReplicaPort::Port(bytes::shortest(given)), self.existing_port(given, name)?)
+                }
+                ReplicaPort::Number(given) => (replica.port.clone(), self.existing_port(&given.to_be_bytes(), name)?),
+            };
+            if !seen.insert((port, instance)) {
+                return Err(Error::invalid(format!("{name}: port {port} with instance {instance} is given twice")));
+            }
+            kept.push(entity::Replica { port: kept_port, ..replica.clone() });
+            done.push(Replica { port, instance });
+        }
+        Ok((kept, done))
+    }
+
+    pub(crate) fn write_multicast_group(&mut self, kind: UpdateKind, group: &entity::MulticastGroup) -> Result<()> {
+        let name = format!("multicast group {}", group.group_id);
+        check_change(kind, group.group_id, self.replication.groups.contains_key(&group.group_id), &name)?;
+        if kind == UpdateKind::Delete {
+            self.replication.groups.remove(&group.group_id);
+            if self.running {
+                let _ = self.target.replication().group_delete(group.group_id);
+            }
+            return Ok(());
+        }
+        let (replicas, done) = self.replicas(&group.replicas, &name)?;
+        self.replication.groups.insert(group.group_id, entity::MulticastGroup { replicas, ..group.clone() });
+        if self.running { publish_group(self.target.replication(), group.group_id, done, &name) } else { Ok(()) }
+    }
+
+    pub(crate) fn write_clone_session(&mut self, kind: UpdateKind, session: &entity::CloneSession) -> Result<()> {
+        let id = session.session_id;
+        let name = format!("clone session {id}");
+        check_change(kind, id, self.replication.sessions.contains_key(&id), &name)?;
+        if kind == UpdateKind::Delete {
+            self.replication.sessions.remove(&id);
+            if self.running {
+                let _ = self.target.replication().session_delete(id);
+            }
+            return Ok(());
+        }
+        let (replicas, done) = self.replicas(&session.replicas, &name)?;
+        let done = clone_session(session, done, &name)?;
+        self.replication.sessions.insert(id, entity::CloneSession { replicas, ..session.clone() });
+        if self.running { publish_session(self.target.replication(), id, done, &name) } else { Ok(()) }
+    }
+
+    /// Gives the switch all groups and sessions of this config, and none of another.
+    pub(crate) fn publish_replication(&self) {
+        let replication = self.target.replication();
+        replication.clear();
+        for (id, group) in &self.replication.groups {
+            // They were checked when written; a port that is gone since then is left out.
+            if let Ok((_, done)) = self.replicas(&group.replicas, "multicast group") {
+                let _ = replication.group_insert(*id, done);
+            }
+        }
+        for (id, session) in &self.replication.sessions {
+            let done = self.replicas(&session.replicas, "clone session");
+            if let Ok(done) = done.and_then(|(_, done)| clone_session(session, done, "clone session")) {
+                let _ = replication.session_insert(*id, done);
+            }
+        }
+    }
+
+    pub(crate) fn read_multicast_groups(&self, query: &entity::MulticastGroup, into: &mut Vec<Entity>) -> Result<()> {
+        let groups = self.replication.groups.iter();
+        let selected = groups.filter(|(id, _)| query.group_id == 0 || query.group_id == **id);
+        into.extend(selected.map(|(_, group)| Entity::MulticastGroup(group.clone())));
+        Ok(())
+    }
+
+    pub(crate) fn read_clone_sessions(&self, query: &entity::CloneSession, into: &mut Vec<Entity>) -> Result<()> {
+        let sessions = self.replication.sessions.iter();
+        let selected = sessions.filter(|(id, _)| query.session_id == 0 || query.session_id == **id);
+        into.extend(selected.map(|(_, session)| Entity::CloneSession(session.clone())));
+        Ok(())
+    }
+}
+
+fn check_change(kind: UpdateKind, id: u32, exists: bool, name: &str) -> Result<()> {
+    match (kind, exists) {
+        _ if id == 0 || id >= ID_LIMIT => Err(Error::invalid(format!("{name}: ids run from 1 to {}", ID_LIMIT - 1))),
+        (UpdateKind::Insert, true) => Err(Error::already_exists(format!("{name} exists already"))),
+        (UpdateKind::Modify | UpdateKind::Delete, false) => Err(Error::not_found(format!("{name} does not exist"))),
+        _ => Ok(()),
+    }
+}
+
+fn clone_session(session: &entity::CloneSession, replicas: Vec<Replica>, name: &str) -> Result<CloneSession> {
+    let packet_length_bytes = u32::try_from(session.packet_length_bytes).map_err(|_| {
+        Error::invalid(format!("{name}: the packet length {} is negative", session.packet_length_bytes))
+    })?;
+    Ok(CloneSession { replicas, class_of_service: session.class_of_service, packet_length_bytes })
+}
+
+fn publish_group(to: &datapath::replication::Replication, id: u32, replicas: Vec<Replica>, name: &str) -> Result<()> {
+    let done = match to.group(id) {
+        Some(_) => to.group_modify(id, replicas),
+        None => to.group_insert(id, replicas),
+    };
+    done.map_err(|e| Error::internal(format!("{name}: {e}")))
+}
+
+fn publish_session(to: &datapath::replication::Replication, id: u32, session: CloneSession, name: &str) -> Result<()> {
+    let done = match to.session(id) {
+        Some(_) => to.session_modify(id, session),
+        None => to.session_insert(id, session),
+    };
+    done.map_err(|e| Error::internal(format!("{name}: {e}")))
+}

@@ -1,0 +1,432 @@
+//! What the ids of a P4Info mean in the loaded program: the one place where control-plane ids meet the program's.
+//!
+//! Built once per forwarding config from the P4Info and the program that runs; the two meet by fully qualified name.
+//! Requests are checked against it before anything reaches the switch, so that every refusal can name the object and
+//! what would have been right.
+//!
+//! Not every object of the P4Info exists in the running program (an optimiser may have removed a table that is never
+//! applied): such an object has no `target`, and using it is a refusal, not a panic.
+
+use crate::bytes;
+use crate::error::{Error, Result, choices};
+use base::Bits;
+use base::entry::MatchKind;
+use base::ids::{ExternId, TableId};
+use p4info::{ActionScope, DataType, MatchType, ObjectKind, P4Info, SdnType, TypeInfo};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All objects of a program by id.
+pub struct Schema {
+    /// What controllers see.
+    pub info: Arc<P4Info>,
+    /// What runs.
+    pub program: Arc<ir::Program>,
+    /// Tables.
+    pub tables: BTreeMap<u32, TableSchema>,
+    /// Actions.
+    pub actions: BTreeMap<u32, ActionSchema>,
+    /// Action profiles and selectors.
+    pub profiles: BTreeMap<u32, ProfileSchema>,
+    /// Counters, meters, registers, with cells by index.
+    pub arrays: BTreeMap<u32, ArraySchema>,
+    /// Value sets.
+    pub value_sets: BTreeMap<u32, ValueSetSchema>,
+    /// Digests.
+    pub digests: BTreeMap<u32, DigestSchema>,
+}
+
+/// A value as a controller sees it and as the data plane has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ValueType {
+    /// Bits in the data plane.
+    pub width: u32,
+    /// What the controller sees.
+    pub view: View,
+}
+
+/// A controller's view of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum View {
+    /// A number of so many bits.
+    Bits(u32),
+    /// A string, translated; the type's name and rule.
+    String(String),
+}
+
+impl ValueType {
+    fn of(bitwidth: u32, type_name: &Option<String>, types: &TypeInfo, width: Option<u32>) -> ValueType {
+        let new_type = type_name.as_ref().and_then(|name| types.new_types.get(name));
+        let view = match new_type.and_then(|t| t.translation.as_ref()) {
+            Some(translation) if translation.sdn_type == SdnType::String => View::String(translation.uri.clone()),
+            _ => View::Bits(bitwidth),
+        };
+        let underlying = new_type.map(|new_type| match new_type.underlying {
+            DataType::Bit(width) | DataType::Int(width) => width,
+            DataType::Bool => 1,
+            _ => bitwidth,
+        });
+        ValueType { width: width.or(underlying).unwrap_or(bitwidth), view }
+    }
+
+    /// Of an action's parameter or a controller header's field, whose data plane width may be known.
+    pub(crate) fn for_param(param: &p4info::Param, types: &TypeInfo, width: Option<u32>) -> ValueType {
+        ValueType::of(param.bitwidth, &param.type_name, types, width)
+    }
+
+    /// A controller's value; `what` is named if it does not fit.
+    pub fn decode(&self, value: &[u8], what: &str) -> Result<Bits> {
+        let bits = match &self.view {
+            View::Bits(width) => bytes::parse(*width, value, what)?,
+            View::String(uri) => {
+                return Err(Error::unimplemented(format!("{what}: translation of strings (`{uri}`) is not supported")));
+            }
+        };
+        if bits.width() > self.width && bits.lshr(u64::from(self.width)).is_true() {
+            let message = format!("{what}: the value {bits:#} does not fit into the data plane's {} bits", self.width);
+            return Err(Error::out_of_range(message));
+        }
+        Ok(bits.resize_u(self.width))
+    }
+
+    /// A value for the controller.
+    pub fn encode(&self, value: &Bits) -> Vec<u8> {
+        bytes::canonical(value)
+    }
+}
+
+/// A key field or a value set's field.
+#[derive(Clone, Debug)]
+pub struct FieldSchema {
+    /// The controller's number.
+    pub id: u32,
+    /// For messages.
+    pub name: String,
+    /// Its values.
+    pub value: ValueType,
+    /// How it is matched; `None` for a kind that only an architecture knows.
+    pub kind: Option<MatchKind>,
+}
+
+/// An action.
+pub struct ActionSchema {
+    /// For messages.
+    pub name: String,
+    /// In order.
+    pub params: Vec<ParamSchema>,
+}
+
+/// An action's parameter, or a field of a controller header.
+#[derive(Clone, Debug)]
+pub struct ParamSchema {
+    /// The controller's number.
+    pub id: u32,
+    /// For messages.
+    pub name: String,
+    /// Its values.
+    pub value: ValueType,
+}
+
+/// An action in a table's or profile's list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedAction {
+    /// The action.
+    pub id: u32,
+    /// Where it may stand.
+    pub scope: ActionScope,
+    /// Its place in the program's list, which entries are written with.
+    pub position: u32,
+}
+
+/// A table.
+pub struct TableSchema {
+    /// For messages.
+    pub name: String,
+    /// In the program.
+    pub target: Option<TableId>,
+    /// In key order.
+    pub fields: Vec<FieldSchema>,
+    /// What entries and the default may run.
+    pub actions: Vec<ListedAction>,
+    /// Whether entries have a priority.
+    pub needs_priority: bool,
+    /// Whose members and groups entries name.
+    pub profile: Option<u32>,
+    /// Its direct counter: id and place in the program.
+    pub direct_counter: Option<(u32, ExternId)>,
+    /// Its direct meter: id and place in the program.
+    pub direct_meter: Option<(u32, ExternId)>,
+    /// Whether entries may time out.
+    pub idle_timeout: bool,
+    /// `const entries`.
+    pub is_const: bool,
+    /// `const default_action`.
+    pub const_default: bool,
+}
+
+/// An action profile or selector.
+pub struct ProfileSchema {
+    /// For messages.
+    pub name: String,
+    /// In the program.
+    pub target: Option<ExternId>,
+    /// Whether it has groups.
+    pub with_selector: bool,
+    /// What members may run.
+    pub actions: Vec<ListedAction>,
+    /// Limits of groups.
+    pub max_group_size: i32,
+    /// Whether those limits count members rather than weights.
+    pub counts_members: bool,
+    /// Most weight of a member, 0 for any; with `counts_members` only.
+    pub max_member_weight: i32,
+    /// Whether controllers give no weights.
+    pub weights_disallowed: bool,
+}
+
+/// A counter, meter or register array.
+pub struct ArraySchema {
+    /// Which of the three.
+    pub kind: ObjectKind,
+    /// For messages.
+    pub name: String,
+    /// In the program.
+    pub target: Option<ExternId>,
+    /// Cells.
+    pub size: u64,
+    /// Of a register's cell.
+    pub cell: Option<DataType>,
+}
+
+/// A value set.
+pub struct ValueSetSchema {
+    /// For messages.
+    pub name: String,
+    /// In the program.
+    pub target: Option<TableId>,
+    /// In order.
+    pub fields: Vec<FieldSchema>,
+    /// Most members.
+    pub size: u64,
+}
+
+/// A digest.
+pub struct DigestSchema {
+    /// For messages.
+    pub name: String,
+    /// In the program.
+    pub target: Option<ExternId>,
+    /// Of a message.
+    pub data: DataType,
+}
+
+impl Schema {
+    /// Joins the two by name.
+    pub fn new(info: Arc<P4Info>, program: Arc<ir::Program>) -> Schema {
+        let mut schema = Schema {
+            tables: BTreeMap::new(),
+            actions: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+            value_sets: BTreeMap::new(),
+            digests: BTreeMap::new(),
+            info: Arc::clone(&info),
+            program: Arc::clone(&program),
+        };
+        let types = &info.type_info;
+        for action in &info.actions {
+            let widths = program.actions.iter().find(|a| a.name == action.preamble.name).map(|a| &a.params);
+            let width = |i: usize| widths.and_then(|params| params.get(i)).map(|(_, width)| *width);
+            let params = action.params.iter().enumerate().map(|(i, p)| ParamSchema {
+                id: p.id,
+                name: p.name.clone(),
+                value: ValueType::for_param(p, types, width(i)),
+            });
+            let params = params.collect();
+            schema.actions.insert(action.preamble.id, ActionSchema { name: action.preamble.name.clone(), params });
+        }
+        for table in &info.tables {
+            let entry = schema.table(table);
+            schema.tables.insert(table.preamble.id, entry);
+        }
+        for profile in &info.action_profiles {
+            let entry = schema.profile(profile);
+            schema.profiles.insert(profile.preamble.id, entry);
+        }
+        for counter in &info.counters {
+            schema.array(ObjectKind::Counter, &counter.preamble, counter.size, None);
+        }
+        for meter in &info.meters {
+            schema.array(ObjectKind::Meter, &meter.preamble, meter.size, None);
+        }
+        for register in &info.registers {
+            let cell = Some(register.type_spec.clone());
+            schema.array(ObjectKind::Register, &register.preamble, i64::from(register.size), cell);
+        }
+        for set in &info.value_sets {
+            let target = program.table_named(&set.preamble.name);
+            let fields = fields(&set.match_fields, types, target.map(|t| &program.tables[t.index()]));
+            let size = u64::try_from(set.size).unwrap_or(0);
+            let entry = ValueSetSchema { name: set.preamble.name.clone(), target, fields, size };
+            schema.value_sets.insert(set.preamble.id, entry);
+        }
+        for digest in &info.digests {
+            let entry = DigestSchema {
+                name: digest.preamble.name.clone(),
+                target: program.extern_named(&digest.preamble.name),
+                data: digest.type_spec.clone(),
+            };
+            schema.digests.insert(digest.preamble.id, entry);
+        }
+        schema
+    }
+
+    fn table(&self, table: &p4info::Table) -> TableSchema {
+        let target = self.program.table_named(&table.preamble.name);
+        let ir_table = target.map(|t| &self.program.tables[t.index()]);
+        let fields = fields(&table.match_fields, &self.info.type_info, ir_table);
+        let direct = |kind: ObjectKind| {
+            let id = table.direct_resource_ids.iter().copied().find(|id| ObjectKind::of(*id) == Some(kind))?;
+            Some((id, self.program.extern_named(self.name_of(id)?)?))
+        };
+        TableSchema {
+            name: table.preamble.name.clone(),
+            target,
+            needs_priority: fields.iter().any(|f| f.kind.is_some_and(MatchKind::needs_priority)),
+            fields,
+            actions: self.listed(&table.action_refs, ir_table.map(|t| t.actions.as_slice())),
+            profile: table.implementation_id,
+            direct_counter: direct(ObjectKind::DirectCounter),
+            direct_meter: direct(ObjectKind::DirectMeter),
+            idle_timeout: table.idle_timeout,
+            is_const: table.is_const_table,
+            const_default: table.const_default_action_id.is_some(),
+        }
+    }
+
+    /// Actions that the program's list has, too.
+    fn listed(&self, refs: &[p4info::ActionRef], list: Option<&[ir::program::TableAction]>) -> Vec<ListedAction> {
+        let place = |id: u32| {
+            let name = &self.actions.get(&id)?.name;
+            let position = |a: &ir::program::TableAction| self.program.actions[a.action.index()].name == *name;
+            list?.iter().position(position).map(|p| p as u32)
+        };
+        let listed = refs.iter().map(|r| Some(ListedAction { id: r.id, scope: r.scope, position: place(r.id)? }));
+        listed.flatten().collect()
+    }
+
+    fn profile(&self, profile: &p4info::ActionProfile) -> ProfileSchema {
+        use ir::program::ExternKind;
+        let target = self.program.extern_named(&profile.preamble.name);
+        let list = target.and_then(|t| match &self.program.externs[t.index()].kind {
+            ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. } => {
+                Some(actions.as_slice())
+            }
+            _ => None,
+        });
+        // All tables that share a profile list the same actions.
+        let table = profile.table_ids.first().and_then(|id| self.info.tables.iter().find(|t| t.preamble.id == *id));
+        let counts_members = matches!(profile.selector_size, Some(p4info::SelectorSize::SumOfMembers { .. }));
+        ProfileSchema {
+            name: profile.preamble.name.clone(),
+            target,
+            with_selector: profile.with_selector,
+            actions: self.listed(table.map_or(&[], |t| &t.action_refs), list),
+            max_group_size: profile.max_group_size,
+            counts_members,
+            max_member_weight: match profile.selector_size {
+                Some(p4info::SelectorSize::SumOfMembers { max_member_weight }) => max_member_weight,
+                _ => 0,
+            },
+            weights_disallowed: profile.weights_disallowed,
+        }
+    }
+
+    fn array(&mut self, kind: ObjectKind, preamble: &p4info::Preamble, size: i64, cell: Option<DataType>) {
+        let target = self.program.extern_named(&preamble.name);
+        let size = u64::try_from(size).unwrap_or(0);
+        self.arrays.insert(preamble.id, ArraySchema { kind, name: preamble.name.clone(), target, size, cell });
+    }
+
+    /// The name of a direct resource.
+    fn name_of(&self, id: u32) -> Option<&str> {
+        let counters = self.info.direct_counters.iter().map(|c| &c.preamble);
+        let meters = self.info.direct_meters.iter().map(|m| &m.preamble);
+        counters.chain(meters).find(|preamble| preamble.id == id).map(|preamble| preamble.name.as_str())
+    }
+
+    /// A table by id.
+    pub fn table_by_id(&self, id: u32) -> Result<&TableSchema> {
+        let names = || self.tables.values().map(|t| t.name.as_str());
+        find(&self.tables, id, ObjectKind::Table, names)
+    }
+
+    /// An action profile by id.
+    pub fn profile_by_id(&self, id: u32) -> Result<&ProfileSchema> {
+        let names = || self.profiles.values().map(|p| p.name.as_str());
+        find(&self.profiles, id, ObjectKind::ActionProfile, names)
+    }
+
+    /// A counter, meter or register by id.
+    pub fn array_by_id(&self, id: u32, kind: ObjectKind) -> Result<&ArraySchema> {
+        let of_kind = || self.arrays.values().filter(|a| a.kind == kind).map(|a| a.name.as_str());
+        find(&self.arrays, id, kind, of_kind)
+    }
+
+    /// A value set by id.
+    pub fn value_set_by_id(&self, id: u32) -> Result<&ValueSetSchema> {
+        let names = || self.value_sets.values().map(|s| s.name.as_str());
+        find(&self.value_sets, id, ObjectKind::ValueSet, names)
+    }
+
+    /// A digest by id.
+    pub fn digest_by_id(&self, id: u32) -> Result<&DigestSchema> {
+        let names = || self.digests.values().map(|d| d.name.as_str());
+        find(&self.digests, id, ObjectKind::Digest, names)
+    }
+
+    /// For messages: an action's name, or its number if it has none.
+    pub fn action_name(&self, id: u32) -> String {
+        self.actions.get(&id).map_or_else(|| format!("{id:#010x}"), |action| action.name.clone())
+    }
+}
+
+/// The object's place in the program, or a refusal that says why it has none.
+pub(crate) fn present<T: Copy>(target: Option<T>, kind: ObjectKind, name: &str) -> Result<T> {
+    target.ok_or_else(|| {
+        let noun = kind.noun();
+        Error::precondition(format!("{noun} `{name}` has no place in the running program: nothing in it is ever used"))
+    })
+}
+
+fn fields(fields: &[p4info::MatchField], types: &TypeInfo, table: Option<&ir::program::Table>) -> Vec<FieldSchema> {
+    let width = |i: usize| table.and_then(|t| t.keys.get(i)).map(|key| key.width);
+    let field = |(i, f): (usize, &p4info::MatchField)| FieldSchema {
+        id: f.id,
+        name: f.name.clone(),
+        value: ValueType::of(f.bitwidth, &f.type_name, types, width(i)),
+        kind: match &f.match_type {
+            MatchType::Known(kind) => Some(*kind),
+            MatchType::Other(_) => None,
+        },
+    };
+    fields.iter().enumerate().map(field).collect()
+}
+
+fn find<'a, T, I: Iterator<Item = &'a str>>(
+    objects: &'a BTreeMap<u32, T>,
+    id: u32,
+    kind: ObjectKind,
+    names: impl FnOnce() -> I,
+) -> Result<&'a T> {
+    let noun = kind.noun();
+    if id == 0 {
+        return Err(Error::invalid(format!("the {noun} id is missing")));
+    }
+    objects.get(&id).ok_or_else(|| match ObjectKind::of(id) {
+        Some(other) if other != kind => {
+            Error::invalid(format!("{id:#010x} is the id of a {}, expected a {noun}", other.noun()))
+        }
+        _ => Error::not_found(format!("no {noun} has the id {id:#010x}; there is {}", choices(names()))),
+    })
+}

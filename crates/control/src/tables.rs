@@ -1,0 +1,498 @@
+//! Table entries (P4Runtime specification, "TableEntry").
+//!
+//! An entry is identified by key and priority. What the data plane does not keep (the controller's metadata, one-shot
+//! groups as they were sent) is kept in [`EntryExtras`] beside it and joined again on reading.
+
+use crate::entity::{self, Entity, TableAction, UpdateKind};
+use crate::error::{Error, Result, choices};
+use crate::matches;
+use crate::pipeline::{EntryKey, Forwarding};
+use crate::schema::{ListedAction, TableSchema, present};
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, TableEntry};
+use base::ids::TableId;
+use p4info::{ActionScope, ObjectKind};
+
+/// What only controllers care about.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct EntryExtras {
+    pub(crate) metadata: Vec<u8>,
+    pub(crate) controller_metadata: u64,
+    pub(crate) one_shot: Option<(u32, entity::ActionSet)>,
+}
+
+impl Forwarding {
+    pub(crate) fn write_table_entry(&mut self, kind: UpdateKind, entry: &entity::TableEntry) -> Result<()> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("table `{}`", table.name);
+        if entry.is_const {
+            return Err(Error::invalid(format!("{name}: `is_const` must not be set in a write")));
+        }
+        if entry.is_default_action {
+            return self.write_default_entry(kind, entry);
+        }
+        if table.fields.is_empty() {
+            return Err(Error::invalid(format!("{name} has no key; only its default entry can be written")));
+        }
+        let (key, target) = self.entry_key(entry)?;
+        let immutable = table.is_const || self.is_const_entry(target, &key);
+        match kind {
+            UpdateKind::Insert => {
+                if immutable {
+                    return Err(Error::denied(format!("{name} is constant")));
+                }
+                self.insert_entry(entry, key, target)
+            }
+            UpdateKind::Modify => {
+                if immutable && entry.action.is_some() {
+                    return Err(Error::denied(format!("{name}: the entry is constant, its action cannot be given")));
+                }
+                self.modify_entry(entry, key, target, immutable)
+            }
+            UpdateKind::Delete => {
+                if immutable {
+                    return Err(Error::denied(format!("{name}: the entry is constant")));
+                }
+                self.delete_entry(&name, key, target)
+            }
+            UpdateKind::Unspecified => Ok(()),
+        }
+    }
+
+    /// The key and priority of an entry.
+    pub(crate) fn entry_key(&self, entry: &entity::TableEntry) -> Result<(EntryKey, TableId)> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("table `{}`", table.name);
+        let target = present(table.target, ObjectKind::Table, &table.name)?;
+        let key = matches::decode(&name, &table.fields, &entry.matches)?;
+        match (table.needs_priority, entry.priority) {
+            (true, priority) if priority <= 0 => {
+                Err(Error::invalid(format!("{name}: entries need a priority above 0, {priority} is given")))
+            }
+            (false, priority) if priority != 0 => Err(Error::invalid(format!(
+                "{name} has no ternary, range or optional field; its entries have no priority, {priority} is given"
+            ))),
+            (_, priority) => Ok(((key, priority), target)),
+        }
+    }
+
+    fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
+        let table = &self.schema.program.tables[table.index()];
+        table.const_entries && table.entries.iter().any(|e| e.key == key.0 && e.priority == key.1)
+    }
+
+    fn insert_entry(&mut self, entry: &entity::TableEntry, key: EntryKey, target: TableId) -> Result<()> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("table `{}`", table.name);
+        let Some(action) = &entry.action else {
+            return Err(Error::invalid(format!("{name}: the entry's action is missing")));
+        };
+        check_resources(table, entry, &name)?;
+        // An entry that is there must be found before a one-shot group is made for it.
+        if self.state().entry(target, &key.0, key.1).is_ok() {
+            return Err(Error::already_exists(format!("{name}: the entry exists already")));
+        }
+        let (action, one_shot) = self.entry_action(entry.table_id, action, false)?;
+        let new = TableEntry {
+            key: key.0.clone(),
+            priority: key.1,
+            action,
+            idle_timeout_ns: u64::try_from(entry.idle_timeout_ns).unwrap_or(0),
+        };
+        if let Err(error) = self.state().insert(target, &new) {
+            self.release_one_shot(entry.table_id, one_shot.as_ref());
+            return Err(Error::from_state(error, &name));
+        }
+        self.keep_extras(target, &key, entry, one_shot);
+        self.write_resources(entry, target, &key, UpdateKind::Insert)
+    }
+
+    fn modify_entry(
+        &mut self,
+        entry: &entity::TableEntry,
+        key: EntryKey,
+        target: TableId,
+        immutable: bool,
+    ) -> Result<()> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("table `{}`", table.name);
+        check_resources(table, entry, &name)?;
+        let old = self.state().entry(target, &key.0, key.1).map_err(|e| Error::from_state(e, &entry_of(&name)))?;
+        if let (Some(action), false) = (&entry.action, immutable) {
+            let (action, one_shot) = self.entry_action(entry.table_id, action, false)?;
+            let idle_timeout_ns = u64::try_from(entry.idle_timeout_ns).unwrap_or(0);
+            let new = TableEntry { key: key.0.clone(), priority: key.1, action, idle_timeout_ns };
+            if let Err(error) = self.state().modify(target, &new) {
+                self.release_one_shot(entry.table_id, one_shot.as_ref());
+                return Err(Error::from_state(error, &entry_of(&name)));
+            }
+            let earlier = self.keep_extras(target, &key, entry, one_shot);
+            self.release_one_shot(entry.table_id, earlier.and_then(|e| e.one_shot).as_ref());
+        } else if !immutable {
+            let idle_timeout_ns = u64::try_from(entry.idle_timeout_ns).unwrap_or(0);
+            let new = TableEntry { idle_timeout_ns, ..old.entry };
+            self.state().modify(target, &new).map_err(|e| Error::from_state(e, &entry_of(&name)))?;
+            let one_shot = self.extras(target, &key).and_then(|e| e.one_shot.clone());
+            self.keep_extras(target, &key, entry, one_shot);
+        }
+        self.write_resources(entry, target, &key, UpdateKind::Modify)
+    }
+
+    fn delete_entry(&mut self, name: &str, key: EntryKey, target: TableId) -> Result<()> {
+        self.state().delete(target, &key.0, key.1).map_err(|e| Error::from_state(e, &entry_of(name)))?;
+        let earlier = self.extras.get_mut(&target).and_then(|extras| extras.remove(&key));
+        let table = self.schema.tables.iter().find(|(_, t)| t.target == Some(target)).map(|(id, _)| *id);
+        if let (Some(table), Some(one_shot)) = (table, earlier.and_then(|e| e.one_shot)) {
+            self.release_one_shot(table, Some(&one_shot));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn extras(&self, table: TableId, key: &EntryKey) -> Option<&EntryExtras> {
+        self.extras.get(&table)?.get(key)
+    }
+
+    /// Keeps what is not the default; returns what was kept before.
+    fn keep_extras(
+        &mut self,
+        table: TableId,
+        key: &EntryKey,
+        entry: &entity::TableEntry,
+        one_shot: Option<(u32, entity::ActionSet)>,
+    ) -> Option<EntryExtras> {
+        let extras =
+            EntryExtras { metadata: entry.metadata.clone(), controller_metadata: entry.controller_metadata, one_shot };
+        let of_table = self.extras.entry(table).or_default();
+        if extras == EntryExtras::default() { of_table.remove(key) } else { of_table.insert(key.clone(), extras) }
+    }
+
+    /// Direct meter and counter of an entry that was just written.
+    fn write_resources(
+        &self,
+        entry: &entity::TableEntry,
+        target: TableId,
+        key: &EntryKey,
+        kind: UpdateKind,
+    ) -> Result<()> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("table `{}`", table.name);
+        debug_assert_eq!(table.target, Some(target));
+        if let (Some((_, counter)), Some(data)) = (table.direct_counter, entry.counter_data) {
+            let value = crate::arrays::counter_value(data, &name)?;
+            let set = self.state().direct_counter_set(counter, &key.0, key.1, value);
+            set.map_err(|e| Error::from_state(e, &format!("the direct counter of {name}")))?;
+        }
+        if let Some((_, meter)) = table.direct_meter {
+            let config = entry.meter_config.map(|config| crate::arrays::meter_config(config, &name)).transpose()?;
+            // A new entry's meter has no configuration; a modified one's is reset when none is given.
+            if config.is_some() || kind == UpdateKind::Modify {
+                let set = self.state().direct_meter_set(meter, &key.0, key.1, config);
+                set.map_err(|e| Error::from_state(e, &format!("the direct meter of {name}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_default_entry(&mut self, kind: UpdateKind, entry: &entity::TableEntry) -> Result<()> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let name = format!("the default entry of table `{}`", table.name);
+        if kind != UpdateKind::Modify {
+            return Err(Error::invalid(format!("{name} is always there; it can only be modified")));
+        }
+        if !entry.matches.is_empty() || entry.priority != 0 {
+            return Err(Error::invalid(format!("{name} has neither match fields nor a priority")));
+        }
+        if entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some() {
+            return Err(Error::invalid(format!("{name} has no idle timeout")));
+        }
+        if table.const_default {
+            return Err(Error::denied(format!("{name} is constant")));
+        }
+        if table.profile.is_some() && entry.action.is_some() {
+            return Err(Error::denied(format!("{name} cannot be changed: the table has an action profile")));
+        }
+        if entry.meter_config.is_some() || entry.counter_data.is_some() || entry.meter_counter_data.is_some() {
+            return Err(Error::unimplemented(format!("{name}: direct resources of default entries are not supported")));
+        }
+        let target = present(table.target, ObjectKind::Table, &table.name)?;
+        let action = match &entry.action {
+            Some(action) => Some(self.entry_action(entry.table_id, action, true)?.0),
+            None => None,
+        };
+        self.state().set_default(target, action.as_ref()).map_err(|e| Error::from_state(e, &name))?;
+        let extras = EntryExtras {
+            metadata: entry.metadata.clone(),
+            controller_metadata: entry.controller_metadata,
+            one_shot: None,
+        };
+        match entry.action {
+            Some(_) => self.default_extras.insert(target, extras),
+            None => self.default_extras.remove(&target),
+        };
+        Ok(())
+    }
+
+    /// What an entry runs; a one-shot group is made and returned with what was sent.
+    fn entry_action(
+        &mut self,
+        table_id: u32,
+        action: &TableAction,
+        default: bool,
+    ) -> Result<(EntryAction, Option<(u32, entity::ActionSet)>)> {
+        let table = self.schema.table_by_id(table_id)?;
+        let name = format!("table `{}`", table.name);
+        match (table.profile, action) {
+            (None, TableAction::Action(action)) => {
+                Ok((EntryAction::Call(self.action_call(&name, &table.actions, action, default)?), None))
+            }
+            (None, _) => Err(Error::invalid(format!("{name} has no action profile; its entries give an action"))),
+            (Some(_), TableAction::Action(_)) => Err(Error::invalid(format!(
+                "{name} has an action profile; its entries give a member, a group or an action set"
+            ))),
+            (Some(profile), reference) => self.profile_action(table_id, profile, reference),
+        }
+    }
+
+    /// Checks an action against a list and its parameters.
+    pub(crate) fn action_call(
+        &self,
+        owner: &str,
+        list: &[ListedAction],
+        action: &entity::Action,
+        default: bool,
+    ) -> Result<ActionCall> {
+        let Some(listed) = list.iter().find(|a| a.id == action.action_id) else {
+            let names: Vec<String> = list.iter().map(|a| self.schema.action_name(a.id)).collect();
+            let names = choices(names.iter().map(String::as_str));
+            let given = self.schema.action_name(action.action_id);
+            return Err(Error::invalid(format!("{owner} has no action `{given}`; it has {names}")));
+        };
+        let schema =
+            self.schema.actions.get(&listed.id).ok_or_else(|| Error::internal("a listed action is unknown"))?;
+        match (listed.scope, default) {
+            (ActionScope::TableOnly, true) => {
+                return Err(Error::denied(format!("{owner}: action `{}` is for entries only", schema.name)));
+            }
+            (ActionScope::DefaultOnly, false) => {
+                return Err(Error::denied(format!("{owner}: action `{}` is for the default entry only", schema.name)));
+            }
+            _ => {}
+        }
+        for (i, (id, _)) in action.params.iter().enumerate() {
+            if !schema.params.iter().any(|p| p.id == *id) {
+                let names = choices(schema.params.iter().map(|p| p.name.as_str()));
+                let message = format!("{owner}: action `{}` has no parameter {id}; it has {names}", schema.name);
+                return Err(Error::invalid(message));
+            }
+            if action.params[..i].iter().any(|(earlier, _)| earlier == id) {
+                return Err(Error::invalid(format!("{owner}: parameter {id} of `{}` is given twice", schema.name)));
+            }
+        }
+        let argument = |param: &crate::schema::ParamSchema| -> Result<Bits> {
+            let what = format!("{owner}, parameter `{}` of action `{}`", param.name, schema.name);
+            let given = action.params.iter().find(|(id, _)| *id == param.id);
+            let (_, value) = given.ok_or_else(|| Error::invalid(format!("{what} is missing")))?;
+            // As with key fields, the specification wants INVALID_ARGUMENT here ("Action Specification").
+            param.value.decode(value, &what).map_err(|e| match e.code {
+                crate::error::Code::OutOfRange => Error::invalid(e.message),
+                _ => e,
+            })
+        };
+        let args = schema.params.iter().map(argument).collect::<Result<_>>()?;
+        Ok(ActionCall { action: listed.position, args })
+    }
+
+    /// An action as a controller sees it.
+    pub(crate) fn encode_action(&self, list: &[ListedAction], call: &ActionCall) -> Option<entity::Action> {
+        let listed = list.iter().find(|a| a.position == call.action)?;
+        let schema = self.schema.actions.get(&listed.id)?;
+        let params = schema.params.iter().zip(&call.args).map(|(p, value)| (p.id, p.value.encode(value))).collect();
+        Some(entity::Action { action_id: listed.id, params })
+    }
+
+    pub(crate) fn read_table_entries(&self, query: &entity::TableEntry, into: &mut Vec<Entity>) -> Result<()> {
+        if query.table_id == 0 {
+            for (id, table) in self.schema.tables.iter().filter(|(_, table)| table.target.is_some()) {
+                let of_table = entity::TableEntry { table_id: *id, ..query.clone() };
+                let supported = entity::TableEntry {
+                    time_since_last_hit: query.time_since_last_hit.filter(|_| table.idle_timeout),
+                    ..of_table
+                };
+                self.read_one_table(&supported, into)?;
+            }
+            return Ok(());
+        }
+        self.read_one_table(query, into)
+    }
+
+    fn read_one_table(&self, query: &entity::TableEntry, into: &mut Vec<Entity>) -> Result<()> {
+        let table = self.schema.table_by_id(query.table_id)?;
+        let name = format!("table `{}`", table.name);
+        if query.meter_counter_data.is_some() {
+            return Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported")));
+        }
+        if query.time_since_last_hit.is_some() && !table.idle_timeout {
+            return Err(Error::invalid(format!("{name} does not support idle timeouts")));
+        }
+        let target = present(table.target, ObjectKind::Table, &table.name)?;
+        if query.is_default_action {
+            into.extend(self.default_entry(query, target).map(Entity::Table));
+            return Ok(());
+        }
+        if !query.matches.is_empty() {
+            let (key, _) = self.entry_key(query)?;
+            // A read that selects nothing finds nothing; only direct resources answer NOT_FOUND.
+            if let Ok(found) = self.state().entry(target, &key.0, key.1) {
+                into.extend(self.selected(query, target, table, &found).map(Entity::Table));
+            }
+            return Ok(());
+        }
+        for found in self.state().entries(target) {
+            into.extend(self.selected(query, target, table, &found).map(Entity::Table));
+        }
+        Ok(())
+    }
+
+    /// The entry as a controller sees it, if the query's filters let it through.
+    fn selected(
+        &self,
+        query: &entity::TableEntry,
+        target: TableId,
+        table: &TableSchema,
+        found: &abi::state::ReadEntry,
+    ) -> Option<entity::TableEntry> {
+        let key = (found.entry.key.clone(), found.entry.priority);
+        let extras = self.extras(target, &key);
+        let entry = entity::TableEntry {
+            table_id: query.table_id,
+            matches: matches::encode(&table.fields, &key.0),
+            action: self.encode_entry_action(table, &found.entry.action, extras),
+            priority: key.1,
+            controller_metadata: extras.map_or(0, |e| e.controller_metadata),
+            metadata: extras.map_or(vec![], |e| e.metadata.clone()),
+            meter_config: self.read_direct_meter_config(query, table, &key),
+            counter_data: self.read_direct_counter_data(query, table, &key),
+            meter_counter_data: None,
+            is_default_action: false,
+            idle_timeout_ns: i64::try_from(found.entry.idle_timeout_ns).unwrap_or(i64::MAX),
+            time_since_last_hit: query
+                .time_since_last_hit
+                .map(|_| i64::try_from(found.idle_ns.unwrap_or(0)).unwrap_or(i64::MAX)),
+            is_const: self.is_const_entry(target, &key),
+        };
+        let action_id = |action: &Option<TableAction>| match action {
+            Some(TableAction::Action(action)) => Some(action.action_id),
+            _ => None,
+        };
+        let passes = (query.priority == 0 || query.priority == entry.priority)
+            && (query.controller_metadata == 0 || query.controller_metadata == entry.controller_metadata)
+            && (query.metadata.is_empty() || query.metadata == entry.metadata)
+            && (query.action.is_none() || action_id(&query.action) == action_id(&entry.action));
+        passes.then_some(entry)
+    }
+
+    fn encode_entry_action(
+        &self,
+        table: &TableSchema,
+        action: &EntryAction,
+        extras: Option<&EntryExtras>,
+    ) -> Option<TableAction> {
+        if let Some((_, one_shot)) = extras.and_then(|e| e.one_shot.as_ref()) {
+            return Some(TableAction::OneShot(one_shot.clone()));
+        }
+        match action {
+            EntryAction::Call(call) => self.encode_action(&table.actions, call).map(TableAction::Action),
+            EntryAction::Member(member) => Some(TableAction::Member(*member)),
+            EntryAction::Group(group) => Some(TableAction::Group(*group)),
+        }
+    }
+
+    fn read_direct_counter_data(
+        &self,
+        query: &entity::TableEntry,
+        table: &TableSchema,
+        key: &EntryKey,
+    ) -> Option<entity::CounterData> {
+        query.counter_data?;
+        let (_, counter) = table.direct_counter?;
+        self.state().direct_counter(counter, &key.0, key.1).ok().map(crate::arrays::counter_data)
+    }
+
+    fn read_direct_meter_config(
+        &self,
+        query: &entity::TableEntry,
+        table: &TableSchema,
+        key: &EntryKey,
+    ) -> Option<entity::MeterConfig> {
+        query.meter_config?;
+        let (_, meter) = table.direct_meter?;
+        self.state().direct_meter(meter, &key.0, key.1).ok().flatten().map(crate::arrays::meter_config_data)
+    }
+
+    fn default_entry(&self, query: &entity::TableEntry, target: TableId) -> Option<entity::TableEntry> {
+        let table = self.schema.tables.get(&query.table_id)?;
+        let extras = self.default_extras.get(&target).cloned().unwrap_or_default();
+        Some(entity::TableEntry {
+            table_id: query.table_id,
+            action: self.encode_entry_action(table, &self.state().default_action(target), None),
+            metadata: extras.metadata,
+            controller_metadata: extras.controller_metadata,
+            is_default_action: true,
+            is_const: table.const_default,
+            ..Default::default()
+        })
+    }
+
+    /// Entries whose idle timeout is over: `(table id, entry)`, with the fields that a notification has.
+    pub(crate) fn idle_entries(&self) -> Vec<(entity::TableEntry, EntryKey, u64)> {
+        let mut idle = Vec::new();
+        for (id, table) in self.schema.tables.iter().filter(|(_, table)| table.idle_timeout) {
+            let Some(target) = table.target else { continue };
+            let query = entity::TableEntry { table_id: *id, ..Default::default() };
+            for found in self.state().entries(target) {
+                let timeout = found.entry.idle_timeout_ns;
+                let Some(idle_ns) = found.idle_ns.filter(|idle_ns| timeout > 0 && *idle_ns >= timeout) else {
+                    continue;
+                };
+                if let Some(entry) = self.selected(&query, target, table, &found) {
+                    let entry = entity::TableEntry { action: None, is_const: false, ..entry };
+                    idle.push((entry, (found.entry.key.clone(), found.entry.priority), idle_ns));
+                }
+            }
+        }
+        idle
+    }
+}
+
+/// Refuses resources that the table does not have, before anything is written.
+fn check_resources(table: &TableSchema, entry: &entity::TableEntry, name: &str) -> Result<()> {
+    if entry.idle_timeout_ns < 0 {
+        return Err(Error::invalid(format!("{name}: the idle timeout is negative")));
+    }
+    if !table.idle_timeout && (entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some()) {
+        return Err(Error::invalid(format!("{name} does not support idle timeouts")));
+    }
+    if entry.time_since_last_hit.is_some() {
+        return Err(Error::invalid(format!("{name}: `time_since_last_hit` is read only")));
+    }
+    if entry.counter_data.is_some() && table.direct_counter.is_none() {
+        return Err(Error::invalid(format!("{name} has no direct counter")));
+    }
+    if let Some(data) = entry.counter_data {
+        crate::arrays::counter_value(data, name)?;
+    }
+    if entry.meter_config.is_some() && table.direct_meter.is_none() {
+        return Err(Error::invalid(format!("{name} has no direct meter")));
+    }
+    if let Some(config) = entry.meter_config {
+        crate::arrays::meter_config(config, name)?;
+    }
+    if entry.meter_counter_data.is_some() {
+        return Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported")));
+    }
+    Ok(())
+}
+
+fn entry_of(table: &str) -> String {
+    format!("the entry of {table}")
+}

@@ -11,6 +11,7 @@ pub mod op;
 pub mod parse;
 pub mod print;
 pub mod program;
+pub mod room;
 pub mod verify;
 
 pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};

@@ -10,7 +10,7 @@
 //! - temporaries are assigned before they are read on every path of their stage;
 //! - parsers extract, advance and look ahead only over bits that a `has_bits` with a constant vouches for on every path;
 //!   amounts known only at run time, and conditions that reach the branch by more than `mov` and `and`, are taken on
-//!   trust (file `flow.rs`).
+//!   trust (module `room`).
 //!
 //! Not checked, because it takes more than local reasoning: that the fields of invalid headers are zero; that a handle
 //! comes from the table it is used with, and `param` stands behind a switch on that table's action; that varbit amounts

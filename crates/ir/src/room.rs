@@ -1,0 +1,148 @@
+//! How much of the packet a parser knows to be there: what `has_bits` has vouched for, along all paths.
+//!
+//! The verifier refuses extractions that nothing vouches for; the optimiser leaves out questions whose answer is known.
+//! Only conditions are understood that reach their branch as they are, by `mov`, or by `and`. Amounts known only at run
+//! time are taken on trust: they make the amount [`Room::TRUSTED`], which vouches for anything once.
+//!
+//! A forward analysis of one stage; loops that use up what was known are cut short after a few rounds.
+//!
+//! Tests: `tests/verify.rs`, and the pass `parser_room` of `opt`.
+
+use crate::flow::Cfg;
+use crate::op::{BinOp, Op, Operand, Terminator};
+use crate::program::{Program, Stage};
+use base::ids::SlotId;
+use std::collections::VecDeque;
+
+/// What is known about the packet behind the cursor.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// So many bits are there for sure; [`Room::TRUSTED`] after a `has_bits` whose amount is known at run time only.
+    pub bits: u64,
+    /// If the slot is 1, that many bits are there.
+    if_set: Vec<(SlotId, u64)>,
+}
+
+/// Rounds of a loop after which it is taken to have used up everything.
+const ROUNDS_MAX: u32 = 8;
+
+impl Room {
+    /// More than any constant: an amount that is known at run time only.
+    pub const TRUSTED: u64 = u64::MAX;
+
+    fn meet(&mut self, other: &Room) -> bool {
+        let before = self.clone();
+        self.bits = self.bits.min(other.bits);
+        self.if_set.retain_mut(|(slot, bits)| match other.if_set.iter().find(|(s, _)| s == slot) {
+            Some((_, theirs)) => {
+                *bits = (*bits).min(*theirs);
+                true
+            }
+            None => false,
+        });
+        *self != before
+    }
+
+    fn when_set(&self, slot: SlotId) -> u64 {
+        self.if_set.iter().find(|(s, _)| *s == slot).map_or(0, |(_, bits)| *bits)
+    }
+
+    fn consume(&mut self, amount: u64) {
+        let take = |bits: &mut u64| {
+            if *bits != Room::TRUSTED {
+                *bits = bits.saturating_sub(amount);
+            }
+        };
+        take(&mut self.bits);
+        self.if_set.iter_mut().for_each(|(_, bits)| take(bits));
+    }
+
+    /// Notes what an operation tells, and returns the bits it wants ([`Room::TRUSTED`]: an amount known at run time only).
+    pub fn step(&mut self, program: &Program, op: &Op) -> u64 {
+        let amount = |o: &Operand| o.constant().map_or(Room::TRUSTED, |c| c.to_u64().unwrap_or(Room::TRUSTED - 1));
+        let mut wanted = 0;
+        let mut learned = None;
+        match op {
+            Op::HasBits { dst, bits } => {
+                // Whole bytes are there or not.
+                let bits = amount(bits);
+                learned = Some((
+                    *dst,
+                    if bits == Room::TRUSTED { Room::TRUSTED } else { bits.div_ceil(8).saturating_mul(8) },
+                ));
+            }
+            Op::Mov { dst, src: Operand::Slot(s) } => learned = Some((*dst, self.when_set(*s))),
+            Op::Bin { op: BinOp::And, dst, a, b } => {
+                let known = [a, b].into_iter().filter_map(|o| o.slot()).map(|s| self.when_set(s)).max();
+                learned = known.map(|bits| (*dst, bits));
+            }
+            Op::Lookahead { dst, offset } => wanted = u64::from(*offset) + u64::from(program.width(*dst)),
+            Op::Extract { header, varbit_bits } => {
+                let fields = &program.headers[header.index()].fields;
+                let fixed = fields.iter().filter(|f| f.varbit_length.is_none());
+                let fixed: u64 = fixed.map(|f| u64::from(program.width(f.slot))).sum();
+                wanted = fixed.saturating_add(varbit_bits.as_ref().map_or(0, amount));
+            }
+            Op::Advance { bits } => wanted = amount(bits),
+            _ => {}
+        }
+        op.for_each_def(program, |s| self.if_set.retain(|(slot, _)| *slot != s));
+        if let Some((slot, bits)) = learned.filter(|(_, bits)| *bits > 0) {
+            self.if_set.push((slot, bits));
+        }
+        wanted
+    }
+
+    /// Moves the cursor if the operation does; `wanted` is what [`Room::step`] returned.
+    pub fn advance(&mut self, op: &Op, wanted: u64) {
+        if matches!(op, Op::Extract { .. } | Op::Advance { .. }) {
+            if wanted == Room::TRUSTED {
+                *self = Room::default();
+            } else {
+                self.consume(wanted);
+            }
+        }
+    }
+}
+
+/// By block: what is known when it begins; `None` for blocks that cannot be reached.
+pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<Room>> {
+    let mut at_entry: Vec<Option<Room>> = vec![None; stage.blocks.len()];
+    let mut rounds = vec![0u32; stage.blocks.len()];
+    at_entry[Stage::START.index()] = Some(Room::default());
+    let mut work = VecDeque::from([Stage::START]);
+    while let Some(b) = work.pop_front() {
+        let Some(mut room) = at_entry[b.index()].clone() else { continue };
+        let block = &stage.blocks[b.index()];
+        for inst in &block.insts {
+            let wanted = room.step(program, &inst.op);
+            room.advance(&inst.op, wanted);
+        }
+        for to in &cfg.succs[b.index()] {
+            let mut room = room.clone();
+            if let Terminator::Branch { cond: Operand::Slot(s), then, other } = &block.term
+                && then == to
+                && then != other
+            {
+                room.bits = room.bits.max(room.when_set(*s));
+            }
+            let changed = match &mut at_entry[to.index()] {
+                Some(known) => known.meet(&room),
+                unknown => {
+                    *unknown = Some(room);
+                    true
+                }
+            };
+            if changed {
+                if cfg.rpo_index[to.index()] <= cfg.rpo_index[b.index()] {
+                    rounds[to.index()] += 1;
+                    if rounds[to.index()] > ROUNDS_MAX {
+                        at_entry[to.index()] = Some(Room::default());
+                    }
+                }
+                work.push_back(*to);
+            }
+        }
+    }
+    at_entry
+}

@@ -2,7 +2,7 @@
 //!
 //! **Type names.** P4's grammar asks whether a name is a type in two places: `(name) operand` is a cast only then, and
 //! `name < name > (x)` a generic call only then. Names are declared before use, so the parser keeps a stack of scopes that
-//! says of each name whether it was declared as a type or as something else ([`scope::Scopes`]), and decides with it and a
+//! says of each name whether it was declared as a type or as something else (`scope::Scopes`), and decides with it and a
 //! scan ahead over tokens that builds nothing (`types::scan_type`): linear, bounded, without backtracking. Everything else
 //! (declaration or statement? instantiation or call?) is seen from the token sequence, so that an undeclared name still
 //! gets «unknown name» from `sema` instead of a syntax error here.

@@ -120,7 +120,7 @@ impl Parser<'_> {
         if self.scan_type(self.pos, Scan::AnyName).is_none() {
             return self.unexpected("a declaration");
         }
-        let ty = self.type_ref()?;
+        let ty = self.type_or_void()?;
         if self.at(LParen) {
             return self.instantiation(annotations, ty, start);
         }
@@ -156,7 +156,7 @@ impl Parser<'_> {
                     let annotations = p.annotations()?;
                     let start = p.span();
                     p.eat(TokenKind::Abstract); // older p4c programs write it here too
-                    let ty = p.type_ref()?;
+                    let ty = p.type_or_void()?;
                     body.push(if p.at(TokenKind::LParen) {
                         p.instantiation(annotations, ty, start)?
                     } else {

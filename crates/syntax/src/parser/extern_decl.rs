@@ -18,7 +18,7 @@ impl Parser<'_> {
         if self.kind().is_name() && self.is_extern_object() {
             return self.extern_object(annotations, start).map(Some);
         }
-        let result = self.type_ref()?;
+        let result = self.type_or_void()?;
         let name = self.name("a function's name")?;
         self.declare(&name, NameKind::Value);
         let proto = self.scoped(|p| p.signature(result))?;
@@ -77,7 +77,7 @@ impl Parser<'_> {
             self.expect_semi();
             return Ok(Method { id, annotations, name, kind: MethodKind::Constructor, proto, span: self.since(start) });
         }
-        let result = self.type_ref()?;
+        let result = self.type_or_void()?;
         let name = self.name("a method's name")?;
         let proto = self.scoped(|p| p.signature(result))?;
         if self.at(TokenKind::LBrace) {

@@ -16,8 +16,30 @@ pub(super) enum Scan {
 }
 
 impl Parser<'_> {
-    /// `typeRef`, also `void` and `_` where the grammar allows them (`sema` refuses them elsewhere).
+    /// `typeRef`.
     pub(super) fn type_ref(&mut self) -> Parse<TypeRef> {
+        match self.kind() {
+            TokenKind::Void => {
+                let diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), "expected a type, found `void`");
+                self.report(diag.help("`void` is the result of functions and methods only"));
+                Err(Failed)
+            }
+            TokenKind::Underscore => {
+                let diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), "expected a type, found `_`");
+                self.report(diag.help("`_` stands for a type only between `<` and `>`"));
+                Err(Failed)
+            }
+            _ => self.type_arg(),
+        }
+    }
+
+    /// `typeOrVoid`.
+    pub(super) fn type_or_void(&mut self) -> Parse<TypeRef> {
+        if self.at(TokenKind::Void) { self.type_arg() } else { self.type_ref() }
+    }
+
+    /// `typeArg`: a type, `void` or `_`.
+    fn type_arg(&mut self) -> Parse<TypeRef> {
         self.nested(|p| {
             let start = p.span();
             let kind = p.type_kind()?;
@@ -130,7 +152,7 @@ impl Parser<'_> {
         let mut height = 0;
         if !self.at(TokenKind::Gt) {
             loop {
-                args.push(self.type_ref()?);
+                args.push(self.type_arg()?);
                 height = height.max(self.height);
                 if !self.eat(TokenKind::Comma) {
                     break;

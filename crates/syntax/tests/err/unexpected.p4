@@ -5,8 +5,14 @@ struct s_t { bit<8> transition; } // ERROR E0207
 const bit<8> a = ; // ERROR E0201
 const bit<8> b = 1 + * 2; // ERROR E0201
 typedef list<bit<8>, bit<8>> l_t; // ERROR E0201
+struct t_t {
+    _ x; // ERROR E0201
+    void y; // ERROR E0201
+    tuple<_, void> z;
+}
 control c(inout bit<8> x) {
     apply {
+        void v; // ERROR E0201
         x; // ERROR E0201
         x + 1; // ERROR E0201
         else x = 1; // ERROR E0201

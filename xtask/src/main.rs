@@ -1,1 +1,46 @@
-fn main() {}
+//! Developer commands: `cargo xtask help`.
+
+mod corpus;
+mod fuzz;
+mod licences;
+mod tidy;
+
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  tidy                  checks the house rules that no compiler checks
+  licences              checks that all dependencies have a licence we accept
+  fuzz [SECONDS]        runs each fuzz target (60 seconds)
+  p4c-corpus DIR [--engine ENGINE]
+                        runs the checkout DIR of p4lang/p4c: parses all programs, runs all STF scripts for v1model
+";
+
+fn main() -> Result<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    std::env::set_current_dir(root())?;
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["tidy"] => tidy::run(),
+        ["licences"] => licences::run(),
+        ["fuzz"] => fuzz::run(60),
+        ["fuzz", seconds] => fuzz::run(seconds.parse()?),
+        ["p4c-corpus", dir] => corpus::run(Path::new(dir), "all"),
+        ["p4c-corpus", dir, "--engine", engine] => corpus::run(Path::new(dir), engine),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => {
+            eprint!("xtask: `{}` is not a command\n\n{HELP}", other.join(" "));
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}

@@ -1,1 +1,72 @@
-fn main() {}
+//! The `sluice` command.
+//!
+//! One file per subcommand; each returns its exit code. Exit codes: 0 done, 1 the input is wrong (diagnostics or failed
+//! expectations on stderr), 2 the command could not run (no such file, port, server).
+
+mod check;
+mod compile;
+mod p4info;
+mod run;
+mod stats;
+mod stf;
+mod table;
+mod trace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A software switch that you program in P4.
+#[derive(Parser)]
+#[command(name = "sluice", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check a P4 program: exit code 0, or 1 with diagnostics.
+    Check(check::Args),
+    /// Run an STF script on a program.
+    Stf(stf::Args),
+    /// Run the switch.
+    Run(run::Args),
+    /// Print a program's P4Info as protobuf text.
+    P4info(p4info::Args),
+    /// Show step by step what a program does with one packet.
+    Trace(trace::Args),
+    /// Show or change tables of a running switch.
+    Table(table::Args),
+    /// Show ports, tables and drops of a running switch.
+    Stats(stats::Args),
+}
+
+fn main() -> ExitCode {
+    // A closed pipe (`sluice ... | head`) ends the command quietly, as for other tools.
+    reset_sigpipe();
+    let result = match Cli::parse().command {
+        Command::Check(args) => check::main(&args),
+        Command::Stf(args) => stf::main(&args),
+        Command::Run(args) => run::main(&args),
+        Command::P4info(args) => p4info::main(&args),
+        Command::Trace(args) => trace::main(&args),
+        Command::Table(args) => table::main(&args),
+        Command::Stats(args) => stats::main(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("sluice: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+/// Rust ignores SIGPIPE, so that a broken pipe becomes a panic in `println!`; a panic there is made a quiet exit.
+fn reset_sigpipe() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let message = info.payload_as_str().unwrap_or_default();
+        if message.starts_with("failed printing to stdout") {
+            std::process::exit(0);
+        }
+        default(info);
+    }));
+}

@@ -1,0 +1,224 @@
+//! `sluice run`: the switch itself.
+//!
+//! ```text
+//!   main thread      opens ports, loads the program and entries, then: signals, link changes, end of input
+//!   worker threads   packets (datapath)
+//!   tokio threads    P4Runtime and the admin service (grpc)
+//! ```
+//!
+//! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
+
+use crate::compile::CompileArgs;
+use anyhow::{Context, Result, bail};
+use control::Control;
+use datapath::replication::Replication;
+use datapath::{EngineKind, Pipeline, Poll, Switch, SwitchConfig};
+use pktio::{Device, HeapPool, PortSpec};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often links and the end of input are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Heap buffers when no port needs DPDK.
+const HEAP_BUFFERS: usize = 16 * 1024;
+
+/// Arguments of `run`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The P4 program; without one the switch waits for P4Runtime to set it.
+    #[arg(value_name = "X.p4")]
+    program: Option<PathBuf>,
+    #[command(flatten)]
+    compile: CompileArgs,
+    /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH,
+    /// memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory.
+    #[arg(short = 'i', value_name = "PORT@DEVICE")]
+    ports: Vec<String>,
+    /// Where P4Runtime listens; `none` for nowhere.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
+    grpc: String,
+    /// Lines that set the switch up: `add`, `setdefault`, `mc_*`, `mirroring_*`, ... as in STF scripts.
+    #[arg(long, value_name = "FILE")]
+    entries: Option<PathBuf>,
+    /// Worker threads.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// The device id of P4Runtime.
+    #[arg(long, value_name = "ID", default_value_t = 1)]
+    device_id: u64,
+    /// The port number that stands for the controller.
+    #[arg(long, value_name = "PORT", default_value_t = 510)]
+    cpu_port: u32,
+    /// Workers never sleep, for the lowest latency.
+    #[arg(long)]
+    busy_poll: bool,
+    /// Run the interpreter instead of machine code (slow; to find out whether the compiler is at fault).
+    #[arg(long)]
+    interpret: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    init_log();
+    let specs = parse_ports(&args.ports)?;
+    if specs.iter().any(|s| s.number == args.cpu_port) {
+        bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);
+    }
+    // Signals first, so that none is lost while ports open.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
+
+    let options = args.compile.options()?;
+    let compiled = match &args.program {
+        None => None,
+        Some(path) => match args.compile.compile_program(path)? {
+            None => return Ok(ExitCode::from(1)),
+            Some(compiled) => Some((path, compiled)),
+        },
+    };
+
+    let workers = usize::from(args.workers);
+    let ports = Ports::open(&specs, args.workers)?;
+    let switch = Arc::new(Switch::new(SwitchConfig {
+        workers,
+        cpu_port: Some(args.cpu_port),
+        poll: if args.busy_poll { Poll::Busy } else { Poll::Adaptive },
+        pool: ports.pool.clone(),
+        on_worker_start: ports.register_workers(),
+    }));
+    for (spec, device) in ports.devices {
+        println!("port {} is {}", spec.number, spec.device);
+        switch.add_port(spec.number, device)?;
+    }
+
+    let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
+    let control = Arc::new(Control::new(args.device_id, Arc::clone(&switch), options, engine));
+    if let Some((path, compiled)) = compiled {
+        let times: Duration = compiled.times.iter().map(|(_, t)| *t).sum();
+        let source = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        control.load_compiled(compiled, source)?;
+        println!("{} compiled in {:.1} ms, running on {workers} worker(s)", path.display(), times.as_secs_f64() * 1e3);
+    }
+    if let Some(file) = &args.entries {
+        let pipeline = switch.pipeline().context("--entries needs a program")?;
+        apply_entries(file, &pipeline, switch.replication())?;
+    }
+    let server = match args.grpc.as_str() {
+        "none" => None,
+        address => {
+            let server = grpc::serve(address, Arc::clone(&control))
+                .with_context(|| format!("cannot serve P4Runtime on {address}"))?;
+            println!("P4Runtime on {}, device {}", server.address(), args.device_id);
+            Some(server)
+        }
+    };
+
+    let ended = wait(&mut signals, &switch);
+    tracing::info!("stopping: {ended}");
+    if let Some(server) = server {
+        server.stop();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until there is a reason to stop.
+fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
+    loop {
+        if signals.pending().next().is_some() {
+            return "signal";
+        }
+        for (port, up) in switch.poll_links() {
+            tracing::info!(port, "link {}", if up { "up" } else { "down" });
+        }
+        if switch.at_end() {
+            // Nothing more can come in; what is inside leaves within a poll of the workers.
+            std::thread::sleep(TICK);
+            return "end of input";
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn init_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {
+    let mut specs: Vec<PortSpec> = Vec::new();
+    for text in texts {
+        let spec: PortSpec = match text.parse() {
+            Ok(spec) => spec,
+            Err(error) => {
+                let error: pktio::SpecError = error;
+                bail!("-i {text}: {error}\n{}", error.help());
+            }
+        };
+        if specs.iter().any(|s| s.number == spec.number) {
+            bail!("port {} is given twice", spec.number);
+        }
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+/// All ports, and DPDK if one of them needs it.
+struct Ports {
+    devices: Vec<(PortSpec, Box<dyn Device>)>,
+    pool: Option<pktio::PoolRef>,
+    uses_dpdk: bool,
+}
+
+impl Ports {
+    fn open(specs: &[PortSpec], workers: u16) -> Result<Ports> {
+        let mut devices = Vec::new();
+        if !specs.iter().any(|s| s.device.needs_dpdk()) {
+            let pool = HeapPool::shared(HEAP_BUFFERS);
+            for spec in specs {
+                let device = pktio::open(&spec.device, Arc::clone(&pool)).with_context(|| format!("port {}", spec.number))?;
+                devices.push((spec.clone(), device));
+            }
+            return Ok(Ports { devices, pool: Some(pool), uses_dpdk: false });
+        }
+        let pci = specs.iter().filter_map(|s| match &s.device {
+            pktio::DeviceSpec::Pci { address } => Some(address.clone()),
+            _ => None,
+        });
+        let eal = pktio_dpdk::Eal::init(&pktio_dpdk::EalConfig { pci: pci.collect(), ..Default::default() })?;
+        for notice in eal.notices() {
+            tracing::warn!("{notice}");
+        }
+        for spec in specs {
+            let options = pktio_dpdk::PortOptions { queues: workers, ..Default::default() };
+            let device = eal.open(&spec.device, &options).with_context(|| format!("port {}", spec.number))?;
+            devices.push((spec.clone(), device));
+        }
+        Ok(Ports { devices, pool: Some(eal.pool()), uses_dpdk: true })
+    }
+
+    fn register_workers(&self) -> Option<datapath::switch::WorkerHook> {
+        self.uses_dpdk.then(|| {
+            Arc::new(|worker| match pktio_dpdk::register_worker() {
+                Ok(registration) => Box::new(registration) as Box<dyn std::any::Any>,
+                Err(error) => {
+                    tracing::warn!(worker, "no DPDK thread of its own, so buffers are shared under a lock: {error}");
+                    Box::new(())
+                }
+            }) as datapath::switch::WorkerHook
+        })
+    }
+}
+
+/// Applies a file of set-up lines; all bad lines are reported.
+pub fn apply_entries(file: &Path, pipeline: &Pipeline, replication: &Replication) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let target = stf::Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication };
+    stf::setup::apply_all(&text, target).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| format!("{}: {e}", file.display())).collect();
+        anyhow::anyhow!("{}", lines.join("\n"))
+    })
+}

@@ -1,0 +1,71 @@
+//! The running switch as the control plane's target: compiling what a controller sends, and making workers run it.
+
+use control::{Built, Target};
+use datapath::replication::Replication;
+use datapath::{EngineKind, Pipeline, Switch};
+use frontend::{Compiled, Input, Options, Until};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A switch and how programs for it are compiled.
+pub struct SwitchTarget {
+    switch: Arc<Switch>,
+    options: Options,
+    engine: EngineKind,
+}
+
+impl SwitchTarget {
+    /// Programs are compiled with `options` and run on `engine`.
+    pub fn new(switch: Arc<Switch>, options: Options, engine: EngineKind) -> SwitchTarget {
+        SwitchTarget { switch, options, engine }
+    }
+
+    /// Sets up a compiled program's state and code.
+    fn load(&self, compiled: Compiled) -> Result<Built, String> {
+        let (Some(program), Some(p4info)) = (compiled.optimised, compiled.p4info) else {
+            return Err("the program has no `main`, so there is nothing to run".to_string());
+        };
+        let program = Arc::new(program);
+        let pipeline =
+            datapath::load(Arc::clone(&program), self.engine, self.switch.workers()).map_err(|e| e.to_string())?;
+        let pipeline = Arc::new(pipeline);
+        Ok(Built { p4info, program, state: Arc::clone(pipeline.state()), handle: pipeline })
+    }
+}
+
+impl Target for SwitchTarget {
+    fn build(&self, source: &[u8]) -> Result<Built, String> {
+        let text = std::str::from_utf8(source).map_err(|e| {
+            format!("the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
+                     binary config is not taken)")
+        })?;
+        let input = Input::Text { name: "device_config.p4", text };
+        let compiled = frontend::compile(input, &self.options, Until::Ir).map_err(|e| e.to_string())?;
+        if compiled.failed() {
+            return Err(compiled.render(false));
+        }
+        self.load(compiled)
+    }
+
+    fn activate(&self, built: &Built) -> Result<(), String> {
+        let handle: Arc<dyn Any + Send + Sync> = Arc::clone(&built.handle);
+        let pipeline = handle.downcast::<Pipeline>().map_err(|_| "this config was built for another target")?;
+        self.switch.set_pipeline(Some(pipeline)).map_err(|e| e.to_string())
+    }
+
+    fn replication(&self) -> &Replication {
+        self.switch.replication()
+    }
+
+    fn ports(&self) -> Vec<u32> {
+        self.switch.ports().iter().map(|p| p.number).collect()
+    }
+
+    fn cpu_port(&self) -> Option<u32> {
+        self.switch.cpu_port()
+    }
+
+    fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), String> {
+        self.switch.inject(port, frame).map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,118 @@
+//! `cargo xtask tidy`: the house rules that no compiler checks.
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Crates that may contain unsafe code.
+const UNSAFE_CRATES: [&str; 6] = ["abi", "jit", "tables", "pktio", "pktio-dpdk", "datapath"];
+/// Lines after which a file must give a reason in its first lines («long because …»).
+const LONG: usize = 1000;
+
+/// Checks everything; prints one line per finding.
+pub fn run() -> Result<ExitCode> {
+    let files = tracked_files()?;
+    let mut findings = Vec::new();
+    for file in &files {
+        if file.extension().is_some_and(|e| e == "rs") {
+            rust_file(file, &mut findings)?;
+        }
+    }
+    architecture(&mut findings)?;
+    examples(&mut findings)?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", files.len(), findings.len());
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Files that git knows or would add.
+pub fn tracked_files() -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("git is needed to list the files")?;
+    let names = String::from_utf8(output.stdout)?;
+    Ok(names.lines().map(PathBuf::from).filter(|p| p.exists()).collect())
+}
+
+fn rust_file(file: &Path, findings: &mut Vec<String>) -> Result<()> {
+    let text = std::fs::read_to_string(file)?;
+    let name = file.display();
+    let is_test = file.components().any(|c| c.as_os_str() == "tests" || c.as_os_str() == "tests.rs");
+    if !text.starts_with("//!") && !is_test {
+        findings.push(format!("{name}: does not begin with `//!` and what it promises"));
+    }
+    let lines = text.lines().count();
+    let head: String = text.lines().take(40).collect::<Vec<_>>().join("\n").to_lowercase();
+    if lines > LONG && !head.contains("long because") {
+        findings.push(format!("{name}: {lines} lines and no «Long because …» in its first lines"));
+    }
+    let allows_unsafe = text.contains("allow(unsafe_code)");
+    let permitted = UNSAFE_CRATES.iter().any(|c| file.starts_with(Path::new("crates").join(c)));
+    if allows_unsafe && !permitted {
+        findings.push(format!("{name}: unsafe code outside {}", UNSAFE_CRATES.join(", ")));
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        let opens = code.contains("unsafe {") || code.contains("unsafe impl");
+        let explained = lines[i.saturating_sub(8)..=i].iter().any(|l| l.contains("SAFETY"));
+        if opens && !explained && !is_test {
+            findings.push(format!("{name}:{}: unsafe without a SAFETY line", i + 1));
+        }
+        if line.trim_end().len() != line.len() {
+            findings.push(format!("{name}:{}: white space at the end", i + 1));
+        }
+    }
+    Ok(())
+}
+
+/// Paths in backticks that look like ours must exist, and every dependency has its line.
+fn architecture(findings: &mut Vec<String>) -> Result<()> {
+    for page in ["ARCHITECTURE.md", "README.md", "CHANGELOG.md"] {
+        let text = std::fs::read_to_string(page).with_context(|| format!("{page} is missing"))?;
+        if page == "ARCHITECTURE.md" && text.lines().count() > 400 {
+            findings.push(format!("{page}: more than 400 lines"));
+        }
+        for path in text.split('`').skip(1).step_by(2) {
+            let ours = ["crates/", "examples/", "docs/", "scripts/", "tests/", "fuzz/", "xtask/"];
+            let plain = !path.contains(['*', ' ', '<', '{']);
+            if plain && ours.iter().any(|o| path.starts_with(o)) && !Path::new(path).exists() {
+                findings.push(format!("{page}: `{path}` does not exist"));
+            }
+        }
+    }
+    let architecture = std::fs::read_to_string("ARCHITECTURE.md")?;
+    let manifest = std::fs::read_to_string("Cargo.toml")?;
+    let dependencies = manifest.split("[workspace.dependencies]").nth(1).unwrap_or_default();
+    for line in dependencies.lines().take_while(|l| !l.starts_with('[')) {
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let name = name.trim();
+        let family = name.split('-').next().unwrap_or(name);
+        let named = architecture.contains(name) || architecture.contains(&format!("{family}-*"));
+        if !value.contains("path") && !name.starts_with('#') && !named {
+            findings.push(format!("ARCHITECTURE.md: no reason for the dependency `{name}`"));
+        }
+    }
+    Ok(())
+}
+
+/// Every example has its script and its line in the overview.
+fn examples(findings: &mut Vec<String>) -> Result<()> {
+    let overview = std::fs::read_to_string("examples/README.md").context("examples/README.md is missing")?;
+    for entry in std::fs::read_dir("examples")? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|n| n.to_str()).filter(|_| path.is_dir()) else { continue };
+        for file in [format!("{name}.p4"), format!("{name}.stf")] {
+            if !path.join(&file).exists() {
+                findings.push(format!("{}: has no {file}", path.display()));
+            }
+        }
+        if !overview.contains(&format!("`{name}`")) {
+            findings.push(format!("examples/README.md: does not name `{name}`"));
+        }
+    }
+    Ok(())
+}

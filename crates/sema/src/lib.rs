@@ -1,8 +1,12 @@
 //! Syntax tree to typed program: names, types, constants, instances.
 //!
-//! The result, [`typed::Program`], is what `lower` and `p4info` read; its module text states the shape.
+//! [`check`] takes the tree of a whole program (`core.p4` and the architecture file included by it) and gives a
+//! [`typed::Program`], which is what `lower` and `p4info` read; its module text states the shape. [`embedded`] has the
+//! library files for the preprocessor.
 
+mod check;
 pub mod consteval;
+mod scope;
 pub mod typed;
 pub mod types;
 pub mod value;
@@ -10,3 +14,38 @@ pub mod value;
 pub use typed::Program as TypedProgram;
 pub use types::Type;
 pub use value::Value;
+
+use base::{Diagnostic, SourceMap};
+use std::collections::HashSet;
+
+/// What checking gives.
+#[derive(Debug)]
+pub struct Checked {
+    /// The typed program; `None` if there was an error.
+    pub program: Option<TypedProgram>,
+    /// Errors and warnings, in source order of discovery, without repetitions.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Checks a program. A tree with syntax errors may be given: what is broken is skipped.
+pub fn check(program: &syntax::ast::Program, _sources: &SourceMap) -> Checked {
+    let (typed, diagnostics) = check::run(program);
+    // Generic bodies and signatures are checked more than once.
+    let mut seen = HashSet::new();
+    let diagnostics: Vec<Diagnostic> =
+        diagnostics.into_iter().filter(|d| seen.insert((d.code, d.span, d.message.clone()))).collect();
+    let program = (!base::diag::has_errors(&diagnostics)).then_some(typed);
+    Checked { program, diagnostics }
+}
+
+/// The text of a library file that comes with the compiler, by the name in `#include <name>`.
+pub fn embedded(name: &str) -> Option<&'static str> {
+    match name {
+        "core.p4" => Some(include_str!("../p4include/core.p4")),
+        "v1model.p4" => Some(include_str!("../p4include/v1model.p4")),
+        _ => None,
+    }
+}
+
+/// The names that [`embedded`] knows.
+pub const EMBEDDED: &[&str] = &["core.p4", "v1model.p4"];

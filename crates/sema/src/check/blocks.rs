@@ -1,0 +1,432 @@
+//! Parsers and controls.
+
+use super::{Checker, Owner, Place, Sig};
+use crate::scope::{Symbol, TypeSymbol};
+use crate::typed::*;
+use crate::types::*;
+use base::{Diagnostic, Span};
+use std::rc::Rc;
+use syntax::ast;
+
+impl<'a> Checker<'a> {
+    /// Signatures of application and of construction.
+    fn block_sigs(
+        &mut self,
+        decl: &'a ast::Decl,
+        type_params: &'a [ast::TypeParam],
+        params: &'a [ast::Param],
+        constructor_params: &'a [ast::Param],
+    ) -> (Rc<Sig>, Rc<Sig>) {
+        let noun = decl.kind.noun();
+        if let Some(first) = type_params.first() {
+            self.report(
+                Diagnostic::error("E0409", first.name.span, format!("a {noun} cannot have type parameters"))
+                    .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
+            );
+        }
+        let params = self.sig_params(params);
+        let ctor = self.sig_params(constructor_params);
+        for p in ctor.iter().filter(|p| p.direction != Direction::None) {
+            self.error("E0412", p.span, "constructor parameters have no direction");
+        }
+        let sig = |params| Sig {
+            what: format!("{noun} `{}`", decl.name),
+            span: decl.name.span,
+            type_params: Vec::new(),
+            params,
+            result: Type::Void,
+        };
+        (Rc::new(sig(params)), Rc::new(sig(ctor)))
+    }
+
+    fn declare_ctor_params(&mut self, params: &'a [ast::Param], sig: &Sig) {
+        for (i, (ast, param)) in params.iter().zip(&sig.params).enumerate() {
+            let symbol = match &param.ty {
+                Type::Unknown => Symbol::Broken,
+                ty @ (Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_)) => {
+                    Symbol::Instance(InstanceRef::CtorParam(i as u32), ty.clone())
+                }
+                ty => Symbol::CtorParam(i as u32, ty.clone()),
+            };
+            self.declare(&ast.name, symbol);
+        }
+    }
+
+    fn declared_type(&mut self, params: &[ast::TypeParam], ty: Type) -> Symbol {
+        if params.is_empty() { Symbol::Type(TypeSymbol::Plain(ty)) } else { Symbol::Broken }
+    }
+
+    // -------------------------------------------------------------------------------------------- controls
+
+    pub(super) fn control(&mut self, decl: &'a ast::Decl, control: &'a ast::ControlDecl) {
+        let annotations = self.annotations(&decl.annotations);
+        let sigs = self.block_sigs(decl, &control.type_params, &control.params, &control.constructor_params);
+        let id = ControlId::from_index(self.prog.controls.len());
+        let frame = FrameId::from_index(self.prog.frames.len());
+        self.prog.frames.push(Frame::default());
+        self.prog.types.control_names.push(decl.name.text.clone());
+        self.prog.controls.push(Control {
+            name: decl.name.text.clone(),
+            frame,
+            params: Vec::new(),
+            ctor_params: sigs.1.params.clone(),
+            instances: Vec::new(),
+            actions: Vec::new(),
+            tables: Vec::new(),
+            locals: Vec::new(),
+            body: Block::default(),
+            control_name: self.control_name(&decl.name.text, &annotations),
+            annotations,
+            span: decl.name.span,
+        });
+        self.control_sigs.push(sigs.clone());
+        let symbol = self.declared_type(&control.type_params, Type::Control(id));
+        self.declare(&decl.name, symbol);
+        if !control.type_params.is_empty() {
+            return;
+        }
+        let outer = self.enter_body(Place::ControlLocals, Owner::Control(id));
+        self.open_blocks.push(Type::Control(id));
+        self.scopes.push();
+        let params = self.runtime_params(&control.params);
+        self.declare_ctor_params(&control.constructor_params, &sigs.1);
+        self.scopes.push();
+        let mut locals = Vec::new();
+        for local in &control.locals {
+            self.control_local(id, frame, local, &mut locals);
+        }
+        self.body.place = Place::Apply;
+        let body = self.block(&control.apply);
+        self.scopes.pop();
+        self.scopes.pop();
+        self.open_blocks.pop();
+        let done = self.leave_body(outer);
+        self.prog.frames[frame.index()] = done.frame;
+        let slot = &mut self.prog.controls[id.index()];
+        (slot.params, slot.instances, slot.locals, slot.body) = (params, done.instances, locals, body);
+    }
+
+    fn control_local(&mut self, id: ControlId, frame: FrameId, local: &'a ast::Decl, locals: &mut Vec<Stmt>) {
+        match &local.kind {
+            ast::DeclKind::Const(c) => self.const_decl(local, c),
+            ast::DeclKind::Variable(v) => {
+                let stmt = self.variable(local, v);
+                locals.push(stmt);
+            }
+            ast::DeclKind::Instantiation(inst) => self.instantiation(local, inst),
+            ast::DeclKind::Action(action) => {
+                let action = self.action(local, action, Some(id), frame);
+                self.prog.controls[id.index()].actions.push(action);
+                self.declare(&local.name, Symbol::Action(action));
+            }
+            ast::DeclKind::Table(table) => {
+                let table = self.table(local, table, id);
+                self.prog.controls[id.index()].tables.push(table);
+            }
+            _ => {
+                let message = format!("a {} cannot be declared in a control", local.kind.noun());
+                self.error("E0304", local.span, message);
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- parsers
+
+    pub(super) fn parser(&mut self, decl: &'a ast::Decl, parser: &'a ast::ParserDecl) {
+        let annotations = self.annotations(&decl.annotations);
+        let sigs = self.block_sigs(decl, &parser.type_params, &parser.params, &parser.constructor_params);
+        let id = ParserId::from_index(self.prog.parsers.len());
+        let frame = FrameId::from_index(self.prog.frames.len());
+        self.prog.frames.push(Frame::default());
+        self.prog.types.parser_names.push(decl.name.text.clone());
+        self.prog.parsers.push(Parser {
+            name: decl.name.text.clone(),
+            frame,
+            params: Vec::new(),
+            ctor_params: sigs.1.params.clone(),
+            instances: Vec::new(),
+            value_sets: Vec::new(),
+            locals: Vec::new(),
+            states: Vec::new(),
+            start: 0,
+            control_name: self.control_name(&decl.name.text, &annotations),
+            annotations,
+            span: decl.name.span,
+        });
+        self.parser_sigs.push(sigs.clone());
+        let symbol = self.declared_type(&parser.type_params, Type::Parser(id));
+        self.declare(&decl.name, symbol);
+        if !parser.type_params.is_empty() {
+            return;
+        }
+        let outer = self.enter_body(Place::ParserLocals, Owner::Parser(id));
+        self.open_blocks.push(Type::Parser(id));
+        self.scopes.push();
+        let params = self.runtime_params(&parser.params);
+        self.declare_ctor_params(&parser.constructor_params, &sigs.1);
+        self.scopes.push();
+        let mut locals = Vec::new();
+        for local in &parser.locals {
+            match &local.kind {
+                ast::DeclKind::Const(c) => self.const_decl(local, c),
+                ast::DeclKind::Variable(v) => {
+                    let stmt = self.variable(local, v);
+                    locals.push(stmt);
+                }
+                ast::DeclKind::Instantiation(inst) => self.instantiation(local, inst),
+                ast::DeclKind::ValueSet(set) => self.value_set(id, local, set),
+                _ => {
+                    let message = format!("a {} cannot be declared in a parser", local.kind.noun());
+                    self.error("E0304", local.span, message);
+                }
+            }
+        }
+        self.body.place = Place::ParserState;
+        let (states, start) = self.states(decl, parser);
+        self.scopes.pop();
+        self.scopes.pop();
+        self.open_blocks.pop();
+        let done = self.leave_body(outer);
+        self.prog.frames[frame.index()] = done.frame;
+        let slot = &mut self.prog.parsers[id.index()];
+        (slot.params, slot.instances, slot.locals) = (params, done.instances, locals);
+        (slot.states, slot.start) = (states, start);
+    }
+
+    fn value_set(&mut self, owner: ParserId, decl: &'a ast::Decl, set: &'a ast::ValueSetDecl) {
+        let element = self.resolve_type(&set.element);
+        let size = self.expr(&set.size, Some(&Type::Int));
+        if !self.is_compile_time(&size) {
+            self.error("E0501", set.size.span, "the size of a value set must be known at compile time");
+        } else if !matches!(size.ty, Type::Int | Type::Bits { .. } | Type::Unknown) {
+            let message = format!("the size of a value set is an integer, not `{}`", self.show(&size.ty));
+            self.error("E0401", set.size.span, message);
+        }
+        let annotations = self.annotations(&decl.annotations);
+        let control_name = self.control_name(&decl.name.text, &annotations);
+        let id = ValueSetId::from_index(self.prog.value_sets.len());
+        self.prog.value_sets.push(ValueSet {
+            name: decl.name.text.clone(),
+            owner,
+            control_name,
+            element,
+            size,
+            annotations,
+            span: decl.name.span,
+        });
+        self.prog.parsers[owner.index()].value_sets.push(id);
+        self.declare(&decl.name, Symbol::ValueSet(id));
+    }
+
+    fn states(&mut self, decl: &'a ast::Decl, parser: &'a ast::ParserDecl) -> (Vec<State>, u32) {
+        let mut start = None;
+        for (i, state) in parser.states.iter().enumerate() {
+            if matches!(&*state.name.text, "accept" | "reject") {
+                self.report(
+                    Diagnostic::error("E0520", state.name.span, format!("the state `{}` is built in", state.name))
+                        .help("rename it"),
+                );
+            }
+            if let Some(first) = parser.states[..i].iter().find(|s| s.name == state.name) {
+                self.report(
+                    Diagnostic::error("E0303", state.name.span, format!("there are two states `{}`", state.name))
+                        .note(first.name.span, "the first one"),
+                );
+            } else if &*state.name.text == "start" {
+                start = Some(i as u32);
+            }
+        }
+        if start.is_none() {
+            self.report(
+                Diagnostic::error("E0520", decl.name.span, format!("parser `{}` has no state `start`", decl.name))
+                    .help("add: state start { … }"),
+            );
+        }
+        let states = parser.states.iter().map(|s| self.state(s, &parser.states)).collect();
+        (states, start.unwrap_or(0))
+    }
+
+    fn state(&mut self, state: &'a ast::State, all: &'a [ast::State]) -> State {
+        self.scopes.push();
+        let mut body = Vec::new();
+        for stmt in &state.body {
+            self.stmt(stmt, &mut body);
+        }
+        let transition = match &state.transition {
+            None => Transition::Direct(Target::Reject),
+            Some(ast::Transition { kind: ast::TransitionKind::Direct(name), .. }) => {
+                Transition::Direct(self.target(name, all))
+            }
+            Some(ast::Transition { kind: ast::TransitionKind::Select(select), span }) => {
+                self.select(select, all, *span)
+            }
+        };
+        self.scopes.pop();
+        let annotations = self.annotations(&state.annotations);
+        State { name: state.name.text.clone(), body, transition, annotations, span: state.span }
+    }
+
+    fn target(&mut self, name: &ast::Name, all: &[ast::State]) -> Target {
+        match &*name.text {
+            "accept" => Target::Accept,
+            "reject" => Target::Reject,
+            text => match all.iter().position(|s| *s.name.text == *text) {
+                Some(i) => Target::State(i as u32),
+                None => {
+                    let names = all.iter().map(|s| s.name.as_str()).chain(["accept", "reject"]);
+                    self.unknown_name("E0306", name, format!("there is no state `{name}`"), names);
+                    Target::Reject
+                }
+            },
+        }
+    }
+
+    fn select(&mut self, select: &'a ast::Select, all: &'a [ast::State], span: Span) -> Transition {
+        let mut keys: Vec<Expr> = Vec::with_capacity(select.args.len());
+        for arg in &select.args {
+            let key = self.expr(arg, None);
+            let ok = matches!(
+                key.ty,
+                Type::Bits { .. }
+                    | Type::Bool
+                    | Type::Enum(_)
+                    | Type::SerEnum(_)
+                    | Type::Error
+                    | Type::Newtype(_)
+                    | Type::Tuple(_)
+                    | Type::Struct(_)
+                    | Type::Unknown
+            );
+            if !ok {
+                let message = format!("`select` cannot match values of type `{}`", self.show(&key.ty));
+                let mut d = Diagnostic::error("E0418", key.span, message);
+                if key.ty == Type::Int {
+                    d = d.help("give the number a width, as 8w3");
+                }
+                self.report(d);
+                keys.push(self.poison(key.span));
+                continue;
+            }
+            keys.push(key);
+        }
+        let mut cases = Vec::with_capacity(select.cases.len());
+        for case in &select.cases {
+            let keysets = self.select_keysets(&case.keyset, &keys);
+            let target = self.target(&case.next, all);
+            cases.push(SelectCase { keysets, target, span: case.span });
+        }
+        Transition::Select { keys, cases, span }
+    }
+
+    fn select_keysets(&mut self, keyset: &'a ast::Keyset, keys: &[Expr]) -> Vec<Keyset> {
+        if let [ast::KeysetElement { kind: ast::KeysetKind::Default | ast::KeysetKind::DontCare, .. }] =
+            keyset.elements.as_slice()
+        {
+            return keys.iter().map(|_| Keyset::DontCare).collect();
+        }
+        if let [element] = keyset.elements.as_slice()
+            && keys.len() != 1
+            && let Some(set) = self.value_set_of(element)
+        {
+            self.check_value_set(set, keys, element.span);
+            return vec![Keyset::ValueSet(set)];
+        }
+        if keyset.elements.len() != keys.len() {
+            let message = format!("{} keys are selected on, here are {}", keys.len(), keyset.elements.len());
+            self.error("E0418", keyset.span, message);
+            return Vec::new();
+        }
+        keyset
+            .elements
+            .iter()
+            .zip(keys)
+            .map(|(element, key)| match self.value_set_of(element) {
+                Some(set) => {
+                    self.check_value_set(set, std::slice::from_ref(key), element.span);
+                    Keyset::ValueSet(set)
+                }
+                None => self.keyset(element, &key.ty, "select"),
+            })
+            .collect()
+    }
+
+    fn value_set_of(&self, element: &ast::KeysetElement) -> Option<ValueSetId> {
+        match &element.kind {
+            ast::KeysetKind::Expr(ast::Expr { kind: ast::ExprKind::Path(path), .. }) => {
+                match self.scopes.lookup(&path.name.text).map(|e| &e.symbol) {
+                    Some(Symbol::ValueSet(id)) => Some(*id),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn check_value_set(&mut self, set: ValueSetId, keys: &[Expr], span: Span) {
+        let element = self.prog.value_sets[set.index()].element.clone();
+        let types: Vec<Type> = match &element {
+            Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().map(|f| f.ty.clone()).collect(),
+            Type::Tuple(types) => types.to_vec(),
+            ty => vec![ty.clone()],
+        };
+        let fits = types.len() == keys.len()
+            && types.iter().zip(keys).all(|(t, k)| {
+                *t == k.ty
+                    || k.ty.is_unknown()
+                    || t.is_unknown()
+                    || self.prog.types.underlying(t) == self.prog.types.underlying(&k.ty)
+            });
+        let whole = matches!(keys, [key] if key.ty == element);
+        if !fits && !whole && !element.is_unknown() {
+            let keys: Vec<String> = keys.iter().map(|k| self.show(&k.ty)).collect();
+            let message =
+                format!("the value set holds `{}`, the keys are `{}`", self.show(&element), keys.join("`, `"));
+            let place = self.prog.value_sets[set.index()].span;
+            self.report(Diagnostic::error("E0418", span, message).note(place, "the value set"));
+        }
+    }
+
+    /// One key's set of values.
+    pub(super) fn keyset(&mut self, element: &'a ast::KeysetElement, ty: &Type, place: &str) -> Keyset {
+        match &element.kind {
+            ast::KeysetKind::Default | ast::KeysetKind::DontCare => Keyset::DontCare,
+            ast::KeysetKind::Expr(e) => Keyset::Value(self.keyset_value(e, ty, place)),
+            ast::KeysetKind::Mask(value, mask) => {
+                let bits = matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Bool | Type::Unknown);
+                if !bits {
+                    let message = format!("values of type `{}` have no masks", self.show(ty));
+                    self.error("E0418", element.span, message);
+                    return Keyset::DontCare;
+                }
+                let value = self.keyset_value(value, ty, place);
+                Keyset::Mask(value, self.keyset_value(mask, ty, place))
+            }
+            ast::KeysetKind::Range(low, high) => {
+                if !matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Unknown) {
+                    let message = format!("values of type `{}` have no ranges", self.show(ty));
+                    self.error("E0418", element.span, message);
+                    return Keyset::DontCare;
+                }
+                let low = self.keyset_value(low, ty, place);
+                Keyset::Range(low, self.keyset_value(high, ty, place))
+            }
+        }
+    }
+
+    /// A value in a keyset: numbers and masks of the underlying type also stand for values of enums and `type`s.
+    fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
+        let value = self.expr(e, Some(ty));
+        let underlying = self.prog.types.underlying(ty);
+        let value = match &value.ty {
+            Type::Int | Type::Bits { .. } if underlying != *ty && matches!(underlying, Type::Bits { .. }) => {
+                let value = self.coerce(value, &underlying);
+                self.convert(value, ty.clone())
+            }
+            _ => self.coerce(value, ty),
+        };
+        if !self.is_compile_time(&value) && place != "select" {
+            self.error("E0501", value.span, format!("the values of {place} must be known at compile time"));
+        }
+        value
+    }
+}

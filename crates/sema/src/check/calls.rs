@@ -1,0 +1,426 @@
+//! Calls: which function is meant, arguments to parameters, type arguments.
+//!
+//! Overloads differ in the number or the names of their parameters (P4_16, "Function overloading"), never in types alone.
+//! The steps of a call: arguments are put to parameters; each is checked, with the parameter's type as a hint if it is
+//! known by then; type arguments are matched; and at the end every argument is converted to the parameter's final type.
+
+use super::generics::Subst;
+use super::literals::quoted;
+use super::{Checker, Place, Sig};
+use crate::scope::{FunctionRef, Symbol};
+use crate::typed::*;
+use crate::types::*;
+use crate::value::Value;
+use base::{Diagnostic, Span};
+use std::rc::Rc;
+use syntax::ast;
+
+/// What is called, as far as its arguments are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallMode {
+    /// Parameters without direction take any value (actions, functions, applications).
+    Free,
+    /// Parameters without direction take compile-time values (externs).
+    Extern,
+    /// All parameters take compile-time values.
+    Construct,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn call(
+        &mut self,
+        callee: &'a ast::Expr,
+        type_args: &'a [ast::TypeRef],
+        args: &'a [ast::Argument],
+        expected: Option<&Type>,
+        span: Span,
+    ) -> Expr {
+        match &callee.kind {
+            ast::ExprKind::Path(path) => {
+                let Some(entry) = self.lookup(path) else {
+                    self.check_stray(args);
+                    return self.poison(span);
+                };
+                match entry.symbol {
+                    Symbol::Functions(set) => self.call_function(&path.name, &set, type_args, args, expected, span),
+                    Symbol::Action(id) => self.call_action(id, type_args, args, span),
+                    Symbol::Type(symbol) => self.constructor_call(&symbol, path, type_args, args, span),
+                    Symbol::Broken => self.poison(span),
+                    _ => {
+                        let mut d = Diagnostic::error("E0408", callee.span, format!("`{path}` cannot be called"))
+                            .note(entry.span, "declared here");
+                        if let Symbol::Table(_) = entry.symbol {
+                            d = d.help(format!("apply it: {path}.apply()"));
+                        }
+                        self.report(d);
+                        self.poison(span)
+                    }
+                }
+            }
+            ast::ExprKind::Member(base, name) => self.call_member(base, name, type_args, args, expected, span),
+            ast::ExprKind::Type(ast::TypeRef { kind: ast::TypeKind::Named { path, args: given }, .. }) => {
+                let Some(symbol) = self.type_symbol(path) else { return self.poison(span) };
+                self.constructor_call(&symbol, path, given, args, span)
+            }
+            ast::ExprKind::Missing => self.poison(span),
+            _ => {
+                self.error("E0408", callee.span, "this cannot be called");
+                self.poison(span)
+            }
+        }
+    }
+
+    /// Checks arguments of a call whose callee is unknown, for mistakes of their own.
+    pub(super) fn check_stray(&mut self, args: &'a [ast::Argument]) {
+        for arg in args {
+            let plain = !matches!(
+                arg.value.kind,
+                ast::ExprKind::DontCare
+                    | ast::ExprKind::List(_)
+                    | ast::ExprKind::Record { .. }
+                    | ast::ExprKind::InvalidHeader
+                    | ast::ExprKind::Default
+            );
+            if plain {
+                self.expr(&arg.value, None);
+            }
+        }
+    }
+
+    fn function_sig(&self, f: FunctionRef) -> Rc<Sig> {
+        match f {
+            FunctionRef::Extern(id) => self.extern_function_sigs[id.index()].clone(),
+            FunctionRef::Declared(index) => self.functions[index].sig.clone(),
+        }
+    }
+
+    fn call_function(
+        &mut self,
+        name: &ast::Name,
+        set: &[FunctionRef],
+        type_args: &'a [ast::TypeRef],
+        args: &'a [ast::Argument],
+        expected: Option<&Type>,
+        span: Span,
+    ) -> Expr {
+        let sigs: Vec<Rc<Sig>> = set.iter().map(|f| self.function_sig(*f)).collect();
+        let Some(chosen) = self.choose(&sigs, args, span, &format!("`{name}`")) else {
+            self.check_stray(args);
+            return self.poison(span);
+        };
+        let (function, sig) = (set[chosen], sigs[chosen].clone());
+        let mode = match function {
+            FunctionRef::Extern(_) => CallMode::Extern,
+            FunctionRef::Declared(_) => CallMode::Free,
+        };
+        let Some((checked, subst)) = self.check_args(&sig, Subst::none(), type_args, args, expected, span, mode) else {
+            return self.poison(span);
+        };
+        let type_args = subst.args(&sig.type_params);
+        let result = self.subst(&sig.result, &subst);
+        let callee = match function {
+            FunctionRef::Extern(id) => {
+                let declared = &self.prog.extern_functions[id.index()];
+                let (annotations, place) = (declared.annotations.clone(), declared.span);
+                self.warn_deprecated(&sig.what, &annotations, span, place);
+                if &*name.text == "static_assert" {
+                    return self.static_assert(&checked, span);
+                }
+                if &*name.text == "verify" && !matches!(self.body.place, Place::ParserState | Place::Function) {
+                    self.error("E0417", span, "`verify` can only be called in parsers");
+                }
+                Callee::ExternFunction(id)
+            }
+            FunctionRef::Declared(index) => match self.function_instance(index, &type_args) {
+                Some(id) => Callee::Function(id),
+                None => {
+                    return Expr { ty: result, ..self.poison(span) };
+                }
+            },
+        };
+        let call = Call { callee, type_args, args: checked, result: result.clone(), span };
+        Expr { kind: ExprKind::Call(Box::new(call)), ty: result, span }
+    }
+
+    fn static_assert(&mut self, args: &[Arg], span: Span) -> Expr {
+        let condition = args.first().and_then(|a| a.value.expr());
+        let text = args.get(1).and_then(|a| a.value.expr()).and_then(|e| e.as_const()).and_then(|v| match v {
+            Value::Str(s) => Some(s.to_string()),
+            _ => None,
+        });
+        if let Some(condition) = condition
+            && !condition.ty.is_unknown()
+        {
+            match condition.as_const() {
+                Some(Value::Bool(true)) => {}
+                Some(Value::Bool(false)) => {
+                    let message = text.unwrap_or_else(|| "the assertion does not hold".to_string());
+                    self.report(Diagnostic::error("E0505", span, format!("static_assert: {message}")));
+                }
+                _ => self.error("E0501", condition.span, "the condition must be known at compile time"),
+            }
+        }
+        super::expr::constant(Value::Bool(true), Type::Bool, span)
+    }
+
+    fn call_action(
+        &mut self,
+        id: ActionId,
+        type_args: &'a [ast::TypeRef],
+        args: &'a [ast::Argument],
+        span: Span,
+    ) -> Expr {
+        if !matches!(self.body.place, Place::Apply | Place::Action) {
+            self.report(
+                Diagnostic::error("E0417", span, "an action cannot be called here")
+                    .help("actions are called in controls and by other actions"),
+            );
+        }
+        let sig = self.action_sigs[id.index()].clone();
+        let Some((args, _)) = self.check_args(&sig, Subst::none(), type_args, args, None, span, CallMode::Free) else {
+            return self.poison(span);
+        };
+        let call = Call { callee: Callee::Action(id), type_args: Vec::new(), args, result: Type::Void, span };
+        Expr { kind: ExprKind::Call(Box::new(call)), ty: Type::Void, span }
+    }
+
+    /// The overload that takes these arguments; complains if there is none.
+    pub(super) fn choose(&mut self, sigs: &[Rc<Sig>], args: &[ast::Argument], span: Span, name: &str) -> Option<usize> {
+        if sigs.len() == 1 {
+            return Some(0);
+        }
+        if let Some(index) = sigs.iter().position(|sig| accepts(sig, args)) {
+            return Some(index);
+        }
+        let message = format!("no {name} takes {} argument{}", args.len(), if args.len() == 1 { "" } else { "s" });
+        let mut d = Diagnostic::error("E0404", span, message);
+        for sig in sigs.iter().take(5) {
+            let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
+            d = d.note(sig.span, format!("this one takes ({})", names.join(", ")));
+        }
+        self.report(d);
+        None
+    }
+
+    /// Puts arguments to parameters; `None` where there is none. Complains about names and numbers.
+    fn place_args(
+        &mut self,
+        sig: &Sig,
+        args: &'a [ast::Argument],
+        span: Span,
+    ) -> Option<Vec<Option<&'a ast::Argument>>> {
+        let mut placed: Vec<Option<&'a ast::Argument>> = vec![None; sig.params.len()];
+        let named = args.iter().filter(|a| a.name.is_some()).count();
+        if named > 0 && named < args.len() {
+            self.report(
+                Diagnostic::error("E0404", span, "arguments are either all named or none is")
+                    .help("write name = value for each"),
+            );
+            return None;
+        }
+        if args.len() > sig.params.len() && named == 0 {
+            let message = format!("{} takes {}, here are {}", sig.what, count(sig.params.len()), args.len());
+            self.report(Diagnostic::error("E0404", span, message).note(sig.span, "declared here"));
+            return None;
+        }
+        for (i, arg) in args.iter().enumerate() {
+            let slot = match &arg.name {
+                None => i,
+                Some(name) => match sig.params.iter().position(|p| p.name == name.text) {
+                    Some(slot) => slot,
+                    None => {
+                        let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
+                        let message = format!("{} has no parameter `{name}`", sig.what);
+                        self.unknown_name("E0308", name, message, names.into_iter());
+                        return None;
+                    }
+                },
+            };
+            if placed[slot].is_some() {
+                let message = format!("`{}` is given twice", sig.params[slot].name);
+                self.error("E0404", arg.span, message);
+                return None;
+            }
+            placed[slot] = Some(arg);
+        }
+        let missing: Vec<&str> =
+            sig.params.iter().zip(&placed).filter(|(p, a)| a.is_none() && !p.optional).map(|(p, _)| &*p.name).collect();
+        if !missing.is_empty() {
+            let message = format!("{} needs a value for {}", sig.what, quoted(&missing));
+            self.report(Diagnostic::error("E0404", span, message).note(sig.span, "declared here"));
+            return None;
+        }
+        Some(placed)
+    }
+
+    /// Arguments of a call; also gives the type arguments that were found.
+    #[allow(clippy::too_many_arguments, reason = "a call is that")]
+    pub(super) fn check_args(
+        &mut self,
+        sig: &Sig,
+        mut subst: Subst,
+        type_args: &'a [ast::TypeRef],
+        args: &'a [ast::Argument],
+        expected: Option<&Type>,
+        span: Span,
+        mode: CallMode,
+    ) -> Option<(Vec<Arg>, Subst)> {
+        if !type_args.is_empty() && type_args.len() != sig.type_params.len() {
+            let message =
+                format!("{} takes {} type arguments, not {}", sig.what, sig.type_params.len(), type_args.len());
+            self.report(Diagnostic::error("E0406", span, message).note(sig.span, "declared here"));
+            return None;
+        }
+        let given: Vec<Option<Type>> = type_args.iter().map(|t| self.resolve_type_arg(t)).collect();
+        subst.extend(&sig.type_params, given.into_iter());
+        let Some(placed) = self.place_args(sig, args, span) else {
+            self.check_stray(args);
+            return None;
+        };
+        let mut values: Vec<ArgValue> = Vec::with_capacity(placed.len());
+        for (param, arg) in sig.params.iter().zip(&placed) {
+            let value = match arg {
+                Some(arg) => self.check_arg(param, arg, &mut subst),
+                None => match &param.default {
+                    Some(default) => ArgValue::Expr(Expr { span, ..default.clone() }),
+                    None => ArgValue::Absent,
+                },
+            };
+            values.push(value);
+        }
+        self.finish_type_args(sig, &mut subst, expected, &values, span);
+        let mut result = Vec::with_capacity(values.len());
+        for (param, value) in sig.params.iter().zip(values) {
+            let ty = self.subst(&param.ty, &subst);
+            let value = match value {
+                ArgValue::Expr(e) => ArgValue::Expr(self.convert_arg(param, e, &ty, mode)),
+                other => other,
+            };
+            result.push(Arg { param: param.name.clone(), direction: param.direction, ty, value });
+        }
+        Some((result, subst))
+    }
+
+    fn check_arg(&mut self, param: &SigParam, arg: &'a ast::Argument, subst: &mut Subst) -> ArgValue {
+        let known = !self.unfinished(&param.ty, subst);
+        let hint = if known { Some(self.subst(&param.ty, subst)) } else { None };
+        if let ast::ExprKind::DontCare = arg.value.kind {
+            if param.direction != Direction::Out {
+                self.report(
+                    Diagnostic::error("E0412", arg.span, format!("`{}` needs a value", param.name))
+                        .help("`_` can only stand for an `out` argument"),
+                );
+                return ArgValue::Expr(self.poison(arg.span));
+            }
+            return ArgValue::DontCare;
+        }
+        let e = self.expr(&arg.value, hint.as_ref());
+        if matches!(param.direction, Direction::Out | Direction::InOut) && !self.check_lvalue(&e) {
+            return ArgValue::Expr(self.poison(e.span));
+        }
+        if !known {
+            let ty = e.ty.clone();
+            self.match_types(subst, &param.ty, &ty);
+        }
+        ArgValue::Expr(e)
+    }
+
+    /// Finds what the arguments did not say, from the expected result; complains about the rest.
+    fn finish_type_args(
+        &mut self,
+        sig: &Sig,
+        subst: &mut Subst,
+        expected: Option<&Type>,
+        values: &[ArgValue],
+        span: Span,
+    ) {
+        if subst.first_unbound().is_some()
+            && let Some(expected) = expected
+        {
+            self.match_types(subst, &sig.result, expected);
+        }
+        let Some(var) = subst.first_unbound() else { return };
+        let silent = values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
+        if !silent {
+            let name = self.prog.types.vars[var.index()].clone();
+            self.report(
+                Diagnostic::error("E0407", span, format!("the type argument `{name}` of {} is not known", sig.what))
+                    .note(sig.span, "declared here")
+                    .help("write the type arguments: name<T>(…)"),
+            );
+        }
+        subst.give_up();
+    }
+
+    fn convert_arg(&mut self, param: &SigParam, e: Expr, ty: &Type, mode: CallMode) -> Expr {
+        if e.ty.is_unknown() {
+            return Expr { ty: ty.clone(), ..e };
+        }
+        if matches!(param.direction, Direction::Out | Direction::InOut) {
+            if e.ty != *ty && !ty.is_unknown() {
+                let message = format!(
+                    "`{}` is of type `{}`, the argument of type `{}`",
+                    param.name,
+                    self.show(ty),
+                    self.show(&e.ty)
+                );
+                self.report(
+                    Diagnostic::error("E0401", e.span, message)
+                        .help("there are no conversions for `out` and `inout`: use a variable of the right type"),
+                );
+                return Expr { ty: Type::Unknown, ..e };
+            }
+            return e;
+        }
+        let e = self.coerce(e, ty);
+        let compile_time = match mode {
+            CallMode::Free => false,
+            CallMode::Extern => param.direction == Direction::None && !matches!(ty, Type::Extern(..)),
+            CallMode::Construct => true,
+        };
+        if compile_time && !self.is_compile_time(&e) {
+            self.report(
+                Diagnostic::error("E0501", e.span, format!("`{}` must be known at compile time", param.name))
+                    .note(param.span, "the parameter has no direction"),
+            );
+        } else if param.direction == Direction::In && mode != CallMode::Construct && self.has_int(&e.ty) {
+            self.report(
+                Diagnostic::error("E0414", e.span, format!("the value for `{}` needs a width", param.name))
+                    .help("write numbers with a width, as 32w5"),
+            );
+        }
+        e
+    }
+
+    /// Whether a type contains `int`.
+    fn has_int(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Int => true,
+            Type::Tuple(types) => types.iter().any(|t| self.has_int(t)),
+            Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().any(|f| self.has_int(&f.ty)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether the arguments fit a signature by number and names.
+pub(crate) fn accepts(sig: &Sig, args: &[ast::Argument]) -> bool {
+    let given = |i: usize, p: &SigParam| match args.first() {
+        Some(ast::Argument { name: Some(_), .. }) => {
+            args.iter().any(|a| a.name.as_ref().is_some_and(|n| n.text == p.name))
+        }
+        _ => i < args.len(),
+    };
+    let named_exist = args.iter().all(|a| a.name.as_ref().is_none_or(|n| sig.params.iter().any(|p| p.name == n.text)));
+    args.len() <= sig.params.len()
+        && named_exist
+        && sig.params.iter().enumerate().all(|(i, p)| given(i, p) || p.optional)
+}
+
+fn count(n: usize) -> String {
+    match n {
+        0 => "no arguments".to_string(),
+        1 => "1 argument".to_string(),
+        n => format!("{n} arguments"),
+    }
+}

@@ -1,0 +1,104 @@
+//! The instance tree: every instance that exists, from the top-level declarations down.
+//!
+//! Runs on a program without errors. Constructor arguments are evaluated in the instance that contains the declaration;
+//! blocks given to a package are named by themselves, not by the package (P4_16, "Computing control-plane names").
+//! Bound: [`MAX_INSTANCES`].
+
+use super::Checker;
+use crate::typed::*;
+use crate::types::*;
+use crate::value::Value;
+use base::{Diagnostic, Span};
+
+/// The most instances of a program.
+const MAX_INSTANCES: usize = 100_000;
+
+impl Checker<'_> {
+    /// Makes all instances, finds `main`.
+    pub(super) fn elaborate(&mut self) {
+        for index in 0..self.prog.globals.len() {
+            let decl = self.prog.globals[index].clone();
+            let Some(id) = self.elaborate_decl(&decl, None) else { return };
+            self.prog.global_instances.push(id);
+            if &*decl.name == "main" && !decl.anonymous {
+                if let InstanceOf::Package(_) = self.prog.instances[id.index()].of {
+                    self.prog.main = Some(id);
+                } else {
+                    self.report(
+                        Diagnostic::error("E0507", decl.span, "`main` must be an instance of a package")
+                            .help("as V1Switch(…) main;"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>) -> Option<InstanceId> {
+        if self.prog.instances.len() >= MAX_INSTANCES {
+            self.error("E0504", decl.span, format!("the program has more than {MAX_INSTANCES} instances"));
+            return None;
+        }
+        let of = match &decl.ty {
+            Type::Extern(id, _) => InstanceOf::Extern(*id),
+            Type::Parser(id) => InstanceOf::Parser(*id),
+            Type::Control(id) => InstanceOf::Control(*id),
+            Type::Block(id, _) => InstanceOf::Package(*id),
+            _ => return None,
+        };
+        let mut args = Vec::with_capacity(decl.args.len());
+        for arg in &decl.args {
+            let value = match &arg.value {
+                ArgValue::Expr(e) => match self.prog.eval(e, parent) {
+                    Some(value) => value,
+                    None => {
+                        self.not_evaluated(e.span, &arg.param);
+                        return None;
+                    }
+                },
+                _ => Value::Absent,
+            };
+            args.push(InstanceArg { name: arg.param.clone(), ty: arg.ty.clone(), value });
+        }
+        let (prefix, hidden) = match parent {
+            Some(id) => (self.prog.instances[id.index()].path.clone(), self.prog.instances[id.index()].hidden),
+            None => (String::new(), false),
+        };
+        let id = InstanceId::from_index(self.prog.instances.len());
+        self.prog.instances.push(Instance {
+            of,
+            ty: decl.ty.clone(),
+            name: decl.name.clone(),
+            path: decl.control_name.qualified(&prefix),
+            hidden: hidden || decl.control_name.hidden,
+            parent,
+            args,
+            children: Vec::new(),
+            methods: decl.methods.clone(),
+            constructor: decl.constructor,
+            annotations: decl.annotations.clone(),
+            span: decl.span,
+        });
+        let count = match of {
+            InstanceOf::Parser(p) => self.prog.parsers[p.index()].instances.len(),
+            InstanceOf::Control(c) => self.prog.controls[c.index()].instances.len(),
+            _ => 0,
+        };
+        for index in 0..count {
+            let nested = match of {
+                InstanceOf::Parser(p) => self.prog.parsers[p.index()].instances[index].clone(),
+                InstanceOf::Control(c) => self.prog.controls[c.index()].instances[index].clone(),
+                _ => break,
+            };
+            let child = self.elaborate_decl(&nested, Some(id))?;
+            self.prog.instances[id.index()].children.push(child);
+        }
+        Some(id)
+    }
+
+    fn not_evaluated(&mut self, span: Span, param: &str) {
+        self.report(
+            Diagnostic::error("E0502", span, format!("the value for `{param}` cannot be computed in this instance"))
+                .help("look for a division by zero, or an index out of range"),
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Functions with a body, and the instantiation of generic ones.
+//!
+//! The body of a generic function is checked once with its type parameters as opaque types (for messages), and once per
+//! list of type arguments in use (for the typed program), from a queue that is emptied when all declarations are done. A
+//! function may call only what is declared above it, so the queue ends; a function that calls itself is refused.
+
+use super::{Body, Checker, FunctionDecl, Owner, Place, Sig};
+use crate::scope::{FunctionRef, Symbol, TypeSymbol};
+use crate::typed::*;
+use crate::types::*;
+use base::Diagnostic;
+use std::rc::Rc;
+use syntax::ast;
+
+impl<'a> Checker<'a> {
+    pub(super) fn function(&mut self, decl: &'a ast::Decl, function: &'a ast::FunctionDecl) {
+        let sig = self.prototype_sig(&decl.name, &function.proto, "function", &[]);
+        let generic = !sig.type_params.is_empty();
+        let index = self.functions.len();
+        self.functions.push(FunctionDecl { decl, ast: function, sig: sig.clone(), broken: false });
+        if generic {
+            let before = self.diags.len();
+            let types: Vec<Type> = sig.type_params.iter().map(|v| Type::Var(*v)).collect();
+            self.function_body(index, &types, None);
+            self.functions[index].broken = base::diag::has_errors(&self.diags[before.min(self.diags.len())..]);
+        } else {
+            let id = self.reserve_function(index, &[]);
+            self.function_body(index, &[], Some(id));
+        }
+        // After the body: a function cannot see itself.
+        self.declare_function(&decl.name, FunctionRef::Declared(index), &sig);
+    }
+
+    /// Adds a function to those of its name.
+    pub(super) fn declare_function(&mut self, name: &ast::Name, function: FunctionRef, sig: &Rc<Sig>) {
+        let existing = match self.scopes.innermost_mut(&name.text) {
+            Some(entry) => match &entry.symbol {
+                Symbol::Functions(set) => Some(set.clone()),
+                _ => None,
+            },
+            None => None,
+        };
+        let Some(set) = existing else {
+            self.declare(name, Symbol::Functions(Rc::new(vec![function])));
+            return;
+        };
+        for other in set.iter() {
+            let other = match other {
+                FunctionRef::Extern(id) => self.extern_function_sigs[id.index()].clone(),
+                FunctionRef::Declared(index) => self.functions[*index].sig.clone(),
+            };
+            let same = other.params.len() == sig.params.len()
+                && other.params.iter().zip(&sig.params).all(|(a, b)| a.name == b.name);
+            if same {
+                self.report(
+                    Diagnostic::error(
+                        "E0303",
+                        name.span,
+                        format!("`{name}` is declared twice with the same parameters"),
+                    )
+                    .note(other.span, "first declared here")
+                    .help("overloads differ in the number or the names of their parameters"),
+                );
+                return;
+            }
+        }
+        let mut set = (*set).clone();
+        set.push(function);
+        if let Some(entry) = self.scopes.innermost_mut(&name.text) {
+            entry.symbol = Symbol::Functions(Rc::new(set));
+        }
+    }
+
+    /// The instantiation of a function for type arguments; `None` if its body has errors.
+    pub(super) fn function_instance(&mut self, index: usize, type_args: &[Type]) -> Option<FunctionId> {
+        if let Some(id) = self.function_instances.get(&(index, type_args.to_vec())) {
+            return Some(*id);
+        }
+        // In a body with opaque types nothing is instantiated: the body itself is checked again with real ones.
+        if self.functions[index].broken || type_args.iter().any(|t| self.has_var(t) || t.is_unknown()) {
+            return None;
+        }
+        let id = self.reserve_function(index, type_args);
+        self.pending.push((id, index));
+        Some(id)
+    }
+
+    fn reserve_function(&mut self, index: usize, type_args: &[Type]) -> FunctionId {
+        let id = FunctionId::from_index(self.prog.functions.len());
+        let decl = &self.functions[index];
+        self.prog.functions.push(Function {
+            name: decl.decl.name.text.clone(),
+            type_args: type_args.to_vec(),
+            frame: FrameId(0),
+            params: Vec::new(),
+            result: Type::Void,
+            body: Block::default(),
+            annotations: Vec::new(),
+            span: decl.decl.name.span,
+        });
+        self.function_instances.insert((index, type_args.to_vec()), id);
+        id
+    }
+
+    /// Checks the bodies of generic functions that were called.
+    pub(super) fn instantiate_functions(&mut self) {
+        while let Some((id, index)) = self.pending.pop() {
+            let types = self.prog.functions[id.index()].type_args.clone();
+            self.function_body(index, &types, Some(id));
+        }
+    }
+
+    fn function_body(&mut self, index: usize, types: &[Type], id: Option<FunctionId>) {
+        let (decl, function) = (self.functions[index].decl, self.functions[index].ast);
+        let outer = self.enter_body(Place::Function, Owner::Program);
+        self.scopes.push();
+        for (param, ty) in function.proto.type_params.iter().zip(types) {
+            self.declare(&param.name, Symbol::Type(TypeSymbol::Plain(ty.clone())));
+        }
+        let (body, params, result, block) = self.body_of(decl, function, outer);
+        let Some(id) = id else { return };
+        let annotations = self.annotations(&decl.annotations);
+        let frame = self.add_frame(body.frame);
+        let slot = &mut self.prog.functions[id.index()];
+        (slot.frame, slot.params, slot.result, slot.body, slot.annotations) =
+            (frame, params, result, block, annotations);
+    }
+
+    /// Parameters and statements of a function in an opened scope, which is closed.
+    fn body_of(
+        &mut self,
+        decl: &'a ast::Decl,
+        function: &'a ast::FunctionDecl,
+        outer: Body,
+    ) -> (Body, Vec<Param>, Type, Block) {
+        let result = self.resolve_type(&function.proto.result);
+        self.body.result = Some(result.clone());
+        let params = self.runtime_params(&function.proto.params);
+        let block = self.block(&function.body);
+        if !matches!(result, Type::Void | Type::Unknown) && !super::stmts::always_returns(&block) {
+            let message = format!("`{}` does not return a value on every path", decl.name);
+            self.report(
+                Diagnostic::error("E0410", decl.name.span, message)
+                    .help(format!("it returns `{}`", self.show(&result))),
+            );
+        }
+        self.scopes.pop();
+        (self.leave_body(outer), params, result, block)
+    }
+
+    /// The implementation of an abstract method.
+    pub(super) fn method_body(
+        &mut self,
+        decl: &'a ast::Decl,
+        function: &'a ast::FunctionDecl,
+        this: Type,
+    ) -> FunctionId {
+        let outer = self.enter_body(Place::Function, Owner::Program);
+        self.body.this = Some(this);
+        self.scopes.push();
+        let (body, params, result, block) = self.body_of(decl, function, outer);
+        let annotations = self.annotations(&decl.annotations);
+        let frame = self.add_frame(body.frame);
+        self.prog.functions.push(Function {
+            name: decl.name.text.clone(),
+            type_args: Vec::new(),
+            frame,
+            params,
+            result,
+            body: block,
+            annotations,
+            span: decl.name.span,
+        });
+        FunctionId::from_index(self.prog.functions.len() - 1)
+    }
+}

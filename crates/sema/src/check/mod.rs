@@ -1,0 +1,281 @@
+//! The checker: syntax tree in, typed program and diagnostics out.
+//!
+//! One pass over the declarations in source order (P4 declares before use), then the bodies of generic functions that
+//! were called, once per list of type arguments, then the instance tree. Types are inferred within one expression:
+//! expected types go down (so that `{ … }`, `…` and integer literals know what they are), types come up, and where both
+//! are known [`coerce`](Checker::coerce) makes the conversion explicit or complains. Type arguments of calls are
+//! found by matching parameter types with argument types ([`generics`]); argument types are always ground, so matching is
+//! one-sided and needs no unification variables.
+//!
+//! Invariants:
+//! - nothing panics on any tree the parser can make; a broken piece becomes [`Type::Unknown`] (expressions),
+//!   [`Symbol::Broken`] (names), so that one mistake gives one message;
+//! - the typed program is handed out only if there was no error.
+//!
+//! Where things are: `decls` (top level, types, externs), `types` (type names), `generics` (matching, substitution),
+//! `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls`, `coerce` (conversions),
+//! `stmts`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`, `elaborate`.
+//!
+//! Tests: `crates/sema/tests`.
+
+mod annotations;
+mod blocks;
+mod calls;
+mod coerce;
+mod decls;
+mod elaborate;
+mod expr;
+mod functions;
+mod generics;
+mod instances;
+mod literals;
+mod methods;
+mod operators;
+mod stmts;
+mod tables;
+mod types;
+
+use crate::scope::{Entry, Scopes, Symbol, similar};
+use crate::typed::*;
+use crate::types::*;
+use crate::value::Value;
+use base::{Diagnostic, Span};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use syntax::ast;
+
+/// After this many errors the rest is not reported.
+const MAX_DIAGNOSTICS: usize = 200;
+
+/// The signature of anything that is called or constructed.
+#[derive(Clone, Debug)]
+pub(crate) struct Sig {
+    /// How messages call it: «function `f`».
+    pub what: String,
+    pub span: Span,
+    pub type_params: Vec<TypeVar>,
+    pub params: Vec<SigParam>,
+    pub result: Type,
+}
+
+/// A generic struct, header or header union.
+pub(crate) struct GenericStruct<'a> {
+    pub name: Arc<str>,
+    pub kind: StructKind,
+    pub fields: &'a ast::FieldsDecl,
+    pub annotations: Vec<Annotation>,
+    pub span: Span,
+}
+
+/// A function with a body, generic or not.
+pub(crate) struct FunctionDecl<'a> {
+    pub decl: &'a ast::Decl,
+    pub ast: &'a ast::FunctionDecl,
+    pub sig: Rc<Sig>,
+    /// Its body has errors: it is not instantiated.
+    pub broken: bool,
+}
+
+/// Where the checker is, as far as it matters for what is allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Place {
+    #[default]
+    TopLevel,
+    ParserLocals,
+    ParserState,
+    ControlLocals,
+    Apply,
+    Action,
+    Function,
+}
+
+/// Who owns instances that are declared here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Owner {
+    #[default]
+    Program,
+    Parser(ParserId),
+    Control(ControlId),
+}
+
+/// The body being checked.
+#[derive(Default)]
+pub(crate) struct Body {
+    /// Distinguishes frames, so that a name of an enclosing body is not mistaken for one of this.
+    pub number: u32,
+    pub frame: Frame,
+    pub place: Place,
+    pub owner: Owner,
+    pub instances: Vec<InstanceDecl>,
+    pub result: Option<Type>,
+    pub loops: u32,
+    /// The extern whose abstract method this is.
+    pub this: Option<Type>,
+    /// Statements that declare variables hoisted out of where they stand (parser and control locals).
+    pub in_table: bool,
+}
+
+pub(crate) struct Checker<'a> {
+    pub prog: Program,
+    pub diags: Vec<Diagnostic>,
+    pub scopes: Scopes,
+    pub body: Body,
+    bodies: u32,
+    generic_structs: Vec<GenericStruct<'a>>,
+    generic_cache: HashMap<(usize, Vec<Type>), StructId>,
+    /// The generic declaration of each struct of the type table.
+    struct_origin: Vec<Option<usize>>,
+    anonymous: HashMap<Vec<(Arc<str>, Type)>, StructId>,
+    functions: Vec<FunctionDecl<'a>>,
+    function_instances: HashMap<(usize, Vec<Type>), FunctionId>,
+    pending: Vec<(FunctionId, usize)>,
+    extern_function_sigs: Vec<Rc<Sig>>,
+    method_sigs: Vec<Vec<Rc<Sig>>>,
+    action_sigs: Vec<Rc<Sig>>,
+    control_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
+    parser_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
+    package_sigs: HashMap<BlockTypeId, Rc<Sig>>,
+    /// Parser and control whose body is being checked: an instance of it would contain itself.
+    open_blocks: Vec<Type>,
+}
+
+/// Checks a whole program.
+pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
+    let mut checker = Checker {
+        prog: Program::default(),
+        diags: Vec::new(),
+        scopes: Scopes::default(),
+        body: Body::default(),
+        bodies: 0,
+        generic_structs: Vec::new(),
+        generic_cache: HashMap::new(),
+        struct_origin: Vec::new(),
+        anonymous: HashMap::new(),
+        functions: Vec::new(),
+        function_instances: HashMap::new(),
+        pending: Vec::new(),
+        extern_function_sigs: Vec::new(),
+        method_sigs: Vec::new(),
+        action_sigs: Vec::new(),
+        control_sigs: Vec::new(),
+        parser_sigs: Vec::new(),
+        package_sigs: HashMap::new(),
+        open_blocks: Vec::new(),
+    };
+    for decl in &ast.decls {
+        checker.top_level(decl);
+    }
+    checker.instantiate_functions();
+    if !base::diag::has_errors(&checker.diags) {
+        checker.elaborate();
+    }
+    (checker.prog, checker.diags)
+}
+
+// Reporting.
+impl<'a> Checker<'a> {
+    /// Adds a diagnostic, unless there are very many.
+    pub fn report(&mut self, diagnostic: Diagnostic) {
+        if self.diags.len() < MAX_DIAGNOSTICS {
+            self.diags.push(diagnostic);
+        }
+    }
+
+    /// Adds an error of just a message.
+    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.report(Diagnostic::error(code, span, message));
+    }
+
+    /// How messages write a type.
+    pub fn show(&self, ty: &Type) -> String {
+        self.prog.types.display(ty).to_string()
+    }
+
+    /// The expression that stands for one with an error.
+    pub fn poison(&self, span: Span) -> Expr {
+        Expr { kind: ExprKind::Const(Value::Bool(false)), ty: Type::Unknown, span }
+    }
+
+    /// Declares a name in the innermost scope or says that it is taken.
+    pub fn declare(&mut self, name: &ast::Name, symbol: Symbol) {
+        if let Err(first) = self.scopes.declare(&name.text, symbol, name.span) {
+            self.report(
+                Diagnostic::error("E0303", name.span, format!("`{name}` is declared twice in one scope"))
+                    .note(first, "first declared here")
+                    .help("rename one of them"),
+            );
+        }
+    }
+
+    /// The meaning of a path; complains if there is none.
+    pub fn lookup(&mut self, path: &ast::Path) -> Option<Entry> {
+        let found =
+            if path.global { self.scopes.lookup_global(&path.name.text) } else { self.scopes.lookup(&path.name.text) };
+        if let Some(entry) = found {
+            return Some(entry.clone());
+        }
+        let mut d = Diagnostic::error("E0301", path.span(), format!("`{path}` is not declared"));
+        if let Some(like) = self.scopes.similar(&path.name.text, |_| true) {
+            d = d.help(format!("did you mean `{like}`?"));
+        } else {
+            d = d.help("P4 declares before use: declare it above, or include the file that does");
+        }
+        self.report(d);
+        None
+    }
+
+    /// Complains about a name that is not among those there are.
+    pub fn unknown_name<'n>(
+        &mut self,
+        code: &'static str,
+        name: &ast::Name,
+        message: String,
+        known: impl Iterator<Item = &'n str> + Clone,
+    ) {
+        let mut d = Diagnostic::error(code, name.span, message);
+        if let Some(like) = similar(&name.text, known.clone()) {
+            d = d.help(format!("did you mean `{like}`?"));
+        } else {
+            let mut names: Vec<&str> = known.take(13).collect();
+            if !names.is_empty() {
+                if names.len() > 12 {
+                    names[12] = "…";
+                }
+                d = d.help(format!("there are: {}", names.join(", ")));
+            }
+        }
+        self.report(d);
+    }
+
+    /// Starts a body of its own; give the result to [`Checker::leave_body`].
+    pub fn enter_body(&mut self, place: Place, owner: Owner) -> Body {
+        self.bodies += 1;
+        std::mem::replace(&mut self.body, Body { number: self.bodies, place, owner, ..Body::default() })
+    }
+
+    /// Goes back to the body before and gives the one that ends.
+    pub fn leave_body(&mut self, outer: Body) -> Body {
+        std::mem::replace(&mut self.body, outer)
+    }
+
+    /// Keeps a frame.
+    pub fn add_frame(&mut self, frame: Frame) -> FrameId {
+        self.prog.frames.push(frame);
+        FrameId::from_index(self.prog.frames.len() - 1)
+    }
+
+    /// A new variable of the body, declared in the innermost scope.
+    pub fn new_local(&mut self, name: &ast::Name, ty: Type, kind: LocalKind, annotations: Vec<Annotation>) -> LocalId {
+        let id = LocalId::from_index(self.body.frame.locals.len());
+        self.body.frame.locals.push(Local { name: name.text.clone(), ty, kind, annotations, span: name.span });
+        self.declare(name, Symbol::Local(id, self.body.number));
+        id
+    }
+
+    /// A new type variable.
+    pub fn new_var(&mut self, name: Arc<str>) -> TypeVar {
+        self.prog.types.vars.push(name);
+        TypeVar::from_index(self.prog.types.vars.len() - 1)
+    }
+}

@@ -1,0 +1,517 @@
+//! Tables: keys, actions, default action, entries, further properties.
+//!
+//! Specification: P4_16, "Tables". An action in a table's list is given its directed arguments there; the rest of its
+//! parameters, the action data, come from entries. In `default_action` and entries a call gives the action data; the
+//! directed arguments may be repeated in front of them.
+
+use super::expr::constant;
+use super::generics::Subst;
+use super::instances::NewInstance;
+use super::{Checker, Place, Sig};
+use crate::scope::Symbol;
+use crate::typed::*;
+use crate::types::*;
+use crate::value::Value;
+use base::{Diagnostic, Span};
+use std::fmt::Write;
+use syntax::ast;
+
+impl<'a> Checker<'a> {
+    /// A table; declares its name.
+    pub(super) fn table(&mut self, decl: &'a ast::Decl, table: &'a ast::TableDecl, owner: ControlId) -> TableId {
+        let annotations = self.annotations(&decl.annotations);
+        let control_name = self.control_name(&decl.name.text, &annotations);
+        let id = TableId::from_index(self.prog.tables.len());
+        self.prog.types.table_names.push(decl.name.text.clone());
+        self.prog.tables.push(Table {
+            name: decl.name.text.clone(),
+            owner,
+            control_name,
+            keys: Vec::new(),
+            actions: Vec::new(),
+            default_action: None,
+            entries: Vec::new(),
+            const_entries: false,
+            has_entries: false,
+            size: None,
+            properties: Vec::new(),
+            annotations,
+            span: decl.name.span,
+        });
+        for (i, property) in table.properties.iter().enumerate() {
+            if let Some(first) = table.properties[..i].iter().find(|p| p.name == property.name) {
+                self.report(
+                    Diagnostic::error("E0510", property.span, format!("`{}` is given twice", property.name))
+                        .note(first.span, "the first one"),
+                );
+            }
+        }
+        self.body.in_table = true;
+        let mut t = self.prog.tables[id.index()].clone();
+        if let Some(keys) = table.key() {
+            t.keys = keys.iter().map(|k| self.key(k)).collect();
+        }
+        self.table_actions(&mut t, decl, table);
+        self.default_action(&mut t, table);
+        for property in &table.properties {
+            match &property.kind {
+                ast::TablePropertyKind::Value(value) => self.property(&mut t, property, value),
+                ast::TablePropertyKind::Entries(entries) => {
+                    t.has_entries = true;
+                    t.const_entries = property.is_const;
+                    self.entries(&mut t, property, entries);
+                }
+                _ => {}
+            }
+        }
+        self.body.in_table = false;
+        self.prog.tables[id.index()] = t;
+        self.declare(&decl.name, Symbol::Table(id));
+        id
+    }
+
+    fn key(&mut self, key: &'a ast::KeyElement) -> Key {
+        // Expressions in keys are evaluated when the table is applied.
+        let place = std::mem::replace(&mut self.body.place, Place::Apply);
+        let expr = self.expr(&key.expr, None);
+        self.body.place = place;
+        let ok = matches!(
+            expr.ty,
+            Type::Bits { .. }
+                | Type::Bool
+                | Type::Enum(_)
+                | Type::SerEnum(_)
+                | Type::Error
+                | Type::Newtype(_)
+                | Type::Varbit(_)
+                | Type::Unknown
+        );
+        if !ok {
+            let message = format!("a key cannot be of type `{}`", self.show(&expr.ty));
+            let mut d = Diagnostic::error("E0512", expr.span, message);
+            d = d.help(match expr.ty {
+                Type::Int => "give the number a width, as 8w3",
+                _ => "keys are `bit<W>`, `int<W>`, `bool`, enums and errors; use single fields",
+            });
+            self.report(d);
+        }
+        let found = self.prog.match_kinds.iter().position(|m| *m == key.match_kind.text);
+        if found.is_none() {
+            let kinds = self.prog.match_kinds.clone();
+            let message = format!("there is no match kind `{}`", key.match_kind);
+            self.unknown_name("E0307", &key.match_kind, message, kinds.iter().map(|k| &**k));
+        }
+        let annotations = self.annotations(&key.annotations);
+        let name = match find_annotation(&annotations, "name").and_then(Annotation::as_str) {
+            Some(name) => name.to_string(),
+            None => {
+                let mut text = String::new();
+                write_key_name(&key.expr, &mut text);
+                text
+            }
+        };
+        Key {
+            expr,
+            match_kind: found.unwrap_or(0) as u32,
+            match_kind_name: key.match_kind.text.clone(),
+            name,
+            annotations,
+            span: key.span,
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- actions
+
+    fn find_action(&mut self, path: &ast::Path) -> Option<ActionId> {
+        let entry = self.lookup(path)?;
+        match entry.symbol {
+            Symbol::Action(id) => Some(id),
+            Symbol::Broken => None,
+            _ => {
+                self.report(
+                    Diagnostic::error("E0511", path.span(), format!("`{path}` is not an action"))
+                        .note(entry.span, "declared here"),
+                );
+                None
+            }
+        }
+    }
+
+    fn table_actions(&mut self, t: &mut Table, decl: &ast::Decl, table: &'a ast::TableDecl) {
+        let Some(actions) = table.actions() else {
+            self.report(
+                Diagnostic::error("E0510", decl.name.span, format!("table `{}` has no actions", decl.name))
+                    .help("add: actions = { … }"),
+            );
+            self.add_implicit_no_action(t, table);
+            return;
+        };
+        for action in actions {
+            let Some(id) = self.find_action(&action.path) else { continue };
+            if let Some(first) = t.actions.iter().find(|a| a.action == id) {
+                self.report(
+                    Diagnostic::error("E0510", action.span, format!("`{}` is listed twice", action.path))
+                        .note(first.span, "the first one"),
+                );
+                continue;
+            }
+            let annotations = self.annotations(&action.annotations);
+            let args = self.bound_args(id, action);
+            t.actions.push(TableAction {
+                action: id,
+                args,
+                default_only: find_annotation(&annotations, "defaultonly").is_some(),
+                table_only: find_annotation(&annotations, "tableonly").is_some(),
+                implicit: false,
+                annotations,
+                span: action.span,
+            });
+        }
+        self.add_implicit_no_action(t, table);
+    }
+
+    fn add_implicit_no_action(&mut self, t: &mut Table, table: &ast::TableDecl) {
+        if table.property("default_action").is_some() {
+            return;
+        }
+        let Some(Symbol::Action(id)) = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone()) else { return };
+        if !t.actions.iter().any(|a| a.action == id) {
+            t.actions.push(TableAction {
+                action: id,
+                args: Vec::new(),
+                default_only: true,
+                table_only: false,
+                implicit: true,
+                annotations: Vec::new(),
+                span: t.span,
+            });
+        }
+    }
+
+    /// The directed arguments of an action in a table's list; action data are absent.
+    fn bound_args(&mut self, id: ActionId, action: &'a ast::ActionRef) -> Vec<Arg> {
+        let sig = self.action_sigs[id.index()].clone();
+        let directed: Vec<SigParam> = sig.params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
+        let what = format!("action `{}` in a table's list", action.path);
+        let part = Sig { what, span: sig.span, type_params: Vec::new(), params: directed, result: Type::Void };
+        let place = std::mem::replace(&mut self.body.place, Place::Apply);
+        let given = action.args.as_deref().unwrap_or_default();
+        let checked =
+            self.check_args(&part, Subst::none(), &[], given, None, action.span, super::calls::CallMode::Free);
+        self.body.place = place;
+        let Some((mut args, _)) = checked else { return Vec::new() };
+        for p in sig.params.iter().filter(|p| p.direction == Direction::None) {
+            args.push(Arg { param: p.name.clone(), direction: p.direction, ty: p.ty.clone(), value: ArgValue::Absent });
+        }
+        args
+    }
+
+    /// An action of the table with values for its data, as in `default_action` and entries.
+    fn action_call(
+        &mut self,
+        t: &Table,
+        path: &'a ast::Path,
+        args: Option<&'a [ast::Argument]>,
+        span: Span,
+    ) -> Option<(u32, Vec<Expr>)> {
+        let id = self.find_action(path)?;
+        let Some(index) = t.actions.iter().position(|a| a.action == id && !a.implicit) else {
+            let names: Vec<String> = t
+                .actions
+                .iter()
+                .filter(|a| !a.implicit)
+                .map(|a| self.prog.actions[a.action.index()].name.to_string())
+                .collect();
+            let message = format!("`{path}` is not among the actions of table `{}`", t.name);
+            self.unknown_name("E0511", &path.name, message, names.iter().map(|s| s.as_str()));
+            return None;
+        };
+        let sig = self.action_sigs[id.index()].clone();
+        let data: Vec<SigParam> = sig.params.iter().filter(|p| p.direction == Direction::None).cloned().collect();
+        let directed = sig.params.len() - data.len();
+        let given = args.unwrap_or_default();
+        let named = given.iter().any(|a| a.name.is_some());
+        // Directed arguments may be repeated in front.
+        let skip = if !named && directed > 0 && given.len() == sig.params.len() { directed } else { 0 };
+        for arg in &given[..skip] {
+            let place = std::mem::replace(&mut self.body.place, Place::Apply);
+            self.expr(&arg.value, None);
+            self.body.place = place;
+        }
+        let part =
+            Sig { what: sig.what.clone(), span: sig.span, type_params: Vec::new(), params: data, result: Type::Void };
+        let (args, _) =
+            self.check_args(&part, Subst::none(), &[], &given[skip..], None, span, super::calls::CallMode::Extern)?;
+        let values = args.into_iter().filter_map(|a| match a.value {
+            ArgValue::Expr(e) => Some(e),
+            _ => None,
+        });
+        Some((index as u32, values.collect()))
+    }
+
+    fn default_action(&mut self, t: &mut Table, table: &'a ast::TableDecl) {
+        let Some((property, value)) = table.property("default_action") else {
+            // The implicit `NoAction`, or the one in the list.
+            let no_action = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone());
+            if let Some(Symbol::Action(id)) = no_action
+                && let Some(index) = t.actions.iter().position(|a| a.action == id)
+            {
+                t.default_action =
+                    Some(DefaultAction { action: index as u32, args: Vec::new(), is_const: false, span: t.span });
+            }
+            return;
+        };
+        let (path, args) = match &value.kind {
+            ast::ExprKind::Path(path) => (path, None),
+            ast::ExprKind::Call { callee, args, .. } => match &callee.kind {
+                ast::ExprKind::Path(path) => (path, Some(args.as_slice())),
+                _ => {
+                    self.error("E0511", value.span, "`default_action` is an action");
+                    return;
+                }
+            },
+            ast::ExprKind::Missing => return,
+            _ => {
+                self.error("E0511", value.span, "`default_action` is an action");
+                return;
+            }
+        };
+        let Some((action, args)) = self.action_call(t, path, args, value.span) else { return };
+        if t.actions[action as usize].table_only {
+            let message = format!("`{path}` is `@tableonly` and cannot be the default action");
+            self.error("E0511", value.span, message);
+        }
+        t.default_action = Some(DefaultAction { action, args, is_const: property.is_const, span: value.span });
+    }
+
+    // -------------------------------------------------------------------------------------------- entries
+
+    fn entries(&mut self, t: &mut Table, property: &ast::TableProperty, entries: &'a [ast::Entry]) {
+        if t.keys.is_empty() && !entries.is_empty() {
+            self.error("E0513", property.span, "a table without keys cannot have entries");
+            return;
+        }
+        for entry in entries {
+            let keysets = self.entry_keysets(t, &entry.keyset);
+            let priority = entry.priority.as_ref().and_then(|e| {
+                let value = self.expr(e, Some(&Type::Int));
+                match self.const_int(&value) {
+                    Some(v) => Some(Value::Int(v)),
+                    None => {
+                        if !value.ty.is_unknown() {
+                            self.error("E0501", e.span, "a priority is an integer known at compile time");
+                        }
+                        None
+                    }
+                }
+            });
+            let action = &entry.action;
+            let Some((index, args)) = self.action_call(t, &action.path, action.args.as_deref(), action.span) else {
+                continue;
+            };
+            if t.actions[index as usize].default_only {
+                let message = format!("`{}` is `@defaultonly` and cannot stand in an entry", action.path);
+                self.error("E0511", action.span, message);
+            }
+            let annotations = self.annotations(&entry.annotations);
+            let Some(keysets) = keysets else { continue };
+            t.entries.push(Entry {
+                is_const: entry.is_const || property.is_const,
+                priority,
+                keysets,
+                action: index,
+                args,
+                annotations,
+                span: entry.span,
+            });
+        }
+    }
+
+    fn entry_keysets(&mut self, t: &Table, keyset: &'a ast::Keyset) -> Option<Vec<Keyset>> {
+        if let [ast::KeysetElement { kind: ast::KeysetKind::Default | ast::KeysetKind::DontCare, .. }] =
+            keyset.elements.as_slice()
+            && t.keys.len() != 1
+        {
+            for key in &t.keys {
+                self.check_entry_kind(key, &Keyset::DontCare, keyset.span);
+            }
+            return Some(t.keys.iter().map(|_| Keyset::DontCare).collect());
+        }
+        if keyset.elements.len() != t.keys.len() {
+            let message = format!("the table has {} keys, the entry {}", t.keys.len(), keyset.elements.len());
+            self.report(Diagnostic::error("E0513", keyset.span, message).note(t.span, "the table"));
+            return None;
+        }
+        let mut result = Vec::with_capacity(t.keys.len());
+        for (element, key) in keyset.elements.iter().zip(&t.keys) {
+            let set = self.keyset(element, &key.expr.ty, "entries");
+            self.check_entry_kind(key, &set, element.span);
+            result.push(set);
+        }
+        Some(result)
+    }
+
+    /// Whether a set of values can be written for a match kind of `core.p4` or `v1model.p4`.
+    fn check_entry_kind(&mut self, key: &Key, set: &Keyset, span: Span) {
+        let (ok, allowed) = match &*key.match_kind_name {
+            "exact" => (matches!(set, Keyset::Value(_)), "a value"),
+            "lpm" | "ternary" => (!matches!(set, Keyset::Range(..)), "a value, value &&& mask, or _"),
+            "range" => (!matches!(set, Keyset::Mask(..)), "a value, low .. high, or _"),
+            "optional" => (matches!(set, Keyset::Value(_) | Keyset::DontCare), "a value, or _"),
+            _ => return,
+        };
+        if !ok {
+            self.report(
+                Diagnostic::error("E0513", span, format!("this does not fit a key of kind `{}`", key.match_kind_name))
+                    .note(key.span, "the key")
+                    .help(format!("write {allowed}")),
+            );
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- properties
+
+    fn property(&mut self, t: &mut Table, property: &'a ast::TableProperty, value: &'a ast::Expr) {
+        match &*property.name.text {
+            "default_action" => {}
+            "size" => {
+                let size = self.expr(value, Some(&Type::Int));
+                let size = self.strip_enum(size);
+                if !matches!(size.ty, Type::Int | Type::Bits { .. } | Type::Unknown) {
+                    let message = format!("`size` is an integer, not `{}`", self.show(&size.ty));
+                    self.error("E0401", value.span, message);
+                } else if !self.is_compile_time(&size) {
+                    self.error("E0501", value.span, "`size` must be known at compile time");
+                } else if self.const_int(&size).is_some_and(|v| v.sign() == num_bigint::Sign::Minus) {
+                    self.error("E0503", value.span, "`size` cannot be negative");
+                }
+                t.size = Some(size);
+            }
+            "key" | "actions" | "entries" => {
+                let message = format!("`{}` is a list in braces", property.name);
+                self.error("E0510", value.span, message);
+            }
+            _ => {
+                let annotations = self.annotations(&property.annotations);
+                let value = self.property_value(t, property, value, &annotations);
+                t.properties.push(Property {
+                    name: property.name.text.clone(),
+                    is_const: property.is_const,
+                    value,
+                    annotations,
+                    span: property.span,
+                });
+            }
+        }
+    }
+
+    /// A value; a constructor call makes an instance named by `@name` on the property, else by the property.
+    fn property_value(
+        &mut self,
+        t: &Table,
+        property: &'a ast::TableProperty,
+        value: &'a ast::Expr,
+        annotations: &[Annotation],
+    ) -> Expr {
+        if let ast::ExprKind::Call { callee, type_args, args } = &value.kind {
+            let (path, type_args) = match &callee.kind {
+                ast::ExprKind::Path(path) => (path, type_args),
+                ast::ExprKind::Type(ast::TypeRef { kind: ast::TypeKind::Named { path, args }, .. }) => (path, args),
+                _ => return self.expr(value, None),
+            };
+            if let Some(Symbol::Type(symbol)) = self.scopes.lookup(&path.name.text).map(|e| e.symbol.clone()) {
+                let mut control_name =
+                    self.control_name(&format!("{}.{}", t.control_name.name, property.name), annotations);
+                control_name.global |= t.control_name.global;
+                let new = NewInstance {
+                    span: value.span,
+                    annotations: annotations.to_vec(),
+                    control_name: Some(control_name),
+                    ..NewInstance::default()
+                };
+                return match self.instantiate(&symbol, type_args, args, new) {
+                    Some((reference, ty)) => Expr { kind: ExprKind::Instance(reference), ty, span: value.span },
+                    None => self.poison(value.span),
+                };
+            }
+        }
+        let e = self.expr(value, None);
+        if !self.is_compile_time(&e) {
+            let message = format!("`{}` must be known at compile time", property.name);
+            self.error("E0501", value.span, message);
+            return constant(Value::Absent, Type::Unknown, value.span);
+        }
+        e
+    }
+}
+
+/// The control-plane name of a key: the expression as P4 writes it.
+fn write_key_name(e: &ast::Expr, out: &mut String) {
+    // Writing to a string cannot fail.
+    match &e.kind {
+        ast::ExprKind::Path(path) => {
+            let _ = write!(out, "{path}");
+        }
+        ast::ExprKind::Member(base, name) => {
+            write_key_name(base, out);
+            let _ = write!(out, ".{name}");
+        }
+        ast::ExprKind::Index(base, index) => {
+            write_key_name(base, out);
+            out.push('[');
+            write_key_name(index, out);
+            out.push(']');
+        }
+        ast::ExprKind::Slice { base, high, low } => {
+            write_key_name(base, out);
+            out.push('[');
+            write_key_name(high, out);
+            out.push(':');
+            write_key_name(low, out);
+            out.push(']');
+        }
+        ast::ExprKind::SliceFrom { base, low, width } => {
+            write_key_name(base, out);
+            out.push('[');
+            write_key_name(low, out);
+            out.push_str("+:");
+            write_key_name(width, out);
+            out.push(']');
+        }
+        ast::ExprKind::Call { callee, args, .. } => {
+            write_key_name(callee, out);
+            out.push('(');
+            for (i, arg) in args.iter().enumerate() {
+                if i > 0 {
+                    out.push_str(", ");
+                }
+                write_key_name(&arg.value, out);
+            }
+            out.push(')');
+        }
+        ast::ExprKind::Int(literal) => {
+            let _ = write!(out, "{}", literal.value);
+        }
+        ast::ExprKind::Bool(b) => {
+            let _ = write!(out, "{b}");
+        }
+        ast::ExprKind::Unary(op, operand) => {
+            out.push_str(op.symbol());
+            write_key_name(operand, out);
+        }
+        ast::ExprKind::Binary(op, a, b) => {
+            write_key_name(a, out);
+            let _ = write!(out, " {} ", op.symbol());
+            write_key_name(b, out);
+        }
+        ast::ExprKind::Cast(_, operand) => write_key_name(operand, out),
+        ast::ExprKind::Ternary { cond, then, otherwise } => {
+            write_key_name(cond, out);
+            out.push_str(" ? ");
+            write_key_name(then, out);
+            out.push_str(" : ");
+            write_key_name(otherwise, out);
+        }
+        _ => out.push_str("key"),
+    }
+}

@@ -1,0 +1,312 @@
+//! Type names as written to [`Type`]s, struct instantiation, and which types may stand where.
+
+use super::Checker;
+use super::generics::Subst;
+use crate::consteval;
+use crate::scope::{Symbol, TypeSymbol};
+use crate::types::*;
+use crate::value::Value;
+use base::bits::MAX_WIDTH;
+use base::{Diagnostic, Span};
+use num_traits::ToPrimitive;
+use std::sync::Arc;
+use syntax::ast;
+
+impl<'a> Checker<'a> {
+    /// The type that a name with all its arguments means.
+    pub fn resolve_type(&mut self, ty: &'a ast::TypeRef) -> Type {
+        match &ty.kind {
+            ast::TypeKind::Bool => Type::Bool,
+            ast::TypeKind::Error => Type::Error,
+            ast::TypeKind::MatchKind => Type::MatchKind,
+            ast::TypeKind::String => Type::String,
+            ast::TypeKind::Void => Type::Void,
+            ast::TypeKind::Int => Type::Int,
+            ast::TypeKind::Bit(width) => self.width(width, 0).map_or(Type::Unknown, Type::bit),
+            ast::TypeKind::IntN(width) => self.width(width, 1).map_or(Type::Unknown, Type::int),
+            ast::TypeKind::Varbit(width) => self.width(width, 0).map_or(Type::Unknown, Type::Varbit),
+            ast::TypeKind::Named { path, args } => {
+                let Some(symbol) = self.type_symbol(path) else { return Type::Unknown };
+                let args: Vec<Type> = args.iter().map(|t| self.resolve_type(t)).collect();
+                self.apply_type(&symbol, path, args, ty.span)
+            }
+            ast::TypeKind::Array(element, size) => {
+                let element = self.resolve_type(element);
+                let Some(size) = self.width(size, 1) else { return Type::Unknown };
+                match element {
+                    Type::Unknown => Type::Unknown,
+                    Type::Int
+                    | Type::Void
+                    | Type::String
+                    | Type::MatchKind
+                    | Type::Error
+                    | Type::Parser(_)
+                    | Type::Control(_)
+                    | Type::Block(..)
+                    | Type::List(_)
+                    | Type::Extern(..) => {
+                        let message = format!("there are no arrays of `{}`", self.show(&element));
+                        self.error("E0409", ty.span, message);
+                        Type::Unknown
+                    }
+                    element => Type::Stack(Arc::new(element), size),
+                }
+            }
+            ast::TypeKind::Tuple(types) => {
+                let types: Vec<Type> = types
+                    .iter()
+                    .map(|t| {
+                        let resolved = self.resolve_type(t);
+                        self.check_member_type(&resolved, "a tuple", t.span);
+                        resolved
+                    })
+                    .collect();
+                Type::Tuple(types.into())
+            }
+            ast::TypeKind::List(element) => Type::List(Arc::new(self.resolve_type(element))),
+            ast::TypeKind::DontCare => {
+                self.report(
+                    Diagnostic::error("E0407", ty.span, "`_` can only be a type argument of a call or constructor")
+                        .help("write the type"),
+                );
+                Type::Unknown
+            }
+        }
+    }
+
+    /// Like [`Checker::resolve_type`], `None` for `_`.
+    pub fn resolve_type_arg(&mut self, ty: &'a ast::TypeRef) -> Option<Type> {
+        match ty.kind {
+            ast::TypeKind::DontCare => None,
+            _ => Some(self.resolve_type(ty)),
+        }
+    }
+
+    /// The type symbol of a path; complains if it is none.
+    pub fn type_symbol(&mut self, path: &ast::Path) -> Option<TypeSymbol> {
+        let found =
+            if path.global { self.scopes.lookup_global(&path.name.text) } else { self.scopes.lookup(&path.name.text) };
+        match found.map(|e| (&e.symbol, e.span)) {
+            Some((Symbol::Type(symbol), _)) => Some(symbol.clone()),
+            Some((Symbol::Broken, _)) => None,
+            Some((_, declared)) => {
+                self.report(
+                    Diagnostic::error("E0304", path.span(), format!("`{path}` is not a type"))
+                        .note(declared, "declared here"),
+                );
+                None
+            }
+            None => {
+                let mut d = Diagnostic::error("E0302", path.span(), format!("there is no type `{path}`"));
+                if let Some(like) = self.scopes.similar(&path.name.text, |s| matches!(s, Symbol::Type(_))) {
+                    d = d.help(format!("did you mean `{like}`?"));
+                } else {
+                    d = d.help("P4 declares before use: declare it above, or include the file that does");
+                }
+                self.report(d);
+                None
+            }
+        }
+    }
+
+    /// A type symbol with its arguments.
+    pub fn apply_type(&mut self, symbol: &TypeSymbol, path: &ast::Path, args: Vec<Type>, span: Span) -> Type {
+        let wanted = self.type_params_of(symbol);
+        if wanted != args.len() {
+            let message = match (wanted, args.len()) {
+                (0, _) => format!("`{path}` takes no type arguments"),
+                (n, 0) => format!("`{path}` needs {n} type argument{}", if n == 1 { "" } else { "s" }),
+                (n, m) => format!("`{path}` takes {n} type arguments, not {m}"),
+            };
+            self.error("E0406", span, message);
+            return Type::Unknown;
+        }
+        match symbol {
+            TypeSymbol::Plain(ty) => ty.clone(),
+            TypeSymbol::Generic(index) => self.instantiate_struct(*index, args),
+            TypeSymbol::Extern(id) => Type::Extern(*id, args.into()),
+            TypeSymbol::Block(id) => Type::Block(*id, args.into()),
+        }
+    }
+
+    /// How many type arguments a symbol takes.
+    pub fn type_params_of(&self, symbol: &TypeSymbol) -> usize {
+        match symbol {
+            TypeSymbol::Plain(_) => 0,
+            TypeSymbol::Generic(index) => self.generic_structs[*index].fields.type_params.len(),
+            TypeSymbol::Extern(id) => self.prog.externs[id.index()].type_params.len(),
+            TypeSymbol::Block(id) => self.prog.types.block_types[id.index()].type_params.len(),
+        }
+    }
+
+    /// A width or array size: a local compile-time known integer of at least `least`.
+    fn width(&mut self, expr: &'a ast::Expr, least: u32) -> Option<u32> {
+        let value = self.expr(expr, None);
+        if value.ty.is_unknown() {
+            return None;
+        }
+        let number = match value.as_const() {
+            Some(Value::Int(n)) => n.to_i64(),
+            Some(Value::Bits(bits)) if consteval::is_signed(&self.prog.types, &value.ty) => {
+                bits.to_i128().and_then(|n| n.to_i64())
+            }
+            Some(Value::Bits(bits)) => bits.to_u64().and_then(|n| n.to_i64()),
+            Some(_) => {
+                let message = format!("a size is an integer, not `{}`", self.show(&value.ty));
+                self.error("E0401", expr.span, message);
+                return None;
+            }
+            None => {
+                self.report(
+                    Diagnostic::error("E0501", expr.span, "a size must be known at compile time, here")
+                        .help("constructor parameters and variables cannot be used in types"),
+                );
+                return None;
+            }
+        };
+        match number.and_then(|n| u32::try_from(n).ok()) {
+            Some(n) if n >= least && n <= MAX_WIDTH => Some(n),
+            _ => {
+                let message = format!("a size between {least} and {MAX_WIDTH} is needed here");
+                self.error("E0503", expr.span, message);
+                None
+            }
+        }
+    }
+
+    /// The struct type for a list of type arguments of a generic declaration.
+    pub fn instantiate_struct(&mut self, index: usize, args: Vec<Type>) -> Type {
+        let kind = self.generic_structs[index].kind;
+        let wrap = |id| match kind {
+            StructKind::Struct => Type::Struct(id),
+            StructKind::Header => Type::Header(id),
+            StructKind::HeaderUnion => Type::HeaderUnion(id),
+        };
+        if let Some(id) = self.generic_cache.get(&(index, args.clone())) {
+            return wrap(*id);
+        }
+        let decl = &self.generic_structs[index];
+        let (name, annotations, span, fields) = (decl.name.clone(), decl.annotations.clone(), decl.span, decl.fields);
+        let id = self.add_struct(StructInfo { name, kind, args: args.clone(), fields: Vec::new(), annotations, span });
+        self.struct_origin[id.index()] = Some(index);
+        self.generic_cache.insert((index, args.clone()), id);
+        self.scopes.push();
+        for (param, arg) in fields.type_params.iter().zip(args) {
+            self.declare(&param.name, Symbol::Type(TypeSymbol::Plain(arg)));
+        }
+        let fields = self.resolve_fields(kind, &fields.fields);
+        self.scopes.pop();
+        self.prog.types.structs[id.index()].fields = fields;
+        wrap(id)
+    }
+
+    /// Keeps a struct.
+    pub fn add_struct(&mut self, info: StructInfo) -> StructId {
+        self.prog.types.structs.push(info);
+        self.struct_origin.push(None);
+        StructId::from_index(self.prog.types.structs.len() - 1)
+    }
+
+    /// The fields of a struct, header or union declaration.
+    pub fn resolve_fields(&mut self, kind: StructKind, fields: &'a [ast::Field]) -> Vec<FieldInfo> {
+        let mut result: Vec<FieldInfo> = Vec::with_capacity(fields.len());
+        for field in fields {
+            let ty = self.resolve_type(&field.ty);
+            match kind {
+                StructKind::Struct => self.check_member_type(&ty, "a struct", field.ty.span),
+                StructKind::Header => self.check_header_field(&ty, field.ty.span),
+                StructKind::HeaderUnion => {
+                    if !matches!(ty, Type::Header(_) | Type::Unknown | Type::Var(_)) {
+                        let message = format!("a member of a header union is a header, not `{}`", self.show(&ty));
+                        self.error("E0409", field.ty.span, message);
+                    }
+                }
+            }
+            if let Some(first) = result.iter().find(|f| f.name == field.name.text) {
+                let first = first.span;
+                self.report(
+                    Diagnostic::error("E0303", field.name.span, format!("there are two fields `{}`", field.name))
+                        .note(first, "the first one"),
+                );
+                continue;
+            }
+            let annotations = self.annotations(&field.annotations);
+            result.push(FieldInfo { name: field.name.text.clone(), ty, annotations, span: field.name.span });
+        }
+        result
+    }
+
+    /// The anonymous struct type of a record.
+    pub fn anonymous_struct(&mut self, fields: Vec<(Arc<str>, Type)>, span: Span) -> Type {
+        if let Some(id) = self.anonymous.get(&fields) {
+            return Type::Struct(*id);
+        }
+        let infos = fields
+            .iter()
+            .map(|(name, ty)| FieldInfo { name: name.clone(), ty: ty.clone(), annotations: Vec::new(), span })
+            .collect();
+        let id = self.add_struct(StructInfo {
+            name: "".into(),
+            kind: StructKind::Struct,
+            args: Vec::new(),
+            fields: infos,
+            annotations: Vec::new(),
+            span,
+        });
+        self.anonymous.insert(fields, id);
+        Type::Struct(id)
+    }
+
+    fn check_header_field(&mut self, ty: &Type, span: Span) {
+        if !self.header_field_ok(ty) {
+            self.report(
+                Diagnostic::error("E0409", span, format!("a header cannot have a field of type `{}`", self.show(ty)))
+                    .help("fields of headers are `bit`, `int`, `varbit`, `bool`, enums with underlying type, and structs of these"),
+            );
+        }
+    }
+
+    fn header_field_ok(&self, ty: &Type) -> bool {
+        match self.prog.types.underlying(ty) {
+            Type::Bits { .. } | Type::Varbit(_) | Type::Bool | Type::Unknown | Type::Var(_) => true,
+            Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().all(|f| self.header_field_ok(&f.ty)),
+            Type::Stack(element, _) => {
+                !matches!(*element, Type::Header(_) | Type::HeaderUnion(_)) && self.header_field_ok(&element)
+            }
+            _ => false,
+        }
+    }
+
+    /// Complains about types that have no run-time values or may not be part of a composite.
+    pub fn check_member_type(&mut self, ty: &Type, container: &str, span: Span) {
+        let bad = match ty {
+            Type::Int | Type::Void | Type::String | Type::MatchKind | Type::List(_) => true,
+            Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_) => true,
+            _ => false,
+        };
+        if bad {
+            let message = format!("`{}` cannot be part of {container}", self.show(ty));
+            self.error("E0409", span, message);
+        }
+    }
+
+    /// Complains about types that a variable cannot have.
+    pub fn check_variable_type(&mut self, ty: &Type, span: Span) {
+        let help = match ty {
+            Type::Int => "give it a width, as `bit<32>`, or make it a `const`",
+            Type::Void | Type::String | Type::MatchKind | Type::List(_) => "such values exist at compile time only",
+            Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_) => {
+                "make an instance: `T(arguments) name;`"
+            }
+            _ => return,
+        };
+        let message = format!("there are no variables of type `{}`", self.show(ty));
+        self.report(Diagnostic::error("E0409", span, message).help(help));
+    }
+
+    /// The type of a struct's field with type arguments put in; for signatures.
+    pub fn subst_type(&mut self, ty: &Type, vars: &[TypeVar], args: &[Type]) -> Type {
+        let s = Subst::of(vars, args);
+        self.subst(ty, &s)
+    }
+}

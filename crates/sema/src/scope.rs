@@ -1,0 +1,198 @@
+//! Names in scope.
+//!
+//! One table for the whole check: each name maps to a stack of what it means, innermost last, so that a look-up is one
+//! hash probe however deep the nesting. Leaving a scope pops what it declared, from a log. P4 declares before use, so
+//! scopes fill as declarations are checked; parser states and the labels of actions are looked up elsewhere.
+//!
+//! Specification: P4_16, "Lexical structure", section on name resolution and visibility.
+
+use crate::typed::{ActionId, Expr, ExternFunctionId, InstanceRef, LocalId, TableId, ValueSetId};
+use crate::types::{BlockTypeId, Type};
+use base::Span;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a name means.
+#[derive(Clone, Debug)]
+pub(crate) enum Symbol {
+    /// A type; generic ones need arguments.
+    Type(TypeSymbol),
+    /// A constant, with its value or constructor-dependent expression.
+    Const(Rc<Expr>),
+    /// A variable or run-time parameter of frame number `.1`.
+    Local(LocalId, u32),
+    /// A constructor parameter that is a value.
+    CtorParam(u32, Type),
+    /// An instance.
+    Instance(InstanceRef, Type),
+    /// An action.
+    Action(ActionId),
+    /// A table.
+    Table(TableId),
+    /// A value set.
+    ValueSet(ValueSetId),
+    /// Functions of one name.
+    Functions(Rc<Vec<FunctionRef>>),
+    /// Its declaration was wrong; uses are not complained about.
+    Broken,
+}
+
+/// A type's name.
+#[derive(Clone, Debug)]
+pub(crate) enum TypeSymbol {
+    /// Needs no arguments.
+    Plain(Type),
+    /// A generic struct, header or union: index into the checker's list.
+    Generic(usize),
+    /// A generic extern.
+    Extern(crate::typed::ExternId),
+    /// A generic parser, control or package type.
+    Block(BlockTypeId),
+}
+
+/// A function that a call can mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FunctionRef {
+    /// Without body.
+    Extern(ExternFunctionId),
+    /// With a body: index into the checker's list.
+    Declared(usize),
+}
+
+/// A name's meaning and where it was declared.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub symbol: Symbol,
+    pub span: Span,
+    depth: u32,
+}
+
+/// All names in scope.
+#[derive(Debug, Default)]
+pub(crate) struct Scopes {
+    table: HashMap<Arc<str>, Vec<Entry>>,
+    log: Vec<Arc<str>>,
+    marks: Vec<usize>,
+}
+
+impl Scopes {
+    fn depth(&self) -> u32 {
+        self.marks.len() as u32
+    }
+
+    /// Opens a scope.
+    pub fn push(&mut self) {
+        self.marks.push(self.log.len());
+    }
+
+    /// Closes the innermost scope.
+    pub fn pop(&mut self) {
+        let Some(mark) = self.marks.pop() else { return };
+        for name in self.log.drain(mark..) {
+            if let Some(entries) = self.table.get_mut(&name) {
+                entries.pop();
+            }
+        }
+    }
+
+    /// Declares a name; gives the place of an earlier declaration in the same scope, which stays.
+    pub fn declare(&mut self, name: &Arc<str>, symbol: Symbol, span: Span) -> Result<(), Span> {
+        let depth = self.depth();
+        let entries = self.table.entry(name.clone()).or_default();
+        if let Some(previous) = entries.last().filter(|e| e.depth == depth) {
+            return Err(previous.span);
+        }
+        entries.push(Entry { symbol, span, depth });
+        if depth > 0 {
+            self.log.push(name.clone());
+        }
+        Ok(())
+    }
+
+    /// The innermost meaning of a name.
+    pub fn lookup(&self, name: &str) -> Option<&Entry> {
+        self.table.get(name)?.last()
+    }
+
+    /// The meaning of a name at top level.
+    pub fn lookup_global(&self, name: &str) -> Option<&Entry> {
+        self.table.get(name)?.first().filter(|e| e.depth == 0)
+    }
+
+    /// The meaning of a name in the innermost scope, to be changed (overloads).
+    pub fn innermost_mut(&mut self, name: &str) -> Option<&mut Entry> {
+        let depth = self.depth();
+        self.table.get_mut(name)?.last_mut().filter(|e| e.depth == depth)
+    }
+
+    /// The visible name that is most like a misspelt one, among those a test accepts.
+    pub fn similar(&self, name: &str, accept: impl Fn(&Symbol) -> bool) -> Option<&str> {
+        let visible = self.table.iter().filter(|(_, entries)| entries.last().is_some_and(|e| accept(&e.symbol)));
+        similar(name, visible.map(|(n, _)| &**n))
+    }
+}
+
+/// The candidate with the smallest edit distance to a name, if that is small enough to be a slip.
+pub(crate) fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let limit = (name.len() / 3).max(1);
+    candidates
+        .filter(|c| c.len().abs_diff(name.len()) <= limit && *c != name)
+        .map(|c| (distance(name, c), c))
+        .filter(|(d, _)| *d <= limit)
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Edit distance; a swap of neighbours and a change of case count as one slip.
+fn distance(a: &str, b: &str) -> usize {
+    if a.eq_ignore_ascii_case(b) {
+        return 1;
+    }
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before: Vec<usize> = Vec::new();
+    let mut previous: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replace = previous[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replace.min(previous[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut previous, row);
+    }
+    previous[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_slips_and_nothing_else() {
+        let names = ["dstAddr", "srcAddr", "ttl"];
+        assert_eq!(similar("dstAdr", names.into_iter()), Some("dstAddr"));
+        assert_eq!(similar("dsaAddr", names.into_iter()), Some("dstAddr"));
+        assert_eq!(similar("DSTADDR", names.into_iter()), Some("dstAddr"));
+        assert_eq!(similar("tlt", names.into_iter()), Some("ttl"));
+        assert_eq!(similar("protocol", names.into_iter()), None);
+    }
+
+    #[test]
+    fn inner_names_hide_outer_ones_until_their_scope_ends() {
+        let mut scopes = Scopes::default();
+        let name: Arc<str> = "x".into();
+        let place = |n| Span::new(base::FileId(0), n, n + 1);
+        scopes.declare(&name, Symbol::Broken, place(1)).unwrap();
+        assert_eq!(scopes.declare(&name, Symbol::Broken, place(2)), Err(place(1)));
+        scopes.push();
+        scopes.declare(&name, Symbol::Broken, place(3)).unwrap();
+        assert_eq!(scopes.lookup("x").unwrap().span, place(3));
+        assert_eq!(scopes.lookup_global("x").unwrap().span, place(1));
+        scopes.pop();
+        assert_eq!(scopes.lookup("x").unwrap().span, place(1));
+    }
+}

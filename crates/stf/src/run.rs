@@ -189,8 +189,8 @@ fn check_digest(
     Ok(())
 }
 
-/// All indirect counters and registers that are not at their first value.
-fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
+/// For comparing engines: all counters and registers that are not at their first value.
+pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
     let pipeline = local.pipeline();
     let mut all = BTreeMap::new();
     for (i, e) in pipeline.program().externs.iter().enumerate() {

@@ -1,0 +1,474 @@
+//! Calls: functions, actions, controls and parsers are inlined; externs go to the core or to the architecture.
+//!
+//! **Copy-in/copy-out** (P4_16, "Calling convention"). A parameter stands directly for its argument where nobody can
+//! tell: an `out` or `inout` argument that is a whole variable or struct field (not a header's field, whose writes are
+//! guarded, and not bits), and that overlaps no other such argument; an `in` argument that overlaps none of those. An
+//! action sees its control's variables besides its parameters, so there the argument's variable must also not be named
+//! by the action's body. Otherwise the parameter is a variable of its own, copied in and out.
+//!
+//! `exit` runs the copies out of all callers on its way.
+
+use crate::arch::{ExternArg, ExternCall};
+use crate::codes;
+use crate::context::{Binding, Env, Lowerer, ReturnTarget};
+use crate::path::Place;
+use crate::tree::Tree;
+use crate::visit::{self, Node, has_return, is_pure};
+use base::Span;
+use ir::{Mark, Operand, SlotId, SlotKind};
+use sema::Type;
+use sema::typed::{
+    ActionId, Arg, ArgValue, Builtin, Call, Callee, ControlId, Direction, Expr, ExprKind, FunctionId, InstanceId,
+    InstanceOf, InstanceRef, LocalId, Param, ParserId, StmtKind,
+};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// An evaluated argument.
+enum Given {
+    Value(Binding),
+    Place(Option<Place>),
+}
+
+/// Gives action data their values; by parameter number among all parameters.
+pub(crate) type DataSource<'a> = &'a mut dyn FnMut(&mut Lowerer<'_>, usize) -> Tree;
+
+impl Lowerer<'_> {
+    /// Lowers a call; the tree is its result.
+    pub fn call(&mut self, call: &Call) -> Tree {
+        let saved = self.b.set_span(call.span);
+        let result = match &call.callee {
+            Callee::Function(id) => self.call_function(*id, &call.args, call.span),
+            Callee::Action(id) => {
+                self.inline_action(*id, &call.args, None, call.span);
+                Tree::Nothing
+            }
+            Callee::TableApply(_) => {
+                self.apply_call(call, None);
+                Tree::Nothing
+            }
+            Callee::ParserApply(reference) | Callee::ControlApply(reference) => {
+                self.apply_block(*reference, call);
+                Tree::Nothing
+            }
+            Callee::Builtin(builtin, object) => self.builtin(*builtin, object, call),
+            Callee::ExternFunction(id) => {
+                let p = self.p;
+                self.extern_function(&p.extern_functions[id.index()].name, call)
+            }
+            Callee::ExternMethod { object, extern_id, method } => {
+                let p = self.p;
+                let info = &p.externs[extern_id.index()];
+                self.extern_method(object, &info.methods[*method as usize].name, call)
+            }
+        };
+        self.b.set_span(saved);
+        result
+    }
+
+    fn builtin(&mut self, builtin: Builtin, object: &Expr, call: &Call) -> Tree {
+        match builtin {
+            Builtin::IsValid => {
+                let tree = self.eval(object);
+                self.is_valid(&tree).into()
+            }
+            Builtin::SetValid => {
+                let place = self.place(object);
+                self.set_valid(&place);
+                Tree::Nothing
+            }
+            Builtin::SetInvalid => {
+                let place = self.place(object);
+                self.set_invalid(&place);
+                Tree::Nothing
+            }
+            Builtin::PushFront | Builtin::PopFront => {
+                let count = call.args.first().and_then(|a| self.constant(a.value.expr()?)?.to_u64());
+                let Some(count) = count else {
+                    self.refuse(codes::NOT_CONSTANT, call.span, "the number of elements is not known");
+                    return Tree::Nothing;
+                };
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let place = self.place(object);
+                match builtin {
+                    Builtin::PushFront => self.push_front(&place, count),
+                    _ => self.pop_front(&place, count),
+                }
+                Tree::Nothing
+            }
+        }
+    }
+
+    fn extern_function(&mut self, name: &str, call: &Call) -> Tree {
+        match name {
+            "verify" => {
+                self.verify(call);
+                Tree::Nothing
+            }
+            "static_assert" => Tree::constant(1, 1),
+            _ => {
+                let args = self.extern_args(call);
+                let mut arch = self.arch.take();
+                let result = match &mut arch {
+                    Some(arch) => arch.function(self, name, &ExternCall { call, args }),
+                    None => Tree::Nothing,
+                };
+                self.arch = arch;
+                result
+            }
+        }
+    }
+
+    fn extern_method(&mut self, object: &Expr, method: &str, call: &Call) -> Tree {
+        let instance = match self.extern_binding(object) {
+            Some(Binding::PacketIn) => return self.packet_in(method, call),
+            Some(Binding::PacketOut) => return self.packet_out(method, call),
+            Some(Binding::Instance(instance)) => instance,
+            Some(Binding::Tree(_)) | None => {
+                let message = format!("the object of method `{method}` is not known at compile time");
+                self.refuse(codes::EXTERN_MISUSE, object.span, message);
+                return self.zero(&call.result);
+            }
+        };
+        let args = self.extern_args(call);
+        let mut arch = self.arch.take();
+        let result = match &mut arch {
+            Some(arch) => arch.method(self, instance, method, &ExternCall { call, args }),
+            None => Tree::Nothing,
+        };
+        self.arch = arch;
+        result
+    }
+
+    fn extern_args(&mut self, call: &Call) -> Vec<ExternArg> {
+        let last_effect = last_effect(&call.args);
+        let mut args = Vec::with_capacity(call.args.len());
+        for (i, arg) in call.args.iter().enumerate() {
+            args.push(match (&arg.value, arg.direction) {
+                (ArgValue::Expr(e), Direction::In | Direction::None) => {
+                    let value = self.eval(e);
+                    ExternArg::In(if i < last_effect { self.freeze(&value) } else { value })
+                }
+                (ArgValue::Expr(e), _) => ExternArg::Out(self.place(e)),
+                (ArgValue::DontCare | ArgValue::Absent, _) => ExternArg::Absent,
+            });
+        }
+        args
+    }
+
+    fn extern_binding(&mut self, object: &Expr) -> Option<Binding> {
+        match &object.kind {
+            ExprKind::Local(local) => Some(self.local(*local)),
+            ExprKind::Instance(reference) => self.p.resolve(*reference, self.env.instance).map(Binding::Instance),
+            _ => None,
+        }
+    }
+
+    fn call_function(&mut self, id: FunctionId, args: &[Arg], span: Span) -> Tree {
+        let p = self.p;
+        let function = &p.functions[id.index()];
+        let env =
+            Env { frame: function.frame, instance: None, prefix: Rc::from(&*function.name), bindings: HashMap::new() };
+        let mut result = Tree::Nothing;
+        self.inline(&function.params, args, env, None, None, span, |cx| {
+            result = match function.body.stmts.split_last() {
+                // The usual shape: one `return` at the end needs neither a variable nor a jump.
+                Some((last, rest)) if !rest.iter().any(has_return) && matches!(last.kind, StmtKind::Return(_)) => {
+                    cx.stmts(rest);
+                    match &last.kind {
+                        StmtKind::Return(Some(value)) => {
+                            let value = cx.eval(value);
+                            cx.freeze(&value)
+                        }
+                        _ => Tree::Nothing,
+                    }
+                }
+                _ => {
+                    let name = format!("{}.$return", function.name);
+                    let result = match function.result {
+                        Type::Void => Tree::Nothing,
+                        _ => cx.allocate(&name, &function.result, SlotKind::Local, function.span),
+                    };
+                    cx.returning((!matches!(result, Tree::Nothing)).then(|| result.clone()), |cx| {
+                        cx.block(&function.body);
+                    });
+                    result
+                }
+            };
+        });
+        result
+    }
+
+    /// Lowers a body whose `return` leads to its end.
+    pub fn returning(&mut self, result: Option<Tree>, body: impl FnOnce(&mut Self)) {
+        let join = self.new_join("");
+        let outer = self.ret.replace(ReturnTarget { join, result });
+        let loops = std::mem::take(&mut self.loops);
+        body(self);
+        self.loops = loops;
+        self.ret = outer;
+        self.land(join);
+    }
+
+    /// Lowers an action's body. `data` gives the action data when a table runs it; else all arguments are given.
+    pub fn inline_action(&mut self, id: ActionId, args: &[Arg], data: Option<DataSource<'_>>, span: Span) {
+        let p = self.p;
+        let action = &p.actions[id.index()];
+        let env = match action.owner {
+            Some(_) => self.env.clone(),
+            None => {
+                Env { frame: action.frame, instance: None, prefix: Rc::from(&*action.name), bindings: HashMap::new() }
+            }
+        };
+        let shared = action.owner.is_some().then(|| self.locals_of_action(id));
+        self.inline(&action.params, args, env, shared, data, span, |cx| {
+            cx.returning(None, |cx| cx.block(&action.body));
+        });
+    }
+
+    fn apply_block(&mut self, reference: InstanceRef, call: &Call) {
+        let Some(instance) = self.p.resolve(reference, self.env.instance) else {
+            return self.refuse(codes::NOT_CONSTANT, call.span, "the instance is not known at compile time");
+        };
+        match self.p.instance(instance).of {
+            InstanceOf::Control(control) => self.apply_control(control, instance, &call.args, call.span),
+            InstanceOf::Parser(parser) => self.apply_parser(parser, instance, &call.args, call.span),
+            InstanceOf::Extern(_) | InstanceOf::Package(_) => {
+                self.refuse(codes::MISPLACED, call.span, "this instance cannot be applied");
+            }
+        }
+    }
+
+    /// The environment of an instance's body.
+    pub fn instance_env(&self, instance: InstanceId) -> Env {
+        let info = self.p.instance(instance);
+        let (frame, name) = match info.of {
+            InstanceOf::Control(id) => {
+                let control = &self.p.controls[id.index()];
+                (control.frame, &control.name)
+            }
+            InstanceOf::Parser(id) => {
+                let parser = &self.p.parsers[id.index()];
+                (parser.frame, &parser.name)
+            }
+            InstanceOf::Extern(_) | InstanceOf::Package(_) => (self.env.frame, &info.name),
+        };
+        let prefix = if info.path.is_empty() { Rc::from(&**name) } else { Rc::from(info.path.as_str()) };
+        Env { frame, instance: Some(instance), prefix, bindings: HashMap::new() }
+    }
+
+    fn apply_control(&mut self, id: ControlId, instance: InstanceId, args: &[Arg], span: Span) {
+        let control = &self.p.controls[id.index()];
+        let env = self.instance_env(instance);
+        self.inline(&control.params, args, env, None, None, span, |cx| cx.control_body(id));
+    }
+
+    /// Variables and `apply` block of the current control.
+    pub fn control_body(&mut self, id: ControlId) {
+        let p = self.p;
+        let control = &p.controls[id.index()];
+        self.mark(Mark::Block(self.env.prefix.to_string()));
+        self.returning(None, |cx| {
+            cx.stmts(&control.locals);
+            cx.block(&control.body);
+        });
+    }
+
+    fn apply_parser(&mut self, id: ParserId, instance: InstanceId, args: &[Arg], span: Span) {
+        let parser = &self.p.parsers[id.index()];
+        let env = self.instance_env(instance);
+        self.inline(&parser.params, args, env, None, None, span, |cx| {
+            cx.mark(Mark::Block(cx.env.prefix.to_string()));
+            let accept = cx.new_join("");
+            let outer = cx.accept.replace(accept);
+            cx.parser_body(id);
+            cx.accept = outer;
+            cx.land(accept);
+        });
+    }
+
+    /// Evaluates arguments in the current environment, binds parameters in `env`, lowers `body` there, copies out.
+    /// `shared`: the body sees the caller's variables, and names these.
+    #[allow(clippy::too_many_arguments, reason = "the one place where all of a call comes together")]
+    fn inline(
+        &mut self,
+        params: &[Param],
+        args: &[Arg],
+        mut env: Env,
+        shared: Option<Rc<HashSet<LocalId>>>,
+        mut data: Option<DataSource<'_>>,
+        span: Span,
+        body: impl FnOnce(&mut Self),
+    ) {
+        if self.inlined_too_much(span) {
+            return;
+        }
+        let given = self.arguments(params, args, &mut data);
+        let named = |e: &Expr| shared.as_ref().is_some_and(|shared| names_any(e, shared));
+
+        // Places that parameters may stand for: whole variables that overlap no other such argument.
+        let mut written: HashSet<SlotId> = HashSet::new();
+        let mut direct = vec![false; given.len()];
+        for (i, (given, arg)) in given.iter().zip(args).enumerate() {
+            let (Given::Place(Some(place)), Some(e)) = (given, arg.value.expr()) else { continue };
+            let Some(tree) = place.plain() else { continue };
+            let slots = tree.slots();
+            if !named(e) && slots.iter().all(|s| !written.contains(s)) {
+                written.extend(slots);
+                direct[i] = true;
+            }
+        }
+        let mut copies: Vec<(LocalId, Option<Place>, Direction)> = Vec::new();
+        let mut resets = Vec::new();
+        for (i, (given, param)) in given.into_iter().zip(params).enumerate() {
+            match given {
+                Given::Value(Binding::Tree(tree)) => {
+                    let e = args.get(i).and_then(|a| a.value.expr());
+                    let at_risk = e.is_some_and(named) || tree.slots().iter().any(|s| written.contains(s));
+                    let tree = if at_risk { self.freeze(&tree) } else { tree };
+                    env.bindings.insert(param.local, Binding::Tree(tree));
+                }
+                Given::Value(binding) => {
+                    env.bindings.insert(param.local, binding);
+                }
+                Given::Place(Some(place)) if direct[i] => {
+                    let tree = place.plain().cloned().unwrap_or(Tree::Nothing);
+                    if param.direction == Direction::Out {
+                        resets.push(tree.clone());
+                    }
+                    env.bindings.insert(param.local, Binding::Tree(tree));
+                }
+                Given::Place(place) => {
+                    // Of an action called by an action of the same control, an outer binding may be there.
+                    env.bindings.remove(&param.local);
+                    copies.push((param.local, place, param.direction));
+                }
+            }
+        }
+        let caller = std::mem::replace(&mut self.env, env);
+        let copies: Vec<(Tree, Option<Place>)> = copies
+            .into_iter()
+            .map(|(local, place, direction)| {
+                let storage = self.local_storage(local);
+                match (&place, direction) {
+                    (Some(place), Direction::InOut) => {
+                        let value = self.read(place);
+                        self.assign(&Place::of(storage.clone()), &value);
+                    }
+                    _ => resets.push(storage.clone()),
+                }
+                (storage, place)
+            })
+            .collect();
+        resets.iter().for_each(|tree| self.reset(tree));
+        let copies: Vec<(Tree, Place)> = copies.into_iter().filter_map(|(t, p)| Some((t, p?))).collect();
+
+        let outer_exit = self.exit;
+        if !copies.is_empty() && outer_exit.is_some() {
+            self.exit = Some(self.new_join(""));
+        }
+        body(self);
+        let copy_out = |cx: &mut Self| copies.iter().for_each(|(storage, place)| cx.assign(place, storage));
+        if !self.b.is_terminated() {
+            copy_out(self);
+        }
+        if let (false, Some(inner), Some(outer)) = (copies.is_empty(), self.exit, outer_exit)
+            && self.is_used(inner)
+        {
+            let go_on = self.new_join("");
+            self.to(go_on);
+            self.enter(inner);
+            copy_out(self);
+            self.to(outer);
+            self.enter(go_on);
+        }
+        self.exit = outer_exit;
+        self.env = caller;
+    }
+
+    fn arguments(&mut self, params: &[Param], args: &[Arg], data: &mut Option<DataSource<'_>>) -> Vec<Given> {
+        let last_effect = last_effect(args);
+        let mut given = Vec::with_capacity(params.len());
+        for (i, param) in params.iter().enumerate() {
+            let value = args.get(i).map_or(&ArgValue::Absent, |a| &a.value);
+            given.push(match (param.direction, value) {
+                (Direction::In | Direction::None, ArgValue::Expr(e)) => match e.ty {
+                    Type::Extern(..) => Given::Value(self.extern_binding(e).unwrap_or(Binding::Tree(Tree::Nothing))),
+                    _ => {
+                        let value = self.eval(e);
+                        let value = if i < last_effect { self.freeze(&value) } else { value };
+                        Given::Value(Binding::Tree(value))
+                    }
+                },
+                (Direction::In | Direction::None, _) => {
+                    let value = match data {
+                        Some(data) => data(self, i),
+                        None => self.zero(&param.ty),
+                    };
+                    Given::Value(Binding::Tree(value))
+                }
+                (Direction::Out | Direction::InOut, ArgValue::Expr(e)) => Given::Place(Some(self.place(e))),
+                (Direction::Out | Direction::InOut, _) => Given::Place(None),
+            });
+        }
+        given
+    }
+
+    fn inlined_too_much(&mut self, span: Span) -> bool {
+        if self.b.is_terminated() || self.too_large(span) {
+            return true;
+        }
+        const STAGE_LIMIT: usize = 500_000;
+        let stage = self.b.current_stage();
+        if self.b.program().stages[stage.index()].blocks.len() > STAGE_LIMIT {
+            let message = format!("this block has more than {STAGE_LIMIT} branches when everything is inlined");
+            self.refuse(codes::TOO_LARGE, span, message);
+            return true;
+        }
+        false
+    }
+
+    /// The control's variables that an action names, by itself or in actions that it calls.
+    fn locals_of_action(&mut self, id: ActionId) -> Rc<HashSet<LocalId>> {
+        if let Some(known) = self.action_locals.get(&id) {
+            return known.clone();
+        }
+        let mut locals = HashSet::new();
+        let mut called = Vec::new();
+        visit::block(&self.p.actions[id.index()].body, &mut |node| match node {
+            Node::Expr(Expr { kind: ExprKind::Local(local), .. }) => {
+                locals.insert(*local);
+            }
+            Node::Call(Call { callee: Callee::Action(inner), .. }) if *inner != id => called.push(*inner),
+            _ => {}
+        });
+        for inner in called {
+            if self.p.actions[inner.index()].owner.is_some() {
+                let more = self.locals_of_action(inner);
+                locals.extend(more.iter());
+            }
+        }
+        let locals = Rc::new(locals);
+        self.action_locals.insert(id, locals.clone());
+        locals
+    }
+
+    /// Whether an operand is the constant 1.
+    pub fn is_true(o: &Operand) -> bool {
+        matches!(o, Operand::Const(c) if c.is_true())
+    }
+}
+
+fn last_effect(args: &[Arg]) -> usize {
+    args.iter().rposition(|a| a.value.expr().is_some_and(|e| !is_pure(e))).unwrap_or(0)
+}
+
+fn names_any(e: &Expr, locals: &HashSet<LocalId>) -> bool {
+    let mut found = false;
+    visit::expr(e, &mut |node| {
+        if let Node::Expr(Expr { kind: ExprKind::Local(local), .. }) = node {
+            found |= locals.contains(local);
+        }
+    });
+    found
+}

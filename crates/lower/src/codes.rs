@@ -1,0 +1,26 @@
+//! Codes of the diagnostics of lowering; never reused.
+
+/// No `main`.
+pub const NO_MAIN: &str = "E0601";
+/// The package of `main` is not known.
+pub const UNKNOWN_ARCHITECTURE: &str = "E0602";
+/// An extern function, object or method that the architecture does not map.
+pub const UNSUPPORTED_EXTERN: &str = "E0603";
+/// An extern is used where or how it has no meaning.
+pub const EXTERN_MISUSE: &str = "E0604";
+/// A type whose values cannot be kept or moved at run time.
+pub const UNSUPPORTED_TYPE: &str = "E0605";
+/// An expression that cannot be computed at run time.
+pub const UNSUPPORTED_EXPRESSION: &str = "E0606";
+/// A table property, key, action or entry that cannot be mapped.
+pub const UNSUPPORTED_TABLE: &str = "E0607";
+/// A value that must be known at compile time is not, or is out of range.
+pub const NOT_CONSTANT: &str = "E0608";
+/// A header that cannot be extracted or emitted.
+pub const UNSUPPORTED_HEADER: &str = "E0609";
+/// A statement that has no meaning here.
+pub const MISPLACED: &str = "E0610";
+/// A program that grows too large when everything is inlined.
+pub const TOO_LARGE: &str = "E0611";
+/// An extern call that does nothing here.
+pub const NO_EFFECT: &str = "W0601";

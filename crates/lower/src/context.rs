@@ -1,0 +1,367 @@
+//! The state of lowering: the program being read, the one being built, and where we are.
+//!
+//! - [`Env`]: whose body is being lowered: its frame, instance, and what its parameters stand for.
+//! - [`Join`]: a block that several paths lead to; it is made when the first path jumps to it, so that code without
+//!   `return`, `exit` or `break` stays in one block.
+//! - *Facts*: headers known to be valid at this point, by validity slot. They spare guards; they are merged at joins.
+
+use crate::arch::Architecture;
+use crate::codes;
+use crate::tree::Tree;
+use crate::{Lowered, cleanup};
+use base::diag::Diagnostic;
+use base::{Bits, Span};
+use ir::{BlockId, Builder, Mark, Op, Operand, SlotId, StageId, StageKind};
+use sema::TypedProgram;
+use sema::typed::{ActionId, ExprKind, FrameId, InstanceId, LocalId, TableId, ValueSetId};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+/// Most operations and blocks that a program may have after inlining.
+const SIZE_LIMIT: usize = 4_000_000;
+
+/// What a variable or parameter stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Binding {
+    /// A value or storage.
+    Tree(Tree),
+    /// The parser's packet.
+    PacketIn,
+    /// The deparser's packet.
+    PacketOut,
+    /// An extern object given as a run-time argument.
+    Instance(InstanceId),
+}
+
+/// The body being lowered.
+#[derive(Clone, Debug)]
+pub(crate) struct Env {
+    /// Its variables.
+    pub frame: FrameId,
+    /// Its instance; `None` for functions and top-level actions.
+    pub instance: Option<InstanceId>,
+    /// Prefix of its variables' slots.
+    pub prefix: Rc<str>,
+    /// What parameters stand for, by local; others have storage of their own.
+    pub bindings: HashMap<LocalId, Binding>,
+}
+
+/// A block that paths lead to.
+#[derive(Debug)]
+struct JoinState {
+    label: &'static str,
+    block: Option<BlockId>,
+    facts: Option<Facts>,
+}
+
+/// Names a [`JoinState`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Join(usize);
+
+/// Validity slots known to be 1.
+pub(crate) type Facts = BTreeSet<SlotId>;
+
+/// Where `return` goes.
+#[derive(Clone, Debug)]
+pub(crate) struct ReturnTarget {
+    pub join: Join,
+    pub result: Option<Tree>,
+}
+
+/// What `break` and `continue` lead to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopTarget {
+    pub brk: Join,
+    pub cont: Join,
+}
+
+/// A table as declared for one instance of its control.
+#[derive(Clone, Debug)]
+pub(crate) struct TableInfo {
+    pub table: ir::TableId,
+    /// By key: whether it is a `selector`.
+    pub selector_keys: Rc<[bool]>,
+    /// Direct counters, counted at each hit.
+    pub counters: Rc<[ir::ExternId]>,
+    /// Direct meters.
+    pub meters: Rc<[ir::ExternId]>,
+}
+
+/// The state.
+pub(crate) struct Lowerer<'p> {
+    pub p: &'p TypedProgram,
+    pub b: Builder,
+    diags: Vec<Diagnostic>,
+    /// Messages given already, by place and code: inlining meets the same code often.
+    reported: HashSet<(Span, &'static str)>,
+    pub arch: Option<Box<dyn Architecture>>,
+    pub env: Env,
+    pub facts: Facts,
+    joins: Vec<JoinState>,
+    pub ret: Option<ReturnTarget>,
+    pub exit: Option<Join>,
+    pub loops: Vec<LoopTarget>,
+    /// Of the open parser stage: blocks that set an error and end it, by error (`None`: plain `reject`).
+    pub fail_blocks: HashMap<Option<u32>, BlockId>,
+    /// Where a sub-parser's or the parser's `accept` leads.
+    pub accept: Option<Join>,
+    pub parser_error: Option<SlotId>,
+    pub stage_kind: StageKind,
+    /// Storage of variables.
+    pub frames: HashMap<(FrameId, Option<InstanceId>, LocalId), Tree>,
+    /// Members of a header union, by each member's validity slot.
+    pub union_members: HashMap<SlotId, Rc<[Tree]>>,
+    pub header_names: HashSet<String>,
+    stage_names: HashSet<String>,
+    pub actions: HashMap<(ActionId, Option<InstanceId>), ir::ActionId>,
+    pub tables: HashMap<(TableId, InstanceId), TableInfo>,
+    pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
+    pub externs: HashMap<InstanceId, ir::ExternId>,
+    /// While a table's action is lowered: the table's hit flag and entry, by direct meter.
+    pub direct: HashMap<ir::ExternId, (SlotId, SlotId)>,
+    /// Locals that an action's body names, by action; see `call.rs`.
+    pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
+    emitted: usize,
+}
+
+impl<'p> Lowerer<'p> {
+    pub fn new(p: &'p TypedProgram, name: &str) -> Lowerer<'p> {
+        let mut b = Builder::new(name);
+        b.program_mut().errors = p.errors.iter().map(|e| e.to_string()).collect();
+        Lowerer {
+            p,
+            b,
+            diags: Vec::new(),
+            reported: HashSet::new(),
+            arch: None,
+            env: Env { frame: FrameId(u32::MAX), instance: None, prefix: "".into(), bindings: HashMap::new() },
+            facts: Facts::new(),
+            joins: Vec::new(),
+            ret: None,
+            exit: None,
+            loops: Vec::new(),
+            fail_blocks: HashMap::new(),
+            accept: None,
+            parser_error: None,
+            stage_kind: StageKind::Control,
+            frames: HashMap::new(),
+            union_members: HashMap::new(),
+            header_names: HashSet::new(),
+            stage_names: HashSet::new(),
+            actions: HashMap::new(),
+            tables: HashMap::new(),
+            value_sets: HashMap::new(),
+            externs: HashMap::new(),
+            direct: HashMap::new(),
+            action_locals: HashMap::new(),
+            emitted: 0,
+        }
+    }
+
+    pub fn finish(self) -> Lowered {
+        let mut program = self.b.finish();
+        program.stages.iter_mut().for_each(cleanup::drop_unreachable);
+        Lowered::new(program, self.diags)
+    }
+}
+
+// Messages.
+impl Lowerer<'_> {
+    /// Reports an error, once per place and code.
+    pub fn refuse(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
+        self.report(Diagnostic::error(code, span, message));
+    }
+
+    /// Reports a diagnostic, once per place and code.
+    pub fn report(&mut self, diagnostic: Diagnostic) {
+        if self.reported.insert((diagnostic.span, diagnostic.code)) {
+            self.diags.push(diagnostic);
+        }
+    }
+
+    /// The text of a type.
+    pub fn type_text(&self, ty: &sema::Type) -> String {
+        self.p.types.display(ty).to_string()
+    }
+
+    /// An expression's compile-time value in the current instance.
+    pub fn constant(&self, expr: &sema::typed::Expr) -> Option<sema::Value> {
+        match &expr.kind {
+            ExprKind::Const(value) => Some(value.clone()),
+            _ => self.p.eval(expr, self.env.instance),
+        }
+    }
+}
+
+// Blocks.
+impl Lowerer<'_> {
+    /// A join that no path leads to yet.
+    pub fn new_join(&mut self, label: &'static str) -> Join {
+        self.joins.push(JoinState { label, block: None, facts: None });
+        Join(self.joins.len() - 1)
+    }
+
+    /// The join's block, for a path that starts with the given facts.
+    pub fn join_block(&mut self, join: Join, facts: &Facts) -> BlockId {
+        let state = &mut self.joins[join.0];
+        match &mut state.facts {
+            Some(known) => known.retain(|f| facts.contains(f)),
+            none => *none = Some(facts.clone()),
+        }
+        match state.block {
+            Some(block) => block,
+            None => {
+                let block = self.b.block(state.label);
+                state.block = Some(block);
+                block
+            }
+        }
+    }
+
+    /// Leads the current path to a join, unless it has ended.
+    pub fn to(&mut self, join: Join) {
+        if !self.b.is_terminated() {
+            let facts = std::mem::take(&mut self.facts);
+            let block = self.join_block(join, &facts);
+            self.b.jump(block);
+        }
+    }
+
+    /// Goes on at the join; with the current path, if it has not ended. Nothing happens when no other path leads there.
+    pub fn land(&mut self, join: Join) {
+        if self.is_used(join) {
+            self.to(join);
+            self.enter(join);
+        }
+    }
+
+    /// Goes on at the join, which paths lead to.
+    pub fn enter(&mut self, join: Join) {
+        let state = &mut self.joins[join.0];
+        let facts = state.facts.clone().unwrap_or_default();
+        if let Some(block) = state.block {
+            self.b.switch_to(block);
+        }
+        self.facts = facts;
+    }
+
+    /// Whether a path leads there.
+    pub fn is_used(&self, join: Join) -> bool {
+        self.joins[join.0].block.is_some()
+    }
+
+    /// A new block, entered with the given facts.
+    pub fn start_block(&mut self, block: BlockId, facts: Facts) {
+        self.b.switch_to(block);
+        self.facts = facts;
+    }
+
+    /// Branches on a condition; makes the block of `then` the current one and returns that of `other`.
+    pub fn split(&mut self, cond: Operand) -> BlockId {
+        let then = self.b.block("");
+        let other = self.b.block("");
+        self.b.branch(cond, then, other);
+        self.b.switch_to(then);
+        other
+    }
+
+    /// Opens a stage; its name is made unique.
+    pub fn open_stage(&mut self, name: &str, kind: StageKind) -> StageId {
+        let mut unique = name.to_string();
+        let mut number = 1;
+        while !self.stage_names.insert(unique.clone()) {
+            number += 1;
+            unique = format!("{name}#{number}");
+        }
+        self.facts.clear();
+        self.stage_kind = kind;
+        self.b.begin_stage(unique, kind)
+    }
+
+    /// Closes the stage: the current path, if it has not ended, goes on with the next stage.
+    pub fn close_stage(&mut self) {
+        if !self.b.is_terminated() {
+            self.b.next_stage();
+        }
+        let fails: Vec<_> = self.fail_blocks.drain().collect();
+        let mut fails: Vec<_> = fails.into_iter().map(|(error, block)| (block, error)).collect();
+        fails.sort();
+        for (block, error) in fails {
+            self.b.switch_to(block);
+            if let (Some(error), Some(slot)) = (error, self.parser_error) {
+                self.b.set(slot, u128::from(error));
+            }
+            self.b.next_stage();
+        }
+        self.b.end_stage();
+        let id = self.b.program().stages.len() - 1;
+        let stage = &self.b.program().stages[id];
+        self.emitted += stage.blocks.iter().map(|b| b.insts.len() + 1).sum::<usize>();
+    }
+
+    /// Whether the program has grown so large that lowering gives up.
+    pub fn too_large(&mut self, span: Span) -> bool {
+        let slots = self.b.program().slots.len();
+        if self.emitted + slots > SIZE_LIMIT {
+            self.refuse(
+                codes::TOO_LARGE,
+                span,
+                format!("the program has more than {SIZE_LIMIT} operations when everything is inlined"),
+            );
+            return true;
+        }
+        false
+    }
+
+    /// Tells the tracer what begins.
+    pub fn mark(&mut self, mark: Mark) {
+        self.b.emit(Op::Mark(mark));
+    }
+}
+
+// Small operations on operands.
+impl Lowerer<'_> {
+    /// The width of an operand.
+    pub fn width(&self, o: &Operand) -> u32 {
+        o.width(self.b.program())
+    }
+
+    /// `a & b` of single bits, constants folded.
+    pub fn and(&mut self, a: Operand, b: Operand) -> Operand {
+        match (&a, &b) {
+            (Operand::Const(c), _) => {
+                if c.is_true() {
+                    b
+                } else {
+                    a
+                }
+            }
+            (_, Operand::Const(c)) => {
+                if c.is_true() {
+                    a
+                } else {
+                    b
+                }
+            }
+            _ => self.b.bin(ir::BinOp::And, a, b).into(),
+        }
+    }
+
+    /// The complement of a single bit.
+    pub fn not(&mut self, a: Operand) -> Operand {
+        match &a {
+            Operand::Const(c) => Operand::Const(c.not()),
+            _ => self.b.un(ir::UnOp::Not, a).into(),
+        }
+    }
+
+    /// A one-bit constant.
+    pub fn bit(value: bool) -> Operand {
+        Operand::Const(Bits::from_bool(value))
+    }
+
+    /// The index of an error that `core.p4` declares.
+    pub fn error_index(&mut self, name: &str) -> u32 {
+        self.b.error(name)
+    }
+}

@@ -1,0 +1,278 @@
+//! Places: what an l-value, or a path into a variable, refers to.
+//!
+//! A path with constant indices is one storage tree. A dynamic stack index gives one *alternative* per element, each
+//! under a guard, the comparison of the index: reading selects among them (none holds: zero), writing writes each under
+//! its guard. Bit slices are kept beside the alternatives.
+
+use crate::codes;
+use crate::context::{Binding, Lowerer};
+use crate::tree::{HeaderTree, Tree};
+use base::Span;
+use ir::{BinOp, Operand, SlotId};
+use num_traits::ToPrimitive;
+use sema::Value;
+use sema::typed::{Expr, ExprKind};
+
+/// One of the trees a place may be.
+#[derive(Clone, Debug)]
+pub(crate) struct Alternative {
+    /// One bit: this is the one. `None`: always.
+    pub guard: Option<Operand>,
+    /// The storage (or value, if the path starts at one).
+    pub tree: Tree,
+    /// The validity of the header it is a field of.
+    pub valid: Option<SlotId>,
+}
+
+/// Which bits of a scalar.
+#[derive(Clone, Debug)]
+pub(crate) enum BitRange {
+    /// All.
+    Whole,
+    /// `[hi:lo]`
+    Fixed { hi: u32, lo: u32 },
+    /// `width` bits from `low` up.
+    From { low: Operand, width: u32 },
+}
+
+/// What an l-value refers to.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// At most one guard holds.
+    pub alternatives: Vec<Alternative>,
+    /// One guard surely holds.
+    pub complete: bool,
+    /// Which bits.
+    pub bits: BitRange,
+}
+
+impl Place {
+    /// A tree by itself.
+    pub fn of(tree: Tree) -> Place {
+        Place {
+            alternatives: vec![Alternative { guard: None, tree, valid: None }],
+            complete: true,
+            bits: BitRange::Whole,
+        }
+    }
+
+    /// The storage, when the place is a variable, header, or a part of a struct: not bits, not a header's field, and not
+    /// one of several.
+    pub fn plain(&self) -> Option<&Tree> {
+        match (self.alternatives.as_slice(), &self.bits) {
+            ([Alternative { guard: None, tree, valid: None }], BitRange::Whole) => Some(tree),
+            _ => None,
+        }
+    }
+
+    fn children(self, index: usize) -> Place {
+        let alternatives = self.alternatives.into_iter().map(|a| {
+            let valid = match &a.tree {
+                Tree::Header(HeaderTree { valid: Operand::Slot(valid), .. }) => Some(*valid),
+                _ => a.valid,
+            };
+            Alternative { guard: a.guard, tree: a.tree.child(index), valid }
+        });
+        Place { alternatives: alternatives.collect(), ..self }
+    }
+}
+
+impl Lowerer<'_> {
+    /// The place of a path; of any other expression, its value.
+    pub fn place(&mut self, e: &Expr) -> Place {
+        match &e.kind {
+            ExprKind::Local(local) => match self.local(*local) {
+                Binding::Tree(tree) => Place::of(tree),
+                Binding::PacketIn | Binding::PacketOut | Binding::Instance(_) => Place::of(Tree::Nothing),
+            },
+            ExprKind::Field(base, index) | ExprKind::TupleElement(base, index) => {
+                self.place(base).children(*index as usize)
+            }
+            ExprKind::StackElement { stack, index } => self.element(stack, index),
+            ExprKind::StackNext(stack) => self.next_or_last(stack, e.span, true),
+            ExprKind::StackLast(stack) => self.next_or_last(stack, e.span, false),
+            ExprKind::Slice { base, high, low } => {
+                let mut place = self.place(base);
+                place.bits = match place.bits {
+                    BitRange::Whole => BitRange::Fixed { hi: *high, lo: *low },
+                    BitRange::Fixed { lo, .. } => BitRange::Fixed { hi: lo + high, lo: lo + low },
+                    BitRange::From { low: from, .. } => {
+                        let offset = Operand::new_const(32, u128::from(*low));
+                        BitRange::From { low: self.b.bin(BinOp::Add, from, offset).into(), width: high - low + 1 }
+                    }
+                };
+                place
+            }
+            ExprKind::SliceFrom { base, low, width } => {
+                let mut place = self.place(base);
+                let low = self.eval(low).operand();
+                let low = self.b.resize_u(32, low);
+                let low = match place.bits {
+                    BitRange::Whole => low,
+                    BitRange::Fixed { lo, .. } => {
+                        self.b.bin(BinOp::Add, low, Operand::new_const(32, u128::from(lo))).into()
+                    }
+                    BitRange::From { low: from, .. } => self.b.bin(BinOp::Add, low, from).into(),
+                };
+                // The variable in `low` may change before the place is used.
+                let low = self.freeze(&low.into()).operand();
+                place.bits = BitRange::From { low, width: *width };
+                place
+            }
+            _ => Place::of(self.eval(e)),
+        }
+    }
+
+    fn element(&mut self, stack: &Expr, index: &Expr) -> Place {
+        let base = self.place(stack);
+        if let Some(value) = self.constant(index) {
+            let at = match &value {
+                Value::Int(v) => v.to_usize(),
+                other => other.to_u64().and_then(|v| usize::try_from(v).ok()),
+            };
+            return match at {
+                Some(at) if base.alternatives.iter().all(|a| at < a.tree.children().len()) => base.children(at),
+                _ => {
+                    self.refuse(codes::NOT_CONSTANT, index.span, "the index is outside of the stack");
+                    Place { alternatives: Vec::new(), ..base }
+                }
+            };
+        }
+        let index = self.eval(index).operand();
+        let width = self.width(&index);
+        let mut alternatives = Vec::new();
+        let count = base.alternatives.iter().map(|a| a.tree.children().len()).max().unwrap_or(0);
+        let mut guards = Vec::new();
+        for i in 0..count {
+            if width < 64 && i as u64 >= 1 << width {
+                break;
+            }
+            guards.push(self.b.bin(BinOp::Eq, index.clone(), Operand::new_const(width, i as u128)));
+        }
+        for alternative in base.alternatives {
+            for (element, &guard) in alternative.tree.children().iter().zip(&guards) {
+                let guard = match &alternative.guard {
+                    Some(outer) => self.and(outer.clone(), guard.into()),
+                    None => guard.into(),
+                };
+                let tree = element.clone();
+                alternatives.push(Alternative { guard: Some(guard), tree, valid: alternative.valid });
+            }
+        }
+        Place { alternatives, complete: false, bits: BitRange::Whole }
+    }
+
+    /// `stack.next` or `stack.last`; the parser fails with `StackOutOfBounds` when there is none.
+    fn next_or_last(&mut self, stack: &Expr, span: Span, want_next: bool) -> Place {
+        let Some((elements, next)) = self.parser_stack(stack, span) else { return Place::of(Tree::Nothing) };
+        let limit = Operand::new_const(32, elements.len() as u128);
+        let there_is = match want_next {
+            true => self.b.bin(BinOp::Ult, next, limit),
+            false => {
+                // 1..=n; 0 wraps around.
+                let last = self.b.bin(BinOp::Sub, next, Operand::new_const(32, 1));
+                self.b.bin(BinOp::Ult, last, limit)
+            }
+        };
+        self.fail_unless(there_is.into(), "StackOutOfBounds");
+        let mut alternatives = Vec::new();
+        for (i, tree) in elements.iter().enumerate() {
+            let value = if want_next { i } else { i + 1 };
+            let guard = self.b.bin(BinOp::Eq, next, Operand::new_const(32, value as u128));
+            alternatives.push(Alternative { guard: Some(guard.into()), tree: tree.clone(), valid: None });
+        }
+        Place { alternatives, complete: true, bits: BitRange::Whole }
+    }
+
+    /// The elements and `nextIndex` of a stack that `next` or `last` is asked of.
+    pub fn parser_stack(&mut self, stack: &Expr, span: Span) -> Option<(std::rc::Rc<[Tree]>, SlotId)> {
+        let place = self.place(stack);
+        match place.plain() {
+            Some(Tree::Stack { elements, next: Some(next) }) => Some((elements.clone(), *next)),
+            _ => {
+                let message = "`next`, `last` and `lastIndex` need a stack that is a variable or its field";
+                self.refuse(codes::UNSUPPORTED_EXPRESSION, span, message);
+                None
+            }
+        }
+    }
+
+    /// What a place holds now.
+    pub fn read(&mut self, place: &Place) -> Tree {
+        let Some((last, others)) = place.alternatives.split_last() else { return Tree::Nothing };
+        let mut tree = match &last.guard {
+            None => last.tree.clone(),
+            Some(_) if place.complete => last.tree.clone(),
+            Some(guard) => {
+                let zero = self.zero_like(&last.tree);
+                self.select(guard, &last.tree, &zero)
+            }
+        };
+        for other in others.iter().rev() {
+            if let Some(guard) = &other.guard {
+                tree = self.select(guard, &other.tree, &tree);
+            }
+        }
+        match &place.bits {
+            BitRange::Whole => tree,
+            BitRange::Fixed { hi, lo } => self.slice(tree.operand(), *hi, *lo).into(),
+            BitRange::From { low, width } => {
+                let value = tree.operand();
+                let shifted = self.b.bin(BinOp::Lshr, value, low.clone());
+                self.b.resize_u(*width, shifted).into()
+            }
+        }
+    }
+
+    /// `o[hi:lo]`, constants folded.
+    pub fn slice(&mut self, o: Operand, hi: u32, lo: u32) -> Operand {
+        match &o {
+            Operand::Const(c) if hi < c.width() => c.slice(hi, lo).into(),
+            _ if lo == 0 && hi + 1 == self.width(&o) => o,
+            _ => self.b.slice(o, hi, lo).into(),
+        }
+    }
+
+    /// Zeros in the shape of a tree.
+    pub fn zero_like(&self, tree: &Tree) -> Tree {
+        let program = self.b.program();
+        tree.map(&mut |o| Operand::new_const(o.width(program), 0))
+    }
+
+    /// `cond ? a : b`, operand by operand; both have one shape.
+    pub fn select(&mut self, cond: &Operand, a: &Tree, b: &Tree) -> Tree {
+        if let Operand::Const(c) = cond {
+            return if c.is_true() { a.clone() } else { b.clone() };
+        }
+        let mut others = Vec::new();
+        b.map(&mut |o| {
+            others.push(o.clone());
+            o.clone()
+        });
+        let mut others = others.into_iter();
+        a.map(&mut |then| match others.next() {
+            Some(other) if other != *then => self.b.select(cond.clone(), then.clone(), other).into(),
+            _ => then.clone(),
+        })
+    }
+
+    /// A copy of a value that later writes do not change.
+    pub fn freeze(&mut self, tree: &Tree) -> Tree {
+        let mut changes = false;
+        let program = self.b.program();
+        tree.for_each_operand(&mut |o| {
+            changes |= o.slot().is_some_and(|s| program.slots[s.index()].kind != ir::SlotKind::Temp);
+        });
+        if !changes {
+            return tree.clone();
+        }
+        tree.map(&mut |o| match o {
+            Operand::Const(_) => o.clone(),
+            Operand::Slot(_) => {
+                let copy = self.b.temp(o.width(self.b.program()));
+                self.b.mov(copy, o);
+                copy.into()
+            }
+        })
+    }
+}

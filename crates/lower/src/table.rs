@@ -1,0 +1,513 @@
+//! Tables, actions and value sets: their declaration, and what applying one becomes.
+//!
+//! Applying is `Op::Apply`, then a switch on the action that was found; each action's body is inlined in a block, its
+//! data loaded by `Op::ActionParam`. A table that is applied at two places is inlined twice. In
+//! `switch (t.apply().action_run)` each action's block leads directly to its case.
+//!
+//! Tables are declared once per instance of their control, also those that are never applied: the control plane sees
+//! them. Names are the instance tree's.
+
+use crate::arch::TableProperty;
+use crate::codes;
+use crate::context::{Lowerer, TableInfo};
+use crate::tree::Tree;
+use crate::visit::is_pure;
+use base::diag::Diagnostic;
+use base::entry::{ActionCall, MatchKind};
+use base::{Bits, Span};
+use ir::{Action, BlockId, CounterUnit, ExternKind, Mark, Op, Operand, SlotId, TableAction};
+use sema::Type;
+use sema::typed::{
+    self, ActionCase, ActionId, Call, Callee, Direction, ExprKind, InstanceId, TableId, ValueSetId, find_annotation,
+};
+use std::rc::Rc;
+
+/// Entries of a table without `size`.
+const DEFAULT_SIZE: u64 = 1024;
+
+/// Where an application leaves its results.
+struct Applied {
+    hit: SlotId,
+    action: SlotId,
+    entry: SlotId,
+    data: SlotId,
+}
+
+// Declarations.
+impl Lowerer<'_> {
+    /// Declares all tables and value sets of all instances.
+    pub fn declare_tables(&mut self) {
+        let p = self.p;
+        for (i, instance) in p.instances.iter().enumerate() {
+            let id = InstanceId::from_index(i);
+            match instance.of {
+                typed::InstanceOf::Control(control) => {
+                    for table in &p.controls[control.index()].tables {
+                        self.table_info(*table, id);
+                    }
+                }
+                typed::InstanceOf::Parser(parser) => {
+                    for set in &p.parsers[parser.index()].value_sets {
+                        self.value_set_table(*set, id);
+                    }
+                }
+                typed::InstanceOf::Extern(_) | typed::InstanceOf::Package(_) => {}
+            }
+        }
+    }
+
+    /// The IR table of a table in an instance of its control.
+    pub fn table_info(&mut self, id: TableId, instance: InstanceId) -> TableInfo {
+        if let Some(info) = self.tables.get(&(id, instance)) {
+            return info.clone();
+        }
+        let p = self.p;
+        let table = &p.tables[id.index()];
+        let mut keys = Vec::new();
+        let mut selector_keys = Vec::new();
+        for key in &table.keys {
+            let kind = match &*key.match_kind_name {
+                "exact" => Some(MatchKind::Exact),
+                "lpm" => Some(MatchKind::Lpm),
+                "ternary" => Some(MatchKind::Ternary),
+                "range" => Some(MatchKind::Range),
+                "optional" => Some(MatchKind::Optional),
+                "selector" => None,
+                other => {
+                    self.refuse(codes::UNSUPPORTED_TABLE, key.span, format!("match kind `{other}` is not supported"));
+                    None
+                }
+            };
+            selector_keys.push(kind.is_none());
+            let width = self.scalar_width(&key.expr.ty).unwrap_or(0);
+            if width == 0 {
+                let text = self.type_text(&key.expr.ty);
+                self.refuse(codes::UNSUPPORTED_TABLE, key.span, format!("a key of type `{text}` cannot be matched"));
+            }
+            if let Some(kind) = kind {
+                keys.push(ir::Key { name: key.name.clone(), width: width.max(1), kind });
+            }
+        }
+        let actions: Vec<TableAction> = table
+            .actions
+            .iter()
+            .map(|a| TableAction {
+                action: self.action_id(a.action, instance),
+                default_only: a.default_only || a.implicit,
+                table_only: a.table_only,
+            })
+            .collect();
+        let default_action = match &table.default_action {
+            Some(default) => self.action_call(table, default.action, &default.args, instance, default.span),
+            None => {
+                let message = format!("table `{}` has no default action and the program no `NoAction`", table.name);
+                self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
+                ActionCall { action: 0, args: Vec::new() }
+            }
+        };
+        let entries = self.entries(table, &keys, instance);
+        let written_size = table.size.as_ref().and_then(|e| p.eval(e, Some(instance))).and_then(|v| v.to_u64());
+        let size = match written_size {
+            Some(0) | None => DEFAULT_SIZE,
+            Some(size) => size,
+        };
+        let size = if table.const_entries { entries.len() as u64 } else { size.max(entries.len() as u64) };
+        let ir_table = self.b.table(ir::Table {
+            name: table.control_name.qualified(&p.instance(instance).path),
+            span: table.span,
+            keys,
+            actions,
+            default_action,
+            const_default: table.default_action.as_ref().is_some_and(|d| d.is_const),
+            entries,
+            const_entries: table.const_entries,
+            size,
+            implementation: None,
+            direct: Vec::new(),
+            idle_timeout: false,
+            value_set: false,
+        });
+        let mut info = TableInfo {
+            table: ir_table,
+            selector_keys: selector_keys.into(),
+            counters: Rc::new([]),
+            meters: Rc::new([]),
+        };
+        self.properties(table, instance, &mut info);
+        self.tables.insert((id, instance), info.clone());
+        info
+    }
+
+    fn properties(&mut self, table: &typed::Table, instance: InstanceId, info: &mut TableInfo) {
+        for property in &table.properties {
+            let meaning = match &self.arch {
+                Some(arch) => arch.table_property(&property.name),
+                None => TableProperty::Unknown,
+            };
+            match meaning {
+                TableProperty::Ignored => {}
+                TableProperty::Unknown => self.report(Diagnostic::warning(
+                    codes::NO_EFFECT,
+                    property.span,
+                    format!("table property `{}` has no meaning in this architecture", property.name),
+                )),
+                TableProperty::IdleTimeout => {
+                    let on = self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_bool());
+                    self.table_mut(info.table).idle_timeout = on.unwrap_or(false);
+                }
+                TableProperty::Implementation | TableProperty::Counters | TableProperty::Meters => {
+                    self.attach(property, &meaning, instance, info);
+                }
+            }
+        }
+        let selects = self.table_mut(info.table).implementation.is_some();
+        if info.selector_keys.contains(&true) && !selects {
+            let message = format!("table `{}` has `selector` keys, but no action selector", table.name);
+            self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
+        }
+    }
+
+    fn attach(
+        &mut self,
+        property: &typed::Property,
+        meaning: &TableProperty,
+        instance: InstanceId,
+        info: &mut TableInfo,
+    ) {
+        let resolved = match &property.value.kind {
+            ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
+            _ => self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_instance()),
+        };
+        let Some(ext) = resolved.and_then(|id| self.externs.get(&id).copied()) else {
+            let message = format!("the value of `{}` is not an extern instance that tables can have", property.name);
+            return self.refuse(codes::UNSUPPORTED_TABLE, property.span, message);
+        };
+        let id = info.table;
+        let (size, list) = {
+            let table = self.table_mut(id);
+            (table.size, table.actions.clone())
+        };
+        let mut wrong = None;
+        match (&mut self.b.program_mut().externs[ext.index()].kind, meaning) {
+            (
+                ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. },
+                TableProperty::Implementation,
+            ) => {
+                if actions.is_empty() {
+                    *actions = list;
+                } else if *actions != list {
+                    wrong = Some("tables that share an action profile must have the same actions");
+                }
+            }
+            (ExternKind::Counter { size: cells, direct, .. }, TableProperty::Counters)
+            | (ExternKind::Meter { size: cells, direct, .. }, TableProperty::Meters) => match direct {
+                Some(_) => wrong = Some("a direct counter or meter belongs to one table only"),
+                None => {
+                    *cells = size;
+                    *direct = Some(id);
+                }
+            },
+            _ => wrong = Some("this extern does not fit the property"),
+        }
+        if let Some(wrong) = wrong {
+            return self.refuse(codes::UNSUPPORTED_TABLE, property.span, wrong);
+        }
+        match meaning {
+            TableProperty::Implementation => self.table_mut(id).implementation = Some(ext),
+            TableProperty::Counters => {
+                self.table_mut(id).direct.push(ext);
+                info.counters = info.counters.iter().copied().chain([ext]).collect();
+            }
+            _ => {
+                self.table_mut(id).direct.push(ext);
+                info.meters = info.meters.iter().copied().chain([ext]).collect();
+            }
+        }
+    }
+
+    fn table_mut(&mut self, id: ir::TableId) -> &mut ir::Table {
+        &mut self.b.program_mut().tables[id.index()]
+    }
+
+    /// The IR action of an action in an instance of its control.
+    fn action_id(&mut self, id: ActionId, instance: InstanceId) -> ir::ActionId {
+        let p = self.p;
+        let action = &p.actions[id.index()];
+        let owner = action.owner.map(|_| instance);
+        if let Some(known) = self.actions.get(&(id, owner)) {
+            return *known;
+        }
+        let path = owner.map_or("", |o| p.instance(o).path.as_str());
+        let mut name = action.control_name.qualified(path);
+        if self.b.program().actions.iter().any(|a| a.name == name) {
+            let message = format!("two actions have the control-plane name `{name}`");
+            self.report(Diagnostic::warning(codes::NO_EFFECT, action.span, message));
+            name = format!("{name}#{}", self.b.program().actions.len());
+        }
+        let mut params = Vec::new();
+        for param in action.data_params() {
+            let width = self.scalar_width(&param.ty).unwrap_or(0);
+            if width == 0 {
+                let text = self.type_text(&param.ty);
+                let message = format!("the control plane cannot give parameter `{}` of type `{text}`", param.name);
+                self.refuse(codes::UNSUPPORTED_TYPE, param.span, message);
+            }
+            params.push((param.name.to_string(), width.max(1)));
+        }
+        let made = self.b.action(Action { name, params });
+        self.actions.insert((id, owner), made);
+        made
+    }
+
+    /// An action with compile-time arguments.
+    pub fn action_call(
+        &mut self,
+        table: &typed::Table,
+        index: u32,
+        args: &[typed::Expr],
+        instance: InstanceId,
+        span: Span,
+    ) -> ActionCall {
+        let p = self.p;
+        let action = table.actions.get(index as usize).map(|a| &p.actions[a.action.index()]);
+        let params: Vec<_> = action.map(|a| a.data_params().collect()).unwrap_or_default();
+        let mut values = Vec::new();
+        for (i, param) in params.iter().enumerate() {
+            let value = args.get(i).and_then(|e| p.eval(e, Some(instance)));
+            match value.map(|v| self.value_tree(&v, &param.ty)) {
+                Some(Tree::Leaf(Operand::Const(c))) => values.push(c),
+                _ => {
+                    let message = format!("the value of `{}` is not known at compile time", param.name);
+                    self.refuse(codes::NOT_CONSTANT, args.get(i).map_or(span, |e| e.span), message);
+                    values.push(Bits::zero(self.scalar_width(&param.ty).unwrap_or(1)));
+                }
+            }
+        }
+        ActionCall { action: index, args: values }
+    }
+
+    /// The IR table of a value set in an instance of its parser.
+    fn value_set_table(&mut self, id: ValueSetId, instance: InstanceId) -> ir::TableId {
+        if let Some(table) = self.value_sets.get(&(id, instance)) {
+            return *table;
+        }
+        let p = self.p;
+        let set = &p.value_sets[id.index()];
+        let mut keys = Vec::new();
+        let mut key = |cx: &mut Self, name: String, ty: &Type, annotations: &[typed::Annotation]| {
+            let kind = match find_annotation(annotations, "match").map(match_annotation) {
+                None => MatchKind::Exact,
+                Some(kind) => kind.unwrap_or_else(|| {
+                    cx.refuse(codes::UNSUPPORTED_TABLE, set.span, "this `@match` is not supported");
+                    MatchKind::Exact
+                }),
+            };
+            let width = cx.scalar_width(ty).unwrap_or(0);
+            if width == 0 {
+                let text = cx.type_text(ty);
+                cx.refuse(codes::UNSUPPORTED_TABLE, set.span, format!("a value set cannot hold `{text}`"));
+            }
+            keys.push(ir::Key { name, width: width.max(1), kind });
+        };
+        match p.types.underlying(&set.element) {
+            Type::Struct(fields) => {
+                for field in &p.types.fields_of(fields).fields {
+                    key(self, field.name.to_string(), &field.ty, &field.annotations);
+                }
+            }
+            Type::Tuple(types) => {
+                for (i, ty) in types.iter().enumerate() {
+                    key(self, format!("f{i}"), ty, &[]);
+                }
+            }
+            ty => key(self, set.name.to_string(), &ty, &set.annotations),
+        }
+        let size = p.eval(&set.size, Some(instance)).and_then(|v| v.to_u64()).unwrap_or(DEFAULT_SIZE);
+        let name = set.control_name.qualified(&p.instance(instance).path);
+        let action = self.b.action(Action { name: format!("{name}.$member"), params: Vec::new() });
+        let table = self.b.table(ir::Table {
+            name,
+            span: set.span,
+            keys,
+            actions: vec![TableAction { action, default_only: false, table_only: false }],
+            default_action: ActionCall { action: 0, args: Vec::new() },
+            const_default: true,
+            entries: Vec::new(),
+            const_entries: false,
+            size,
+            implementation: None,
+            direct: Vec::new(),
+            idle_timeout: false,
+            value_set: true,
+        });
+        self.value_sets.insert((id, instance), table);
+        table
+    }
+
+    /// One bit: whether the keys are in a value set of the current parser.
+    pub fn value_set_hit(&mut self, set: ValueSetId, keys: Vec<Operand>) -> Operand {
+        let Some(instance) = self.env.instance else { return Self::bit(false) };
+        let table = self.value_set_table(set, instance);
+        let to = self.results();
+        self.b.emit(Op::Apply {
+            table,
+            keys,
+            selector: Vec::new(),
+            hit: to.hit,
+            action: to.action,
+            entry: to.entry,
+            data: to.data,
+        });
+        to.hit.into()
+    }
+}
+
+fn match_annotation(annotation: &typed::Annotation) -> Option<MatchKind> {
+    let typed::AnnotationBody::Unstructured { tokens, .. } = &annotation.body else { return None };
+    match tokens.as_slice() {
+        [token] => match &*token.text {
+            "exact" => Some(MatchKind::Exact),
+            "lpm" => Some(MatchKind::Lpm),
+            "ternary" => Some(MatchKind::Ternary),
+            "range" => Some(MatchKind::Range),
+            "optional" => Some(MatchKind::Optional),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+// Application.
+impl Lowerer<'_> {
+    fn results(&mut self) -> Applied {
+        let [hit, action, entry, data] = [1, 32, 64, 64].map(|w| self.b.temp(w));
+        Applied { hit, action, entry, data }
+    }
+
+    /// `table.apply().hit`
+    pub fn apply_hit(&mut self, call: &Call) -> Operand {
+        self.apply_call(call, None)
+    }
+
+    /// Applies a table and runs the action it finds, and that action's case. The operand is the hit flag.
+    pub fn apply_call(&mut self, call: &Call, cases: Option<&[ActionCase]>) -> Operand {
+        let (Callee::TableApply(id), Some(instance)) = (&call.callee, self.env.instance) else {
+            self.refuse(codes::MISPLACED, call.span, "only a table of a control can be applied here");
+            return Self::bit(false);
+        };
+        if self.too_large(call.span) {
+            return Self::bit(false);
+        }
+        let p = self.p;
+        let table = &p.tables[id.index()];
+        let info = self.table_info(*id, instance);
+        let saved = self.b.set_span(call.span);
+        let exprs: Vec<_> = table.keys.iter().map(|k| &k.expr).collect();
+        let values = self.eval_all(&exprs);
+        let (mut keys, mut selector) = (Vec::new(), Vec::new());
+        for (value, selects) in values.iter().zip(info.selector_keys.iter()) {
+            if *selects { &mut selector } else { &mut keys }.push(value.operand());
+        }
+        let to = self.results();
+        self.b.emit(Op::Apply {
+            table: info.table,
+            keys,
+            selector,
+            hit: to.hit,
+            action: to.action,
+            entry: to.entry,
+            data: to.data,
+        });
+        for &counter in info.counters.iter() {
+            self.b.emit(Op::CountDirect { counter, hit: to.hit.into(), entry: to.entry });
+        }
+        for &meter in info.meters.iter() {
+            self.direct.insert(meter, (to.hit, to.entry));
+        }
+        self.run_action(table, &info, &to, cases.unwrap_or(&[]));
+        for meter in info.meters.iter() {
+            self.direct.remove(meter);
+        }
+        self.b.set_span(saved);
+        to.hit.into()
+    }
+
+    fn run_action(&mut self, table: &typed::Table, info: &TableInfo, to: &Applied, cases: &[ActionCase]) {
+        let facts = self.facts.clone();
+        let done = self.new_join("");
+        let case_joins: Vec<_> = cases.iter().map(|_| self.new_join("")).collect();
+        let after = |i: usize| {
+            let listed = cases.iter().position(|c| c.actions.contains(&(i as u32)));
+            let case = listed.or_else(|| cases.iter().position(|c| c.default));
+            case.map_or(done, |c| case_joins[c])
+        };
+        let bodies: Vec<Option<BlockId>> = table
+            .actions
+            .iter()
+            .map(|a| {
+                let action = &self.p.actions[a.action.index()];
+                let nothing = action.body.stmts.is_empty() && a.args.iter().all(|x| x.value.expr().is_none_or(is_pure));
+                (!nothing).then(|| self.b.block(action.name.to_string()))
+            })
+            .collect();
+        let mut targets: Vec<(Bits, BlockId)> = Vec::new();
+        for (i, body) in bodies.iter().enumerate() {
+            let target = match body {
+                Some(block) => *block,
+                None => self.join_block(after(i), &facts),
+            };
+            targets.push((Bits::new(32, i as u128), target));
+        }
+        match targets.as_slice() {
+            [] => {}
+            [(_, only)] => self.b.jump(*only),
+            [(_, first), rest @ ..] if rest.iter().all(|(_, t)| t == first) => self.b.jump(*first),
+            _ => {
+                let (_, default) = targets.pop().expect("there are two");
+                self.b.switch(to.action, targets, default);
+            }
+        }
+        for (i, body) in bodies.iter().enumerate() {
+            let Some(block) = body else { continue };
+            self.start_block(*block, facts.clone());
+            self.table_action(table, info, i, to);
+            self.to(after(i));
+        }
+        for (case, join) in cases.iter().zip(case_joins.iter()) {
+            if self.is_used(*join) {
+                self.enter(*join);
+                self.block(&case.body);
+                self.to(done);
+            }
+        }
+        self.land(done);
+    }
+
+    fn table_action(&mut self, table: &typed::Table, info: &TableInfo, index: usize, to: &Applied) {
+        let p = self.p;
+        let listed = &table.actions[index];
+        let action = &p.actions[listed.action.index()];
+        let name = self.b.program().tables[info.table.index()].actions[index].action;
+        let name = self.b.program().actions[name.index()].name.clone();
+        self.b.set_span(action.span);
+        self.mark(Mark::Action(name));
+        let (ir_table, data) = (info.table, to.data);
+        let mut load = |cx: &mut Lowerer<'_>, param: usize| {
+            let number = action.params[..param].iter().filter(|q| q.direction == Direction::None).count();
+            let width = cx.scalar_width(&action.params[param].ty).unwrap_or(1).max(1);
+            let dst = cx.b.temp(width);
+            cx.b.emit(Op::ActionParam { dst, table: ir_table, action: index as u32, param: number as u32, data });
+            Tree::from(dst)
+        };
+        self.inline_action(listed.action, &listed.args, Some(&mut load), listed.span);
+    }
+
+    /// What a counter's or meter's unit is called in the program.
+    pub fn unit(name: &str) -> CounterUnit {
+        match name {
+            "packets" => CounterUnit::Packets,
+            "bytes" => CounterUnit::Bytes,
+            _ => CounterUnit::Both,
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! v1model's externs as IR operations.
+//!
+//! | extern | becomes |
+//! | --- | --- |
+//! | `counter`, `meter`, `register` | `Count`, `Meter`, `RegisterRead`, `RegisterWrite` |
+//! | `direct_counter` | counted at each hit of its table, as bmv2 does; `count()` itself does nothing |
+//! | `direct_meter.read` | `MeterDirect` with the entry of the table whose action it stands in |
+//! | `hash`, `Checksum16`, `verify_checksum`, `update_checksum` (also `_with_payload`) | `Hash` |
+//! | `clone*`, `resubmit*`, `recirculate*` | request slots that the glue and the replication engine read |
+//! | `truncate` | a slot that the end of the deparser reads |
+//! | `mark_to_drop` | `egress_spec = 511; mcast_grp = 0` |
+//! | `random`, `digest`, `log_msg`, `assert`, `assume` | operations of these names |
+//!
+//! The old `clone3`, `resubmit` and `recirculate` with a list of values keep the variables named there, as a field list
+//! of their own.
+
+use super::{ASSERT_DROP, BlockRole, DROP_PORT, NO_FIELD_LIST, Shared};
+use crate::arch::{Architecture, ExternCall, TableProperty};
+use crate::codes;
+use crate::context::Lowerer;
+use crate::path::Place;
+use crate::tree::Tree;
+use base::Bits;
+use base::diag::Diagnostic;
+use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Op, Operand, SlotId, SlotKind};
+use sema::Type;
+use sema::Value;
+use sema::typed::{Instance, InstanceId, InstanceOf};
+
+/// Field lists made from old-style calls are numbered from here; written ones are `bit<8>`.
+const OLD_STYLE_LISTS: u64 = 256;
+
+/// The architecture.
+pub(super) struct V1Model {
+    pub state: Shared,
+}
+
+impl Lowerer<'_> {
+    /// Declares the instances of externs that have state.
+    pub(super) fn declare_externs(&mut self) {
+        let mut arch = self.arch.take();
+        if let Some(arch) = &mut arch {
+            for i in 0..self.p.instances.len() {
+                if matches!(self.p.instances[i].of, InstanceOf::Extern(_)) {
+                    arch.declare(self, InstanceId::from_index(i));
+                }
+            }
+        }
+        self.arch = arch;
+    }
+
+    /// The name of a plain enum's member.
+    fn member_name(&self, ty: &Type, value: Option<&Value>) -> Option<&str> {
+        match (ty, value?) {
+            (Type::Enum(id), Value::Enum(i)) => Some(&self.p.types.enums[id.index()].members.get(*i as usize)?.name),
+            _ => None,
+        }
+    }
+
+    fn instance_enum(&self, instance: &Instance, arg: &str) -> Option<String> {
+        let arg = instance.args.iter().find(|a| &*a.name == arg)?;
+        self.member_name(&arg.ty, Some(&arg.value)).map(str::to_string)
+    }
+}
+
+fn algorithm(name: &str) -> Option<HashAlgorithm> {
+    Some(match name {
+        "crc32" => HashAlgorithm::Crc32,
+        "crc32_custom" => HashAlgorithm::Crc32Custom,
+        "crc16" => HashAlgorithm::Crc16,
+        "crc16_custom" => HashAlgorithm::Crc16Custom,
+        "random" => HashAlgorithm::Random,
+        "identity" => HashAlgorithm::Identity,
+        "csum16" => HashAlgorithm::Csum16,
+        "xor16" => HashAlgorithm::Xor16,
+        _ => return None,
+    })
+}
+
+impl Architecture for V1Model {
+    fn declare(&mut self, cx: &mut Lowerer<'_>, id: InstanceId) {
+        let p = cx.p;
+        let instance = p.instance(id);
+        let InstanceOf::Extern(extern_id) = instance.of else { return };
+        let size = instance.arg("size").and_then(Value::to_u64).unwrap_or(0);
+        let unit = cx.instance_enum(instance, "type").map_or(ir::CounterUnit::Both, |n| Lowerer::unit(&n));
+        let kind = match p.extern_name(extern_id) {
+            "counter" => ExternKind::Counter { size, unit, direct: None },
+            "direct_counter" => ExternKind::Counter { size: 0, unit, direct: None },
+            "meter" => ExternKind::Meter { size, unit, direct: None },
+            "direct_meter" => ExternKind::Meter { size: 0, unit, direct: None },
+            "register" => {
+                let width = match &instance.ty {
+                    Type::Extern(_, args) => args.first().and_then(|t| cx.scalar_width(t)),
+                    _ => None,
+                };
+                let Some(width) = width.filter(|w| *w > 0) else {
+                    let message = format!("register `{}` does not hold a number", instance.path);
+                    return cx.refuse(codes::UNSUPPORTED_TYPE, instance.span, message);
+                };
+                ExternKind::Register { size, width, initial: Bits::zero(width) }
+            }
+            "action_profile" => ExternKind::ActionProfile { size, actions: Vec::new() },
+            "action_selector" => {
+                let name = cx.instance_enum(instance, "algorithm");
+                let Some(algorithm) = name.as_deref().and_then(algorithm).filter(|a| *a != HashAlgorithm::Random)
+                else {
+                    let message = format!("the algorithm of action selector `{}` is not supported", instance.path);
+                    return cx.refuse(codes::UNSUPPORTED_EXTERN, instance.span, message);
+                };
+                let width = instance.arg("outputWidth").and_then(Value::to_u64).unwrap_or(0);
+                let Some(hash_width) = u32::try_from(width).ok().filter(|w| (1..=64).contains(w)) else {
+                    let message = format!("action selector `{}` wants {width} bits of a hash", instance.path);
+                    return cx.refuse(codes::UNSUPPORTED_EXTERN, instance.span, message);
+                };
+                ExternKind::ActionSelector { size, actions: Vec::new(), algorithm, hash_width }
+            }
+            // `Checksum16` has no state; others are refused where they are used.
+            _ => return,
+        };
+        let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
+        cx.externs.insert(id, made);
+    }
+
+    fn table_property(&self, name: &str) -> TableProperty {
+        match name {
+            "implementation" => TableProperty::Implementation,
+            "counters" => TableProperty::Counters,
+            "meters" => TableProperty::Meters,
+            "support_timeout" => TableProperty::IdleTimeout,
+            "largest_priority_wins" | "priority_delta" => TableProperty::Ignored,
+            _ => TableProperty::Unknown,
+        }
+    }
+
+    fn packet_length(&self) -> Option<SlotId> {
+        self.state.borrow().standard.get("packet_length").copied()
+    }
+
+    fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree {
+        match name {
+            "hash" => self.hash(cx, call),
+            "verify_checksum" => self.verify_checksum(cx, call, false),
+            "verify_checksum_with_payload" => self.verify_checksum(cx, call, true),
+            "update_checksum" => self.update_checksum(cx, call, false),
+            "update_checksum_with_payload" => self.update_checksum(cx, call, true),
+            "random" => self.random(cx, call),
+            "digest" => self.digest(cx, call),
+            "mark_to_drop" => self.mark_to_drop(cx, call),
+            "clone" => self.clone_packet(cx, call, Operand::new_const(16, NO_FIELD_LIST)),
+            "clone_preserving_field_list" => {
+                let list = self.list_index(cx, call, 2);
+                self.clone_packet(cx, call, list);
+            }
+            "clone3" => {
+                let list = self.old_style_list(cx, &call.value(2));
+                self.clone_packet(cx, call, list);
+            }
+            "resubmit_preserving_field_list" | "resubmit" => {
+                if self.role() == BlockRole::Ingress {
+                    let list = self.again_list(cx, name, call);
+                    self.ask(cx, Intrinsic::ResubmitFlag, Intrinsic::ResubmitFieldList, list);
+                } else {
+                    no_effect(cx, call, "packets are resubmitted after ingress: this has no effect here");
+                }
+            }
+            "recirculate_preserving_field_list" | "recirculate" => {
+                if matches!(self.role(), BlockRole::Ingress | BlockRole::Egress) {
+                    let list = self.again_list(cx, name, call);
+                    self.ask(cx, Intrinsic::RecirculateFlag, Intrinsic::RecirculateFieldList, list);
+                } else {
+                    no_effect(cx, call, "packets are recirculated after egress: this has no effect here");
+                }
+            }
+            "truncate" => {
+                let bytes = call.value(0).operand();
+                let slot = match self.state.borrow().truncate {
+                    Some(slot) => slot,
+                    None => cx.b.metadata("$truncate", 32),
+                };
+                self.state.borrow_mut().truncate = Some(slot);
+                let bytes = cx.b.resize_u(32, bytes);
+                cx.b.mov(slot, bytes);
+            }
+            "assert" | "assume" => {
+                let cond = call.value(0).operand();
+                if !Lowerer::is_true(&cond) {
+                    cx.b.emit(Op::Assert { cond: cond.clone(), text: name.to_string() });
+                    let reason = cx.b.drop_reason(ASSERT_DROP);
+                    let failed = cx.not(cond);
+                    let go_on = cx.split(failed);
+                    cx.b.fate(Fate::Drop(reason));
+                    cx.b.switch_to(go_on);
+                }
+            }
+            "log_msg" => {
+                let format = call.call.args.first().and_then(|a| cx.constant(a.value.expr()?));
+                let format = format.as_ref().and_then(Value::as_str).unwrap_or_default().to_string();
+                let mut args = Vec::new();
+                call.value(1).for_each_wire_leaf(&mut |o, _| args.push(o.clone()));
+                cx.b.emit(Op::Log { format, args });
+            }
+            other => {
+                let message = format!("extern function `{other}` is not part of v1model");
+                cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
+                return cx.zero(&call.call.result);
+            }
+        }
+        Tree::Nothing
+    }
+
+    fn method(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId, method: &str, call: &ExternCall<'_>) -> Tree {
+        let p = cx.p;
+        let InstanceOf::Extern(extern_id) = p.instance(instance).of else { return Tree::Nothing };
+        let name = p.extern_name(extern_id);
+        if (name, method) == ("Checksum16", "get") {
+            let result = cx.b.temp(16);
+            let op = hash_op(cx, HashAlgorithm::Csum16, result, Operand::new_const(16, 0), None, &call.value(0), false);
+            cx.b.emit(op);
+            return result.into();
+        }
+        let Some(ext) = cx.externs.get(&instance).copied() else {
+            let message = format!("extern `{name}` is not part of v1model");
+            cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
+            return cx.zero(&call.call.result);
+        };
+        match (name, method) {
+            ("counter", "count") => {
+                let index = index_operand(cx, call.value(0).operand());
+                cx.b.emit(Op::Count { counter: ext, index });
+            }
+            ("direct_counter", "count") => {}
+            ("meter", "execute_meter") => {
+                let index = index_operand(cx, call.value(0).operand());
+                self.colour(cx, call, 1, |dst| Op::Meter { meter: ext, dst, index });
+            }
+            ("direct_meter", "read") => match cx.direct.get(&ext).copied() {
+                Some((hit, entry)) => {
+                    self.colour(cx, call, 0, |dst| Op::MeterDirect { meter: ext, dst, hit: hit.into(), entry });
+                }
+                None => {
+                    let message = "a direct meter is read in an action of the table that has it as `meters`";
+                    cx.refuse(codes::EXTERN_MISUSE, call.call.span, message);
+                }
+            },
+            ("register", "read") => {
+                let index = index_operand(cx, call.value(1).operand());
+                let ExternKind::Register { width, .. } = cx.b.program().externs[ext.index()].kind else {
+                    return Tree::Nothing;
+                };
+                let dst = cx.b.temp(width);
+                cx.b.emit(Op::RegisterRead { register: ext, dst, index });
+                assign(cx, call.place(0), dst);
+            }
+            ("register", "write") => {
+                let index = index_operand(cx, call.value(0).operand());
+                cx.b.emit(Op::RegisterWrite { register: ext, index, src: call.value(1).operand() });
+            }
+            _ => {
+                let message = format!("method `{method}` of extern `{name}` is not part of v1model");
+                cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
+                return cx.zero(&call.call.result);
+            }
+        }
+        Tree::Nothing
+    }
+}
+
+impl V1Model {
+    fn role(&self) -> BlockRole {
+        self.state.borrow().role
+    }
+
+    /// A slot for a request to the replication engine.
+    fn request(&self, cx: &mut Lowerer<'_>, which: Intrinsic, width: u32) -> SlotId {
+        if let Some(slot) = self.state.borrow().requests.get(&which) {
+            return *slot;
+        }
+        let slot = cx.b.metadata(format!("${}", which.name()), width);
+        self.state.borrow_mut().requests.insert(which, slot);
+        slot
+    }
+
+    /// The constant algorithm of argument `i`.
+    fn algorithm(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, i: usize) -> Option<HashAlgorithm> {
+        let arg = call.call.args.get(i)?;
+        let value = arg.value.expr().and_then(|e| cx.constant(e));
+        let found = cx.member_name(&arg.ty, value.as_ref()).and_then(algorithm);
+        if found.is_none() {
+            cx.refuse(codes::NOT_CONSTANT, call.call.span, "the hash algorithm is not known at compile time");
+        }
+        found
+    }
+
+    fn hash(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
+        let (Some(algorithm), Some(place)) = (self.algorithm(cx, call, 1), call.place(0)) else { return };
+        let width = cx.scalar_width(&call.call.args[0].ty).unwrap_or(1).max(1);
+        let base = cx.b.resize_u(width, call.value(2).operand());
+        let max = call.value(4).operand();
+        let dst = cx.b.temp(width);
+        let op = hash_op(cx, algorithm, dst, base, Some(max), &call.value(3), false);
+        cx.b.emit(op);
+        assign(cx, Some(place), dst);
+    }
+
+    /// The checksum of the arguments `(condition, data, checksum, algorithm)`.
+    fn checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) -> Option<SlotId> {
+        let algorithm = self.algorithm(cx, call, 3)?;
+        let width = cx.scalar_width(&call.call.args[2].ty).unwrap_or(1).max(1);
+        let dst = cx.b.temp(width);
+        let op = hash_op(cx, algorithm, dst, Operand::new_const(width, 0), None, &call.value(1), payload);
+        cx.b.emit(op);
+        Some(dst)
+    }
+
+    fn verify_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
+        let error = self.state.borrow().standard.get("checksum_error").copied();
+        when(cx, call.value(0).operand(), |cx| {
+            if let (Some(sum), Some(error)) = (self.checksum(cx, call, payload), error) {
+                let wrong = cx.b.bin(BinOp::Ne, sum, call.value(2).operand());
+                cx.b.emit(Op::Bin { op: BinOp::Or, dst: error, a: error.into(), b: wrong.into() });
+            }
+        });
+    }
+
+    fn update_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
+        when(cx, call.value(0).operand(), |cx| {
+            if let Some(sum) = self.checksum(cx, call, payload) {
+                assign(cx, call.place(2), sum);
+            }
+        });
+    }
+
+    fn random(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
+        let width = cx.scalar_width(&call.call.args[0].ty).unwrap_or(0);
+        if !(1..=64).contains(&width) {
+            return cx.refuse(codes::UNSUPPORTED_TYPE, call.call.span, "`random` of more than 64 bits");
+        }
+        let dst = cx.b.temp(width);
+        cx.b.emit(Op::Random { dst, low: call.value(1).operand(), high: call.value(2).operand() });
+        assign(cx, call.place(0), dst);
+    }
+
+    /// Names are those of the data's type, as P4Runtime wants.
+    fn digest(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
+        let Some(arg) = call.call.args.get(1) else { return };
+        let info = cx.p.types.struct_info(&arg.ty).filter(|s| !s.name.is_empty());
+        let mut data = Vec::new();
+        call.value(1).for_each_wire_leaf(&mut |o, _| data.push(o.clone()));
+        let mut names = Vec::new();
+        leaf_names(cx, "", &arg.ty, &mut names);
+        let fields: Vec<(String, u32)> = names.into_iter().zip(data.iter().map(|o| cx.width(o))).collect();
+        let name = match info {
+            Some(info) => info.name.to_string(),
+            None => format!("digest_{}", self.state.borrow().digests.len()),
+        };
+        let known = self.state.borrow().digests.get(&name).copied();
+        let digest = match known {
+            Some(digest) => digest,
+            None => {
+                let kind = ExternKind::Digest { fields };
+                let made = cx.b.extern_instance(ir::Extern { name: name.clone(), span: call.call.span, kind });
+                self.state.borrow_mut().digests.insert(name, made);
+                made
+            }
+        };
+        cx.b.emit(Op::Digest { digest, data });
+    }
+
+    fn mark_to_drop(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
+        for (field, value) in [("egress_spec", DROP_PORT), ("mcast_grp", 0)] {
+            let given = call.call.args.first().and_then(|arg| {
+                let (index, _) = cx.p.types.struct_info(&arg.ty)?.field(field)?;
+                Some(call.place(0)?.plain()?.child(index))
+            });
+            let standard = self.state.borrow().standard.get(field).copied();
+            let Some(target) = given.or(standard.map(Tree::from)) else { continue };
+            let width = cx.width(&target.operand());
+            cx.assign(&Place::of(target), &Tree::constant(width, u128::from(value)));
+        }
+    }
+
+    fn clone_packet(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, list: Operand) {
+        match self.role() {
+            BlockRole::Ingress => self.state.borrow_mut().clones_at_ingress = true,
+            BlockRole::Egress => self.state.borrow_mut().clones_at_egress = true,
+            _ => return no_effect(cx, call, "packets are cloned after ingress and egress: this has no effect here"),
+        }
+        let session = self.request(cx, Intrinsic::CloneSession, 32);
+        let value = cx.b.resize_u(32, call.value(1).operand());
+        cx.b.mov(session, value);
+        self.ask(cx, Intrinsic::CloneFlag, Intrinsic::CloneFieldList, list);
+    }
+
+    fn ask(&self, cx: &mut Lowerer<'_>, flag: Intrinsic, field_list: Intrinsic, list: Operand) {
+        let flag = self.request(cx, flag, 1);
+        let slot = self.request(cx, field_list, 16);
+        cx.b.set(flag, 1);
+        cx.b.mov(slot, list);
+    }
+
+    fn again_list(&self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Operand {
+        match name.ends_with("_preserving_field_list") {
+            true => self.list_index(cx, call, 0),
+            false => self.old_style_list(cx, &call.value(0)),
+        }
+    }
+
+    fn list_index(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, i: usize) -> Operand {
+        cx.b.resize_u(16, call.value(i).operand())
+    }
+
+    /// A field list of the variables that a list of values names.
+    fn old_style_list(&self, cx: &mut Lowerer<'_>, data: &Tree) -> Operand {
+        let program = cx.b.program();
+        let mut slots = data.slots();
+        slots.retain(|s| program.slots[s.index()].kind != SlotKind::Temp);
+        if slots.is_empty() {
+            return Operand::new_const(16, NO_FIELD_LIST);
+        }
+        let mut state = self.state.borrow_mut();
+        let known = state.field_lists.range(OLD_STYLE_LISTS..).find(|(_, l)| **l == slots).map(|(i, _)| *i);
+        let index = known.unwrap_or_else(|| {
+            let next = state.field_lists.range(OLD_STYLE_LISTS..).next_back().map_or(OLD_STYLE_LISTS, |(i, _)| i + 1);
+            state.field_lists.insert(next, slots);
+            next
+        });
+        Operand::new_const(16, u128::from(index))
+    }
+
+    fn colour(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, result: usize, op: impl FnOnce(SlotId) -> Op) {
+        let width = call.call.args.get(result).and_then(|a| cx.scalar_width(&a.ty)).unwrap_or(0);
+        let dst = cx.b.temp(width.max(2));
+        cx.b.emit(op(dst));
+        if width > 0 {
+            let value = cx.b.resize_u(width, dst);
+            if let Some(place) = call.place(result) {
+                cx.assign(place, &value.into());
+            }
+        }
+    }
+}
+
+fn assign(cx: &mut Lowerer<'_>, place: Option<&Place>, value: SlotId) {
+    if let Some(place) = place {
+        cx.assign(place, &value.into());
+    }
+}
+
+fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &str) {
+    cx.report(Diagnostic::warning(codes::NO_EFFECT, call.call.span, message));
+}
+
+/// Runs `f` where a condition holds.
+fn when(cx: &mut Lowerer<'_>, cond: Operand, f: impl FnOnce(&mut Lowerer<'_>)) {
+    match &cond {
+        Operand::Const(c) if !c.is_true() => {}
+        Operand::Const(_) => f(cx),
+        Operand::Slot(_) => {
+            let facts = cx.facts.clone();
+            let done = cx.new_join("");
+            let other = cx.split(cond);
+            f(cx);
+            cx.to(done);
+            cx.start_block(other, facts);
+            cx.land(done);
+        }
+    }
+}
+
+fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
+    if cx.width(&index) > 64 { cx.b.resize_u(64, index) } else { index }
+}
+
+fn hash_op(
+    cx: &mut Lowerer<'_>,
+    algorithm: HashAlgorithm,
+    dst: SlotId,
+    base: Operand,
+    max: Option<Operand>,
+    data: &Tree,
+    payload: bool,
+) -> Op {
+    let (mut operands, mut lengths) = (Vec::new(), Vec::new());
+    data.for_each_wire_leaf(&mut |value, length| {
+        // `bit<0>` has nothing to hash.
+        if cx.width(value) == 0 {
+            return;
+        }
+        if let Some(length) = length {
+            lengths.push((operands.len() as u32, length.clone()));
+        }
+        operands.push(value.clone());
+    });
+    let varbits = lengths.into_iter().map(|(i, length)| (i, cx.as_slot(&length))).collect();
+    Op::Hash { algorithm, dst, base, max, data: operands, varbits, payload }
+}
+
+fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
+    let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
+    match cx.p.types.underlying(ty) {
+        Type::Header(id) | Type::Struct(id) | Type::HeaderUnion(id) => {
+            for field in &cx.p.types.fields_of(id).fields {
+                leaf_names(cx, &join(&field.name), &field.ty, names);
+            }
+        }
+        Type::Tuple(types) => {
+            types.iter().enumerate().for_each(|(i, t)| leaf_names(cx, &join(&format!("f{i}")), t, names));
+        }
+        Type::Stack(element, n) => {
+            (0..n).for_each(|i| leaf_names(cx, &join(&i.to_string()), &element, names));
+        }
+        _ => names.push(if prefix.is_empty() { "value".to_string() } else { prefix.to_string() }),
+    }
+}

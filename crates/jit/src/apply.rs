@@ -226,8 +226,10 @@ impl Translator<'_, '_> {
         let is_member = self.icmp_imm(IntCC::NotEqual, member, 0);
         let (data, entry) =
             (self.b.ins().select(is_member, member, default), self.b.ins().select(is_member, entry, default));
+        // A default entry with a group stays a miss.
         let is_member = self.bool_word(is_member);
-        self.b.ins().jump(done, &[is_member.into(), entry.into(), data.into()]);
+        let hit = self.b.ins().band(hit, is_member);
+        self.b.ins().jump(done, &[hit.into(), entry.into(), data.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         Ok((params[0], params[1], params[2]))

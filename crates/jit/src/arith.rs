@@ -164,10 +164,13 @@ impl Translator<'_, '_> {
             BinOp::SatAddU => {
                 let sum = self.b.ins().iadd(x, y);
                 let max = self.pair_const(u128::MAX >> (128 - width));
+                // Not `sum > max`: the select would become a 128-bit minimum, which the back ends do not have.
                 let over = if width == 128 {
                     self.icmp(IntCC::UnsignedLessThan, sum, x)
                 } else {
-                    self.icmp(IntCC::UnsignedGreaterThan, sum, max)
+                    let (_, high) = self.b.ins().isplit(sum);
+                    let carry = self.b.ins().ushr_imm_u(high, i64::from(width - 64));
+                    self.icmp_imm(IntCC::NotEqual, carry, 0)
                 };
                 return Val::Pair(self.b.ins().select(over, max, sum));
             }
@@ -197,18 +200,17 @@ impl Translator<'_, '_> {
         let v = if op == BinOp::SatAddS { self.b.ins().iadd(x, y) } else { self.b.ins().isub(x, y) };
         let max = (u128::MAX >> (128 - width)) >> 1;
         let (low, high) = (self.pair_const(!max), self.pair_const(max));
-        if width == 128 {
-            let over = self.signed_overflow(op, x, y, v);
-            let zero = self.pair_const(0);
-            let negative = self.icmp(IntCC::SignedLessThan, x, zero);
-            let limit = self.b.ins().select(negative, low, high);
-            self.b.ins().select(over, limit, v)
+        let zero = self.pair_const(0);
+        // The sign that the exact result has: the first operand's if the sum overflowed, else its own.
+        let (over, sign) = if width == 128 {
+            (self.signed_overflow(op, x, y, v), x)
         } else {
-            let above = self.icmp(IntCC::SignedGreaterThan, v, high);
-            let v = self.b.ins().select(above, high, v);
-            let below = self.icmp(IntCC::SignedLessThan, v, low);
-            self.b.ins().select(below, low, v)
-        }
+            let wrapped = self.sign_extend_pair(v, width);
+            (self.icmp(IntCC::NotEqual, wrapped, v), v)
+        };
+        let negative = self.icmp(IntCC::SignedLessThan, sign, zero);
+        let limit = self.b.ins().select(negative, low, high);
+        self.b.ins().select(over, limit, v)
     }
 
     pub fn bin_words(&mut self, op: BinOp, width: u32, x: &[Value], y: &[Value]) -> Val {

@@ -113,6 +113,8 @@ pub(crate) struct Node {
     pub succs: Vec<usize>,
     /// How many nodes have this one as successor.
     pub preds: u32,
+    /// Whether an edge from a later node leads here: the head of a loop.
+    pub is_loop_head: bool,
 }
 
 /// An entry's nodes in reverse post-order; node 0 is where it starts.
@@ -148,12 +150,13 @@ impl Graph {
                 } else {
                     cfg.succs[block.index()].iter().map(|b| graph.index[position][b.index()]).collect()
                 };
-                graph.nodes.push(Node { position, stage: stage_id, block, succs, preds: 0 });
+                graph.nodes.push(Node { position, stage: stage_id, block, succs, preds: 0, is_loop_head: false });
             }
         }
         for n in 0..graph.nodes.len() {
             for s in graph.nodes[n].succs.clone() {
                 graph.nodes[s].preds += 1;
+                graph.nodes[s].is_loop_head |= s <= n;
             }
         }
         graph

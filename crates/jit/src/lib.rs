@@ -41,6 +41,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError};
 use flow::{Flow, ProgramFacts};
+use pipeline::NewEntry;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program};
 use std::time::{Duration, Instant};
@@ -54,6 +55,10 @@ pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
 pub const STACK_BYTES_MAX: u64 = 256 * 1024;
 /// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
+/// Most times that one packet may enter the heads of loops; then it is left `Pending` with [`ENDLESS`].
+pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
+/// What `fate_arg` says in a descriptor left `Pending` because the packet would never end.
+pub const ENDLESS: u32 = 0xffff_fff1;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 
@@ -142,7 +147,8 @@ impl std::error::Error for Error {}
 
 impl From<ModuleError> for Error {
     fn from(error: ModuleError) -> Error {
-        Error::Codegen(error.to_string())
+        // The short form of a compilation error does not say what is wrong.
+        Error::Codegen(format!("{error:?}"))
     }
 }
 
@@ -191,9 +197,9 @@ pub fn compile(
         })?;
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
-        functions.push((entry.kind, id, size, clif, asm));
+        functions.push(NewEntry { kind: entry.kind, id, size, clif, asm });
     }
-    timed(&mut timing.linking, || module.finalize_definitions())?;
+    timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
     let pipeline = CompiledPipeline::new(module, functions, sites, timing);
     if options.perf_map {
         write_perf_map(program, &pipeline);

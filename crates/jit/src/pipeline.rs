@@ -22,6 +22,15 @@ pub struct CompiledPipeline {
     timing: Timing,
 }
 
+/// An entry whose function is defined in the module.
+pub(crate) struct NewEntry {
+    pub kind: EntryKind,
+    pub id: cranelift_module::FuncId,
+    pub size: usize,
+    pub clif: Option<String>,
+    pub asm: Option<String>,
+}
+
 /// One entry.
 struct CompiledEntry {
     kind: EntryKind,
@@ -84,13 +93,13 @@ impl CompiledPipeline {
     /// `functions` are finalised in `module`.
     pub(crate) fn new(
         module: JITModule,
-        functions: Vec<(EntryKind, cranelift_module::FuncId, usize, Option<String>, Option<String>)>,
+        functions: Vec<NewEntry>,
         sites: Vec<Site>,
         timing: Timing,
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|(kind, id, size, clif, asm)| {
+            .map(|NewEntry { kind, id, size, clif, asm }| {
                 let code = module.get_finalized_function(id);
                 CompiledEntry { kind, code, size, clif, asm }
             })

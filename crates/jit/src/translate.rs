@@ -76,6 +76,8 @@ pub(crate) struct Vars {
     pub truncate: Variable,
     /// Bytes in the scratch buffer of a deparser.
     pub emitted: Variable,
+    /// How often loop heads were entered.
+    pub rounds: Variable,
 }
 
 /// What is shared by the entries of one compilation.
@@ -156,7 +158,7 @@ pub(crate) fn translate(
     let (ctx, batch) = (b.block_params(start)[0], b.block_params(start)[1]);
     let flags = Flags::new(b.func);
     let mut var = || b.declare_var(I64);
-    let vars = Vars { data: var(), len: var(), cursor: var(), layout_changed: var(), truncate: var(), emitted: var() };
+    let vars = Vars { data: var(), len: var(), cursor: var(), layout_changed: var(), truncate: var(), emitted: var(), rounds: var() };
     let head = b.create_block();
     let packet = b.append_block_param(head, I64);
     let next_packet = b.create_block();
@@ -260,6 +262,7 @@ impl<'a> Translator<'a, '_> {
         let uncut = self.iconst(u64::MAX);
         self.b.def_var(self.vars.truncate, uncut);
         self.b.def_var(self.vars.emitted, zero);
+        self.b.def_var(self.vars.rounds, zero);
         for header in 0..self.program.headers.len() {
             if self.flow.extracted_at[header] == flow::Place::Varying {
                 let var = self.extracted_var(HeaderId::from_index(header));
@@ -350,6 +353,9 @@ impl<'a> Translator<'a, '_> {
             self.b.switch_to_block(blocks[n]);
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
+            if node.is_loop_head {
+                self.bound_loop();
+            }
             let block = &self.program.stages[node.stage.index()].blocks[node.block.index()];
             for inst in &block.insts {
                 self.inst(inst)?;
@@ -367,6 +373,22 @@ impl<'a> Translator<'a, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
+    fn bound_loop(&mut self) {
+        let rounds = self.b.use_var(self.vars.rounds);
+        let rounds = self.add_imm(rounds, 1);
+        self.b.def_var(self.vars.rounds, rounds);
+        let (go_on, endless) = (self.b.create_block(), self.b.create_block());
+        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, rounds, crate::LOOP_ROUNDS_MAX);
+        self.b.ins().brif(over, endless, &[], go_on, &[]);
+        self.b.seal_block(endless);
+        self.b.seal_block(go_on);
+        self.b.set_cold_block(endless);
+        self.b.switch_to_block(endless);
+        self.finish(FateCode::Pending, crate::ENDLESS);
+        self.b.switch_to_block(go_on);
     }
 
     fn enter_stage(&mut self, position: usize) {

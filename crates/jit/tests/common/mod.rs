@@ -1,0 +1,241 @@
+//! Runs a program both ways and compares everything: the compiled code on a small runtime of its own, the interpreter on
+//! its state.
+//!
+//! The runtime here is simple on purpose: wide arithmetic is `base::Bits`, hashes are the interpreter's, tables are
+//! scanned. What is under test is what the compiled code does itself.
+#![allow(unsafe_code, dead_code, reason = "calls machine code; not every test file uses everything")]
+
+pub mod random;
+pub mod runtime;
+
+use abi::{Batch, FateCode, PacketDesc};
+use base::Bits;
+use interp::{Fate, Interp, SeededHost};
+use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId, SlotKind};
+use jit::{CompiledPipeline, Options, SiteKind};
+use runtime::Runtime;
+use std::sync::Arc;
+
+/// Free bytes before and behind a frame.
+const ROOM: usize = 64;
+/// The time that all packets see.
+pub const NOW_US: u64 = 5_000_000;
+
+/// A program, compiled and interpretable, each with its own state.
+pub struct Both {
+    pub program: Arc<Program>,
+    pub interp: Interp,
+    pub runtime: Box<Runtime>,
+    pub pipeline: CompiledPipeline,
+    /// Slots that a record must agree on.
+    compared: Vec<SlotId>,
+}
+
+/// What came of one packet, in terms that both sides can say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    pub fate: Fate,
+    /// Empty for dropped packets.
+    pub packet: Vec<u8>,
+    pub consumed: u32,
+    /// The compared slots, for replicated packets.
+    pub slots: Vec<(String, Bits)>,
+    pub digests: Vec<Vec<Bits>>,
+    pub logs: Vec<String>,
+    pub failed_assertions: Vec<String>,
+}
+
+/// Parses IR text and verifies it.
+pub fn parse(text: &str) -> Program {
+    let program = ir::parse(text, base::FileId(0)).unwrap_or_else(|diags| panic!("{diags:#?}\n{text}"));
+    verified(program)
+}
+
+/// Checks that the verifier accepts a program.
+pub fn verified(program: Program) -> Program {
+    let complaints = ir::verify(&program);
+    assert!(complaints.is_empty(), "{complaints:#?}\n{}", ir::print(&program));
+    program
+}
+
+impl Both {
+    pub fn new(program: Program) -> Both {
+        Both::with_options(program, &Options { check_bounds: true, verify: true, ..Options::default() })
+    }
+
+    pub fn with_options(program: Program, options: &Options) -> Both {
+        let program = Arc::new(verified(program));
+        let runtime = Runtime::new(program.clone());
+        let pipeline = jit::compile(&program, &runtime.bindings(), &runtime::calls(), options)
+            .unwrap_or_else(|e| panic!("{e}\n{}", ir::print(&program)));
+        let mut compared: Vec<SlotId> = program.intrinsics.iter().map(|(_, s)| *s).collect();
+        compared.extend(program.field_lists.iter().flat_map(|(_, slots)| slots));
+        compared.sort();
+        compared.dedup();
+        Both { interp: Interp::new(program.clone()), program, runtime, pipeline, compared }
+    }
+
+    /// Runs packets from port 7 through the ingress entry both ways; they must agree.
+    pub fn check(&self, packets: &[Vec<u8>]) -> Vec<Outcome> {
+        self.check_entry(EntryKind::Ingress, packets, &|_| {})
+    }
+
+    /// As [`Self::check`] for any entry; `fill` sets the record that the packet comes with.
+    pub fn check_entry(&self, kind: EntryKind, packets: &[Vec<u8>], fill: &dyn Fn(&mut [u64])) -> Vec<Outcome> {
+        let mut all = Vec::new();
+        for batch in packets.chunks(abi::BATCH_MAX) {
+            let compiled = self.run_compiled(kind, batch, fill);
+            for (packet, compiled) in batch.iter().zip(compiled) {
+                let interpreted = self.run_interpreted(kind, packet, fill);
+                assert_eq!(
+                    compiled,
+                    interpreted,
+                    "compiled (left) and interpreted (right) differ on {packet:02x?}\n{}",
+                    ir::print(&self.program)
+                );
+                all.push(compiled);
+            }
+        }
+        all
+    }
+
+    fn initial_record(&self, kind: EntryKind, len: usize, fill: &dyn Fn(&mut [u64])) -> Vec<u64> {
+        let layout = self.interp.layout();
+        let mut record = vec![0; layout.words()];
+        if kind == EntryKind::Ingress {
+            for &(which, slot) in &self.program.intrinsics {
+                let value = match which {
+                    Intrinsic::IngressPort => 7,
+                    Intrinsic::PacketLength => len as u64,
+                    Intrinsic::InstanceType => self.program.instance_types.normal,
+                    Intrinsic::IngressTimestamp => NOW_US - 3,
+                    Intrinsic::EgressTimestamp | Intrinsic::EnqueueTimestamp => NOW_US,
+                    _ => 0,
+                };
+                layout.set_word(&mut record, slot, value);
+            }
+        }
+        fill(&mut record);
+        record
+    }
+
+    fn slots_of(&self, record: &[u64]) -> Vec<(String, Bits)> {
+        let of = |s: &SlotId| (self.program.slots[s.index()].name.clone(), self.interp.layout().get(record, *s));
+        // A validity or length that is not asked for may be stale; the compared ones are all asked for.
+        self.compared.iter().filter(|s| self.program.slots[s.index()].kind != SlotKind::Temp).map(of).collect()
+    }
+
+    fn run_interpreted(&self, kind: EntryKind, packet: &[u8], fill: &dyn Fn(&mut [u64])) -> Outcome {
+        let mut record = self.initial_record(kind, packet.len(), fill);
+        let mut host = SeededHost::new(1);
+        host.now_us = NOW_US;
+        let out = self.interp.run(kind, packet, 0, &mut record, &mut host, None);
+        let dropped = matches!(out.fate, Fate::Drop(_) | Fate::Endless);
+        Outcome {
+            fate: out.fate,
+            packet: if dropped { Vec::new() } else { out.packet },
+            consumed: if dropped { 0 } else { out.consumed },
+            slots: if matches!(out.fate, Fate::Replicate(_)) { self.slots_of(&record) } else { Vec::new() },
+            digests: out.digests.into_iter().map(|d| d.fields).collect(),
+            logs: out.logs,
+            failed_assertions: out.failed_assertions,
+        }
+    }
+
+    fn run_compiled(&self, kind: EntryKind, packets: &[Vec<u8>], fill: &dyn Fn(&mut [u64])) -> Vec<Outcome> {
+        // One packet at a time where the runtime's side effects must be told apart; the batch loop has its own test.
+        packets.iter().flat_map(|p| self.run_batch(kind, std::slice::from_ref(p), fill)).collect()
+    }
+
+    /// Runs a batch through compiled code.
+    pub fn run_batch(&self, kind: EntryKind, packets: &[Vec<u8>], fill: &dyn Fn(&mut [u64])) -> Vec<Outcome> {
+        let mut buffers: Vec<Vec<u8>> =
+            packets.iter().map(|p| [&[0xa5; ROOM][..], p, &[0xa5; ROOM][..]].concat()).collect();
+        let mut records: Vec<Vec<u64>> = packets.iter().map(|p| self.initial_record(kind, p.len(), fill)).collect();
+        if kind == EntryKind::Ingress {
+            records.iter_mut().for_each(|r| r.fill(0x5a5a_5a5a_5a5a_5a5a));
+        }
+        let mut batch = Box::new(Batch::new());
+        batch.count = packets.len() as u32;
+        batch.now_us = NOW_US;
+        for ((desc, (buffer, record)), packet) in
+            batch.packets.iter_mut().zip(buffers.iter_mut().zip(&mut records)).zip(packets)
+        {
+            *desc = PacketDesc {
+                // SAFETY: the buffer has `ROOM` bytes before the frame.
+                data: unsafe { buffer.as_mut_ptr().add(ROOM) },
+                len: packet.len() as u32,
+                headroom: ROOM as u32,
+                tailroom: ROOM as u32,
+                ingress_port: 7,
+                record: record.as_mut_ptr(),
+                timestamp_us: NOW_US - 3,
+                ..PacketDesc::EMPTY
+            };
+        }
+        let entry = self.pipeline.entry(kind).expect("the entry exists");
+        self.runtime.begin(self.pipeline.sites());
+        let ctx = self.runtime.ctx();
+        // SAFETY: batch, buffers, records, context and bindings are alive and as the contract wants them.
+        unsafe { entry(&ctx, &mut *batch) };
+        let effects = self.runtime.end();
+        let mut out = Vec::new();
+        for (i, desc) in batch.packets[..packets.len()].iter().enumerate() {
+            let fate = match desc.fate {
+                f if f == FateCode::Drop as u32 => Fate::Drop(desc.fate_arg),
+                f if f == FateCode::Send as u32 => Fate::Send(desc.egress_port.into()),
+                f if f == FateCode::Replicate as u32 => Fate::Replicate(match desc.fate_arg {
+                    0 => ReplicationPoint::IngressEnd,
+                    1 => ReplicationPoint::EgressEnd,
+                    2 => ReplicationPoint::DeparseEnd,
+                    n => panic!("replication point {n}"),
+                }),
+                f if f == FateCode::Pending as u32 && desc.fate_arg == jit::ENDLESS => Fate::Endless,
+                f => panic!("fate {f} ({:#x}) on {:02x?}\n{}", desc.fate_arg, packets[i], ir::print(&self.program)),
+            };
+            let dropped = matches!(fate, Fate::Drop(_) | Fate::Endless);
+            let total = desc.headroom + desc.len + desc.tailroom;
+            assert_eq!(total as usize, packets[i].len() + 2 * ROOM, "room does not add up: {desc:?}");
+            let start = desc.data as usize - buffers[i].as_ptr() as usize;
+            assert_eq!(start, desc.headroom as usize, "data and headroom disagree");
+            let end = start + desc.len as usize;
+            if desc.tailroom as usize >= ROOM {
+                assert!(buffers[i][ROOM + packets[i].len()..].iter().all(|&b| b == 0xa5), "wrote behind the frame");
+            }
+            assert!(buffers[i][..start.min(ROOM)].iter().all(|&b| b == 0xa5), "wrote before the frame");
+            let replicated = matches!(fate, Fate::Replicate(_));
+            out.push(Outcome {
+                fate,
+                packet: if dropped { Vec::new() } else { buffers[i][start..end].to_vec() },
+                consumed: if dropped { 0 } else { desc.consumed },
+                slots: if replicated { self.slots_of(&records[i]) } else { Vec::new() },
+                digests: effects.digests.clone(),
+                logs: effects.logs.clone(),
+                failed_assertions: effects.failed_assertions.clone(),
+            });
+        }
+        out
+    }
+}
+
+/// Formats a log line as the interpreter does.
+pub fn format_log(site: &jit::Site, words: &[u64]) -> String {
+    let SiteKind::Log { arg_widths } = &site.kind else { panic!("not a log site") };
+    let mut at = 0;
+    let mut args = arg_widths.iter().map(|&width| {
+        let value = runtime::bits_of_words(width, &words[at..]);
+        at += width.div_ceil(64) as usize;
+        value.to_biguint().to_string()
+    });
+    let mut parts = site.text.split("{}");
+    let mut text = parts.next().unwrap_or("").to_string();
+    for part in parts {
+        text.push_str(&args.next().unwrap_or_else(|| "{}".to_string()));
+        text.push_str(part);
+    }
+    for arg in args {
+        text.push(' ');
+        text.push_str(&arg);
+    }
+    text
+}

@@ -1,0 +1,448 @@
+//! The runtime under the compiled code of the tests.
+
+use super::format_log;
+use abi::table::param_offsets;
+use abi::{Bindings, EngineKind, EntryHeader, ExternBinding, KeyLayout, PacketDesc, RuntimeCalls, TableBinding};
+use abi::{TableHandle, WorkerCtx};
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, GroupMember, KeyMatch, TableEntry};
+use interp::state::{choose, field_matches};
+use ir::{BinOp, ExternKind, HashAlgorithm, Program};
+use jit::{Site, SiteKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What a packet made the runtime do.
+#[derive(Default)]
+pub struct Effects {
+    pub digests: Vec<Vec<Bits>>,
+    pub logs: Vec<String>,
+    pub failed_assertions: Vec<String>,
+    sites: Vec<Site>,
+}
+
+/// Tables, cells and a record of calls.
+pub struct Runtime {
+    program: Arc<Program>,
+    tables: Vec<Box<ScannedTable>>,
+    counters: Vec<Vec<[u64; 2]>>,
+    counter_bases: Vec<*mut [u64; 2]>,
+    pub table_counters: Vec<[u64; 2]>,
+    registers: Vec<Vec<u64>>,
+    effects: Mutex<Effects>,
+    /// Bindings that replace the scanned tables' own.
+    pub replaced: Vec<Option<TableBinding>>,
+}
+
+/// A table as a list.
+struct ScannedTable {
+    handle: TableHandle,
+    layout: KeyLayout,
+    params: Vec<Vec<u32>>,
+    widths: Vec<Vec<u32>>,
+    entries: Vec<(TableEntry, *const EntryHeader)>,
+    algorithm: Option<u32>,
+}
+
+/// What `EntryHeader::group` points at.
+struct Group {
+    members: Vec<GroupMember>,
+    entries: BTreeMap<u32, *const EntryHeader>,
+}
+
+impl ScannedTable {
+    fn new(program: &Program, table: &ir::Table) -> Box<ScannedTable> {
+        let widths: Vec<Vec<u32>> = table
+            .actions
+            .iter()
+            .map(|a| program.actions[a.action.index()].params.iter().map(|(_, w)| *w).collect())
+            .collect();
+        let params = widths.iter().map(|w| param_offsets(w.iter().copied()).0).collect();
+        let mut new = Box::new(ScannedTable {
+            handle: TableHandle {
+                snapshot: AtomicPtr::new(std::ptr::null_mut()),
+                default_entry: AtomicPtr::new(std::ptr::null_mut()),
+            },
+            layout: KeyLayout::new(table.keys.iter().map(|k| (k.width, k.kind))),
+            params,
+            widths,
+            entries: Vec::new(),
+            algorithm: None,
+        });
+        let default = make_entry(&new.widths, &table.default_action, u32::MAX, std::ptr::null());
+        new.handle.default_entry.store(default.cast_mut(), Ordering::Release);
+        for (i, entry) in table.entries.iter().enumerate() {
+            if let EntryAction::Call(call) = &entry.action {
+                let made = make_entry(&new.widths, call, i as u32, std::ptr::null());
+                new.entries.push((entry.clone(), made));
+            }
+        }
+        let this: *mut ScannedTable = &mut *new;
+        new.handle.snapshot.store(this.cast(), Ordering::Release);
+        new
+    }
+}
+
+/// An entry in memory, never freed: tests are short.
+fn make_entry(widths: &[Vec<u32>], call: &ActionCall, index: u32, group: *const c_void) -> *const EntryHeader {
+    let (offsets, size) = param_offsets(widths[call.action as usize].iter().copied());
+    let words = vec![0u64; size as usize / 8].leak();
+    for (arg, offset) in call.args.iter().zip(offsets) {
+        for (i, word) in words_of_bits(arg).into_iter().enumerate() {
+            words[offset as usize / 8 + i] = word;
+        }
+    }
+    let header = EntryHeader {
+        action: call.action,
+        index,
+        group,
+        last_hit_us: 0.into(),
+        flags: 0,
+        reserved: 0,
+    };
+    let at: *mut EntryHeader = words.as_mut_ptr().cast();
+    // SAFETY: the memory is large enough and aligned.
+    unsafe { at.write(header) };
+    at
+}
+
+pub fn words_of_bits(bits: &Bits) -> Vec<u64> {
+    let mut bytes = bits.to_bytes_be();
+    bytes.reverse();
+    bytes.resize(bits.width().div_ceil(64) as usize * 8, 0);
+    bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes"))).collect()
+}
+
+pub fn bits_of_words(width: u32, words: &[u64]) -> Bits {
+    let bytes: Vec<u8> =
+        words[..width.div_ceil(64) as usize].iter().rev().flat_map(|w| w.to_be_bytes()).collect();
+    Bits::from_bytes_be(bytes.len() as u32 * 8, &bytes).resize_u(width)
+}
+
+impl Runtime {
+    pub fn new(program: Arc<Program>) -> Box<Runtime> {
+        let tables = program.tables.iter().map(|t| ScannedTable::new(&program, t)).collect();
+        let mut counters: Vec<Vec<[u64; 2]>> = program
+            .externs
+            .iter()
+            .map(|e| match e.kind {
+                ExternKind::Counter { size, .. } => vec![[0; 2]; size as usize],
+                _ => Vec::new(),
+            })
+            .collect();
+        let counter_bases = counters
+            .iter_mut()
+            .map(|c| if c.is_empty() { std::ptr::null_mut() } else { c.as_mut_ptr() })
+            .collect();
+        let registers = program
+            .externs
+            .iter()
+            .map(|e| match &e.kind {
+                ExternKind::Register { size, initial, .. } => words_of_bits(initial).repeat(*size as usize),
+                _ => Vec::new(),
+            })
+            .collect();
+        Box::new(Runtime {
+            tables,
+            counters,
+            counter_bases,
+            table_counters: vec![[0; 2]; program.tables.len()],
+            registers,
+            effects: Mutex::default(),
+            replaced: vec![None; program.tables.len()],
+            program,
+        })
+    }
+
+    pub fn bindings(&self) -> Bindings {
+        let tables = self
+            .tables
+            .iter()
+            .zip(&self.replaced)
+            .map(|(t, replaced)| {
+                replaced.clone().unwrap_or_else(|| TableBinding {
+                    handle: &t.handle,
+                    key: t.layout.clone(),
+                    engine: if t.layout.fields.is_empty() { EngineKind::Empty } else { EngineKind::Opaque },
+                    lookup: scan,
+                    select: Some(select),
+                    params: t.params.clone(),
+                    idle_timeout: false,
+                })
+            })
+            .collect();
+        let externs = self
+            .program
+            .externs
+            .iter()
+            .enumerate()
+            .map(|(i, e)| match e.kind {
+                ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
+                ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
+                ExternKind::Register { size, width, .. } => {
+                    ExternBinding::Register { cells: self.registers[i].as_ptr().cast_mut(), size, width }
+                }
+                _ => ExternBinding::None,
+            })
+            .collect();
+        Bindings { tables, externs }
+    }
+
+    pub fn ctx(&self) -> WorkerCtx {
+        WorkerCtx {
+            counters: self.counter_bases.as_ptr(),
+            table_counters: self.table_counters.as_ptr().cast_mut(),
+            runtime: (self as *const Runtime).cast_mut().cast(),
+            worker: 0,
+            flags: 0,
+        }
+    }
+
+    pub fn counter(&self, ext: usize) -> &[[u64; 2]] {
+        &self.counters[ext]
+    }
+
+    pub fn register(&self, ext: usize) -> &[u64] {
+        &self.registers[ext]
+    }
+
+    /// Adds an entry that leads to a group of members.
+    pub fn insert_group(&mut self, table: usize, key: Vec<KeyMatch>, members: &[(GroupMember, ActionCall)]) {
+        let t = &mut self.tables[table];
+        let group = Group {
+            members: members.iter().map(|(m, _)| m.clone()).collect(),
+            entries: members
+                .iter()
+                .map(|(m, call)| (m.member, make_entry(&t.widths, call, u32::MAX, std::ptr::null())))
+                .collect(),
+        };
+        let group: *const Group = Box::leak(Box::new(group));
+        let index = t.entries.len() as u32;
+        let any = ActionCall { action: 0, args: t.widths[0].iter().map(|&w| Bits::zero(w)).collect() };
+        let made = make_entry(&t.widths, &any, index, group.cast());
+        let entry = TableEntry { key, priority: 0, action: EntryAction::Group(0), idle_timeout_ns: 0 };
+        t.entries.push((entry, made));
+    }
+
+    pub fn begin(&self, sites: &[Site]) {
+        let mut effects = self.effects.lock().expect("not poisoned");
+        *effects = Effects { sites: sites.to_vec(), ..Effects::default() };
+    }
+
+    pub fn end(&self) -> Effects {
+        std::mem::take(&mut *self.effects.lock().expect("not poisoned"))
+    }
+}
+
+pub fn calls() -> RuntimeCalls {
+    RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom }
+}
+
+/// # Safety
+/// `ctx` is one of [`Runtime::ctx`].
+unsafe fn runtime<'a>(ctx: *const WorkerCtx) -> &'a Runtime {
+    // SAFETY: the runtime outlives every run.
+    unsafe { &*(*ctx).runtime.cast::<Runtime>() }
+}
+
+unsafe extern "C" fn scan(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
+    // SAFETY: the snapshot is the table, the key has its layout.
+    let (table, key) = unsafe {
+        let table = &*(*handle).snapshot.load(Ordering::Acquire).cast::<ScannedTable>();
+        (table, std::slice::from_raw_parts(key, table.layout.bytes as usize))
+    };
+    let mut known = vec![false; key.len()];
+    let values: Vec<Bits> = table
+        .layout
+        .fields
+        .iter()
+        .map(|f| {
+            let bytes = &key[f.offset as usize..(f.offset + f.bytes) as usize];
+            known[f.offset as usize..(f.offset + f.bytes) as usize].fill(true);
+            let mut big_endian = bytes.to_vec();
+            big_endian.reverse();
+            let whole = Bits::from_bytes_be(f.bytes * 8, &big_endian);
+            assert!(f.width == f.bytes * 8 || whole.lshr(f.width.into()).is_zero(), "garbage above a key field");
+            whole.resize_u(f.width)
+        })
+        .collect();
+    assert!(key.iter().zip(known).all(|(&b, known)| known || b == 0), "garbage between key fields");
+    let mut best: Option<(i32, u32, *const EntryHeader)> = None;
+    for (entry, made) in &table.entries {
+        if entry.key.iter().zip(&values).all(|(m, v)| field_matches(m, v)) {
+            let prefix = entry.key.iter().map(|m| if let KeyMatch::Lpm { prefix_len, .. } = m { *prefix_len } else { 0 }).sum();
+            if best.is_none_or(|(p, l, _)| (entry.priority, prefix) > (p, l)) {
+                best = Some((entry.priority, prefix, *made));
+            }
+        }
+    }
+    best.map_or(std::ptr::null(), |(_, _, made)| made)
+}
+
+unsafe extern "C" fn select(entry: *const EntryHeader, hash: u64) -> *const EntryHeader {
+    // SAFETY: compiled code calls this for entries with a group only.
+    let group = unsafe { &*(*entry).group.cast::<Group>() };
+    choose(&group.members, &BTreeSet::new(), hash).map_or(std::ptr::null(), |m| group.entries[&m])
+}
+
+unsafe extern "C" fn meter(_: *const WorkerCtx, ext: u32, index: u64, bytes: u32) -> u32 {
+    // No meter of the tests is configured; the arguments are checked all the same.
+    assert!(ext < 64 && bytes > 0 && index < u64::MAX);
+    0
+}
+
+unsafe extern "C" fn hash(
+    _: *const WorkerCtx,
+    algorithm: u32,
+    data: *const u8,
+    bits: u32,
+    payload: *const u8,
+    payload_len: u32,
+) -> u64 {
+    let algorithm = [
+        HashAlgorithm::Crc32,
+        HashAlgorithm::Crc32Custom,
+        HashAlgorithm::Crc16,
+        HashAlgorithm::Crc16Custom,
+        HashAlgorithm::Random,
+        HashAlgorithm::Identity,
+        HashAlgorithm::Csum16,
+        HashAlgorithm::Xor16,
+    ]
+    .into_iter()
+    .find(|a| *a as u32 == algorithm)
+    .expect("a known algorithm");
+    let slice = |at: *const u8, len: usize| {
+        if len == 0 {
+            &[]
+        } else {
+            // SAFETY: the caller says how long the data are.
+            unsafe { std::slice::from_raw_parts(at, len) }
+        }
+    };
+    let (data, payload) = (slice(data, bits.div_ceil(8) as usize), slice(payload, payload_len as usize));
+    let whole = Bits::from_bytes_be(data.len() as u32 * 8, data);
+    let padding = data.len() as u32 * 8 - bits;
+    assert!(padding == 0 || whole.resize_u(padding).is_zero(), "garbage behind the data of a hash");
+    interp::hash::hash(algorithm, &whole.lshr(padding.into()).resize_u(bits), payload).expect("not random")
+}
+
+unsafe extern "C" fn random(_: *const WorkerCtx, low: u64, high: u64) -> u64 {
+    assert!(low <= high);
+    low + (high - low) / 2
+}
+
+unsafe extern "C" fn digest(ctx: *const WorkerCtx, ext: u32, words: *const u64, count: u32) {
+    // SAFETY: compiled code gives its words.
+    let (runtime, words) = unsafe { (runtime(ctx), std::slice::from_raw_parts(words, count as usize)) };
+    let ExternKind::Digest { fields } = &runtime.program.externs[ext as usize].kind else { panic!("no digest") };
+    let mut at = 0;
+    let values = fields
+        .iter()
+        .map(|(_, width)| {
+            let value = bits_of_words(*width, &words[at..]);
+            at += width.div_ceil(64) as usize;
+            value
+        })
+        .collect();
+    assert_eq!(at, words.len());
+    runtime.effects.lock().expect("not poisoned").digests.push(values);
+}
+
+unsafe extern "C" fn log(ctx: *const WorkerCtx, id: u32, words: *const u64, count: u32) {
+    // SAFETY: compiled code gives its words.
+    let (runtime, words) = unsafe { (runtime(ctx), std::slice::from_raw_parts(words, count as usize)) };
+    let mut effects = runtime.effects.lock().expect("not poisoned");
+    let line = format_log(&effects.sites[id as usize], words);
+    effects.logs.push(line);
+}
+
+unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, id: u32) {
+    // SAFETY: compiled code gives its context.
+    let mut effects = unsafe { runtime(ctx) }.effects.lock().expect("not poisoned");
+    let site = effects.sites[id as usize].clone();
+    assert_eq!(site.kind, SiteKind::Assert);
+    effects.failed_assertions.push(site.text);
+}
+
+unsafe extern "C" fn wide_bin(op: u32, width: u32, dst: *mut u64, a: *const u64, b: *const u64) {
+    const OPS: [BinOp; 21] = [
+        BinOp::Add,
+        BinOp::Sub,
+        BinOp::Mul,
+        BinOp::Div,
+        BinOp::Mod,
+        BinOp::And,
+        BinOp::Or,
+        BinOp::Xor,
+        BinOp::Shl,
+        BinOp::Lshr,
+        BinOp::Ashr,
+        BinOp::SatAddU,
+        BinOp::SatSubU,
+        BinOp::SatAddS,
+        BinOp::SatSubS,
+        BinOp::Eq,
+        BinOp::Ne,
+        BinOp::Ult,
+        BinOp::Ule,
+        BinOp::Slt,
+        BinOp::Sle,
+    ];
+    let op = OPS[op as usize];
+    let n = width.div_ceil(64) as usize;
+    let shift = matches!(op, BinOp::Shl | BinOp::Lshr | BinOp::Ashr);
+    // SAFETY: operands have the words of their width, a shift's amount has one.
+    let (x, y) = unsafe {
+        let y = std::slice::from_raw_parts(b, if shift { 1 } else { n });
+        (bits_of_words(width, std::slice::from_raw_parts(a, n)), y)
+    };
+    let result = if shift {
+        match op {
+            BinOp::Shl => x.shl(y[0]),
+            BinOp::Lshr => x.lshr(y[0]),
+            _ => x.ashr(y[0]),
+        }
+    } else {
+        let y = bits_of_words(width, y);
+        match op {
+            BinOp::Add => x.add(&y),
+            BinOp::Sub => x.sub(&y),
+            BinOp::Mul => x.mul(&y),
+            BinOp::Div => x.div_u(&y).unwrap_or_else(|| Bits::ones(width)),
+            BinOp::Mod => x.mod_u(&y).unwrap_or(x),
+            BinOp::SatAddU => x.sat_add_u(&y),
+            BinOp::SatSubU => x.sat_sub_u(&y),
+            BinOp::SatAddS => x.sat_add_s(&y),
+            BinOp::SatSubS => x.sat_sub_s(&y),
+            BinOp::Ult => Bits::from_bool(x.ult(&y)),
+            BinOp::Ule => Bits::from_bool(x.ule(&y)),
+            BinOp::Slt => Bits::from_bool(x.slt(&y)),
+            BinOp::Sle => Bits::from_bool(x.sle(&y)),
+            _ => panic!("{op:?} is inline at every width"),
+        }
+    };
+    for (i, word) in words_of_bits(&result).into_iter().enumerate() {
+        // SAFETY: the destination has the words of the result.
+        unsafe { dst.add(i).write(word) };
+    }
+}
+
+unsafe extern "C" fn make_headroom(_: *const WorkerCtx, packet: *mut PacketDesc, need: u32) -> bool {
+    // Moves the frame to the end of its buffer.
+    // SAFETY: the descriptor tells the buffer truly.
+    unsafe {
+        let p = &mut *packet;
+        if need > p.headroom + p.tailroom {
+            return false;
+        }
+        let by = p.tailroom as usize;
+        std::ptr::copy(p.data, p.data.add(by), p.len as usize);
+        p.data = p.data.add(by);
+        p.headroom += p.tailroom;
+        p.tailroom = 0;
+    }
+    true
+}

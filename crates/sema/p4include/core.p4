@@ -1,7 +1,8 @@
 // The core library of P4_16: what every architecture builds upon (P4_16 specification, appendix "P4 core library").
 
-#ifndef SLUICE_CORE_P4
-#define SLUICE_CORE_P4
+// Programs ask whether this file is there with the name of the guard.
+#ifndef _CORE_P4_
+#define _CORE_P4_
 
 error {
     NoError,

@@ -3,8 +3,8 @@
 // V1MODEL_VERSION selects, as elsewhere, between counters, meters and registers with a 32-bit index (below 20200408, the
 // default) and with an index type of their own.
 
-#ifndef SLUICE_V1MODEL_P4
-#define SLUICE_V1MODEL_P4
+#ifndef _V1_MODEL_P4_
+#define _V1_MODEL_P4_
 
 #include <core.p4>
 

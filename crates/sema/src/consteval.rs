@@ -146,6 +146,10 @@ fn int(op: BinaryOp, a: &BigInt, b: &BigInt) -> Result<Value, FoldError> {
         Mod => Value::Int(a % b),
         Add => Value::Int(a + b),
         Sub => Value::Int(a - b),
+        // Not in the specification, but accepted by the reference compiler; as on unbounded two's complement.
+        BitAnd => Value::Int(a & b),
+        BitOr => Value::Int(a | b),
+        BitXor => Value::Int(a ^ b),
         Lt => Value::Bool(a < b),
         Le => Value::Bool(a <= b),
         Gt => Value::Bool(a > b),

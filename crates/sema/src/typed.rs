@@ -930,7 +930,8 @@ pub enum Target {
 /// A case of a `select`.
 #[derive(Clone, Debug)]
 pub struct SelectCase {
-    /// One per key; or a sole [`Keyset::ValueSet`] whose element type is a struct or tuple with one field per key.
+    /// One per key; or a sole [`Keyset::ValueSet`] whose element type is a struct or tuple with one field per key
+    /// (fields of nested structs counted singly).
     pub keysets: Vec<Keyset>,
     /// Where to.
     pub target: Target,

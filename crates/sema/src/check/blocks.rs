@@ -20,7 +20,7 @@ impl<'a> Checker<'a> {
         let noun = decl.kind.noun();
         if let Some(first) = type_params.first() {
             self.report(
-                Diagnostic::error("E0409", first.name.span, format!("a {noun} cannot have type parameters"))
+                Diagnostic::error("E0602", first.name.span, format!("a {noun} with type parameters is not supported"))
                     .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
             );
         }
@@ -33,6 +33,7 @@ impl<'a> Checker<'a> {
             what: format!("{noun} `{}`", decl.name),
             span: decl.name.span,
             type_params: Vec::new(),
+            hidden_params: Vec::new(),
             params,
             result: Type::Void,
         };
@@ -364,11 +365,8 @@ impl<'a> Checker<'a> {
 
     fn check_value_set(&mut self, set: ValueSetId, keys: &[Expr], span: Span) {
         let element = self.prog.value_sets[set.index()].element.clone();
-        let types: Vec<Type> = match &element {
-            Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().map(|f| f.ty.clone()).collect(),
-            Type::Tuple(types) => types.to_vec(),
-            ty => vec![ty.clone()],
-        };
+        let mut types = Vec::new();
+        self.leaves(&element, &mut types);
         let fits = types.len() == keys.len()
             && types.iter().zip(keys).all(|(t, k)| {
                 *t == k.ty
@@ -383,6 +381,19 @@ impl<'a> Checker<'a> {
                 format!("the value set holds `{}`, the keys are `{}`", self.show(&element), keys.join("`, `"));
             let place = self.prog.value_sets[set.index()].span;
             self.report(Diagnostic::error("E0418", span, message).note(place, "the value set"));
+        }
+    }
+
+    /// The types of the single values in a struct or tuple, nested ones included.
+    fn leaves(&self, ty: &Type, out: &mut Vec<Type>) {
+        match ty {
+            Type::Struct(id) => {
+                for field in &self.prog.types.structs[id.index()].fields {
+                    self.leaves(&field.ty, out);
+                }
+            }
+            Type::Tuple(types) => types.iter().for_each(|t| self.leaves(t, out)),
+            ty => out.push(ty.clone()),
         }
     }
 
@@ -414,7 +425,7 @@ impl<'a> Checker<'a> {
     }
 
     /// A value in a keyset: numbers and masks of the underlying type also stand for values of enums and `type`s.
-    fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
+    pub(super) fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
         let value = self.expr(e, Some(ty));
         let underlying = self.prog.types.underlying(ty);
         let value = match &value.ty {

@@ -273,6 +273,7 @@ impl<'a> Checker<'a> {
         }
         let given: Vec<Option<Type>> = type_args.iter().map(|t| self.resolve_type_arg(t)).collect();
         subst.extend(&sig.type_params, given.into_iter());
+        subst.extend(&sig.hidden_params, std::iter::empty());
         let Some(placed) = self.place_args(sig, args, span) else {
             self.check_stray(args);
             return None;
@@ -282,13 +283,16 @@ impl<'a> Checker<'a> {
             let value = match arg {
                 Some(arg) => self.check_arg(param, arg, &mut subst),
                 None => match &param.default {
-                    Some(default) => ArgValue::Expr(Expr { span, ..default.clone() }),
+                    Some(default) => {
+                        self.match_types(&mut subst, &param.ty, &default.ty);
+                        ArgValue::Expr(Expr { span, ..default.clone() })
+                    }
                     None => ArgValue::Absent,
                 },
             };
             values.push(value);
         }
-        self.finish_type_args(sig, &mut subst, expected, &values, span);
+        self.finish_type_args(sig, &mut subst, expected, &values, span, mode);
         let mut result = Vec::with_capacity(values.len());
         for (param, value) in sig.params.iter().zip(values) {
             let ty = self.subst(&param.ty, &subst);
@@ -333,13 +337,23 @@ impl<'a> Checker<'a> {
         expected: Option<&Type>,
         values: &[ArgValue],
         span: Span,
+        mode: CallMode,
     ) {
-        if subst.first_unbound().is_some()
+        if subst.unfinished()
             && let Some(expected) = expected
         {
             self.match_types(subst, &sig.result, expected);
         }
-        let Some(var) = subst.first_unbound() else { return };
+        // What only arguments that are not there depend upon does not matter.
+        let mut needed: Vec<&Type> =
+            sig.params.iter().zip(values).filter(|(_, v)| v.expr().is_some()).map(|(p, _)| &p.ty).collect();
+        if mode != CallMode::Construct || matches!(sig.result, Type::Extern(..)) {
+            needed.push(&sig.result);
+        }
+        let Some(var) = needed.into_iter().find_map(|ty| self.unbound_in(ty, subst)) else {
+            subst.bind_rest(&Type::Void);
+            return;
+        };
         let silent = values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
         if !silent {
             let name = self.prog.types.vars[var.index()].clone();
@@ -349,7 +363,7 @@ impl<'a> Checker<'a> {
                     .help("write the type arguments: name<T>(…)"),
             );
         }
-        subst.give_up();
+        subst.bind_rest(&Type::Unknown);
     }
 
     fn convert_arg(&mut self, param: &SigParam, e: Expr, ty: &Type, mode: CallMode) -> Expr {
@@ -378,7 +392,7 @@ impl<'a> Checker<'a> {
             CallMode::Extern => param.direction == Direction::None && !matches!(ty, Type::Extern(..)),
             CallMode::Construct => true,
         };
-        if compile_time && !self.is_compile_time(&e) {
+        if compile_time && !self.is_compile_time(&e) && !self.is_undirected(&e) {
             self.report(
                 Diagnostic::error("E0501", e.span, format!("`{}` must be known at compile time", param.name))
                     .note(param.span, "the parameter has no direction"),
@@ -392,8 +406,16 @@ impl<'a> Checker<'a> {
         e
     }
 
+    /// Whether an expression is a parameter without direction: compile-time known for some callers.
+    fn is_undirected(&self, e: &Expr) -> bool {
+        match e.kind {
+            ExprKind::Local(id) => self.body.frame.locals[id.index()].kind == LocalKind::Param(Direction::None),
+            _ => false,
+        }
+    }
+
     /// Whether a type contains `int`.
-    fn has_int(&self, ty: &Type) -> bool {
+    pub(super) fn has_int(&self, ty: &Type) -> bool {
         match ty {
             Type::Int => true,
             Type::Tuple(types) => types.iter().any(|t| self.has_int(t)),

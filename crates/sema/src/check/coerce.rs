@@ -66,6 +66,7 @@ impl<'a> Checker<'a> {
                 }
                 if self.is_compile_time(&e) { Ok(self.convert(e, to.clone())) } else { Err(e) }
             }
+            (Type::Bits { .. }, Type::Int) if self.is_compile_time(&e) => Ok(self.convert(e, Type::Int)),
             (Type::SerEnum(id), _) => {
                 let Some(repr) = self.prog.types.enums[id.index()].repr.clone() else { return Err(e) };
                 if matches!(to, Type::SerEnum(_) | Type::Enum(_)) {

@@ -152,7 +152,8 @@ impl<'a> Checker<'a> {
         });
         let ty = if repr.is_some() { Type::SerEnum(id) } else { Type::Enum(id) };
         // Members can use those before them.
-        self.declare(&decl.name, Symbol::Type(TypeSymbol::Plain(ty)));
+        self.declare(&decl.name, Symbol::Type(TypeSymbol::Plain(ty.clone())));
+        self.scopes.push();
         for member in &e.members {
             let members = &self.prog.types.enums[id.index()].members;
             if let Some(first) = members.iter().find(|m| m.name == member.name.text).map(|m| m.span) {
@@ -164,9 +165,14 @@ impl<'a> Checker<'a> {
             }
             let value = self.enum_value(member, repr.as_ref());
             let annotations = self.annotations(&member.annotations);
+            if let Some(value) = &value {
+                let value = Expr { kind: ExprKind::Const(value.clone()), ty: ty.clone(), span: member.name.span };
+                self.declare(&member.name, Symbol::Const(Rc::new(value)));
+            }
             let info = EnumMember { name: member.name.text.clone(), value, annotations, span: member.name.span };
             self.prog.types.enums[id.index()].members.push(info);
         }
+        self.scopes.pop();
     }
 
     fn enum_value(&mut self, member: &'a ast::Member, repr: Option<&Type>) -> Option<Value> {
@@ -277,7 +283,7 @@ impl<'a> Checker<'a> {
             self.check_param_type(&ty, param);
             let annotations = self.annotations(&param.annotations);
             let default = param.default.as_ref().map(|e| {
-                let value = self.expr_as(e, &ty);
+                let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
                 if matches!(param.direction, Direction::Out | Direction::InOut) {
                     self.error("E0412", e.span, "an `out` or `inout` parameter has no default value");
                 } else if !self.is_compile_time(&value) {
@@ -328,9 +334,11 @@ impl<'a> Checker<'a> {
         self.scopes.push();
         let type_params = self.type_params(&proto.type_params);
         let result = self.resolve_type(&proto.result);
+        let outer = self.wildcards.replace(Vec::new());
         let params = self.sig_params(&proto.params);
+        let hidden_params = std::mem::replace(&mut self.wildcards, outer).unwrap_or_default();
         self.scopes.pop();
-        Rc::new(Sig { what: format!("{what} `{name}`"), span: name.span, type_params, params, result })
+        Rc::new(Sig { what: format!("{what} `{name}`"), span: name.span, type_params, hidden_params, params, result })
     }
 
     /// Run-time parameters of a body, declared in the innermost scope.
@@ -433,7 +441,9 @@ impl<'a> Checker<'a> {
         let annotations = self.annotations(&decl.annotations);
         self.scopes.push();
         let type_params = self.type_params(&ty.type_params);
+        let outer = self.wildcards.replace(Vec::new());
         let params = self.sig_params(&ty.params);
+        let hidden_params = std::mem::replace(&mut self.wildcards, outer).unwrap_or_default();
         self.scopes.pop();
         let id = BlockTypeId::from_index(self.prog.types.block_types.len());
         if kind == BlockKind::Package {
@@ -444,6 +454,7 @@ impl<'a> Checker<'a> {
                 what: format!("package `{}`", decl.name),
                 span: decl.name.span,
                 type_params: type_params.clone(),
+                hidden_params,
                 params: params.clone(),
                 result: Type::Block(id, type_params.iter().map(|v| Type::Var(*v)).collect()),
             };
@@ -507,6 +518,7 @@ impl<'a> Checker<'a> {
             what: format!("action `{}`", decl.name),
             span: decl.name.span,
             type_params: Vec::new(),
+            hidden_params: Vec::new(),
             params,
             result: Type::Void,
         };

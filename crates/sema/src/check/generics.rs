@@ -43,15 +43,15 @@ impl Subst {
         }
     }
 
-    /// The first variable that was not found.
-    pub fn first_unbound(&self) -> Option<TypeVar> {
-        self.bound.iter().position(Option::is_none).map(|i| self.vars[i])
+    /// Whether something was not found yet.
+    pub fn unfinished(&self) -> bool {
+        self.bound.iter().any(Option::is_none)
     }
 
-    /// Gives what was not found a type that agrees with everything.
-    pub fn give_up(&mut self) {
+    /// Gives all that was not found one type.
+    pub fn bind_rest(&mut self, ty: &Type) {
         for bound in &mut self.bound {
-            bound.get_or_insert(Type::Unknown);
+            bound.get_or_insert_with(|| ty.clone());
         }
     }
 
@@ -103,18 +103,22 @@ impl Checker<'_> {
     }
 
     /// Whether a type contains a variable that is still to be found.
-    pub fn unfinished(&mut self, ty: &Type, s: &Subst) -> bool {
+    pub fn unfinished(&self, ty: &Type, s: &Subst) -> bool {
+        self.unbound_in(ty, s).is_some()
+    }
+
+    /// The first variable in a type that is still to be found.
+    pub fn unbound_in(&self, ty: &Type, s: &Subst) -> Option<TypeVar> {
         match ty {
-            Type::Var(var) => s.get(*var).is_none(),
-            Type::Stack(element, _) | Type::List(element) | Type::Set(element) => self.unfinished(element, s),
+            Type::Var(var) => s.get(*var).is_none().then_some(*var),
+            Type::Stack(element, _) | Type::List(element) | Type::Set(element) => self.unbound_in(element, s),
             Type::Tuple(types) | Type::Extern(_, types) | Type::Block(_, types) => {
-                types.iter().any(|t| self.unfinished(t, s))
+                types.iter().find_map(|t| self.unbound_in(t, s))
             }
             Type::Struct(id) | Type::Header(id) | Type::HeaderUnion(id) => {
-                let args = self.prog.types.structs[id.index()].args.clone();
-                args.iter().any(|t| self.unfinished(t, s))
+                self.prog.types.structs[id.index()].args.iter().find_map(|t| self.unbound_in(t, s))
             }
-            _ => false,
+            _ => None,
         }
     }
 

@@ -43,6 +43,13 @@ impl<'a> Checker<'a> {
                     None
                 }
             },
+            ast::TypeKind::Array(..) => {
+                self.report(
+                    Diagnostic::error("E0602", inst.ty.span, "arrays of instances are not supported")
+                        .help("declare single instances"),
+                );
+                None
+            }
             _ => {
                 let message = "only externs, parsers, controls and packages have instances";
                 self.error("E0506", inst.ty.span, message);
@@ -254,7 +261,8 @@ impl<'a> Checker<'a> {
                     let found = declared.methods.iter().position(|m| {
                         m.kind == MethodKind::Abstract
                             && m.name == decl.name.text
-                            && m.params.len() == function.proto.params.len()
+                            && function.proto.params.len() <= m.params.len()
+                            && m.params[function.proto.params.len()..].iter().all(|p| p.optional)
                     });
                     let Some(method) = found else {
                         let names: Vec<&str> = declared

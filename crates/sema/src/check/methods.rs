@@ -228,7 +228,14 @@ impl<'a> Checker<'a> {
             _ => Span::NONE,
         };
         let what = format!("`{}`", self.show(ty));
-        let sig = Sig { what, span: declared, type_params: Vec::new(), params, result: Type::Void };
+        let sig = Sig {
+            what,
+            span: declared,
+            type_params: Vec::new(),
+            hidden_params: Vec::new(),
+            params,
+            result: Type::Void,
+        };
         let Some((args, _)) = self.check_args(&sig, Subst::none(), type_args, args, None, span, CallMode::Free) else {
             return self.poison(span);
         };

@@ -55,6 +55,8 @@ pub(crate) struct Sig {
     pub what: String,
     pub span: Span,
     pub type_params: Vec<TypeVar>,
+    /// What `_` in its types stands for; found by matching like type parameters, but cannot be given.
+    pub hidden_params: Vec<TypeVar>,
     pub params: Vec<SigParam>,
     pub result: Type,
 }
@@ -136,6 +138,8 @@ pub(crate) struct Checker<'a> {
     control_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
     parser_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
     package_sigs: HashMap<BlockTypeId, Rc<Sig>>,
+    /// Variables for the `_`s of the signature that is being resolved.
+    wildcards: Option<Vec<TypeVar>>,
     /// Parser and control whose body is being checked: an instance of it would contain itself.
     open_blocks: Vec<Type>,
 }
@@ -161,6 +165,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         control_sigs: Vec::new(),
         parser_sigs: Vec::new(),
         package_sigs: HashMap::new(),
+        wildcards: None,
         open_blocks: Vec::new(),
     };
     for decl in &ast.decls {

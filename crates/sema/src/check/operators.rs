@@ -104,7 +104,7 @@ impl<'a> Checker<'a> {
                 let Some((a, b)) = self.same_numbers(op, a, b, span) else { return self.poison(span) };
                 let ty = a.ty.clone();
                 let wrong = match op {
-                    AddSat | SubSat | BitAnd | BitXor | BitOr if ty == Type::Int => {
+                    AddSat | SubSat if ty == Type::Int => {
                         Some("not defined for `int`; give the numbers a width, as 8w3")
                     }
                     Div | Mod if matches!(ty, Type::Bits { signed: true, .. }) => {
@@ -194,7 +194,8 @@ impl<'a> Checker<'a> {
 
     fn shift(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
         let (a, b) = (self.strip_enum(a), self.strip_enum(b));
-        let amount_ok = matches!(b.ty, Type::Int | Type::Bits { signed: false, .. });
+        let constant_amount = b.as_const().is_some() && matches!(b.ty, Type::Bits { .. });
+        let amount_ok = constant_amount || matches!(b.ty, Type::Int | Type::Bits { signed: false, .. });
         if !matches!(a.ty, Type::Int | Type::Bits { .. }) || !amount_ok {
             let signed = matches!(b.ty, Type::Bits { signed: true, .. });
             return self.bad_operands(op, &a, &b, span, signed.then_some("the amount of a shift is unsigned"));
@@ -207,8 +208,8 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         let ty = a.ty.clone();
-        if let (ExprKind::Const(x), ExprKind::Const(y)) = (&a.kind, &b.kind) {
-            let folded = consteval::binary(op, x, y, consteval::is_signed(&self.prog.types, &a.ty));
+        if let (ExprKind::Const(x), Some(amount)) = (&a.kind, self.const_int(&b)) {
+            let folded = consteval::binary(op, x, &Value::Int(amount), consteval::is_signed(&self.prog.types, &a.ty));
             return self.folded(folded, ty, span);
         }
         let b = match self.const_int(&b) {

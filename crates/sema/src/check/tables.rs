@@ -193,7 +193,14 @@ impl<'a> Checker<'a> {
         let sig = self.action_sigs[id.index()].clone();
         let directed: Vec<SigParam> = sig.params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
         let what = format!("action `{}` in a table's list", action.path);
-        let part = Sig { what, span: sig.span, type_params: Vec::new(), params: directed, result: Type::Void };
+        let part = Sig {
+            what,
+            span: sig.span,
+            type_params: Vec::new(),
+            hidden_params: Vec::new(),
+            params: directed,
+            result: Type::Void,
+        };
         let place = std::mem::replace(&mut self.body.place, Place::Apply);
         let given = action.args.as_deref().unwrap_or_default();
         let checked =
@@ -238,8 +245,14 @@ impl<'a> Checker<'a> {
             self.expr(&arg.value, None);
             self.body.place = place;
         }
-        let part =
-            Sig { what: sig.what.clone(), span: sig.span, type_params: Vec::new(), params: data, result: Type::Void };
+        let part = Sig {
+            what: sig.what.clone(),
+            span: sig.span,
+            type_params: Vec::new(),
+            hidden_params: Vec::new(),
+            params: data,
+            result: Type::Void,
+        };
         let (args, _) =
             self.check_args(&part, Subst::none(), &[], &given[skip..], None, span, super::calls::CallMode::Extern)?;
         let values = args.into_iter().filter_map(|a| match a.value {
@@ -336,6 +349,18 @@ impl<'a> Checker<'a> {
                 self.check_entry_kind(key, &Keyset::DontCare, keyset.span);
             }
             return Some(t.keys.iter().map(|_| Keyset::DontCare).collect());
+        }
+        // One entry's key in braces instead of parentheses.
+        if let [ast::KeysetElement { kind: ast::KeysetKind::Expr(list), .. }] = keyset.elements.as_slice()
+            && let ast::ExprKind::List(values) = &list.kind
+            && values.len() == t.keys.len()
+        {
+            let sets = t
+                .keys
+                .iter()
+                .zip(values)
+                .map(|(key, value)| Keyset::Value(self.keyset_value(value, &key.expr.ty, "entries")));
+            return Some(sets.collect());
         }
         if keyset.elements.len() != t.keys.len() {
             let message = format!("the table has {} keys, the entry {}", t.keys.len(), keyset.elements.len());

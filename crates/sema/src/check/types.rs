@@ -32,7 +32,7 @@ impl<'a> Checker<'a> {
             }
             ast::TypeKind::Array(element, size) => {
                 let element = self.resolve_type(element);
-                let Some(size) = self.width(size, 1) else { return Type::Unknown };
+                let Some(size) = self.width(size, 0) else { return Type::Unknown };
                 match element {
                     Type::Unknown => Type::Unknown,
                     Type::Int
@@ -57,7 +57,10 @@ impl<'a> Checker<'a> {
                     .iter()
                     .map(|t| {
                         let resolved = self.resolve_type(t);
-                        self.check_member_type(&resolved, "a tuple", t.span);
+                        // Tuples of `int`, `string`, … exist at compile time, as elements of lists.
+                        if !matches!(resolved, Type::Int | Type::String | Type::MatchKind) {
+                            self.check_member_type(&resolved, "a tuple", t.span);
+                        }
                         resolved
                     })
                     .collect();
@@ -65,6 +68,11 @@ impl<'a> Checker<'a> {
             }
             ast::TypeKind::List(element) => Type::List(Arc::new(self.resolve_type(element))),
             ast::TypeKind::DontCare => {
+                if self.wildcards.is_some() {
+                    let var = self.new_var("_".into());
+                    self.wildcards.iter_mut().for_each(|w| w.push(var));
+                    return Type::Var(var);
+                }
                 self.report(
                     Diagnostic::error("E0407", ty.span, "`_` can only be a type argument of a call or constructor")
                         .help("write the type"),
@@ -298,6 +306,7 @@ impl<'a> Checker<'a> {
             Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_) => {
                 "make an instance: `T(arguments) name;`"
             }
+            ty if self.has_int(ty) => "values with an `int` in them exist at compile time only",
             _ => return,
         };
         let message = format!("there are no variables of type `{}`", self.show(ty));

@@ -6,6 +6,8 @@
 //! ```
 //!
 //! Rates are of sent packets, both directions added. Packets that the other port does not take are dropped and counted.
+//! Cycles per packet are of the time-stamp counter, in bursts that had packets, as testpmd's `--record-core-cycles` has it.
+#![allow(unsafe_code)]
 
 use pktio::{Device, DeviceSpec, Error, Packet, Queue};
 use pktio_dpdk::{Eal, EalConfig, PortOptions, register_worker};
@@ -51,26 +53,35 @@ fn forward(a: &str, b: &str, time: Duration) -> Result<(), Error> {
     let _worker = register_worker()?;
 
     let start = Instant::now();
-    let (mut sent, mut sent_before, mut dropped) = (0, 0, 0);
+    let (mut sent, mut dropped, mut busy_cycles) = (0, 0, 0);
+    let (mut sent_before, mut cycles_before) = (0, 0);
     let mut report = start + Duration::from_secs(1);
     let mut packets = Vec::with_capacity(BURST);
     while start.elapsed() < time {
         for _ in 0..10_000 {
             for _ in 0..2 {
                 let [from, to] = &mut queues;
+                let start = cycles();
                 let (passed, lost) = pass(&mut **from, &mut **to, &mut packets);
+                if passed + lost > 0 {
+                    busy_cycles += cycles() - start;
+                }
                 sent += passed;
                 dropped += lost;
                 queues.swap(0, 1);
             }
         }
         if Instant::now() >= report {
-            println!("{:.3} Mpps, {dropped} dropped so far", (sent - sent_before) as f64 / 1e6);
-            sent_before = sent;
+            let (packets, cycles) = (sent - sent_before, busy_cycles - cycles_before);
+            let cost = cycles as f64 / packets.max(1) as f64;
+            println!("{:.3} Mpps, {cost:.1} cycles per packet, {dropped} dropped so far", packets as f64 / 1e6);
+            (sent_before, cycles_before) = (sent, busy_cycles);
             report += Duration::from_secs(1);
         }
     }
-    println!("mean {:.3} Mpps of {sent} packets", sent as f64 / 1e6 / start.elapsed().as_secs_f64());
+    let rate = sent as f64 / 1e6 / start.elapsed().as_secs_f64();
+    let cost = busy_cycles as f64 / (sent + dropped).max(1) as f64;
+    println!("mean {rate:.3} Mpps of {sent} packets, {cost:.1} cycles per packet");
     for device in [&first, &second] {
         println!("{}: {:?}", device.name(), device.stats());
     }
@@ -79,6 +90,15 @@ fn forward(a: &str, b: &str, time: Duration) -> Result<(), Error> {
 
 fn open(eal: &Eal, spec: &DeviceSpec) -> Result<Box<dyn Device>, Error> {
     eal.open(spec, &PortOptions::default())
+}
+
+/// The time-stamp counter; 0 where there is none.
+fn cycles() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the counter.
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(target_arch = "x86_64"))]
+    return 0;
 }
 
 /// One burst from one port to the other; returns packets sent and lost.

@@ -370,10 +370,11 @@ uint16_t shim_tx(uint16_t port, uint16_t queue, const struct shim_packet *packet
 			m->data_len = packet->len;
 			m->pkt_len = packet->len;
 			mbufs[i] = m;
+			bytes += packet->len;
 		}
 		uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, n);
-		for (uint16_t i = 0; i < sent; i++)
-			bytes += packets[done + i].len;
+		for (uint16_t i = sent; i < n; i++)
+			bytes -= packets[done + i].len;
 		done += sent;
 		if (sent < n)
 			break;

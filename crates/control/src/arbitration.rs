@@ -77,10 +77,10 @@ impl Roles {
             return Err(Error::exhausted(format!("{ROLES_MAX} roles are known already")));
         }
         let state = self.roles.entry(role.clone()).or_default();
-        if let Some(id) = request.election_id {
-            if state.clients.iter().any(|(other, have)| *other != client && *have == Some(id)) {
-                return Err(Error::invalid(format!("another live client of {role} has the election id {id}")));
-            }
+        if let Some(id) = request.election_id
+            && state.clients.iter().any(|(other, have)| *other != client && *have == Some(id))
+        {
+            return Err(Error::invalid(format!("another live client of {role} has the election id {id}")));
         }
         if state.clients.len() >= CLIENTS_MAX && !state.clients.contains_key(&client) {
             return Err(Error::exhausted(format!("{CLIENTS_MAX} streams of {role} are open already")));

@@ -53,8 +53,8 @@ fn decode_members(types: &TypeInfo, members: &[&DataType], values: &[P4Data], wh
         let message = format!("{what}: {} members given, the type has {}", values.len(), members.len());
         return Err(Error::invalid(message));
     }
-    let pairs = members.iter().zip(values);
-    pairs.fold(Ok(Bits::zero(0)), |bits, (member, value)| Ok(bits?.concat(&decode(types, member, value, what)?)))
+    let mut pairs = members.iter().zip(values);
+    pairs.try_fold(Bits::zero(0), |bits, (member, value)| Ok(bits.concat(&decode(types, member, value, what)?)))
 }
 
 /// A value for the controller from its leaves, most significant first. `leaves` ends where the type does.

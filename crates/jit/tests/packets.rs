@@ -1,0 +1,445 @@
+//! Parsing and deparsing: random programs on random packets, and the cases that edit mode is about by name.
+//!
+//! A random program has a few headers of random layout (varbits among them), a parser that goes through them in any
+//! order and may loop, a control that modifies, adds and removes headers, and a deparser that emits them in any order,
+//! straight or with branches. Everything obeys the IR's rule that fields of invalid headers are zero.
+
+mod common;
+
+use base::Bits;
+use common::random::Random;
+use common::{Both, parse, verified};
+use interp::Fate as Done;
+use ir::builder::{Builder, FieldWidth};
+use ir::layout::RecordLayout;
+use ir::{BinOp, CastKind, EntryKind, Fate, HashAlgorithm, HeaderId, Intrinsic, Op, Operand, Program};
+use ir::{ReplicationPoint, SlotId, StageId, StageKind};
+
+const FIELD_WIDTHS: [u32; 24] =
+    [1, 2, 3, 4, 5, 8, 8, 8, 9, 12, 13, 16, 16, 20, 24, 32, 32, 48, 56, 64, 65, 100, 128, 200];
+
+struct Generator {
+    random: Random,
+    b: Builder,
+    headers: Vec<HeaderId>,
+    metadata: Vec<SlotId>,
+    short: u32,
+}
+
+impl Generator {
+    fn header(&mut self, number: usize) {
+        let mut fields = Vec::new();
+        let mut bits = 0;
+        let count = 1 + self.random.below(7);
+        let varbit_at = if self.random.chance(20) { self.random.below(count) } else { count };
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
+        for i in 0..count {
+            if i >= varbit_at && bits % 8 == 0 && !fields.iter().any(|f| matches!(f, FieldWidth::Varbit(_))) {
+                fields.push(FieldWidth::Varbit(*self.random.pick(&[8, 40, 64, 120, 320])));
+                continue;
+            }
+            let width = *self.random.pick(&FIELD_WIDTHS);
+            bits += width;
+            fields.push(FieldWidth::Fixed(width));
+        }
+        if bits % 8 != 0 {
+            fields.push(FieldWidth::Fixed(8 - bits % 8));
+        }
+        let fields: Vec<(&str, FieldWidth)> = names.into_iter().zip(fields).collect();
+        let header = self.b.header(format!("h{number}"), &fields);
+        self.headers.push(header);
+    }
+
+    fn fixed_bits(&self, header: HeaderId) -> u32 {
+        let p = self.b.program();
+        p.headers[header.index()].fields.iter().filter(|f| f.varbit_length.is_none()).map(|f| p.width(f.slot)).sum()
+    }
+
+    /// Fields without varbits.
+    fn fields(&self, header: HeaderId) -> Vec<SlotId> {
+        let fields = &self.b.program().headers[header.index()].fields;
+        fields.iter().filter(|f| f.varbit_length.is_none()).map(|f| f.slot).collect()
+    }
+
+    fn varbit(&self, header: HeaderId) -> Option<(SlotId, SlotId)> {
+        let fields = &self.b.program().headers[header.index()].fields;
+        fields.iter().find_map(|f| f.varbit_length.map(|l| (f.slot, l)))
+    }
+
+    /// A few bits of something that the program may read anywhere.
+    fn small(&mut self) -> (Operand, u32) {
+        let slot = if self.random.chance(70) {
+            let header = *self.random.pick(&self.headers);
+            let fields = self.fields(header);
+            if fields.is_empty() { self.metadata[0] } else { *self.random.pick(&fields) }
+        } else {
+            *self.random.pick(&self.metadata)
+        };
+        let width = self.b.program().width(slot);
+        let bits = width.min(1 + self.random.below(3) as u32);
+        let lo = self.random.below(u64::from(width - bits) + 1) as u32;
+        (self.b.slice(slot, lo + bits - 1, lo).into(), bits)
+    }
+
+    fn flag(&mut self) -> Operand {
+        let (value, bits) = self.small();
+        let same = Bits::new(bits, self.random.below(8).into());
+        self.b.bin(BinOp::Eq, value, same).into()
+    }
+
+    fn parser(&mut self) -> StageId {
+        let stage = self.b.begin_stage("parser", StageKind::Parser);
+        let count = self.headers.len();
+        let mut states: Vec<_> = (0..count).map(|_| self.b.block("")).collect();
+        let (accept, short) = (self.b.block("accept"), self.b.block("short"));
+        states.push(accept);
+        let first = if self.random.chance(80) { 0 } else { self.random.below(count as u64) as usize };
+        self.b.jump(states[first]);
+        for i in 0..count {
+            let header = self.headers[i];
+            self.b.switch_to(states[i]);
+            let mut bits = self.fixed_bits(header);
+            let skip = if self.random.chance(10) { 8 * self.random.below(4) as u32 } else { 0 };
+            bits += skip;
+            let varbit = self.varbit(header);
+            let var_bits = varbit.map(|(slot, _)| {
+                let most = self.b.program().width(slot) / 8;
+                let (amount, _) = self.small();
+                let amount = self.b.resize_u(32, amount);
+                let amount = self.b.bin(BinOp::Mod, amount, Operand::new_const(32, u128::from(most) + 1));
+                self.b.bin(BinOp::Mul, amount, Operand::new_const(32, 8))
+            });
+            // Both checks, so that the verifier sees the constant one.
+            let enough = self.b.temp(1);
+            self.b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, bits.into()) });
+            let mut go_on = self.b.block("");
+            let otherwise = if self.random.chance(30) { accept } else { short };
+            self.b.branch(enough, go_on, otherwise);
+            self.b.switch_to(go_on);
+            if let Some(var_bits) = var_bits {
+                let all = self.b.bin(BinOp::Add, var_bits, Operand::new_const(32, bits.into()));
+                let enough = self.b.temp(1);
+                self.b.emit(Op::HasBits { dst: enough, bits: all.into() });
+                go_on = self.b.block("");
+                self.b.branch(enough, go_on, otherwise);
+                self.b.switch_to(go_on);
+            }
+            if self.random.chance(20) && bits > 0 {
+                let width = 1 + self.random.below(u64::from(bits.min(150))) as u32;
+                let offset = self.random.below(u64::from(bits - width) + 1) as u32;
+                let dst = self.b.metadata("ahead", width);
+                self.b.emit(Op::Lookahead { dst, offset });
+                self.metadata.push(dst);
+            }
+            if skip > 0 {
+                self.b.emit(Op::Advance { bits: Operand::new_const(32, skip.into()) });
+            }
+            self.b.emit(Op::Extract { header, varbit_bits: var_bits.map(Operand::from) });
+            if self.random.chance(20) {
+                let dst = self.b.metadata("consumed", 32);
+                self.b.emit(Op::Consumed { dst });
+                self.metadata.push(dst);
+            }
+            // Forwards, or rarely anywhere; a header of no bytes must not loop.
+            let forwards = self.fixed_bits(header) == 0 || self.random.chance(85);
+            let target = |t: &mut Self| {
+                let from = if forwards { i + 1 } else { 0 };
+                states[from + t.random.below((states.len() - from) as u64) as usize]
+            };
+            let (on, width) = self.small();
+            let mut cases: Vec<_> = Vec::new();
+            for v in 0..self.random.below(1 << width) {
+                let to = target(self);
+                cases.push((Bits::new(width, v.into()), to));
+            }
+            let default = target(self);
+            self.b.switch(on, cases, default);
+        }
+        self.b.switch_to(short);
+        self.b.fate(Fate::Drop(self.short));
+        self.b.switch_to(accept);
+        self.b.next_stage();
+        self.b.end_stage();
+        stage
+    }
+
+    /// Runs `body` where a header is valid.
+    fn if_valid(&mut self, header: HeaderId, body: impl FnOnce(&mut Self)) {
+        let valid = self.b.program().headers[header.index()].valid;
+        let (then, end) = (self.b.block(""), self.b.block(""));
+        self.b.branch(valid, then, end);
+        self.b.switch_to(then);
+        body(self);
+        self.b.jump(end);
+        self.b.switch_to(end);
+    }
+
+    fn some_value(&mut self, width: u32) -> Operand {
+        let header = *self.random.pick(&self.headers);
+        match self.random.below(3) {
+            0 => self.random.bits(width).into(),
+            1 => {
+                let slot = *self.random.pick(&self.metadata);
+                self.b.resize_u(width, slot)
+            }
+            _ => match self.fields(header).first() {
+                Some(&slot) => self.b.resize_u(width, slot),
+                None => Bits::ones(width).into(),
+            },
+        }
+    }
+
+    fn modify(&mut self, header: HeaderId) {
+        let fields = self.fields(header);
+        for _ in 0..1 + self.random.below(2) {
+            let Some(&slot) = fields.get(self.random.below(fields.len().max(1) as u64) as usize) else { return };
+            let width = self.b.program().width(slot);
+            let value = self.some_value(width);
+            match self.random.below(4) {
+                0 => self.b.mov(slot, value),
+                1 => {
+                    let lo = self.random.below(width.into()) as u32;
+                    let value = self.b.resize_u(1, value);
+                    self.b.emit(Op::SetSlice { dst: slot, hi: lo, lo, a: value });
+                }
+                2 => self.b.emit(Op::Bin { op: BinOp::Xor, dst: slot, a: slot.into(), b: value }),
+                _ => self.b.emit(Op::Bin { op: BinOp::Add, dst: slot, a: slot.into(), b: value }),
+            }
+        }
+    }
+
+    fn hash(&mut self) {
+        let mut data: Vec<Operand> = Vec::new();
+        let mut varbits = Vec::new();
+        for _ in 0..1 + self.random.below(8) {
+            let header = *self.random.pick(&self.headers);
+            match self.varbit(header) {
+                Some((slot, length)) if self.random.chance(30) => {
+                    varbits.push((data.len() as u32, length));
+                    data.push(slot.into());
+                }
+                _ => data.extend(self.fields(header).into_iter().map(Operand::from)),
+            }
+        }
+        let algorithm = *self.random.pick(&[
+            HashAlgorithm::Csum16,
+            HashAlgorithm::Csum16,
+            HashAlgorithm::Crc32,
+            HashAlgorithm::Crc16,
+            HashAlgorithm::Identity,
+            HashAlgorithm::Xor16,
+        ]);
+        let width = *self.random.pick(&[8, 16, 32, 64, 70, 140]);
+        let dst = self.b.metadata("hash", width);
+        let base = self.some_value(width);
+        let max = self.random.chance(50).then(|| {
+            let width = *self.random.pick(&[8, 32, 64, 80]);
+            self.some_value(width)
+        });
+        let payload = self.random.chance(20);
+        self.b.emit(Op::Hash { algorithm, dst, base, max, data, varbits, payload });
+        self.metadata.push(dst);
+    }
+
+    fn control(&mut self, name: &str, replicate: Option<ReplicationPoint>) -> StageId {
+        let stage = self.b.begin_stage(name, StageKind::Control);
+        let steps = self.random.below(6);
+        for _ in 0..steps {
+            let header = *self.random.pick(&self.headers);
+            let (then, end) = (self.b.block(""), self.b.block(""));
+            let flag = self.flag();
+            self.b.branch(flag, then, end);
+            self.b.switch_to(then);
+            match self.random.below(10) {
+                0..=4 => self.if_valid(header, |t| t.modify(header)),
+                5 => {
+                    self.b.emit(Op::SetValid { header });
+                    self.modify(header);
+                }
+                6 => self.b.emit(Op::SetInvalid { header }),
+                7 => self.hash(),
+                8 => {
+                    if let Some((slot, length)) = self.varbit(header) {
+                        let bytes = self.random.below(u64::from(self.b.program().width(slot)) / 8 + 1);
+                        let value = self.random.bits(8 * bytes as u32).resize_u(self.b.program().width(slot));
+                        self.if_valid(header, |t| {
+                            t.b.set(length, 8 * u128::from(bytes));
+                            t.b.mov(slot, value);
+                        });
+                    }
+                }
+                _ => {
+                    // Validity by assignment, with the fields cleared as the IR wants.
+                    let valid = self.b.program().headers[header.index()].valid;
+                    self.b.emit(Op::SetInvalid { header });
+                    let flag = self.flag();
+                    self.b.mov(valid, flag);
+                }
+            }
+            self.b.jump(end);
+            self.b.switch_to(end);
+        }
+        if let Some(point) = replicate {
+            let (yes, no) = (self.b.block(""), self.b.block(""));
+            let flag = self.flag();
+            self.b.branch(flag, yes, no);
+            self.b.switch_to(yes);
+            self.b.fate(Fate::Replicate(point));
+            self.b.switch_to(no);
+        }
+        self.b.next_stage();
+        self.b.end_stage();
+        stage
+    }
+
+    fn deparser(&mut self) -> StageId {
+        let stage = self.b.begin_stage("deparser", StageKind::Deparser);
+        let mut order = self.headers.clone();
+        if self.random.chance(30) {
+            for i in 0..order.len() {
+                let j = self.random.below(order.len() as u64) as usize;
+                order.swap(i, j);
+            }
+        }
+        if self.random.chance(15) {
+            order.pop();
+        }
+        let branches = self.random.chance(15);
+        if self.random.chance(15) {
+            let bytes = self.some_value(16);
+            self.b.emit(Op::Truncate { bytes });
+        }
+        for header in order {
+            if branches && self.random.chance(50) {
+                let (then, end) = (self.b.block(""), self.b.block(""));
+                let flag = self.flag();
+                self.b.branch(flag, then, end);
+                self.b.switch_to(then);
+                self.b.emit(Op::Emit { header });
+                self.b.jump(end);
+                self.b.switch_to(end);
+            } else {
+                self.b.emit(Op::Emit { header });
+            }
+        }
+        self.b.next_stage();
+        self.b.end_stage();
+        stage
+    }
+
+    fn end(&mut self) -> StageId {
+        let stage = self.b.begin_stage("end", StageKind::Control);
+        let (send, replicate) = (self.b.block(""), self.b.block(""));
+        let flag = self.flag();
+        self.b.branch(flag, replicate, send);
+        self.b.switch_to(send);
+        let port = self.some_value(16);
+        self.b.fate(Fate::Send(port));
+        self.b.switch_to(replicate);
+        self.b.fate(Fate::Replicate(ReplicationPoint::DeparseEnd));
+        self.b.end_stage();
+        stage
+    }
+}
+
+fn generate(seed: u64) -> Program {
+    let mut random = Random::new(seed);
+    let count = 1 + random.below(5) as usize;
+    let mut g = Generator { random, b: Builder::new("random"), headers: Vec::new(), metadata: Vec::new(), short: 0 };
+    g.short = g.b.drop_reason("short");
+    for (which, name, width) in
+        [(Intrinsic::IngressPort, "port", 9), (Intrinsic::PacketLength, "length", 32), (Intrinsic::EgressTimestamp, "at", 48)]
+    {
+        let slot = g.b.metadata(name, width);
+        g.b.intrinsic(which, slot);
+        g.metadata.push(slot);
+    }
+    for i in 0..count {
+        g.header(i);
+    }
+    let parser = g.parser();
+    let control = g.control("ingress", Some(ReplicationPoint::IngressEnd));
+    let egress = g.control("egress", Some(ReplicationPoint::EgressEnd));
+    let deparser = g.deparser();
+    let end = g.end();
+    g.b.entry(EntryKind::Ingress, &[parser, control, egress, deparser, end]);
+    g.b.entry(EntryKind::Reingress, &[parser, control, egress, deparser, end]);
+    g.b.entry(EntryKind::Egress, &[egress, deparser, end]);
+    g.b.entry(EntryKind::Deparse, &[deparser, end]);
+    if g.random.chance(60) {
+        // All slots are compared; else the compiler may leave out what only deparsing needs.
+        let all = (0..g.b.program().slots.len()).map(SlotId::from_index);
+        let all = all.filter(|s| g.b.program().slots[s.index()].kind != ir::SlotKind::Temp).collect();
+        g.b.program_mut().field_lists.push((0, all));
+    }
+    verified(g.b.finish())
+}
+
+/// A record in which headers are valid or not by chance, and fields of invalid ones are zero.
+fn random_record(program: &Program, random: &mut Random) -> Vec<u64> {
+    let layout = RecordLayout::new(program);
+    let mut record = vec![0; layout.words()];
+    for header in &program.headers {
+        if random.chance(40) {
+            continue;
+        }
+        layout.set_word(&mut record, header.valid, 1);
+        for field in &header.fields {
+            let width = program.width(field.slot);
+            let bits = match field.varbit_length {
+                Some(length) => {
+                    let bits = 8 * random.below(u64::from(width / 8) + 1);
+                    layout.set_word(&mut record, length, bits);
+                    bits as u32
+                }
+                None => width,
+            };
+            let value = random.bits(bits).resize_u(width);
+            layout.set(&mut record, field.slot, &value);
+        }
+    }
+    for (_, slot) in &program.intrinsics {
+        let value = random.bits(program.width(*slot));
+        layout.set(&mut record, *slot, &value);
+    }
+    record
+}
+
+fn check_seed(seed: u64) -> usize {
+    let both = Both::new(generate(seed));
+    let mut random = Random::new(seed ^ 0xdead_beef);
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..24 {
+        let len = random.below(120) as usize;
+        // Few distinct values, so that cases are hit.
+        let few = random.chance(50);
+        packets.push(random.bytes(len).into_iter().map(|b| if few { b & 0x11 } else { b }).collect());
+    }
+    let mut ends = both.check(&packets).iter().filter(|o| !matches!(o.fate, Done::Drop(_))).count();
+    for kind in [EntryKind::Reingress, EntryKind::Egress, EntryKind::Deparse] {
+        for packet in packets.iter().take(8) {
+            let record = random_record(&both.program, &mut random);
+            let out = both.check_entry(kind, std::slice::from_ref(packet), &|r| r.copy_from_slice(&record));
+            ends += usize::from(!matches!(out[0].fate, Done::Drop(_)));
+        }
+    }
+    ends
+}
+
+#[test]
+fn random_programs() {
+    let seeds = std::env::var("JIT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(150);
+    let first = std::env::var("JIT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
+    let mut ends = 0;
+    for seed in first..first + seeds {
+        let result = std::panic::catch_unwind(|| check_seed(seed));
+        match result {
+            Ok(n) => ends += n,
+            Err(panic) => {
+                eprintln!("seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    assert!(ends > 5 * seeds as usize, "most packets were dropped: {ends} of {seeds} programs' lived");
+}

@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What DPDK needs besides the buffers: rings, queues, device structures.
 const OVERHEAD_BYTES: u64 = 64 << 20;
 
+/// An Ethernet header with one VLAN tag: what a frame may be longer than the MTU.
+const TAGGED_HEADER_BYTES: u16 = 18;
+
 /// How DPDK starts.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
@@ -168,13 +171,20 @@ impl Eal {
             return Err(device_error(spec, "it does not start", result));
         }
         drop(control);
-        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface, needs_reconnect } = plan;
+        // SAFETY: the port is open.
+        let mtu = unsafe { ffi::shim_port_mtu(id) };
+        let tx_len_max = match u16::try_from(mtu) {
+            Ok(mtu) if plan.stops_at_long_packets => mtu.saturating_add(TAGGED_HEADER_BYTES),
+            _ => u16::MAX,
+        };
+        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface, needs_reconnect, .. } = plan;
         let port = Arc::new(Port {
             eal: Arc::clone(&self.inner),
             id,
             vdev_name: arguments.map(|_| name),
             counters: (0..config.queues).map(|_| QueueCounters::default()).collect(),
             len_limit,
+            tx_len_max,
             tx_errors_are_losses,
             interface,
             gate: needs_reconnect.then(|| Gate::new(config.queues)),

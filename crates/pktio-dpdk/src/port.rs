@@ -24,7 +24,10 @@ pub(crate) struct Port {
     /// The virtual device to remove with the port.
     pub vdev_name: Option<CString>,
     pub counters: Vec<QueueCounters>,
+    /// Received frames of this length and above may have been cut; 0 when none are.
     pub len_limit: u16,
+    /// Longer packets are not shown to the driver.
+    pub tx_len_max: u16,
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port: it knows the link, the driver says "up" always.
     pub interface: Option<CString>,
@@ -114,6 +117,8 @@ impl Device for DpdkDevice {
             stats.rx_dropped += driver.rx_missed + driver.rx_no_buffer;
             stats.rx_errors += driver.rx_errors;
             if self.port.tx_errors_are_losses {
+                // The queue counted them as sent when the driver took them.
+                stats.tx_packets = stats.tx_packets.saturating_sub(driver.tx_errors);
                 stats.tx_dropped += driver.tx_errors;
             }
         }
@@ -168,7 +173,9 @@ impl Queue for DpdkQueue {
             return 0;
         }
         let Some(_pass) = self.pass() else { return 0 };
-        let unsendable = if packets.iter().all(is_sendable_mbuf) { 0 } else { self.make_sendable(packets) };
+        let longest = self.port.tx_len_max;
+        let all_sendable = packets.iter().all(|packet| is_mbuf(packet) && has_sendable_len(packet, longest));
+        let unsendable = if all_sendable { 0 } else { self.make_sendable(packets) };
         let len = packets.len().min(usize::from(u16::MAX));
         let mut burst = ffi::Burst::default();
         // SAFETY: all packets are mbufs. The driver takes the first `sent` of them: they leave the vector without being
@@ -193,9 +200,16 @@ impl Queue for DpdkQueue {
     }
 }
 
-/// Drivers take mbufs only, and some never recover from an empty one.
-fn is_sendable_mbuf(packet: &Packet) -> bool {
-    std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE) && !packet.is_empty()
+/// Drivers take mbufs only.
+#[inline]
+fn is_mbuf(packet: &Packet) -> bool {
+    std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE)
+}
+
+/// Not empty, which some drivers never recover from, and not too long.
+#[inline]
+fn has_sendable_len(packet: &Packet, longest: u16) -> bool {
+    packet.raw().len.wrapping_sub(1) < longest
 }
 
 impl DpdkQueue {
@@ -212,17 +226,17 @@ impl DpdkQueue {
         &self.port.counters[usize::from(self.index)]
     }
 
-    /// Replaces packets of other pools by copies in mbufs, and frees what cannot be sent: empty packets, and copies that
-    /// no buffer is left for. Returns how many were freed.
+    /// Replaces packets of other pools by copies in mbufs, and frees what cannot be sent: packets that are empty or too
+    /// long, and copies that no buffer is left for. Returns how many were freed.
     #[cold]
     fn make_sendable(&self, packets: &mut Vec<Packet>) -> usize {
         let before = packets.len();
         let pool = self.port.eal.mbufs();
         packets.retain_mut(|packet| {
-            if packet.is_empty() {
+            if !has_sendable_len(packet, self.port.tx_len_max) {
                 return false;
             }
-            if !is_sendable_mbuf(packet) {
+            if !is_mbuf(packet) {
                 let Some(copy) = pool.alloc_from(packet.data()) else { return false };
                 *packet = copy;
             }

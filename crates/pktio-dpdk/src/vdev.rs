@@ -34,9 +34,11 @@ pub(crate) struct PortPlan {
     pub arguments: Option<CString>,
     /// Frames of this length and above may have been cut by the driver; 0 when it cuts none.
     pub len_limit: u16,
-    /// Whether what the driver calls errors on transmission are packets that it took and lost. Drivers of shared-memory
-    /// rings count what did not fit, which stays with the worker here.
+    /// Whether what the driver calls errors on transmission are packets that it took and lost. Most drivers count what
+    /// did not fit into their ring, which stays with the worker here.
     pub tx_errors_are_losses: bool,
+    /// Whether the driver stops at a packet that is longer than the MTU allows, so that it must never see one.
+    pub stops_at_long_packets: bool,
     /// The kernel's interface behind the port.
     pub interface: Option<CString>,
     /// Whether the driver neither waits for its peer nor finds it again, so that we have to.
@@ -88,6 +90,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
                 arguments: None,
                 len_limit: 0,
                 tx_errors_are_losses: true,
+                stops_at_long_packets: false,
                 interface: None,
                 needs_reconnect: false,
             });
@@ -107,10 +110,8 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
         name: c_string(format!("{driver}{number}")),
         arguments: Some(c_string(arguments)),
         len_limit: if cuts { AF_PACKET_FRAME_BYTES - AF_PACKET_HEADER_BYTES } else { 0 },
-        tx_errors_are_losses: !matches!(
-            spec,
-            DeviceSpec::Vhost { .. } | DeviceSpec::Memif { .. } | DeviceSpec::Ring { .. }
-        ),
+        tx_errors_are_losses: matches!(spec, DeviceSpec::AfPacket { .. }),
+        stops_at_long_packets: matches!(spec, DeviceSpec::Tap { .. }),
         interface,
         needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
     })

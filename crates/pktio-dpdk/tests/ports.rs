@@ -154,9 +154,14 @@ fn tap_exchanges_packets_with_the_kernel() {
         // The kernel drops what is not for the interface's address, which on a tap is the port's.
         let mac = device.mac().expect("a tap has an address");
         assert!(device.link().up);
-        exchange_with_kernel(&mut *queue);
         assert_ne!(mac.0, [0; 6]);
-        assert_eq!(device.stats().tx_packets, 3);
+        // One packet that is too long for the interface must not hold up the others.
+        let mut packets =
+            vec![eal.pool().alloc_from(&[0xff; 1519]).unwrap(), eal.pool().alloc_from(&[0xff; 1518]).unwrap()];
+        assert_eq!(queue.tx(&mut packets), 2);
+        assert_eq!((device.stats().tx_packets, device.stats().tx_dropped), (1, 1));
+        exchange_with_kernel(&mut *queue);
+        assert_eq!(device.stats().tx_packets, 4);
         drop((device, queue));
         let gone = Command::new("ip").args(["link", "show", "tap9"]).output().unwrap();
         assert!(!gone.status.success(), "the interface goes with the port");
@@ -177,6 +182,9 @@ fn af_xdp_exchanges_packets_with_the_kernel() {
         let mut queue = device.take_queues().remove(0);
         exchange_with_kernel(&mut *queue);
         assert_eq!(device.stats().tx_packets, 3);
+        drop((device, queue));
+        let shown = Command::new("ip").args(["link", "show", "sw0"]).output().unwrap();
+        assert!(!String::from_utf8_lossy(&shown.stdout).contains("xdp"), "the XDP program goes with the port");
     });
 }
 

@@ -54,7 +54,8 @@ pub trait Queue: Send {
     /// Appends at most `max` received packets to `out`; returns how many. Does not wait.
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize;
 
-    /// Sends from the front of `packets`; returns how many. The others stay, in order: retry or drop them.
+    /// Takes packets from the front of `packets` and sends them; returns how many it took. What the device can never
+    /// send is taken too, and counted in `tx_dropped`. The others stay, in order: retry or drop them.
     fn tx(&mut self, packets: &mut Vec<Packet>) -> usize;
 }
 

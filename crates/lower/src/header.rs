@@ -11,22 +11,22 @@ use ir::{BinOp, Op, Operand};
 use std::rc::Rc;
 
 impl Lowerer<'_> {
-    /// Runs `f` for each alternative of a place, under its guard.
+    /// Runs `f` for the alternative of a place whose guard holds.
     pub fn for_each_alternative(&mut self, place: &Place, mut f: impl FnMut(&mut Self, &Alternative)) {
+        let done = self.new_join("");
         for alternative in &place.alternatives {
             match &alternative.guard {
                 None => f(self, alternative),
                 Some(guard) => {
                     let facts = self.facts.clone();
-                    let done = self.new_join("");
                     let other = self.split(guard.clone());
                     f(self, alternative);
                     self.to(done);
                     self.start_block(other, facts);
-                    self.land(done);
                 }
             }
         }
+        self.land(done);
     }
 
     /// `x.isValid()` of a header or union.

@@ -69,6 +69,12 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
     cx.finish()
 }
 
+/// The name of the architecture a program is written for, if it is a supported one.
+pub fn architecture(program: &TypedProgram) -> Option<&'static str> {
+    let main = program.instances.get(program.main?.index())?;
+    (package_name(program, main)? == "V1Switch").then_some("v1model")
+}
+
 fn package_name<'p>(program: &'p TypedProgram, main: &sema::typed::Instance) -> Option<&'p str> {
     match main.of {
         sema::typed::InstanceOf::Package(id) => Some(&program.types.block_types[id.index()].name),

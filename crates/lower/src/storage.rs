@@ -105,7 +105,7 @@ impl Lowerer<'_> {
         let fixed: u64 = flat.iter().map(|(_, w)| if let FieldWidth::Fixed(w) = w { u64::from(*w) } else { 0 }).sum();
         let varbits = flat.iter().filter(|(_, w)| matches!(w, FieldWidth::Varbit(_))).count();
         let zero_width = flat.iter().any(|(_, w)| matches!(w, FieldWidth::Fixed(0) | FieldWidth::Varbit(0)));
-        if kind == SlotKind::Temp || fixed % 8 != 0 || varbits > 1 || zero_width {
+        if kind == SlotKind::Temp || !fixed.is_multiple_of(8) || varbits > 1 || zero_width {
             let fields = self.fields(name, id, kind, span);
             let valid = self.scalar(&format!("{name}.$valid"), 1, kind).operand();
             return Tree::Header(HeaderTree { id: None, valid, fields });
@@ -134,25 +134,35 @@ impl Lowerer<'_> {
 
     fn flatten_header(&self, prefix: &str, id: StructId, out: &mut Vec<FlatField>) {
         for field in &self.p.types.fields_of(id).fields {
-            let name = format!("{prefix}{}", field.name);
-            match self.p.types.underlying(&field.ty) {
-                Type::Struct(inner) => self.flatten_header(&format!("{name}."), inner, out),
-                Type::Varbit(width) => out.push((name, FieldWidth::Varbit(width))),
-                _ => out.push((name, FieldWidth::Fixed(self.scalar_width(&field.ty).unwrap_or(0)))),
+            self.flatten_field(format!("{prefix}{}", field.name), &field.ty, out);
+        }
+    }
+
+    fn flatten_field(&self, name: String, ty: &Type, out: &mut Vec<FlatField>) {
+        match self.p.types.underlying(ty) {
+            Type::Struct(inner) => self.flatten_header(&format!("{name}."), inner, out),
+            Type::Stack(element, n) => {
+                (0..n).for_each(|i| self.flatten_field(format!("{name}[{i}]"), &element, out));
             }
+            Type::Varbit(width) => out.push((name, FieldWidth::Varbit(width))),
+            _ => out.push((name, FieldWidth::Fixed(self.scalar_width(ty).unwrap_or(0)))),
         }
     }
 
     /// The inverse of `flatten_header`, on storage.
     fn regroup(&self, id: StructId, leaves: &mut dyn Iterator<Item = Tree>) -> Rc<[Tree]> {
-        let fields = &self.p.types.fields_of(id).fields;
-        fields
-            .iter()
-            .map(|f| match self.p.types.underlying(&f.ty) {
-                Type::Struct(inner) => Tree::Struct(self.regroup(inner, leaves)),
-                _ => leaves.next().unwrap_or(Tree::Nothing),
-            })
-            .collect()
+        self.p.types.fields_of(id).fields.iter().map(|f| self.regroup_field(&f.ty, leaves)).collect()
+    }
+
+    fn regroup_field(&self, ty: &Type, leaves: &mut dyn Iterator<Item = Tree>) -> Tree {
+        match self.p.types.underlying(ty) {
+            Type::Struct(inner) => Tree::Struct(self.regroup(inner, leaves)),
+            Type::Stack(element, n) => {
+                let elements = (0..n).map(|_| self.regroup_field(&element, leaves)).collect();
+                Tree::Stack { elements, next: None }
+            }
+            _ => leaves.next().unwrap_or(Tree::Nothing),
+        }
     }
 
     fn slot_count(&self, ty: &Type) -> u64 {

@@ -162,8 +162,8 @@ impl Lowerer<'_> {
         }
         let selects = self.table_mut(info.table).implementation.is_some();
         if info.selector_keys.contains(&true) && !selects {
-            let message = format!("table `{}` has `selector` keys, but no action selector", table.name);
-            self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
+            let message = format!("`selector` keys of table `{}` have no effect without an action selector", table.name);
+            self.report(Diagnostic::warning(codes::NO_EFFECT, table.span, message));
         }
     }
 
@@ -294,34 +294,7 @@ impl Lowerer<'_> {
         let p = self.p;
         let set = &p.value_sets[id.index()];
         let mut keys = Vec::new();
-        let mut key = |cx: &mut Self, name: String, ty: &Type, annotations: &[typed::Annotation]| {
-            let kind = match find_annotation(annotations, "match").map(match_annotation) {
-                None => MatchKind::Exact,
-                Some(kind) => kind.unwrap_or_else(|| {
-                    cx.refuse(codes::UNSUPPORTED_TABLE, set.span, "this `@match` is not supported");
-                    MatchKind::Exact
-                }),
-            };
-            let width = cx.scalar_width(ty).unwrap_or(0);
-            if width == 0 {
-                let text = cx.type_text(ty);
-                cx.refuse(codes::UNSUPPORTED_TABLE, set.span, format!("a value set cannot hold `{text}`"));
-            }
-            keys.push(ir::Key { name, width: width.max(1), kind });
-        };
-        match p.types.underlying(&set.element) {
-            Type::Struct(fields) => {
-                for field in &p.types.fields_of(fields).fields {
-                    key(self, field.name.to_string(), &field.ty, &field.annotations);
-                }
-            }
-            Type::Tuple(types) => {
-                for (i, ty) in types.iter().enumerate() {
-                    key(self, format!("f{i}"), ty, &[]);
-                }
-            }
-            ty => key(self, set.name.to_string(), &ty, &set.annotations),
-        }
+        self.value_set_keys(set, &set.name, &set.element, &set.annotations, &mut keys);
         let size = p.eval(&set.size, Some(instance)).and_then(|v| v.to_u64()).unwrap_or(DEFAULT_SIZE);
         let name = set.control_name.qualified(&p.instance(instance).path);
         let action = self.b.action(Action { name: format!("{name}.$member"), params: Vec::new() });
@@ -342,6 +315,50 @@ impl Lowerer<'_> {
         });
         self.value_sets.insert((id, instance), table);
         table
+    }
+
+    /// The fields of a value set's element, flattened; a sole value is named as the set.
+    fn value_set_keys(
+        &mut self,
+        set: &typed::ValueSet,
+        name: &str,
+        ty: &Type,
+        annotations: &[typed::Annotation],
+        keys: &mut Vec<ir::Key>,
+    ) {
+        let p = self.p;
+        let inside = |field: &str| match std::ptr::eq(ty, &set.element) {
+            true => field.to_string(),
+            false => format!("{name}.{field}"),
+        };
+        match p.types.underlying(ty) {
+            Type::Struct(fields) => {
+                for field in &p.types.fields_of(fields).fields {
+                    self.value_set_keys(set, &inside(&field.name), &field.ty, &field.annotations, keys);
+                }
+            }
+            Type::Tuple(types) => {
+                for (i, ty) in types.iter().enumerate() {
+                    self.value_set_keys(set, &inside(&format!("f{i}")), ty, &[], keys);
+                }
+            }
+            _ => {
+                let kind = match find_annotation(annotations, "match").map(match_annotation) {
+                    None => MatchKind::Exact,
+                    Some(Some(kind)) => kind,
+                    Some(None) => {
+                        self.refuse(codes::UNSUPPORTED_TABLE, set.span, "this `@match` is not supported");
+                        MatchKind::Exact
+                    }
+                };
+                let width = self.scalar_width(ty).unwrap_or(0);
+                if width == 0 {
+                    let text = self.type_text(ty);
+                    self.refuse(codes::UNSUPPORTED_TABLE, set.span, format!("a value set cannot hold `{text}`"));
+                }
+                keys.push(ir::Key { name: name.to_string(), width: width.max(1), kind });
+            }
+        }
     }
 
     /// One bit: whether the keys are in a value set of the current parser.
@@ -409,6 +426,10 @@ impl Lowerer<'_> {
             if *selects { &mut selector } else { &mut keys }.push(value.operand());
         }
         let to = self.results();
+        // Without a selector (there was a warning) the keys choose nothing.
+        if self.table_mut(info.table).implementation.is_none() {
+            selector.clear();
+        }
         self.b.emit(Op::Apply {
             table: info.table,
             keys,

@@ -8,6 +8,7 @@ use pktio::Queue;
 use pktio_dpdk::{Eal, EalConfig, HugepageUse};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Hugepages of 2 MB that the guest and our end need together.
@@ -121,6 +122,12 @@ fn memif_server_serves_a_client() {
     });
 }
 
+/// One guest at a time: two would need twice the hugepages.
+fn alone() -> MutexGuard<'static, ()> {
+    static GUESTS: Mutex<()> = Mutex::new(());
+    GUESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether the kernel has the hugepages that a guest needs; says so if not.
 fn guest_possible(test: &str) -> bool {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
@@ -147,6 +154,7 @@ fn eal(hugepages: HugepageUse) -> Eal {
 }
 
 fn vhost_client(test: &'static str, hugepages: HugepageUse) {
+    let _alone = alone();
     isolated(test, Needs::Root, || {
         if !guest_possible(test) {
             return;
@@ -185,6 +193,7 @@ fn vhost_client_works_on_ordinary_pages() {
 #[test]
 fn vhost_server_waits_for_a_guest() {
     const TEST: &str = "vhost_server_waits_for_a_guest";
+    let _alone = alone();
     isolated(TEST, Needs::Root, || {
         if !guest_possible(TEST) {
             return;

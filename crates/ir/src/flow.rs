@@ -206,6 +206,53 @@ impl Op {
         }
     }
 
+    /// Calls `f` for every slot that the operation names, for renumbering them. Slots of a named header are not among
+    /// them.
+    pub fn for_each_slot_mut(&mut self, mut f: impl FnMut(&mut SlotId)) {
+        self.for_each_operand_mut(|operand| {
+            if let Operand::Slot(slot) = operand {
+                f(slot);
+            }
+        });
+        match self {
+            Op::Mov { dst, .. }
+            | Op::Bin { dst, .. }
+            | Op::Un { dst, .. }
+            | Op::Cast { dst, .. }
+            | Op::Concat { dst, .. }
+            | Op::Slice { dst, .. }
+            | Op::SetSlice { dst, .. }
+            | Op::Select { dst, .. }
+            | Op::HasBits { dst, .. }
+            | Op::Lookahead { dst, .. }
+            | Op::Consumed { dst }
+            | Op::Meter { dst, .. }
+            | Op::RegisterRead { dst, .. }
+            | Op::Random { dst, .. } => f(dst),
+            Op::ActionParam { dst, data: handle, .. } | Op::MeterDirect { dst, entry: handle, .. } => {
+                [dst, handle].into_iter().for_each(f);
+            }
+            Op::Hash { dst, varbits, .. } => {
+                f(dst);
+                varbits.iter_mut().for_each(|(_, length)| f(length));
+            }
+            Op::Apply { hit, action, entry, data, .. } => [hit, action, entry, data].into_iter().for_each(f),
+            Op::CountDirect { entry, .. } => f(entry),
+            Op::SetValid { .. }
+            | Op::SetInvalid { .. }
+            | Op::Extract { .. }
+            | Op::Advance { .. }
+            | Op::Emit { .. }
+            | Op::Truncate { .. }
+            | Op::Count { .. }
+            | Op::RegisterWrite { .. }
+            | Op::Digest { .. }
+            | Op::Log { .. }
+            | Op::Assert { .. }
+            | Op::Mark(_) => {}
+        }
+    }
+
     /// Calls `f` for every slot that is read other than through an operand: the kept part of a partial destination,
     /// handles, varbit lengths, all slots of an emitted header.
     pub fn for_each_fixed_use(&self, program: &Program, mut f: impl FnMut(SlotId)) {

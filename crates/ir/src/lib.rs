@@ -6,6 +6,7 @@
 pub mod builder;
 pub mod eval;
 pub mod flow;
+pub mod generate;
 pub mod layout;
 pub mod op;
 pub mod parse;

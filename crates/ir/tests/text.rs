@@ -98,3 +98,26 @@ fn names_that_look_odd_are_quoted_and_come_back() {
     let program = b.finish();
     assert_eq!(parsed(&print(&program)), program);
 }
+
+proptest::proptest! {
+    #[test]
+    fn generated_programs_are_well_formed_and_go_through_their_text(
+        choices in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..1500),
+    ) {
+        let program = ir::generate::generate(&choices);
+        let diags = verify(&program);
+        assert!(diags.is_empty(), "{diags:#?}\n{}", print(&program));
+        assert_eq!(parsed(&print(&program)), program);
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(cut in 0usize..4000, junk in "\\PC{0,20}") {
+        // Broken in the middle: most of the grammar is reached.
+        let at = EVERYTHING.len().min(cut);
+        let at = (0..=at).rev().find(|i| EVERYTHING.is_char_boundary(*i)).unwrap_or(0);
+        let text = format!("{}{junk}{}", &EVERYTHING[..at], &EVERYTHING[at..]);
+        if let Ok(program) = parse(&text, FileId(0)) {
+            verify(&program);
+        }
+    }
+}

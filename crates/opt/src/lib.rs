@@ -1,1 +1,21 @@
 //! IR to IR, one pass per file.
+//!
+//! [`optimise`] runs the passes that `pipeline` lists. Every pass keeps the program's behaviour: fate, frame, record,
+//! counters, messages; only time and traces differ. Tables and externs are never renumbered, so state serves the program
+//! before and after; slots are (by `compact_slots`), so records do not.
+
+mod bitset;
+mod compact_slots;
+mod const_prop;
+mod dead_code;
+mod graph;
+mod known;
+mod liveness;
+mod parser_room;
+mod pipeline;
+mod simplify;
+mod simplify_cfg;
+mod ssa;
+mod strip_marks;
+
+pub use pipeline::{Options, PassReport, Report, optimise, pass_names, run_pass, size};

@@ -1,0 +1,340 @@
+//! Constant and copy propagation, with branches whose outcome is known.
+//!
+//! Needs: a well-formed program.
+//!
+//! Guarantees: same behaviour. An operand that always has one value is that constant; a branch or switch on it is a jump;
+//! an operand that is a copy of another slot is read from that slot while it still holds the value. Writes of a constant
+//! to a slot that holds it already are gone, and so are emits of headers that are never valid there, second validity
+//! checks, counts on a miss, and assertions that hold. Blocks that became unreachable stay until `simplify_cfg`.
+//!
+//! ```text
+//! x = mov 8w3                     x = mov 8w3
+//! y = add x, 8w1                  y = mov 8w4
+//! c = eq y, 8w4          =>       c = mov 1w1
+//! branch c, b1, b2                jump b1
+//! ```
+//!
+//! Sparse conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional branches", 1991) on
+//! the view of `ssa`, over the whole program: slots are zero at the start of a packet, so the headers that no parser state
+//! extracts on the way are known to be invalid. Optimistic: nothing is executed until a way leads there. Near linear.
+//!
+//! Tests: `tests/files/const_prop.ir`, `tests/properties.rs`.
+
+use crate::graph::{Node, NodeId, ROOT, StartValue};
+use crate::ssa::{Def, InstValues, Ssa, Use, ValueId};
+use base::Bits;
+use base::ids::{SlotId, TableId};
+use ir::{Block, HeaderId, Op, Operand, Program, Terminator};
+
+/// What is known of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Known {
+    /// Nothing has been executed that makes it.
+    Nothing,
+    /// It is always this.
+    Const(Bits),
+    /// It varies.
+    Varies,
+}
+
+impl Known {
+    fn constant(&self) -> Option<&Bits> {
+        match self {
+            Known::Const(c) => Some(c),
+            Known::Nothing | Known::Varies => None,
+        }
+    }
+
+    /// What is known when the value may be either.
+    fn join(&mut self, other: &Known) {
+        match (&*self, other) {
+            (_, Known::Nothing) => {}
+            (Known::Nothing, _) => *self = other.clone(),
+            (Known::Const(a), Known::Const(b)) if a == b => {}
+            _ => *self = Known::Varies,
+        }
+    }
+}
+
+/// Runs the pass; whether anything changed.
+pub(crate) fn run(program: &mut Program) -> bool {
+    let ssa = Ssa::new(program);
+    let mut solver = Solver::new(program, &ssa);
+    solver.solve();
+    let known = solver.known;
+    let mut changed = false;
+    for &node in &ssa.graph.rpo {
+        if let Node::Block(stage, block) = ssa.graph.nodes[node] {
+            let mut new = std::mem::replace(
+                &mut program.stages[stage.index()].blocks[block.index()],
+                Block { label: String::new(), insts: Vec::new(), term: Terminator::Next, span: base::Span::NONE },
+            );
+            changed |= rewrite(program, &ssa, &known, node, &mut new);
+            program.stages[stage.index()].blocks[block.index()] = new;
+        }
+    }
+    changed
+}
+
+struct Solver<'a> {
+    program: &'a Program,
+    ssa: &'a Ssa,
+    known: Vec<Known>,
+    /// By node: whether some way leads there; and by its predecessor, in the graph's order, whether by that edge.
+    executed: Vec<bool>,
+    executed_edges: Vec<Vec<bool>>,
+    changed: bool,
+}
+
+impl<'a> Solver<'a> {
+    fn new(program: &'a Program, ssa: &'a Ssa) -> Solver<'a> {
+        let known = ssa.values.iter().map(|value| match &value.def {
+            Def::Start(StartValue::Unknown) => Known::Varies,
+            Def::Start(StartValue::Zero) => Known::Const(Bits::zero(program.width(value.slot))),
+            Def::Known(c) => Known::Const(c.clone()),
+            Def::Phi | Def::Inst => Known::Nothing,
+        });
+        let known: Vec<Known> = known.collect();
+        let mut executed = vec![false; ssa.graph.nodes.len()];
+        executed[ROOT] = true;
+        let executed_edges = ssa.graph.preds.iter().map(|p| vec![false; p.len()]).collect();
+        Solver { program, ssa, known, executed, executed_edges, changed: false }
+    }
+
+    /// Sweeps in reverse post-order until nothing changes: one sweep, and about one more per nested loop.
+    fn solve(&mut self) {
+        loop {
+            self.changed = false;
+            for &node in &self.ssa.graph.rpo {
+                if self.executed[node] {
+                    self.node(node);
+                }
+            }
+            if !self.changed {
+                return;
+            }
+        }
+    }
+
+    fn learn(&mut self, value: ValueId, known: Known) {
+        let before = self.known[value].clone();
+        self.known[value].join(&known);
+        self.changed |= self.known[value] != before;
+    }
+
+    fn node(&mut self, node: NodeId) {
+        let ssa = self.ssa;
+        let values = &ssa.nodes[node];
+        for phi in &values.phis {
+            let mut known = Known::Nothing;
+            for (arg, executed) in phi.args.iter().zip(&self.executed_edges[node]) {
+                if *executed {
+                    known.join(&self.known[*arg]);
+                }
+            }
+            self.learn(phi.value, known);
+        }
+        let Some(block) = ssa.graph.block(self.program, node) else {
+            return ssa.graph.succs[node].iter().for_each(|to| self.execute(node, *to));
+        };
+        for (inst, values) in block.insts.iter().zip(&values.insts) {
+            self.inst(&inst.op, values);
+        }
+        let on = block.term.operand().map(|operand| match operand {
+            Operand::Const(c) => Known::Const(c.clone()),
+            Operand::Slot(_) => self.known[values.term.expect("the terminator reads a slot").value].clone(),
+        });
+        let chosen = match on {
+            Some(Known::Nothing) => return,
+            Some(Known::Const(c)) => target(&block.term, &c),
+            Some(Known::Varies) | None => None,
+        };
+        let Node::Block(stage, _) = ssa.graph.nodes[node] else { return };
+        match chosen {
+            Some(to) => self.execute(node, ssa.graph.node(stage, to).expect("a successor is reachable")),
+            None => ssa.graph.succs[node].iter().for_each(|to| self.execute(node, *to)),
+        }
+    }
+
+    fn execute(&mut self, from: NodeId, to: NodeId) {
+        let edge = self.ssa.graph.preds[to].iter().position(|p| *p == from).expect("edges go both ways");
+        if !std::mem::replace(&mut self.executed_edges[to][edge], true) {
+            self.executed[to] = true;
+            self.changed = true;
+        }
+    }
+
+    fn inst(&mut self, op: &Op, values: &InstValues) {
+        let program = self.program;
+        match op {
+            Op::SetInvalid { .. } => {
+                for write in &values.writes {
+                    self.learn(write.value, Known::Const(Bits::zero(program.width(write.slot))));
+                }
+            }
+            Op::SetValid { header } | Op::Extract { header, .. } => {
+                let valid = program.headers[header.index()].valid;
+                for write in &values.writes {
+                    let known = if write.slot == valid { Known::Const(Bits::from_bool(true)) } else { Known::Varies };
+                    self.learn(write.value, known);
+                }
+            }
+            Op::Apply { table, hit, action, .. } => {
+                for write in &values.writes {
+                    let known = match lookup_result(program, *table) {
+                        Some(_) if write.slot == *hit => Known::Const(Bits::from_bool(false)),
+                        Some(Some(default)) if write.slot == *action => Known::Const(Bits::new(32, default.into())),
+                        _ => Known::Varies,
+                    };
+                    self.learn(write.value, known);
+                }
+            }
+            _ => {
+                let Some(write) = values.writes.first() else { return };
+                let width = program.width(write.slot);
+                let mut waits = false;
+                let value = op.evaluate(width, |operand| match operand {
+                    Operand::Const(c) => Some(c.clone()),
+                    Operand::Slot(s) => {
+                        let known = &self.known[value_of(values, *s)];
+                        waits |= *known == Known::Nothing;
+                        known.constant().cloned()
+                    }
+                });
+                let known = match value {
+                    Some(value) => Known::Const(value),
+                    None if waits => Known::Nothing,
+                    None => match constant_result(program, op) {
+                        Some(value) => Known::Const(value),
+                        None => Known::Varies,
+                    },
+                };
+                self.learn(write.value, known);
+            }
+        }
+    }
+}
+
+fn value_of(values: &InstValues, slot: SlotId) -> ValueId {
+    values.uses.iter().find(|u| u.slot == slot).expect("the view has every read").value
+}
+
+/// For a table that can only miss: its default action, if that cannot change.
+fn lookup_result(program: &Program, table: TableId) -> Option<Option<u32>> {
+    let table = &program.tables[table.index()];
+    let misses = table.keys.is_empty() || table.const_entries && table.entries.is_empty();
+    misses.then(|| table.const_default.then_some(table.default_action.action))
+}
+
+/// The result of an operation that is not arithmetic and yet always the same.
+fn constant_result(program: &Program, op: &Op) -> Option<Bits> {
+    match op {
+        Op::ActionParam { table, action, param, .. } if lookup_result(program, *table) == Some(Some(*action)) => {
+            program.tables[table.index()].default_action.args.get(*param as usize).cloned()
+        }
+        Op::HasBits { bits: Operand::Const(c), .. } if c.is_zero() => Some(Bits::from_bool(true)),
+        _ => None,
+    }
+}
+
+/// Where a terminator leads when its operand is a constant.
+fn target(term: &Terminator, on: &Bits) -> Option<ir::BlockId> {
+    match term {
+        Terminator::Branch { then, other, .. } => Some(if on.is_true() { *then } else { *other }),
+        Terminator::Switch { cases, default, .. } => {
+            Some(cases.iter().find(|(case, _)| case == on).map_or(*default, |(_, to)| *to))
+        }
+        Terminator::Jump(_) | Terminator::Next | Terminator::Finish(_) => None,
+    }
+}
+
+/// Puts what is known into a block; whether anything changed.
+fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &mut Block) -> bool {
+    let values = &ssa.nodes[node];
+    let mut changed = false;
+    let mut at = 0;
+    block.insts.retain_mut(|inst| {
+        let values = &values.insts[at];
+        at += 1;
+        if is_without_effect(program, known, &inst.op, values) {
+            changed = true;
+            return false;
+        }
+        // A constant result wins: its operands need not be read.
+        let result = match &values.writes[..] {
+            [write] if inst.op.is_removable() => known[write.value].constant().map(|c| (write.slot, c)),
+            _ => None,
+        };
+        if let Some((dst, c)) = result {
+            let op = Op::Mov { dst, src: Operand::Const(c.clone()) };
+            changed |= inst.op != op;
+            inst.op = op;
+            return true;
+        }
+        inst.op.for_each_operand_mut(|operand| {
+            if let Operand::Slot(s) = operand {
+                let read = values.uses.iter().find(|u| u.slot == *s).expect("the view has every read");
+                changed |= replace(operand, known, read);
+            }
+        });
+        let chosen = match &inst.op {
+            Op::Select { dst, cond: Operand::Const(c), then, other } => {
+                let src = if c.is_true() { then } else { other }.clone();
+                Some(Op::Mov { dst: *dst, src })
+            }
+            _ => None,
+        };
+        if let Some(op) = chosen {
+            inst.op = op;
+            changed = true;
+        }
+        let idle = matches!(&inst.op, Op::Mov { dst, src: Operand::Slot(s) } if dst == s);
+        changed |= idle;
+        !idle
+    });
+    if let (Some(read), Some(operand)) = (&values.term, block.term.operand_mut()) {
+        changed |= replace(operand, known, read);
+    }
+    if let Some(Operand::Const(c)) = block.term.operand()
+        && let Some(to) = target(&block.term, c)
+    {
+        block.term = Terminator::Jump(to);
+        changed = true;
+    }
+    changed
+}
+
+fn replace(operand: &mut Operand, known: &[Known], read: &Use) -> bool {
+    let new = match (&known[read.value], read.same_as) {
+        (Known::Const(c), _) => Operand::Const(c.clone()),
+        (_, Some(slot)) => Operand::Slot(slot),
+        _ => return false,
+    };
+    *operand = new;
+    true
+}
+
+/// Whether an instruction changes nothing that was not so before.
+fn is_without_effect(program: &Program, known: &[Known], op: &Op, values: &InstValues) -> bool {
+    let is = |operand: &Operand, value: bool| match operand {
+        Operand::Const(c) => c.is_true() == value,
+        Operand::Slot(s) => known[value_of(values, *s)].constant().is_some_and(|c| c.is_true() == value),
+    };
+    match op {
+        Op::Emit { header } => never_valid(program, known, *header, values),
+        Op::CountDirect { hit, .. } => is(hit, false),
+        Op::Assert { cond, .. } => is(cond, true),
+        // Temporaries stay, lest they be read unassigned where they are handles.
+        _ if op.is_removable() && !values.writes.is_empty() => values.writes.iter().all(|write| {
+            let is_temp = program.slots[write.slot.index()].kind == ir::SlotKind::Temp;
+            let after = known[write.value].constant();
+            !is_temp && after.is_some() && after == write.before.and_then(|before| known[before].constant())
+        }),
+        _ => false,
+    }
+}
+
+fn never_valid(program: &Program, known: &[Known], header: HeaderId, values: &InstValues) -> bool {
+    let valid = program.headers[header.index()].valid;
+    known[value_of(values, valid)].constant().is_some_and(Bits::is_zero)
+}

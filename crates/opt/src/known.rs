@@ -1,0 +1,89 @@
+//! What a branch tells about slots in the block it leads to.
+//!
+//! Behind `branch c, b1, b2` the condition is 1 in `b1` and 0 in `b2`, if nothing else leads there. Where the condition was
+//! computed in the branching block by a comparison with a constant, by `and`, `or` or `not`, its operands are known too,
+//! as long as they are not written in between. This is what makes a header's second validity check go away.
+
+use crate::graph::{Graph, NodeId};
+use base::Bits;
+use base::ids::SlotId;
+use ir::{BinOp, Block, Op, Operand, Program, Terminator, UnOp};
+use std::collections::{HashMap, HashSet};
+
+/// Slots whose values are known when a node begins, because of the branch that leads to it.
+pub(crate) fn known_on_edge(program: &Program, graph: &Graph, node: NodeId) -> Vec<(SlotId, Bits)> {
+    let [pred] = graph.preds[node][..] else { return Vec::new() };
+    let Some(block) = graph.block(program, pred) else { return Vec::new() };
+    let target = match graph.nodes[node] {
+        crate::graph::Node::Block(_, target) => target,
+        _ => return Vec::new(),
+    };
+    match &block.term {
+        Terminator::Branch { cond: Operand::Slot(s), then, other } if then != other => {
+            implied(program, block, *s, Bits::from_bool(target == *then))
+        }
+        Terminator::Switch { on: Operand::Slot(s), cases, default } if target != *default => {
+            let mut here = cases.iter().filter(|(_, to)| *to == target);
+            match (here.next(), here.next()) {
+                (Some((value, _)), None) => implied(program, block, *s, value.clone()),
+                _ => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What follows, at the end of a block, from a slot having a value there.
+fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(SlotId, Bits)> {
+    let mut facts = vec![(slot, value.clone())];
+    // Slots whose value at the place of the walk is known; and slots that are written further down.
+    let mut wanted = HashMap::from([(slot, value)]);
+    let mut written = HashSet::new();
+    for inst in block.insts.iter().rev() {
+        if wanted.is_empty() {
+            break;
+        }
+        let value = inst.op.arithmetic_dst().and_then(|dst| wanted.get(&dst).cloned());
+        inst.op.for_each_def(program, |s| {
+            wanted.remove(&s);
+            written.insert(s);
+        });
+        let Some(value) = value else { continue };
+        for (slot, value) in sources(&inst.op, &value) {
+            if !written.contains(&slot) && !wanted.contains_key(&slot) {
+                facts.push((slot, value.clone()));
+                wanted.insert(slot, value);
+            }
+        }
+    }
+    facts
+}
+
+/// What an operation's operands must have been for it to give a value.
+fn sources(op: &Op, value: &Bits) -> Vec<(SlotId, Bits)> {
+    let bit = (value.width() == 1).then(|| value.is_true());
+    match op {
+        Op::Mov { src: Operand::Slot(s), .. } => vec![(*s, value.clone())],
+        Op::Un { op: UnOp::Not, a: Operand::Slot(s), .. } => vec![(*s, value.not())],
+        Op::Bin { op: BinOp::And, a, b, .. } if bit == Some(true) => all(&[a, b], value),
+        Op::Bin { op: BinOp::Or, a, b, .. } if bit == Some(false) => all(&[a, b], value),
+        Op::Bin { op: op @ (BinOp::Eq | BinOp::Ne), a, b, .. } => {
+            let (slot, constant) = match (a, b) {
+                (Operand::Slot(s), Operand::Const(c)) | (Operand::Const(c), Operand::Slot(s)) => (*s, c),
+                _ => return Vec::new(),
+            };
+            if (*op == BinOp::Eq) == value.is_true() {
+                vec![(slot, constant.clone())]
+            } else if constant.width() == 1 {
+                vec![(slot, constant.not())]
+            } else {
+                Vec::new()
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn all(operands: &[&Operand], value: &Bits) -> Vec<(SlotId, Bits)> {
+    operands.iter().filter_map(|o| o.slot()).map(|s| (s, value.clone())).collect()
+}

@@ -1,0 +1,56 @@
+//! Questions about the packet's length whose answer is known.
+//!
+//! Needs: a well-formed program, best with constants propagated. Guarantees: same behaviour. A `has_bits` for no more
+//! bits than an earlier one has vouched for, on all ways and less what was consumed, is a constant.
+//!
+//! ```text
+//! %0 = has_bits 32w160                     %0 = has_bits 32w160
+//! branch %0, b1, b2                        branch %0, b1, b2
+//! b1:                              =>      b1:
+//! extract hdr.eth        (112 bits)        extract hdr.eth
+//! %1 = has_bits 32w16                      %1 = mov 1w1
+//! ```
+//!
+//! It does not join questions into a larger one that is asked earlier: a packet that is too short for the second header
+//! must still show the first one as valid.
+//!
+//! Tests: `tests/files/parser_room.ir`, `tests/properties.rs`.
+
+use base::Bits;
+use ir::room::{Room, room_at_entry};
+use ir::{Cfg, Op, Operand, Program, StageKind};
+
+/// Runs the pass; whether anything changed.
+pub(crate) fn run(program: &mut Program) -> bool {
+    let mut known = Vec::new();
+    for (s, stage) in program.stages.iter().enumerate().filter(|(_, s)| s.kind == StageKind::Parser) {
+        let cfg = Cfg::new(stage);
+        let at_entry = room_at_entry(program, stage, &cfg);
+        for b in &cfg.rpo {
+            let Some(mut room) = at_entry[b.index()].clone() else { continue };
+            for (i, inst) in stage.blocks[b.index()].insts.iter().enumerate() {
+                if is_known(&inst.op, &room) {
+                    known.push((s, b.index(), i));
+                }
+                let wanted = room.step(program, &inst.op);
+                room.advance(&inst.op, wanted);
+            }
+        }
+    }
+    for &(s, b, i) in &known {
+        let inst = &mut program.stages[s].blocks[b].insts[i];
+        if let Op::HasBits { dst, .. } = inst.op {
+            inst.op = Op::Mov { dst, src: Operand::Const(Bits::from_bool(true)) };
+        }
+    }
+    !known.is_empty()
+}
+
+fn is_known(op: &Op, room: &Room) -> bool {
+    match op {
+        Op::HasBits { bits: Operand::Const(bits), .. } => {
+            room.bits != Room::TRUSTED && bits.to_u64().is_some_and(|bits| bits <= room.bits)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,160 @@
+//! The passes in their order, and what was done by which.
+//!
+//! Each pass is a function from a well-formed program to a well-formed program; the verifier checks that around every one
+//! in debug builds, and where [`Options::verify`] asks for it. A pass can be switched off by name, so that its worth can
+//! be measured. The passes of the loop run again while one of them finds something, a few times at most: what one
+//! leaves behind is often another's work.
+//!
+//! A new pass is a file with a `run` and a line in [`PASSES`].
+//!
+//! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
+
+use crate::{compact_slots, const_prop, dead_code, parser_room, simplify, simplify_cfg, strip_marks};
+use ir::Program;
+use std::collections::HashSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// When a pass runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    First,
+    Loop,
+    Last,
+}
+
+/// A pass.
+struct Pass {
+    name: &'static str,
+    phase: Phase,
+    run: fn(&mut Program) -> bool,
+}
+
+/// All passes in the order in which they run.
+const PASSES: &[Pass] = &[
+    Pass { name: "strip_marks", phase: Phase::First, run: strip_marks::run },
+    Pass { name: "simplify_cfg", phase: Phase::Loop, run: simplify_cfg::run },
+    Pass { name: "const_prop", phase: Phase::Loop, run: const_prop::run },
+    Pass { name: "simplify", phase: Phase::Loop, run: simplify::run },
+    Pass { name: "parser_room", phase: Phase::Loop, run: parser_room::run },
+    Pass { name: "dead_code", phase: Phase::Loop, run: dead_code::run },
+    Pass { name: "dead_tables", phase: Phase::Loop, run: dead_code::run_tables },
+    Pass { name: "compact_slots", phase: Phase::Last, run: compact_slots::run },
+];
+
+/// Most times that the loop runs.
+const ROUNDS_MAX: u32 = 8;
+
+/// Names of all passes, in order.
+pub fn pass_names() -> impl Iterator<Item = &'static str> {
+    PASSES.iter().map(|p| p.name)
+}
+
+/// What to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Passes that do not run, by name.
+    pub disabled: HashSet<String>,
+    /// Whether the verifier runs around every pass.
+    pub verify: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { disabled: HashSet::new(), verify: cfg!(debug_assertions) }
+    }
+}
+
+/// What one pass has done, over all its runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PassReport {
+    /// Its name.
+    pub name: &'static str,
+    /// How often it ran.
+    pub runs: u32,
+    /// How often it changed something.
+    pub changes: u32,
+    /// Instructions and terminators that it took away, less those that it added.
+    pub removed: i64,
+    /// The time it took, without verification.
+    pub time: Duration,
+}
+
+/// What the optimiser has done.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// By pass, in order; passes that are switched off are left out.
+    pub passes: Vec<PassReport>,
+    /// Instructions and terminators before and after.
+    pub size: (usize, usize),
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for PassReport { name, runs, changes, removed, time } in &self.passes {
+            writeln!(f, "{name:<16} {changes:>2} of {runs:>2} runs changed {removed:>8} gone {time:>12.1?}")?;
+        }
+        writeln!(f, "{} instructions became {}", self.size.0, self.size.1)
+    }
+}
+
+/// Instructions and terminators of a program.
+pub fn size(program: &Program) -> usize {
+    program.stages.iter().flat_map(|s| &s.blocks).map(|b| b.insts.len() + 1).sum()
+}
+
+/// Runs all passes that are not switched off.
+///
+/// # Panics
+/// If the verifier is on and a pass leaves an ill-formed program behind: a bug of that pass, or of who made the program.
+pub fn optimise(program: &mut Program, options: &Options) -> Report {
+    let before = size(program);
+    check(program, options, "before the first pass");
+    let passes = PASSES.iter().filter(|p| !options.disabled.contains(p.name));
+    let mut runs: Vec<(&Pass, PassReport)> = passes.map(|p| (p, PassReport::new(p.name))).collect();
+    for phase in [Phase::First, Phase::Loop, Phase::Last] {
+        for _ in 0..if phase == Phase::Loop { ROUNDS_MAX } else { 1 } {
+            let mut changed = false;
+            for (pass, report) in runs.iter_mut().filter(|(p, _)| p.phase == phase) {
+                changed |= run_one(pass, report, program, options);
+            }
+            if !changed {
+                break;
+            }
+        }
+    }
+    Report { passes: runs.into_iter().map(|(_, report)| report).collect(), size: (before, size(program)) }
+}
+
+/// Runs one pass by name, once; `None` if there is none of that name, else whether it changed something.
+pub fn run_pass(program: &mut Program, name: &str) -> Option<bool> {
+    let pass = PASSES.iter().find(|p| p.name == name)?;
+    check(program, &Options::default(), "before the pass");
+    Some(run_one(pass, &mut PassReport::new(pass.name), program, &Options::default()))
+}
+
+impl PassReport {
+    fn new(name: &'static str) -> PassReport {
+        PassReport { name, runs: 0, changes: 0, removed: 0, time: Duration::ZERO }
+    }
+}
+
+fn run_one(pass: &Pass, report: &mut PassReport, program: &mut Program, options: &Options) -> bool {
+    let before = size(program);
+    let start = Instant::now();
+    let changed = (pass.run)(program);
+    report.time += start.elapsed();
+    report.runs += 1;
+    report.changes += u32::from(changed);
+    report.removed += before as i64 - size(program) as i64;
+    check(program, options, pass.name);
+    changed
+}
+
+fn check(program: &Program, options: &Options, place: &str) {
+    if options.verify {
+        let diags = ir::verify(program);
+        let messages: Vec<&str> = diags.iter().map(|d| d.message.as_str()).collect();
+        assert!(diags.is_empty(), "ill-formed program: {place}\n{}\n{}", messages.join("\n"), ir::print(program));
+    }
+}

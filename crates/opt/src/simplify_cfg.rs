@@ -1,0 +1,172 @@
+//! Fewer and longer blocks.
+//!
+//! Needs: a well-formed program. Guarantees: same behaviour; every block can be reached; no jump leads to an empty block
+//! that only goes on elsewhere; a block whose only predecessor does nothing but lead to it is part of that one.
+//!
+//! ```text
+//! b0:                             b0:
+//!   x = mov 8w1                     x = mov 8w1
+//!   jump b1                         y = mov 8w2
+//! b1:                     =>        next
+//!   y = mov 8w2
+//!   jump b2
+//! b2:
+//!   next
+//! ```
+//!
+//! Also: branches and switches whose ways all lead to one block are jumps; cases that lead where the default leads are
+//! left out; a branch to an empty block that asks the same question goes on behind it.
+//!
+//! Tests: `tests/files/simplify_cfg.ir`, `tests/properties.rs`.
+
+use base::ids::BlockId;
+use ir::{Block, Cfg, Operand, Program, Stage, Terminator};
+
+/// Runs the pass; whether anything changed.
+pub(crate) fn run(program: &mut Program) -> bool {
+    let mut changed = false;
+    for stage in &mut program.stages {
+        changed |= collapse_ways(stage);
+        changed |= thread_jumps(stage);
+        // Threading may have made ways equal.
+        changed |= collapse_ways(stage);
+        changed |= merge_chains(stage);
+        changed |= drop_unreachable(stage);
+    }
+    changed
+}
+
+/// Branches and switches whose ways all lead to one block become jumps.
+fn collapse_ways(stage: &mut Stage) -> bool {
+    let mut changed = false;
+    for block in &mut stage.blocks {
+        if let Terminator::Switch { cases, default, .. } = &mut block.term {
+            let before = cases.len();
+            cases.retain(|(_, to)| to != default);
+            changed |= cases.len() != before;
+        }
+        let to = match &block.term {
+            Terminator::Branch { then, other, .. } if then == other => *then,
+            Terminator::Switch { cases, default, .. } if cases.is_empty() => *default,
+            _ => continue,
+        };
+        block.term = Terminator::Jump(to);
+        changed = true;
+    }
+    changed
+}
+
+/// Leads every edge past empty blocks; a jump to an empty block that ends the stage ends it itself.
+fn thread_jumps(stage: &mut Stage) -> bool {
+    let mut changed = false;
+    let past: Vec<BlockId> =
+        (0..stage.blocks.len()).map(|b| behind_empty(&stage.blocks, BlockId::from_index(b))).collect();
+    for b in 0..stage.blocks.len() {
+        let mut term = stage.blocks[b].term.clone();
+        term.for_each_target_mut(|to| *to = past[to.index()]);
+        match &mut term {
+            Terminator::Jump(to) => {
+                let target = &stage.blocks[to.index()];
+                if target.insts.is_empty() && matches!(target.term, Terminator::Next | Terminator::Finish(_)) {
+                    let span = target.span;
+                    term = target.term.clone();
+                    stage.blocks[b].span = span;
+                }
+            }
+            Terminator::Branch { cond, then, other } => {
+                *then = same_question(&stage.blocks, cond, *then, true).map_or(*then, |to| past[to.index()]);
+                *other = same_question(&stage.blocks, cond, *other, false).map_or(*other, |to| past[to.index()]);
+            }
+            _ => {}
+        }
+        if term != stage.blocks[b].term {
+            stage.blocks[b].term = term;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// The block that is reached from one through empty blocks that only jump.
+fn behind_empty(blocks: &[Block], from: BlockId) -> BlockId {
+    let mut at = from;
+    // An empty loop leads nowhere: stop after as many steps as there are blocks.
+    for _ in 0..blocks.len() {
+        match &blocks[at.index()] {
+            Block { insts, term: Terminator::Jump(to), .. } if insts.is_empty() && *to != at => at = *to,
+            _ => return at,
+        }
+    }
+    from
+}
+
+/// Where an empty block leads that branches on the same condition, which has this value.
+fn same_question(blocks: &[Block], cond: &Operand, to: BlockId, value: bool) -> Option<BlockId> {
+    match &blocks[to.index()] {
+        Block { insts, term: Terminator::Branch { cond: again, then, other }, .. }
+            if insts.is_empty() && again == cond && then != other =>
+        {
+            Some(if value { *then } else { *other })
+        }
+        _ => None,
+    }
+}
+
+/// Appends blocks to the one block that leads to them by a jump.
+fn merge_chains(stage: &mut Stage) -> bool {
+    let cfg = Cfg::new(stage);
+    let mut changed = false;
+    // The block whose end a merged block has become part of.
+    let mut merged = vec![false; stage.blocks.len()];
+    for &b in &cfg.rpo {
+        if merged[b.index()] {
+            continue;
+        }
+        while let Terminator::Jump(to) = stage.blocks[b.index()].term {
+            let alone = cfg.preds[to.index()].len() == 1 && to != Stage::START && to != b && !merged[to.index()];
+            if !alone {
+                break;
+            }
+            merged[to.index()] = true;
+            changed = true;
+            let target = &mut stage.blocks[to.index()];
+            let (mut insts, term, span) = (std::mem::take(&mut target.insts), target.term.clone(), target.span);
+            // What is left behind cannot be reached any more.
+            target.term = Terminator::Jump(to);
+            let label = std::mem::take(&mut target.label);
+            let block = &mut stage.blocks[b.index()];
+            block.insts.append(&mut insts);
+            block.term = term;
+            block.span = span;
+            if block.label.is_empty() {
+                block.label = label;
+            }
+        }
+    }
+    changed
+}
+
+/// Removes blocks that cannot be reached and numbers the others anew, in the old order.
+fn drop_unreachable(stage: &mut Stage) -> bool {
+    let cfg = Cfg::new(stage);
+    if cfg.rpo.len() == stage.blocks.len() {
+        return false;
+    }
+    let mut new_id = vec![BlockId(0); stage.blocks.len()];
+    let mut count = 0;
+    for b in (0..stage.blocks.len()).filter(|b| cfg.rpo_index[*b].is_some()) {
+        new_id[b] = BlockId::from_index(count);
+        count += 1;
+    }
+    let blocks = std::mem::take(&mut stage.blocks);
+    stage.blocks = blocks
+        .into_iter()
+        .enumerate()
+        .filter(|(b, _)| cfg.rpo_index[*b].is_some())
+        .map(|(_, mut block)| {
+            block.term.for_each_target_mut(|to| *to = new_id[to.index()]);
+            block
+        })
+        .collect();
+    true
+}

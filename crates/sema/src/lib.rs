@@ -10,6 +10,7 @@ mod scope;
 pub mod typed;
 pub mod types;
 pub mod value;
+pub mod verify;
 
 pub use typed::Program as TypedProgram;
 pub use types::Type;

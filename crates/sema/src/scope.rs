@@ -81,6 +81,11 @@ impl Scopes {
         self.marks.len() as u32
     }
 
+    /// Whether no scope but the global one is open.
+    pub fn at_top(&self) -> bool {
+        self.marks.is_empty()
+    }
+
     /// Opens a scope.
     pub fn push(&mut self) {
         self.marks.push(self.log.len());

@@ -13,6 +13,19 @@ use syntax::ast;
 impl<'a> Checker<'a> {
     /// Annotations with their values.
     pub fn annotations(&mut self, annotations: &'a [ast::Annotation]) -> Vec<Annotation> {
+        for (i, annotation) in annotations.iter().enumerate() {
+            let structured = |a: &ast::Annotation| {
+                matches!(a.body, ast::AnnotationBody::List(_) | ast::AnnotationBody::KeyValues(_))
+            };
+            let earlier = annotations[..i].iter().find(|a| a.name == annotation.name);
+            if let Some(first) = earlier.filter(|a| structured(a) || structured(annotation)) {
+                let first = first.span;
+                self.report(
+                    Diagnostic::error("E0540", annotation.span, format!("`@{}` is given twice", annotation.name))
+                        .note(first, "the first one"),
+                );
+            }
+        }
         annotations.iter().map(|a| self.annotation(a)).collect()
     }
 

@@ -24,10 +24,22 @@ impl<'a> Checker<'a> {
                     .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
             );
         }
-        let params = self.sig_params(params);
-        let ctor = self.sig_params(constructor_params);
-        for p in ctor.iter().filter(|p| p.direction != Direction::None) {
-            self.error("E0412", p.span, "constructor parameters have no direction");
+        let params = self.sig_params(params, false);
+        let ctor = self.sig_params(constructor_params, true);
+        for p in &ctor {
+            if p.direction != Direction::None {
+                self.error("E0412", p.span, "constructor parameters have no direction");
+            }
+            if find_annotation(&p.annotations, "optional").is_some() {
+                self.report(
+                    Diagnostic::error(
+                        "E0412",
+                        p.span,
+                        "a constructor parameter of a parser or control cannot be `@optional`",
+                    )
+                    .help("give it a default value: T name = value"),
+                );
+            }
         }
         let sig = |params| Sig {
             what: format!("{noun} `{}`", decl.name),
@@ -243,7 +255,13 @@ impl<'a> Checker<'a> {
                     .help("add: state start { … }"),
             );
         }
-        let states = parser.states.iter().map(|s| self.state(s, &parser.states)).collect();
+        let states: Vec<State> = parser.states.iter().map(|s| self.state(s, &parser.states)).collect();
+        if start.is_some() && !reaches_end(&states, start.unwrap_or(0)) {
+            self.report(
+                Diagnostic::error("E0521", decl.name.span, format!("parser `{}` never ends", decl.name))
+                    .help("no path from `start` leads to `accept` or `reject`"),
+            );
+        }
         (states, start.unwrap_or(0))
     }
 
@@ -286,19 +304,7 @@ impl<'a> Checker<'a> {
         let mut keys: Vec<Expr> = Vec::with_capacity(select.args.len());
         for arg in &select.args {
             let key = self.expr(arg, None);
-            let ok = matches!(
-                key.ty,
-                Type::Bits { .. }
-                    | Type::Bool
-                    | Type::Enum(_)
-                    | Type::SerEnum(_)
-                    | Type::Error
-                    | Type::Newtype(_)
-                    | Type::Tuple(_)
-                    | Type::Struct(_)
-                    | Type::Unknown
-            );
-            if !ok {
+            if !selectable(&key.ty) {
                 let message = format!("`select` cannot match values of type `{}`", self.show(&key.ty));
                 let mut d = Diagnostic::error("E0418", key.span, message);
                 if key.ty == Type::Int {
@@ -427,6 +433,10 @@ impl<'a> Checker<'a> {
     /// A value in a keyset: numbers and masks of the underlying type also stand for values of enums and `type`s.
     pub(super) fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
         let value = self.expr(e, Some(ty));
+        if let ExprKind::Call(_) = value.kind {
+            self.error("E0417", value.span, "nothing can be called here");
+            return self.poison(value.span);
+        }
         let underlying = self.prog.types.underlying(ty);
         let value = match &value.ty {
             Type::Int | Type::Bits { .. } if underlying != *ty && matches!(underlying, Type::Bits { .. }) => {
@@ -440,4 +450,30 @@ impl<'a> Checker<'a> {
         }
         value
     }
+}
+
+/// Whether `select` can match values of a type.
+fn selectable(ty: &Type) -> bool {
+    match ty {
+        Type::Bits { .. } | Type::Bool | Type::Enum(_) | Type::SerEnum(_) | Type::Error | Type::Newtype(_) => true,
+        Type::Tuple(types) => types.iter().all(selectable),
+        _ => ty.is_unknown(),
+    }
+}
+
+/// Whether some path leads out of the parser. (A `select` without matching case does too, but only by an error.)
+fn reaches_end(states: &[State], start: u32) -> bool {
+    let mut seen = vec![false; states.len()];
+    let mut work = vec![Target::State(start)];
+    while let Some(target) = work.pop() {
+        let Target::State(i) = target else { return true };
+        if std::mem::replace(&mut seen[i as usize], true) {
+            continue;
+        }
+        match &states[i as usize].transition {
+            Transition::Direct(target) => work.push(*target),
+            Transition::Select { cases, .. } => work.extend(cases.iter().map(|c| c.target)),
+        }
+    }
+    false
 }

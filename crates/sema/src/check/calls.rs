@@ -189,8 +189,23 @@ impl<'a> Checker<'a> {
         if sigs.len() == 1 {
             return Some(0);
         }
-        if let Some(index) = sigs.iter().position(|sig| accepts(sig, args)) {
-            return Some(index);
+        let fitting: Vec<usize> = (0..sigs.len()).filter(|i| accepts(&sigs[*i], args)).collect();
+        if fitting.len() > 1 {
+            // One that leaves nothing out is better than one that needs default values.
+            if let Some(index) = fitting.iter().find(|i| sigs[**i].params.len() == args.len())
+                && fitting.iter().filter(|i| sigs[**i].params.len() == args.len()).count() == 1
+            {
+                return Some(*index);
+            }
+            let mut d = Diagnostic::error("E0404", span, format!("more than one {name} takes these arguments"));
+            for i in fitting {
+                d = d.note(sigs[i].span, "this one");
+            }
+            self.report(d.help("name the arguments: name = value"));
+            return None;
+        }
+        if let Some(index) = fitting.first() {
+            return Some(*index);
         }
         let message = format!("no {name} takes {} argument{}", args.len(), if args.len() == 1 { "" } else { "s" });
         let mut d = Diagnostic::error("E0404", span, message);
@@ -293,6 +308,7 @@ impl<'a> Checker<'a> {
             values.push(value);
         }
         self.finish_type_args(sig, &mut subst, expected, &values, span, mode);
+        self.check_type_args(sig, &subst, &values, span, mode);
         let mut result = Vec::with_capacity(values.len());
         for (param, value) in sig.params.iter().zip(values) {
             let ty = self.subst(&param.ty, &subst);
@@ -346,11 +362,11 @@ impl<'a> Checker<'a> {
         }
         // What only arguments that are not there depend upon does not matter.
         let mut needed: Vec<&Type> =
-            sig.params.iter().zip(values).filter(|(_, v)| v.expr().is_some()).map(|(p, _)| &p.ty).collect();
-        if mode != CallMode::Construct || matches!(sig.result, Type::Extern(..)) {
-            needed.push(&sig.result);
-        }
-        let Some(var) = needed.into_iter().find_map(|ty| self.unbound_in(ty, subst)) else {
+            sig.params.iter().zip(values).filter(|(_, v)| !matches!(v, ArgValue::Absent)).map(|(p, _)| &p.ty).collect();
+        let package = mode == CallMode::Construct && !matches!(sig.result, Type::Extern(..));
+        needed.push(&sig.result);
+        let unbound = needed.into_iter().find_map(|ty| self.unbound_in(ty, subst));
+        let Some(var) = unbound.filter(|_| !package) else {
             subst.bind_rest(&Type::Void);
             return;
         };
@@ -364,6 +380,30 @@ impl<'a> Checker<'a> {
             );
         }
         subst.bind_rest(&Type::Unknown);
+    }
+
+    /// Complains about type arguments that no value can have.
+    fn check_type_args(&mut self, sig: &Sig, subst: &Subst, values: &[ArgValue], span: Span, mode: CallMode) {
+        if mode == CallMode::Construct {
+            return;
+        }
+        for (var, ty) in sig.type_params.iter().zip(subst.args(&sig.type_params)) {
+            let used = sig.params.iter().zip(values).any(|(p, v)| {
+                p.ty == Type::Var(*var) && p.direction != Direction::None && !matches!(v, ArgValue::Absent)
+            });
+            let bad = match ty {
+                Type::Parser(_) | Type::Control(_) | Type::Block(..) | Type::ApplyResult(_) | Type::ActionEnum(_) => {
+                    true
+                }
+                Type::Extern(..) | Type::String | Type::MatchKind => used,
+                Type::Void => used || sig.result == Type::Var(*var),
+                _ => false,
+            };
+            if bad {
+                let message = format!("{} cannot be used with values of type `{}`", sig.what, self.show(&ty));
+                self.report(Diagnostic::error("E0409", span, message).note(sig.span, "declared here"));
+            }
+        }
     }
 
     fn convert_arg(&mut self, param: &SigParam, e: Expr, ty: &Type, mode: CallMode) -> Expr {
@@ -392,7 +432,11 @@ impl<'a> Checker<'a> {
             CallMode::Extern => param.direction == Direction::None && !matches!(ty, Type::Extern(..)),
             CallMode::Construct => true,
         };
-        if compile_time && !self.is_compile_time(&e) && !self.is_undirected(&e) {
+        let known = match mode {
+            CallMode::Extern => self.is_known(&e, true),
+            _ => self.is_compile_time(&e),
+        };
+        if compile_time && !known {
             self.report(
                 Diagnostic::error("E0501", e.span, format!("`{}` must be known at compile time", param.name))
                     .note(param.span, "the parameter has no direction"),
@@ -404,14 +448,6 @@ impl<'a> Checker<'a> {
             );
         }
         e
-    }
-
-    /// Whether an expression is a parameter without direction: compile-time known for some callers.
-    fn is_undirected(&self, e: &Expr) -> bool {
-        match e.kind {
-            ExprKind::Local(id) => self.body.frame.locals[id.index()].kind == LocalKind::Param(Direction::None),
-            _ => false,
-        }
     }
 
     /// Whether a type contains `int`.
@@ -426,7 +462,7 @@ impl<'a> Checker<'a> {
 }
 
 /// Whether the arguments fit a signature by number and names.
-pub(crate) fn accepts(sig: &Sig, args: &[ast::Argument]) -> bool {
+fn accepts(sig: &Sig, args: &[ast::Argument]) -> bool {
     let given = |i: usize, p: &SigParam| match args.first() {
         Some(ast::Argument { name: Some(_), .. }) => {
             args.iter().any(|a| a.name.as_ref().is_some_and(|n| n.text == p.name))

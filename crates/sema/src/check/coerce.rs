@@ -231,7 +231,13 @@ impl<'a> Checker<'a> {
             (Type::SerEnum(id), _) => types.enums[id.index()].repr.as_ref().is_some_and(|r| self.can_cast(r, to)),
             (_, Type::SerEnum(id)) => types.enums[id.index()].repr.as_ref().is_some_and(|r| self.can_cast(from, r)),
             (Type::Newtype(id), _) => self.can_cast(&types.newtypes[id.index()].underlying, to),
-            (_, Type::Newtype(id)) => self.can_cast(from, &types.newtypes[id.index()].underlying),
+            (_, Type::Newtype(id)) => {
+                let underlying = &types.newtypes[id.index()].underlying;
+                match (from, underlying) {
+                    (Type::Bits { .. }, Type::Bits { .. }) => from == underlying,
+                    _ => self.can_cast(from, underlying),
+                }
+            }
             _ => false,
         }
     }

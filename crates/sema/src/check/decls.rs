@@ -126,9 +126,7 @@ impl<'a> Checker<'a> {
         let annotations = self.annotations(&decl.annotations);
         let repr = e.repr.as_ref().map(|t| (self.resolve_type(t), t.span));
         let repr = match repr {
-            Some((ty, _)) if matches!(self.prog.types.underlying(&ty), Type::Bits { .. }) => {
-                Some(self.prog.types.underlying(&ty))
-            }
+            Some((ty @ Type::Bits { .. }, _)) => Some(ty),
             Some((Type::Unknown, _)) => {
                 self.declare(&decl.name, Symbol::Broken);
                 return;
@@ -178,7 +176,15 @@ impl<'a> Checker<'a> {
     fn enum_value(&mut self, member: &'a ast::Member, repr: Option<&Type>) -> Option<Value> {
         match (repr, &member.value) {
             (Some(repr), Some(value)) => {
-                let e = self.expr_as(value, repr);
+                let e = self.expr(value, Some(repr));
+                if let (Some(number), Type::Int) = (self.const_int(&e), &e.ty)
+                    && !self.fits(&number, repr)
+                {
+                    let message = format!("{number} does not fit into `{}`", self.show(repr));
+                    self.error("E0503", value.span, message);
+                    return consteval::default_value(&self.prog.types, repr);
+                }
+                let e = self.coerce(e, repr);
                 let default = consteval::default_value(&self.prog.types, repr);
                 match e.kind {
                     ExprKind::Const(v) if !e.ty.is_unknown() && v.as_bits().is_some() => Some(v),
@@ -264,7 +270,9 @@ impl<'a> Checker<'a> {
     }
 
     /// Parameters of a signature.
-    pub(super) fn sig_params(&mut self, params: &'a [ast::Param]) -> Vec<SigParam> {
+    ///
+    /// `of_package`: also of constructors of parsers and controls, which can take parsers and controls.
+    pub(super) fn sig_params(&mut self, params: &'a [ast::Param], of_package: bool) -> Vec<SigParam> {
         let mut result: Vec<SigParam> = Vec::with_capacity(params.len());
         for param in params {
             let ty = self.resolve_type(&param.ty);
@@ -280,7 +288,7 @@ impl<'a> Checker<'a> {
                     .help("rename one of them"),
                 );
             }
-            self.check_param_type(&ty, param);
+            self.check_param_type(&ty, param, of_package);
             let annotations = self.annotations(&param.annotations);
             let default = param.default.as_ref().map(|e| {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
@@ -304,11 +312,25 @@ impl<'a> Checker<'a> {
         result
     }
 
-    fn check_param_type(&mut self, ty: &Type, param: &ast::Param) {
+    fn check_param_type(&mut self, ty: &Type, param: &ast::Param, of_package: bool) {
         let directed = param.direction != Direction::None;
         let message = match ty {
+            Type::Parser(_) | Type::Control(_) => {
+                format!(
+                    "`{}` cannot be of type `{}`: only parser and control types can be used",
+                    param.name,
+                    self.show(ty)
+                )
+            }
+            Type::Block(..) if !of_package => {
+                format!(
+                    "`{}` cannot be of type `{}`: only constructors take parsers and controls",
+                    param.name,
+                    self.show(ty)
+                )
+            }
             Type::Void => format!("`{}` cannot be of type `void`", param.name),
-            Type::Extern(..) | Type::Parser(_) | Type::Control(_) | Type::Block(..) if directed => {
+            Type::Extern(..) | Type::Block(..) if directed => {
                 format!("`{}` is an object and cannot have a direction", param.name)
             }
             Type::Int | Type::String if directed => {
@@ -335,7 +357,7 @@ impl<'a> Checker<'a> {
         let type_params = self.type_params(&proto.type_params);
         let result = self.resolve_type(&proto.result);
         let outer = self.wildcards.replace(Vec::new());
-        let params = self.sig_params(&proto.params);
+        let params = self.sig_params(&proto.params, false);
         let hidden_params = std::mem::replace(&mut self.wildcards, outer).unwrap_or_default();
         self.scopes.pop();
         Rc::new(Sig { what: format!("{what} `{name}`"), span: name.span, type_params, hidden_params, params, result })
@@ -421,6 +443,12 @@ impl<'a> Checker<'a> {
                     )),
                 );
             }
+            if method.kind != ast::MethodKind::Constructor && method.name.text == decl.name.text {
+                self.report(
+                    Diagnostic::error("E0304", method.name.span, "a constructor has no result type")
+                        .help(format!("write {}(…);", decl.name)),
+                );
+            }
             let annotations = self.annotations(&method.annotations);
             methods.push(ExternMethod {
                 name: method.name.text.clone(),
@@ -442,7 +470,7 @@ impl<'a> Checker<'a> {
         self.scopes.push();
         let type_params = self.type_params(&ty.type_params);
         let outer = self.wildcards.replace(Vec::new());
-        let params = self.sig_params(&ty.params);
+        let params = self.sig_params(&ty.params, kind == BlockKind::Package);
         let hidden_params = std::mem::replace(&mut self.wildcards, outer).unwrap_or_default();
         self.scopes.pop();
         let id = BlockTypeId::from_index(self.prog.types.block_types.len());
@@ -495,7 +523,7 @@ impl<'a> Checker<'a> {
         frame: FrameId,
     ) -> ActionId {
         let annotations = self.annotations(&decl.annotations);
-        let mut params = self.sig_params(&action.params);
+        let mut params = self.sig_params(&action.params, false);
         if let Some(at) = params.iter().position(|p| p.direction == Direction::None)
             && let Some(late) = params[at..].iter().find(|p| p.direction != Direction::None)
         {

@@ -9,6 +9,8 @@ use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
 use base::{Diagnostic, Span};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The most instances of a program.
 const MAX_INSTANCES: usize = 100_000;
@@ -21,15 +23,57 @@ impl Checker<'_> {
             let Some(id) = self.elaborate_decl(&decl, None) else { return };
             self.prog.global_instances.push(id);
             if &*decl.name == "main" && !decl.anonymous {
-                if let InstanceOf::Package(_) = self.prog.instances[id.index()].of {
-                    self.prog.main = Some(id);
-                } else {
-                    self.report(
-                        Diagnostic::error("E0507", decl.span, "`main` must be an instance of a package")
-                            .help("as V1Switch(…) main;"),
-                    );
+                self.prog.main = Some(id);
+            }
+        }
+    }
+
+    /// Complains about two tables, or two actions, with one control-plane name.
+    pub(super) fn check_control_names(&mut self) {
+        let mut tables: HashMap<String, Span> = HashMap::new();
+        let mut actions: HashMap<String, (ActionId, Span)> = HashMap::new();
+        let mut found = Vec::new();
+        for (i, action) in self.prog.actions.iter().enumerate().filter(|(_, a)| a.owner.is_none()) {
+            let id = ActionId::from_index(i);
+            match actions.entry(action.control_name.name.clone()) {
+                Entry::Occupied(first) => found.push((action.span, first.get().1, first.key().clone(), "actions")),
+                Entry::Vacant(slot) => {
+                    slot.insert((id, action.span));
                 }
             }
+        }
+        for instance in &self.prog.instances {
+            let InstanceOf::Control(control) = instance.of else { continue };
+            let control = &self.prog.controls[control.index()];
+            for id in &control.tables {
+                let table = &self.prog.tables[id.index()];
+                match tables.entry(table.control_name.qualified(&instance.path)) {
+                    Entry::Occupied(first) => found.push((table.span, *first.get(), first.key().clone(), "tables")),
+                    Entry::Vacant(slot) => {
+                        slot.insert(table.span);
+                    }
+                }
+            }
+            for id in &control.actions {
+                let action = &self.prog.actions[id.index()];
+                match actions.entry(action.control_name.qualified(&instance.path)) {
+                    // Programs that compilers print have a copy of `NoAction` in each control, under its global name.
+                    Entry::Occupied(first) if first.get().0 != *id && first.key() != "NoAction" => {
+                        found.push((action.span, first.get().1, first.key().clone(), "actions"));
+                    }
+                    Entry::Occupied(_) => {}
+                    Entry::Vacant(slot) => {
+                        slot.insert((*id, action.span));
+                    }
+                }
+            }
+        }
+        for (span, first, name, what) in found {
+            self.report(
+                Diagnostic::error("E0541", span, format!("two {what} have the control-plane name `{name}`"))
+                    .note(first, "the first one")
+                    .help("give one of them another name with @name(\"…\")"),
+            );
         }
     }
 

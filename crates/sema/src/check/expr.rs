@@ -76,8 +76,19 @@ impl<'a> Checker<'a> {
             self.error("E0503", span, format!("the widest value has {MAX_WIDTH} bits"));
             return self.poison(span);
         }
+        if width == 0 && literal.ty == ast::IntLiteralType::IntN(0) {
+            self.error("E0503", span, "a signed value has at least 1 bit");
+            return self.poison(span);
+        }
         self.warn_overflow(&literal.value, &ty, span);
         constant(Value::Bits(Bits::from_bigint(width, &literal.value)), ty, span)
+    }
+
+    /// Whether an integer fits into a fixed-width type.
+    pub fn fits(&self, value: &BigInt, ty: &Type) -> bool {
+        let Type::Bits { width, signed } = self.prog.types.underlying(ty) else { return true };
+        let wrapped = Bits::from_bigint(width, value);
+        *value == if signed { wrapped.to_bigint_signed() } else { BigInt::from(wrapped.to_biguint()) }
     }
 
     /// Warns when an integer does not fit into a fixed-width type.
@@ -93,6 +104,12 @@ impl<'a> Checker<'a> {
 
     fn path(&mut self, path: &ast::Path) -> Expr {
         let span = path.span();
+        // Match kinds are in scope under their names.
+        if let Some(index) = self.prog.match_kinds.iter().position(|m| *m == path.name.text)
+            && self.scopes.lookup(&path.name.text).is_none()
+        {
+            return constant(Value::MatchKind(index as u32), Type::MatchKind, span);
+        }
         let Some(entry) = self.lookup(path) else { return self.poison(span) };
         let not_value = |what: &str| format!("{what} `{path}` is not a value");
         let message = match entry.symbol {
@@ -530,19 +547,27 @@ impl<'a> Checker<'a> {
 
     /// Whether an expression has a value at compile time in every instance (it may depend on constructor parameters).
     pub fn is_compile_time(&self, e: &Expr) -> bool {
+        self.is_known(e, false)
+    }
+
+    /// The same; with `undirected` also if it depends on parameters without direction, which are known at compile time
+    /// for some callers.
+    pub fn is_known(&self, e: &Expr, undirected: bool) -> bool {
+        let known = |e: &Expr| self.is_known(e, undirected);
         match &e.kind {
             ExprKind::Const(_) | ExprKind::CtorParam(_) | ExprKind::Instance(_) => true,
-            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Field(a, _) | ExprKind::TupleElement(a, _) => {
-                self.is_compile_time(a)
+            ExprKind::Local(id) => {
+                undirected && self.body.frame.locals[id.index()].kind == LocalKind::Param(Direction::None)
             }
-            ExprKind::Slice { base, .. } => self.is_compile_time(base),
+            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Field(a, _) | ExprKind::TupleElement(a, _) => {
+                known(a)
+            }
+            ExprKind::Slice { base, .. } => known(base),
             ExprKind::SliceFrom { base: a, low: b, .. }
             | ExprKind::Binary(_, a, b)
-            | ExprKind::StackElement { stack: a, index: b } => self.is_compile_time(a) && self.is_compile_time(b),
-            ExprKind::Ternary { cond, then, otherwise } => {
-                self.is_compile_time(cond) && self.is_compile_time(then) && self.is_compile_time(otherwise)
-            }
-            ExprKind::Aggregate(elements) => elements.iter().all(|e| self.is_compile_time(e)),
+            | ExprKind::StackElement { stack: a, index: b } => known(a) && known(b),
+            ExprKind::Ternary { cond, then, otherwise } => known(cond) && known(then) && known(otherwise),
+            ExprKind::Aggregate(elements) => elements.iter().all(known),
             _ => e.ty.is_unknown(),
         }
     }

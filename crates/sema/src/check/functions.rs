@@ -15,6 +15,24 @@ use syntax::ast;
 impl<'a> Checker<'a> {
     pub(super) fn function(&mut self, decl: &'a ast::Decl, function: &'a ast::FunctionDecl) {
         let sig = self.prototype_sig(&decl.name, &function.proto, "function", &[]);
+        if let Type::Int | Type::String | Type::MatchKind | Type::Extern(..) | Type::Parser(_) | Type::Control(_) =
+            sig.result
+        {
+            let message = format!("a function cannot return `{}`", self.show(&sig.result));
+            self.error("E0409", function.proto.result.span, message);
+        }
+        for param in &sig.params {
+            if find_annotation(&param.annotations, "optional").is_some() {
+                self.report(
+                    Diagnostic::error(
+                        "E0412",
+                        param.span,
+                        "a parameter of a function with a body cannot be `@optional`",
+                    )
+                    .help("give it a default value: T name = value"),
+                );
+            }
+        }
         let generic = !sig.type_params.is_empty();
         let index = self.functions.len();
         self.functions.push(FunctionDecl { decl, ast: function, sig: sig.clone(), broken: false });

@@ -1,6 +1,6 @@
 //! Instantiations: declarations, constructor calls, and implementations of abstract methods.
 
-use super::calls::{CallMode, accepts};
+use super::calls::CallMode;
 use super::generics::Subst;
 use super::literals::quoted;
 use super::{Checker, Owner, Place, Sig};
@@ -56,6 +56,12 @@ impl<'a> Checker<'a> {
                 None
             }
         };
+        if let (Owner::Program, Some((_, Type::Parser(_) | Type::Control(_)))) = (self.body.owner, &made) {
+            self.report(
+                Diagnostic::error("E0506", decl.name.span, "parsers and controls cannot be instantiated at top level")
+                    .help("write the constructor call where the instance is used"),
+            );
+        }
         let symbol = match made {
             Some((reference, ty)) => Symbol::Instance(reference, ty),
             None => Symbol::Broken,
@@ -229,10 +235,7 @@ impl<'a> Checker<'a> {
             return None;
         }
         let sigs: Vec<Rc<Sig>> = candidates.iter().map(|i| self.method_sigs[id.index()][*i].clone()).collect();
-        let chosen = match sigs.iter().position(|s| accepts(s, args)) {
-            Some(chosen) => chosen,
-            None => self.choose(&sigs, args, span, &format!("constructor of `{name}`"))?,
-        };
+        let chosen = self.choose(&sigs, args, span, &format!("constructor of `{name}`"))?;
         let result = match &given {
             Some(types) => Type::Extern(id, types.clone()),
             None => Type::Extern(id, type_params.iter().map(|v| Type::Var(*v)).collect()),

@@ -290,6 +290,7 @@ impl<'a> Checker<'a> {
         let (annotations, place) = (declared.annotations.clone(), declared.span);
         self.warn_deprecated(&sig.what, &annotations, span, place);
         let result = self.subst(&sig.result, &subst);
+        self.check_packet_method(id, name, &subst.args(&sig.type_params), args.len(), span);
         let call = Call {
             callee: Callee::ExternMethod { object, extern_id: id, method: method as u32 },
             type_args: subst.args(&sig.type_params),
@@ -298,6 +299,62 @@ impl<'a> Checker<'a> {
             span,
         };
         Expr { kind: ExprKind::Call(Box::new(call)), ty: result, span }
+    }
+}
+
+impl Checker<'_> {
+    /// What `packet_in` and `packet_out` of `core.p4` can take.
+    fn check_packet_method(&mut self, id: ExternId, name: &ast::Name, types: &[Type], args: usize, span: Span) {
+        let object = self.prog.externs[id.index()].name.clone();
+        let [ty] = types else { return };
+        if ty.is_unknown() || self.has_var(ty) {
+            return;
+        }
+        let varbits = self.varbits(ty);
+        let shown = self.show(ty);
+        let (message, help) = match (&*object, &*name.text) {
+            ("packet_in", "extract") if !ty.is_header() => {
+                (format!("`{shown}` is not a header"), "only headers are extracted")
+            }
+            ("packet_in", "extract") if args == 1 && varbits > 0 => (
+                format!("`{shown}` has a `varbit` field, whose size is not given"),
+                "write extract(header, size in bits)",
+            ),
+            ("packet_in", "extract") if args == 2 && varbits == 0 => {
+                (format!("`{shown}` has no `varbit` field for the size"), "write extract(header)")
+            }
+            ("packet_in", "extract") if varbits > 1 => {
+                (format!("`{shown}` has {varbits} `varbit` fields"), "a header that is extracted has at most one")
+            }
+            ("packet_in", "lookahead") if varbits > 0 || self.prog.types.width_bits(ty, false).is_none() => {
+                (format!("`{shown}` has no fixed size"), "look ahead at bits, headers or structs of fixed size")
+            }
+            ("packet_out", "emit") if !self.can_emit(ty) => {
+                (format!("`{shown}` cannot be emitted"), "headers, stacks, unions, and structs of these are emitted")
+            }
+            _ => return,
+        };
+        self.report(Diagnostic::error("E0421", span, message).help(help));
+    }
+
+    fn varbits(&self, ty: &Type) -> usize {
+        match ty {
+            Type::Varbit(_) => 1,
+            Type::Header(id) | Type::Struct(id) => {
+                self.prog.types.structs[id.index()].fields.iter().map(|f| self.varbits(&f.ty)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    fn can_emit(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Header(_) | Type::HeaderUnion(_) => true,
+            Type::Stack(element, _) => self.can_emit(element),
+            Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().all(|f| self.can_emit(&f.ty)),
+            Type::Tuple(types) => types.iter().all(|t| self.can_emit(t)),
+            _ => false,
+        }
     }
 }
 

@@ -174,6 +174,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
     checker.instantiate_functions();
     if !base::diag::has_errors(&checker.diags) {
         checker.elaborate();
+        checker.check_control_names();
     }
     (checker.prog, checker.diags)
 }
@@ -204,6 +205,15 @@ impl<'a> Checker<'a> {
 
     /// Declares a name in the innermost scope or says that it is taken.
     pub fn declare(&mut self, name: &ast::Name, symbol: Symbol) {
+        if &*name.text == "main"
+            && self.scopes.at_top()
+            && !matches!(symbol, Symbol::Instance(_, Type::Block(..)) | Symbol::Functions(_) | Symbol::Broken)
+        {
+            self.report(
+                Diagnostic::error("E0507", name.span, "`main` must be an instance of a package")
+                    .help("as V1Switch(…) main;"),
+            );
+        }
         if let Err(first) = self.scopes.declare(&name.text, symbol, name.span) {
             self.report(
                 Diagnostic::error("E0303", name.span, format!("`{name}` is declared twice in one scope"))
@@ -273,6 +283,19 @@ impl<'a> Checker<'a> {
     /// A new variable of the body, declared in the innermost scope.
     pub fn new_local(&mut self, name: &ast::Name, ty: Type, kind: LocalKind, annotations: Vec<Annotation>) -> LocalId {
         let id = LocalId::from_index(self.body.frame.locals.len());
+        if kind == LocalKind::Variable
+            && let Some(Entry { symbol: Symbol::Local(hidden, body), span, .. }) = self.scopes.lookup(&name.text)
+            && *body == self.body.number
+            && matches!(self.body.frame.locals[hidden.index()].kind, LocalKind::Param(_))
+        {
+            let first = *span;
+            let message = format!("the variable `{name}` hides a parameter");
+            let d = match self.body.place {
+                Place::ControlLocals | Place::ParserLocals => Diagnostic::warning("W0301", name.span, message),
+                _ => Diagnostic::error("E0303", name.span, message),
+            };
+            self.report(d.note(first, "the parameter").help("rename the variable"));
+        }
         self.body.frame.locals.push(Local { name: name.text.clone(), ty, kind, annotations, span: name.span });
         self.declare(name, Symbol::Local(id, self.body.number));
         id

@@ -101,6 +101,13 @@ impl<'a> Checker<'a> {
                 self.make_binary(op, a, b, Type::Bool, span)
             }
             Mul | Div | Mod | Add | Sub | AddSat | SubSat | BitAnd | BitXor | BitOr => {
+                let negative = |e: &Expr| {
+                    e.ty == Type::Int && self.const_int(e).is_some_and(|v| v.sign() == num_bigint::Sign::Minus)
+                };
+                if matches!(op, Div | Mod) && (negative(&a) || negative(&b)) {
+                    self.error("E0502", span, FoldError::NegativeDivision.text());
+                    return self.poison(span);
+                }
                 let Some((a, b)) = self.same_numbers(op, a, b, span) else { return self.poison(span) };
                 let ty = a.ty.clone();
                 let wrong = match op {
@@ -181,7 +188,7 @@ impl<'a> Checker<'a> {
     fn comparable(&self, ty: &Type) -> bool {
         match ty {
             Type::Bool | Type::Error | Type::MatchKind | Type::String | Type::Int | Type::Bits { .. } => true,
-            Type::Varbit(_) | Type::Enum(_) | Type::SerEnum(_) | Type::Var(_) => true,
+            Type::Varbit(_) | Type::Enum(_) | Type::SerEnum(_) => true,
             Type::Newtype(id) => self.comparable(&self.prog.types.newtypes[id.index()].underlying),
             Type::Header(id) | Type::HeaderUnion(id) | Type::Struct(id) => {
                 self.prog.types.structs[id.index()].fields.iter().all(|f| self.comparable(&f.ty))

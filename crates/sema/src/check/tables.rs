@@ -12,7 +12,7 @@ use crate::scope::Symbol;
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
-use base::{Diagnostic, Span};
+use base::{Bits, Diagnostic, Span};
 use std::fmt::Write;
 use syntax::ast;
 
@@ -175,6 +175,13 @@ impl<'a> Checker<'a> {
             return;
         }
         let Some(Symbol::Action(id)) = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone()) else { return };
+        if !self.prog.actions[id.index()].params.is_empty() {
+            self.report(
+                Diagnostic::error("E0511", t.span, format!("table `{}` needs a `default_action`", t.name))
+                    .note(self.prog.actions[id.index()].span, "this `NoAction` has parameters and cannot stand in"),
+            );
+            return;
+        }
         if !t.actions.iter().any(|a| a.action == id) {
             t.actions.push(TableAction {
                 action: id,
@@ -240,10 +247,19 @@ impl<'a> Checker<'a> {
         let named = given.iter().any(|a| a.name.is_some());
         // Directed arguments may be repeated in front.
         let skip = if !named && directed > 0 && given.len() == sig.params.len() { directed } else { 0 };
-        for arg in &given[..skip] {
+        for (arg, bound) in given[..skip].iter().zip(&t.actions[index].args) {
             let place = std::mem::replace(&mut self.body.place, Place::Apply);
-            self.expr(&arg.value, None);
+            let repeated = self.expr(&arg.value, Some(&bound.ty));
             self.body.place = place;
+            if let ArgValue::Expr(bound) = &bound.value {
+                let repeated = if repeated.ty == bound.ty { repeated } else { self.coerce(repeated, &bound.ty) };
+                if !same_expr(&repeated, bound) {
+                    self.report(
+                        Diagnostic::error("E0511", arg.span, "this is not the argument in the table's list of actions")
+                            .note(bound.span, "there"),
+                    );
+                }
+            }
         }
         let part = Sig {
             what: sig.what.clone(),
@@ -267,6 +283,7 @@ impl<'a> Checker<'a> {
             // The implicit `NoAction`, or the one in the list.
             let no_action = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone());
             if let Some(Symbol::Action(id)) = no_action
+                && self.prog.actions[id.index()].params.is_empty()
                 && let Some(index) = t.actions.iter().position(|a| a.action == id)
             {
                 t.default_action =
@@ -303,6 +320,20 @@ impl<'a> Checker<'a> {
         if t.keys.is_empty() && !entries.is_empty() {
             self.error("E0513", property.span, "a table without keys cannot have entries");
             return;
+        }
+        let prioritised = t.keys.iter().any(|k| !matches!(&*k.match_kind_name, "exact" | "lpm"));
+        if let Some(first) = entries.iter().find_map(|e| e.priority.as_ref()) {
+            if !prioritised {
+                self.report(
+                    Diagnostic::error("E0513", first.span, "entries of this table have no priorities")
+                        .note(t.span, "all its keys are `exact` or `lpm`"),
+                );
+            } else if entries.first().is_some_and(|e| e.priority.is_none()) {
+                self.report(
+                    Diagnostic::error("E0513", entries[0].span, "the first entry needs a priority")
+                        .note(first.span, "as others have one"),
+                );
+            }
         }
         for entry in entries {
             let keysets = self.entry_keysets(t, &entry.keyset);
@@ -378,6 +409,16 @@ impl<'a> Checker<'a> {
 
     /// Whether a set of values can be written for a match kind of `core.p4` or `v1model.p4`.
     fn check_entry_kind(&mut self, key: &Key, set: &Keyset, span: Span) {
+        if let ("lpm", Keyset::Mask(_, mask)) = (&*key.match_kind_name, set)
+            && let Some(bits) = mask.as_const().and_then(Value::as_bits)
+            && !bits.not().add(&Bits::new(bits.width(), 1)).and(&bits.not()).is_zero()
+        {
+            self.report(
+                Diagnostic::error("E0513", mask.span, "the mask of an `lpm` key must be a prefix")
+                    .help("ones on the left, zeros on the right, as 0xff00"),
+            );
+            return;
+        }
         let (ok, allowed) = match &*key.match_kind_name {
             "exact" => (matches!(set, Keyset::Value(_)), "a value"),
             "lpm" | "ternary" => (!matches!(set, Keyset::Range(..)), "a value, value &&& mask, or _"),
@@ -419,6 +460,7 @@ impl<'a> Checker<'a> {
             _ => {
                 let annotations = self.annotations(&property.annotations);
                 let value = self.property_value(t, property, value, &annotations);
+                self.check_priority_property(&property.name, &value);
                 t.properties.push(Property {
                     name: property.name.text.clone(),
                     is_const: property.is_const,
@@ -427,6 +469,23 @@ impl<'a> Checker<'a> {
                     span: property.span,
                 });
             }
+        }
+    }
+
+    /// The properties that say what priorities mean.
+    fn check_priority_property(&mut self, name: &ast::Name, value: &Expr) {
+        if value.ty.is_unknown() {
+            return;
+        }
+        match &*name.text {
+            "largest_priority_wins" if value.ty != Type::Bool => {
+                let message = format!("`{name}` is a `bool`, not `{}`", self.show(&value.ty));
+                self.error("E0401", value.span, message);
+            }
+            "priority_delta" if self.const_int(value).is_none_or(|v| v.sign() != num_bigint::Sign::Plus) => {
+                self.error("E0503", value.span, format!("`{name}` is a positive integer"));
+            }
+            _ => {}
         }
     }
 
@@ -467,6 +526,30 @@ impl<'a> Checker<'a> {
             return constant(Value::Absent, Type::Unknown, value.span);
         }
         e
+    }
+}
+
+/// Whether two expressions are written alike, as far as that matters for repeated arguments.
+fn same_expr(a: &Expr, b: &Expr) -> bool {
+    use ExprKind::*;
+    match (&a.kind, &b.kind) {
+        (Const(x), Const(y)) => x == y,
+        (Local(x), Local(y)) => x == y,
+        (CtorParam(x), CtorParam(y)) => x == y,
+        (Instance(x), Instance(y)) => x == y,
+        (Field(x, i), Field(y, j)) | (TupleElement(x, i), TupleElement(y, j)) => i == j && same_expr(x, y),
+        (StackElement { stack: x, index: i }, StackElement { stack: y, index: j }) => {
+            same_expr(x, y) && same_expr(i, j)
+        }
+        (Slice { base: x, high: h, low: l }, Slice { base: y, high: i, low: m }) => h == i && l == m && same_expr(x, y),
+        (Unary(o, x), Unary(p, y)) => o == p && same_expr(x, y),
+        (Binary(o, x, v), Binary(p, y, w)) => o == p && same_expr(x, y) && same_expr(v, w),
+        (Cast(x), Cast(y)) => a.ty == b.ty && same_expr(x, y),
+        (Aggregate(x), Aggregate(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_expr(x, y)),
+        (Call(x), Call(y)) => {
+            x.args.is_empty() && y.args.is_empty() && format!("{:?}", x.result) == format!("{:?}", y.result)
+        }
+        _ => false,
     }
 }
 

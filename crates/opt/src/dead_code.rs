@@ -38,7 +38,7 @@ pub(crate) fn run_tables(program: &mut Program) -> bool {
 fn remove_dead(program: &mut Program, may_go: impl Fn(&Program, &Op) -> bool) -> bool {
     let liveness = Liveness::new(program);
     let mut changed = false;
-    for node in 0..liveness.graph.nodes.len() {
+    for &node in &liveness.graph.rpo {
         let Node::Block(stage, block_id) = liveness.graph.nodes[node] else { continue };
         let block = &program.stages[stage.index()].blocks[block_id.index()];
         let mut keep = vec![true; block.insts.len()];

@@ -22,7 +22,7 @@ pub(crate) enum Node {
     Block(StageId, BlockId),
 }
 
-/// Nodes and edges; every node can be reached from the root.
+/// Nodes and edges. Nodes that the root does not reach have no place in `rpo` and no block that names them.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,

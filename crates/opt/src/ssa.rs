@@ -102,7 +102,7 @@ impl Ssa {
         let idom = immediate_dominators(&graph);
         let known: Vec<Vec<(SlotId, Bits)>> =
             (0..graph.nodes.len()).map(|node| known_on_edge(program, &graph, node)).collect();
-        let tracked = exposed_slots(program, &graph);
+        let (tracked, single) = exposed_slots(program, &graph);
         let mut nodes = vec![NodeValues::default(); graph.nodes.len()];
         place_phis(program, &graph, &idom, &known, &tracked, &mut nodes);
         let mut renamer = Renamer {
@@ -110,6 +110,7 @@ impl Ssa {
             graph: &graph,
             known: &known,
             tracked: &tracked,
+            single: &single,
             values: Vec::new(),
             nodes,
             current: vec![NONE; program.slots.len()],
@@ -152,22 +153,26 @@ fn common_dominator(graph: &Graph, idom: &[NodeId], mut a: NodeId, mut b: NodeId
     a
 }
 
-/// By slot: whether some block reads it before it writes it.
-fn exposed_slots(program: &Program, graph: &Graph) -> Vec<bool> {
+/// By slot: whether some block reads it before it writes it; and whether only one instruction writes it.
+fn exposed_slots(program: &Program, graph: &Graph) -> (Vec<bool>, Vec<bool>) {
     let mut exposed = vec![false; program.slots.len()];
+    let mut writes = vec![0u32; program.slots.len()];
     // The last block that wrote the slot, plus one.
     let mut written = vec![0usize; program.slots.len()];
     for &node in &graph.rpo {
         let Some(block) = graph.block(program, node) else { continue };
         for inst in &block.insts {
             inst.op.for_each_use(program, |s| exposed[s.index()] |= written[s.index()] != node + 1);
-            inst.op.for_each_def(program, |s| written[s.index()] = node + 1);
+            inst.op.for_each_def(program, |s| {
+                written[s.index()] = node + 1;
+                writes[s.index()] += 1;
+            });
         }
         if let Some(Operand::Slot(s)) = block.term.operand() {
             exposed[s.index()] |= written[s.index()] != node + 1;
         }
     }
-    exposed
+    (exposed, writes.into_iter().map(|n| n == 1).collect())
 }
 
 /// By node: where what it defines may meet other definitions.
@@ -239,7 +244,10 @@ struct Renamer<'a> {
     program: &'a Program,
     graph: &'a Graph,
     known: &'a [Vec<(SlotId, Bits)>],
+    /// Slots that have phis, and those that need none because one instruction writes them. What `current` says of any
+    /// other slot is good within the block that wrote it.
     tracked: &'a [bool],
+    single: &'a [bool],
     values: Vec<Value>,
     nodes: Vec<NodeValues>,
     /// By slot: the value it has at the place of the walk.
@@ -329,18 +337,25 @@ impl Renamer<'_> {
         };
         let mut writes = Vec::new();
         op.for_each_def(program, |slot| {
-            let before = Some(self.current[slot.index()]).filter(|v| *v != NONE);
+            let before = self.held(node, slot);
             let value = self.define(node, slot, Def::Inst, root);
             writes.push(Write { slot, value, before });
         });
         InstValues { uses, writes }
     }
 
+    /// The value that a slot holds at the place of the walk, if that is known.
+    fn held(&self, node: NodeId, slot: SlotId) -> Option<ValueId> {
+        let value = Some(self.current[slot.index()]).filter(|v| *v != NONE)?;
+        let known = self.tracked[slot.index()] || self.single[slot.index()] || self.values[value].node == node;
+        known.then_some(value)
+    }
+
     fn read(&mut self, node: NodeId, slot: SlotId) -> Use {
         let value = self.current[slot.index()];
         debug_assert_ne!(value, NONE, "a read that nothing is known of: {}", self.program.slots[slot.index()].name);
         let root = &self.values[self.values[value].root];
-        let holds = root.slot != slot && self.current[root.slot.index()] == self.values[value].root;
+        let holds = root.slot != slot && self.held(node, root.slot) == Some(self.values[value].root);
         // A temporary must not be read where its stage has not assigned it.
         let is_temp = self.program.slots[root.slot.index()].kind == SlotKind::Temp;
         let allowed = !is_temp || root.def == Def::Inst && self.same_stage(root.node, node);

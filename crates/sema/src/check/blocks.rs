@@ -24,8 +24,13 @@ impl<'a> Checker<'a> {
                     .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
             );
         }
+        self.scopes.push();
+        for param in type_params {
+            self.declare(&param.name, Symbol::Broken);
+        }
         let params = self.sig_params(params, false);
         let ctor = self.sig_params(constructor_params, true);
+        self.scopes.pop();
         for p in &ctor {
             if p.direction != Direction::None {
                 self.error("E0412", p.span, "constructor parameters have no direction");

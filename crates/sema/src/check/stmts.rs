@@ -169,12 +169,12 @@ impl<'a> Checker<'a> {
             (None, ty) => {
                 let message = format!("a value of type `{}` must be returned", self.show(&ty));
                 self.error("E0411", span, message);
-                return None;
+                None
             }
             (Some(value), Type::Void) => {
                 self.expr(value, None);
                 self.error("E0411", value.span, "nothing is returned here: there is no result type");
-                return None;
+                None
             }
             (Some(value), ty) => Some(self.expr_as(value, &ty)),
         };

@@ -1,0 +1,44 @@
+#include <core.p4>
+
+extern Box<T> {
+    Box(bit<32> size);
+    T get();
+    abstract void on(in T value);
+}
+extern Plain {
+    Plain(int n);
+}
+control Proto<H>(inout H h);
+package Top<H>(Proto<H> a, Proto<H> b);
+header one_t { bit<8> a; }
+header two_t { bit<8> a; }
+
+control One(inout one_t h) {
+    Box<bit<8>>(4) silent; // ERROR E0508
+    Box<bit<8>>(4) speaks = {
+        void on(in bit<8> value) {}
+    };
+    Box<bit<8>>(4) wrong = {
+        void on(in bit<16> value) {} // ERROR E0411
+    };
+    Box<bit<8>>(4) other = {
+        void on(in bit<8> value) {}
+        void off(in bit<8> value) {} // ERROR E0309
+    };
+    Plain(1, 2) many; // ERROR E0404
+    Plain[4](1) array; // ERROR E0602
+    apply {
+        Plain(1); // ERROR E0506
+        h.a = speaks.get();
+    }
+}
+control Two(inout two_t h) {
+    apply {}
+}
+control Generic<T>(inout T x) { // ERROR E0602
+    apply {}
+}
+action bad() {
+    Plain(1) inside; // ERROR E0506
+}
+Top(One(), Two()) main; // ERROR E0401

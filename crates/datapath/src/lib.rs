@@ -6,6 +6,8 @@
 //! | `worker` | one thread: receive, run, send |
 //! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
 //! | [`executor`] | what runs a batch: machine code or the interpreter |
+//! | [`machine`] | machine code as a backend |
+//! | [`state`], [`calls`] | the state and the runtime of machine code |
 //! | [`oracle`] | the interpreter as a backend |
 //! | [`pipeline`] | a loaded program with its state |
 //! | [`local`] | a pipeline without threads, for scripts, traces and tests |
@@ -14,17 +16,20 @@
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
 
+pub mod calls;
 pub mod drops;
 pub mod engine;
 pub mod executor;
 pub mod local;
+pub mod machine;
 pub mod oracle;
 pub mod pipeline;
 pub mod replication;
+pub mod state;
 pub mod switch;
 mod worker;
 
 pub use local::{Local, Sent};
-pub use pipeline::{Backend, Pipeline};
+pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, load};
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use worker::{Event, Poll};

@@ -196,6 +196,17 @@ impl Table {
 
     /// Adds an entry that runs `runs`; its index.
     pub fn insert(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
+        self.insert_with(entry, runs, now_us, |_| {})
+    }
+
+    /// Adds an entry that runs `runs`, and calls `prepare` with its index before packets can find it.
+    pub fn insert_with(
+        &mut self,
+        entry: &TableEntry,
+        runs: Runs<'_>,
+        now_us: u64,
+        prepare: impl FnOnce(u32),
+    ) -> Result<u32, StateError> {
         self.pack(&entry.key)?;
         if self.position(entry.priority).is_some() {
             return Err(StateError::Exists);
@@ -208,6 +219,7 @@ impl Table {
         }
         self.check(runs)?;
         let index = self.take_index()?;
+        prepare(index);
         let pointer = self.memory.make(runs, self.tag(index, now_us));
         let record = Record {
             entry: pointer,
@@ -230,21 +242,24 @@ impl Table {
         Ok(index)
     }
 
-    /// Gives the entry with this key and priority another action and idle timeout; its index.
-    pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
+    /// Gives the entry with this key and priority another action and idle timeout; its action until now.
+    pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
         let index = self.find(&entry.key, entry.priority)?;
         self.check(runs)?;
+        let old = self.action_at(index);
         let record = &mut self.records[index as usize];
         record.idle_timeout_ns = entry.idle_timeout_ns;
         record.source = source_of(&entry.action);
-        self.run_other(index, runs, now_us);
-        Ok(index)
+        self.run_other(index, runs);
+        Ok(old)
     }
 
     /// Gives entry `index`, which is in use, another action, and leaves all else.
-    pub fn run_other(&mut self, index: u32, runs: Runs<'_>, now_us: u64) {
+    pub fn run_other(&mut self, index: u32, runs: Runs<'_>) {
         let old = self.records[index as usize].entry;
-        let new = self.memory.make(runs, self.tag(index, now_us));
+        // SAFETY: the record is in use, so its entry is live.
+        let tag = self.tag(index, unsafe { last_hit_us(old) });
+        let new = self.memory.make(runs, tag);
         self.records[index as usize].entry = new;
         let rank = (self.records[index as usize].priority, self.records[index as usize].seq);
         self.scratch_from(index);
@@ -284,17 +299,21 @@ impl Table {
     pub fn entry_at(&self, index: u32) -> TableEntry {
         let record = &self.records[index as usize];
         let words = self.scratch.len();
-        let action = match record.source {
+        TableEntry {
+            key: self.shape.unpack(&self.keys[index as usize * words..][..words]),
+            priority: record.priority,
+            action: self.action_at(index),
+            idle_timeout_ns: record.idle_timeout_ns,
+        }
+    }
+
+    fn action_at(&self, index: u32) -> EntryAction {
+        let record = &self.records[index as usize];
+        match record.source {
             // SAFETY: the record is in use, so its entry is live.
             Source::Call => EntryAction::Call(unsafe { self.memory.call(record.entry) }.expect("it runs an action")),
             Source::Member(member) => EntryAction::Member(member),
             Source::Group(group) => EntryAction::Group(group),
-        };
-        TableEntry {
-            key: self.shape.unpack(&self.keys[index as usize * words..][..words]),
-            priority: record.priority,
-            action,
-            idle_timeout_ns: record.idle_timeout_ns,
         }
     }
 

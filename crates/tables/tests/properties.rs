@@ -41,7 +41,7 @@ fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64) {
                 assert_eq!(result, at.map(|at| slow.entries.remove(at)).ok_or(StateError::NotFound), "{what}");
             }
             1 => {
-                let result = fast.modify(&new, Runs::Call(call_of(&new)), 0);
+                let result = fast.modify(&new, Runs::Call(call_of(&new)));
                 assert_eq!(result.map(|_| ()), at.map(|_| ()).ok_or(StateError::NotFound), "{what}");
                 if let Some(at) = at {
                     slow.entries[at] = new;

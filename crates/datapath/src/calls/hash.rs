@@ -1,0 +1,128 @@
+//! Hash functions over bit strings, for compiled code (`ir::HashAlgorithm`): table-driven, no allocation.
+//!
+//! The input is a bit string, padded with zeros at the end to whole bytes, followed by the payload. The oracle has its
+//! own implementation (`interp::hash`); they share nothing.
+//!
+//! Tests: `calls/tests.rs`.
+
+use ir::HashAlgorithm;
+
+/// The hash of the first `bits` bits of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a
+/// discriminant of [`HashAlgorithm`]; `None` for the one that is a random number.
+pub fn hash(algorithm: u32, data: &[u8], bits: u32, payload: &[u8]) -> Option<u64> {
+    const CRC32: u32 = HashAlgorithm::Crc32 as u32;
+    const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom as u32;
+    const CRC16: u32 = HashAlgorithm::Crc16 as u32;
+    const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom as u32;
+    const IDENTITY: u32 = HashAlgorithm::Identity as u32;
+    const CSUM16: u32 = HashAlgorithm::Csum16 as u32;
+    const XOR16: u32 = HashAlgorithm::Xor16 as u32;
+    Some(match algorithm {
+        CRC32 | CRC32_CUSTOM => (!crc32(crc32(u32::MAX, data), payload)).into(),
+        CRC16 | CRC16_CUSTOM => crc16(crc16(0, data), payload).into(),
+        IDENTITY => low_bits(data, bits),
+        CSUM16 => (!fold(sum16(data, payload))).into(),
+        XOR16 => xor16(data, payload).into(),
+        _ => return None,
+    })
+}
+
+/// Reflected polynomial of CRC-32 (IEEE 802.3).
+const CRC32_POLYNOMIAL: u32 = 0xedb8_8320;
+/// Reflected polynomial of CRC-16/ARC.
+const CRC16_POLYNOMIAL: u32 = 0xa001;
+
+/// The remainders of all bytes, followed by 0 to 7 zero bytes.
+static CRC32: [[u32; 256]; 8] = {
+    let mut tables = [crc_table(CRC32_POLYNOMIAL); 8];
+    let mut t = 1;
+    while t < 8 {
+        let mut i = 0;
+        while i < 256 {
+            let before = tables[t - 1][i];
+            tables[t][i] = before >> 8 ^ tables[0][(before & 0xff) as usize];
+            i += 1;
+        }
+        t += 1;
+    }
+    tables
+};
+
+static CRC16: [u32; 256] = crc_table(CRC16_POLYNOMIAL);
+
+const fn crc_table(polynomial: u32) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut remainder = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = remainder >> 1 ^ if remainder & 1 == 1 { polynomial } else { 0 };
+            bit += 1;
+        }
+        table[i] = remainder;
+        i += 1;
+    }
+    table
+}
+
+/// Eight bytes at a time: their remainders do not depend on each other ("slicing-by-8", Kounavis and Berry: "A
+/// systematic approach to building high performance software-based CRC generators").
+fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes")) ^ u64::from(crc);
+        crc = (0..8).fold(0, |sum, i| sum ^ CRC32[7 - i][(word >> (8 * i) & 0xff) as usize]);
+    }
+    chunks.remainder().iter().fold(crc, |crc, b| crc >> 8 ^ CRC32[0][((crc ^ u32::from(*b)) & 0xff) as usize])
+}
+
+fn crc16(crc: u16, bytes: &[u8]) -> u16 {
+    let step = |crc: u32, b: &u8| crc >> 8 ^ CRC16[((crc ^ u32::from(*b)) & 0xff) as usize];
+    bytes.iter().fold(u32::from(crc), step) as u16
+}
+
+/// The low 64 bits of a left-aligned string.
+fn low_bits(data: &[u8], bits: u32) -> u64 {
+    let padding = data.len() as u32 * 8 - bits;
+    // Nine bytes hold 64 bits at any alignment.
+    let last = &data[data.len().saturating_sub(9)..];
+    (last.iter().fold(0u128, |value, b| value << 8 | u128::from(*b)) >> padding) as u64
+}
+
+/// Calls `f` with the two parts as one string of 16-bit words in network order, the last one padded with zeros.
+fn words16(data: &[u8], payload: &[u8], mut f: impl FnMut(u16)) {
+    let mut data = data.chunks_exact(2);
+    (&mut data).for_each(|pair| f(u16::from_be_bytes([pair[0], pair[1]])));
+    let mut payload = payload;
+    if let [odd] = data.remainder() {
+        let next = payload.split_first();
+        f(u16::from_be_bytes([*odd, next.map_or(0, |(first, _)| *first)]));
+        payload = next.map_or(&[], |(_, rest)| rest);
+    }
+    let mut payload = payload.chunks_exact(2);
+    (&mut payload).for_each(|pair| f(u16::from_be_bytes([pair[0], pair[1]])));
+    if let [odd] = payload.remainder() {
+        f(u16::from_be_bytes([*odd, 0]));
+    }
+}
+
+fn sum16(data: &[u8], payload: &[u8]) -> u64 {
+    let mut sum = 0u64;
+    words16(data, payload, |word| sum += u64::from(word));
+    sum
+}
+
+/// One's complement: the carries come back in.
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+fn xor16(data: &[u8], payload: &[u8]) -> u16 {
+    let mut all = 0;
+    words16(data, payload, |word| all ^= word);
+    all
+}

@@ -1,0 +1,174 @@
+//! Hashes against published values and the oracle's; messages, wide values, headroom.
+#![allow(unsafe_code)]
+
+use super::{CALLS, DIGESTS_MAX, LOG_LINES_MAX, LOG_LINES_PER_SECOND, LogRecord, Messages, WorkerRuntime, hash};
+use abi::WorkerCtx;
+use abi::packet::PacketDesc;
+use abi::state::DigestMessage;
+use base::Bits;
+use base::ids::ExternId;
+use ir::{BinOp, HashAlgorithm, Program};
+use std::ptr;
+use std::sync::Arc;
+
+const ALGORITHMS: [HashAlgorithm; 7] = [
+    HashAlgorithm::Crc32,
+    HashAlgorithm::Crc32Custom,
+    HashAlgorithm::Crc16,
+    HashAlgorithm::Crc16Custom,
+    HashAlgorithm::Identity,
+    HashAlgorithm::Csum16,
+    HashAlgorithm::Xor16,
+];
+
+/// A worker's context on a program with one digest of 9 and 100 bits.
+struct World {
+    runtime: WorkerRuntime,
+    messages: Arc<Messages>,
+}
+
+impl World {
+    fn new() -> World {
+        let fields = vec![("a".to_string(), 9), ("b".to_string(), 100)];
+        let digest = ir::Extern {
+            name: "learn".to_string(),
+            span: base::Span::default(),
+            kind: ir::ExternKind::Digest { fields },
+        };
+        let messages = Arc::new(Messages::new(&Program { externs: vec![digest], ..Program::default() }));
+        World { runtime: WorkerRuntime::new(7, vec![None], Arc::clone(&messages)), messages }
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(*const WorkerCtx) -> R) -> R {
+        let ctx = WorkerCtx {
+            counters: ptr::null(),
+            table_counters: ptr::null_mut(),
+            runtime: (&raw mut self.runtime).cast(),
+            worker: 0,
+            flags: 0,
+        };
+        f(&ctx)
+    }
+}
+
+#[test]
+fn published_check_values() {
+    let of = |algorithm: HashAlgorithm, bytes: &[u8]| {
+        hash::hash(algorithm as u32, bytes, bytes.len() as u32 * 8, &[]).expect("a function of the data")
+    };
+    assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
+    assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
+    assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
+    assert_eq!(hash::hash(HashAlgorithm::Random as u32, &[], 0, &[]), None);
+}
+
+#[test]
+fn hashes_are_the_oracles() {
+    let bytes: Vec<u8> = (0..200u32).map(|i| (i * i * 37 + i * 11 + 5) as u8).collect();
+    for algorithm in ALGORITHMS {
+        for bits in [0, 1, 7, 8, 9, 16, 63, 64, 65, 72, 104, 128, 136, 293, 512] {
+            for payload in [0usize, 1, 2, 7, 8, 33] {
+                let data = Bits::from_bytes_be(512, &bytes[..64]).resize_u(bits);
+                let padded = data.concat(&Bits::zero(bits.next_multiple_of(8) - bits)).to_bytes_be();
+                let payload = &bytes[100..100 + payload];
+                let expected = interp::hash::hash(algorithm, &data, payload);
+                assert_eq!(
+                    hash::hash(algorithm as u32, &padded, bits, payload),
+                    expected,
+                    "{algorithm:?} of {bits} bits and {} bytes",
+                    payload.len()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn random_numbers_stay_in_range_and_repeat_from_a_seed() {
+    let draw = |low, high| {
+        let mut world = World::new();
+        // SAFETY: the context is the world's.
+        world.with(|ctx| (0..100).map(|_| unsafe { (CALLS.random)(ctx, low, high) }).collect::<Vec<_>>())
+    };
+    let dice = draw(1, 6);
+    assert!((1..=6).all(|face| dice.contains(&face)) && dice.iter().all(|face| (1..=6).contains(face)));
+    assert_eq!(dice, draw(1, 6));
+    assert_eq!(draw(5, 5), [5; 100]);
+    assert!(draw(0, u64::MAX).iter().any(|n| *n > u64::MAX / 2));
+    assert!(draw(u64::MAX - 1, u64::MAX).iter().all(|n| *n >= u64::MAX - 1));
+}
+
+#[test]
+fn digests_come_out_as_fields_and_are_dropped_when_there_are_too_many() {
+    let mut world = World::new();
+    let words = [0x1ff, 5, 1 << 35];
+    let send = |ctx| unsafe { (CALLS.digest)(ctx, 0, words.as_ptr(), 3) };
+    world.with(send);
+    let fields = vec![Bits::new(9, 0x1ff), Bits::new(100, 1 << 99 | 5)];
+    assert_eq!(world.messages.take_digests(), [DigestMessage { digest: ExternId(0), fields }]);
+    (0..DIGESTS_MAX + 3).for_each(|_| world.with(send));
+    assert_eq!(world.messages.digests_dropped(), 3);
+    assert_eq!(world.messages.take_digests().len(), DIGESTS_MAX);
+}
+
+#[test]
+fn log_lines_are_limited_per_second_and_in_all() {
+    let mut world = World::new();
+    let words = [9, 8];
+    let log = |ctx| unsafe { (CALLS.log)(ctx, 4, words.as_ptr(), 2) };
+    let fail = |ctx| unsafe { (CALLS.assert_failed)(ctx, 5) };
+    world.with(log);
+    world.with(fail);
+    let lines = world.messages.take_lines();
+    assert_eq!(lines, [LogRecord { site: 4, words: vec![9, 8] }, LogRecord { site: 5, words: vec![] }]);
+    assert_eq!(world.messages.assertions_failed(), 1);
+    (0..LOG_LINES_PER_SECOND).for_each(|_| world.with(log));
+    assert_eq!(world.messages.lines_dropped(), 2);
+    assert_eq!(world.messages.take_lines().len(), LOG_LINES_PER_SECOND as usize - 2);
+    for second in 1..4 {
+        world.runtime.now_us = second * 1_000_000;
+        (0..600).for_each(|_| world.with(log));
+    }
+    assert_eq!(world.messages.take_lines().len(), LOG_LINES_MAX);
+}
+
+#[test]
+fn wide_values_are_computed_as_bits_are() {
+    let words = |value: &Bits| -> Vec<u64> {
+        let bytes = value.to_bytes_be();
+        bytes.rchunks(8).map(|c| c.iter().fold(0, |w, b| w << 8 | u64::from(*b))).collect()
+    };
+    for width in [129u32, 192, 200, 1024] {
+        let a = Bits::ones(width).sub(&Bits::new(width, 12345)).shl(3);
+        let b = Bits::new(width, u128::MAX - 99);
+        for (number, op) in super::BIN_OPS.iter().enumerate() {
+            let is_shift = matches!(op, BinOp::Shl | BinOp::Lshr | BinOp::Ashr);
+            let second = if is_shift { Bits::new(64, 77) } else { b.clone() };
+            let expected = op.apply(&a, &second);
+            let mut result = vec![0xdead; words(&a).len()];
+            let (first, other) = (words(&a), words(&second));
+            // SAFETY: the operands and the result have the words of the width.
+            unsafe { (CALLS.wide_bin)(number as u32, width, result.as_mut_ptr(), first.as_ptr(), other.as_ptr()) };
+            let expected = words(&expected);
+            assert_eq!(result[..expected.len()], expected, "{op:?} at {width}");
+        }
+    }
+}
+
+#[test]
+fn headroom_is_made_out_of_tailroom() {
+    let mut buffer: Vec<u8> = (0..100).collect();
+    // SAFETY: the descriptor says what the buffer is: 10 bytes free, 60 of data, 30 free.
+    unsafe {
+        let data = buffer.as_mut_ptr().add(10);
+        let mut packet = PacketDesc { data, len: 60, headroom: 10, tailroom: 30, ..PacketDesc::EMPTY };
+        assert!((CALLS.make_headroom)(ptr::null(), &mut packet, 10));
+        assert_eq!(packet.headroom, 10, "nothing to do");
+        assert!((CALLS.make_headroom)(ptr::null(), &mut packet, 25));
+        assert_eq!((packet.headroom, packet.tailroom, packet.len), (25, 15, 60));
+        assert!(!(CALLS.make_headroom)(ptr::null(), &mut packet, 41));
+        assert!((CALLS.make_headroom)(ptr::null(), &mut packet, 40));
+        assert_eq!(packet.data, buffer.as_mut_ptr().add(40));
+    }
+    assert_eq!(buffer[40..], (10..70).collect::<Vec<u8>>());
+}

@@ -1,0 +1,576 @@
+//! The state of a program on the fast tables: what packets read without locks and the control plane changes.
+//!
+//! ```text
+//!   control plane ──▶ FastState (one lock) ──▶ tables, profiles ── publish ──▶ handles ◀── compiled code
+//!                                   └── cells: counters, meters, registers ◀──────────────┘
+//! ```
+//!
+//! [`FastState`] implements [`PipelineState`], the contract that it shares with the oracle, `interp::State`.
+//! [`FastWorker`] is what one worker needs to run compiled code on it. `bindings` tells `jit` where everything lies;
+//! nothing of that moves while the state lives.
+//!
+//! Threads: changes and reads by the control plane are serialised by one lock, which packets never take. A packet sees
+//! each change of a table wholly or not at all; a change of a *member* reaches entries that name it one after the other.
+//!
+//! Direct counters and meters are cells by the entry's index. An index is used again only after every worker has been
+//! quiescent, and its cells are set to zero then, so counts never move to another entry.
+//!
+//! Tests: `state/tests.rs`; random operations against the oracle in `tests/state_equivalence.rs`.
+
+mod cells;
+mod meters;
+mod profile;
+mod worker;
+
+pub use worker::FastWorker;
+
+pub(crate) use meters::Meters;
+
+use crate::calls::Messages;
+use abi::state::{DigestMessage, ReadEntry};
+use abi::{Bindings, ExternBinding, PipelineState, StateError};
+use base::Bits;
+use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
+use base::ids::{ExternId, TableId};
+use cells::{Counters, NoMemory, Registers, ZeroedArray};
+use ir::{ExternKind, Program, TableAction};
+use profile::{Profile, Resolved};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tables::{Domain, Runs, SpecError, Table, TableSpec};
+
+type Result<T> = std::result::Result<T, StateError>;
+
+/// Why a program's state cannot be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LoadError {
+    /// No engine matches such a table.
+    #[error("table `{table}`: {reason}")]
+    Table {
+        /// Its name.
+        table: String,
+        /// What is wrong.
+        reason: SpecError,
+    },
+    /// An entry or default action of the program does not fit its table.
+    #[error("table `{table}`: the program's entry {entry} is refused: {reason:?}")]
+    Entry {
+        /// Its name.
+        table: String,
+        /// Position of the entry.
+        entry: usize,
+        /// What is wrong.
+        reason: StateError,
+    },
+    /// The cells of an extern do not fit into memory.
+    #[error("`{name}`: not enough memory for {cells} cells")]
+    Memory {
+        /// The extern.
+        name: String,
+        /// How many it has.
+        cells: u64,
+    },
+}
+
+/// What an extern keeps outside the lock.
+#[derive(Debug)]
+enum Cells {
+    Counters(Counters),
+    Meters(Arc<Meters>),
+    Registers(Registers),
+    None,
+}
+
+/// A table and what the control plane calls it.
+struct TableState {
+    table: Table,
+    default: EntryAction,
+}
+
+/// What is under the lock.
+struct Content {
+    tables: Vec<TableState>,
+    /// By extern.
+    profiles: Vec<Option<Profile>>,
+    ports_down: BTreeSet<u32>,
+}
+
+/// All tables and externs of one program.
+pub struct FastState {
+    program: Arc<Program>,
+    domain: Arc<Domain>,
+    content: Mutex<Content>,
+    /// By extern.
+    cells: Vec<Cells>,
+    /// Hits and misses by table, one array per worker.
+    table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
+    /// The latest time that a worker or the owner has told.
+    now_us: AtomicU64,
+    messages: Arc<Messages>,
+}
+
+impl std::fmt::Debug for FastState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FastState").field("program", &self.program.name).finish_non_exhaustive()
+    }
+}
+
+fn param_widths(program: &Program, actions: &[TableAction]) -> Vec<Vec<u32>> {
+    let widths = |a: &TableAction| program.actions[a.action.index()].params.iter().map(|(_, w)| *w).collect();
+    actions.iter().map(widths).collect()
+}
+
+fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std::result::Result<Table, LoadError> {
+    let implementation = table.implementation.map(|e| &program.externs[e.index()].kind);
+    let spec = TableSpec {
+        keys: table.keys.iter().map(|k| (k.width, k.kind)).collect(),
+        // A program may have more entries than its size says; they are all there.
+        size: table.size.max(table.entries.len() as u64),
+        actions: param_widths(program, &table.actions),
+        selector: matches!(implementation, Some(ExternKind::ActionSelector { .. })),
+        idle_timeout: table.idle_timeout,
+        direct: !table.direct.is_empty(),
+    };
+    let refused = |entry: usize, reason| LoadError::Entry { table: table.name.clone(), entry, reason };
+    let default = Runs::Call(&table.default_action);
+    let mut new = Table::new(spec, default, Arc::clone(domain))
+        .map_err(|reason| LoadError::Table { table: table.name.clone(), reason })?;
+    for (i, entry) in table.entries.iter().enumerate() {
+        let EntryAction::Call(call) = &entry.action else { return Err(refused(i, StateError::WrongKind)) };
+        match new.insert(entry, Runs::Call(call), 0) {
+            // An entry that an earlier one hides.
+            Ok(_) | Err(StateError::Exists) => {}
+            Err(reason) => return Err(refused(i, reason)),
+        }
+    }
+    Ok(new)
+}
+
+impl FastState {
+    /// The state of a freshly loaded program, for workers `0..workers`: its own entries, cells at their initial values.
+    pub fn new(program: Arc<Program>, workers: usize) -> std::result::Result<FastState, LoadError> {
+        let domain = Domain::new(workers.max(1));
+        let mut tables = Vec::new();
+        for table in &program.tables {
+            let default = EntryAction::Call(table.default_action.clone());
+            tables.push(TableState { table: new_table(&program, table, &domain)?, default });
+        }
+        let mut cells = Vec::new();
+        let mut profiles = Vec::new();
+        for ext in &program.externs {
+            // Direct resources have a cell for each index that an entry can have.
+            let count = |size: u64, direct: Option<TableId>| match direct {
+                Some(table) => tables[table.index()].table.index_limit(),
+                None => size,
+            };
+            let (kind, count) = match &ext.kind {
+                ExternKind::Counter { size, direct, .. } => {
+                    let count = count(*size, *direct);
+                    (Counters::new(count, workers).map(Cells::Counters), count)
+                }
+                ExternKind::Meter { size, direct, unit } => {
+                    let count = count(*size, *direct);
+                    (Meters::new(count, *unit).map(Arc::new).map(Cells::Meters), count)
+                }
+                ExternKind::Register { size, width, initial } => {
+                    (Registers::new(*size, *width, initial).map(Cells::Registers), *size)
+                }
+                _ => (Ok(Cells::None), 0),
+            };
+            cells.push(kind.map_err(|NoMemory| LoadError::Memory { name: ext.name.clone(), cells: count })?);
+            profiles.push(match &ext.kind {
+                ExternKind::ActionProfile { size, actions } => {
+                    Some(Profile::new(*size, false, &param_widths(&program, actions)))
+                }
+                ExternKind::ActionSelector { size, actions, .. } => {
+                    Some(Profile::new(*size, true, &param_widths(&program, actions)))
+                }
+                _ => None,
+            });
+        }
+        let table_count = tables.len() as u64;
+        let table_counters = (0..workers).map(|_| ZeroedArray::new(table_count)).collect::<std::result::Result<_, _>>();
+        let no_memory = |NoMemory| LoadError::Memory { name: "tables".to_string(), cells: table_count };
+        Ok(FastState {
+            messages: Arc::new(Messages::new(&program)),
+            program,
+            domain,
+            content: Mutex::new(Content { tables, profiles, ports_down: BTreeSet::new() }),
+            cells,
+            table_counters: table_counters.map_err(no_memory)?,
+            now_us: AtomicU64::new(0),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `jit` needs. Valid for as long as the state lives.
+    pub fn bindings(&self) -> Bindings {
+        let bind = |cells: &Cells| match cells {
+            Cells::Counters(counters) => ExternBinding::Counter { size: counters.size() },
+            Cells::Meters(meters) => ExternBinding::Meter { size: meters.size() },
+            Cells::Registers(r) => ExternBinding::Register { cells: r.first(), size: r.size(), width: r.width() },
+            Cells::None => ExternBinding::None,
+        };
+        Bindings {
+            tables: self.lock().tables.iter().map(|t| t.table.binding()).collect(),
+            externs: self.cells.iter().map(bind).collect(),
+        }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Whom retired memory waits for.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Digests, log lines and failed assertions that packets left.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Digest messages since the last call.
+    pub fn take_digests(&self) -> Vec<DigestMessage> {
+        self.messages.take_digests()
+    }
+
+    /// Hits and misses of a table, summed over workers.
+    pub fn table_counters(&self, table: TableId) -> (u64, u64) {
+        let cell = |cells: &ZeroedArray<[AtomicU64; 2]>, i: usize| cells[table.index()][i].load(Ordering::Relaxed);
+        let sum = |i| self.table_counters.iter().map(|cells| cell(cells, i)).fold(0, u64::wrapping_add);
+        (sum(0), sum(1))
+    }
+
+    /// Tells the time, in microseconds since the switch started, for idle timers. Workers tell it too, coarsely.
+    pub fn set_time(&self, now_us: u64) {
+        self.now_us.fetch_max(now_us, Ordering::Relaxed);
+    }
+
+    /// The latest time told.
+    pub fn now_us(&self) -> u64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+
+    /// Entries that have not been hit for their idle timeout.
+    pub fn idle_entries(&self) -> Vec<(TableId, TableEntry)> {
+        let now_us = self.now_us();
+        let content = self.lock();
+        let timed = content.tables.iter().enumerate().filter(|(i, _)| self.program.tables[*i].idle_timeout);
+        let mut idle = Vec::new();
+        for (i, TableState { table, .. }) in timed {
+            for index in table.indices() {
+                let entry = table.entry_at(index);
+                let since = table.idle_ns(index, now_us).unwrap_or(0);
+                if entry.idle_timeout_ns > 0 && since >= entry.idle_timeout_ns {
+                    idle.push((TableId::from_index(i), entry));
+                }
+            }
+        }
+        idle
+    }
+
+    /// Frees what no worker can see any more. To be called now and then; changes do some of it too.
+    pub fn collect(&self) {
+        let mut content = self.lock();
+        content.tables.iter_mut().for_each(|t| t.table.collect());
+        content.profiles.iter_mut().flatten().for_each(|p| p.collect(&self.domain));
+    }
+
+    /// What an action of a table runs, if its references exist.
+    fn resolve(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<Resolved> {
+        if let EntryAction::Call(call) = action {
+            return Ok(Resolved::Call(call.clone()));
+        }
+        let profile = self.program.tables[table.index()].implementation.and_then(|e| content.profiles.get(e.index()));
+        profile.and_then(Option::as_ref).ok_or(StateError::WrongKind)?.resolve(action)
+    }
+
+    /// The profile of a table.
+    fn profile_of<'c>(&self, content: &'c mut Content, table: TableId) -> Option<&'c mut Profile> {
+        let profile = self.program.tables[table.index()].implementation?;
+        content.profiles.get_mut(profile.index())?.as_mut()
+    }
+
+    fn count_use(&self, content: &mut Content, table: TableId, new: Option<&EntryAction>, old: Option<&EntryAction>) {
+        if let Some(profile) = self.profile_of(content, table) {
+            new.into_iter().for_each(|action| profile.add_use(action));
+            old.into_iter().for_each(|action| profile.drop_use(action));
+        }
+    }
+
+    /// Sets the direct resources of an index that a new entry got.
+    fn reset_direct(&self, table: TableId, index: u32) {
+        for ext in &self.program.tables[table.index()].direct {
+            match &self.cells[ext.index()] {
+                Cells::Counters(counters) => _ = counters.set(index.into(), CounterValue::default()),
+                Cells::Meters(meters) => _ = meters.configure(index.into(), None),
+                Cells::Registers(_) | Cells::None => {}
+            }
+        }
+    }
+
+    fn with_profile<R>(
+        &self,
+        profile: ExternId,
+        f: impl FnOnce(&mut Profile, &BTreeSet<u32>) -> Result<R>,
+    ) -> Result<R> {
+        let content = &mut *self.lock();
+        let found = content.profiles.get_mut(profile.index()).and_then(Option::as_mut);
+        let found = found.ok_or(StateError::WrongKind)?;
+        let result = f(found, &content.ports_down);
+        found.collect(&self.domain);
+        result
+    }
+
+    /// Whether an index is in the array of a counter, meter or register.
+    fn check_index(&self, ext: ExternId, index: u64) -> Result<()> {
+        match self.program.externs.get(ext.index()).map(|e| &e.kind) {
+            Some(
+                ExternKind::Counter { size, direct: None, .. }
+                | ExternKind::Meter { size, direct: None, .. }
+                | ExternKind::Register { size, .. },
+            ) => {
+                if index < *size {
+                    Ok(())
+                } else {
+                    Err(StateError::NotFound)
+                }
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    /// The counters of an extern, and the cell of an entry if they are direct.
+    fn direct_counters(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Counters, u64)> {
+        match (self.cells.get(counter.index()), self.program.externs.get(counter.index()).map(|e| &e.kind)) {
+            (Some(Cells::Counters(counters)), Some(ExternKind::Counter { direct: Some(table), .. })) => {
+                let index = self.lock().tables[table.index()].table.find(key, priority)?;
+                Ok((counters, index.into()))
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn direct_meters(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Meters, u64)> {
+        match (self.cells.get(meter.index()), self.program.externs.get(meter.index()).map(|e| &e.kind)) {
+            (Some(Cells::Meters(meters)), Some(ExternKind::Meter { direct: Some(table), .. })) => {
+                let index = self.lock().tables[table.index()].table.find(key, priority)?;
+                Ok((meters, index.into()))
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn counters(&self, counter: ExternId) -> Result<&Counters> {
+        if let Cells::Counters(counters) = &self.cells[counter.index()] {
+            Ok(counters)
+        } else {
+            Err(StateError::WrongKind)
+        }
+    }
+
+    fn meters(&self, meter: ExternId) -> Result<&Meters> {
+        if let Cells::Meters(meters) = &self.cells[meter.index()] { Ok(meters) } else { Err(StateError::WrongKind) }
+    }
+
+    fn registers(&self, register: ExternId) -> Result<&Registers> {
+        if let Cells::Registers(r) = &self.cells[register.index()] { Ok(r) } else { Err(StateError::WrongKind) }
+    }
+}
+
+impl PipelineState for FastState {
+    fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
+        let content = &mut *self.lock();
+        let resolved = self.resolve(content, table, &entry.action)?;
+        let now_us = self.now_us();
+        // The cells of the new index are cleared before packets can find the entry.
+        let direct = |index| self.reset_direct(table, index);
+        content.tables[table.index()].table.insert_with(entry, resolved.runs(), now_us, direct)?;
+        self.count_use(content, table, Some(&entry.action), None);
+        Ok(())
+    }
+
+    fn modify(&self, table: TableId, entry: &TableEntry) -> Result<()> {
+        let content = &mut *self.lock();
+        let resolved = self.resolve(content, table, &entry.action)?;
+        let old = content.tables[table.index()].table.modify(entry, resolved.runs())?;
+        self.count_use(content, table, Some(&entry.action), Some(&old));
+        Ok(())
+    }
+
+    fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<()> {
+        let content = &mut *self.lock();
+        let was = content.tables[table.index()].table.delete(key, priority)?;
+        self.count_use(content, table, None, Some(&was.action));
+        Ok(())
+    }
+
+    fn entries(&self, table: TableId) -> Vec<ReadEntry> {
+        let now_us = self.now_us();
+        let content = self.lock();
+        let table = &content.tables[table.index()].table;
+        let read = |index| ReadEntry { entry: table.entry_at(index), idle_ns: table.idle_ns(index, now_us) };
+        table.indices().into_iter().map(read).collect()
+    }
+
+    fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
+        let now_us = self.now_us();
+        let mut content = self.lock();
+        let table = &mut content.tables[table.index()].table;
+        let index = table.find(key, priority)?;
+        Ok(ReadEntry { entry: table.entry_at(index), idle_ns: table.idle_ns(index, now_us) })
+    }
+
+    fn len(&self, table: TableId) -> u64 {
+        self.lock().tables[table.index()].table.len()
+    }
+
+    fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<()> {
+        let content = &mut *self.lock();
+        let own = EntryAction::Call(self.program.tables[table.index()].default_action.clone());
+        let action = action.unwrap_or(&own);
+        let resolved = self.resolve(content, table, action)?;
+        if let Resolved::Group(_) = resolved {
+            return Err(StateError::Unsupported("a group as default action".to_string()));
+        }
+        let state = &mut content.tables[table.index()];
+        state.table.set_default(resolved.runs())?;
+        let old = std::mem::replace(&mut state.default, action.clone());
+        self.count_use(content, table, Some(action), Some(&old));
+        Ok(())
+    }
+
+    fn default_action(&self, table: TableId) -> EntryAction {
+        self.lock().tables[table.index()].default.clone()
+    }
+
+    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+        self.with_profile(profile, |p, _| p.member_insert(member, action))
+    }
+
+    fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+        let content = &mut *self.lock();
+        let found = content.profiles.get_mut(profile.index()).and_then(Option::as_mut);
+        let found = found.ok_or(StateError::WrongKind)?;
+        let used = found.member_modify(member, action, &content.ports_down, &self.domain)?;
+        found.collect(&self.domain);
+        if !used {
+            return Ok(());
+        }
+        let tables = self.program.tables.iter().zip(&mut content.tables);
+        for (_, state) in tables.filter(|(t, _)| t.implementation == Some(profile)) {
+            for index in state.table.users_of_member(member) {
+                state.table.run_other(index, Runs::Call(action));
+            }
+            if state.default == EntryAction::Member(member) {
+                state.table.set_default(Runs::Call(action))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn member_delete(&self, profile: ExternId, member: u32) -> Result<()> {
+        self.with_profile(profile, |p, _| p.member_delete(member, &self.domain))
+    }
+
+    fn members(&self, profile: ExternId) -> Vec<(u32, ActionCall)> {
+        self.with_profile(profile, |p, _| Ok(p.members())).unwrap_or_default()
+    }
+
+    fn group_insert(&self, profile: ExternId, group: u32, members: &[GroupMember], max_size: u32) -> Result<()> {
+        self.with_profile(profile, |p, down| p.group_insert(group, members, max_size, down))
+    }
+
+    fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<()> {
+        self.with_profile(profile, |p, down| p.group_modify(group, members, down, &self.domain))
+    }
+
+    fn group_delete(&self, profile: ExternId, group: u32) -> Result<()> {
+        self.with_profile(profile, |p, _| p.group_delete(group, &self.domain))
+    }
+
+    fn groups(&self, profile: ExternId) -> Vec<(u32, Vec<GroupMember>, u32)> {
+        self.with_profile(profile, |p, _| Ok(p.groups())).unwrap_or_default()
+    }
+
+    fn port_state(&self, port: u32, up: bool) {
+        let content = &mut *self.lock();
+        let changed = if up { content.ports_down.remove(&port) } else { content.ports_down.insert(port) };
+        if changed {
+            let profiles = content.profiles.iter_mut().flatten();
+            profiles.for_each(|p| p.port_changed(port, &content.ports_down, &self.domain));
+        }
+    }
+
+    fn counter(&self, counter: ExternId, index: u64) -> Result<CounterValue> {
+        self.check_index(counter, index)?;
+        self.counters(counter)?.get(index).ok_or(StateError::NotFound)
+    }
+
+    fn counter_set(&self, counter: ExternId, index: u64, value: CounterValue) -> Result<()> {
+        self.check_index(counter, index)?;
+        if self.counters(counter)?.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue> {
+        let (counters, index) = self.direct_counters(counter, key, priority)?;
+        counters.get(index).ok_or(StateError::NotFound)
+    }
+
+    fn direct_counter_set(
+        &self,
+        counter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        value: CounterValue,
+    ) -> Result<()> {
+        let (counters, index) = self.direct_counters(counter, key, priority)?;
+        if counters.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>> {
+        self.check_index(meter, index)?;
+        self.meters(meter)?.config(index).ok_or(StateError::NotFound)
+    }
+
+    fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<()> {
+        self.check_index(meter, index)?;
+        if self.meters(meter)?.configure(index, config) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<Option<MeterConfig>> {
+        let (meters, index) = self.direct_meters(meter, key, priority)?;
+        meters.config(index).ok_or(StateError::NotFound)
+    }
+
+    fn direct_meter_set(
+        &self,
+        meter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+        config: Option<MeterConfig>,
+    ) -> Result<()> {
+        let (meters, index) = self.direct_meters(meter, key, priority)?;
+        if meters.configure(index, config) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn register(&self, register: ExternId, index: u64) -> Result<Bits> {
+        self.check_index(register, index)?;
+        self.registers(register)?.get(index).ok_or(StateError::NotFound)
+    }
+
+    fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<()> {
+        self.check_index(register, index)?;
+        if self.registers(register)?.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

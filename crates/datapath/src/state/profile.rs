@@ -1,0 +1,271 @@
+//! Action profiles and selectors: members, groups, references.
+//!
+//! An entry that names a *member* carries a copy of the member's action, so packets pay nothing for the profile; changing
+//! the member publishes new entries for all that name it. An entry that names a *group* points at the group, whose slots
+//! point at the members' own entries ([`tables::selector`]); changing a member or a port's state swaps the slots of its
+//! groups, each at once.
+//!
+//! Threads: the control plane's, under the state's lock; readers follow pointers. Tests: `state/tests.rs`,
+//! `tests/state_equivalence.rs`.
+#![allow(unsafe_code)]
+
+use abi::{EntryHeader, StateError};
+use base::entry::{ActionCall, EntryAction, GroupMember};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_void;
+use tables::entry::{EntryMemory, Tag};
+use tables::selector::{Group, OldMembers};
+use tables::{Domain, Limbo, Runs};
+
+type Result<T> = std::result::Result<T, StateError>;
+
+/// One action profile or selector.
+pub(super) struct Profile {
+    /// Most members.
+    size: u64,
+    /// Whether there are groups.
+    selector: bool,
+    memory: EntryMemory,
+    members: BTreeMap<u32, Member>,
+    groups: BTreeMap<u32, GroupState>,
+    limbo: Limbo<Retired>,
+}
+
+struct Member {
+    call: ActionCall,
+    entry: *mut EntryHeader,
+    /// Entries and defaults that name it.
+    uses: u64,
+}
+
+struct GroupState {
+    /// Boxed: entries hold its address.
+    group: Box<Group>,
+    members: Vec<GroupMember>,
+    max_size: u32,
+    /// Entries that name it.
+    uses: u64,
+}
+
+enum Retired {
+    Entry(*mut EntryHeader),
+    Members(#[allow(dead_code, reason = "kept alive until dropped")] OldMembers),
+    Group(#[allow(dead_code, reason = "kept alive until dropped")] Box<Group>),
+}
+
+// SAFETY: the pointers lead to memory that the profile owns.
+unsafe impl Send for Profile {}
+
+/// What an entry's action resolves to.
+pub(super) enum Resolved {
+    Call(ActionCall),
+    Group(*const c_void),
+}
+
+impl Resolved {
+    pub(super) fn runs(&self) -> Runs<'_> {
+        match self {
+            Resolved::Call(call) => Runs::Call(call),
+            Resolved::Group(group) => Runs::Group(*group),
+        }
+    }
+}
+
+impl Profile {
+    pub(super) fn new(size: u64, selector: bool, actions: &[Vec<u32>]) -> Profile {
+        let memory = EntryMemory::new(actions);
+        let (members, groups, limbo) = (BTreeMap::new(), BTreeMap::new(), Limbo::default());
+        Profile { size, selector, memory, members, groups, limbo }
+    }
+
+    /// What an action that names a member or group runs.
+    pub(super) fn resolve(&self, action: &EntryAction) -> Result<Resolved> {
+        match action {
+            EntryAction::Call(call) => Ok(Resolved::Call(call.clone())),
+            EntryAction::Member(id) => {
+                let member = self.members.get(id).ok_or(StateError::NoSuchReference(*id))?;
+                Ok(Resolved::Call(member.call.clone()))
+            }
+            EntryAction::Group(id) => {
+                let group = self.groups.get(id).ok_or(StateError::NoSuchReference(*id))?;
+                Ok(Resolved::Group(group.group.as_ptr()))
+            }
+        }
+    }
+
+    /// An entry that names this was added.
+    pub(super) fn add_use(&mut self, action: &EntryAction) {
+        if let Some(uses) = self.uses(action) {
+            *uses += 1;
+        }
+    }
+
+    /// An entry that named this is gone.
+    pub(super) fn drop_use(&mut self, action: &EntryAction) {
+        if let Some(uses) = self.uses(action) {
+            *uses -= 1;
+        }
+    }
+
+    fn uses(&mut self, action: &EntryAction) -> Option<&mut u64> {
+        match action {
+            EntryAction::Call(_) => None,
+            EntryAction::Member(id) => self.members.get_mut(id).map(|m| &mut m.uses),
+            EntryAction::Group(id) => self.groups.get_mut(id).map(|g| &mut g.uses),
+        }
+    }
+
+    pub(super) fn member_insert(&mut self, id: u32, call: &ActionCall) -> Result<()> {
+        if self.members.contains_key(&id) {
+            return Err(StateError::Exists);
+        }
+        if self.members.len() as u64 >= self.size {
+            return Err(StateError::Full(self.size));
+        }
+        self.check_call(call)?;
+        let entry = self.memory.make(Runs::Call(call), Tag::NONE);
+        self.members.insert(id, Member { call: call.clone(), entry, uses: 0 });
+        Ok(())
+    }
+
+    /// Changes a member here and in its groups; true if entries name it, which the caller then changes.
+    pub(super) fn member_modify(
+        &mut self,
+        id: u32,
+        call: &ActionCall,
+        down: &BTreeSet<u32>,
+        domain: &Domain,
+    ) -> Result<bool> {
+        self.check_call(call)?;
+        let member = self.members.get_mut(&id).ok_or(StateError::NotFound)?;
+        let new = self.memory.make(Runs::Call(call), Tag::NONE);
+        let old = std::mem::replace(&mut member.entry, new);
+        member.call = call.clone();
+        let used = member.uses > 0;
+        self.republish(down, domain, |g| g.members.iter().any(|m| m.member == id));
+        self.limbo.push(domain.advance(), Retired::Entry(old));
+        Ok(used)
+    }
+
+    pub(super) fn member_delete(&mut self, id: u32, domain: &Domain) -> Result<()> {
+        let member = self.members.get(&id).ok_or(StateError::NotFound)?;
+        if member.uses > 0 || self.groups.values().any(|g| g.members.iter().any(|m| m.member == id)) {
+            return Err(StateError::InUse);
+        }
+        let entry = member.entry;
+        self.members.remove(&id);
+        self.limbo.push(domain.advance(), Retired::Entry(entry));
+        Ok(())
+    }
+
+    pub(super) fn members(&self) -> Vec<(u32, ActionCall)> {
+        self.members.iter().map(|(id, m)| (*id, m.call.clone())).collect()
+    }
+
+    pub(super) fn group_insert(
+        &mut self,
+        id: u32,
+        members: &[GroupMember],
+        max_size: u32,
+        down: &BTreeSet<u32>,
+    ) -> Result<()> {
+        if !self.selector {
+            return Err(StateError::WrongKind);
+        }
+        if self.groups.contains_key(&id) {
+            return Err(StateError::Exists);
+        }
+        self.check_group(members, max_size)?;
+        let group = Box::new(Group::new(&self.available(members, down)));
+        self.groups.insert(id, GroupState { group, members: members.to_vec(), max_size, uses: 0 });
+        Ok(())
+    }
+
+    pub(super) fn group_modify(
+        &mut self,
+        id: u32,
+        members: &[GroupMember],
+        down: &BTreeSet<u32>,
+        domain: &Domain,
+    ) -> Result<()> {
+        let max_size = self.groups.get(&id).ok_or(StateError::NotFound)?.max_size;
+        self.check_group(members, max_size)?;
+        let available = self.available(members, down);
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.members = members.to_vec();
+            let old = group.group.set(&available);
+            self.limbo.push(domain.advance(), Retired::Members(old));
+        }
+        Ok(())
+    }
+
+    pub(super) fn group_delete(&mut self, id: u32, domain: &Domain) -> Result<()> {
+        if self.groups.get(&id).ok_or(StateError::NotFound)?.uses > 0 {
+            return Err(StateError::InUse);
+        }
+        if let Some(group) = self.groups.remove(&id) {
+            self.limbo.push(domain.advance(), Retired::Group(group.group));
+        }
+        Ok(())
+    }
+
+    pub(super) fn groups(&self) -> Vec<(u32, Vec<GroupMember>, u32)> {
+        self.groups.iter().map(|(id, g)| (*id, g.members.clone(), g.max_size)).collect()
+    }
+
+    /// A port's state changed, and `down` with it.
+    pub(super) fn port_changed(&mut self, port: u32, down: &BTreeSet<u32>, domain: &Domain) {
+        self.republish(down, domain, |g| g.members.iter().any(|m| m.watch_port == Some(port)));
+    }
+
+    pub(super) fn collect(&mut self, domain: &Domain) {
+        let memory = &mut self.memory;
+        self.limbo.collect(domain, |retired| match retired {
+            // SAFETY: it was unlinked, and every worker has been quiescent since.
+            Retired::Entry(entry) => unsafe { memory.free(entry) },
+            Retired::Members(_) | Retired::Group(_) => {}
+        });
+    }
+
+    fn republish(&mut self, down: &BTreeSet<u32>, domain: &Domain, wanted: impl Fn(&GroupState) -> bool) {
+        for group in self.groups.values().filter(|g| wanted(g)) {
+            let old = group.group.set(&self.available(&group.members, down));
+            self.limbo.push(domain.advance(), Retired::Members(old));
+        }
+    }
+
+    /// Weights and entries of the members whose port is up.
+    fn available(&self, members: &[GroupMember], down: &BTreeSet<u32>) -> Vec<(u32, *const EntryHeader)> {
+        let up = |m: &&GroupMember| m.watch_port.is_none_or(|port| !down.contains(&port));
+        members.iter().filter(up).map(|m| (m.weight, self.members[&m.member].entry.cast_const())).collect()
+    }
+
+    fn check_call(&self, call: &ActionCall) -> Result<()> {
+        if self.memory.accepts(call) { Ok(()) } else { Err(StateError::WrongKind) }
+    }
+
+    fn check_group(&self, members: &[GroupMember], max_size: u32) -> Result<()> {
+        if let Some(missing) = members.iter().find(|m| !self.members.contains_key(&m.member)) {
+            return Err(StateError::NoSuchReference(missing.member));
+        }
+        let total: u64 = members.iter().map(|m| u64::from(m.weight)).sum();
+        if max_size != 0 && total > u64::from(max_size) {
+            return Err(StateError::Full(max_size.into()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Profile {
+    /// There are no readers any more.
+    fn drop(&mut self) {
+        let mut entries: Vec<*mut EntryHeader> = self.members.values().map(|m| m.entry).collect();
+        self.limbo.drain().for_each(|retired| {
+            if let Retired::Entry(entry) = retired {
+                entries.push(entry);
+            }
+        });
+        // SAFETY: every entry is a member's or was retired, once.
+        entries.into_iter().for_each(|entry| unsafe { self.memory.free(entry) });
+    }
+}

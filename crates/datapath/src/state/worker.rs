@@ -1,0 +1,118 @@
+//! What one worker needs to run compiled code on a [`FastState`]: the context it passes, its place among the readers, its
+//! clock and its random numbers.
+//!
+//! Rules for the worker: [`FastWorker::begin`] before each batch, [`FastWorker::quiescent`] between batches, when no
+//! pointer into the state is held any more, and [`FastWorker::idle`] when no batch may come for a while: a worker that is
+//! neither quiescent nor idle keeps everything that was deleted meanwhile from being freed.
+//!
+//! Threads: one, the worker's.
+#![allow(unsafe_code)]
+
+use super::{Cells, FastState};
+use crate::calls::WorkerRuntime;
+use abi::WorkerCtx;
+use std::ptr;
+use std::sync::Arc;
+use tables::Worker;
+
+/// Microseconds by which the state's clock may lag behind a worker's: it is shared, so it is not written per batch.
+const CLOCK_GRAIN_US: u64 = 1000;
+
+/// One worker's membership. At most one per worker number at a time.
+pub struct FastWorker {
+    state: Arc<FastState>,
+    reader: Worker,
+    online: bool,
+    /// Owned; compiled code and the runtime's calls get at it through `ctx`.
+    runtime: *mut WorkerRuntime,
+    ctx: Box<WorkerCtx>,
+    /// What `ctx.counters` points at.
+    _counters: Box<[*mut [u64; 2]]>,
+}
+
+// SAFETY: the pointers lead to memory that the worker owns or that `state` keeps alive; nothing is bound to a thread.
+unsafe impl Send for FastWorker {}
+
+impl FastState {
+    /// What worker number `worker` runs packets with; `None` if the number is too large or all workers are there already.
+    pub fn worker(self: &Arc<FastState>, worker: usize) -> Option<FastWorker> {
+        let table_counters = self.table_counters.get(worker)?.as_ptr().cast();
+        let reader = self.domain.register()?;
+        let base = |cells: &Cells| match cells {
+            Cells::Counters(counters) => counters.of_worker(worker),
+            _ => ptr::null_mut(),
+        };
+        let counters: Box<[*mut [u64; 2]]> = self.cells.iter().map(base).collect();
+        let meters = |cells: &Cells| match cells {
+            Cells::Meters(meters) => Some(Arc::clone(meters)),
+            _ => None,
+        };
+        let meters = self.cells.iter().map(meters).collect();
+        let runtime = WorkerRuntime::new(worker as u64, meters, Arc::clone(&self.messages));
+        let runtime = Box::into_raw(Box::new(runtime));
+        let ctx = Box::new(WorkerCtx {
+            counters: counters.as_ptr(),
+            table_counters,
+            runtime: runtime.cast(),
+            worker: worker as u32,
+            flags: 0,
+        });
+        Some(FastWorker { state: Arc::clone(self), reader, online: false, runtime, ctx, _counters: counters })
+    }
+}
+
+impl FastWorker {
+    /// What compiled code is called with, between [`begin`](FastWorker::begin) and
+    /// [`quiescent`](FastWorker::quiescent).
+    pub fn ctx(&self) -> *const WorkerCtx {
+        &*self.ctx
+    }
+
+    /// The state.
+    pub fn state(&self) -> &Arc<FastState> {
+        &self.state
+    }
+
+    /// A batch begins, at this time.
+    #[inline]
+    pub fn begin(&mut self, now_us: u64) {
+        if !self.online {
+            self.reader.online();
+            self.online = true;
+        }
+        // SAFETY: the runtime is ours, and no call runs now.
+        unsafe { (*self.runtime).now_us = now_us };
+        if now_us >= self.state.now_us() + CLOCK_GRAIN_US {
+            self.state.set_time(now_us);
+        }
+    }
+
+    /// The batch is over: no pointer into the state is held.
+    #[inline]
+    pub fn quiescent(&mut self) {
+        if self.online {
+            self.reader.quiescent();
+        }
+    }
+
+    /// As [`quiescent`](FastWorker::quiescent), and nothing waits for this worker until it begins the next batch.
+    pub fn idle(&mut self) {
+        if self.online {
+            self.reader.offline();
+            self.online = false;
+        }
+    }
+
+    /// Starts the worker's random numbers anew.
+    pub fn seed(&mut self, seed: u64) {
+        // SAFETY: the runtime is ours, and no call runs now.
+        unsafe { (*self.runtime).seed(seed) };
+    }
+}
+
+impl Drop for FastWorker {
+    fn drop(&mut self) {
+        // SAFETY: it came from `Box::into_raw`, and no compiled code runs with it any more.
+        drop(unsafe { Box::from_raw(self.runtime) });
+    }
+}

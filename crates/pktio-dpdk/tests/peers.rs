@@ -53,12 +53,22 @@ fn exchange(eal: &Eal, queue: &mut dyn Queue) {
         frame[14..16].copy_from_slice(&i.to_be_bytes());
         frame
     };
-    let mut packets = Vec::new();
+    // The link is up before the peer forwards, and a starting guest resets its rings once more: what is sent until then
+    // is lost. So one packet at a time until one comes back, and then until all have.
     let mut received = Vec::new();
+    wait_for("the peer sends something back", || {
+        queue.tx(&mut vec![pool.alloc_from(&frame(u16::MAX)).expect("the pool has buffers")]);
+        queue.rx(&mut received, 64) > 0
+    });
+    while !received.is_empty() {
+        received.clear();
+        std::thread::sleep(Duration::from_millis(300));
+        queue.rx(&mut received, 2048);
+    }
+
+    let mut packets = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut next = 0;
-    // A worker polls all the time, and a memif client offers its server no room before it has polled once.
-    queue.rx(&mut received, 64);
     while received.len() < 1000 && Instant::now() < deadline {
         // At most 256 in flight: nobody drops.
         while next < 1000 && usize::from(next) < received.len() + 256 {
@@ -67,6 +77,12 @@ fn exchange(eal: &Eal, queue: &mut dyn Queue) {
         }
         queue.tx(&mut packets);
         queue.rx(&mut received, 64);
+    }
+    let numbers: Vec<_> = received.iter().map(|packet| packet.data().get(14..16)).collect();
+    let wrong = (0..numbers.len()).find(|&i| numbers[i] != Some(&(i as u16).to_be_bytes()));
+    if let Some(wrong) = wrong {
+        let around = &received[wrong.saturating_sub(1)..received.len().min(wrong + 3)];
+        panic!("packet {wrong} of {} is out of place: {around:?}", received.len());
     }
     assert_eq!(received.len(), 1000, "packets sent: {next}, not taken by the device: {}", packets.len());
     for (i, packet) in received.iter().enumerate() {
@@ -118,7 +134,7 @@ fn memif_server_serves_a_client() {
         let Some(_peer) = echo_peer(TEST, &["--no-huge", "--no-shconf", "-m", "128"], &peer) else { return };
         wait_for("the link is up", is_up(&*device));
         exchange(&eal, &mut *queue);
-        assert_eq!((device.stats().rx_packets, device.stats().tx_packets), (1000, 1000));
+        assert!(device.stats().rx_packets > 1000 && device.stats().tx_packets > 1000, "{:?}", device.stats());
     });
 }
 
@@ -176,7 +192,7 @@ fn vhost_client(test: &'static str, hugepages: HugepageUse) {
         let _second = guest(test, &socket, true);
         wait_for("the link is up again after the guest's restart", is_up(&*device));
         exchange(&eal, &mut *queue);
-        assert_eq!(device.stats().rx_packets, 2000);
+        assert!(device.stats().rx_packets > 2000, "{:?}", device.stats());
     });
 }
 

@@ -96,6 +96,11 @@ impl SourceMap {
         FileId(self.files.len() as u32 - 1)
     }
 
+    /// All files, in the order of their ids.
+    pub fn files(&self) -> impl Iterator<Item = &SourceFile> {
+        self.files.iter()
+    }
+
     /// The file of an id, `None` for an id of another map.
     pub fn get(&self, id: FileId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)

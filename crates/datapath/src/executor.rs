@@ -16,4 +16,7 @@ pub trait Executor: Send {
 
     /// Between batches: this worker holds no reference to any entry.
     fn quiescent(&mut self);
+
+    /// As `quiescent`, and no batch may come for a while: nobody waits for this worker until then.
+    fn idle(&mut self);
 }

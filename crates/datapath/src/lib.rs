@@ -12,10 +12,12 @@
 //! | [`pipeline`] | a loaded program with its state |
 //! | [`local`] | a pipeline without threads, for scripts, traces and tests |
 //! | [`replication`] | multicast groups and clone sessions |
+//! | [`bench`] | times a pipeline from memory |
 //! | [`drops`] | every way a packet can end, counted |
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
 
+pub mod bench;
 pub mod calls;
 pub mod drops;
 pub mod engine;

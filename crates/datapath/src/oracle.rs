@@ -88,6 +88,14 @@ impl Backend for Oracle {
     fn table_counters(&self, _table: TableId) -> Option<(u64, u64)> {
         None
     }
+
+    fn take_logs(&self) -> Vec<String> {
+        self.output().take_logs()
+    }
+
+    fn housekeeping(&self, now_us: u64) {
+        self.interp.state().set_time(now_us);
+    }
 }
 
 struct Run {
@@ -107,6 +115,8 @@ impl Executor for Run {
     }
 
     fn quiescent(&mut self) {}
+
+    fn idle(&mut self) {}
 }
 
 impl Run {

@@ -5,6 +5,8 @@
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
+use crate::machine::Machine;
+use crate::oracle::Oracle;
 use crate::switch::TableInfo;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
@@ -21,6 +23,47 @@ pub trait Backend: Send + Sync {
     fn take_digests(&self) -> Vec<DigestMessage>;
     /// Hits and misses of a table, summed over workers; `None` where nobody counts.
     fn table_counters(&self, table: TableId) -> Option<(u64, u64)>;
+    /// Log lines and failed assertions since the last call.
+    fn take_logs(&self) -> Vec<String>;
+    /// To be called now and then: tells the time, frees what nobody uses any more.
+    fn housekeeping(&self, now_us: u64);
+}
+
+/// What runs a program's packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EngineKind {
+    /// Machine code on the fast tables.
+    #[default]
+    Machine,
+    /// The interpreter on its naive tables.
+    Interpreter,
+}
+
+/// Why a program cannot run.
+#[derive(Debug, thiserror::Error)]
+#[error("`{program}` cannot be loaded: {reason}")]
+pub struct PipelineError {
+    /// The program.
+    pub program: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
+/// refused here, and what runs goes on running.
+pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result<Pipeline, PipelineError> {
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    let problems = ir::verify(&program);
+    if let Some(first) = problems.first() {
+        return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
+    }
+    let backend: Box<dyn Backend> = match engine {
+        EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
+        EngineKind::Machine => Box::new(
+            Machine::new(Arc::clone(&program), workers, &jit::Options::default()).map_err(|e| refuse(e.to_string()))?,
+        ),
+    };
+    Ok(Pipeline::new(program, backend, workers))
 }
 
 /// A loaded program.
@@ -55,6 +98,16 @@ impl Pipeline {
     /// Digest messages since the last call.
     pub fn take_digests(&self) -> Vec<DigestMessage> {
         self.backend.take_digests()
+    }
+
+    /// Log lines and failed assertions since the last call.
+    pub fn take_logs(&self) -> Vec<String> {
+        self.backend.take_logs()
+    }
+
+    /// To be called now and then: tells the time, frees what nobody uses any more.
+    pub fn housekeeping(&self, now_us: u64) {
+        self.backend.housekeeping(now_us);
     }
 
     /// A worker's drop counters.

@@ -274,6 +274,15 @@ impl Switch {
         self.pipeline().map_or_else(Vec::new, |p| p.take_digests())
     }
 
+    /// To be called now and then by the binary: frees what nobody uses any more, and gives the log lines of packets.
+    pub fn housekeeping(&self) -> Vec<String> {
+        let Some(pipeline) = self.pipeline() else {
+            return Vec::new();
+        };
+        pipeline.housekeeping(self.now_us());
+        pipeline.take_logs()
+    }
+
     /// Looks at all links and tells the state about changes; called now and then by the binary's housekeeping.
     pub fn poll_links(&self) -> Vec<(u32, bool)> {
         let mut inner = self.lock();

@@ -290,11 +290,11 @@ pub(crate) fn run(setup: WorkerSetup) {
         if any {
             idle_rounds = 0;
         } else {
-            if let Some(running) = &mut running {
-                running.executor.quiescent();
-            }
             idle_rounds = idle_rounds.saturating_add(1);
             if idle_rounds > SPIN_ROUNDS && setup.poll == Poll::Adaptive {
+                if let Some(running) = &mut running {
+                    running.executor.idle();
+                }
                 std::thread::sleep(IDLE_SLEEP);
             } else {
                 std::hint::spin_loop();

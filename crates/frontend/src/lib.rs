@@ -100,6 +100,21 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     })
 }
 
+/// A program as one text that needs no other file: as it is if it includes only files that come with the compiler, else
+/// preprocessed. `sources` is what its compilation has read.
+pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
+    let text = read_text(path)?;
+    let main = path.display().to_string();
+    let alone = sources.files().all(|f| f.name == main || f.name.starts_with('<'));
+    if alone && options.defines.is_empty() {
+        return Ok(text);
+    }
+    let source = SourceInput { name: main, text: text.into() };
+    let options = syntax::Options { include_dirs: options.include_dirs.clone(), defines: options.defines.clone() };
+    let (tokens, _) = syntax::preprocess::preprocess(source, &options, &DiskLoader, &mut SourceMap::new());
+    Ok(syntax::preprocess::to_text(&tokens))
+}
+
 /// Compiles up to `until`. `Err` only when the main file cannot be read.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     let source = match input {

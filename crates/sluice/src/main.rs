@@ -3,6 +3,7 @@
 //! One file per subcommand; each returns its exit code. Exit codes: 0 done, 1 the input is wrong (diagnostics or failed
 //! expectations on stderr), 2 the command could not run (no such file, port, server).
 
+mod bench;
 mod check;
 mod compile;
 mod p4info;
@@ -10,6 +11,7 @@ mod run;
 mod stats;
 mod stf;
 mod table;
+mod target;
 mod trace;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +39,8 @@ enum Command {
     Trace(trace::Args),
     /// Show or change tables of a running switch.
     Table(table::Args),
+    /// Time a program's pipeline from memory.
+    Bench(bench::Args),
     /// Show ports, tables and drops of a running switch.
     Stats(stats::Args),
 }
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::P4info(args) => p4info::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Table(args) => table::main(&args),
+        Command::Bench(args) => bench::main(&args),
         Command::Stats(args) => stats::main(&args),
     };
     result.unwrap_or_else(|error| {

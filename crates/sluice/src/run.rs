@@ -1,28 +1,38 @@
 //! `sluice run`: the switch itself.
 //!
 //! ```text
-//!   main thread      opens ports, loads the program and entries, then: signals, link changes, end of input
+//!   main thread      opens ports, loads the program and entries, then: signals, link changes, log lines, end of input
 //!   worker threads   packets (datapath)
-//!   tokio threads    P4Runtime and the admin service (grpc)
+//!   events thread    packet-ins, digests and time, from the switch to the control plane
+//!   p4runtime threads  P4Runtime and the admin service (grpc)
 //! ```
 //!
 //! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
 
 use crate::compile::CompileArgs;
 use anyhow::{Context, Result, bail};
+use crate::target::SwitchTarget;
 use control::Control;
+use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Pipeline, Poll, Switch, SwitchConfig};
+use datapath::{EngineKind, Event, Pipeline, Poll, Switch, SwitchConfig};
+use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often links and the end of input are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// How long packet-ins, digests and idle timeouts wait at most.
+const EVENT_TICK: Duration = Duration::from_millis(5);
+/// Packet-ins that are delivered before time and digests get their turn.
+const EVENTS_PER_TICK: usize = 256;
 /// Heap buffers when no port needs DPDK.
 const HEAP_BUFFERS: usize = 16 * 1024;
 
@@ -95,12 +105,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
 
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let control = Arc::new(Control::new(args.device_id, Arc::clone(&switch), options, engine));
+    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), engine);
+    let handle = Handle::new(Control::new());
+    handle.with(|control| control.add_device(args.device_id, Arc::new(target)));
     if let Some((path, compiled)) = compiled {
-        let times: Duration = compiled.times.iter().map(|(_, t)| *t).sum();
-        let source = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        control.load_compiled(compiled, source)?;
-        println!("{} compiled in {:.1} ms, running on {workers} worker(s)", path.display(), times.as_secs_f64() * 1e3);
+        // What a controller reads back: the program as one text that needs no other file.
+        let device_config = frontend::self_contained(path, &compiled.sources, &options)?.into_bytes();
+        let start = Instant::now();
+        let config = ForwardingConfig { device_config, ..ForwardingConfig::default() };
+        handle.with(|control| control.load(args.device_id, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+        let took_ms = start.elapsed().as_secs_f64() * 1e3;
+        println!("{} compiled in {took_ms:.1} ms, running on {workers} worker(s)", path.display());
     }
     if let Some(file) = &args.entries {
         let pipeline = switch.pipeline().context("--entries needs a program")?;
@@ -109,19 +124,55 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let server = match args.grpc.as_str() {
         "none" => None,
         address => {
-            let server = grpc::serve(address, Arc::clone(&control))
-                .with_context(|| format!("cannot serve P4Runtime on {address}"))?;
+            let socket = address
+                .to_socket_addrs()
+                .ok()
+                .and_then(|mut all| all.next())
+                .with_context(|| format!("--grpc {address}: not HOST:PORT"))?;
+            let server = grpc::serve(socket, Arc::clone(&handle)).with_context(|| {
+                format!("cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)")
+            })?;
             println!("P4Runtime on {}, device {}", server.address(), args.device_id);
             Some(server)
         }
     };
 
+    let stop = Arc::new(AtomicBool::new(false));
+    let events = {
+        let (switch, handle, stop) = (Arc::clone(&switch), Arc::clone(&handle), Arc::clone(&stop));
+        let device_id = args.device_id;
+        std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, device_id, &stop))?
+    };
     let ended = wait(&mut signals, &switch);
     tracing::info!("stopping: {ended}");
+    stop.store(true, Ordering::Relaxed);
+    if events.join().is_err() {
+        bail!("the events thread has panicked");
+    }
     if let Some(server) = server {
-        server.stop();
+        server.shutdown();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Carries what packets leave for controllers, until told to stop.
+fn pump(switch: &Switch, handle: &Handle, device_id: u64, stop: &AtomicBool) {
+    let Some(events) = switch.take_events() else { return };
+    while !stop.load(Ordering::Relaxed) {
+        let mut next = events.recv_timeout(EVENT_TICK).ok();
+        // What has queued up goes out together, but time and digests get their turn under a flood of packet-ins.
+        for _ in 0..EVENTS_PER_TICK {
+            match next {
+                Some(Event::PacketIn(frame)) => handle.packet_in(device_id, &frame),
+                None => break,
+            }
+            next = events.try_recv().ok();
+        }
+        if let Some(Event::PacketIn(frame)) = next {
+            handle.packet_in(device_id, &frame);
+        }
+        handle.tick(device_id, &switch.take_digests(), switch.now_us() * 1000);
+    }
 }
 
 /// Waits until there is a reason to stop.
@@ -129,6 +180,9 @@ fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
     loop {
         if signals.pending().next().is_some() {
             return "signal";
+        }
+        for line in switch.housekeeping() {
+            tracing::info!("program: {line}");
         }
         for (port, up) in switch.poll_links() {
             tracing::info!(port, "link {}", if up { "up" } else { "down" });

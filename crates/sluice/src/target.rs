@@ -1,6 +1,6 @@
 //! The running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
-use control::{Built, Target};
+use control::pipeline::{Built, Target};
 use datapath::replication::Replication;
 use datapath::{EngineKind, Pipeline, Switch};
 use frontend::{Compiled, Input, Options, Until};

@@ -1,0 +1,139 @@
+//! Machine code as a backend: compiled entries on the fast tables.
+//!
+//! Code and state live and die together: the code has the state's addresses in it, so both are behind one `Arc` that every
+//! executor holds. A worker's executor is its membership among the state's readers; see `state` for the rules.
+#![allow(unsafe_code)]
+
+use crate::calls::CALLS;
+use crate::executor::Executor;
+use crate::pipeline::Backend;
+use crate::state::{FastState, FastWorker, LoadError};
+use abi::packet::{Batch, PipelineFn};
+use abi::state::{DigestMessage, PipelineState};
+use base::ids::TableId;
+use ir::{EntryKind, Program};
+use jit::{CompiledPipeline, SiteKind};
+use std::sync::Arc;
+
+/// Compiled code with its state.
+pub struct Machine {
+    code: Arc<CompiledPipeline>,
+    fast: Arc<FastState>,
+    state: Arc<dyn PipelineState>,
+}
+
+/// Why a program cannot run as machine code.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The state.
+    #[error(transparent)]
+    State(#[from] LoadError),
+    /// The code.
+    #[error("{0}")]
+    Code(jit::Error),
+}
+
+impl Machine {
+    /// Makes the state of a verified program for `workers` workers, and compiles it.
+    pub fn new(program: Arc<Program>, workers: usize, options: &jit::Options) -> Result<Machine, MachineError> {
+        let fast = Arc::new(FastState::new(Arc::clone(&program), workers)?);
+        let code = jit::compile(&program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
+        let state: Arc<dyn PipelineState> = Arc::clone(&fast) as _;
+        Ok(Machine { code: Arc::new(code), fast, state })
+    }
+
+    /// The code, for dumps and timings.
+    pub fn code(&self) -> &Arc<CompiledPipeline> {
+        &self.code
+    }
+}
+
+impl Backend for Machine {
+    fn executor(&self, worker: usize) -> Box<dyn Executor> {
+        let member = self.fast.worker(worker).expect("the state was made for this many workers, one executor each");
+        Box::new(Run {
+            entries: EntryKind::ALL.map(|kind| self.code.entry(kind)),
+            worker: member,
+            _code: Arc::clone(&self.code),
+        })
+    }
+
+    fn state(&self) -> &Arc<dyn PipelineState> {
+        &self.state
+    }
+
+    fn take_digests(&self) -> Vec<DigestMessage> {
+        self.fast.take_digests()
+    }
+
+    fn table_counters(&self, table: TableId) -> Option<(u64, u64)> {
+        Some(self.fast.table_counters(table))
+    }
+
+    fn take_logs(&self) -> Vec<String> {
+        self.fast.messages().take_lines().iter().map(|line| self.log_text(line.site, &line.words)).collect()
+    }
+
+    fn housekeeping(&self, now_us: u64) {
+        self.fast.set_time(now_us);
+        self.fast.collect();
+    }
+}
+
+impl Machine {
+    /// A log line's text: each `{}` of the site's format replaced by an argument.
+    fn log_text(&self, site: u32, words: &[u64]) -> String {
+        let Some(site) = self.code.sites().get(site as usize) else {
+            return format!("a line of unknown site {site}");
+        };
+        let SiteKind::Log { arg_widths } = &site.kind else {
+            return format!("assertion failed: {}", site.text);
+        };
+        let mut parts = site.text.split("{}");
+        let mut text = parts.next().unwrap_or_default().to_string();
+        let mut rest = words;
+        for (part, width) in parts.zip(arg_widths) {
+            let (value, behind) = rest.split_at(rest.len().min(ir::layout::words_of(*width) as usize));
+            rest = behind;
+            let bytes: Vec<u8> = value.iter().rev().flat_map(|w| w.to_be_bytes()).collect();
+            let value = base::Bits::from_bytes_be(*width, &bytes);
+            text += &format!("{value:#}{part}");
+        }
+        text
+    }
+}
+
+struct Run {
+    /// By position in `EntryKind::ALL`.
+    entries: [Option<PipelineFn>; EntryKind::ALL.len()],
+    worker: FastWorker,
+    /// Keeps the code mapped.
+    _code: Arc<CompiledPipeline>,
+}
+
+impl Executor for Run {
+    fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
+        let code = self.entries[entry as usize].expect("the program has this entry");
+        self.worker.begin(batch.now_us);
+        // SAFETY: the code was compiled for this state and lives as long as `self`; the context is this worker's and
+        // only used here; the engine fills descriptors as `abi::packet` demands, records included.
+        unsafe { code(self.worker.ctx(), batch) }
+    }
+
+    fn quiescent(&mut self) {
+        self.worker.quiescent();
+    }
+
+    fn idle(&mut self) {
+        self.worker.idle();
+    }
+}
+
+// `entries` is indexed by the kind's discriminant.
+const _: () = {
+    let mut i = 0;
+    while i < EntryKind::ALL.len() {
+        assert!(EntryKind::ALL[i] as usize == i);
+        i += 1;
+    }
+};

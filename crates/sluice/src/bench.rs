@@ -1,0 +1,109 @@
+//! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory.
+//!
+//! The engines are measured in turn, round by round, so that what else the machine does hits all of them; figures are to
+//! be read as ratios within one run.
+
+use crate::compile::ProgramArgs;
+use anyhow::{Context, Result, ensure};
+use comfy_table::{CellAlignment, Table};
+use datapath::bench::Measured;
+use datapath::{EngineKind, Local};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Arguments of `bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// Lines that set the switch up, as for `run`.
+    #[arg(long, value_name = "FILE")]
+    entries: Option<PathBuf>,
+    /// Frames: lines `packet PORT HEX`, as in STF scripts; other lines are ignored.
+    #[arg(long, value_name = "FILE")]
+    packets: PathBuf,
+    /// Packets of a batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    batch: u16,
+    /// Rounds; each engine has one turn a round.
+    #[arg(long, default_value_t = 21)]
+    rounds: usize,
+    /// Also measure the interpreter (on raw and on optimised IR).
+    #[arg(long)]
+    interpreter: bool,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
+        return Ok(ExitCode::from(1));
+    };
+    let text =
+        std::fs::read_to_string(&args.packets).with_context(|| format!("cannot read {}", args.packets.display()))?;
+    let lines = stf::parse(&text).map_err(|e| anyhow::anyhow!("{}: {}", args.packets.display(), e[0]))?;
+    let frames: Vec<(u32, Vec<u8>)> = lines
+        .into_iter()
+        .filter_map(|l| match l.command {
+            stf::Command::Packet { port, frame } => Some((port, frame)),
+            _ => None,
+        })
+        .collect();
+    ensure!(!frames.is_empty(), "{} has no `packet` line", args.packets.display());
+
+    let raw = Arc::new(compiled.raw.context("the program has IR")?);
+    let optimised = Arc::new(compiled.optimised.context("the program has optimised IR")?);
+    let mut engines = vec![("machine code", &optimised, EngineKind::Machine, 2000)];
+    if args.interpreter {
+        engines.push(("interpreter, optimised IR", &optimised, EngineKind::Interpreter, 20));
+        engines.push(("interpreter, raw IR", &raw, EngineKind::Interpreter, 20));
+    }
+    let mut ready = Vec::new();
+    for (name, program, kind, batches) in engines {
+        let pipeline = Arc::new(datapath::load(Arc::clone(program), kind, 1)?);
+        let local = Local::new(Arc::clone(&pipeline));
+        if let Some(file) = &args.entries {
+            crate::run::apply_entries(file, &pipeline, local.replication())?;
+        }
+        // The executor of `local` must be gone before another one for worker 0 is made.
+        drop(local);
+        let words = ir::layout::RecordLayout::new(program).words();
+        ready.push((name, pipeline.executor(0), words, batches, Vec::new()));
+    }
+    let mut last = Vec::new();
+    for _ in 0..args.rounds {
+        last.clear();
+        for (name, exec, words, batches, all) in &mut ready {
+            let one = datapath::bench::run(exec.as_mut(), *words, &frames, args.batch.into(), *batches, 1);
+            all.extend(one.cycles_per_packet.iter().copied());
+            last.push((*name, one.fates));
+        }
+    }
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
+    table.set_header(["engine", "cycles/packet (median)", "min", "max", "ratio", "sent", "dropped", "replicated"]);
+    let mut base = None;
+    for ((name, .., all), (_, fates)) in ready.into_iter().zip(last) {
+        let mut cycles_per_packet: Vec<f64> = all;
+        cycles_per_packet.sort_by(f64::total_cmp);
+        let measured = Measured { cycles_per_packet, fates };
+        let base = *base.get_or_insert(measured.median());
+        let number = |x: f64| format!("{x:.1}");
+        table.add_row([
+            name.to_string(),
+            number(measured.median()),
+            number(measured.min()),
+            number(measured.cycles_per_packet.last().copied().unwrap_or(f64::NAN)),
+            format!("{:.2}", measured.median() / base),
+            fates[0].to_string(),
+            fates[1].to_string(),
+            fates[2].to_string(),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{} frames, batches of {}, {} rounds; cycles of the time stamp counter", frames.len(), args.batch, args.rounds);
+    println!("{table}");
+    Ok(ExitCode::SUCCESS)
+}

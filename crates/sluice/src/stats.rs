@@ -1,0 +1,195 @@
+//! `sluice stats`: ports, tables, drops and load of a running switch; and, in the switch, what answers it.
+//!
+//! Exit code 2 when nothing listens.
+
+use crate::client::{Client, ServerArgs};
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+use datapath::Switch;
+use grpc::admin::{AdminStats, StatsSource};
+use grpc::proto::sluice::v1 as pb;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Arguments of `stats`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let stats = Client::connect(&args.server)?.stats()?;
+    print!("{}", render(&stats.context("the server has no admin service: it is not a Sluice switch")?));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the admin service of a switch answers.
+pub fn source(switch: Arc<Switch>) -> StatsSource {
+    Arc::new(move || collect(&switch))
+}
+
+fn collect(switch: &Switch) -> AdminStats {
+    let port = |port: datapath::switch::PortInfo| {
+        let s = port.stats;
+        let rx = pb::Counters { packets: s.rx_packets, bytes: s.rx_bytes, dropped: s.rx_dropped, errors: s.rx_errors };
+        let tx = pb::Counters { packets: s.tx_packets, bytes: s.tx_bytes, dropped: s.tx_dropped, errors: 0 };
+        pb::Port {
+            number: port.number,
+            name: port.name,
+            kind: port.kind.to_string(),
+            link_up: port.link.up,
+            speed_mbps: port.link.speed_mbps,
+            rx: Some(rx),
+            tx: Some(tx),
+        }
+    };
+    let table = |table: datapath::switch::TableInfo| pb::Table {
+        name: table.name,
+        entries: table.entries,
+        size: table.size,
+        hits: table.lookups.map(|(hits, _)| hits),
+        misses: table.lookups.map(|(_, misses)| misses),
+    };
+    let worker = |(packets, bursts, busy_ns)| pb::Worker { packets, bursts, busy_ns };
+    AdminStats {
+        uptime_us: switch.now_us(),
+        ports: switch.ports().into_iter().map(port).collect(),
+        tables: switch.tables().into_iter().map(table).collect(),
+        drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
+        workers: switch.worker_load().into_iter().map(worker).collect(),
+    }
+}
+
+/// Three tables and the workers.
+fn render(stats: &AdminStats) -> String {
+    let mut text = format!("up {}\n\n", spell(Duration::from_micros(stats.uptime_us)));
+    let mut ports = new_table(&[
+        "port", "device", "kind", "link", "rx packets", "rx bytes", "rx drops", "rx errors", "tx packets", "tx bytes",
+        "tx drops",
+    ]);
+    align_right(&mut ports, 4);
+    for port in &stats.ports {
+        let (rx, tx) = (port.rx.unwrap_or_default(), port.tx.unwrap_or_default());
+        let mut row = vec![port.number.to_string(), port.name.clone(), port.kind.clone(), link(port)];
+        let counters = [rx.packets, rx.bytes, rx.dropped, rx.errors, tx.packets, tx.bytes, tx.dropped];
+        row.extend(counters.map(|n| n.to_string()));
+        ports.add_row(row);
+    }
+    text += &section(&ports, "no ports");
+
+    let mut tables = new_table(&["table", "entries", "size", "hits", "misses"]);
+    align_right(&mut tables, 1);
+    let count = |n: Option<u64>| n.map_or("-".to_string(), |n| n.to_string());
+    for t in &stats.tables {
+        tables.add_row([t.name.clone(), t.entries.to_string(), t.size.to_string(), count(t.hits), count(t.misses)]);
+    }
+    text += &section(&tables, "no tables");
+
+    let mut drops = new_table(&["dropped because", "packets"]);
+    align_right(&mut drops, 1);
+    for drop in stats.drops.iter().filter(|d| d.packets > 0) {
+        drops.add_row([drop.reason.clone(), drop.packets.to_string()]);
+    }
+    text += &section(&drops, "no packet was dropped");
+
+    for (i, worker) in stats.workers.iter().enumerate() {
+        let burst = worker.packets as f64 / worker.bursts.max(1) as f64;
+        let busy = worker.busy_ns as f64 / 1000.0 / stats.uptime_us.max(1) as f64 * 100.0;
+        text += &format!(
+            "worker {i}: {} packets in {} bursts ({burst:.1} each), busy {busy:.1} % of the time\n",
+            worker.packets, worker.bursts
+        );
+    }
+    text
+}
+
+fn link(port: &pb::Port) -> String {
+    match (port.link_up, port.speed_mbps) {
+        (false, _) => "down".to_string(),
+        (true, None) => "up".to_string(),
+        (true, Some(mbps)) if mbps >= 1000 && mbps % 1000 == 0 => format!("up, {} Gbit/s", mbps / 1000),
+        (true, Some(mbps)) => format!("up, {mbps} Mbit/s"),
+    }
+}
+
+/// A table in the style of all commands: columns apart, no lines, the full width of its content.
+pub fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// Numbers stand right, from column `from` on.
+pub fn align_right(table: &mut Table, from: usize) {
+    for column in table.column_iter_mut().skip(from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
+fn section(table: &Table, none: &str) -> String {
+    if table.row_count() == 0 { format!("{none}\n\n") } else { format!("{}\n\n", table.trim_fmt()) }
+}
+
+fn spell(time: Duration) -> String {
+    let s = time.as_secs();
+    match (s / 86400, s / 3600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, _) => format!("{:.1} s", time.as_secs_f64()),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn tables_of_a_busy_switch() {
+        let rx = pb::Counters { packets: 1000, bytes: 64000, dropped: 3, errors: 0 };
+        let stats = AdminStats {
+            uptime_us: 90_000_000,
+            ports: vec![
+                pb::Port {
+                    number: 1,
+                    name: "veth0".into(),
+                    kind: "af_packet".into(),
+                    link_up: true,
+                    speed_mbps: Some(10_000),
+                    rx: Some(rx),
+                    tx: None,
+                },
+                pb::Port { number: 12, name: "memory".into(), kind: "memory".into(), ..Default::default() },
+            ],
+            tables: vec![pb::Table { name: "Ingress.t".into(), entries: 2, size: 1024, hits: Some(7), misses: None }],
+            drops: vec![
+                pb::Drop { reason: "ingress".into(), packets: 5 },
+                pb::Drop { reason: "no such port".into(), packets: 0 },
+            ],
+            workers: vec![pb::Worker { packets: 1000, bursts: 100, busy_ns: 9_000_000_000 }],
+        };
+        expect![[r#""#]].assert_eq(&render(&stats));
+    }
+
+    #[test]
+    fn an_answer_without_anything_is_shown_too() {
+        expect![[r#"
+            up 0.0 s
+
+            no ports
+
+            no tables
+
+            no packet was dropped
+
+        "#]]
+        .assert_eq(&render(&AdminStats::default()));
+    }
+}

@@ -4,11 +4,12 @@
 //! and whoever polls the switch. `convert` turns messages into the control plane's values and back, `status` errors into
 //! statuses; the protocol's rules are in `control`.
 
+pub mod admin;
 pub mod convert;
 pub mod proto;
 mod serve;
 pub mod server;
 pub mod status;
 
-pub use serve::{Server, serve};
+pub use serve::{Server, serve, serve_with_admin};
 pub use server::Handle;

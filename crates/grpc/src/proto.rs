@@ -1,4 +1,4 @@
-//! The P4Runtime messages and service as Rust types, generated at build time from `proto/`.
+//! The messages and services (P4Runtime, our admin service) as Rust types, generated at build time from `proto/`.
 //!
 //! Generated code only: what the messages mean is decided in `control`, and `convert` turns one into the other. The
 //! module tree repeats the protobuf packages, because the generated code refers to siblings by relative path.
@@ -23,5 +23,11 @@ pub mod p4 {
         pub mod v1 {
             tonic::include_proto!("p4.config.v1");
         }
+    }
+}
+
+pub mod sluice {
+    pub mod v1 {
+        tonic::include_proto!("sluice.v1");
     }
 }

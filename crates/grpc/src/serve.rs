@@ -1,5 +1,6 @@
 //! The server: a thread with an async runtime of its own, for programs that have none.
 
+use crate::admin::{AdminService, StatsSource};
 use crate::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
 use crate::server::{Handle, Service};
 use std::io;
@@ -27,6 +28,15 @@ pub struct Server {
 
 /// Serves P4Runtime on `address` (port 0: any) until the result is dropped. Returns once the socket listens.
 pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
+    serve_all(address, handle, None)
+}
+
+/// Serves P4Runtime and the admin service.
+pub fn serve_with_admin(address: SocketAddr, handle: Arc<Handle>, stats: StatsSource) -> io::Result<Server> {
+    serve_all(address, handle, Some(stats))
+}
+
+fn serve_all(address: SocketAddr, handle: Arc<Handle>, stats: Option<StatsSource>) -> io::Result<Server> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -45,7 +55,7 @@ pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
-            let router = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service);
+            let router = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service).add_optional_service(stats.map(AdminService::server));
             tokio::select! {
                 done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
                     if let Err(error) = done {

@@ -252,10 +252,12 @@ pub enum Mark {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReplicationPoint {
     /// After ingress: clone, resubmit, multicast, drop or unicast, as the intrinsics say. All slots are in the record.
+    /// Packets go on at `Egress`, `CloneIngress` and `Reingress`, nowhere else: what those do not read may be optimised
+    /// away, but for intrinsics and field lists.
     IngressEnd,
-    /// After egress: a clone is asked for; the packet itself goes on at `EntryKind::Deparse`.
+    /// After egress: a clone is asked for and goes on at `Egress`; the packet itself goes on at `EntryKind::Deparse`.
     EgressEnd,
-    /// After deparsing: recirculate.
+    /// After deparsing: recirculate, at `Reingress`.
     DeparseEnd,
 }
 

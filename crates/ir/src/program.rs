@@ -287,9 +287,10 @@ pub struct Block {
 pub enum EntryKind {
     /// From a port: slots are zero but for the intrinsics.
     Ingress,
-    /// Resubmitted or recirculated: as `Ingress`, but preserved slots keep their values (they come from the record).
+    /// Resubmitted or recirculated: as `Ingress`, but preserved slots keep their values (they come from the record). The
+    /// engine clears all others but the intrinsics in the record; the optimiser relies on that.
     Reingress,
-    /// An ingress-to-egress clone: the original packet is parsed again, then egress.
+    /// An ingress-to-egress clone: the original packet is parsed again, then egress. Slots as for `Reingress`.
     CloneIngress,
     /// A copy for egress, with all slots from the record.
     Egress,

@@ -142,7 +142,7 @@ fn positive_branch(block: &mut Block) -> bool {
 fn branch_on_bit(block: &mut Block) -> bool {
     let Terminator::Switch { on, cases, default } = &block.term else { return false };
     let to = |value: bool| cases.iter().find(|(c, _)| c.is_true() == value).map_or(*default, |(_, to)| *to);
-    if !cases.first().is_some_and(|(c, _)| c.width() == 1) {
+    if cases.first().is_none_or(|(c, _)| c.width() != 1) {
         return false;
     }
     block.term = Terminator::Branch { cond: on.clone(), then: to(true), other: to(false) };

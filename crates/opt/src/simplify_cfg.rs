@@ -153,10 +153,9 @@ fn drop_unreachable(stage: &mut Stage) -> bool {
         return false;
     }
     let mut new_id = vec![BlockId(0); stage.blocks.len()];
-    let mut count = 0;
-    for b in (0..stage.blocks.len()).filter(|b| cfg.rpo_index[*b].is_some()) {
-        new_id[b] = BlockId::from_index(count);
-        count += 1;
+    let kept = (0..stage.blocks.len()).filter(|b| cfg.rpo_index[*b].is_some());
+    for (new, old) in kept.enumerate() {
+        new_id[old] = BlockId::from_index(new);
     }
     let blocks = std::mem::take(&mut stage.blocks);
     stage.blocks = blocks

@@ -20,7 +20,7 @@ fn cases(text: &str) -> (String, Vec<Case>) {
     let case = |part: &str| {
         let (title, body) = part.split_once('\n').expect("a title and a body");
         let (before, after) = body.split_once("// ---- after\n").unwrap_or((body, ""));
-        Case { title: title.to_string(), before: before.to_string(), after: after.trim_start().to_string() }
+        Case { title: title.to_string(), before: before.to_string(), after: after.trim().to_string() + "\n" }
     };
     (shared, parts.map(case).collect())
 }

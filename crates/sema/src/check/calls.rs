@@ -134,7 +134,7 @@ impl<'a> Checker<'a> {
             FunctionRef::Declared(index) => match self.function_instance(index, &type_args) {
                 Some(id) => Callee::Function(id),
                 None => {
-                    return Expr { ty: result, ..self.poison(span) };
+                    return self.poison(span);
                 }
             },
         };
@@ -408,7 +408,7 @@ impl<'a> Checker<'a> {
 
     fn convert_arg(&mut self, param: &SigParam, e: Expr, ty: &Type, mode: CallMode) -> Expr {
         if e.ty.is_unknown() {
-            return Expr { ty: ty.clone(), ..e };
+            return e;
         }
         if matches!(param.direction, Direction::Out | Direction::InOut) {
             if e.ty != *ty && !ty.is_unknown() {

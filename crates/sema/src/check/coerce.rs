@@ -28,7 +28,7 @@ impl<'a> Checker<'a> {
                     d = d.help(help);
                 }
                 self.report(d);
-                Expr { ty: to.clone(), ..self.poison(e.span) }
+                self.poison(e.span)
             }
         }
     }
@@ -58,7 +58,7 @@ impl<'a> Checker<'a> {
             return Ok(e);
         }
         match (&e.ty, to) {
-            (Type::Unknown, _) | (_, Type::Unknown) => Ok(Expr { ty: to.clone(), ..e }),
+            (Type::Unknown, _) | (_, Type::Unknown) => Ok(self.poison(e.span)),
             (Type::Int, Type::Bits { .. }) => {
                 if let ExprKind::Const(Value::Int(v)) = &e.kind {
                     let v = v.clone();
@@ -173,7 +173,7 @@ impl<'a> Checker<'a> {
             _ => self.expr(operand, Some(&to)),
         };
         if to.is_unknown() || operand.ty.is_unknown() {
-            return Expr { ty: to, ..self.poison(span) };
+            return self.poison(span);
         }
         let cast = self.cast(operand, &to, span);
         Expr { span, ..cast }
@@ -190,7 +190,7 @@ impl<'a> Checker<'a> {
             && v != BigInt::one()
         {
             self.error("E0403", span, format!("only 0 and 1 can be cast to `bool`, not {v}"));
-            return Expr { ty: Type::Bool, ..self.poison(span) };
+            return self.poison(span);
         }
         if !self.can_cast(&e.ty, to) {
             let message = format!("`{}` cannot be cast to `{}`", self.show(&e.ty), self.show(to));
@@ -206,7 +206,7 @@ impl<'a> Checker<'a> {
                 ));
             }
             self.report(d);
-            return Expr { ty: to.clone(), ..self.poison(span) };
+            return self.poison(span);
         }
         if let (Type::Bits { .. }, ExprKind::Const(Value::Int(v))) = (to, &e.kind) {
             let v = v.clone();

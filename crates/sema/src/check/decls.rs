@@ -95,6 +95,11 @@ impl<'a> Checker<'a> {
             self.declare(&decl.name, Symbol::Broken);
             return;
         }
+        if !super::limits::is_small(&value) {
+            self.error("E0503", c.value.span, format!("the expression of `{}` is too large", decl.name));
+            self.declare(&decl.name, Symbol::Broken);
+            return;
+        }
         let symbol = if value.ty.is_unknown() { Symbol::Broken } else { Symbol::Const(Rc::new(value)) };
         self.declare(&decl.name, symbol);
     }
@@ -103,17 +108,18 @@ impl<'a> Checker<'a> {
         let annotations = self.annotations(&decl.annotations);
         let (name, span) = (decl.name.text.clone(), decl.name.span);
         if !fields.type_params.is_empty() {
+            self.scopes.push();
+            let type_params = self.type_params(&fields.type_params);
+            let fields = self.resolve_fields(kind, &fields.fields);
+            self.scopes.pop();
             let index = self.generic_structs.len();
-            self.generic_structs.push(GenericStruct { name, kind, fields, annotations, span });
-            // Once with opaque arguments, for messages.
-            let vars: Vec<Type> =
-                fields.type_params.iter().map(|p| Type::Var(self.new_var(p.name.text.clone()))).collect();
-            self.instantiate_struct(index, vars);
+            self.generic_structs.push(GenericStruct { name, kind, type_params, fields, annotations, span });
             self.declare(&decl.name, Symbol::Type(TypeSymbol::Generic(index)));
             return;
         }
         let fields = self.resolve_fields(kind, &fields.fields);
         let id = self.add_struct(StructInfo { name, kind, args: Vec::new(), fields, annotations, span });
+        self.measure_struct(id, span);
         let ty = match kind {
             StructKind::Struct => Type::Struct(id),
             StructKind::Header => Type::Header(id),

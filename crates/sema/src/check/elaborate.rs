@@ -2,7 +2,7 @@
 //!
 //! Runs on a program without errors. Constructor arguments are evaluated in the instance that contains the declaration;
 //! blocks given to a package are named by themselves, not by the package (P4_16, "Computing control-plane names").
-//! Bound: [`MAX_INSTANCES`].
+//! Bounds: [`MAX_INSTANCES`], [`MAX_DEPTH`].
 
 use super::Checker;
 use crate::typed::*;
@@ -15,12 +15,15 @@ use std::collections::hash_map::Entry;
 /// The most instances of a program.
 const MAX_INSTANCES: usize = 100_000;
 
+/// The deepest nesting of instances.
+const MAX_DEPTH: usize = 100;
+
 impl Checker<'_> {
     /// Makes all instances, finds `main`.
     pub(super) fn elaborate(&mut self) {
         for index in 0..self.prog.globals.len() {
             let decl = self.prog.globals[index].clone();
-            let Some(id) = self.elaborate_decl(&decl, None) else { return };
+            let Some(id) = self.elaborate_decl(&decl, None, 0) else { return };
             self.prog.global_instances.push(id);
             if &*decl.name == "main" && !decl.anonymous {
                 self.prog.main = Some(id);
@@ -77,7 +80,11 @@ impl Checker<'_> {
         }
     }
 
-    fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>) -> Option<InstanceId> {
+    fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>, depth: usize) -> Option<InstanceId> {
+        if depth > MAX_DEPTH {
+            self.error("E0504", decl.span, format!("instances are nested more than {MAX_DEPTH} deep"));
+            return None;
+        }
         if self.prog.instances.len() >= MAX_INSTANCES {
             self.error("E0504", decl.span, format!("the program has more than {MAX_INSTANCES} instances"));
             return None;
@@ -133,7 +140,7 @@ impl Checker<'_> {
                 InstanceOf::Control(c) => self.prog.controls[c.index()].instances[index].clone(),
                 _ => break,
             };
-            let child = self.elaborate_decl(&nested, Some(id))?;
+            let child = self.elaborate_decl(&nested, Some(id), depth + 1)?;
             self.prog.instances[id.index()].children.push(child);
         }
         Some(id)

@@ -91,11 +91,23 @@ impl<'a> Checker<'a> {
 
     /// The instantiation of a function for type arguments; `None` if its body has errors.
     pub(super) fn function_instance(&mut self, index: usize, type_args: &[Type]) -> Option<FunctionId> {
+        let span = self.functions[index].decl.name.span;
+        if type_args.iter().any(|t| self.bounded(t.clone(), span).is_unknown()) {
+            return None;
+        }
         if let Some(id) = self.function_instances.get(&(index, type_args.to_vec())) {
             return Some(*id);
         }
         // In a body with opaque types nothing is instantiated: the body itself is checked again with real ones.
-        if self.functions[index].broken || type_args.iter().any(|t| self.has_var(t) || t.is_unknown()) {
+        if self.functions[index].broken || type_args.iter().any(|t| self.has_var(t)) {
+            return None;
+        }
+        if self.prog.functions.len() >= super::limits::MAX_FUNCTIONS {
+            if self.prog.functions.len() == super::limits::MAX_FUNCTIONS {
+                let span = self.functions[index].decl.name.span;
+                self.error("E0503", span, "the program has too many instantiations of generic functions");
+                self.reserve_function(index, type_args);
+            }
             return None;
         }
         let id = self.reserve_function(index, type_args);

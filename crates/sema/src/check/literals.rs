@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
             for e in given {
                 self.expr(e, None);
             }
-            return Expr { ty, ..self.poison(span) };
+            return self.poison(span);
         }
         let mut result: Vec<Expr> = given.iter().zip(&types).map(|(e, t)| self.expr_as(e, t)).collect();
         let place = elements.last().map_or(span, |e| e.span);
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
             result.push(element);
         }
         if result.iter().any(|e| e.ty.is_unknown()) {
-            return Expr { ty, ..self.poison(span) };
+            return self.poison(span);
         }
         self.aggregate(result, ty, span)
     }
@@ -159,7 +159,7 @@ impl<'a> Checker<'a> {
             ok = false;
         }
         if !ok || result.iter().any(|e| e.ty.is_unknown()) {
-            return Expr { ty, ..self.poison(span) };
+            return self.poison(span);
         }
         self.aggregate(result, ty, span)
     }

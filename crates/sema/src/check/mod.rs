@@ -28,6 +28,7 @@ mod expr;
 mod functions;
 mod generics;
 mod instances;
+mod limits;
 mod literals;
 mod methods;
 mod operators;
@@ -62,10 +63,12 @@ pub(crate) struct Sig {
 }
 
 /// A generic struct, header or header union.
-pub(crate) struct GenericStruct<'a> {
+pub(crate) struct GenericStruct {
     pub name: Arc<str>,
     pub kind: StructKind,
-    pub fields: &'a ast::FieldsDecl,
+    pub type_params: Vec<TypeVar>,
+    /// Their types contain `type_params`.
+    pub fields: Vec<FieldInfo>,
     pub annotations: Vec<Annotation>,
     pub span: Span,
 }
@@ -124,10 +127,12 @@ pub(crate) struct Checker<'a> {
     pub scopes: Scopes,
     pub body: Body,
     bodies: u32,
-    generic_structs: Vec<GenericStruct<'a>>,
+    generic_structs: Vec<GenericStruct>,
     generic_cache: HashMap<(usize, Vec<Type>), StructId>,
     /// The generic declaration of each struct of the type table.
     struct_origin: Vec<Option<usize>>,
+    /// The number of single values in each struct of the type table.
+    struct_leaves: Vec<u64>,
     anonymous: HashMap<Vec<(Arc<str>, Type)>, StructId>,
     functions: Vec<FunctionDecl<'a>>,
     function_instances: HashMap<(usize, Vec<Type>), FunctionId>,
@@ -155,6 +160,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         generic_structs: Vec::new(),
         generic_cache: HashMap::new(),
         struct_origin: Vec::new(),
+        struct_leaves: Vec::new(),
         anonymous: HashMap::new(),
         functions: Vec::new(),
         function_instances: HashMap::new(),

@@ -4,6 +4,7 @@
 
 use super::Checker;
 use super::expr::constant;
+use super::limits::MAX_STRING;
 use crate::consteval::{self, FoldError};
 use crate::typed::*;
 use crate::types::*;
@@ -81,10 +82,7 @@ impl<'a> Checker<'a> {
     pub fn binary_typed(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
         use BinaryOp::*;
         if a.ty.is_unknown() || b.ty.is_unknown() {
-            return match op {
-                Eq | Ne | Lt | Le | Gt | Ge | And | Or => Expr { ty: Type::Bool, ..self.unknown_bool(span) },
-                _ => self.poison(span),
-            };
+            return self.poison(span);
         }
         match op {
             And | Or => {
@@ -125,12 +123,6 @@ impl<'a> Checker<'a> {
                 self.make_binary(op, a, b, ty, span)
             }
         }
-    }
-
-    fn unknown_bool(&self, span: Span) -> Expr {
-        // Of type `bool`, so that a condition around it is not complained about either; never folded into a decision
-        // because the program is refused anyway.
-        constant(Value::Bool(false), Type::Bool, span)
     }
 
     fn bad_operands(&mut self, op: BinaryOp, a: &Expr, b: &Expr, span: Span, help: Option<&str>) -> Expr {
@@ -239,6 +231,10 @@ impl<'a> Checker<'a> {
         match (&a.ty, &b.ty) {
             (Type::String, Type::String) => {
                 if let (ExprKind::Const(Value::Str(x)), ExprKind::Const(Value::Str(y))) = (&a.kind, &b.kind) {
+                    if x.len() + y.len() > MAX_STRING {
+                        self.error("E0502", span, FoldError::TooLarge.text());
+                        return self.poison(span);
+                    }
                     return constant(Value::Str(format!("{x}{y}").into()), Type::String, span);
                 }
                 self.bad_operands(BinaryOp::Concat, &a, &b, span, Some("strings are joined at compile time only"))

@@ -49,7 +49,7 @@ impl<'a> Checker<'a> {
                         self.error("E0409", ty.span, message);
                         Type::Unknown
                     }
-                    element => Type::Stack(Arc::new(element), size),
+                    element => self.bounded(Type::Stack(Arc::new(element), size), ty.span),
                 }
             }
             ast::TypeKind::Tuple(types) => {
@@ -64,7 +64,7 @@ impl<'a> Checker<'a> {
                         resolved
                     })
                     .collect();
-                Type::Tuple(types.into())
+                self.bounded(Type::Tuple(types.into()), ty.span)
             }
             ast::TypeKind::List(element) => Type::List(Arc::new(self.resolve_type(element))),
             ast::TypeKind::DontCare => {
@@ -132,8 +132,8 @@ impl<'a> Checker<'a> {
         match symbol {
             TypeSymbol::Plain(ty) => ty.clone(),
             TypeSymbol::Generic(index) => self.instantiate_struct(*index, args),
-            TypeSymbol::Extern(id) => Type::Extern(*id, args.into()),
-            TypeSymbol::Block(id) => Type::Block(*id, args.into()),
+            TypeSymbol::Extern(id) => self.bounded(Type::Extern(*id, args.into()), span),
+            TypeSymbol::Block(id) => self.bounded(Type::Block(*id, args.into()), span),
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Checker<'a> {
     pub fn type_params_of(&self, symbol: &TypeSymbol) -> usize {
         match symbol {
             TypeSymbol::Plain(_) => 0,
-            TypeSymbol::Generic(index) => self.generic_structs[*index].fields.type_params.len(),
+            TypeSymbol::Generic(index) => self.generic_structs[*index].type_params.len(),
             TypeSymbol::Extern(id) => self.prog.externs[id.index()].type_params.len(),
             TypeSymbol::Block(id) => self.prog.types.block_types[id.index()].type_params.len(),
         }
@@ -194,17 +194,18 @@ impl<'a> Checker<'a> {
             return wrap(*id);
         }
         let decl = &self.generic_structs[index];
-        let (name, annotations, span, fields) = (decl.name.clone(), decl.annotations.clone(), decl.span, decl.fields);
+        let (name, annotations, span) = (decl.name.clone(), decl.annotations.clone(), decl.span);
+        let (vars, mut fields) = (decl.type_params.clone(), decl.fields.clone());
         let id = self.add_struct(StructInfo { name, kind, args: args.clone(), fields: Vec::new(), annotations, span });
         self.struct_origin[id.index()] = Some(index);
         self.generic_cache.insert((index, args.clone()), id);
-        self.scopes.push();
-        for (param, arg) in fields.type_params.iter().zip(args) {
-            self.declare(&param.name, Symbol::Type(TypeSymbol::Plain(arg)));
+        let s = Subst::of(&vars, &args);
+        for field in &mut fields {
+            field.ty = self.subst(&field.ty, &s);
+            self.check_field_type(kind, &field.ty, field.span);
         }
-        let fields = self.resolve_fields(kind, &fields.fields);
-        self.scopes.pop();
         self.prog.types.structs[id.index()].fields = fields;
+        self.measure_struct(id, span);
         wrap(id)
     }
 
@@ -220,16 +221,7 @@ impl<'a> Checker<'a> {
         let mut result: Vec<FieldInfo> = Vec::with_capacity(fields.len());
         for field in fields {
             let ty = self.resolve_type(&field.ty);
-            match kind {
-                StructKind::Struct => self.check_member_type(&ty, "a struct", field.ty.span),
-                StructKind::Header => self.check_header_field(&ty, field.ty.span),
-                StructKind::HeaderUnion => {
-                    if !matches!(ty, Type::Header(_) | Type::Unknown | Type::Var(_)) {
-                        let message = format!("a member of a header union is a header, not `{}`", self.show(&ty));
-                        self.error("E0409", field.ty.span, message);
-                    }
-                }
-            }
+            self.check_field_type(kind, &ty, field.ty.span);
             if let Some(first) = result.iter().find(|f| f.name == field.name.text) {
                 let first = first.span;
                 self.report(
@@ -242,6 +234,19 @@ impl<'a> Checker<'a> {
             result.push(FieldInfo { name: field.name.text.clone(), ty, annotations, span: field.name.span });
         }
         result
+    }
+
+    fn check_field_type(&mut self, kind: StructKind, ty: &Type, span: Span) {
+        match kind {
+            StructKind::Struct => self.check_member_type(ty, "a struct", span),
+            StructKind::Header => self.check_header_field(ty, span),
+            StructKind::HeaderUnion => {
+                if !matches!(ty, Type::Header(_) | Type::Unknown | Type::Var(_)) {
+                    let message = format!("a member of a header union is a header, not `{}`", self.show(ty));
+                    self.error("E0409", span, message);
+                }
+            }
+        }
     }
 
     /// The anonymous struct type of a record.
@@ -262,6 +267,7 @@ impl<'a> Checker<'a> {
             span,
         });
         self.anonymous.insert(fields, id);
+        self.measure_struct(id, span);
         Type::Struct(id)
     }
 

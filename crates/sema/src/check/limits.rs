@@ -1,0 +1,90 @@
+//! Bounds on what a small program can make the compiler hold: types, values and expressions that double with each
+//! declaration, instances, and functions.
+//!
+//! Sizes are kept as they grow, so that checking them costs nothing much: each is the sum of parts that were within the
+//! bound before.
+
+use super::Checker;
+use crate::typed::{Expr, ExprKind};
+use crate::types::*;
+use base::{Diagnostic, Span};
+
+/// The most single values in a composite type.
+const MAX_LEAVES: u64 = 1 << 18;
+
+/// The most nodes of a constructor-dependent constant.
+const MAX_CONST_NODES: usize = 10_000;
+
+/// The most bytes of a string.
+pub(super) const MAX_STRING: usize = 1 << 20;
+
+/// The most instantiations of generic functions.
+pub(super) const MAX_FUNCTIONS: usize = 10_000;
+
+impl Checker<'_> {
+    /// The number of single values in a type.
+    pub(super) fn leaves_of(&self, ty: &Type) -> u64 {
+        match ty {
+            Type::Struct(id) | Type::Header(id) | Type::HeaderUnion(id) => {
+                self.struct_leaves.get(id.index()).copied().unwrap_or(1)
+            }
+            Type::Stack(element, n) => self.leaves_of(element).saturating_mul(u64::from(*n)),
+            Type::Tuple(types) => types.iter().fold(1, |sum, t| self.leaves_of(t).saturating_add(sum)),
+            Type::List(element) | Type::Set(element) => self.leaves_of(element),
+            Type::Extern(_, args) | Type::Block(_, args) => {
+                args.iter().fold(1, |sum, t| self.leaves_of(t).saturating_add(sum))
+            }
+            _ => 1,
+        }
+    }
+
+    /// The type, unless it is too large.
+    pub(super) fn bounded(&mut self, ty: Type, span: Span) -> Type {
+        if self.leaves_of(&ty) <= MAX_LEAVES {
+            return ty;
+        }
+        self.report(
+            Diagnostic::error("E0503", span, format!("the type has more than {MAX_LEAVES} values"))
+                .help("make it smaller, or keep the values in registers"),
+        );
+        Type::Unknown
+    }
+
+    /// Notes the size of a struct once its fields are known; one that is too large keeps no fields.
+    pub(super) fn measure_struct(&mut self, id: StructId, span: Span) {
+        let fields = &self.prog.types.structs[id.index()].fields;
+        let leaves = fields.iter().fold(1u64, |sum, f| self.leaves_of(&f.ty).saturating_add(sum));
+        self.struct_leaves.resize(self.struct_leaves.len().max(id.index() + 1), 1);
+        self.struct_leaves[id.index()] = leaves;
+        if leaves > MAX_LEAVES {
+            self.bounded(Type::Struct(id), span);
+            self.prog.types.structs[id.index()].fields.clear();
+            self.struct_leaves[id.index()] = 1;
+        }
+    }
+}
+
+/// Whether a constant that is put in place of its name is small enough for that.
+pub(super) fn is_small(e: &Expr) -> bool {
+    fn count(e: &Expr, left: &mut usize) -> bool {
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        match &e.kind {
+            ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Field(a, _) | ExprKind::TupleElement(a, _) => {
+                count(a, left)
+            }
+            ExprKind::Slice { base, .. } => count(base, left),
+            ExprKind::SliceFrom { base: a, low: b, .. }
+            | ExprKind::Binary(_, a, b)
+            | ExprKind::StackElement { stack: a, index: b } => count(a, left) && count(b, left),
+            ExprKind::Ternary { cond, then, otherwise } => {
+                count(cond, left) && count(then, left) && count(otherwise, left)
+            }
+            ExprKind::Aggregate(elements) => elements.iter().all(|e| count(e, left)),
+            _ => true,
+        }
+    }
+    count(e, &mut { MAX_CONST_NODES })
+}

@@ -164,7 +164,7 @@ fn a_direct_cell_starts_at_zero_for_each_entry_and_late_counts_go_nowhere() {
             count(&worker, DIRECT_COUNTER, index as usize, 1);
             worker.idle();
         }
-        values.map(|value| state.delete(DIRECT, &key(value), 0).expect("there"));
+        values.iter().for_each(|value| state.delete(DIRECT, &key(*value), 0).expect("there"));
         state.collect();
     }
     assert!(indices.contains(&old), "index {old} came back");

@@ -1,0 +1,129 @@
+//! "Write RPC", "Read RPC": checks before a batch, batch atomicity, error reporting.
+
+use super::*;
+use UpdateKind::{Delete, Insert, Modify};
+
+fn update(kind: UpdateKind, entry: TableEntry) -> Update {
+    Update { kind, entity: Some(Entity::Table(entry)) }
+}
+
+#[test]
+fn a_write_is_checked_in_the_specified_order() {
+    let mut bed = Bed::without_program();
+    let no_device = WriteRequest { device_id: 7, ..batch() };
+    assert_refused(bed.control.write(&no_device), Code::NotFound, "no device 7; there is `1`");
+    let no_role = WriteRequest { role: Role { name: "x".into(), id: 0 }, ..batch() };
+    assert_refused(bed.control.write(&no_role), Code::NotFound, "role `x`");
+    let backup = WriteRequest { election_id: Some(3), ..batch() };
+    assert_refused(bed.control.write(&backup), Code::PermissionDenied, "election id");
+    let nobody = WriteRequest { election_id: None, ..batch() };
+    assert_refused(bed.control.write(&nobody), Code::PermissionDenied, "election id");
+    assert_refused(bed.control.write(&batch()), Code::FailedPrecondition, "no forwarding pipeline config");
+}
+
+#[test]
+fn a_read_needs_a_device_and_a_config_but_no_primary() {
+    let mut bed = Bed::without_program();
+    assert_refused(bed.control.read(7, &[]), Code::NotFound, "no device 7");
+    assert_refused(bed.control.read(DEVICE, &[]), Code::FailedPrecondition, "no forwarding pipeline config");
+    let mut bed = Bed::new();
+    bed.control.disconnect(bed.primary);
+    let everything = Some(Entity::Table(TableEntry::default()));
+    assert_eq!(bed.control.read(DEVICE, &[everything]).unwrap().0.len(), 1);
+}
+
+#[test]
+fn a_read_answers_what_it_can_and_reports_the_rest() {
+    let mut bed = Bed::new();
+    let good = Some(Entity::Table(TableEntry::default()));
+    let bad = Some(Entity::Table(TableEntry { table_id: 5, ..Default::default() }));
+    let (found, results) = bed.control.read(DEVICE, &[good.clone(), bad, None, good]).unwrap();
+    assert_eq!(found.len(), 2);
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Ok, Code::NotFound, Code::InvalidArgument, Code::Ok]);
+}
+
+#[test]
+fn updates_go_on_after_a_failure() {
+    let mut bed = Bed::new();
+    let updates = vec![
+        update(Insert, route([10, 0, 0, 0], 8, 1)),
+        update(Insert, route([10, 0, 0, 0], 8, 1)),
+        update(Insert, route([11, 0, 0, 0], 8, 1)),
+    ];
+    let results = bed.control.write(&WriteRequest { updates, ..batch() }).unwrap();
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Ok, Code::AlreadyExists, Code::Ok]);
+}
+
+#[test]
+fn a_rolled_back_batch_leaves_everything_as_it_was() {
+    let mut bed = Bed::new();
+    let counted = TableEntry {
+        counter_data: Some(CounterData { byte_count: 7, packet_count: 1 }),
+        metadata: vec![8],
+        ..route([10, 0, 0, 0], 8, 1)
+    };
+    bed.write(Insert, Entity::Table(counted)).unwrap();
+    bed.write(Insert, Entity::Table(route([11, 0, 0, 0], 8, 1))).unwrap();
+    let query = || TableEntry { counter_data: Some(Default::default()), ..Default::default() };
+    let sorted = |mut entries: Vec<TableEntry>| {
+        entries.sort_by_key(|e| format!("{:?}", e.matches));
+        entries
+    };
+    let before = sorted(bed.read_tables(query()));
+    let updates = vec![
+        update(Delete, route([10, 0, 0, 0], 8, 1)),
+        update(Modify, route([11, 0, 0, 0], 8, 3)),
+        update(Insert, route([12, 0, 0, 0], 8, 1)),
+        update(Delete, route([99, 0, 0, 0], 8, 1)),
+        update(Insert, route([13, 0, 0, 0], 8, 1)),
+    ];
+    let request = WriteRequest { updates: updates.clone(), atomicity: Atomicity::RollbackOnError, ..batch() };
+    let results = bed.control.write(&request).unwrap();
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Aborted, Code::Aborted, Code::Aborted, Code::NotFound, Code::Aborted]);
+    assert_eq!(sorted(bed.read_tables(query())), before);
+    // Without the failing one it goes through.
+    let updates = updates.into_iter().take(3).collect();
+    let request = WriteRequest { updates, atomicity: Atomicity::RollbackOnError, ..batch() };
+    assert!(bed.control.write(&request).unwrap().iter().all(Result::is_ok));
+    assert_ne!(sorted(bed.read_tables(query())), before);
+}
+
+#[test]
+fn one_update_is_atomic_and_more_are_refused() {
+    let mut bed = Bed::new();
+    let one = vec![update(Insert, route([10, 0, 0, 0], 8, 1))];
+    let request = WriteRequest { updates: one.clone(), atomicity: Atomicity::DataplaneAtomic, ..batch() };
+    assert_eq!(bed.control.write(&request).unwrap(), [Ok(())]);
+    let two = WriteRequest { updates: [one.clone(), one].concat(), ..request };
+    assert_refused(bed.control.write(&two), Code::Unimplemented, "DATAPLANE_ATOMIC");
+}
+
+#[test]
+fn the_api_version_is_told() {
+    let mut bed = Bed::without_program();
+    assert_eq!(bed.control.capabilities(0), Ok("1.5.0"));
+    assert_eq!(bed.control.capabilities(DEVICE), Ok("1.5.0"));
+    assert_refused(bed.control.capabilities(9), Code::NotFound, "no device 9");
+}
+
+#[test]
+fn extern_entries_are_refused_by_name() {
+    let mut bed = Bed::new();
+    let entity = |extern_type_id| Entity::Extern { extern_type_id, extern_id: 0 };
+    assert_refused(bed.write(Insert, entity(0x8100_0001)), Code::Unimplemented, "extern entries");
+    assert_refused(bed.read(entity(0x8100_0001)), Code::Unimplemented, "extern entries");
+    assert_eq!(bed.read(entity(0)).unwrap(), []);
+}
+
+trait CopiedCode {
+    fn copied_code(self) -> Code;
+}
+
+impl CopiedCode for Result<&(), Code> {
+    fn copied_code(self) -> Code {
+        self.err().unwrap_or(Code::Ok)
+    }
+}

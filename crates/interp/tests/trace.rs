@@ -96,5 +96,6 @@ b0:
             packet too short: 16 bits are not there
             the condition is 0x0: to reject
             drop short
-    "#]].assert_eq(&trace.render(&sources));
+    "#]]
+    .assert_eq(&trace.render(&sources));
 }

@@ -5,6 +5,7 @@
 //! library files for the preprocessor.
 
 mod check;
+pub mod codes;
 pub mod consteval;
 mod scope;
 pub mod typed;

@@ -4,6 +4,7 @@
 //! an error, the tokens are kept. Structured annotations are checked.
 
 use super::Checker;
+use crate::codes;
 use crate::typed::*;
 use crate::value::Value;
 use base::Diagnostic;
@@ -21,8 +22,12 @@ impl<'a> Checker<'a> {
             if let Some(first) = earlier.filter(|a| structured(a) || structured(annotation)) {
                 let first = first.span;
                 self.report(
-                    Diagnostic::error("E0540", annotation.span, format!("`@{}` is given twice", annotation.name))
-                        .note(first, "the first one"),
+                    Diagnostic::error(
+                        codes::BAD_ANNOTATION,
+                        annotation.span,
+                        format!("`@{}` is given twice", annotation.name),
+                    )
+                    .note(first, "the first one"),
                 );
             }
         }
@@ -40,7 +45,7 @@ impl<'a> Checker<'a> {
                 };
                 if &*annotation.name.text == "name" && !matches!(values.as_deref(), Some([Value::Str(_)])) {
                     self.report(
-                        Diagnostic::error("E0540", annotation.span, "`@name` takes one string")
+                        Diagnostic::error(codes::BAD_ANNOTATION, annotation.span, "`@name` takes one string")
                             .help("write @name(\"…\")"),
                     );
                 }
@@ -54,7 +59,7 @@ impl<'a> Checker<'a> {
                 for pair in pairs {
                     if result.iter().any(|(k, _)| *k == pair.name.text) {
                         let message = format!("the key `{}` is given twice", pair.name);
-                        self.error("E0303", pair.name.span, message);
+                        self.error(codes::DECLARED_TWICE, pair.name.span, message);
                     }
                     let value = self.annotation_value(&pair.value);
                     result.push((pair.name.text.clone(), value));
@@ -95,7 +100,7 @@ impl<'a> Checker<'a> {
     fn annotation_value(&mut self, expr: &'a ast::Expr) -> Value {
         let typed = self.expr(expr, None);
         if !typed.ty.is_unknown() && typed.as_const().is_none() {
-            self.error("E0501", expr.span, "the value of an annotation must be known at compile time");
+            self.error(codes::NOT_CONSTANT, expr.span, "the value of an annotation must be known at compile time");
         }
         match typed.kind {
             ExprKind::Const(value) => value,
@@ -119,7 +124,8 @@ impl<'a> Checker<'a> {
     /// Warns where something deprecated is used.
     pub fn warn_deprecated(&mut self, what: &str, annotations: &[Annotation], span: base::Span, declared: base::Span) {
         let Some(annotation) = find_annotation(annotations, "deprecated") else { return };
-        let mut d = Diagnostic::warning("W0302", span, format!("{what} is deprecated")).note(declared, "declared here");
+        let mut d = Diagnostic::warning(codes::DEPRECATED, span, format!("{what} is deprecated"))
+            .note(declared, "declared here");
         if let Some(text) = annotation.as_str() {
             d = d.help(text);
         }

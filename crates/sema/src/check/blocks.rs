@@ -1,6 +1,7 @@
 //! Parsers and controls.
 
 use super::{Checker, Owner, Place, Sig};
+use crate::codes;
 use crate::scope::{Symbol, TypeSymbol};
 use crate::typed::*;
 use crate::types::*;
@@ -20,8 +21,12 @@ impl<'a> Checker<'a> {
         let noun = decl.kind.noun();
         if let Some(first) = type_params.first() {
             self.report(
-                Diagnostic::error("E0602", first.name.span, format!("a {noun} with type parameters is not supported"))
-                    .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
+                Diagnostic::error(
+                    codes::UNSUPPORTED,
+                    first.name.span,
+                    format!("a {noun} with type parameters is not supported"),
+                )
+                .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
             );
         }
         self.scopes.push();
@@ -33,12 +38,12 @@ impl<'a> Checker<'a> {
         self.scopes.pop();
         for p in &ctor {
             if p.direction != Direction::None {
-                self.error("E0412", p.span, "constructor parameters have no direction");
+                self.error(codes::BAD_DIRECTION, p.span, "constructor parameters have no direction");
             }
             if find_annotation(&p.annotations, "optional").is_some() {
                 self.report(
                     Diagnostic::error(
-                        "E0412",
+                        codes::BAD_DIRECTION,
                         p.span,
                         "a constructor parameter of a parser or control cannot be `@optional`",
                     )
@@ -143,7 +148,7 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let message = format!("a {} cannot be declared in a control", local.kind.noun());
-                self.error("E0304", local.span, message);
+                self.error(codes::WRONG_KIND, local.span, message);
             }
         }
     }
@@ -195,7 +200,7 @@ impl<'a> Checker<'a> {
                 ast::DeclKind::ValueSet(set) => self.value_set(id, local, set),
                 _ => {
                     let message = format!("a {} cannot be declared in a parser", local.kind.noun());
-                    self.error("E0304", local.span, message);
+                    self.error(codes::WRONG_KIND, local.span, message);
                 }
             }
         }
@@ -215,10 +220,10 @@ impl<'a> Checker<'a> {
         let element = self.resolve_type(&set.element);
         let size = self.expr(&set.size, Some(&Type::Int));
         if !self.is_compile_time(&size) {
-            self.error("E0501", set.size.span, "the size of a value set must be known at compile time");
+            self.error(codes::NOT_CONSTANT, set.size.span, "the size of a value set must be known at compile time");
         } else if !matches!(size.ty, Type::Int | Type::Bits { .. } | Type::Unknown) {
             let message = format!("the size of a value set is an integer, not `{}`", self.show(&size.ty));
-            self.error("E0401", set.size.span, message);
+            self.error(codes::MISMATCH, set.size.span, message);
         }
         let annotations = self.annotations(&decl.annotations);
         let control_name = self.control_name(&decl.name.text, &annotations);
@@ -241,14 +246,22 @@ impl<'a> Checker<'a> {
         for (i, state) in parser.states.iter().enumerate() {
             if matches!(&*state.name.text, "accept" | "reject") {
                 self.report(
-                    Diagnostic::error("E0520", state.name.span, format!("the state `{}` is built in", state.name))
-                        .help("rename it"),
+                    Diagnostic::error(
+                        codes::BAD_STATES,
+                        state.name.span,
+                        format!("the state `{}` is built in", state.name),
+                    )
+                    .help("rename it"),
                 );
             }
             if let Some(first) = parser.states[..i].iter().find(|s| s.name == state.name) {
                 self.report(
-                    Diagnostic::error("E0303", state.name.span, format!("there are two states `{}`", state.name))
-                        .note(first.name.span, "the first one"),
+                    Diagnostic::error(
+                        codes::DECLARED_TWICE,
+                        state.name.span,
+                        format!("there are two states `{}`", state.name),
+                    )
+                    .note(first.name.span, "the first one"),
                 );
             } else if &*state.name.text == "start" {
                 start = Some(i as u32);
@@ -256,14 +269,18 @@ impl<'a> Checker<'a> {
         }
         if start.is_none() {
             self.report(
-                Diagnostic::error("E0520", decl.name.span, format!("parser `{}` has no state `start`", decl.name))
-                    .help("add: state start { … }"),
+                Diagnostic::error(
+                    codes::BAD_STATES,
+                    decl.name.span,
+                    format!("parser `{}` has no state `start`", decl.name),
+                )
+                .help("add: state start { … }"),
             );
         }
         let states: Vec<State> = parser.states.iter().map(|s| self.state(s, &parser.states)).collect();
         if start.is_some() && !reaches_end(&states, start.unwrap_or(0)) {
             self.report(
-                Diagnostic::error("E0521", decl.name.span, format!("parser `{}` never ends", decl.name))
+                Diagnostic::error(codes::ENDLESS_PARSER, decl.name.span, format!("parser `{}` never ends", decl.name))
                     .help("no path from `start` leads to `accept` or `reject`"),
             );
         }
@@ -298,7 +315,7 @@ impl<'a> Checker<'a> {
                 Some(i) => Target::State(i as u32),
                 None => {
                     let names = all.iter().map(|s| s.name.as_str()).chain(["accept", "reject"]);
-                    self.unknown_name("E0306", name, format!("there is no state `{name}`"), names);
+                    self.unknown_name(codes::NO_SUCH_STATE, name, format!("there is no state `{name}`"), names);
                     Target::Reject
                 }
             },
@@ -311,7 +328,7 @@ impl<'a> Checker<'a> {
             let key = self.expr(arg, None);
             if !selectable(&key.ty) {
                 let message = format!("`select` cannot match values of type `{}`", self.show(&key.ty));
-                let mut d = Diagnostic::error("E0418", key.span, message);
+                let mut d = Diagnostic::error(codes::BAD_KEYSET, key.span, message);
                 if key.ty == Type::Int {
                     d = d.help("give the number a width, as 8w3");
                 }
@@ -345,7 +362,7 @@ impl<'a> Checker<'a> {
         }
         if keyset.elements.len() != keys.len() {
             let message = format!("{} keys are selected on, here are {}", keys.len(), keyset.elements.len());
-            self.error("E0418", keyset.span, message);
+            self.error(codes::BAD_KEYSET, keyset.span, message);
             return Vec::new();
         }
         keyset
@@ -391,7 +408,7 @@ impl<'a> Checker<'a> {
             let message =
                 format!("the value set holds `{}`, the keys are `{}`", self.show(&element), keys.join("`, `"));
             let place = self.prog.value_sets[set.index()].span;
-            self.report(Diagnostic::error("E0418", span, message).note(place, "the value set"));
+            self.report(Diagnostic::error(codes::BAD_KEYSET, span, message).note(place, "the value set"));
         }
     }
 
@@ -417,7 +434,7 @@ impl<'a> Checker<'a> {
                 let bits = matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Bool | Type::Unknown);
                 if !bits {
                     let message = format!("values of type `{}` have no masks", self.show(ty));
-                    self.error("E0418", element.span, message);
+                    self.error(codes::BAD_KEYSET, element.span, message);
                     return Keyset::DontCare;
                 }
                 let value = self.keyset_value(value, ty, place);
@@ -426,7 +443,7 @@ impl<'a> Checker<'a> {
             ast::KeysetKind::Range(low, high) => {
                 if !matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Unknown) {
                     let message = format!("values of type `{}` have no ranges", self.show(ty));
-                    self.error("E0418", element.span, message);
+                    self.error(codes::BAD_KEYSET, element.span, message);
                     return Keyset::DontCare;
                 }
                 let low = self.keyset_value(low, ty, place);
@@ -439,7 +456,7 @@ impl<'a> Checker<'a> {
     pub(super) fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
         let value = self.expr(e, Some(ty));
         if let ExprKind::Call(_) = value.kind {
-            self.error("E0417", value.span, "nothing can be called here");
+            self.error(codes::NOT_HERE, value.span, "nothing can be called here");
             return self.poison(value.span);
         }
         let underlying = self.prog.types.underlying(ty);
@@ -451,7 +468,7 @@ impl<'a> Checker<'a> {
             _ => self.coerce(value, ty),
         };
         if !self.is_compile_time(&value) && place != "select" {
-            self.error("E0501", value.span, format!("the values of {place} must be known at compile time"));
+            self.error(codes::NOT_CONSTANT, value.span, format!("the values of {place} must be known at compile time"));
         }
         value
     }

@@ -7,6 +7,7 @@
 use super::generics::Subst;
 use super::literals::quoted;
 use super::{Checker, Place, Sig};
+use crate::codes;
 use crate::scope::{FunctionRef, Symbol};
 use crate::typed::*;
 use crate::types::*;
@@ -47,8 +48,9 @@ impl<'a> Checker<'a> {
                     Symbol::Type(symbol) => self.constructor_call(&symbol, path, type_args, args, span),
                     Symbol::Broken => self.poison(span),
                     _ => {
-                        let mut d = Diagnostic::error("E0408", callee.span, format!("`{path}` cannot be called"))
-                            .note(entry.span, "declared here");
+                        let mut d =
+                            Diagnostic::error(codes::NOT_CALLABLE, callee.span, format!("`{path}` cannot be called"))
+                                .note(entry.span, "declared here");
                         if let Symbol::Table(_) = entry.symbol {
                             d = d.help(format!("apply it: {path}.apply()"));
                         }
@@ -64,7 +66,7 @@ impl<'a> Checker<'a> {
             }
             ast::ExprKind::Missing => self.poison(span),
             _ => {
-                self.error("E0408", callee.span, "this cannot be called");
+                self.error(codes::NOT_CALLABLE, callee.span, "this cannot be called");
                 self.poison(span)
             }
         }
@@ -127,7 +129,7 @@ impl<'a> Checker<'a> {
                     return self.static_assert(&checked, span);
                 }
                 if &*name.text == "verify" && !matches!(self.body.place, Place::ParserState | Place::Function) {
-                    self.error("E0417", span, "`verify` can only be called in parsers");
+                    self.error(codes::NOT_HERE, span, "`verify` can only be called in parsers");
                 }
                 Callee::ExternFunction(id)
             }
@@ -155,9 +157,9 @@ impl<'a> Checker<'a> {
                 Some(Value::Bool(true)) => {}
                 Some(Value::Bool(false)) => {
                     let message = text.unwrap_or_else(|| "the assertion does not hold".to_string());
-                    self.report(Diagnostic::error("E0505", span, format!("static_assert: {message}")));
+                    self.report(Diagnostic::error(codes::ASSERTION, span, format!("static_assert: {message}")));
                 }
-                _ => self.error("E0501", condition.span, "the condition must be known at compile time"),
+                _ => self.error(codes::NOT_CONSTANT, condition.span, "the condition must be known at compile time"),
             }
         }
         super::expr::constant(Value::Bool(true), Type::Bool, span)
@@ -172,7 +174,7 @@ impl<'a> Checker<'a> {
     ) -> Expr {
         if !matches!(self.body.place, Place::Apply | Place::Action) {
             self.report(
-                Diagnostic::error("E0417", span, "an action cannot be called here")
+                Diagnostic::error(codes::NOT_HERE, span, "an action cannot be called here")
                     .help("actions are called in controls and by other actions"),
             );
         }
@@ -197,7 +199,8 @@ impl<'a> Checker<'a> {
             {
                 return Some(*index);
             }
-            let mut d = Diagnostic::error("E0404", span, format!("more than one {name} takes these arguments"));
+            let mut d =
+                Diagnostic::error(codes::ARGUMENT_COUNT, span, format!("more than one {name} takes these arguments"));
             for i in fitting {
                 d = d.note(sigs[i].span, "this one");
             }
@@ -208,7 +211,7 @@ impl<'a> Checker<'a> {
             return Some(*index);
         }
         let message = format!("no {name} takes {} argument{}", args.len(), if args.len() == 1 { "" } else { "s" });
-        let mut d = Diagnostic::error("E0404", span, message);
+        let mut d = Diagnostic::error(codes::ARGUMENT_COUNT, span, message);
         for sig in sigs.iter().take(5) {
             let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
             d = d.note(sig.span, format!("this one takes ({})", names.join(", ")));
@@ -228,14 +231,14 @@ impl<'a> Checker<'a> {
         let named = args.iter().filter(|a| a.name.is_some()).count();
         if named > 0 && named < args.len() {
             self.report(
-                Diagnostic::error("E0404", span, "arguments are either all named or none is")
+                Diagnostic::error(codes::ARGUMENT_COUNT, span, "arguments are either all named or none is")
                     .help("write name = value for each"),
             );
             return None;
         }
         if args.len() > sig.params.len() && named == 0 {
             let message = format!("{} takes {}, here are {}", sig.what, count(sig.params.len()), args.len());
-            self.report(Diagnostic::error("E0404", span, message).note(sig.span, "declared here"));
+            self.report(Diagnostic::error(codes::ARGUMENT_COUNT, span, message).note(sig.span, "declared here"));
             return None;
         }
         for (i, arg) in args.iter().enumerate() {
@@ -246,14 +249,14 @@ impl<'a> Checker<'a> {
                     None => {
                         let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
                         let message = format!("{} has no parameter `{name}`", sig.what);
-                        self.unknown_name("E0308", name, message, names.into_iter());
+                        self.unknown_name(codes::NO_SUCH_PARAMETER, name, message, names.into_iter());
                         return None;
                     }
                 },
             };
             if placed[slot].is_some() {
                 let message = format!("`{}` is given twice", sig.params[slot].name);
-                self.error("E0404", arg.span, message);
+                self.error(codes::ARGUMENT_COUNT, arg.span, message);
                 return None;
             }
             placed[slot] = Some(arg);
@@ -262,7 +265,7 @@ impl<'a> Checker<'a> {
             sig.params.iter().zip(&placed).filter(|(p, a)| a.is_none() && !p.optional).map(|(p, _)| &*p.name).collect();
         if !missing.is_empty() {
             let message = format!("{} needs a value for {}", sig.what, quoted(&missing));
-            self.report(Diagnostic::error("E0404", span, message).note(sig.span, "declared here"));
+            self.report(Diagnostic::error(codes::ARGUMENT_COUNT, span, message).note(sig.span, "declared here"));
             return None;
         }
         Some(placed)
@@ -283,7 +286,7 @@ impl<'a> Checker<'a> {
         if !type_args.is_empty() && type_args.len() != sig.type_params.len() {
             let message =
                 format!("{} takes {} type arguments, not {}", sig.what, sig.type_params.len(), type_args.len());
-            self.report(Diagnostic::error("E0406", span, message).note(sig.span, "declared here"));
+            self.report(Diagnostic::error(codes::TYPE_ARGUMENT_COUNT, span, message).note(sig.span, "declared here"));
             return None;
         }
         let given: Vec<Option<Type>> = type_args.iter().map(|t| self.resolve_type_arg(t)).collect();
@@ -327,7 +330,7 @@ impl<'a> Checker<'a> {
         if let ast::ExprKind::DontCare = arg.value.kind {
             if param.direction != Direction::Out {
                 self.report(
-                    Diagnostic::error("E0412", arg.span, format!("`{}` needs a value", param.name))
+                    Diagnostic::error(codes::BAD_DIRECTION, arg.span, format!("`{}` needs a value", param.name))
                         .help("`_` can only stand for an `out` argument"),
                 );
                 return ArgValue::Expr(self.poison(arg.span));
@@ -374,9 +377,13 @@ impl<'a> Checker<'a> {
         if !silent {
             let name = self.prog.types.vars[var.index()].clone();
             self.report(
-                Diagnostic::error("E0407", span, format!("the type argument `{name}` of {} is not known", sig.what))
-                    .note(sig.span, "declared here")
-                    .help("write the type arguments: name<T>(…)"),
+                Diagnostic::error(
+                    codes::NOT_INFERRED,
+                    span,
+                    format!("the type argument `{name}` of {} is not known", sig.what),
+                )
+                .note(sig.span, "declared here")
+                .help("write the type arguments: name<T>(…)"),
             );
         }
         subst.bind_rest(&Type::Unknown);
@@ -401,7 +408,7 @@ impl<'a> Checker<'a> {
             };
             if bad {
                 let message = format!("{} cannot be used with values of type `{}`", sig.what, self.show(&ty));
-                self.report(Diagnostic::error("E0409", span, message).note(sig.span, "declared here"));
+                self.report(Diagnostic::error(codes::BAD_TYPE_HERE, span, message).note(sig.span, "declared here"));
             }
         }
     }
@@ -419,7 +426,7 @@ impl<'a> Checker<'a> {
                     self.show(&e.ty)
                 );
                 self.report(
-                    Diagnostic::error("E0401", e.span, message)
+                    Diagnostic::error(codes::MISMATCH, e.span, message)
                         .help("there are no conversions for `out` and `inout`: use a variable of the right type"),
                 );
                 return Expr { ty: Type::Unknown, ..e };
@@ -438,12 +445,16 @@ impl<'a> Checker<'a> {
         };
         if compile_time && !known {
             self.report(
-                Diagnostic::error("E0501", e.span, format!("`{}` must be known at compile time", param.name))
-                    .note(param.span, "the parameter has no direction"),
+                Diagnostic::error(
+                    codes::NOT_CONSTANT,
+                    e.span,
+                    format!("`{}` must be known at compile time", param.name),
+                )
+                .note(param.span, "the parameter has no direction"),
             );
         } else if param.direction == Direction::In && mode != CallMode::Construct && self.has_int(&e.ty) {
             self.report(
-                Diagnostic::error("E0414", e.span, format!("the value for `{}` needs a width", param.name))
+                Diagnostic::error(codes::WIDTH_NEEDED, e.span, format!("the value for `{}` needs a width", param.name))
                     .help("write numbers with a width, as 32w5"),
             );
         }

@@ -7,6 +7,7 @@
 use super::Checker;
 use super::expr::constant;
 use super::generics::Subst;
+use crate::codes;
 use crate::consteval;
 use crate::typed::*;
 use crate::types::*;
@@ -23,7 +24,7 @@ impl<'a> Checker<'a> {
             Ok(e) => e,
             Err(e) => {
                 let message = format!("expected `{}`, found `{}`", self.show(to), self.show(&e.ty));
-                let mut d = Diagnostic::error("E0401", e.span, message);
+                let mut d = Diagnostic::error(codes::MISMATCH, e.span, message);
                 if let Some(help) = self.mismatch_help(&e, to) {
                     d = d.help(help);
                 }
@@ -189,12 +190,12 @@ impl<'a> Checker<'a> {
             && v != BigInt::from(0)
             && v != BigInt::one()
         {
-            self.error("E0403", span, format!("only 0 and 1 can be cast to `bool`, not {v}"));
+            self.error(codes::BAD_CAST, span, format!("only 0 and 1 can be cast to `bool`, not {v}"));
             return self.poison(span);
         }
         if !self.can_cast(&e.ty, to) {
             let message = format!("`{}` cannot be cast to `{}`", self.show(&e.ty), self.show(to));
-            let mut d = Diagnostic::error("E0403", span, message);
+            let mut d = Diagnostic::error(codes::BAD_CAST, span, message);
             if let (Type::Bits { width: w, .. }, Type::Bits { width: v, signed }) = (&e.ty, to)
                 && w != v
             {

@@ -1,6 +1,7 @@
 //! Top-level declarations, and what signatures are made of.
 
 use super::{Checker, GenericStruct, Owner, Place, Sig};
+use crate::codes;
 use crate::consteval;
 use crate::scope::{FunctionRef, Symbol, TypeSymbol};
 use crate::typed::*;
@@ -16,7 +17,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::Const(c) => self.const_decl(decl, c),
             ast::DeclKind::Variable(_) => self.report(
                 Diagnostic::error(
-                    "E0304",
+                    codes::WRONG_KIND,
                     decl.span,
                     format!("the variable `{}` stands outside of any block", decl.name),
                 )
@@ -48,7 +49,7 @@ impl<'a> Checker<'a> {
                 let ty = self.resolve_typedef_target(target);
                 if let Type::Void | Type::MatchKind = ty {
                     let message = format!("`{}` cannot be given another name", self.show(&ty));
-                    self.error("E0409", target.span, message);
+                    self.error(codes::BAD_TYPE_HERE, target.span, message);
                 }
                 let symbol = match ty {
                     Type::Unknown => Symbol::Broken,
@@ -67,7 +68,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::NewType(target) => self.new_type(decl, target),
             ast::DeclKind::Table(_) | ast::DeclKind::ValueSet(_) => {
                 let message = format!("the {} `{}` stands outside of any block", decl.kind.noun(), decl.name);
-                self.error("E0304", decl.span, message);
+                self.error(codes::WRONG_KIND, decl.span, message);
             }
         }
     }
@@ -80,13 +81,13 @@ impl<'a> Checker<'a> {
         let ty = self.resolve_type(&c.ty);
         if matches!(ty, Type::Void | Type::Extern(..) | Type::Parser(_) | Type::Control(_) | Type::Block(..)) {
             let message = format!("there are no constants of type `{}`", self.show(&ty));
-            self.error("E0409", c.ty.span, message);
+            self.error(codes::BAD_TYPE_HERE, c.ty.span, message);
         }
         let value = self.expr_as(&c.value, &ty);
         if !self.is_compile_time(&value) {
             self.report(
                 Diagnostic::error(
-                    "E0501",
+                    codes::NOT_CONSTANT,
                     c.value.span,
                     format!("the value of `{}` is not known at compile time", decl.name),
                 )
@@ -96,7 +97,7 @@ impl<'a> Checker<'a> {
             return;
         }
         if !super::limits::is_small(&value) {
-            self.error("E0503", c.value.span, format!("the expression of `{}` is too large", decl.name));
+            self.error(codes::OUT_OF_RANGE, c.value.span, format!("the expression of `{}` is too large", decl.name));
             self.declare(&decl.name, Symbol::Broken);
             return;
         }
@@ -140,7 +141,7 @@ impl<'a> Checker<'a> {
             Some((ty, span)) => {
                 let message =
                     format!("the underlying type of an enum is `bit<W>` or `int<W>`, not `{}`", self.show(&ty));
-                self.error("E0409", span, message);
+                self.error(codes::BAD_TYPE_HERE, span, message);
                 self.declare(&decl.name, Symbol::Broken);
                 return;
             }
@@ -162,8 +163,12 @@ impl<'a> Checker<'a> {
             let members = &self.prog.types.enums[id.index()].members;
             if let Some(first) = members.iter().find(|m| m.name == member.name.text).map(|m| m.span) {
                 self.report(
-                    Diagnostic::error("E0303", member.name.span, format!("there are two members `{}`", member.name))
-                        .note(first, "the first one"),
+                    Diagnostic::error(
+                        codes::DECLARED_TWICE,
+                        member.name.span,
+                        format!("there are two members `{}`", member.name),
+                    )
+                    .note(first, "the first one"),
                 );
                 continue;
             }
@@ -187,7 +192,7 @@ impl<'a> Checker<'a> {
                     && !self.fits(&number, repr)
                 {
                     let message = format!("{number} does not fit into `{}`", self.show(repr));
-                    self.error("E0503", value.span, message);
+                    self.error(codes::OUT_OF_RANGE, value.span, message);
                     return consteval::default_value(&self.prog.types, repr);
                 }
                 let e = self.coerce(e, repr);
@@ -196,22 +201,30 @@ impl<'a> Checker<'a> {
                     ExprKind::Const(v) if !e.ty.is_unknown() && v.as_bits().is_some() => Some(v),
                     ExprKind::Const(_) => default,
                     _ => {
-                        self.error("E0501", value.span, "the value of an enum member must be known at compile time");
+                        self.error(
+                            codes::NOT_CONSTANT,
+                            value.span,
+                            "the value of an enum member must be known at compile time",
+                        );
                         default
                     }
                 }
             }
             (Some(repr), None) => {
                 self.report(
-                    Diagnostic::error("E0415", member.name.span, format!("`{}` needs a value", member.name))
+                    Diagnostic::error(codes::BAD_FIELDS, member.name.span, format!("`{}` needs a value", member.name))
                         .help("every member of an enum with underlying type has one: name = value"),
                 );
                 consteval::default_value(&self.prog.types, repr)
             }
             (None, Some(value)) => {
                 self.report(
-                    Diagnostic::error("E0409", value.span, "members of an enum without underlying type have no value")
-                        .help("write `enum bit<8> …`"),
+                    Diagnostic::error(
+                        codes::BAD_TYPE_HERE,
+                        value.span,
+                        "members of an enum without underlying type have no value",
+                    )
+                    .help("write `enum bit<8> …`"),
                 );
                 None
             }
@@ -228,7 +241,7 @@ impl<'a> Checker<'a> {
         for member in &members.members {
             if known.contains(&member.name.text) {
                 let message = format!("the {what} `{}` is declared twice", member.name);
-                self.error("E0303", member.name.span, message);
+                self.error(codes::DECLARED_TWICE, member.name.span, message);
             } else {
                 known.push(member.name.text.clone());
             }
@@ -244,7 +257,7 @@ impl<'a> Checker<'a> {
             if !underlying.is_unknown() {
                 let message = format!("`type` cannot be made from `{}`", self.show(&underlying));
                 self.report(
-                    Diagnostic::error("E0409", target.span, message)
+                    Diagnostic::error(codes::BAD_TYPE_HERE, target.span, message)
                         .help("it is made from `bit<W>`, `int<W>`, `bool` or another `type`; otherwise use `typedef`"),
                 );
             }
@@ -286,7 +299,7 @@ impl<'a> Checker<'a> {
                 let first = first.span;
                 self.report(
                     Diagnostic::error(
-                        "E0303",
+                        codes::DECLARED_TWICE,
                         param.name.span,
                         format!("`{}` is declared twice in one scope", param.name),
                     )
@@ -299,9 +312,9 @@ impl<'a> Checker<'a> {
             let default = param.default.as_ref().map(|e| {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
                 if matches!(param.direction, Direction::Out | Direction::InOut) {
-                    self.error("E0412", e.span, "an `out` or `inout` parameter has no default value");
+                    self.error(codes::BAD_DIRECTION, e.span, "an `out` or `inout` parameter has no default value");
                 } else if !self.is_compile_time(&value) {
-                    self.error("E0501", e.span, "a default value must be known at compile time");
+                    self.error(codes::NOT_CONSTANT, e.span, "a default value must be known at compile time");
                 }
                 value
             });
@@ -348,7 +361,7 @@ impl<'a> Checker<'a> {
             }
             _ => return,
         };
-        self.error("E0412", param.span, message);
+        self.error(codes::BAD_DIRECTION, param.span, message);
     }
 
     /// The signature of a function, extern function or method.
@@ -434,12 +447,15 @@ impl<'a> Checker<'a> {
             });
             if let Some(first) = same.map(|m| m.span) {
                 let message = format!("`{}` is declared twice with the same parameters", method.name);
-                self.report(Diagnostic::error("E0303", method.name.span, message).note(first, "first declared here"));
+                self.report(
+                    Diagnostic::error(codes::DECLARED_TWICE, method.name.span, message)
+                        .note(first, "first declared here"),
+                );
             }
             if method.kind == ast::MethodKind::Constructor && method.name.text != decl.name.text {
                 self.report(
                     Diagnostic::error(
-                        "E0304",
+                        codes::WRONG_KIND,
                         method.name.span,
                         format!("method `{}` has no result type", method.name),
                     )
@@ -451,7 +467,7 @@ impl<'a> Checker<'a> {
             }
             if method.kind != ast::MethodKind::Constructor && method.name.text == decl.name.text {
                 self.report(
-                    Diagnostic::error("E0304", method.name.span, "a constructor has no result type")
+                    Diagnostic::error(codes::WRONG_KIND, method.name.span, "a constructor has no result type")
                         .help(format!("write {}(…);", decl.name)),
                 );
             }
@@ -482,7 +498,7 @@ impl<'a> Checker<'a> {
         let id = BlockTypeId::from_index(self.prog.types.block_types.len());
         if kind == BlockKind::Package {
             for param in params.iter().filter(|p| p.direction != Direction::None) {
-                self.error("E0412", param.span, "parameters of a package have no direction");
+                self.error(codes::BAD_DIRECTION, param.span, "parameters of a package have no direction");
             }
             let sig = Sig {
                 what: format!("package `{}`", decl.name),
@@ -535,7 +551,7 @@ impl<'a> Checker<'a> {
         {
             let span = late.span;
             self.report(
-                Diagnostic::error("E0412", span, "parameters with a direction come before action data")
+                Diagnostic::error(codes::BAD_DIRECTION, span, "parameters with a direction come before action data")
                     .note(params[at].span, "this one has no direction and is given by the table"),
             );
         }
@@ -544,7 +560,7 @@ impl<'a> Checker<'a> {
                 param.ty
             {
                 let message = format!("`{}` cannot be a parameter of an action", self.show(&param.ty));
-                self.error("E0409", param.span, message);
+                self.error(codes::BAD_TYPE_HERE, param.span, message);
                 param.ty = Type::Unknown;
             }
         }

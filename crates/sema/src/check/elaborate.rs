@@ -5,6 +5,7 @@
 //! Bounds: [`MAX_INSTANCES`], [`MAX_DEPTH`].
 
 use super::Checker;
+use crate::codes;
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
@@ -73,20 +74,28 @@ impl Checker<'_> {
         }
         for (span, first, name, what) in found {
             self.report(
-                Diagnostic::error("E0541", span, format!("two {what} have the control-plane name `{name}`"))
-                    .note(first, "the first one")
-                    .help("give one of them another name with @name(\"…\")"),
+                Diagnostic::error(
+                    codes::CONTROL_NAME_TWICE,
+                    span,
+                    format!("two {what} have the control-plane name `{name}`"),
+                )
+                .note(first, "the first one")
+                .help("give one of them another name with @name(\"…\")"),
             );
         }
     }
 
     fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>, depth: usize) -> Option<InstanceId> {
         if depth > MAX_DEPTH {
-            self.error("E0504", decl.span, format!("instances are nested more than {MAX_DEPTH} deep"));
+            self.error(codes::NESTED_INSTANCES, decl.span, format!("instances are nested more than {MAX_DEPTH} deep"));
             return None;
         }
         if self.prog.instances.len() >= MAX_INSTANCES {
-            self.error("E0504", decl.span, format!("the program has more than {MAX_INSTANCES} instances"));
+            self.error(
+                codes::NESTED_INSTANCES,
+                decl.span,
+                format!("the program has more than {MAX_INSTANCES} instances"),
+            );
             return None;
         }
         let of = match &decl.ty {
@@ -148,8 +157,12 @@ impl Checker<'_> {
 
     fn not_evaluated(&mut self, span: Span, param: &str) {
         self.report(
-            Diagnostic::error("E0502", span, format!("the value for `{param}` cannot be computed in this instance"))
-                .help("look for a division by zero, or an index out of range"),
+            Diagnostic::error(
+                codes::NO_VALUE,
+                span,
+                format!("the value for `{param}` cannot be computed in this instance"),
+            )
+            .help("look for a division by zero, or an index out of range"),
         );
     }
 }

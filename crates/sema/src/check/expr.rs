@@ -5,6 +5,7 @@
 //! [`Checker::expr_as`] converts. Compile-time known results are folded on the way up.
 
 use super::{Checker, Place};
+use crate::codes;
 use crate::consteval;
 use crate::scope::{Symbol, TypeSymbol};
 use crate::typed::*;
@@ -34,17 +35,21 @@ impl<'a> Checker<'a> {
             ast::ExprKind::This => match self.body.this.clone() {
                 Some(ty) => Expr { kind: ExprKind::This, ty, span },
                 None => {
-                    self.error("E0304", span, "`this` is only known in the implementation of an abstract method");
+                    self.error(
+                        codes::WRONG_KIND,
+                        span,
+                        "`this` is only known in the implementation of an abstract method",
+                    );
                     self.poison(span)
                 }
             },
             ast::ExprKind::Type(_) => {
-                self.error("E0304", span, "a type is not a value");
+                self.error(codes::WRONG_KIND, span, "a type is not a value");
                 self.poison(span)
             }
             ast::ExprKind::DontCare => {
                 self.report(
-                    Diagnostic::error("E0412", span, "`_` is not a value")
+                    Diagnostic::error(codes::BAD_DIRECTION, span, "`_` is not a value")
                         .help("it can stand for an `out` argument and in keysets"),
                 );
                 self.poison(span)
@@ -73,11 +78,11 @@ impl<'a> Checker<'a> {
             ast::IntLiteralType::IntN(w) => (Type::int(w), w),
         };
         if width > MAX_WIDTH {
-            self.error("E0503", span, format!("the widest value has {MAX_WIDTH} bits"));
+            self.error(codes::OUT_OF_RANGE, span, format!("the widest value has {MAX_WIDTH} bits"));
             return self.poison(span);
         }
         if width == 0 && literal.ty == ast::IntLiteralType::IntN(0) {
-            self.error("E0503", span, "a signed value has at least 1 bit");
+            self.error(codes::OUT_OF_RANGE, span, "a signed value has at least 1 bit");
             return self.poison(span);
         }
         self.warn_overflow(&literal.value, &ty, span);
@@ -98,7 +103,7 @@ impl<'a> Checker<'a> {
         let back = if signed { wrapped.to_bigint_signed() } else { BigInt::from(wrapped.to_biguint()) };
         if back != *value {
             let message = format!("{value} does not fit into `{}` and becomes {back}", self.show(ty));
-            self.report(Diagnostic::warning("W0503", span, message));
+            self.report(Diagnostic::warning(codes::OVERFLOW, span, message));
         }
     }
 
@@ -120,9 +125,13 @@ impl<'a> Checker<'a> {
             }
             Symbol::Local(..) => {
                 self.report(
-                    Diagnostic::error("E0601", span, format!("`{path}` of an enclosing block is not reachable here"))
-                        .note(entry.span, "declared here")
-                        .help("implementations of abstract methods see their parameters and global declarations"),
+                    Diagnostic::error(
+                        codes::CAPTURE_UNSUPPORTED,
+                        span,
+                        format!("`{path}` of an enclosing block is not reachable here"),
+                    )
+                    .note(entry.span, "declared here")
+                    .help("implementations of abstract methods see their parameters and global declarations"),
                 );
                 return self.poison(span);
             }
@@ -135,7 +144,7 @@ impl<'a> Checker<'a> {
             Symbol::ValueSet(_) => not_value("the value set"),
             Symbol::Functions(_) => not_value("the function"),
         };
-        self.report(Diagnostic::error("E0304", span, message).note(entry.span, "declared here"));
+        self.report(Diagnostic::error(codes::WRONG_KIND, span, message).note(entry.span, "declared here"));
         self.poison(span)
     }
 
@@ -170,7 +179,7 @@ impl<'a> Checker<'a> {
             && let Some(Symbol::Table(_)) = self.scopes.lookup(&path.name.text).map(|e| &e.symbol)
         {
             self.report(
-                Diagnostic::error("E0305", name.span, format!("a table has no member `{name}`"))
+                Diagnostic::error(codes::NO_SUCH_MEMBER, name.span, format!("a table has no member `{name}`"))
                     .help(format!("apply it: {path}.apply()")),
             );
             return self.poison(span);
@@ -190,7 +199,7 @@ impl<'a> Checker<'a> {
                 }
                 let fields: Vec<String> = info.fields.iter().map(|f| f.name.to_string()).collect();
                 let message = format!("`{}` has no field `{name}`", self.show(&base.ty));
-                self.unknown_name("E0305", name, message, fields.iter().map(|s| s.as_str()));
+                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, fields.iter().map(|s| s.as_str()));
                 return self.poison(span);
             }
             Type::Stack(element, size) => {
@@ -208,7 +217,7 @@ impl<'a> Checker<'a> {
                     _ => {}
                 }
                 self.unknown_name(
-                    "E0305",
+                    codes::NO_SUCH_MEMBER,
                     name,
                     format!("the result of `apply` has no member `{name}`"),
                     ["hit", "miss", "action_run"].into_iter(),
@@ -218,7 +227,7 @@ impl<'a> Checker<'a> {
             _ => {}
         }
         let message = format!("`{}` has no member `{name}`", self.show(&base.ty));
-        self.error("E0305", name.span, message);
+        self.error(codes::NO_SUCH_MEMBER, name.span, message);
         self.poison(span)
     }
 
@@ -249,7 +258,7 @@ impl<'a> Checker<'a> {
             "lastIndex" => Expr { kind: ExprKind::StackLastIndex(boxed()), ty: Type::bit(32), span },
             _ => {
                 self.unknown_name(
-                    "E0305",
+                    codes::NO_SUCH_MEMBER,
                     name,
                     format!("a header stack has no member `{name}`"),
                     ["next", "last", "lastIndex", "size", "push_front", "pop_front"].into_iter(),
@@ -259,8 +268,12 @@ impl<'a> Checker<'a> {
         };
         if !in_parser {
             self.report(
-                Diagnostic::error("E0417", span, format!("`{name}` of a header stack can only be used in parsers"))
-                    .help("use an index: stack[i]"),
+                Diagnostic::error(
+                    codes::NOT_HERE,
+                    span,
+                    format!("`{name}` of a header stack can only be used in parsers"),
+                )
+                .help("use an index: stack[i]"),
             );
             return Some(self.poison(span));
         }
@@ -278,7 +291,7 @@ impl<'a> Checker<'a> {
                 }
                 let members: Vec<String> = info.members.iter().map(|m| m.name.to_string()).collect();
                 let message = format!("enum `{}` has no member `{name}`", info.name);
-                self.unknown_name("E0305", name, message, members.iter().map(|s| s.as_str()));
+                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, members.iter().map(|s| s.as_str()));
                 self.poison(span)
             }
             Type::Error => {
@@ -287,7 +300,7 @@ impl<'a> Checker<'a> {
                 }
                 let members = self.prog.errors.clone();
                 let message = format!("there is no error `{name}`");
-                self.unknown_name("E0305", name, message, members.iter().map(|s| &**s));
+                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, members.iter().map(|s| &**s));
                 self.poison(span)
             }
             Type::MatchKind => {
@@ -296,12 +309,12 @@ impl<'a> Checker<'a> {
                 }
                 let members = self.prog.match_kinds.clone();
                 let message = format!("there is no match kind `{name}`");
-                self.unknown_name("E0307", name, message, members.iter().map(|s| &**s));
+                self.unknown_name(codes::NO_SUCH_MATCH_KIND, name, message, members.iter().map(|s| &**s));
                 self.poison(span)
             }
             _ => {
                 let message = format!("the type `{}` has no member `{name}`", self.show(ty));
-                self.error("E0305", name.span, message);
+                self.error(codes::NO_SUCH_MEMBER, name.span, message);
                 self.poison(span)
             }
         }
@@ -316,7 +329,7 @@ impl<'a> Checker<'a> {
         }
         if !matches!(index.ty, Type::Int | Type::Bits { .. }) {
             let message = format!("an index is an integer, not `{}`", self.show(&index.ty));
-            self.error("E0401", index.span, message);
+            self.error(codes::MISMATCH, index.span, message);
             return self.poison(span);
         }
         match base.ty.clone() {
@@ -341,7 +354,9 @@ impl<'a> Checker<'a> {
             }
             other => {
                 let message = format!("`{}` has no elements to index", self.show(&other));
-                self.report(Diagnostic::error("E0413", span, message).help("a bit slice is written x[high:low]"));
+                self.report(
+                    Diagnostic::error(codes::BAD_INDEX, span, message).help("a bit slice is written x[high:low]"),
+                );
                 self.poison(span)
             }
         }
@@ -361,11 +376,11 @@ impl<'a> Checker<'a> {
             Some(i) if i >= BigInt::from(0) && i < BigInt::from(size) => i.to_u64(),
             Some(i) => {
                 let message = format!("index {i} is outside of 0 … {}", size.saturating_sub(1));
-                self.error("E0413", index.span, message);
+                self.error(codes::BAD_INDEX, index.span, message);
                 None
             }
             None => {
-                self.error("E0501", index.span, "the index must be known at compile time");
+                self.error(codes::NOT_CONSTANT, index.span, "the index must be known at compile time");
                 None
             }
         }
@@ -390,13 +405,17 @@ impl<'a> Checker<'a> {
         match self.const_int(&bound).map(|v| v.to_u32()) {
             Some(Some(v)) if v <= MAX_WIDTH => Some(v),
             Some(_) => {
-                self.error("E0413", e.span, "the bound of a slice is out of range");
+                self.error(codes::BAD_INDEX, e.span, "the bound of a slice is out of range");
                 None
             }
             None => {
                 self.report(
-                    Diagnostic::error("E0501", e.span, "the bound of a slice must be known at compile time")
-                        .help("a slice at a variable place is written x[low +: width]"),
+                    Diagnostic::error(
+                        codes::NOT_CONSTANT,
+                        e.span,
+                        "the bound of a slice must be known at compile time",
+                    )
+                    .help("a slice at a variable place is written x[low +: width]"),
                 );
                 None
             }
@@ -413,7 +432,7 @@ impl<'a> Checker<'a> {
             Type::Int => Some((base, None)),
             _ => {
                 let message = format!("no bits can be taken from `{}`", self.show(&base.ty));
-                self.error("E0413", base.span, message);
+                self.error(codes::BAD_INDEX, base.span, message);
                 None
             }
         }
@@ -429,7 +448,7 @@ impl<'a> Checker<'a> {
     fn slice_at(&mut self, base: Expr, width: Option<u32>, high: u32, low: u32, span: Span) -> Expr {
         if low > high {
             self.report(
-                Diagnostic::error("E0413", span, format!("the slice [{high}:{low}] is empty"))
+                Diagnostic::error(codes::BAD_INDEX, span, format!("the slice [{high}:{low}] is empty"))
                     .help("the high bit comes first"),
             );
             return self.poison(span);
@@ -437,7 +456,7 @@ impl<'a> Checker<'a> {
         let base = match width {
             Some(width) if high >= width => {
                 let message = format!("bit {high} is outside of `{}`", self.show(&base.ty));
-                self.error("E0413", span, message);
+                self.error(codes::BAD_INDEX, span, message);
                 return self.poison(span);
             }
             Some(_) => base,
@@ -466,19 +485,19 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         if width == 0 || base_width.is_some_and(|w| width > w) {
-            self.error("E0413", span, format!("{width} bits cannot be taken from `{}`", self.show(&base.ty)));
+            self.error(codes::BAD_INDEX, span, format!("{width} bits cannot be taken from `{}`", self.show(&base.ty)));
             return self.poison(span);
         }
         if low.as_const().is_some() {
             let Some(low) = self.const_int(&low).and_then(|v| v.to_u32()).filter(|v| *v <= MAX_WIDTH) else {
-                self.error("E0413", low.span, "the place of a slice is out of range");
+                self.error(codes::BAD_INDEX, low.span, "the place of a slice is out of range");
                 return self.poison(span);
             };
             return self.slice_at(base, base_width, low + width - 1, low, span);
         }
         if !matches!(low.ty, Type::Bits { signed: false, .. }) || base_width.is_none() {
             let message = format!("the place of a slice is a `bit`, not `{}`", self.show(&low.ty));
-            self.error("E0401", low.span, message);
+            self.error(codes::MISMATCH, low.span, message);
             return self.poison(span);
         }
         Expr {
@@ -514,7 +533,7 @@ impl<'a> Checker<'a> {
                         let message = message.replace("an parameter", "a parameter");
                         let place = local.span;
                         self.report(
-                            Diagnostic::error("E0405", e.span, message)
+                            Diagnostic::error(codes::NOT_ASSIGNABLE, e.span, message)
                                 .note(place, "declared here")
                                 .help("copy it to a variable"),
                         );
@@ -540,7 +559,8 @@ impl<'a> Checker<'a> {
             _ => "this is a value, not a place to assign to",
         };
         self.report(
-            Diagnostic::error("E0405", e.span, what).help("a variable, parameter, field, element or slice is needed"),
+            Diagnostic::error(codes::NOT_ASSIGNABLE, e.span, what)
+                .help("a variable, parameter, field, element or slice is needed"),
         );
         false
     }

@@ -5,6 +5,7 @@
 //! function may call only what is declared above it, so the queue ends; a function that calls itself is refused.
 
 use super::{Body, Checker, FunctionDecl, Owner, Place, Sig};
+use crate::codes;
 use crate::scope::{FunctionRef, Symbol, TypeSymbol};
 use crate::typed::*;
 use crate::types::*;
@@ -19,13 +20,13 @@ impl<'a> Checker<'a> {
             sig.result
         {
             let message = format!("a function cannot return `{}`", self.show(&sig.result));
-            self.error("E0409", function.proto.result.span, message);
+            self.error(codes::BAD_TYPE_HERE, function.proto.result.span, message);
         }
         for param in &sig.params {
             if find_annotation(&param.annotations, "optional").is_some() {
                 self.report(
                     Diagnostic::error(
-                        "E0412",
+                        codes::BAD_DIRECTION,
                         param.span,
                         "a parameter of a function with a body cannot be `@optional`",
                     )
@@ -72,7 +73,7 @@ impl<'a> Checker<'a> {
             if same {
                 self.report(
                     Diagnostic::error(
-                        "E0303",
+                        codes::DECLARED_TWICE,
                         name.span,
                         format!("`{name}` is declared twice with the same parameters"),
                     )
@@ -105,7 +106,7 @@ impl<'a> Checker<'a> {
         if self.prog.functions.len() >= super::limits::MAX_FUNCTIONS {
             if self.prog.functions.len() == super::limits::MAX_FUNCTIONS {
                 let span = self.functions[index].decl.name.span;
-                self.error("E0503", span, "the program has too many instantiations of generic functions");
+                self.error(codes::OUT_OF_RANGE, span, "the program has too many instantiations of generic functions");
                 self.reserve_function(index, type_args);
             }
             return None;
@@ -170,7 +171,7 @@ impl<'a> Checker<'a> {
         if !matches!(result, Type::Void | Type::Unknown) && !super::stmts::always_returns(&block) {
             let message = format!("`{}` does not return a value on every path", decl.name);
             self.report(
-                Diagnostic::error("E0410", decl.name.span, message)
+                Diagnostic::error(codes::NO_RETURN, decl.name.span, message)
                     .help(format!("it returns `{}`", self.show(&result))),
             );
         }

@@ -4,6 +4,7 @@ use super::calls::CallMode;
 use super::generics::Subst;
 use super::literals::quoted;
 use super::{Checker, Owner, Place, Sig};
+use crate::codes;
 use crate::scope::{Symbol, TypeSymbol};
 use crate::typed::*;
 use crate::types::*;
@@ -45,21 +46,25 @@ impl<'a> Checker<'a> {
             },
             ast::TypeKind::Array(..) => {
                 self.report(
-                    Diagnostic::error("E0602", inst.ty.span, "arrays of instances are not supported")
+                    Diagnostic::error(codes::UNSUPPORTED, inst.ty.span, "arrays of instances are not supported")
                         .help("declare single instances"),
                 );
                 None
             }
             _ => {
                 let message = "only externs, parsers, controls and packages have instances";
-                self.error("E0506", inst.ty.span, message);
+                self.error(codes::BAD_INSTANCE, inst.ty.span, message);
                 None
             }
         };
         if let (Owner::Program, Some((_, Type::Parser(_) | Type::Control(_)))) = (self.body.owner, &made) {
             self.report(
-                Diagnostic::error("E0506", decl.name.span, "parsers and controls cannot be instantiated at top level")
-                    .help("write the constructor call where the instance is used"),
+                Diagnostic::error(
+                    codes::BAD_INSTANCE,
+                    decl.name.span,
+                    "parsers and controls cannot be instantiated at top level",
+                )
+                .help("write the constructor call where the instance is used"),
             );
         }
         let symbol = match made {
@@ -82,7 +87,7 @@ impl<'a> Checker<'a> {
             && matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Bool)
         {
             self.report(
-                Diagnostic::error("E0506", span, format!("`{path}` has no constructor"))
+                Diagnostic::error(codes::BAD_INSTANCE, span, format!("`{path}` has no constructor"))
                     .help(format!("a cast is written ({path}) …")),
             );
             self.expr(&arg.value, None);
@@ -105,7 +110,7 @@ impl<'a> Checker<'a> {
         let span = new.span;
         if matches!(self.body.place, Place::Function | Place::Action) {
             self.report(
-                Diagnostic::error("E0506", span, "nothing can be instantiated in functions and actions")
+                Diagnostic::error(codes::BAD_INSTANCE, span, "nothing can be instantiated in functions and actions")
                     .help("declare the instance in the control, or at top level"),
             );
             return None;
@@ -196,7 +201,7 @@ impl<'a> Checker<'a> {
             TypeSymbol::Block(id) => self.prog.types.block_types[id.index()].name.to_string(),
         };
         self.report(
-            Diagnostic::error("E0506", span, format!("`{what}` has no instances"))
+            Diagnostic::error(codes::BAD_INSTANCE, span, format!("`{what}` has no instances"))
                 .help("only externs, declared parsers and controls, and packages have"),
         );
         None
@@ -206,7 +211,7 @@ impl<'a> Checker<'a> {
     fn check_open(&mut self, ty: &Type, span: Span) -> Option<()> {
         if self.open_blocks.contains(ty) {
             let message = format!("`{}` would contain an instance of itself", self.show(ty));
-            self.error("E0504", span, message);
+            self.error(codes::NESTED_INSTANCES, span, message);
             return None;
         }
         Some(())
@@ -229,7 +234,7 @@ impl<'a> Checker<'a> {
         self.warn_deprecated(&format!("extern `{name}`"), &annotations, span, place);
         if candidates.is_empty() {
             self.report(
-                Diagnostic::error("E0506", span, format!("extern `{name}` has no constructor"))
+                Diagnostic::error(codes::BAD_INSTANCE, span, format!("extern `{name}` has no constructor"))
                     .note(place, "declared here"),
             );
             return None;
@@ -250,7 +255,7 @@ impl<'a> Checker<'a> {
     fn abstract_methods(&mut self, ty: &Type, body: Option<&'a [ast::Decl]>, span: Span) -> Vec<(u32, FunctionId)> {
         let Type::Extern(id, type_args) = ty else {
             if body.is_some() {
-                self.error("E0506", span, "only instances of externs implement methods");
+                self.error(codes::BAD_INSTANCE, span, "only instances of externs implement methods");
             }
             return Vec::new();
         };
@@ -275,7 +280,7 @@ impl<'a> Checker<'a> {
                             .map(|m| &*m.name)
                             .collect();
                         let message = format!("extern `{}` has no abstract method `{}`", declared.name, decl.name);
-                        self.unknown_name("E0309", &decl.name, message, names.into_iter());
+                        self.unknown_name(codes::NO_SUCH_METHOD, &decl.name, message, names.into_iter());
                         continue;
                     };
                     let function_id = self.method_body(decl, function, ty.clone());
@@ -284,7 +289,7 @@ impl<'a> Checker<'a> {
                 }
                 _ => {
                     let message = format!("a {} cannot be declared here", decl.kind.noun());
-                    self.error("E0304", decl.span, message);
+                    self.error(codes::WRONG_KIND, decl.span, message);
                 }
             }
         }
@@ -302,7 +307,7 @@ impl<'a> Checker<'a> {
             .collect();
         if !missing.is_empty() {
             let message = format!("the instance does not implement {}", quoted(&missing));
-            self.report(Diagnostic::error("E0508", span, message).note(declared.span, "declared here"));
+            self.report(Diagnostic::error(codes::NOT_IMPLEMENTED, span, message).note(declared.span, "declared here"));
         }
         result
     }
@@ -326,8 +331,12 @@ impl<'a> Checker<'a> {
         agree &= result == function.result || function.result.is_unknown();
         if !agree {
             self.report(
-                Diagnostic::error("E0411", span, format!("`{}` has another signature than declared", wanted.name))
-                    .note(wanted.span, "declared here"),
+                Diagnostic::error(
+                    codes::BAD_RETURN,
+                    span,
+                    format!("`{}` has another signature than declared", wanted.name),
+                )
+                .note(wanted.span, "declared here"),
             );
         }
     }

@@ -5,6 +5,7 @@
 //! bound before.
 
 use super::Checker;
+use crate::codes;
 use crate::typed::{Expr, ExprKind};
 use crate::types::*;
 use base::{Diagnostic, Span};
@@ -44,7 +45,7 @@ impl Checker<'_> {
             return ty;
         }
         self.report(
-            Diagnostic::error("E0503", span, format!("the type has more than {MAX_LEAVES} values"))
+            Diagnostic::error(codes::OUT_OF_RANGE, span, format!("the type has more than {MAX_LEAVES} values"))
                 .help("make it smaller, or keep the values in registers"),
         );
         Type::Unknown

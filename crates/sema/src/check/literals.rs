@@ -2,6 +2,7 @@
 
 use super::Checker;
 use super::expr::constant;
+use crate::codes;
 use crate::consteval;
 use crate::typed::*;
 use crate::types::*;
@@ -15,7 +16,7 @@ impl<'a> Checker<'a> {
     pub(super) fn default_expr(&mut self, expected: Option<&Type>, span: Span) -> Expr {
         let Some(ty) = expected else {
             self.report(
-                Diagnostic::error("E0407", span, "the type that `...` stands for is not known here")
+                Diagnostic::error(codes::NOT_INFERRED, span, "the type that `...` stands for is not known here")
                     .help("cast it: (T) ..."),
             );
             return self.poison(span);
@@ -31,7 +32,7 @@ impl<'a> Checker<'a> {
             Some(value) => constant(value, ty.clone(), span),
             None => {
                 let message = format!("`{}` has no default value", self.show(ty));
-                self.error("E0409", span, message);
+                self.error(codes::BAD_TYPE_HERE, span, message);
                 self.poison(span)
             }
         }
@@ -44,12 +45,12 @@ impl<'a> Checker<'a> {
             }
             Some(ty) => {
                 let message = format!("`{{#}}` is an invalid header, not `{}`", self.show(ty));
-                self.error("E0401", span, message);
+                self.error(codes::MISMATCH, span, message);
                 self.poison(span)
             }
             None => {
                 self.report(
-                    Diagnostic::error("E0407", span, "the header type of `{#}` is not known here")
+                    Diagnostic::error(codes::NOT_INFERRED, span, "the header type of `{#}` is not known here")
                         .help("cast it: (H) {#}"),
                 );
                 self.poison(span)
@@ -74,7 +75,7 @@ impl<'a> Checker<'a> {
         let Some((types, ty)) = shape else {
             if dots {
                 self.report(
-                    Diagnostic::error("E0407", span, "the type that `...` fills up is not known here")
+                    Diagnostic::error(codes::NOT_INFERRED, span, "the type that `...` fills up is not known here")
                         .help("cast it: (T) { … }"),
                 );
                 return self.poison(span);
@@ -88,7 +89,7 @@ impl<'a> Checker<'a> {
         };
         if given.len() > types.len() || (given.len() < types.len() && !dots) {
             let message = format!("`{}` needs {} values, here are {}", self.show(&ty), types.len(), given.len());
-            let mut d = Diagnostic::error("E0401", span, message);
+            let mut d = Diagnostic::error(codes::MISMATCH, span, message);
             if given.len() < types.len() {
                 d = d.help("end the list with `...` for default values");
             }
@@ -120,7 +121,7 @@ impl<'a> Checker<'a> {
         for (i, field) in fields.iter().enumerate() {
             if let Some(first) = fields[..i].iter().find(|f| f.name == field.name) {
                 self.report(
-                    Diagnostic::error("E0415", field.name.span, format!("`{}` is given twice", field.name))
+                    Diagnostic::error(codes::BAD_FIELDS, field.name.span, format!("`{}` is given twice", field.name))
                         .note(first.name.span, "the first one"),
                 );
                 return self.poison(span);
@@ -136,7 +137,7 @@ impl<'a> Checker<'a> {
             if info.field(&field.name.text).is_none() {
                 let names: Vec<&str> = info.fields.iter().map(|f| &*f.name).collect();
                 let message = format!("`{}` has no field `{}`", self.show(&ty), field.name);
-                self.unknown_name("E0305", &field.name, message, names.into_iter());
+                self.unknown_name(codes::NO_SUCH_MEMBER, &field.name, message, names.into_iter());
                 self.expr(&field.value, None);
                 ok = false;
             }
@@ -155,7 +156,9 @@ impl<'a> Checker<'a> {
         }
         if !missing.is_empty() {
             let message = format!("`{}` needs a value for {}", self.show(&ty), quoted(&missing));
-            self.report(Diagnostic::error("E0415", span, message).help("end the list with `...` for default values"));
+            self.report(
+                Diagnostic::error(codes::BAD_FIELDS, span, message).help("end the list with `...` for default values"),
+            );
             ok = false;
         }
         if !ok || result.iter().any(|e| e.ty.is_unknown()) {
@@ -167,7 +170,7 @@ impl<'a> Checker<'a> {
     fn anonymous_record(&mut self, fields: &'a [ast::NamedExpr], dots: Option<Span>, span: Span) -> Expr {
         if let Some(dots) = dots {
             self.report(
-                Diagnostic::error("E0407", dots, "the type that `...` fills up is not known here")
+                Diagnostic::error(codes::NOT_INFERRED, dots, "the type that `...` fills up is not known here")
                     .help("cast it: (T) { … }"),
             );
             return self.poison(span);

@@ -5,6 +5,7 @@ use super::expr::constant;
 use super::generics::Subst;
 use super::instances::NewInstance;
 use super::{Checker, Place, Sig};
+use crate::codes;
 use crate::scope::Symbol;
 use crate::typed::*;
 use crate::types::*;
@@ -64,7 +65,7 @@ impl<'a> Checker<'a> {
                     _ => &[],
                 };
                 let message = format!("`{}` has no method `{name}`", self.show(&ty));
-                self.unknown_name("E0309", name, message, methods.iter().copied());
+                self.unknown_name(codes::NO_SUCH_METHOD, name, message, methods.iter().copied());
                 self.check_stray(args);
                 self.poison(span)
             }
@@ -73,20 +74,29 @@ impl<'a> Checker<'a> {
 
     fn no_args(&mut self, name: &ast::Name, args: &[ast::Argument], span: Span) {
         if !args.is_empty() {
-            self.error("E0404", span, format!("`{name}` takes no arguments"));
+            self.error(codes::ARGUMENT_COUNT, span, format!("`{name}` takes no arguments"));
         }
     }
 
     fn table_apply(&mut self, table: TableId, name: &ast::Name, args: &[ast::Argument], span: Span) -> Expr {
         if &*name.text != "apply" {
-            self.unknown_name("E0309", name, format!("a table has no method `{name}`"), ["apply"].into_iter());
+            self.unknown_name(
+                codes::NO_SUCH_METHOD,
+                name,
+                format!("a table has no method `{name}`"),
+                ["apply"].into_iter(),
+            );
             return self.poison(span);
         }
         self.no_args(name, args, span);
         if self.body.place != Place::Apply {
             self.report(
-                Diagnostic::error("E0417", span, "a table can only be applied in the `apply` block of its control")
-                    .note(self.prog.tables[table.index()].span, "the table"),
+                Diagnostic::error(
+                    codes::NOT_HERE,
+                    span,
+                    "a table can only be applied in the `apply` block of its control",
+                )
+                .note(self.prog.tables[table.index()].span, "the table"),
             );
         }
         let ty = Type::ApplyResult(table);
@@ -117,7 +127,7 @@ impl<'a> Checker<'a> {
         }
         if !matches!(ty, Type::Parser(_) | Type::Control(_)) || &*name.text != "apply" {
             let message = format!("the type `{}` has no method `{name}`", self.show(ty));
-            self.error("E0309", name.span, message);
+            self.error(codes::NO_SUCH_METHOD, name.span, message);
             return self.poison(span);
         }
         let new = NewInstance { span: base.span, ..NewInstance::default() };
@@ -152,8 +162,12 @@ impl<'a> Checker<'a> {
         if builtin != Builtin::IsValid {
             if let Type::HeaderUnion(_) = base.ty {
                 self.report(
-                    Diagnostic::error("E0309", name.span, format!("a header union has no method `{name}`"))
-                        .help("call it on one of its members"),
+                    Diagnostic::error(
+                        codes::NO_SUCH_METHOD,
+                        name.span,
+                        format!("a header union has no method `{name}`"),
+                    )
+                    .help("call it on one of its members"),
                 );
                 return self.poison(span);
             }
@@ -174,7 +188,7 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         let [arg] = args else {
-            self.error("E0404", span, format!("`{name}` takes 1 argument, the count"));
+            self.error(codes::ARGUMENT_COUNT, span, format!("`{name}` takes 1 argument, the count"));
             return self.poison(span);
         };
         let count = self.expr(&arg.value, Some(&Type::Int));
@@ -182,12 +196,16 @@ impl<'a> Checker<'a> {
         let value = match self.const_int(&count) {
             Some(n) if n.sign() != num_bigint::Sign::Minus => n,
             Some(_) => {
-                self.error("E0503", count.span, format!("`{name}` takes a positive count"));
+                self.error(codes::OUT_OF_RANGE, count.span, format!("`{name}` takes a positive count"));
                 return self.poison(span);
             }
             None if count.ty.is_unknown() => return self.poison(span),
             None => {
-                self.error("E0501", count.span, format!("the count of `{name}` must be known at compile time"));
+                self.error(
+                    codes::NOT_CONSTANT,
+                    count.span,
+                    format!("the count of `{name}` must be known at compile time"),
+                );
                 return self.poison(span);
             }
         };
@@ -214,13 +232,13 @@ impl<'a> Checker<'a> {
             BlockKind::Parser => (Callee::ParserApply(reference), Place::ParserState, "parser states"),
             BlockKind::Control => (Callee::ControlApply(reference), Place::Apply, "the `apply` block of a control"),
             BlockKind::Package => {
-                self.error("E0417", span, "a package cannot be applied");
+                self.error(codes::NOT_HERE, span, "a package cannot be applied");
                 return self.poison(span);
             }
         };
         if self.body.place != place {
             let what = if kind == BlockKind::Parser { "parser" } else { "control" };
-            self.error("E0417", span, format!("a {what} can only be applied in {text}"));
+            self.error(codes::NOT_HERE, span, format!("a {what} can only be applied in {text}"));
         }
         let declared = match ty {
             Type::Parser(id) => self.parser_sigs[id.index()].0.span,
@@ -267,12 +285,12 @@ impl<'a> Checker<'a> {
                 .map(|m| m.name.to_string())
                 .collect();
             let message = format!("extern `{}` has no method `{name}`", declared.name);
-            self.unknown_name("E0309", name, message, names.iter().map(|s| s.as_str()));
+            self.unknown_name(codes::NO_SUCH_METHOD, name, message, names.iter().map(|s| s.as_str()));
             self.check_stray(args);
             return self.poison(span);
         }
         if self.body.place == Place::ControlLocals || self.body.place == Place::TopLevel {
-            self.error("E0417", span, "methods of externs are called at run time, not in declarations");
+            self.error(codes::NOT_HERE, span, "methods of externs are called at run time, not in declarations");
             return self.poison(span);
         }
         let sigs: Vec<Rc<Sig>> = candidates.iter().map(|i| self.method_sigs[id.index()][*i].clone()).collect();
@@ -334,7 +352,7 @@ impl Checker<'_> {
             }
             _ => return,
         };
-        self.report(Diagnostic::error("E0421", span, message).help(help));
+        self.report(Diagnostic::error(codes::BAD_PACKET_OPERATION, span, message).help(help));
     }
 
     fn varbits(&self, ty: &Type) -> usize {

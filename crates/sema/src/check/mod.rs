@@ -36,6 +36,7 @@ mod stmts;
 mod tables;
 mod types;
 
+use crate::codes;
 use crate::scope::{Entry, Scopes, Symbol, similar};
 use crate::typed::*;
 use crate::types::*;
@@ -216,13 +217,13 @@ impl<'a> Checker<'a> {
             && !matches!(symbol, Symbol::Instance(_, Type::Block(..)) | Symbol::Functions(_) | Symbol::Broken)
         {
             self.report(
-                Diagnostic::error("E0507", name.span, "`main` must be an instance of a package")
+                Diagnostic::error(codes::BAD_MAIN, name.span, "`main` must be an instance of a package")
                     .help("as V1Switch(…) main;"),
             );
         }
         if let Err(first) = self.scopes.declare(&name.text, symbol, name.span) {
             self.report(
-                Diagnostic::error("E0303", name.span, format!("`{name}` is declared twice in one scope"))
+                Diagnostic::error(codes::DECLARED_TWICE, name.span, format!("`{name}` is declared twice in one scope"))
                     .note(first, "first declared here")
                     .help("rename one of them"),
             );
@@ -236,7 +237,7 @@ impl<'a> Checker<'a> {
         if let Some(entry) = found {
             return Some(entry.clone());
         }
-        let mut d = Diagnostic::error("E0301", path.span(), format!("`{path}` is not declared"));
+        let mut d = Diagnostic::error(codes::NOT_DECLARED, path.span(), format!("`{path}` is not declared"));
         if let Some(like) = self.scopes.similar(&path.name.text, |_| true) {
             d = d.help(format!("did you mean `{like}`?"));
         } else {
@@ -297,8 +298,10 @@ impl<'a> Checker<'a> {
             let first = *span;
             let message = format!("the variable `{name}` hides a parameter");
             let d = match self.body.place {
-                Place::ControlLocals | Place::ParserLocals => Diagnostic::warning("W0301", name.span, message),
-                _ => Diagnostic::error("E0303", name.span, message),
+                Place::ControlLocals | Place::ParserLocals => {
+                    Diagnostic::warning(codes::HIDES_PARAMETER, name.span, message)
+                }
+                _ => Diagnostic::error(codes::DECLARED_TWICE, name.span, message),
             };
             self.report(d.note(first, "the parameter").help("rename the variable"));
         }

@@ -5,6 +5,7 @@
 use super::Checker;
 use super::expr::constant;
 use super::limits::MAX_STRING;
+use crate::codes;
 use crate::consteval::{self, FoldError};
 use crate::typed::*;
 use crate::types::*;
@@ -25,7 +26,7 @@ impl<'a> Checker<'a> {
         };
         if !fits {
             let message = format!("`{}` cannot be applied to `{}`", op.symbol(), self.show(&operand.ty));
-            let mut d = Diagnostic::error("E0402", span, message);
+            let mut d = Diagnostic::error(codes::BAD_OPERANDS, span, message);
             if op == UnaryOp::BitNot && operand.ty == Type::Int {
                 d = d.help("give the number a width, as 8w3");
             }
@@ -47,7 +48,7 @@ impl<'a> Checker<'a> {
         match result {
             Ok(value) => constant(value, ty, span),
             Err(e) => {
-                self.error("E0502", span, e.text());
+                self.error(codes::NO_VALUE, span, e.text());
                 self.poison(span)
             }
         }
@@ -103,7 +104,7 @@ impl<'a> Checker<'a> {
                     e.ty == Type::Int && self.const_int(e).is_some_and(|v| v.sign() == num_bigint::Sign::Minus)
                 };
                 if matches!(op, Div | Mod) && (negative(&a) || negative(&b)) {
-                    self.error("E0502", span, FoldError::NegativeDivision.text());
+                    self.error(codes::NO_VALUE, span, FoldError::NegativeDivision.text());
                     return self.poison(span);
                 }
                 let Some((a, b)) = self.same_numbers(op, a, b, span) else { return self.poison(span) };
@@ -128,7 +129,7 @@ impl<'a> Checker<'a> {
     fn bad_operands(&mut self, op: BinaryOp, a: &Expr, b: &Expr, span: Span, help: Option<&str>) -> Expr {
         let message =
             format!("`{}` cannot be applied to `{}` and `{}`", op.symbol(), self.show(&a.ty), self.show(&b.ty));
-        let mut d = Diagnostic::error("E0402", span, message);
+        let mut d = Diagnostic::error(codes::BAD_OPERANDS, span, message);
         if let Some(help) = help {
             d = d.help(help);
         } else if let (Type::Bits { width: w, signed: s }, Type::Bits { width: v, signed: t }) = (&a.ty, &b.ty) {
@@ -170,7 +171,7 @@ impl<'a> Checker<'a> {
         let Some(ty) = self.join(&a.ty, &b.ty) else { return self.bad_operands(op, &a, &b, span, None) };
         if !self.comparable(&ty) {
             let message = format!("values of type `{}` cannot be compared", self.show(&ty));
-            self.error("E0416", span, message);
+            self.error(codes::NOT_COMPARABLE, span, message);
             return self.poison(span);
         }
         let (a, b) = (self.coerce(a, &ty), self.coerce(b, &ty));
@@ -201,7 +202,7 @@ impl<'a> Checker<'a> {
         }
         if a.ty == Type::Int && !self.is_compile_time(&b) {
             self.report(
-                Diagnostic::error("E0414", a.span, "a number that is shifted by a variable needs a width")
+                Diagnostic::error(codes::WIDTH_NEEDED, a.span, "a number that is shifted by a variable needs a width")
                     .help("write it with a width, as 32w1"),
             );
             return self.poison(span);
@@ -213,7 +214,7 @@ impl<'a> Checker<'a> {
         }
         let b = match self.const_int(&b) {
             Some(amount) if amount.sign() == num_bigint::Sign::Minus => {
-                self.error("E0502", b.span, FoldError::NegativeShift.text());
+                self.error(codes::NO_VALUE, b.span, FoldError::NegativeShift.text());
                 return self.poison(span);
             }
             // Any amount above the widest value shifts everything out.
@@ -232,7 +233,7 @@ impl<'a> Checker<'a> {
             (Type::String, Type::String) => {
                 if let (ExprKind::Const(Value::Str(x)), ExprKind::Const(Value::Str(y))) = (&a.kind, &b.kind) {
                     if x.len() + y.len() > MAX_STRING {
-                        self.error("E0502", span, FoldError::TooLarge.text());
+                        self.error(codes::NO_VALUE, span, FoldError::TooLarge.text());
                         return self.poison(span);
                     }
                     return constant(Value::Str(format!("{x}{y}").into()), Type::String, span);
@@ -242,7 +243,7 @@ impl<'a> Checker<'a> {
             (Type::Bits { width: w, signed }, Type::Bits { width: v, .. }) => {
                 let ty = Type::Bits { width: w.saturating_add(*v), signed: *signed };
                 if w.saturating_add(*v) > base::bits::MAX_WIDTH {
-                    self.error("E0502", span, FoldError::TooLarge.text());
+                    self.error(codes::NO_VALUE, span, FoldError::TooLarge.text());
                     return self.poison(span);
                 }
                 self.make_binary(BinaryOp::Concat, a, b, ty, span)
@@ -274,7 +275,7 @@ impl<'a> Checker<'a> {
             (_, ExprKind::Const(Value::Bits(zero)))
                 if matches!(op, BinaryOp::Div | BinaryOp::Mod) && zero.is_zero() =>
             {
-                self.error("E0502", span, FoldError::DivisionByZero.text());
+                self.error(codes::NO_VALUE, span, FoldError::DivisionByZero.text());
                 return self.poison(span);
             }
             _ => {}
@@ -307,7 +308,7 @@ impl<'a> Checker<'a> {
                 self.show(&a.ty),
                 self.show(&b.ty)
             );
-            self.report(Diagnostic::error("E0401", span, message).help("cast one of them"));
+            self.report(Diagnostic::error(codes::MISMATCH, span, message).help("cast one of them"));
             return self.poison(span);
         };
         if ty == Type::Int && !self.is_compile_time(&cond) {
@@ -315,7 +316,7 @@ impl<'a> Checker<'a> {
                 Some(wanted @ Type::Bits { .. }) => ty = wanted.clone(),
                 _ => {
                     self.report(
-                        Diagnostic::error("E0414", span, "the values of `?:` need a width")
+                        Diagnostic::error(codes::WIDTH_NEEDED, span, "the values of `?:` need a width")
                             .help("write one of them with a width, as 8w1"),
                     );
                     return self.poison(span);

@@ -8,6 +8,7 @@ use super::expr::constant;
 use super::generics::Subst;
 use super::instances::NewInstance;
 use super::{Checker, Place, Sig};
+use crate::codes;
 use crate::scope::Symbol;
 use crate::typed::*;
 use crate::types::*;
@@ -41,8 +42,12 @@ impl<'a> Checker<'a> {
         for (i, property) in table.properties.iter().enumerate() {
             if let Some(first) = table.properties[..i].iter().find(|p| p.name == property.name) {
                 self.report(
-                    Diagnostic::error("E0510", property.span, format!("`{}` is given twice", property.name))
-                        .note(first.span, "the first one"),
+                    Diagnostic::error(
+                        codes::BAD_PROPERTY,
+                        property.span,
+                        format!("`{}` is given twice", property.name),
+                    )
+                    .note(first.span, "the first one"),
                 );
             }
         }
@@ -88,7 +93,7 @@ impl<'a> Checker<'a> {
         );
         if !ok {
             let message = format!("a key cannot be of type `{}`", self.show(&expr.ty));
-            let mut d = Diagnostic::error("E0512", expr.span, message);
+            let mut d = Diagnostic::error(codes::BAD_KEY, expr.span, message);
             d = d.help(match expr.ty {
                 Type::Int => "give the number a width, as 8w3",
                 _ => "keys are `bit<W>`, `int<W>`, `bool`, enums and errors; use single fields",
@@ -99,7 +104,7 @@ impl<'a> Checker<'a> {
         if found.is_none() {
             let kinds = self.prog.match_kinds.clone();
             let message = format!("there is no match kind `{}`", key.match_kind);
-            self.unknown_name("E0307", &key.match_kind, message, kinds.iter().map(|k| &**k));
+            self.unknown_name(codes::NO_SUCH_MATCH_KIND, &key.match_kind, message, kinds.iter().map(|k| &**k));
         }
         let annotations = self.annotations(&key.annotations);
         let name = match find_annotation(&annotations, "name").and_then(Annotation::as_str) {
@@ -129,7 +134,7 @@ impl<'a> Checker<'a> {
             Symbol::Broken => None,
             _ => {
                 self.report(
-                    Diagnostic::error("E0511", path.span(), format!("`{path}` is not an action"))
+                    Diagnostic::error(codes::BAD_ACTION, path.span(), format!("`{path}` is not an action"))
                         .note(entry.span, "declared here"),
                 );
                 None
@@ -140,7 +145,7 @@ impl<'a> Checker<'a> {
     fn table_actions(&mut self, t: &mut Table, decl: &ast::Decl, table: &'a ast::TableDecl) {
         let Some(actions) = table.actions() else {
             self.report(
-                Diagnostic::error("E0510", decl.name.span, format!("table `{}` has no actions", decl.name))
+                Diagnostic::error(codes::BAD_PROPERTY, decl.name.span, format!("table `{}` has no actions", decl.name))
                     .help("add: actions = { … }"),
             );
             self.add_implicit_no_action(t, table);
@@ -150,7 +155,7 @@ impl<'a> Checker<'a> {
             let Some(id) = self.find_action(&action.path) else { continue };
             if let Some(first) = t.actions.iter().find(|a| a.action == id) {
                 self.report(
-                    Diagnostic::error("E0510", action.span, format!("`{}` is listed twice", action.path))
+                    Diagnostic::error(codes::BAD_PROPERTY, action.span, format!("`{}` is listed twice", action.path))
                         .note(first.span, "the first one"),
                 );
                 continue;
@@ -177,7 +182,7 @@ impl<'a> Checker<'a> {
         let Some(Symbol::Action(id)) = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone()) else { return };
         if !self.prog.actions[id.index()].params.is_empty() {
             self.report(
-                Diagnostic::error("E0511", t.span, format!("table `{}` needs a `default_action`", t.name))
+                Diagnostic::error(codes::BAD_ACTION, t.span, format!("table `{}` needs a `default_action`", t.name))
                     .note(self.prog.actions[id.index()].span, "this `NoAction` has parameters and cannot stand in"),
             );
             return;
@@ -237,7 +242,7 @@ impl<'a> Checker<'a> {
                 .map(|a| self.prog.actions[a.action.index()].name.to_string())
                 .collect();
             let message = format!("`{path}` is not among the actions of table `{}`", t.name);
-            self.unknown_name("E0511", &path.name, message, names.iter().map(|s| s.as_str()));
+            self.unknown_name(codes::BAD_ACTION, &path.name, message, names.iter().map(|s| s.as_str()));
             return None;
         };
         let sig = self.action_sigs[id.index()].clone();
@@ -255,8 +260,12 @@ impl<'a> Checker<'a> {
                 let repeated = if repeated.ty == bound.ty { repeated } else { self.coerce(repeated, &bound.ty) };
                 if !same_expr(&repeated, bound) {
                     self.report(
-                        Diagnostic::error("E0511", arg.span, "this is not the argument in the table's list of actions")
-                            .note(bound.span, "there"),
+                        Diagnostic::error(
+                            codes::BAD_ACTION,
+                            arg.span,
+                            "this is not the argument in the table's list of actions",
+                        )
+                        .note(bound.span, "there"),
                     );
                 }
             }
@@ -296,20 +305,20 @@ impl<'a> Checker<'a> {
             ast::ExprKind::Call { callee, args, .. } => match &callee.kind {
                 ast::ExprKind::Path(path) => (path, Some(args.as_slice())),
                 _ => {
-                    self.error("E0511", value.span, "`default_action` is an action");
+                    self.error(codes::BAD_ACTION, value.span, "`default_action` is an action");
                     return;
                 }
             },
             ast::ExprKind::Missing => return,
             _ => {
-                self.error("E0511", value.span, "`default_action` is an action");
+                self.error(codes::BAD_ACTION, value.span, "`default_action` is an action");
                 return;
             }
         };
         let Some((action, args)) = self.action_call(t, path, args, value.span) else { return };
         if t.actions[action as usize].table_only {
             let message = format!("`{path}` is `@tableonly` and cannot be the default action");
-            self.error("E0511", value.span, message);
+            self.error(codes::BAD_ACTION, value.span, message);
         }
         t.default_action = Some(DefaultAction { action, args, is_const: property.is_const, span: value.span });
     }
@@ -318,19 +327,19 @@ impl<'a> Checker<'a> {
 
     fn entries(&mut self, t: &mut Table, property: &ast::TableProperty, entries: &'a [ast::Entry]) {
         if t.keys.is_empty() && !entries.is_empty() {
-            self.error("E0513", property.span, "a table without keys cannot have entries");
+            self.error(codes::BAD_ENTRY, property.span, "a table without keys cannot have entries");
             return;
         }
         let prioritised = t.keys.iter().any(|k| !matches!(&*k.match_kind_name, "exact" | "lpm"));
         if let Some(first) = entries.iter().find_map(|e| e.priority.as_ref()) {
             if !prioritised {
                 self.report(
-                    Diagnostic::error("E0513", first.span, "entries of this table have no priorities")
+                    Diagnostic::error(codes::BAD_ENTRY, first.span, "entries of this table have no priorities")
                         .note(t.span, "all its keys are `exact` or `lpm`"),
                 );
             } else if entries.first().is_some_and(|e| e.priority.is_none()) {
                 self.report(
-                    Diagnostic::error("E0513", entries[0].span, "the first entry needs a priority")
+                    Diagnostic::error(codes::BAD_ENTRY, entries[0].span, "the first entry needs a priority")
                         .note(first.span, "as others have one"),
                 );
             }
@@ -343,7 +352,7 @@ impl<'a> Checker<'a> {
                     Some(v) => Some(Value::Int(v)),
                     None => {
                         if !value.ty.is_unknown() {
-                            self.error("E0501", e.span, "a priority is an integer known at compile time");
+                            self.error(codes::NOT_CONSTANT, e.span, "a priority is an integer known at compile time");
                         }
                         None
                     }
@@ -355,7 +364,7 @@ impl<'a> Checker<'a> {
             };
             if t.actions[index as usize].default_only {
                 let message = format!("`{}` is `@defaultonly` and cannot stand in an entry", action.path);
-                self.error("E0511", action.span, message);
+                self.error(codes::BAD_ACTION, action.span, message);
             }
             let annotations = self.annotations(&entry.annotations);
             let Some(keysets) = keysets else { continue };
@@ -395,7 +404,7 @@ impl<'a> Checker<'a> {
         }
         if keyset.elements.len() != t.keys.len() {
             let message = format!("the table has {} keys, the entry {}", t.keys.len(), keyset.elements.len());
-            self.report(Diagnostic::error("E0513", keyset.span, message).note(t.span, "the table"));
+            self.report(Diagnostic::error(codes::BAD_ENTRY, keyset.span, message).note(t.span, "the table"));
             return None;
         }
         let mut result = Vec::with_capacity(t.keys.len());
@@ -414,7 +423,7 @@ impl<'a> Checker<'a> {
             && !bits.not().add(&Bits::new(bits.width(), 1)).and(&bits.not()).is_zero()
         {
             self.report(
-                Diagnostic::error("E0513", mask.span, "the mask of an `lpm` key must be a prefix")
+                Diagnostic::error(codes::BAD_ENTRY, mask.span, "the mask of an `lpm` key must be a prefix")
                     .help("ones on the left, zeros on the right, as 0xff00"),
             );
             return;
@@ -428,9 +437,13 @@ impl<'a> Checker<'a> {
         };
         if !ok {
             self.report(
-                Diagnostic::error("E0513", span, format!("this does not fit a key of kind `{}`", key.match_kind_name))
-                    .note(key.span, "the key")
-                    .help(format!("write {allowed}")),
+                Diagnostic::error(
+                    codes::BAD_ENTRY,
+                    span,
+                    format!("this does not fit a key of kind `{}`", key.match_kind_name),
+                )
+                .note(key.span, "the key")
+                .help(format!("write {allowed}")),
             );
         }
     }
@@ -445,17 +458,17 @@ impl<'a> Checker<'a> {
                 let size = self.strip_enum(size);
                 if !matches!(size.ty, Type::Int | Type::Bits { .. } | Type::Unknown) {
                     let message = format!("`size` is an integer, not `{}`", self.show(&size.ty));
-                    self.error("E0401", value.span, message);
+                    self.error(codes::MISMATCH, value.span, message);
                 } else if !self.is_compile_time(&size) {
-                    self.error("E0501", value.span, "`size` must be known at compile time");
+                    self.error(codes::NOT_CONSTANT, value.span, "`size` must be known at compile time");
                 } else if self.const_int(&size).is_some_and(|v| v.sign() == num_bigint::Sign::Minus) {
-                    self.error("E0503", value.span, "`size` cannot be negative");
+                    self.error(codes::OUT_OF_RANGE, value.span, "`size` cannot be negative");
                 }
                 t.size = Some(size);
             }
             "key" | "actions" | "entries" => {
                 let message = format!("`{}` is a list in braces", property.name);
-                self.error("E0510", value.span, message);
+                self.error(codes::BAD_PROPERTY, value.span, message);
             }
             _ => {
                 let annotations = self.annotations(&property.annotations);
@@ -480,10 +493,10 @@ impl<'a> Checker<'a> {
         match &*name.text {
             "largest_priority_wins" if value.ty != Type::Bool => {
                 let message = format!("`{name}` is a `bool`, not `{}`", self.show(&value.ty));
-                self.error("E0401", value.span, message);
+                self.error(codes::MISMATCH, value.span, message);
             }
             "priority_delta" if self.const_int(value).is_none_or(|v| v.sign() != num_bigint::Sign::Plus) => {
-                self.error("E0503", value.span, format!("`{name}` is a positive integer"));
+                self.error(codes::OUT_OF_RANGE, value.span, format!("`{name}` is a positive integer"));
             }
             _ => {}
         }
@@ -506,7 +519,9 @@ impl<'a> Checker<'a> {
             if let Some(Symbol::Type(symbol)) = self.scopes.lookup(&path.name.text).map(|e| e.symbol.clone()) {
                 let mut control_name =
                     self.control_name(&format!("{}.{}", t.control_name.name, property.name), annotations);
-                control_name.global |= t.control_name.global;
+                // A name given to the property stands by itself, as in the reference compiler's P4Info.
+                let given = find_annotation(annotations, "name").is_some();
+                control_name.global |= t.control_name.global || given;
                 let new = NewInstance {
                     span: value.span,
                     annotations: annotations.to_vec(),
@@ -522,7 +537,7 @@ impl<'a> Checker<'a> {
         let e = self.expr(value, None);
         if !self.is_compile_time(&e) {
             let message = format!("`{}` must be known at compile time", property.name);
-            self.error("E0501", value.span, message);
+            self.error(codes::NOT_CONSTANT, value.span, message);
             return constant(Value::Absent, Type::Unknown, value.span);
         }
         e

@@ -2,6 +2,7 @@
 
 use super::Checker;
 use super::generics::Subst;
+use crate::codes;
 use crate::consteval;
 use crate::scope::{Symbol, TypeSymbol};
 use crate::types::*;
@@ -46,7 +47,7 @@ impl<'a> Checker<'a> {
                     | Type::List(_)
                     | Type::Extern(..) => {
                         let message = format!("there are no arrays of `{}`", self.show(&element));
-                        self.error("E0409", ty.span, message);
+                        self.error(codes::BAD_TYPE_HERE, ty.span, message);
                         Type::Unknown
                     }
                     element => self.bounded(Type::Stack(Arc::new(element), size), ty.span),
@@ -74,8 +75,12 @@ impl<'a> Checker<'a> {
                     return Type::Var(var);
                 }
                 self.report(
-                    Diagnostic::error("E0407", ty.span, "`_` can only be a type argument of a call or constructor")
-                        .help("write the type"),
+                    Diagnostic::error(
+                        codes::NOT_INFERRED,
+                        ty.span,
+                        "`_` can only be a type argument of a call or constructor",
+                    )
+                    .help("write the type"),
                 );
                 Type::Unknown
             }
@@ -99,13 +104,13 @@ impl<'a> Checker<'a> {
             Some((Symbol::Broken, _)) => None,
             Some((_, declared)) => {
                 self.report(
-                    Diagnostic::error("E0304", path.span(), format!("`{path}` is not a type"))
+                    Diagnostic::error(codes::WRONG_KIND, path.span(), format!("`{path}` is not a type"))
                         .note(declared, "declared here"),
                 );
                 None
             }
             None => {
-                let mut d = Diagnostic::error("E0302", path.span(), format!("there is no type `{path}`"));
+                let mut d = Diagnostic::error(codes::NO_SUCH_TYPE, path.span(), format!("there is no type `{path}`"));
                 if let Some(like) = self.scopes.similar(&path.name.text, |s| matches!(s, Symbol::Type(_))) {
                     d = d.help(format!("did you mean `{like}`?"));
                 } else {
@@ -126,7 +131,7 @@ impl<'a> Checker<'a> {
                 (n, 0) => format!("`{path}` needs {n} type argument{}", if n == 1 { "" } else { "s" }),
                 (n, m) => format!("`{path}` takes {n} type arguments, not {m}"),
             };
-            self.error("E0406", span, message);
+            self.error(codes::TYPE_ARGUMENT_COUNT, span, message);
             return Type::Unknown;
         }
         match symbol {
@@ -161,12 +166,12 @@ impl<'a> Checker<'a> {
             Some(Value::Bits(bits)) => bits.to_u64().and_then(|n| n.to_i64()),
             Some(_) => {
                 let message = format!("a size is an integer, not `{}`", self.show(&value.ty));
-                self.error("E0401", expr.span, message);
+                self.error(codes::MISMATCH, expr.span, message);
                 return None;
             }
             None => {
                 self.report(
-                    Diagnostic::error("E0501", expr.span, "a size must be known at compile time, here")
+                    Diagnostic::error(codes::NOT_CONSTANT, expr.span, "a size must be known at compile time, here")
                         .help("constructor parameters and variables cannot be used in types"),
                 );
                 return None;
@@ -176,7 +181,7 @@ impl<'a> Checker<'a> {
             Some(n) if n >= least && n <= MAX_WIDTH => Some(n),
             _ => {
                 let message = format!("a size between {least} and {MAX_WIDTH} is needed here");
-                self.error("E0503", expr.span, message);
+                self.error(codes::OUT_OF_RANGE, expr.span, message);
                 None
             }
         }
@@ -225,8 +230,12 @@ impl<'a> Checker<'a> {
             if let Some(first) = result.iter().find(|f| f.name == field.name.text) {
                 let first = first.span;
                 self.report(
-                    Diagnostic::error("E0303", field.name.span, format!("there are two fields `{}`", field.name))
-                        .note(first, "the first one"),
+                    Diagnostic::error(
+                        codes::DECLARED_TWICE,
+                        field.name.span,
+                        format!("there are two fields `{}`", field.name),
+                    )
+                    .note(first, "the first one"),
                 );
                 continue;
             }
@@ -243,7 +252,7 @@ impl<'a> Checker<'a> {
             StructKind::HeaderUnion => {
                 if !matches!(ty, Type::Header(_) | Type::Unknown | Type::Var(_)) {
                     let message = format!("a member of a header union is a header, not `{}`", self.show(ty));
-                    self.error("E0409", span, message);
+                    self.error(codes::BAD_TYPE_HERE, span, message);
                 }
             }
         }
@@ -274,7 +283,7 @@ impl<'a> Checker<'a> {
     fn check_header_field(&mut self, ty: &Type, span: Span) {
         if !self.header_field_ok(ty) {
             self.report(
-                Diagnostic::error("E0409", span, format!("a header cannot have a field of type `{}`", self.show(ty)))
+                Diagnostic::error(codes::BAD_TYPE_HERE, span, format!("a header cannot have a field of type `{}`", self.show(ty)))
                     .help("fields of headers are `bit`, `int`, `varbit`, `bool`, enums with underlying type, and structs of these"),
             );
         }
@@ -293,14 +302,12 @@ impl<'a> Checker<'a> {
 
     /// Complains about types that have no run-time values or may not be part of a composite.
     pub fn check_member_type(&mut self, ty: &Type, container: &str, span: Span) {
-        let bad = match ty {
-            Type::Int | Type::Void | Type::String | Type::MatchKind | Type::List(_) => true,
-            Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_) => true,
-            _ => false,
-        };
+        let compile_time = matches!(ty, Type::Int | Type::Void | Type::String | Type::MatchKind | Type::List(_));
+        let object = matches!(ty, Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_));
+        let bad = compile_time || object;
         if bad {
             let message = format!("`{}` cannot be part of {container}", self.show(ty));
-            self.error("E0409", span, message);
+            self.error(codes::BAD_TYPE_HERE, span, message);
         }
     }
 
@@ -316,7 +323,7 @@ impl<'a> Checker<'a> {
             _ => return,
         };
         let message = format!("there are no variables of type `{}`", self.show(ty));
-        self.report(Diagnostic::error("E0409", span, message).help(help));
+        self.report(Diagnostic::error(codes::BAD_TYPE_HERE, span, message).help(help));
     }
 
     /// The type of a struct's field with type arguments put in; for signatures.

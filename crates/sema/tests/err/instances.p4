@@ -26,7 +26,7 @@ control One(inout one_t h) {
         void off(in bit<8> value) {} // ERROR E0309
     };
     Plain(1, 2) many; // ERROR E0404
-    Plain[4](1) array; // ERROR E0602
+    Plain[4](1) array; // ERROR E0651
     apply {
         Plain(1); // ERROR E0506
         h.a = speaks.get();
@@ -35,7 +35,7 @@ control One(inout one_t h) {
 control Two(inout two_t h) {
     apply {}
 }
-control Generic<T>(inout T x) { // ERROR E0602
+control Generic<T>(inout T x) { // ERROR E0651
     apply {}
 }
 action bad() {

@@ -133,14 +133,25 @@ impl Scopes {
 
     /// The visible name that is most like a misspelt one, among those a test accepts.
     pub fn similar(&self, name: &str, accept: impl Fn(&Symbol) -> bool) -> Option<&str> {
-        let visible = self.table.iter().filter(|(_, entries)| entries.last().is_some_and(|e| accept(&e.symbol)));
-        similar(name, visible.map(|(n, _)| &**n))
+        // In a fixed order, so that equally good candidates give the same message each time.
+        let mut visible: Vec<&str> = self
+            .table
+            .iter()
+            .filter(|(_, entries)| entries.last().is_some_and(|e| accept(&e.symbol)))
+            .map(|(name, _)| &**name)
+            .collect();
+        visible.sort_unstable();
+        similar(name, visible.into_iter())
     }
 }
 
 /// The candidate with the smallest edit distance to a name, if that is small enough to be a slip.
-pub(crate) fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let limit = (name.len() / 3).max(1);
+pub(crate) fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
+    // Of a name of one or two letters every other would be one slip away.
+    let limit = if name.len() < 3 { 0 } else { (name.len() / 3).max(1) };
+    if let Some(same) = candidates.clone().find(|c| *c != name && c.eq_ignore_ascii_case(name)) {
+        return Some(same);
+    }
     candidates
         .filter(|c| c.len().abs_diff(name.len()) <= limit && *c != name)
         .map(|c| (distance(name, c), c))
@@ -149,11 +160,8 @@ pub(crate) fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str>)
         .map(|(_, c)| c)
 }
 
-/// Edit distance; a swap of neighbours and a change of case count as one slip.
+/// Edit distance; a swap of neighbours counts as one slip.
 fn distance(a: &str, b: &str) -> usize {
-    if a.eq_ignore_ascii_case(b) {
-        return 1;
-    }
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut before: Vec<usize> = Vec::new();
     let mut previous: Vec<usize> = (0..=b.len()).collect();
@@ -184,6 +192,8 @@ mod tests {
         assert_eq!(similar("DSTADDR", names.into_iter()), Some("dstAddr"));
         assert_eq!(similar("tlt", names.into_iter()), Some("ttl"));
         assert_eq!(similar("protocol", names.into_iter()), None);
+        assert_eq!(similar("b", ["C", "x"].into_iter()), None);
+        assert_eq!(similar("b", ["B", "x"].into_iter()), Some("B"));
     }
 
     #[test]

@@ -34,8 +34,11 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn mismatch_help(&self, e: &Expr, to: &Type) -> Option<String> {
+    fn mismatch_help(&mut self, e: &Expr, to: &Type) -> Option<String> {
         Some(match (&e.ty, to) {
+            (Type::Parser(_) | Type::Control(_) | Type::Block(..), Type::Block(..)) => {
+                return self.block_difference(&e.ty, to);
+            }
             (Type::Bits { signed: a, width: w }, Type::Bits { signed: b, width: v }) if a == b || w == v => {
                 format!("cast it: ({}) …", self.show(to))
             }
@@ -51,6 +54,37 @@ impl<'a> Checker<'a> {
             (Type::Newtype(_), Type::Bits { .. }) => format!("cast it: ({}) …", self.show(to)),
             _ => return None,
         })
+    }
+
+    /// Why a parser or control is not of a type.
+    fn block_difference(&mut self, given: &Type, wanted: &Type) -> Option<String> {
+        let (kind, given_params) = self.block_params(given)?;
+        let (wanted_kind, wanted_params) = self.block_params(wanted)?;
+        let word = |k| match k {
+            BlockKind::Parser => "parser",
+            BlockKind::Control => "control",
+            BlockKind::Package => "package",
+        };
+        if kind != wanted_kind {
+            return Some(format!("a {} is needed here, this is a {}", word(wanted_kind), word(kind)));
+        }
+        if given_params.len() != wanted_params.len() {
+            return Some(format!("it has {} parameters, {} are needed", given_params.len(), wanted_params.len()));
+        }
+        let write = |p: &SigParam, text: String| match p.direction {
+            Direction::None => text,
+            Direction::In => format!("in {text}"),
+            Direction::Out => format!("out {text}"),
+            Direction::InOut => format!("inout {text}"),
+        };
+        for (have, want) in given_params.iter().zip(&wanted_params) {
+            let fits = self.match_types(&mut Subst::none(), &want.ty, &have.ty);
+            if !fits || have.direction != want.direction {
+                let (is, should) = (write(have, self.show(&have.ty)), write(want, self.show(&want.ty)));
+                return Some(format!("its parameter `{}` is `{is}`, `{should}` is needed", have.name));
+            }
+        }
+        None
     }
 
     /// Converts implicitly; gives the expression back if there is no such conversion.

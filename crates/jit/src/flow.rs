@@ -91,6 +91,16 @@ impl ProgramFacts {
         }
     }
 
+    /// Whether a slot can have a value when a packet starts at an entry; else it is zero. `Reingress` and
+    /// `CloneIngress` get records in which the engine has cleared all but intrinsics and field lists.
+    pub fn is_kept(&self, kind: EntryKind, slot: SlotId) -> bool {
+        match kind {
+            EntryKind::Ingress => false,
+            EntryKind::Reingress | EntryKind::CloneIngress => self.spilled_after_deparse.contains(slot.index()),
+            EntryKind::Egress | EntryKind::Deparse => true,
+        }
+    }
+
     /// The slots a replication point spills.
     pub fn spilled(&self, point: ir::ReplicationPoint) -> &BitSet {
         match point {
@@ -299,13 +309,21 @@ impl Flow {
 
     /// What holds when a packet starts at the entry, before its first stage is entered.
     pub fn initial(&self, program: &Program, facts: &ProgramFacts, kind: EntryKind) -> Facts {
-        let from_port = kind == EntryKind::Ingress;
-        Facts {
-            cursor: if from_port { Place::Const(0) } else { Place::Varying },
-            may_be_valid: if from_port { BitSet::new } else { BitSet::full }(program.headers.len()),
-            dirty: if from_port { BitSet::new } else { BitSet::full }(facts.fields),
+        let mut initial = Facts {
+            cursor: if kind == EntryKind::Ingress { Place::Const(0) } else { Place::Varying },
+            may_be_valid: BitSet::new(program.headers.len()),
+            dirty: BitSet::new(facts.fields),
             last_extracted: 0,
+        };
+        for (h, range) in facts.field_range.iter().enumerate() {
+            let mut kept = false;
+            ir::flow::for_each_header_slot(program, HeaderId::from_index(h), |s| kept |= facts.is_kept(kind, s));
+            if kept {
+                initial.may_be_valid.insert(h);
+                range.clone().for_each(|f| initial.dirty.insert(f));
+            }
         }
+        initial
     }
 
     /// The deparser whose layout a stage position works towards.

@@ -41,9 +41,9 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError};
 use flow::{Flow, ProgramFacts};
-use pipeline::NewEntry;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program};
+use pipeline::NewEntry;
 use std::time::{Duration, Instant};
 use translate::Shared;
 
@@ -55,10 +55,8 @@ pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
 pub const STACK_BYTES_MAX: u64 = 256 * 1024;
 /// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
-/// Most times that one packet may enter the heads of loops; then it is left `Pending` with [`ENDLESS`].
+/// Most times that one packet may enter the heads of loops; then its fate is `Endless`.
 pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
-/// What `fate_arg` says in a descriptor left `Pending` because the packet would never end.
-pub const ENDLESS: u32 = 0xffff_fff1;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 

@@ -158,7 +158,15 @@ pub(crate) fn translate(
     let (ctx, batch) = (b.block_params(start)[0], b.block_params(start)[1]);
     let flags = Flags::new(b.func);
     let mut var = || b.declare_var(I64);
-    let vars = Vars { data: var(), len: var(), cursor: var(), layout_changed: var(), truncate: var(), emitted: var(), rounds: var() };
+    let vars = Vars {
+        data: var(),
+        len: var(),
+        cursor: var(),
+        layout_changed: var(),
+        truncate: var(),
+        emitted: var(),
+        rounds: var(),
+    };
     let head = b.create_block();
     let packet = b.append_block_param(head, I64);
     let next_packet = b.create_block();
@@ -269,24 +277,40 @@ impl<'a> Translator<'a, '_> {
                 self.b.def_var(var, zero);
             }
         }
-        if self.entry.kind == EntryKind::Ingress { self.zero_slots() } else { self.load_slots() }
+        self.load_slots();
+        if self.entry.kind == EntryKind::Ingress {
+            self.set_intrinsics();
+        }
     }
 
-    /// All slots zero but for the intrinsics.
-    fn zero_slots(&mut self) {
+    /// The needed slots as they are when a packet starts at the entry: from the record, or zero.
+    fn load_slots(&mut self) {
+        let kind = self.entry.kind;
+        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         let pair_zero = self.pair_const(0);
         for s in self.flow.needed.iter() {
             let slot = SlotId::from_index(s);
-            match Class::of(self.program.width(slot)) {
-                Class::Word => self.write_slot(slot, &Val::Word(zero)),
-                Class::Pair => self.write_slot(slot, &Val::Pair(pair_zero)),
-                Class::Words(n) if self.flow.live_at_start.contains(s) => {
-                    self.write_slot(slot, &Val::Words(vec![zero; n]));
+            let width = self.program.width(slot);
+            let is_live = self.flow.live_at_start.contains(s);
+            let val = match Class::of(width) {
+                _ if is_live && self.facts.is_kept(kind, slot) => {
+                    let offset = 8 * self.record.offset(slot) as u32;
+                    self.load_val(self.flags.desc, width, record, offset)
                 }
-                Class::Words(_) => {}
-            }
+                Class::Word => Val::Word(zero),
+                Class::Pair => Val::Pair(pair_zero),
+                // A definition costs nothing, but these are stores.
+                Class::Words(n) if is_live => Val::Words(vec![zero; n]),
+                Class::Words(_) => continue,
+            };
+            self.write_slot(slot, &val);
         }
+    }
+
+    /// The intrinsics of a packet from a port.
+    fn set_intrinsics(&mut self) {
+        let zero = self.iconst(0);
         for &(which, slot) in &self.program.intrinsics {
             let value = match which {
                 Intrinsic::IngressPort => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
@@ -313,28 +337,6 @@ impl<'a> Translator<'a, '_> {
                 | Intrinsic::ParserError => zero,
             };
             self.write_number(slot, value);
-        }
-    }
-
-    /// All slots that may be read, from the record.
-    fn load_slots(&mut self) {
-        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
-        let zero = self.iconst(0);
-        let pair_zero = self.pair_const(0);
-        for s in self.flow.needed.iter() {
-            let slot = SlotId::from_index(s);
-            let width = self.program.width(slot);
-            let val = if self.flow.live_at_start.contains(s) {
-                let offset = 8 * self.record.offset(slot) as u32;
-                self.load_val(self.flags.desc, width, record, offset)
-            } else {
-                match Class::of(width) {
-                    Class::Word => Val::Word(zero),
-                    Class::Pair => Val::Pair(pair_zero),
-                    Class::Words(_) => continue,
-                }
-            };
-            self.write_slot(slot, &val);
         }
     }
 
@@ -387,7 +389,7 @@ impl<'a> Translator<'a, '_> {
         self.b.seal_block(go_on);
         self.b.set_cold_block(endless);
         self.b.switch_to_block(endless);
-        self.finish(FateCode::Pending, crate::ENDLESS);
+        self.finish(FateCode::Endless, 0);
         self.b.switch_to_block(go_on);
     }
 

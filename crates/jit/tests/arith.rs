@@ -51,7 +51,7 @@ fn program(fields: &[(&str, u32)], body: impl FnOnce(&mut Builder, &[SlotId], &m
     let mut b = Builder::new("arith");
     let bits: u32 = fields.iter().map(|(_, w)| w).sum();
     let mut fields: Vec<(&str, FieldWidth)> = fields.iter().map(|&(n, w)| (n, FieldWidth::Fixed(w))).collect();
-    if bits % 8 != 0 {
+    if !bits.is_multiple_of(8) {
         fields.push(("pad", FieldWidth::Fixed(8 - bits % 8)));
     }
     let header: HeaderId = b.header("in", &fields);
@@ -84,7 +84,15 @@ fn program(fields: &[(&str, u32)], body: impl FnOnce(&mut Builder, &[SlotId], &m
 fn edges(width: u32) -> Vec<Bits> {
     let one = Bits::new(width, 1);
     let top = one.shl(u64::from(width) - 1);
-    vec![Bits::zero(width), one.clone(), Bits::ones(width), top.clone(), top.sub(&one), top.add(&one), Bits::new(width, 0x55)]
+    vec![
+        Bits::zero(width),
+        one.clone(),
+        Bits::ones(width),
+        top.clone(),
+        top.sub(&one),
+        top.add(&one),
+        Bits::new(width, 0x55),
+    ]
 }
 
 /// Packets for fields of these widths: edge pairs of the first two fields, then random ones.
@@ -220,9 +228,8 @@ fn switches_of_every_kind() {
     for width in [1, 3, 8, 16, 32, 33, 64, 70, 128, 200] {
         for count in [0u64, 1, 2, 4, 5, 9, 300] {
             let dense = random.below(2) == 0;
-            let mut values: Vec<Bits> = (0..count)
-                .map(|i| if dense { Bits::new(width, (i + 3).into()) } else { random.bits(width) })
-                .collect();
+            let mut values: Vec<Bits> =
+                (0..count).map(|i| if dense { Bits::new(width, (i + 3).into()) } else { random.bits(width) }).collect();
             values.sort();
             values.dedup();
             let p = program(&[("a", width), ("b", 1)], |b, f, kept| {

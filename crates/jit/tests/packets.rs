@@ -8,11 +8,11 @@ mod common;
 
 use base::Bits;
 use common::random::Random;
-use common::{Both, parse, verified};
+use common::{Both, verified};
 use interp::Fate as Done;
 use ir::builder::{Builder, FieldWidth};
 use ir::layout::RecordLayout;
-use ir::{BinOp, CastKind, EntryKind, Fate, HashAlgorithm, HeaderId, Intrinsic, Op, Operand, Program};
+use ir::{BinOp, EntryKind, Fate, HashAlgorithm, HeaderId, Intrinsic, Op, Operand, Program};
 use ir::{ReplicationPoint, SlotId, StageId, StageKind};
 
 const FIELD_WIDTHS: [u32; 24] =
@@ -34,7 +34,7 @@ impl Generator {
         let varbit_at = if self.random.chance(20) { self.random.below(count) } else { count };
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
         for i in 0..count {
-            if i >= varbit_at && bits % 8 == 0 && !fields.iter().any(|f| matches!(f, FieldWidth::Varbit(_))) {
+            if i >= varbit_at && bits.is_multiple_of(8) && !fields.iter().any(|f| matches!(f, FieldWidth::Varbit(_))) {
                 fields.push(FieldWidth::Varbit(*self.random.pick(&[8, 40, 64, 120, 320])));
                 continue;
             }
@@ -42,7 +42,7 @@ impl Generator {
             bits += width;
             fields.push(FieldWidth::Fixed(width));
         }
-        if bits % 8 != 0 {
+        if !bits.is_multiple_of(8) {
             fields.push(FieldWidth::Fixed(8 - bits % 8));
         }
         let fields: Vec<(&str, FieldWidth)> = names.into_iter().zip(fields).collect();
@@ -347,9 +347,11 @@ fn generate(seed: u64) -> Program {
     let count = 1 + random.below(5) as usize;
     let mut g = Generator { random, b: Builder::new("random"), headers: Vec::new(), metadata: Vec::new(), short: 0 };
     g.short = g.b.drop_reason("short");
-    for (which, name, width) in
-        [(Intrinsic::IngressPort, "port", 9), (Intrinsic::PacketLength, "length", 32), (Intrinsic::EgressTimestamp, "at", 48)]
-    {
+    for (which, name, width) in [
+        (Intrinsic::IngressPort, "port", 9),
+        (Intrinsic::PacketLength, "length", 32),
+        (Intrinsic::EgressTimestamp, "at", 48),
+    ] {
         let slot = g.b.metadata(name, width);
         g.b.intrinsic(which, slot);
         g.metadata.push(slot);
@@ -405,6 +407,20 @@ fn random_record(program: &Program, random: &mut Random) -> Vec<u64> {
     record
 }
 
+/// What the replication engine does before a packet is parsed again.
+fn clear_all_but_kept(program: &Program, record: &mut [u64]) {
+    let layout = RecordLayout::new(program);
+    let kept: Vec<SlotId> = program
+        .intrinsics
+        .iter()
+        .map(|(_, s)| *s)
+        .chain(program.field_lists.iter().flat_map(|(_, s)| s.clone()))
+        .collect();
+    for slot in (0..program.slots.len()).map(SlotId::from_index).filter(|s| !kept.contains(s)) {
+        layout.set(record, slot, &Bits::zero(program.width(slot)));
+    }
+}
+
 fn check_seed(seed: u64) -> usize {
     let both = Both::new(generate(seed));
     let mut random = Random::new(seed ^ 0xdead_beef);
@@ -418,7 +434,10 @@ fn check_seed(seed: u64) -> usize {
     let mut ends = both.check(&packets).iter().filter(|o| !matches!(o.fate, Done::Drop(_))).count();
     for kind in [EntryKind::Reingress, EntryKind::Egress, EntryKind::Deparse] {
         for packet in packets.iter().take(8) {
-            let record = random_record(&both.program, &mut random);
+            let mut record = random_record(&both.program, &mut random);
+            if kind == EntryKind::Reingress {
+                clear_all_but_kept(&both.program, &mut record);
+            }
             let out = both.check_entry(kind, std::slice::from_ref(packet), &|r| r.copy_from_slice(&record));
             ends += usize::from(!matches!(out[0].fate, Done::Drop(_)));
         }

@@ -60,14 +60,25 @@ pub fn verified(program: Program) -> Program {
     program
 }
 
+/// The options that tests compile with.
+pub fn options() -> Options {
+    Options { check_bounds: true, verify: true, ..Options::default() }
+}
+
 impl Both {
     pub fn new(program: Program) -> Both {
-        Both::with_options(program, &Options { check_bounds: true, verify: true, ..Options::default() })
+        Both::with_options(program, &options())
     }
 
     pub fn with_options(program: Program, options: &Options) -> Both {
+        Both::with_runtime(program, options, |_| {})
+    }
+
+    /// As [`Self::new`], with a runtime that is changed before it is compiled against.
+    pub fn with_runtime(program: Program, options: &Options, change: impl FnOnce(&mut Runtime)) -> Both {
         let program = Arc::new(verified(program));
-        let runtime = Runtime::new(program.clone());
+        let mut runtime = Runtime::new(program.clone());
+        change(&mut runtime);
         let pipeline = jit::compile(&program, &runtime.bindings(), &runtime::calls(), options)
             .unwrap_or_else(|e| panic!("{e}\n{}", ir::print(&program)));
         let mut compared: Vec<SlotId> = program.intrinsics.iter().map(|(_, s)| *s).collect();
@@ -192,7 +203,7 @@ impl Both {
                     2 => ReplicationPoint::DeparseEnd,
                     n => panic!("replication point {n}"),
                 }),
-                f if f == FateCode::Pending as u32 && desc.fate_arg == jit::ENDLESS => Fate::Endless,
+                f if f == FateCode::Endless as u32 => Fate::Endless,
                 f => panic!("fate {f} ({:#x}) on {:02x?}\n{}", desc.fate_arg, packets[i], ir::print(&self.program)),
             };
             let dropped = matches!(fate, Fate::Drop(_) | Fate::Endless);

@@ -26,6 +26,7 @@ pub struct Effects {
 /// Tables, cells and a record of calls.
 pub struct Runtime {
     program: Arc<Program>,
+    #[allow(clippy::vec_box, reason = "entries and code hold the addresses")]
     tables: Vec<Box<ScannedTable>>,
     counters: Vec<Vec<[u64; 2]>>,
     counter_bases: Vec<*mut [u64; 2]>,
@@ -94,14 +95,7 @@ fn make_entry(widths: &[Vec<u32>], call: &ActionCall, index: u32, group: *const 
             words[offset as usize / 8 + i] = word;
         }
     }
-    let header = EntryHeader {
-        action: call.action,
-        index,
-        group,
-        last_hit_us: 0.into(),
-        flags: 0,
-        reserved: 0,
-    };
+    let header = EntryHeader { action: call.action, index, group, last_hit_us: 0.into(), flags: 0, reserved: 0 };
     let at: *mut EntryHeader = words.as_mut_ptr().cast();
     // SAFETY: the memory is large enough and aligned.
     unsafe { at.write(header) };
@@ -116,8 +110,7 @@ pub fn words_of_bits(bits: &Bits) -> Vec<u64> {
 }
 
 pub fn bits_of_words(width: u32, words: &[u64]) -> Bits {
-    let bytes: Vec<u8> =
-        words[..width.div_ceil(64) as usize].iter().rev().flat_map(|w| w.to_be_bytes()).collect();
+    let bytes: Vec<u8> = words[..width.div_ceil(64) as usize].iter().rev().flat_map(|w| w.to_be_bytes()).collect();
     Bits::from_bytes_be(bytes.len() as u32 * 8, &bytes).resize_u(width)
 }
 
@@ -132,10 +125,8 @@ impl Runtime {
                 _ => Vec::new(),
             })
             .collect();
-        let counter_bases = counters
-            .iter_mut()
-            .map(|c| if c.is_empty() { std::ptr::null_mut() } else { c.as_mut_ptr() })
-            .collect();
+        let counter_bases =
+            counters.iter_mut().map(|c| if c.is_empty() { std::ptr::null_mut() } else { c.as_mut_ptr() }).collect();
         let registers = program
             .externs
             .iter()
@@ -272,7 +263,8 @@ unsafe extern "C" fn scan(handle: *const TableHandle, key: *const u8) -> *const 
     let mut best: Option<(i32, u32, *const EntryHeader)> = None;
     for (entry, made) in &table.entries {
         if entry.key.iter().zip(&values).all(|(m, v)| field_matches(m, v)) {
-            let prefix = entry.key.iter().map(|m| if let KeyMatch::Lpm { prefix_len, .. } = m { *prefix_len } else { 0 }).sum();
+            let prefix =
+                entry.key.iter().map(|m| if let KeyMatch::Lpm { prefix_len, .. } = m { *prefix_len } else { 0 }).sum();
             if best.is_none_or(|(p, l, _)| (entry.priority, prefix) > (p, l)) {
                 best = Some((entry.priority, prefix, *made));
             }

@@ -29,7 +29,7 @@ struct Generator {
 impl Generator {
     fn header(&mut self, number: usize) {
         let mut fields = Vec::new();
-        let mut bits = 0;
+        let mut bits = 0u32;
         let count = 1 + self.random.below(7);
         let varbit_at = if self.random.chance(20) { self.random.below(count) } else { count };
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];

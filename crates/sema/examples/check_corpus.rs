@@ -1,9 +1,9 @@
 //! Checks every P4 program in a directory and says how many are accepted.
 //!
-//! `cargo run -p sema --example check_corpus -- DIR [--filter TEXT] [--only FILE-WITH-NAMES] [--verbose] [-I DIR]...`
+//! `cargo run -p sema --example check_corpus -- DIR [--filter TEXT] [--only FILE-WITH-NAMES] [--verbose] [--quiet] [--warnings] [-I DIR]...`
 //!
 //! Programs whose architecture files are not there are counted apart ("no include"). Failures are summed up by code, with
-//! the first diagnostic of each program; `--verbose` renders them all, `--quiet` lists what was accepted. What is accepted
+//! the first diagnostic of each program; `--verbose` renders them all, `--quiet` lists what was accepted, `--warnings` renders warnings. What is accepted
 //! goes through `sema::verify`; a line with BUG is one.
 
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ struct Args {
     only: Option<Vec<String>>,
     verbose: bool,
     quiet: bool,
+    warnings: bool,
     options: Options,
 }
 
@@ -48,6 +49,7 @@ fn parse_args() -> Result<Args, String> {
             "-I" => args.options.include_dirs.push(value()?),
             "--verbose" => args.verbose = true,
             "--quiet" => args.quiet = true,
+            "--warnings" => args.warnings = true,
             _ if args.dir.is_empty() => args.dir = arg,
             _ => return Err(format!("unexpected argument {arg}")),
         }
@@ -88,6 +90,9 @@ fn main() -> Result<(), String> {
         let checked = sema::check(&parsed.program, &sources);
         spent += start.elapsed();
         let errors: Vec<_> = checked.diagnostics.iter().filter(|d| d.severity == base::Severity::Error).collect();
+        for d in checked.diagnostics.iter().filter(|d| args.warnings && d.severity == base::Severity::Warning) {
+            println!("{}", d.render(&sources, false));
+        }
         match errors.first() {
             None => {
                 accepted += 1;

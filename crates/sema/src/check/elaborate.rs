@@ -32,7 +32,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Complains about two tables, or two actions, with one control-plane name.
+    /// Complains about two tables, actions or extern instances with one control-plane name.
     pub(super) fn check_control_names(&mut self) {
         let mut tables: HashMap<String, Span> = HashMap::new();
         let mut actions: HashMap<String, (ActionId, Span)> = HashMap::new();
@@ -69,6 +69,22 @@ impl Checker<'_> {
                     Entry::Vacant(slot) => {
                         slot.insert((*id, action.span));
                     }
+                }
+            }
+        }
+        // Anonymous externs (those named like their type) are unknown to the control plane.
+        let mut externs: HashMap<(ExternId, &str), Span> = HashMap::new();
+        for instance in self.prog.instances.iter().filter(|i| !i.hidden) {
+            let InstanceOf::Extern(id) = instance.of else { continue };
+            if instance.name == self.prog.externs[id.index()].name {
+                continue;
+            }
+            match externs.entry((id, instance.path.as_str())) {
+                Entry::Occupied(first) => {
+                    found.push((instance.span, *first.get(), instance.path.clone(), "instances"));
+                }
+                Entry::Vacant(slot) => {
+                    slot.insert(instance.span);
                 }
             }
         }

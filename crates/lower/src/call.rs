@@ -40,6 +40,7 @@ impl Lowerer<'_> {
         let result = match &call.callee {
             Callee::Function(id) => self.call_function(*id, &call.args, call.span),
             Callee::Action(id) => {
+                self.mark_action(*id);
                 self.inline_action(*id, &call.args, None, call.span);
                 Tree::Nothing
             }
@@ -208,6 +209,15 @@ impl Lowerer<'_> {
         self.loops = loops;
         self.ret = outer;
         self.land(join);
+    }
+
+    fn mark_action(&mut self, id: ActionId) {
+        let action = &self.p.actions[id.index()];
+        let path = match (action.owner, self.env.instance) {
+            (Some(_), Some(instance)) => self.p.instance(instance).path.as_str(),
+            _ => "",
+        };
+        self.mark(Mark::Action(action.control_name.qualified(path)));
     }
 
     /// Lowers an action's body. `data` gives the action data when a table runs it; else all arguments are given.

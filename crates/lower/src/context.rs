@@ -275,6 +275,7 @@ impl Lowerer<'_> {
         }
         self.facts.clear();
         self.stage_kind = kind;
+        self.b.set_span(Span::NONE);
         self.b.begin_stage(unique, kind)
     }
 
@@ -286,6 +287,7 @@ impl Lowerer<'_> {
         let fails: Vec<_> = self.fail_blocks.drain().collect();
         let mut fails: Vec<_> = fails.into_iter().map(|(error, block)| (block, error)).collect();
         fails.sort();
+        self.b.set_span(Span::NONE);
         for (block, error) in fails {
             self.b.switch_to(block);
             if let (Some(error), Some(slot)) = (error, self.parser_error) {

@@ -12,7 +12,7 @@ use base::diag::Diagnostic;
 use base::entry::{EntryAction, KeyMatch, MatchKind, TableEntry};
 use ir::Operand;
 use sema::Type;
-use sema::typed::{Entry, Expr, InstanceId, Keyset, Table};
+use sema::typed::{Entry, Expr, InstanceId, Keyset, Table, find_annotation};
 
 impl Lowerer<'_> {
     /// The entries of a table in an instance of its control.
@@ -39,6 +39,13 @@ impl Lowerer<'_> {
         let delta = property("priority_delta").and_then(|v| v.to_u64()).unwrap_or(1) as i64;
         let count = table.entries.len() as i64;
         let explicit = table.entries.iter().any(|e| e.priority.is_some());
+        let annotated = |entry: &Entry| find_annotation(&entry.annotations, "priority").and_then(|a| a.as_u64());
+        if !explicit && table.entries.iter().any(|e| annotated(e).is_some()) {
+            // p4c's `@priority(n)`: the smallest wins, and n is the entry's position where it is not written.
+            let number = |(i, e)| annotated(e).and_then(|n| i64::try_from(n).ok()).unwrap_or(i as i64 + 1);
+            let numbers: Vec<i64> = table.entries.iter().enumerate().map(number).collect();
+            return self.highest_wins(table, numbers, false);
+        }
         let mut current = if largest_wins && !explicit { 1 + delta * count } else { 1 - delta };
         let mut numbers = Vec::new();
         for (i, entry) in table.entries.iter().enumerate() {
@@ -60,6 +67,11 @@ impl Lowerer<'_> {
             };
             numbers.push(current);
         }
+        self.highest_wins(table, numbers, largest_wins)
+    }
+
+    /// Numbers of which the highest wins.
+    fn highest_wins(&mut self, table: &Table, numbers: Vec<i64>, largest_wins: bool) -> Vec<i32> {
         let top = numbers.iter().copied().max().unwrap_or(0);
         let numbers = numbers.into_iter().map(|n| if largest_wins { n } else { top - n + 1 });
         let numbers: Vec<Option<i32>> = numbers.map(|n| i32::try_from(n).ok().filter(|n| *n >= 0)).collect();

@@ -92,6 +92,7 @@ impl Lowerer<'_> {
     fn unary(&mut self, op: UnaryOp, a: &Expr) -> Tree {
         let value = self.eval(a).operand();
         match op {
+            _ if self.width(&value) == 0 => value.into(),
             UnaryOp::Plus => value.into(),
             UnaryOp::Neg => self.b.un(UnOp::Neg, value).into(),
             UnaryOp::BitNot => self.b.un(UnOp::Not, value).into(),
@@ -135,6 +136,11 @@ impl Lowerer<'_> {
             P4::SubSat => (choose(BinOp::SatSubU, BinOp::SatSubS), a, b),
             P4::Concat if self.width(&a) == 0 => return b,
             P4::Concat if self.width(&b) == 0 => return a,
+            // `bit<0>` has one value.
+            P4::Lt | P4::Gt | P4::Ne if self.width(&a) == 0 => return Self::bit(false),
+            P4::Le | P4::Ge | P4::Eq if self.width(&a) == 0 => return Self::bit(true),
+            _ if self.width(&a) == 0 => return a,
+            P4::Shl | P4::Shr if self.width(&b) == 0 => return a,
             P4::Concat => return self.b.concat(a, b).into(),
             P4::Shl => (BinOp::Shl, a, b),
             P4::Shr => (choose(BinOp::Lshr, BinOp::Ashr), a, b),
@@ -275,7 +281,7 @@ impl Lowerer<'_> {
     }
 
     /// Adds the headers that are valid when a condition has a truth value.
-    fn valid_if(&mut self, e: &Expr, truth: bool, facts: &mut Facts) {
+    pub fn valid_if(&mut self, e: &Expr, truth: bool, facts: &mut Facts) {
         match &e.kind {
             ExprKind::Unary(UnaryOp::Not, a) => self.valid_if(a, !truth, facts),
             ExprKind::Binary(op, a, b) if (*op == BinaryOp::And && truth) || (*op == BinaryOp::Or && !truth) => {

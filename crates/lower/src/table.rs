@@ -162,7 +162,8 @@ impl Lowerer<'_> {
         }
         let selects = self.table_mut(info.table).implementation.is_some();
         if info.selector_keys.contains(&true) && !selects {
-            let message = format!("`selector` keys of table `{}` have no effect without an action selector", table.name);
+            let message =
+                format!("`selector` keys of table `{}` have no effect without an action selector", table.name);
             self.report(Diagnostic::warning(codes::NO_EFFECT, table.span, message));
         }
     }

@@ -90,8 +90,8 @@ struct State {
     clones_at_ingress: bool,
     clones_at_egress: bool,
     field_lists: BTreeMap<u64, Vec<SlotId>>,
-    /// Digests by name.
-    digests: HashMap<String, ir::ExternId>,
+    /// Digests by the type of their data.
+    digests: Vec<(Type, ir::ExternId)>,
 }
 
 type Shared = Rc<RefCell<State>>;
@@ -130,7 +130,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         clones_at_ingress: false,
         clones_at_egress: false,
         field_lists,
-        digests: HashMap::new(),
+        digests: Vec::new(),
     };
     let shared: Shared = Rc::new(RefCell::new(state));
     cx.arch = Some(Box::new(externs::V1Model { state: shared.clone() }));
@@ -237,6 +237,7 @@ impl Phv {
         cx.env = bind(cx, instance, params, values);
         let name = cx.env.prefix.to_string();
         let stage = cx.open_stage(&name, StageKind::Parser);
+        cx.b.set_span(cx.p.parsers[id.index()].span);
         let accept = cx.new_join("accept");
         cx.accept = Some(accept);
         cx.exit = None;
@@ -266,6 +267,7 @@ impl Phv {
         cx.env = bind(cx, instance, params, values);
         let name = cx.env.prefix.to_string();
         let stage = cx.open_stage(&name, kind);
+        cx.b.set_span(cx.p.controls[id.index()].span);
         let exit = cx.new_join("exit");
         cx.exit = Some(exit);
         cx.control_body(id);

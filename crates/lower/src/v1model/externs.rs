@@ -25,7 +25,7 @@ use base::diag::Diagnostic;
 use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Op, Operand, SlotId, SlotKind};
 use sema::Type;
 use sema::Value;
-use sema::typed::{Instance, InstanceId, InstanceOf};
+use sema::typed::{Instance, InstanceId, InstanceOf, find_annotation};
 
 /// Field lists made from old-style calls are numbered from here; written ones are `bit<8>`.
 const OLD_STYLE_LISTS: u64 = 256;
@@ -315,7 +315,7 @@ impl V1Model {
 
     fn verify_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
         let error = self.state.borrow().standard.get("checksum_error").copied();
-        when(cx, call.value(0).operand(), |cx| {
+        when(cx, call, |cx| {
             if let (Some(sum), Some(error)) = (self.checksum(cx, call, payload), error) {
                 let wrong = cx.b.bin(BinOp::Ne, sum, call.value(2).operand());
                 cx.b.emit(Op::Bin { op: BinOp::Or, dst: error, a: error.into(), b: wrong.into() });
@@ -324,7 +324,7 @@ impl V1Model {
     }
 
     fn update_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
-        when(cx, call.value(0).operand(), |cx| {
+        when(cx, call, |cx| {
             if let Some(sum) = self.checksum(cx, call, payload) {
                 assign(cx, call.place(2), sum);
             }
@@ -344,27 +344,34 @@ impl V1Model {
     /// Names are those of the data's type, as P4Runtime wants.
     fn digest(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
         let Some(arg) = call.call.args.get(1) else { return };
-        let info = cx.p.types.struct_info(&arg.ty).filter(|s| !s.name.is_empty());
+        let ty = call.call.type_args.first().unwrap_or(&arg.ty);
         let mut data = Vec::new();
         call.value(1).for_each_wire_leaf(&mut |o, _| data.push(o.clone()));
-        let mut names = Vec::new();
-        leaf_names(cx, "", &arg.ty, &mut names);
-        let fields: Vec<(String, u32)> = names.into_iter().zip(data.iter().map(|o| cx.width(o))).collect();
-        let name = match info {
-            Some(info) => info.name.to_string(),
-            None => format!("digest_{}", self.state.borrow().digests.len()),
-        };
-        let known = self.state.borrow().digests.get(&name).copied();
+        let known = self.state.borrow().digests.iter().find(|(t, _)| t == ty).map(|(_, digest)| *digest);
         let digest = match known {
             Some(digest) => digest,
             None => {
+                let mut names = Vec::new();
+                leaf_names(cx, "", ty, &mut names);
+                let fields = names.into_iter().zip(data.iter().map(|o| cx.width(o))).collect();
+                let name = self.digest_name(cx, ty);
                 let kind = ExternKind::Digest { fields };
-                let made = cx.b.extern_instance(ir::Extern { name: name.clone(), span: call.call.span, kind });
-                self.state.borrow_mut().digests.insert(name, made);
+                let made = cx.b.extern_instance(ir::Extern { name, span: call.call.span, kind });
+                self.state.borrow_mut().digests.push((ty.clone(), made));
                 made
             }
         };
         cx.b.emit(Op::Digest { digest, data });
+    }
+
+    fn digest_name(&self, cx: &Lowerer<'_>, ty: &Type) -> String {
+        if let Some(info) = cx.p.types.struct_info(ty).filter(|s| !s.name.is_empty()) {
+            let written = find_annotation(&info.annotations, "name").and_then(|a| a.as_str());
+            return written.unwrap_or(&info.name).trim_start_matches('.').to_string();
+        }
+        let state = self.state.borrow();
+        let unnamed = state.digests.iter().filter(|(t, _)| cx.p.types.struct_info(t).is_none_or(|s| s.name.is_empty()));
+        format!("digest_{}", unnamed.count())
     }
 
     fn mark_to_drop(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
@@ -451,18 +458,24 @@ fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &str) {
     cx.report(Diagnostic::warning(codes::NO_EFFECT, call.call.span, message));
 }
 
-/// Runs `f` where a condition holds.
-fn when(cx: &mut Lowerer<'_>, cond: Operand, f: impl FnOnce(&mut Lowerer<'_>)) {
+/// Runs `f` where the call's first argument holds.
+fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer<'_>)) {
+    let cond = call.value(0).operand();
     match &cond {
         Operand::Const(c) if !c.is_true() => {}
         Operand::Const(_) => f(cx),
         Operand::Slot(_) => {
+            let (yes, done) = (cx.new_join(""), cx.new_join(""));
             let facts = cx.facts.clone();
-            let done = cx.new_join("");
-            let other = cx.split(cond);
+            let done_block = cx.join_block(done, &facts);
+            let mut facts = facts;
+            if let Some(e) = call.call.args.first().and_then(|a| a.value.expr()) {
+                cx.valid_if(e, true, &mut facts);
+            }
+            let yes_block = cx.join_block(yes, &facts);
+            cx.b.branch(cond, yes_block, done_block);
+            cx.enter(yes);
             f(cx);
-            cx.to(done);
-            cx.start_block(other, facts);
             cx.land(done);
         }
     }

@@ -1,0 +1,110 @@
+//! P4 text to verified IR; a v1model program from the few parts that a test is about.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use base::SourceMap;
+use syntax::{MemoryLoader, Options, SourceInput};
+
+/// Lowers a program; `Err` has the diagnostics of the first stage that refuses it, one per line.
+pub fn try_lower(text: &str) -> Result<ir::Program, String> {
+    let mut loader = MemoryLoader::default();
+    for name in sema::EMBEDDED {
+        loader.embedded.insert(name.to_string(), sema::embedded(name).expect("it is listed").into());
+    }
+    let mut sources = SourceMap::new();
+    let input = SourceInput { name: "test.p4".into(), text: text.into() };
+    let parsed = syntax::parse_program(input, &Options::default(), &loader, &mut sources);
+    let lines = |diagnostics: &[base::Diagnostic]| -> String {
+        let line = |d: &base::Diagnostic| {
+            let place = sources.locate(d.span).map_or(String::new(), |(f, l, _)| format!("{f}:{l}: "));
+            format!("{place}{} {}\n", d.code, d.message)
+        };
+        diagnostics.iter().filter(|d| d.severity == base::Severity::Error).map(line).collect()
+    };
+    if base::diag::has_errors(&parsed.diagnostics) {
+        return Err(lines(&parsed.diagnostics));
+    }
+    let checked = sema::check(&parsed.program, &sources);
+    let Some(typed) = checked.program else { return Err(lines(&checked.diagnostics)) };
+    let lowered = lower::lower(&typed, "test");
+    let Some(program) = lowered.program else { return Err(lines(&lowered.diagnostics)) };
+    let complaints = ir::verify(&program);
+    assert!(complaints.is_empty(), "{complaints:#?}\n{}", ir::print(&program));
+    Ok(program)
+}
+
+/// Lowers a program that is in order.
+pub fn lower(text: &str) -> ir::Program {
+    try_lower(text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// What a test program consists of; empty parts do nothing.
+#[derive(Clone, Copy, Default)]
+pub struct V1<'a> {
+    /// Declarations before the blocks.
+    pub top: &'a str,
+    /// Fields of the struct `H`; by default one header `a` of type `A { bit<8> x; bit<8> y; }`.
+    pub headers: &'a str,
+    /// Fields of the struct `M`.
+    pub meta: &'a str,
+    /// States of the parser; by default `a` is extracted.
+    pub states: &'a str,
+    /// Declarations of the parser.
+    pub parser_locals: &'a str,
+    /// Body of the verify control.
+    pub verify: &'a str,
+    /// Declarations of ingress.
+    pub ingress_locals: &'a str,
+    /// Body of ingress.
+    pub ingress: &'a str,
+    /// Body of egress.
+    pub egress: &'a str,
+    /// Body of the compute control.
+    pub compute: &'a str,
+}
+
+impl V1<'_> {
+    /// The program's text.
+    pub fn text(&self) -> String {
+        let or = |given: &str, default: &str| if given.is_empty() { default.to_string() } else { given.to_string() };
+        let headers = or(self.headers, "A a;");
+        let states = or(self.states, "state start { b.extract(h.a); transition accept; }");
+        let V1 { top, meta, parser_locals, verify, ingress_locals, ingress, egress, compute, .. } = self;
+        format!(
+            "#include <core.p4>\n#include <v1model.p4>
+header A {{ bit<8> x; bit<8> y; }}
+{top}
+struct H {{ {headers} }}
+struct M {{ {meta} }}
+parser P(packet_in b, out H h, inout M m, inout standard_metadata_t s) {{ {parser_locals} {states} }}
+control V(inout H h, inout M m) {{ apply {{ {verify} }} }}
+control I(inout H h, inout M m, inout standard_metadata_t s) {{ {ingress_locals} apply {{ {ingress} }} }}
+control E(inout H h, inout M m, inout standard_metadata_t s) {{ apply {{ {egress} }} }}
+control C(inout H h, inout M m) {{ apply {{ {compute} }} }}
+control D(packet_out b, in H h) {{ apply {{ b.emit(h); }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;\n"
+        )
+    }
+
+    /// The program's IR.
+    pub fn lower(&self) -> ir::Program {
+        lower(&self.text())
+    }
+
+    /// The errors of a program that is refused.
+    pub fn errors(&self) -> String {
+        try_lower(&self.text()).err().unwrap_or_else(|| "no errors".to_string())
+    }
+}
+
+/// A stage's text without places in the source.
+pub fn stage_text(program: &ir::Program, name: &str) -> String {
+    let index = program.stages.iter().position(|s| s.name == name).unwrap_or_else(|| panic!("no stage `{name}`"));
+    let text = ir::print::print_stage(program, ir::StageId::from_index(index));
+    text.lines().map(|line| format!("{}\n", line.split(" @").next().unwrap_or(line))).collect()
+}
+
+/// The entries' lines.
+pub fn entries_text(program: &ir::Program) -> String {
+    ir::print(program).lines().filter(|l| l.starts_with("entry ")).map(|l| format!("{l}\n")).collect()
+}

@@ -83,9 +83,9 @@ pub const MAX_KEY_BYTES: u32 = 16;
 pub const MAX_LOAD_PER_BUCKET: usize = 1;
 
 /// Buckets of a new table.
-const FIRST_BUCKETS: usize = 16;
+const FIRST_BUCKETS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Overflow buckets that are allocated together.
-const OVERFLOW_CHUNK: usize = 32;
+const OVERFLOW_CHUNK: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// What `TableHandle::snapshot` of an [`abi::EngineKind::ExactInline`] table points at. Immutable.
 #[repr(C)]

@@ -98,7 +98,8 @@ impl Worker {
     /// From here on the worker may read tables.
     pub fn online(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
-        self.domain.slots[self.slot].announced.store(epoch, Ordering::Relaxed);
+        // Release: the writer may see this and not the `offline` before it, and then frees what was read before that.
+        self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 

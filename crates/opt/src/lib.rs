@@ -5,6 +5,7 @@
 //! before and after; slots are (by `compact_slots`), so records do not.
 
 mod bitset;
+mod coalesce;
 mod compact_slots;
 mod const_prop;
 mod dead_code;

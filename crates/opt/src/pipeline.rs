@@ -9,7 +9,7 @@
 //!
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
-use crate::{compact_slots, const_prop, dead_code, parser_room, simplify, simplify_cfg, strip_marks};
+use crate::{coalesce, compact_slots, const_prop, dead_code, parser_room, simplify, simplify_cfg, strip_marks};
 use ir::Program;
 use std::collections::HashSet;
 use std::fmt;
@@ -37,6 +37,7 @@ const PASSES: &[Pass] = &[
     Pass { name: "const_prop", phase: Phase::Loop, run: const_prop::run },
     Pass { name: "simplify", phase: Phase::Loop, run: simplify::run },
     Pass { name: "parser_room", phase: Phase::Loop, run: parser_room::run },
+    Pass { name: "coalesce", phase: Phase::Loop, run: coalesce::run },
     Pass { name: "dead_code", phase: Phase::Loop, run: dead_code::run },
     Pass { name: "dead_tables", phase: Phase::Loop, run: dead_code::run_tables },
     Pass { name: "compact_slots", phase: Phase::Last, run: compact_slots::run },

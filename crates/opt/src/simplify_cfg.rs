@@ -15,12 +15,13 @@
 //! ```
 //!
 //! Also: branches and switches whose ways all lead to one block are jumps; cases that lead where the default leads are
-//! left out; a branch to an empty block that asks the same question goes on behind it.
+//! left out; a branch to an empty block that asks the same question goes on behind it; controls without content are no
+//! longer part of any entry.
 //!
 //! Tests: `tests/files/simplify_cfg.ir`, `tests/properties.rs`.
 
 use base::ids::BlockId;
-use ir::{Block, Cfg, Operand, Program, Stage, Terminator};
+use ir::{Block, Cfg, Operand, Program, Stage, StageKind, Terminator};
 
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
@@ -32,6 +33,26 @@ pub(crate) fn run(program: &mut Program) -> bool {
         changed |= collapse_ways(stage);
         changed |= merge_chains(stage);
         changed |= drop_unreachable(stage);
+    }
+    changed | skip_idle_stages(program)
+}
+
+/// Leaves stages out of entries that only go on with the next one. Parsers and deparsers stay: their begin or end means
+/// something by itself.
+fn skip_idle_stages(program: &mut Program) -> bool {
+    let idle: Vec<bool> = program
+        .stages
+        .iter()
+        .map(|stage| match &stage.blocks[..] {
+            [block] => stage.kind == StageKind::Control && block.insts.is_empty() && block.term == Terminator::Next,
+            _ => false,
+        })
+        .collect();
+    let mut changed = false;
+    for entry in &mut program.entries {
+        let before = entry.stages.len();
+        entry.stages.retain(|stage| !idle[stage.index()]);
+        changed |= entry.stages.len() != before;
     }
     changed
 }

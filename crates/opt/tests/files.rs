@@ -1,8 +1,8 @@
 //! Runs the cases in `tests/files/*.ir`.
 //!
 //! A file begins with `// passes: name, name`, then declarations that its cases share. A case is a line `// ==== title`,
-//! more declarations and stages, a line `// ---- after`, and the stages that the passes make of them (and slots, where
-//! those change). `UPDATE_EXPECT=1` writes what comes out into the files.
+//! more declarations and stages, a line `// ---- after`, and the stages that the passes make of them (and slots and
+//! entries, where those change). `UPDATE_EXPECT=1` writes what comes out into the files.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -28,14 +28,15 @@ fn cases(text: &str) -> (String, Vec<Case>) {
 /// What the passes make of a program's text.
 fn run(passes: &[&str], text: &str, title: &str) -> String {
     let mut program = ir::parse(text, base::FileId(0)).unwrap_or_else(|d| panic!("{title}: {d:#?}"));
-    let slots = program.slots.clone();
+    let (slots, entries) = (program.slots.clone(), program.entries.clone());
     for pass in passes {
         opt::run_pass(&mut program, pass).unwrap_or_else(|| panic!("there is no pass `{pass}`"));
     }
     let mut out = String::new();
-    if program.slots != slots {
+    for (word, changed) in [("slot ", program.slots != slots), ("entry ", program.entries != entries)] {
         let printed = ir::print(&program);
-        printed.lines().filter(|l| l.starts_with("slot ")).for_each(|l| writeln!(out, "{l}").expect("a string"));
+        let lines = printed.lines().filter(|l| changed && l.starts_with(word));
+        lines.for_each(|l| writeln!(out, "{l}").expect("a string"));
     }
     for stage in 0..program.stages.len() {
         out += &ir::print::print_stage(&program, ir::StageId::from_index(stage));

@@ -5,6 +5,7 @@
 //! statuses; the protocol's rules are in `control`.
 
 pub mod admin;
+pub mod client;
 pub mod convert;
 pub mod proto;
 mod serve;

@@ -13,4 +13,4 @@ pub mod setup;
 
 pub use run::{Outcome, run_script};
 pub use script::{Command, Line, ScriptError, parse};
-pub use setup::{Setup, Target};
+pub use setup::{Setup, TableChange, Target, table_change};

@@ -23,6 +23,40 @@ pub struct Target<'a> {
     pub replication: &'a Replication,
 }
 
+/// What a line does to a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TableChange {
+    /// Adds an entry.
+    Insert(TableEntry),
+    /// Removes the entry of a key and priority.
+    Delete(Vec<KeyMatch>, i32),
+    /// Changes the default action.
+    SetDefault(EntryAction),
+}
+
+/// What an `add`, `delete` or `setdefault` line means, without doing it; `Ok(None)` for other commands. Needs no more of
+/// the program than tables, actions and their names.
+pub fn table_change(program: &Program, command: &Command) -> Result<Option<(TableId, TableChange)>, String> {
+    Ok(Some(match command {
+        Command::Add { table, priority, key, action } => {
+            let (id, t) = find_table(program, table)?;
+            let key = key_of(t, key)?;
+            let action = entry_action(program, t, action)?;
+            let priority = checked_priority(t, *priority)?;
+            (id, TableChange::Insert(TableEntry { key, priority, action, idle_timeout_ns: 0 }))
+        }
+        Command::Delete { table, priority, key } => {
+            let (id, t) = find_table(program, table)?;
+            (id, TableChange::Delete(key_of(t, key)?, checked_priority(t, *priority)?))
+        }
+        Command::SetDefault { table, action } => {
+            let (id, t) = find_table(program, table)?;
+            (id, TableChange::SetDefault(entry_action(program, t, action)?))
+        }
+        _ => return Ok(None),
+    }))
+}
+
 /// What a sequence of commands has built up so far: multicast nodes have handles only within a script.
 #[derive(Default)]
 pub struct Setup {
@@ -44,25 +78,14 @@ impl Setup {
         let Target { program, state, replication } = target;
         let done = Ok(Some(String::new()));
         match command {
-            Command::Add { table, priority, key, action } => {
-                let (id, t) = find_table(program, table)?;
-                let key = key_of(t, key)?;
-                let action = entry_action(program, t, action)?;
-                let priority = checked_priority(t, *priority)?;
-                let entry = TableEntry { key, priority, action, idle_timeout_ns: 0 };
-                state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
-                done
-            }
-            Command::Delete { table, priority, key } => {
-                let (id, t) = find_table(program, table)?;
-                let priority = checked_priority(t, *priority)?;
-                state.delete(id, &key_of(t, key)?, priority).map_err(|e| state_error(&t.name, e))?;
-                done
-            }
-            Command::SetDefault { table, action } => {
-                let (id, t) = find_table(program, table)?;
-                let action = entry_action(program, t, action)?;
-                state.set_default(id, Some(&action)).map_err(|e| state_error(&t.name, e))?;
+            Command::Add { .. } | Command::Delete { .. } | Command::SetDefault { .. } => {
+                let Some((id, change)) = table_change(program, command)? else { return Ok(None) };
+                let result = match &change {
+                    TableChange::Insert(entry) => state.insert(id, entry),
+                    TableChange::Delete(key, priority) => state.delete(id, key, *priority),
+                    TableChange::SetDefault(action) => state.set_default(id, Some(action)),
+                };
+                result.map_err(|e| state_error(&program.tables[id.index()].name, e))?;
                 done
             }
             Command::ValueSet { name, values } => {
@@ -392,7 +415,8 @@ fn plain_key_name(text: &str) -> String {
     out + rest
 }
 
-fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
+/// The place of a key field by its name or a suffix.
+pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
     let wanted = plain_key_name(field);
     let names: Vec<String> = table.keys.iter().map(|k| plain_key_name(&k.name)).collect();
     if let Some(at) = names.iter().position(|n| *n == wanted) {

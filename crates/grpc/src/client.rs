@@ -1,0 +1,289 @@
+//! A blocking client of a running switch, for the command line: P4Runtime and the admin service over one connection.
+//!
+//! Here and not in the binary, so that the async runtime stays in this crate. Calls block the calling thread until they
+//! are answered; between calls nothing runs. A server's answer is not trusted to make sense: nothing here panics on it.
+//!
+//! Tests: below, and `tests/py/test_cli.py` with the real switch.
+
+use crate::admin::AdminStats;
+use crate::proto::google::rpc;
+use crate::proto::p4::config::v1::P4Info;
+use crate::proto::p4::v1 as pb;
+use crate::proto::sluice::v1 as admin;
+use pb::p4_runtime_client::P4RuntimeClient;
+use pb::stream_message_response::Update as StreamUpdate;
+use prost::Message;
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// How long the switch may take to accept a connection or to answer a claim.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Largest message in either direction.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// Why a call failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Not HOST:PORT.
+    #[error("`{0}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")]
+    BadAddress(String),
+    /// Nobody accepts the connection.
+    #[error("no switch answers on {address}: {cause}")]
+    Unreachable {
+        /// Where.
+        address: String,
+        /// Why not.
+        cause: String,
+    },
+    /// The server refused a whole request, or the connection broke.
+    #[error("{0}")]
+    Refused(String),
+    /// The server refused elements of a batch: position and reason, in order.
+    #[error("{} of the request's elements were refused", .0.len())]
+    Elements(Vec<(usize, String)>),
+    /// The device has no program.
+    #[error("device {0} runs no program yet")]
+    NoProgram(u64),
+    /// Another client is primary, or was with a higher id.
+    #[error("{0}")]
+    NotPrimary(String),
+}
+
+/// A connection.
+pub struct Client {
+    runtime: tokio::runtime::Runtime,
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects to `HOST:PORT`.
+    pub fn connect(address: &str) -> Result<Client, ClientError> {
+        let unreachable = |cause| ClientError::Unreachable { address: address.to_string(), cause };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| unreachable(e.to_string()))?;
+        let uri: tonic::transport::Uri =
+            format!("http://{address}").parse().map_err(|_| ClientError::BadAddress(address.to_string()))?;
+        if uri.port_u16().is_none() || uri.path() != "/" {
+            return Err(ClientError::BadAddress(address.to_string()));
+        }
+        let endpoint = Endpoint::from(uri).connect_timeout(ANSWER_MAX);
+        let channel = runtime.block_on(endpoint.connect()).map_err(|e| unreachable(innermost(&e)))?;
+        Ok(Client { runtime, channel })
+    }
+
+    fn p4runtime(&self) -> P4RuntimeClient<Channel> {
+        P4RuntimeClient::new(self.channel.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// All counters; `None` when the server has no admin service, as other P4Runtime switches.
+    pub fn stats(&self) -> Result<Option<AdminStats>, ClientError> {
+        let mut client = admin::admin_client::AdminClient::new(self.channel.clone());
+        match self.runtime.block_on(client.stats(admin::StatsRequest {})) {
+            Ok(answer) => Ok(Some(answer.into_inner())),
+            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            Err(status) => Err(refusal(&status)),
+        }
+    }
+
+    /// The P4Info of the running program.
+    pub fn p4info(&self, device_id: u64) -> Result<P4Info, ClientError> {
+        use pb::get_forwarding_pipeline_config_request::ResponseType;
+        let request =
+            pb::GetForwardingPipelineConfigRequest { device_id, response_type: ResponseType::P4infoAndCookie.into() };
+        let answer = self.runtime.block_on(self.p4runtime().get_forwarding_pipeline_config(request));
+        let config = answer.map_err(|status| refusal(&status))?.into_inner().config;
+        config.and_then(|config| config.p4info).ok_or(ClientError::NoProgram(device_id))
+    }
+
+    /// Reads what `entities` select; each found one goes to `each` as it arrives.
+    pub fn read(
+        &self,
+        device_id: u64,
+        entities: Vec<pb::Entity>,
+        mut each: impl FnMut(pb::Entity),
+    ) -> Result<(), ClientError> {
+        let request = pb::ReadRequest { device_id, entities, role: String::new() };
+        let done: Result<(), Status> = self.runtime.block_on(async {
+            let mut answers = self.p4runtime().read(request).await?.into_inner();
+            while let Some(answer) = answers.message().await? {
+                answer.entities.into_iter().for_each(&mut each);
+            }
+            Ok(())
+        });
+        done.map_err(|status| refusal(&status))
+    }
+
+    /// Becomes the primary of the default role with an election id, until the result is finished or dropped.
+    pub fn become_primary(&self, device_id: u64, election_id: u128) -> Result<Primary<'_>, ClientError> {
+        let id = pb::Uint128 { high: (election_id >> 64) as u64, low: election_id as u64 };
+        let claim = pb::MasterArbitrationUpdate { device_id, election_id: Some(id), ..Default::default() };
+        let message = pb::StreamMessageRequest { update: Some(pb::stream_message_request::Update::Arbitration(claim)) };
+        let claimed = self.within(async {
+            let (requests, outgoing) = mpsc::channel(1);
+            // The channel is empty, so this does not wait.
+            let _ = requests.send(message).await;
+            let answers = self.p4runtime().stream_channel(ReceiverStream::new(outgoing)).await;
+            let mut answers = answers.map_err(|status| refusal(&status))?.into_inner();
+            loop {
+                match answers.message().await {
+                    Ok(Some(pb::StreamMessageResponse { update: Some(StreamUpdate::Arbitration(update)) })) => {
+                        judge(&update, election_id)?;
+                        return Ok((requests, answers));
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Err(ClientError::NotPrimary("the switch closed the stream".to_string())),
+                    // Two live clients cannot have one id.
+                    Err(status) if status.code() == Code::InvalidArgument => {
+                        return Err(ClientError::NotPrimary(status.message().to_string()));
+                    }
+                    Err(status) => return Err(refusal(&status)),
+                }
+            }
+        });
+        let (requests, answers) = claimed?;
+        Ok(Primary { client: self, device_id, id, stream: Some((requests, answers)) })
+    }
+
+    fn within<T>(&self, call: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+        let late = |_| ClientError::Refused(format!("the switch did not answer within {ANSWER_MAX:?}"));
+        self.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, call).await }).map_err(late)?
+    }
+}
+
+type Stream = (mpsc::Sender<pb::StreamMessageRequest>, Streaming<pb::StreamMessageResponse>);
+
+/// The right to write.
+pub struct Primary<'a> {
+    client: &'a Client,
+    device_id: u64,
+    id: pb::Uint128,
+    stream: Option<Stream>,
+}
+
+impl Primary<'_> {
+    /// Applies updates: all or, when one is refused, none.
+    pub fn write(&mut self, updates: Vec<pb::Update>) -> Result<(), ClientError> {
+        // Not every server can undo; one update needs no undoing.
+        let atomicity = match updates.len() {
+            0 | 1 => pb::write_request::Atomicity::ContinueOnError,
+            _ => pb::write_request::Atomicity::RollbackOnError,
+        };
+        let request = pb::WriteRequest {
+            device_id: self.device_id,
+            election_id: Some(self.id),
+            updates,
+            atomicity: atomicity.into(),
+            ..Default::default()
+        };
+        let answer = self.client.runtime.block_on(self.client.p4runtime().write(request));
+        answer.map(drop).map_err(|status| refusal(&status))
+    }
+
+    fn close(&mut self) {
+        let Some((requests, mut answers)) = self.stream.take() else { return };
+        drop(requests);
+        // When the server has ended its side the id is free again, for the next command of a script.
+        let ended = async { while let Ok(Some(_)) = answers.message().await {} };
+        let _ = self.client.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, ended).await });
+    }
+}
+
+impl Drop for Primary<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whether an arbitration update makes us primary.
+fn judge(update: &pb::MasterArbitrationUpdate, ours: u128) -> Result<(), ClientError> {
+    let highest = update.election_id.map_or(0, |id| u128::from(id.high) << 64 | u128::from(id.low));
+    let code = update.status.as_ref().map_or(Code::Ok, |status| Code::from_i32(status.code));
+    let problem = match code {
+        Code::Ok => return Ok(()),
+        Code::AlreadyExists => format!("another client is primary, with election id {highest}"),
+        Code::NotFound => format!("nobody is primary now, but a client with election id {highest} was"),
+        other => format!("the switch answers {other:?} to the claim"),
+    };
+    Err(ClientError::NotPrimary(format!("{problem}; the id given is {ours}")))
+}
+
+/// A status as an error, with the elements' own reasons if it has them.
+fn refusal(status: &Status) -> ClientError {
+    let details = rpc::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
+    let mut elements = Vec::new();
+    for (i, detail) in details.iter().enumerate() {
+        let Ok(error) = pb::Error::decode(detail.value.as_slice()) else { continue };
+        let code = Code::from_i32(error.canonical_code);
+        // Aborted: undone because of another element, whose reason is what counts.
+        if code != Code::Ok && code != Code::Aborted {
+            elements.push((i, if error.message.is_empty() { format!("{code:?}") } else { error.message }));
+        }
+    }
+    match (elements.is_empty(), status.message()) {
+        (false, _) => ClientError::Elements(elements),
+        (true, "") => ClientError::Refused(format!("the switch answers {:?}", status.code())),
+        (true, message) => ClientError::Refused(message.to_string()),
+    }
+}
+
+/// The last cause: `Connection refused`, without the layers around it.
+fn innermost(error: &dyn Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_a_batch_are_found_in_the_details() {
+        let errors = [
+            pb::Error { canonical_code: Code::Aborted as i32, message: "rolled back".into(), ..Default::default() },
+            pb::Error { canonical_code: Code::NotFound as i32, message: "no entry".into(), ..Default::default() },
+            pb::Error { canonical_code: Code::OutOfRange as i32, ..Default::default() },
+            pb::Error { canonical_code: 0, ..Default::default() },
+        ];
+        let any = |e: &pb::Error| prost_types::Any { type_url: String::new(), value: e.encode_to_vec() };
+        let details = rpc::Status { details: errors.iter().map(any).collect(), ..Default::default() };
+        let status = Status::with_details(Code::Unknown, "2 of 4", details.encode_to_vec().into());
+        let elements = vec![(1, "no entry".to_string()), (2, "OutOfRange".to_string())];
+        assert_eq!(refusal(&status), ClientError::Elements(elements));
+    }
+
+    #[test]
+    fn odd_details_are_left_aside() {
+        let status = Status::with_details(Code::Internal, "it broke", vec![0xff; 40].into());
+        assert_eq!(refusal(&status), ClientError::Refused("it broke".into()));
+        assert_eq!(
+            refusal(&Status::new(Code::Internal, "")),
+            ClientError::Refused("the switch answers Internal".into())
+        );
+    }
+
+    #[test]
+    fn addresses_need_a_host_and_a_port() {
+        for bad in ["", "nonsense", "127.0.0.1", "a b:1", "127.0.0.1:9559/x"] {
+            let error = Client::connect(bad).err().expect("refused");
+            assert_eq!(error, ClientError::BadAddress(bad.to_string()));
+        }
+    }
+
+    #[test]
+    fn nobody_listens() {
+        // A port that was free a moment ago.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = Client::connect(&address.to_string()).err().expect("refused").to_string();
+        assert!(error.starts_with(&format!("no switch answers on {address}: Connection refused")), "{error}");
+    }
+}

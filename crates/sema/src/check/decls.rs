@@ -46,7 +46,7 @@ impl<'a> Checker<'a> {
                 self.prog.match_kinds = self.add_members(known, members, "match kind");
             }
             ast::DeclKind::Typedef(ast::TypedefDecl::Type(target)) => {
-                let ty = self.resolve_typedef_target(target);
+                let ty = self.resolve_type(target);
                 if let Type::Void | Type::MatchKind = ty {
                     let message = format!("`{}` cannot be given another name", self.show(&ty));
                     self.error(codes::BAD_TYPE_HERE, target.span, message);
@@ -71,10 +71,6 @@ impl<'a> Checker<'a> {
                 self.error(codes::WRONG_KIND, decl.span, message);
             }
         }
-    }
-
-    fn resolve_typedef_target(&mut self, target: &'a ast::TypeRef) -> Type {
-        self.resolve_type(target)
     }
 
     pub(super) fn const_decl(&mut self, decl: &'a ast::Decl, c: &'a ast::ConstDecl) {
@@ -365,13 +361,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The signature of a function, extern function or method.
-    pub(super) fn prototype_sig(
-        &mut self,
-        name: &ast::Name,
-        proto: &'a ast::Prototype,
-        what: &str,
-        _outer: &[TypeVar],
-    ) -> Rc<Sig> {
+    pub(super) fn prototype_sig(&mut self, name: &ast::Name, proto: &'a ast::Prototype, what: &str) -> Rc<Sig> {
         self.scopes.push();
         let type_params = self.type_params(&proto.type_params);
         let result = self.resolve_type(&proto.result);
@@ -396,7 +386,7 @@ impl<'a> Checker<'a> {
     }
 
     fn extern_function(&mut self, decl: &'a ast::Decl, proto: &'a ast::Prototype) {
-        let sig = self.prototype_sig(&decl.name, proto, "extern function", &[]);
+        let sig = self.prototype_sig(&decl.name, proto, "extern function");
         let annotations = self.annotations(&decl.annotations);
         let id = ExternFunctionId::from_index(self.prog.extern_functions.len());
         self.prog.extern_functions.push(ExternFunction {
@@ -439,7 +429,7 @@ impl<'a> Checker<'a> {
                 ast::MethodKind::Constructor => (MethodKind::Constructor, "constructor"),
                 ast::MethodKind::Abstract => (MethodKind::Abstract, "method"),
             };
-            let sig = self.prototype_sig(&method.name, &method.proto, what, &type_params);
+            let sig = self.prototype_sig(&method.name, &method.proto, what);
             let same = methods.iter().find(|m| {
                 m.name == method.name.text
                     && m.params.len() == sig.params.len()

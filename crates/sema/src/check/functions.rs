@@ -15,7 +15,7 @@ use syntax::ast;
 
 impl<'a> Checker<'a> {
     pub(super) fn function(&mut self, decl: &'a ast::Decl, function: &'a ast::FunctionDecl) {
-        let sig = self.prototype_sig(&decl.name, &function.proto, "function", &[]);
+        let sig = self.prototype_sig(&decl.name, &function.proto, "function");
         if let Type::Int | Type::String | Type::MatchKind | Type::Extern(..) | Type::Parser(_) | Type::Control(_) =
             sig.result
         {

@@ -12,9 +12,10 @@
 //!   [`Symbol::Broken`] (names), so that one mistake gives one message;
 //! - the typed program is handed out only if there was no error.
 //!
-//! Where things are: `decls` (top level, types, externs), `types` (type names), `generics` (matching, substitution),
-//! `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls`, `coerce` (conversions),
-//! `stmts`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`, `elaborate`.
+//! Where things are: `decls` (top level, types, externs), `functions`, `types` (type names), `generics` (matching,
+//! substitution), `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls` and `methods`,
+//! `coerce` (conversions), `stmts`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`,
+//! `elaborate` (the instance tree), `limits` (bounds).
 //!
 //! Tests: `crates/sema/tests`.
 
@@ -118,8 +119,6 @@ pub(crate) struct Body {
     pub loops: u32,
     /// The extern whose abstract method this is.
     pub this: Option<Type>,
-    /// Statements that declare variables hoisted out of where they stand (parser and control locals).
-    pub in_table: bool,
 }
 
 pub(crate) struct Checker<'a> {

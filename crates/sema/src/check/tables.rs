@@ -51,7 +51,6 @@ impl<'a> Checker<'a> {
                 );
             }
         }
-        self.body.in_table = true;
         let mut t = self.prog.tables[id.index()].clone();
         if let Some(keys) = table.key() {
             t.keys = keys.iter().map(|k| self.key(k)).collect();
@@ -69,7 +68,6 @@ impl<'a> Checker<'a> {
                 _ => {}
             }
         }
-        self.body.in_table = false;
         self.prog.tables[id.index()] = t;
         self.declare(&decl.name, Symbol::Table(id));
         id

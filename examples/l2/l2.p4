@@ -27,18 +27,18 @@ struct headers_t {
     ethernet_t ethernet;
 }
 
-parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition accept;
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action drop() {
         mark_to_drop(std);
     }
@@ -82,7 +82,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {
         // Flooding reaches every port of the group; drop the copy for the one the frame came from.
         if (std.egress_port == std.ingress_port) {
@@ -91,14 +91,14 @@ control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
 }
 
-control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Deparse(packet_out packet, in headers_t hdr) {
+control MyDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
     }
 }
 
-V1Switch(Parse(), VerifyChecksum(), Ingress(), Egress(), ComputeChecksum(), Deparse()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;

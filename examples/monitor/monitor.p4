@@ -28,18 +28,18 @@ struct headers_t {
     monitor_t  monitor;
 }
 
-parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition accept;
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action drop() {
         mark_to_drop(std);
     }
@@ -80,7 +80,7 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
 // standard_metadata.instance_type of an ingress-to-egress clone.
 const bit<32> INGRESS_CLONE = 1;
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply {
         if (std.instance_type == INGRESS_CLONE) {
             hdr.monitor.setValid();
@@ -94,15 +94,15 @@ control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metada
     }
 }
 
-control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Deparse(packet_out packet, in headers_t hdr) {
+control MyDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.monitor);
     }
 }
 
-V1Switch(Parse(), VerifyChecksum(), Ingress(), Egress(), ComputeChecksum(), Deparse()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;

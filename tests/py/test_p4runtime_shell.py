@@ -35,17 +35,17 @@ def test_sets_the_program_and_reads_it_back(daemon, shell, tmp_path):
     p4info = tmp_path / "p4info.txt"
     write_p4info(CONTROLLER, p4info)
     shell(switch, sh.FwdPipeConfig(str(p4info), str(ROOT / CONTROLLER)))
-    assert "Ingress.station" in [name for name, _ in sh.P4Objects(sh.P4Type.table)]
+    assert "MyIngress.station" in [name for name, _ in sh.P4Objects(sh.P4Type.table)]
     # A second program replaces it.
     write_p4info("examples/l2/l2.p4", p4info)
     sh.teardown()
     shell(switch, sh.FwdPipeConfig(str(p4info), str(ROOT / "examples/l2/l2.p4")))
-    assert "Ingress.dmac" in [name for name, _ in sh.P4Objects(sh.P4Type.table)]
+    assert "MyIngress.dmac" in [name for name, _ in sh.P4Objects(sh.P4Type.table)]
 
 
 def test_table_entries_are_written_read_changed_and_deleted(daemon, shell):
     shell(daemon(CONTROLLER, "-i", "1@memory"))
-    entry = sh.TableEntry("Ingress.station")(action="Ingress.forward")
+    entry = sh.TableEntry("MyIngress.station")(action="MyIngress.forward")
     entry.match["dst"] = "02:00:00:00:00:0b"
     entry.action["port"] = "2"
     entry.insert()
@@ -53,13 +53,13 @@ def test_table_entries_are_written_read_changed_and_deleted(daemon, shell):
         entry.insert()
 
     ports = []
-    sh.TableEntry("Ingress.station").read(lambda te: ports.append(te.action["port"].value))
+    sh.TableEntry("MyIngress.station").read(lambda te: ports.append(te.action["port"].value))
     assert ports == [b"\x02"]
 
     entry.action["port"] = "3"
     entry.modify()
     ports.clear()
-    sh.TableEntry("Ingress.station").read(lambda te: ports.append(te.action["port"].value))
+    sh.TableEntry("MyIngress.station").read(lambda te: ports.append(te.action["port"].value))
     assert ports == [b"\x03"]
 
     entry.delete()
@@ -69,7 +69,7 @@ def test_table_entries_are_written_read_changed_and_deleted(daemon, shell):
 
 def test_ternary_and_optional_keys_need_a_priority(daemon, shell):
     shell(daemon(CONTROLLER, "-i", "1@memory"))
-    entry = sh.TableEntry("Ingress.acl")(action="Ingress.drop")
+    entry = sh.TableEntry("MyIngress.acl")(action="MyIngress.drop")
     entry.match["ether_type"] = "0x1234 &&& 0xffff"
     entry.match["port"] = "3"
     with pytest.raises(P4RuntimeWriteException, match="INVALID_ARGUMENT"):
@@ -77,7 +77,7 @@ def test_ternary_and_optional_keys_need_a_priority(daemon, shell):
     entry.priority = 10
     entry.insert()
     found = []
-    sh.TableEntry("Ingress.acl").read(lambda te: found.append(te.priority))
+    sh.TableEntry("MyIngress.acl").read(lambda te: found.append(te.priority))
     assert found == [10]
 
 
@@ -94,7 +94,7 @@ def test_packets_out_and_in_and_counters(daemon, shell):
     assert [m.packet.payload for m in received] == [frame[2:]]
 
     read = []
-    counter = sh.CounterEntry("Ingress.received")
+    counter = sh.CounterEntry("MyIngress.received")
     counter.index = 510
     counter.read(lambda ce: read.append((ce.packet_count, ce.byte_count)))
     # 31 bytes of frame and 2 of packet-out header.
@@ -104,7 +104,7 @@ def test_packets_out_and_in_and_counters(daemon, shell):
 def test_a_program_that_is_wrong_is_refused_and_the_old_one_goes_on(daemon, shell, tmp_path):
     switch = daemon(CONTROLLER, "-i", "1@memory")
     shell(switch)
-    entry = sh.TableEntry("Ingress.station")(action="Ingress.drop")
+    entry = sh.TableEntry("MyIngress.station")(action="MyIngress.drop")
     entry.match["dst"] = "1"
     entry.insert()
     sh.teardown()
@@ -117,5 +117,5 @@ def test_a_program_that_is_wrong_is_refused_and_the_old_one_goes_on(daemon, shel
         shell(switch, sh.FwdPipeConfig(str(p4info), str(bad)))
     shell(switch)
     found = []
-    sh.TableEntry("Ingress.station").read(found.append)
+    sh.TableEntry("MyIngress.station").read(found.append)
     assert len(found) == 1

@@ -29,12 +29,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if args.raw_ir {
         if let Some(raw) = &compiled.raw {
-            print!("{raw}");
+            print!("{}", ir::print::print(raw));
         }
     }
     if args.ir {
         if let Some(program) = &compiled.optimised {
-            print!("{program}");
+            print!("{}", ir::print::print(program));
         }
     }
     if args.time {

@@ -40,7 +40,10 @@ impl CompileArgs {
         Ok(Options {
             include_dirs: self.include_dirs.clone(),
             defines: self.defines.clone(),
-            opt: opt::Options { disabled: self.disabled_passes.iter().cloned().collect() },
+            opt: opt::Options {
+                disabled: self.disabled_passes.iter().cloned().collect(),
+                ..opt::Options::default()
+            },
         })
     }
 

@@ -33,7 +33,7 @@ struct headers_t {
     ethernet_t   ethernet;
 }
 
-parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         transition select(std.ingress_port) {
             CPU_PORT: from_controller;
@@ -50,11 +50,11 @@ parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout s
     }
 }
 
-control VerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     counter(512, CounterType.packets_and_bytes) received;
 
     action punt(bit<7> reason) {
@@ -100,19 +100,19 @@ control Ingress(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
-control Egress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     apply { }
 }
 
-control ComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }
 
-control Deparse(packet_out packet, in headers_t hdr) {
+control MyDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.packet_in);
         packet.emit(hdr.ethernet);
     }
 }
 
-V1Switch(Parse(), VerifyChecksum(), Ingress(), Egress(), ComputeChecksum(), Deparse()) main;
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;

@@ -227,6 +227,15 @@ impl<'a> Checker<'a> {
             self.error(codes::BAD_CAST, span, format!("only 0 and 1 can be cast to `bool`, not {v}"));
             return self.poison(span);
         }
+        if let (Type::Bits { .. }, Type::Int) = (&e.ty, to)
+            && !self.is_compile_time(&e)
+        {
+            self.report(
+                Diagnostic::error(codes::NOT_CONSTANT, span, "values of type `int` exist at compile time only")
+                    .help("cast to a type with a width, as (bit<32>)"),
+            );
+            return self.poison(span);
+        }
         if !self.can_cast(&e.ty, to) {
             let message = format!("`{}` cannot be cast to `{}`", self.show(&e.ty), self.show(to));
             let mut d = Diagnostic::error(codes::BAD_CAST, span, message);

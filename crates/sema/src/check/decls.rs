@@ -378,6 +378,14 @@ impl<'a> Checker<'a> {
             .iter()
             .map(|p| {
                 let ty = self.resolve_type(&p.ty);
+                if let (Type::Int | Type::String, Direction::None) = (&ty, p.direction) {
+                    let message =
+                        format!("parameters of type `{}` of blocks and functions are not supported", self.show(&ty));
+                    self.report(
+                        Diagnostic::error(codes::UNSUPPORTED, p.ty.span, message)
+                            .help("give it a width, or make it a constructor parameter"),
+                    );
+                }
                 let annotations = self.annotations(&p.annotations);
                 let local = self.new_local(&p.name, ty.clone(), LocalKind::Param(p.direction), annotations.clone());
                 Param { local, name: p.name.text.clone(), direction: p.direction, ty, annotations, span: p.name.span }

@@ -34,3 +34,8 @@ control Y(inout bit<8> x) {
     }
 }
 X(3) top; // ERROR E0506
+control Z(inout bit<8> x, int n) { // ERROR E0651
+    apply {
+        x = (bit<8>)((int)x + 1); // ERROR E0501
+    }
+}

@@ -60,6 +60,29 @@ fn expression(value: &Value) -> Option<Expression> {
     }
 }
 
+/// `@name(k = "x", l = 3)` and `@name[k = "x", l = 3]`.
+pub(crate) fn key_values(annotation: &Annotation) -> Option<Vec<(String, Value)>> {
+    let tokens = match &annotation.body {
+        AnnotationBody::KeyValues(pairs) => {
+            return Some(pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect());
+        }
+        AnnotationBody::Unstructured { tokens, .. } => tokens,
+        AnnotationBody::Empty | AnnotationBody::List(_) => return None,
+    };
+    let pair = |tokens: &[AnnotationToken]| match tokens {
+        [key, equals, value] if key.kind == AnnotationTokenKind::Word && &*equals.text == "=" => {
+            let value = match value.kind {
+                AnnotationTokenKind::String => Value::Str(value.text.clone()),
+                AnnotationTokenKind::Int => Value::Int(value.text.parse().ok()?),
+                AnnotationTokenKind::Word | AnnotationTokenKind::Symbol => return None,
+            };
+            Some((key.text.to_string(), value))
+        }
+        _ => None,
+    };
+    tokens.split(|token| &*token.text == ",").map(pair).collect()
+}
+
 fn plain(annotation: &Annotation) -> String {
     match &annotation.body {
         AnnotationBody::Unstructured { tokens, .. } => format!("@{}({})", annotation.name, spelled(tokens)),

@@ -11,9 +11,10 @@
 //! Problems are diagnostics: an object that controllers cannot see properly is still listed where possible, so that
 //! several are reported in one run.
 
-use crate::annotations::{annotations, documentation};
+use crate::annotations::{annotations, documentation, key_values};
 use crate::ids::{Allocation, Allocator, field_ids};
 use crate::model::*;
+use crate::reach::Reach;
 use crate::types::{Types, control_name};
 use base::entry::MatchKind;
 use base::{Bits, Diagnostic, Span};
@@ -122,6 +123,8 @@ impl<'p> Walk<'p> {
 struct Builder<'p> {
     program: &'p TypedProgram,
     walk: Walk<'p>,
+    /// What of each control can run.
+    reach: BTreeMap<ControlId, Reach<'p>>,
     types: Types<'p>,
     allocation: Allocation,
     info: P4Info,
@@ -131,8 +134,10 @@ struct Builder<'p> {
 // Names and ids.
 impl<'p> Builder<'p> {
     fn new(program: &'p TypedProgram, walk: Walk<'p>) -> Builder<'p> {
+        let reach = walk.controls.iter().map(|(_, control)| (*control, Reach::of(program, *control))).collect();
         let mut builder = Builder {
             program,
+            reach,
             walk,
             types: Types::new(program),
             allocation: Allocator::default().allocate(),
@@ -162,12 +167,12 @@ impl<'p> Builder<'p> {
     fn objects(&self) -> Vec<(ObjectKind, String, &'p [Annotation], Span)> {
         let program = self.program;
         let mut objects: Vec<(ObjectKind, String, &'p [Annotation], Span)> = Vec::new();
-        for (action, name) in self.actions() {
+        for (action, name, _) in self.actions() {
             let action = &program.actions[action.index()];
             objects.push((ObjectKind::Action, name, &action.annotations, action.span));
         }
         for (instance, control) in &self.walk.controls {
-            for table in &program.controls[control.index()].tables {
+            for table in self.tables_of(*control) {
                 let table = &program.tables[table.index()];
                 let name = table.control_name.qualified(&program.instance(*instance).path);
                 objects.push((ObjectKind::Table, name, &table.annotations, table.span));
@@ -194,20 +199,31 @@ impl<'p> Builder<'p> {
         objects
     }
 
-    /// Every action that an existing control declares or a table of it lists, with its qualified name, once.
-    fn actions(&self) -> Vec<(typed::ActionId, String)> {
+    /// The tables of a control that are applied, in order of declaration.
+    fn tables_of(&self, control: ControlId) -> Vec<typed::TableId> {
+        let tables = &self.program.controls[control.index()].tables;
+        tables.iter().copied().filter(|table| self.reach[&control].tables.contains(table)).collect()
+    }
+
+    /// Every action that a table lists or a control calls, with its qualified name, once; and whether a table lists it.
+    fn actions(&self) -> Vec<(typed::ActionId, String, bool)> {
         let program = self.program;
-        let mut seen = BTreeSet::new();
-        let mut actions = Vec::new();
+        let mut actions: Vec<(typed::ActionId, String, bool)> = Vec::new();
         for (instance, control) in &self.walk.controls {
             let path = &program.instance(*instance).path;
-            let control = &program.controls[control.index()];
-            let listed = control.tables.iter().flat_map(|t| program.tables[t.index()].actions.iter().map(|a| a.action));
-            for id in control.actions.iter().copied().chain(listed) {
+            let reach = &self.reach[control];
+            let own = program.controls[control.index()].actions.iter().copied();
+            let own = own.filter(|id| reach.is_listed(*id) || reach.called.contains(id));
+            let tables = self.tables_of(*control).into_iter();
+            let listed = tables.flat_map(|t| program.tables[t.index()].actions.iter().map(|a| a.action));
+            for id in own.chain(listed).chain(reach.called.iter().copied()) {
                 let action = &program.actions[id.index()];
                 let name = action.control_name.qualified(path);
-                if !action.control_name.hidden && seen.insert(name.clone()) {
-                    actions.push((id, name));
+                let is_listed = reach.is_listed(id);
+                match actions.iter_mut().find(|(_, have, _)| *have == name) {
+                    Some((_, _, already)) => *already |= is_listed,
+                    None if action.control_name.hidden => {}
+                    None => actions.push((id, name, is_listed)),
                 }
             }
         }
@@ -222,7 +238,7 @@ impl<'p> Builder<'p> {
     }
 
     fn digest_calls(&self) -> Vec<(String, Type, Span)> {
-        crate::digests::calls(self.program, self.walk.controls.iter().map(|(_, control)| *control))
+        crate::digests::digests(self.program, self.reach.values().flat_map(|reach| reach.calls.iter().copied()))
     }
 
     fn preamble(&self, kind: ObjectKind, name: &str, source: &[Annotation], spelled_out: &[&str]) -> Preamble {
@@ -267,14 +283,14 @@ impl<'p> Builder<'p> {
 // Descriptions.
 impl Builder<'_> {
     fn describe(&mut self, arch: &str) {
-        for (id, name) in self.actions() {
-            self.action(id, &name);
+        for (id, name, is_listed) in self.actions() {
+            self.action(id, &name, is_listed);
         }
         let controls = std::mem::take(&mut self.walk.controls);
         let mut users = BTreeMap::new();
         for (instance, control) in &controls {
-            for table in &self.program.controls[control.index()].tables {
-                self.table(*instance, *table, &mut users);
+            for table in self.tables_of(*control) {
+                self.table(*instance, table, &mut users);
             }
         }
         self.walk.controls = controls;
@@ -296,12 +312,13 @@ impl Builder<'_> {
         self.check_duplicates();
     }
 
-    fn action(&mut self, id: typed::ActionId, name: &str) {
+    /// Only tables take action data from controllers: an action that is merely called has no parameters for them.
+    fn action(&mut self, id: typed::ActionId, name: &str, is_listed: bool) {
         let action = &self.program.actions[id.index()];
         let preamble = self.preamble(ObjectKind::Action, name, &action.annotations, &[]);
         let ids = self.field_ids(action.data_params().map(|p| (p.annotations.as_slice(), p.span)));
         let mut params = Vec::new();
-        for (param, id) in action.data_params().zip(ids) {
+        for (param, id) in action.data_params().zip(ids).filter(|_| is_listed) {
             let name = control_name(&param.name, &param.annotations);
             match self.types.scalar(&param.ty) {
                 Ok(scalar) => params.push(Param {
@@ -682,13 +699,13 @@ impl Builder<'_> {
         let Some(main) = self.program.main else { return pkg };
         let source = &self.program.instance(main).annotations;
         for annotation in source.iter().filter(|a| matches!(&*a.name, "pkginfo" | "platform_property")) {
-            let typed::AnnotationBody::KeyValues(pairs) = &annotation.body else {
-                let message = format!("`@{}` is written `[key = value, ...]`", annotation.name);
+            let Some(pairs) = key_values(annotation) else {
+                let message = format!("`@{}` is written `(key = value, ...)`", annotation.name);
                 self.diags.push(Diagnostic::warning(BAD_ANNOTATION, annotation.span, message));
                 continue;
             };
             for (key, value) in pairs {
-                if !set_package_property(&mut pkg, &annotation.name, key, value) {
+                if !set_package_property(&mut pkg, &annotation.name, &key, &value) {
                     let message = format!("`@{}` has no property `{key}` with such a value", annotation.name);
                     self.diags.push(Diagnostic::warning(BAD_ANNOTATION, annotation.span, message));
                 }

@@ -8,6 +8,7 @@ mod build;
 mod digests;
 pub mod ids;
 pub mod model;
+mod reach;
 pub mod text;
 mod types;
 

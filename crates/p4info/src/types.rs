@@ -9,7 +9,7 @@ use base::Bits;
 use sema::TypedProgram;
 use sema::Value;
 use sema::typed::{Annotation, find_annotation};
-use sema::types::{EnumId, FieldInfo, NewtypeId, StructId, StructKind, Type};
+use sema::types::{EnumId, FieldInfo, NewtypeId, StructId, StructInfo, StructKind, Type};
 
 /// Collects the types that a P4Info refers to.
 pub(crate) struct Types<'p> {
@@ -84,7 +84,7 @@ impl<'p> Types<'p> {
 
     fn fields_type(&mut self, id: StructId) -> Result<DataType, String> {
         let info = &self.program.types.structs[id.index()];
-        let name = control_name(&info.name, &info.annotations);
+        let name = type_control_name(self.program, info);
         match info.kind {
             StructKind::Struct => {
                 if !self.info.structs.contains_key(&name) {
@@ -218,6 +218,18 @@ impl<'p> Types<'p> {
         self.info.new_types.insert(name.clone(), new_type);
         Ok(DataType::NewType(name))
     }
+}
+
+/// The control-plane name of a struct, header or union; an instantiation of a generic one has its arguments in it, as
+/// `pair_bit32`.
+pub(crate) fn type_control_name(program: &TypedProgram, info: &StructInfo) -> String {
+    let mut name = control_name(&info.name, &info.annotations);
+    for arg in &info.args {
+        let arg = program.types.display(arg).to_string();
+        name.push('_');
+        name.extend(arg.chars().filter(|c| c.is_alphanumeric() || *c == '_'));
+    }
+    name
 }
 
 /// `@name` or the declared name.

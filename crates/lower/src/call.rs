@@ -310,7 +310,7 @@ impl Lowerer<'_> {
         span: Span,
         body: impl FnOnce(&mut Self),
     ) {
-        if self.inlined_too_much(span) {
+        if self.b.is_terminated() || self.too_large(span) {
             return;
         }
         let given = self.arguments(params, args, &mut data);
@@ -422,20 +422,6 @@ impl Lowerer<'_> {
             });
         }
         given
-    }
-
-    fn inlined_too_much(&mut self, span: Span) -> bool {
-        if self.b.is_terminated() || self.too_large(span) {
-            return true;
-        }
-        const STAGE_LIMIT: usize = 500_000;
-        let stage = self.b.current_stage();
-        if self.b.program().stages[stage.index()].blocks.len() > STAGE_LIMIT {
-            let message = format!("this block has more than {STAGE_LIMIT} branches when everything is inlined");
-            self.refuse(codes::TOO_LARGE, span, message);
-            return true;
-        }
-        false
     }
 
     /// The control's variables that an action names, by itself or in actions that it calls.

@@ -17,8 +17,11 @@ use sema::typed::{ActionId, ExprKind, FrameId, InstanceId, LocalId, TableId, Val
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Most operations and blocks that a program may have after inlining.
-const SIZE_LIMIT: usize = 4_000_000;
+/// Most slots, and operations of finished stages, that a program may have after inlining.
+const SIZE_LIMIT: usize = 2_000_000;
+
+/// Most calls and applications that are inlined in a program: calls of calls multiply.
+const INLINE_LIMIT: usize = 200_000;
 
 /// What a variable or parameter stands for.
 #[derive(Clone, Debug)]
@@ -98,6 +101,8 @@ pub(crate) struct Lowerer<'p> {
     pub env: Env,
     pub facts: Facts,
     joins: Vec<JoinState>,
+    /// The IR's number of each `error` of the typed program.
+    pub errors: Vec<u32>,
     pub ret: Option<ReturnTarget>,
     pub exit: Option<Join>,
     pub loops: Vec<LoopTarget>,
@@ -122,12 +127,16 @@ pub(crate) struct Lowerer<'p> {
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
     emitted: usize,
+    inlined: usize,
+    gave_up: bool,
 }
 
 impl<'p> Lowerer<'p> {
     pub fn new(p: &'p TypedProgram, name: &str) -> Lowerer<'p> {
         let mut b = Builder::new(name);
-        b.program_mut().errors = p.errors.iter().map(|e| e.to_string()).collect();
+        // `NoError` is 0 in the IR, also when the program declares errors before it includes `core.p4`.
+        b.error("NoError");
+        let errors = p.errors.iter().map(|e| b.error(e)).collect();
         Lowerer {
             p,
             b,
@@ -137,6 +146,7 @@ impl<'p> Lowerer<'p> {
             env: Env { frame: FrameId(u32::MAX), instance: None, prefix: "".into(), bindings: HashMap::new() },
             facts: Facts::new(),
             joins: Vec::new(),
+            errors,
             ret: None,
             exit: None,
             loops: Vec::new(),
@@ -155,6 +165,8 @@ impl<'p> Lowerer<'p> {
             direct: HashMap::new(),
             action_locals: HashMap::new(),
             emitted: 0,
+            inlined: 0,
+            gave_up: false,
         }
     }
 
@@ -301,18 +313,21 @@ impl Lowerer<'_> {
         self.emitted += stage.blocks.iter().map(|b| b.insts.len() + 1).sum::<usize>();
     }
 
-    /// Whether the program has grown so large that lowering gives up.
+    /// Counts a body that is to be inlined. Whether the program has grown so large that lowering gives up.
     pub fn too_large(&mut self, span: Span) -> bool {
+        self.inlined += 1;
         let slots = self.b.program().slots.len();
-        if self.emitted + slots > SIZE_LIMIT {
-            self.refuse(
-                codes::TOO_LARGE,
-                span,
-                format!("the program has more than {SIZE_LIMIT} operations when everything is inlined"),
-            );
-            return true;
+        let message = if self.inlined > INLINE_LIMIT {
+            format!("the program has more than {INLINE_LIMIT} calls when everything is inlined")
+        } else if self.emitted + slots > SIZE_LIMIT {
+            format!("the program has more than {SIZE_LIMIT} operations when everything is inlined")
+        } else {
+            return false;
+        };
+        if !std::mem::replace(&mut self.gave_up, true) {
+            self.refuse(codes::TOO_LARGE, span, message);
         }
-        false
+        true
     }
 
     /// Tells the tracer what begins.

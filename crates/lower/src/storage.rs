@@ -244,7 +244,11 @@ impl Lowerer<'_> {
                 let max = if let Type::Varbit(max) = ty { max } else { v.width() };
                 Tree::Varbit { value: v.resize_u(max).into(), length: Operand::new_const(32, u128::from(v.width())) }
             }
-            Value::Enum(v) | Value::Error(v) | Value::MatchKind(v) => Tree::constant(ENUM_WIDTH, u128::from(*v)),
+            Value::Error(v) => {
+                let number = self.errors.get(*v as usize).copied().unwrap_or(0);
+                Tree::constant(ENUM_WIDTH, u128::from(number))
+            }
+            Value::Enum(v) | Value::MatchKind(v) => Tree::constant(ENUM_WIDTH, u128::from(*v)),
             Value::Invalid => self.zero(&ty),
             Value::Seq(values) => self.sequence_tree(values, &ty),
             Value::Str(_) | Value::Instance(_) | Value::Absent => Tree::Nothing,

@@ -88,6 +88,11 @@ impl Lowerer<'_> {
                 keys.push(ir::Key { name: key.name.clone(), width: width.max(1), kind });
             }
         }
+        let prefixes = keys.iter().filter(|k| k.kind == MatchKind::Lpm).count();
+        if prefixes > 1 && !keys.iter().any(|k| k.kind.needs_priority()) {
+            let message = format!("table `{}` has {prefixes} `lpm` keys: no prefix is the longest", table.name);
+            self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
+        }
         let actions: Vec<TableAction> = table
             .actions
             .iter()
@@ -253,7 +258,8 @@ impl Lowerer<'_> {
                 let message = format!("the control plane cannot give parameter `{}` of type `{text}`", param.name);
                 self.refuse(codes::UNSUPPORTED_TYPE, param.span, message);
             }
-            params.push((param.name.to_string(), width.max(1)));
+            let written = find_annotation(&param.annotations, "name").and_then(|a| a.as_str());
+            params.push((written.unwrap_or(&param.name).to_string(), width.max(1)));
         }
         let made = self.b.action(Action { name, params });
         self.actions.insert((id, owner), made);

@@ -353,3 +353,34 @@ fn a_package_of_another_architecture_is_refused() {
         "test.p4:2: E0602 the package `Pipe` belongs to no supported architecture; `V1Switch` of v1model is\n"
     );
 }
+
+#[test]
+fn a_program_that_explodes_when_inlined_is_refused() {
+    let mut top = "void f0(inout bit<8> p) { p = p + 1; }\n".to_string();
+    for i in 1..60 {
+        top += &format!("void f{i}(inout bit<8> p) {{ f{}(p); f{}(p); }}\n", i - 1, i - 1);
+    }
+    let program = V1 { top: &top, meta: "bit<8> k;", ingress: "f59(m.k);", ..V1::default() };
+    let errors = program.errors();
+    assert!(errors.contains("E0611 the program has more than 200000 calls"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
+fn no_error_is_number_zero_wherever_errors_are_declared() {
+    let text = format!("error {{ Mine }}\n{}", V1::default().text());
+    assert_eq!(common::lower(&text).errors[0], "NoError");
+}
+
+#[test]
+fn action_parameters_are_named_as_the_control_plane_sees_them() {
+    let program = V1 {
+        ingress_locals: "action a(@name(\"port\") bit<9> p) { s.egress_spec = p; }
+                         table t { actions = { a; } default_action = a(4); }",
+        ingress: "t.apply();",
+        ..V1::default()
+    }
+    .lower();
+    let action = program.actions.iter().find(|a| a.name == "I.a").expect("it is declared");
+    assert_eq!(action.params, [("port".to_string(), 9)]);
+}

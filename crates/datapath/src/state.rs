@@ -36,7 +36,7 @@ use cells::{Counters, NoMemory, Registers, ZeroedArray};
 use ir::{ExternKind, Program, TableAction};
 use profile::{Profile, Resolved};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tables::{Domain, Runs, SpecError, Table, TableSpec};
 
@@ -105,6 +105,8 @@ pub struct FastState {
     cells: Vec<Cells>,
     /// Hits and misses by table, one array per worker.
     table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
+    /// Worker numbers that have a [`FastWorker`].
+    taken: Vec<AtomicBool>,
     /// The latest time that a worker or the owner has told.
     now_us: AtomicU64,
     messages: Arc<Messages>,
@@ -150,7 +152,8 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
 impl FastState {
     /// The state of a freshly loaded program, for workers `0..workers`: its own entries, cells at their initial values.
     pub fn new(program: Arc<Program>, workers: usize) -> std::result::Result<FastState, LoadError> {
-        let domain = Domain::new(workers.max(1));
+        // A worker's number becomes free a moment before its place does.
+        let domain = Domain::new(2 * workers);
         let mut tables = Vec::new();
         for table in &program.tables {
             let default = EntryAction::Call(table.default_action.clone());
@@ -199,6 +202,7 @@ impl FastState {
             content: Mutex::new(Content { tables, profiles, ports_down: BTreeSet::new() }),
             cells,
             table_counters: table_counters.map_err(no_memory)?,
+            taken: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             now_us: AtomicU64::new(0),
         })
     }

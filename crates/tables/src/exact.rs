@@ -55,7 +55,7 @@
 //! 1.4 %. An insert touches one bucket; growth doubles the array in one go, so inserts are constant time on average. A
 //! table never shrinks.
 //!
-//! Threads: one writer (`&mut`), any number of readers of the snapshot. Tests: `exact/tests.rs`, `tests/properties.rs`,
+//! Threads: one writer (`&mut`), any number of readers of the snapshot. Tests: `tests/properties.rs`,
 //! `tests/stress.rs`, `tests/loom.rs`.
 #![allow(unsafe_code)]
 

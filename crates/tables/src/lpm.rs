@@ -10,7 +10,7 @@
 //! Cost: insertion replaces one short list or writes the slots a prefix covers in one node (in a directory, a /1 covers
 //! 32,768), whatever the size of the table.
 //!
-//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, `lpm/trie/tests.rs`.
+//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 pub mod trie;

@@ -7,7 +7,7 @@
 //! - the handle, which compiled code holds, stays at one address.
 //!
 //! Readers get a [`TableBinding`]; everything here is the writer's, one at a time (`&mut`).
-//! Tests: `tests/properties.rs`, `tests/stress.rs`, `table/tests.rs`.
+//! Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 use crate::engine::{Engine, Writing};

@@ -255,10 +255,10 @@ fn registers_start_at_their_initial_value() {
 
 #[test]
 fn a_worker_number_is_taken_once_at_a_time() {
-    let state = state(1);
+    let state = state(2);
     let worker = state.worker(0);
     assert!(worker.is_some());
-    assert!(state.worker(0).is_none() && state.worker(1).is_none());
+    assert!(state.worker(0).is_none() && state.worker(2).is_none());
     drop(worker);
     let worker = state.worker(0).expect("it is free again");
     // SAFETY: the context lives as long as the worker.

@@ -13,6 +13,7 @@ use crate::calls::WorkerRuntime;
 use abi::WorkerCtx;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tables::Worker;
 
 /// Microseconds by which the state's clock may lag behind a worker's: it is shared, so it is not written per batch.
@@ -34,10 +35,13 @@ pub struct FastWorker {
 unsafe impl Send for FastWorker {}
 
 impl FastState {
-    /// What worker number `worker` runs packets with; `None` if the number is too large or all workers are there already.
+    /// What worker number `worker` runs packets with; `None` if there is no such number, or it is taken.
     pub fn worker(self: &Arc<FastState>, worker: usize) -> Option<FastWorker> {
         let table_counters = self.table_counters.get(worker)?.as_ptr().cast();
-        let reader = self.domain.register()?;
+        if self.taken[worker].swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let reader = self.domain.register().expect("the domain has a place for each worker");
         let base = |cells: &Cells| match cells {
             Cells::Counters(counters) => counters.of_worker(worker),
             _ => ptr::null_mut(),
@@ -114,5 +118,8 @@ impl Drop for FastWorker {
     fn drop(&mut self) {
         // SAFETY: it came from `Box::into_raw`, and no compiled code runs with it any more.
         drop(unsafe { Box::from_raw(self.runtime) });
+        self.reader.offline();
+        // `reader` gives its place back only after this; there are twice as many as workers.
+        self.state.taken[self.ctx.worker as usize].store(false, Ordering::Release);
     }
 }

@@ -23,7 +23,8 @@
 //! returns is the answer at the moment it read the place of its answer. Removals could make it miss both an old long
 //! prefix and the new short one; they count in [`crate::version::Version`], and the reader looks again.
 //!
-//! Values are left-aligned in the word `T`. Threads: one writer, any number of readers. Tests: `trie/tests.rs`.
+//! Values are left-aligned in the word `T`. Threads: one writer, any number of readers. Tests: `tests/properties.rs`,
+//! `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 use abi::EntryHeader;

@@ -11,6 +11,7 @@
 
 use crate::compile::CompileArgs;
 use anyhow::{Context, Result, bail};
+use crate::stats;
 use crate::target::SwitchTarget;
 use control::Control;
 use control::pipeline::ForwardingConfig;
@@ -129,7 +130,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
                 .ok()
                 .and_then(|mut all| all.next())
                 .with_context(|| format!("--grpc {address}: not HOST:PORT"))?;
-            let server = grpc::serve(socket, Arc::clone(&handle)).with_context(|| {
+            let stats = stats::source(Arc::clone(&switch));
+            let server = grpc::serve_with_admin(socket, Arc::clone(&handle), stats).with_context(|| {
                 format!("cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)")
             })?;
             println!("P4Runtime on {}, device {}", server.address(), args.device_id);

@@ -2,15 +2,36 @@
 //!
 //! Exit code 2 when nothing listens.
 
-use crate::client::{Client, ServerArgs};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use datapath::Switch;
 use grpc::admin::{AdminStats, StatsSource};
+use grpc::client::{Client, ClientError};
 use grpc::proto::sluice::v1 as pb;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Which switch.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// Where the switch listens (`sluice run --grpc`).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", global = true)]
+    pub grpc: String,
+}
+
+impl ServerArgs {
+    /// Connects; the error says what to do when nobody listens.
+    pub fn connect(&self) -> Result<Client> {
+        let address = &self.grpc;
+        Client::connect(address).map_err(|error| match error {
+            ClientError::Unreachable { .. } => anyhow::anyhow!(
+                "{error}\nstart one with `sluice run X.p4 --grpc {address}`, or say where it listens with --grpc ADDR"
+            ),
+            error => anyhow::anyhow!("--grpc: {error}"),
+        })
+    }
+}
 
 /// Arguments of `stats`.
 #[derive(clap::Args)]
@@ -21,7 +42,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let stats = Client::connect(&args.server)?.stats()?;
+    let stats = args.server.connect()?.stats()?;
     print!("{}", render(&stats.context("the server has no admin service: it is not a Sluice switch")?));
     Ok(ExitCode::SUCCESS)
 }
@@ -67,7 +88,16 @@ fn collect(switch: &Switch) -> AdminStats {
 fn render(stats: &AdminStats) -> String {
     let mut text = format!("up {}\n\n", spell(Duration::from_micros(stats.uptime_us)));
     let mut ports = new_table(&[
-        "port", "device", "kind", "link", "rx packets", "rx bytes", "rx drops", "rx errors", "tx packets", "tx bytes",
+        "port",
+        "device",
+        "kind",
+        "link",
+        "rx packets",
+        "rx bytes",
+        "rx drops",
+        "rx errors",
+        "tx packets",
+        "tx bytes",
         "tx drops",
     ]);
     align_right(&mut ports, 4);

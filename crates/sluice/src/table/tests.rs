@@ -1,0 +1,196 @@
+use super::*;
+use expect_test::expect;
+use proptest::prelude::*;
+
+fn preamble(id: u32, name: &str) -> Option<config::Preamble> {
+    Some(config::Preamble { id, name: name.into(), ..Default::default() })
+}
+
+fn field(id: u32, name: &str, bitwidth: i32, kind: config::match_field::MatchType) -> config::MatchField {
+    let r#match = Some(config::match_field::Match::MatchType(kind.into()));
+    config::MatchField { id, name: name.into(), bitwidth, r#match, ..Default::default() }
+}
+
+/// A table with a key of every kind, one with an action profile, and a few actions.
+fn names() -> Names {
+    use config::match_field::MatchType;
+    let param =
+        |id, name: &str, bitwidth| config::action::Param { id, name: name.into(), bitwidth, ..Default::default() };
+    let action = |id, name: &str, params| config::Action { preamble: preamble(id, name), params };
+    let refs = |ids: &[u32]| ids.iter().map(|id| config::ActionRef { id: *id, ..Default::default() }).collect();
+    Names::new(config::P4Info {
+        tables: vec![
+            config::Table {
+                preamble: preamble(0x0200_0001, "Ingress.all"),
+                match_fields: vec![
+                    field(1, "hdr.a.exact", 9, MatchType::Exact),
+                    field(2, "hdr.a.lpm", 32, MatchType::Lpm),
+                    field(3, "hdr.a.ternary", 48, MatchType::Ternary),
+                    field(4, "hdr.a.range", 16, MatchType::Range),
+                    field(5, "hdr.a.isValid()", 1, MatchType::Optional),
+                ],
+                action_refs: refs(&[0x0100_0001, 0x0100_0002]),
+                size: 1024,
+                direct_resource_ids: vec![0x1300_0001],
+                ..Default::default()
+            },
+            config::Table {
+                preamble: preamble(0x0200_0002, "Ingress.ecmp"),
+                match_fields: vec![field(1, "meta.hash", 8, MatchType::Exact)],
+                action_refs: refs(&[0x0100_0001]),
+                implementation_id: 0x1100_0001,
+                ..Default::default()
+            },
+        ],
+        actions: vec![
+            action(0x0100_0001, "Ingress.send", vec![param(1, "port", 9), param(2, "mac", 48)]),
+            action(0x0100_0002, "drop", vec![]),
+        ],
+        direct_counters: vec![config::DirectCounter {
+            preamble: preamble(0x1300_0001, "Ingress.count"),
+            direct_table_id: 0x0200_0001,
+            ..Default::default()
+        }],
+        ..Default::default()
+    })
+}
+
+fn update(names: &Names, line: &str) -> Result<pb::Update, String> {
+    let commands = stf::parse(line).map_err(|errors| errors[0].message.clone())?;
+    names.update(&commands[0].command)
+}
+
+fn entry(update: &pb::Update) -> &pb::TableEntry {
+    match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
+        Some(pb::entity::Entity::TableEntry(entry)) => entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lines_become_updates_and_lines_again() {
+    let names = names();
+    let table = names.table("all").unwrap();
+    let line = "add all 7 exact:0x1f lpm:10.0.0.0/8 ternary:0x00ff**000000 a.range:1..2 hdr.a.isValid():1 \
+                send(port:3, mac:02:00:00:00:00:01)";
+    let update = update(&names, line).unwrap();
+    assert_eq!(update.r#type, pb::update::Type::Insert as i32);
+    expect![[
+        r#"Ingress.all 7 hdr.a.exact:0x01f hdr.a.lpm:0x0a000000/8 hdr.a.ternary:0x00ff00000000&&&0xffff00ffffff hdr.a.range:0x0001..0x0002 hdr.a.isValid():0x1 Ingress.send(port:0x003, mac:0x020000000001)"#
+    ]]
+    .assert_eq(&names.entry_line(table, entry(&update)));
+}
+
+#[test]
+fn what_accepts_everything_is_left_out() {
+    let names = names();
+    let update = update(&names, "add all exact:1 lpm:0/0 ternary:* drop()").unwrap();
+    assert_eq!(entry(&update).r#match.len(), 1);
+    let line = names.entry_line(names.table("all").unwrap(), entry(&update));
+    assert_eq!(line, "Ingress.all 1 hdr.a.exact:0x001 drop()");
+}
+
+#[test]
+fn deletes_defaults_members_and_groups() {
+    let names = names();
+    let delete = update(&names, "delete ecmp hash:3").unwrap();
+    assert_eq!((delete.r#type, entry(&delete).action.clone()), (pb::update::Type::Delete as i32, None));
+    let default = update(&names, "setdefault all send(1, 2)").unwrap();
+    assert_eq!(default.r#type, pb::update::Type::Modify as i32);
+    assert!(entry(&default).is_default_action);
+    let reset = names.reset_default("all").unwrap();
+    assert!(entry(&reset).is_default_action && entry(&reset).action.is_none());
+    for line in ["Ingress.ecmp meta.hash:0x03 member(9)", "Ingress.ecmp meta.hash:0xff group(1)"] {
+        let update = update(&names, &format!("add {line}")).unwrap();
+        assert_eq!(names.entry_line(names.table("ecmp").unwrap(), entry(&update)), line);
+    }
+}
+
+#[test]
+fn refusals_name_what_there_is() {
+    let names = names();
+    for (line, message) in [
+        ("add nothing a:1 drop()", "there is no table `nothing`; there are: Ingress.all, Ingress.ecmp"),
+        ("add all lpm:0/0 drop()", "key `hdr.a.exact` of table `Ingress.all` is exact and must be given"),
+        ("add all exact:512 drop()", "key `hdr.a.exact`: `512` does not fit in 9 bits"),
+        ("add all exact:1 send(port:1)", "action `Ingress.send` needs a value for `mac`"),
+        ("packet 1 00", "only lines about tables can be carried out here"),
+    ] {
+        assert_eq!(update(&names, line).unwrap_err(), message, "{line}");
+    }
+}
+
+#[test]
+fn counters_and_other_facts_stand_in_a_comment() {
+    let names = names();
+    let table = names.table("all").unwrap();
+    assert!(names.query(table).counter_data.is_some() && names.query(table).meter_config.is_none());
+    let entry = pb::TableEntry {
+        table_id: 0x0200_0001,
+        counter_data: Some(pb::CounterData { byte_count: 60, packet_count: 1 }),
+        idle_timeout_ns: 1_500_000_000,
+        is_const: true,
+        metadata: vec![0xab],
+        ..Default::default()
+    };
+    expect!["Ingress.all # no action  # 1 packets, 60 bytes, times out after 1.5 s, const, metadata 0xab"]
+        .assert_eq(&names.entry_line(table, &entry));
+}
+
+#[test]
+fn odd_answers_are_printed() {
+    let info = config::P4Info {
+        tables: vec![config::Table {
+            match_fields: vec![
+                config::MatchField { id: 1, name: "a b".into(), bitwidth: -5, ..Default::default() },
+                field(1, "", i32::MAX, config::match_field::MatchType::Ternary),
+            ],
+            action_refs: vec![config::ActionRef { id: 77, scope: 99, ..Default::default() }],
+            size: -1,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let names = Names::new(info);
+    let action = pb::Action { action_id: 5, params: vec![pb::action::Param { param_id: 9, value: vec![] }] };
+    let set = pb::ActionProfileActionSet { action_profile_actions: vec![Default::default()], ..Default::default() };
+    let other = FieldMatchType::Other(Default::default());
+    let table = &names.tables()[0];
+    let matches = vec![
+        pb::FieldMatch { field_id: 1, field_match_type: None },
+        pb::FieldMatch { field_id: 8, field_match_type: Some(other) },
+        pb::FieldMatch { field_id: 0, field_match_type: Some(FieldMatchType::Exact(Default::default())) },
+    ];
+    let line = |r#type| {
+        let action = Some(pb::TableAction { r#type });
+        names
+            .entry_line(table, &pb::TableEntry { r#match: matches.clone(), action, priority: -1, ..Default::default() })
+    };
+    expect![" -1 ab:* field_8:() field_0:0x0 action_0x00000005(param_9:0x0)"]
+        .assert_eq(&line(Some(ActionType::Action(action))));
+    expect![" -1 ab:* field_8:() field_0:0x0 # one of: no action weight 0"]
+        .assert_eq(&line(Some(ActionType::ActionProfileActionSet(set))));
+    assert_eq!(names.actions(table), ["action_0x0000004d"]);
+}
+
+proptest! {
+    #[test]
+    fn printed_entries_are_read_as_the_same(
+        exact in 0u16..512, prefix in any::<u32>(), length in 0u32..=32, value: u64, mask: u64, ends: (u16, u16),
+        valid: Option<bool>, priority in 1i32.., port in 0u16..512, mac: u64,
+    ) {
+        let names = names();
+        let table = names.table("all").unwrap();
+        let lpm = u64::from(prefix) >> (32 - length) << (32 - length);
+        let (mac, mask) = (mac >> 16, mask >> 16);
+        let valid = valid.map_or("*".to_string(), |v| u8::from(v).to_string());
+        let (low, high) = (ends.0.min(ends.1), ends.0.max(ends.1));
+        let line = format!(
+            "add all {priority} exact:{exact} lpm:{lpm}/{length} ternary:{:#x}&&&{mask:#x} range:{low}..{high} \
+             isValid():{valid} send({port}, {mac})", value & mask
+        );
+        let first = update(&names, &line).unwrap();
+        let printed = names.entry_line(table, entry(&first));
+        prop_assert_eq!(update(&names, &format!("add {printed}")).unwrap(), first, "{}", printed);
+    }
+}

@@ -1,15 +1,17 @@
 //! The deparser: emitted headers and payload become one frame.
 //!
-//! Three ways, from the best to the most general:
+//! From the best to the most general:
 //!
 //! 1. **Edit.** The deparser is a straight line, and at run time no header has moved ([`crate::flow`], "Layout
 //!    changes"). Then the frame stays where it is, and only the bytes of fields that may be modified are stored. An
 //!    unchanged header costs nothing.
-//! 2. **Join.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from registers,
-//!    others copied from the packet. Then the buffer is copied to its place before the payload, `cursor - total` bytes
-//!    behind the old first byte. Nothing is written to the packet before everything has been read from it, so headers
-//!    may overlap their old places in any way.
-//! 3. A deparser with branches does what (2) does, but emits to the buffer as it goes.
+//! 2. **In place.** Headers were added or removed, and the frame's first byte moves, but every header that has unchanged
+//!    bytes stays where it is in memory (what is added or removed is in front of it). Again only modified bytes are
+//!    stored: pushing a tunnel costs the tunnel's headers.
+//! 3. **Buffer.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from
+//!    registers, others copied from the packet. Then the buffer is copied to its place before the payload. Nothing is
+//!    written to the packet before everything has been read from it, so headers may overlap their old places in any way.
+//! 4. A deparser with branches does what (3) does, but emits to the buffer as it goes.
 //!
 //! Tests: `tests/packets.rs`.
 
@@ -21,7 +23,7 @@ use abi::{FateCode, PacketDesc};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Type, Value};
-use ir::{HeaderId, Op, Operand};
+use ir::{HeaderId, Op, Operand, SlotId};
 use std::mem::offset_of;
 
 impl Translator<'_, '_> {
@@ -48,7 +50,14 @@ impl Translator<'_, '_> {
         let cursor = self.cursor_value();
         self.b.def_var(self.vars.cursor, cursor);
         match &deparser.in_order {
-            None => self.join_buffer(),
+            None => {
+                let total = self.b.use_var(self.vars.emitted);
+                let (data, grow) = self.make_room(total);
+                let buffer = self.buffer();
+                let buffer = self.stack_addr(buffer);
+                self.copy_buffer(buffer, data, total);
+                self.move_start(data, grow, total);
+            }
             Some(headers) if !flow.layout_may_change => self.edit(headers),
             Some(headers) => {
                 let (edit, join, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -60,10 +69,7 @@ impl Translator<'_, '_> {
                 self.edit(headers);
                 self.b.ins().jump(done, &[]);
                 self.b.switch_to_block(join);
-                for &header in headers {
-                    self.emit_to_buffer(header);
-                }
-                self.join_buffer();
+                self.join_moved(headers);
                 self.b.ins().jump(done, &[]);
                 self.b.seal_block(done);
                 self.b.switch_to_block(done);
@@ -75,47 +81,154 @@ impl Translator<'_, '_> {
     /// Stores what may be modified of headers that have not moved.
     fn edit(&mut self, headers: &[HeaderId]) {
         for &header in headers {
-            let layout = &self.facts.headers[header.index()];
-            let is_modified = layout.segments.iter().any(|segment| match segment {
-                Segment::Fixed { fields, .. } => fields.iter().any(|f| self.is_dirty(f)),
-                Segment::Var { .. } => false,
-            });
-            if !is_modified {
-                continue;
+            // Changed varbits change the layout; where it is unchanged, so are they.
+            if self.bytes_of(header).any(|(_, is_dirty)| is_dirty) {
+                self.if_valid(header, |t| {
+                    let at = t.extracted_at(header);
+                    t.store_modified(header, at, false);
+                });
             }
-            let valid = self.read_flag(layout.valid);
-            let (store, done) = (self.b.create_block(), self.b.create_block());
-            self.b.ins().brif(valid, store, &[], done, &[]);
-            self.b.seal_block(store);
-            self.b.switch_to_block(store);
-            let mut at = self.extracted_at(header);
-            for segment in &layout.segments {
-                match segment {
-                    Segment::Fixed { bytes, fields } => {
-                        let dirty = dirty_bytes(*bytes, fields, |s| self.flow.is_dirty(self.facts, &self.facts_now, s));
-                        for (is_dirty, from, to) in runs(&dirty) {
-                            if is_dirty {
-                                self.store_fields(self.flags.packet, fields, from, to, at.plus(from));
-                            }
-                        }
-                        at = at.plus(*bytes);
-                    }
-                    // Changed varbits change the layout; this one is as it was.
-                    Segment::Var { length, .. } => {
-                        let bits = self.read_word(&Operand::Slot(*length));
-                        let bytes = self.b.ins().ushr_imm_u(bits, 3);
-                        at = At { base: self.b.ins().iadd(at.base, bytes), ..at };
-                    }
-                }
-            }
-            self.b.ins().jump(done, &[]);
-            self.b.seal_block(done);
-            self.b.switch_to_block(done);
         }
     }
 
-    fn is_dirty(&self, field: &FieldAt) -> bool {
-        self.flow.is_dirty(self.facts, &self.facts_now, field.slot)
+    /// The frame's start moves, and perhaps headers too.
+    fn join_moved(&mut self, headers: &[HeaderId]) {
+        let mut total = self.iconst(0);
+        let mut offsets = Vec::new();
+        for &header in headers {
+            offsets.push(total);
+            let size = self.emitted_size(header);
+            total = self.b.ins().iadd(total, size);
+        }
+        let (data, grow) = self.make_room(total);
+
+        // Whether a valid header with unchanged bytes is to stand elsewhere than it does.
+        let mut moved = None;
+        for (&header, &offset) in headers.iter().zip(&offsets) {
+            let has_var = self.facts.headers[header.index()].var.is_some();
+            let may_keep = self.flow.is_extracted[header.index()]
+                && (has_var || self.bytes_of(header).any(|(_, is_dirty)| !is_dirty));
+            if !may_keep {
+                continue;
+            }
+            let valid = self.read_flag(self.facts.headers[header.index()].valid);
+            let from = self.extracted_at(header);
+            let from = self.add_imm(from.base, u64::from(from.offset));
+            let to = self.b.ins().iadd(data, offset);
+            let distance = self.b.ins().bxor(from, to);
+            let none = self.iconst(0);
+            let distance = self.b.ins().select(valid, distance, none);
+            moved = Some(match moved {
+                Some(moved) => self.b.ins().bor(moved, distance),
+                None => distance,
+            });
+        }
+        let (in_place, done) = (self.b.create_block(), self.b.create_block());
+        match moved {
+            None => {
+                self.b.ins().jump(in_place, &[]);
+            }
+            Some(moved) => {
+                let through_buffer = self.b.create_block();
+                self.b.ins().brif(moved, through_buffer, &[], in_place, &[]);
+                self.b.seal_block(through_buffer);
+                self.b.switch_to_block(through_buffer);
+                for &header in headers {
+                    self.emit_to_buffer(header);
+                }
+                let buffer = self.buffer();
+                let buffer = self.stack_addr(buffer);
+                self.copy_buffer(buffer, data, total);
+                self.b.ins().jump(done, &[]);
+            }
+        }
+        self.b.seal_block(in_place);
+        self.b.switch_to_block(in_place);
+        for (&header, &offset) in headers.iter().zip(&offsets) {
+            self.if_valid(header, |t| {
+                let base = t.b.ins().iadd(data, offset);
+                t.store_modified(header, At { base, offset: 0 }, true);
+            });
+        }
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        self.move_start(data, grow, total);
+    }
+
+    /// The bytes of a header's fixed segments: segment and whether it may be modified.
+    fn bytes_of(&self, header: HeaderId) -> impl Iterator<Item = (usize, bool)> + '_ {
+        let segments = self.facts.headers[header.index()].segments.iter().enumerate();
+        segments.flat_map(|(i, segment)| {
+            let marks = match segment {
+                Segment::Fixed { bytes, fields } => self.dirty_bytes_of(*bytes, fields),
+                Segment::Var { .. } => Vec::new(),
+            };
+            marks.into_iter().map(move |dirty| (i, dirty))
+        })
+    }
+
+    fn dirty_bytes_of(&self, bytes: u32, fields: &[FieldAt]) -> Vec<bool> {
+        dirty_bytes(bytes, fields, |s| self.flow.is_dirty(self.facts, &self.facts_now, s))
+    }
+
+    /// Bytes that a header adds to the frame: its length, or 0 if it is invalid.
+    fn emitted_size(&mut self, header: HeaderId) -> Value {
+        let layout = &self.facts.headers[header.index()];
+        let valid = self.read_flag(layout.valid);
+        let mut size = self.iconst(u64::from(layout.fixed_bytes));
+        for segment in &layout.segments {
+            if let Segment::Var { length, width, .. } = segment {
+                let bytes = self.varbit_bytes(*length, *width);
+                size = self.b.ins().iadd(size, bytes);
+            }
+        }
+        let none = self.iconst(0);
+        self.b.ins().select(valid, size, none)
+    }
+
+    /// The bytes of a varbit, as its length says, but never more than there can be.
+    fn varbit_bytes(&mut self, length: SlotId, width: u32) -> Value {
+        let bits = self.read_word(&Operand::Slot(length));
+        let bytes = self.b.ins().ushr_imm_u(bits, 3);
+        let most = self.iconst(u64::from(width / 8));
+        self.b.ins().umin(bytes, most)
+    }
+
+    /// Runs `body` where a header is valid.
+    fn if_valid(&mut self, header: HeaderId, body: impl FnOnce(&mut Self)) {
+        let valid = self.read_flag(self.facts.headers[header.index()].valid);
+        let (then, done) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(valid, then, &[], done, &[]);
+        self.b.seal_block(then);
+        self.b.switch_to_block(then);
+        body(self);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    /// Stores the bytes of a header at `at` that may be modified.
+    fn store_modified(&mut self, header: HeaderId, mut at: At, varbits: bool) {
+        for segment in &self.facts.headers[header.index()].segments {
+            match segment {
+                Segment::Fixed { bytes, fields } => {
+                    for (is_dirty, from, to) in runs(&self.dirty_bytes_of(*bytes, fields)) {
+                        if is_dirty {
+                            self.store_fields(self.flags.packet, fields, from, to, at.plus(from));
+                        }
+                    }
+                    at = at.plus(*bytes);
+                }
+                Segment::Var { slot, length, width } => {
+                    let bytes = self.varbit_bytes(*length, *width);
+                    if varbits && self.flow.is_dirty(self.facts, &self.facts_now, *slot) {
+                        self.store_varbit(self.flags.packet, &Operand::Slot(*slot), bytes, at);
+                    }
+                    at = At { base: self.b.ins().iadd(at.base, bytes), ..at };
+                }
+            }
+        }
     }
 
     /// Stores the bytes `from..to` of a fixed segment from its fields' slots.
@@ -142,52 +255,42 @@ impl Translator<'_, '_> {
 
     /// Appends a header to the buffer if it is valid.
     fn emit_to_buffer(&mut self, header: HeaderId) {
-        let layout = &self.facts.headers[header.index()];
-        let valid = self.read_flag(layout.valid);
-        let (write, done) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(valid, write, &[], done, &[]);
-        self.b.seal_block(write);
-        self.b.switch_to_block(write);
-        let buffer = self.buffer();
-        let start = self.stack_addr(buffer);
-        let emitted = self.b.use_var(self.vars.emitted);
-        let mut to = At { base: self.b.ins().iadd(start, emitted), offset: 0 };
-        let mut from = self.extracted_at(header);
-        let mut size = self.add_imm(emitted, u64::from(layout.fixed_bytes));
-        for segment in &layout.segments {
-            match segment {
-                Segment::Fixed { bytes, fields } => {
-                    let dirty = dirty_bytes(*bytes, fields, |s| self.flow.is_dirty(self.facts, &self.facts_now, s));
-                    for (is_dirty, first, end) in runs(&dirty) {
-                        if is_dirty {
-                            self.store_fields(self.flags.stack, fields, first, end, to.plus(first));
-                        } else {
-                            self.copy_to_stack(from.plus(first), to.plus(first), end - first);
+        self.if_valid(header, |t| {
+            let layout = &t.facts.headers[header.index()];
+            let buffer = t.buffer();
+            let start = t.stack_addr(buffer);
+            let emitted = t.b.use_var(t.vars.emitted);
+            let mut to = At { base: t.b.ins().iadd(start, emitted), offset: 0 };
+            let mut from = t.extracted_at(header);
+            let mut size = t.add_imm(emitted, u64::from(layout.fixed_bytes));
+            for segment in &layout.segments {
+                match segment {
+                    Segment::Fixed { bytes, fields } => {
+                        for (is_dirty, first, end) in runs(&t.dirty_bytes_of(*bytes, fields)) {
+                            if is_dirty {
+                                t.store_fields(t.flags.stack, fields, first, end, to.plus(first));
+                            } else {
+                                t.copy_to_stack(from.plus(first), to.plus(first), end - first);
+                            }
                         }
+                        from = from.plus(*bytes);
+                        to = to.plus(*bytes);
                     }
-                    from = from.plus(*bytes);
-                    to = to.plus(*bytes);
-                }
-                Segment::Var { slot, length, width } => {
-                    let bits = self.read_word(&Operand::Slot(*length));
-                    let bytes = self.b.ins().ushr_imm_u(bits, 3);
-                    let most = self.iconst(u64::from(width / 8));
-                    let bytes = self.b.ins().umin(bytes, most);
-                    if self.flow.is_dirty(self.facts, &self.facts_now, *slot) {
-                        self.store_varbit(&Operand::Slot(*slot), bytes, to);
-                    } else {
-                        self.copy_bytes_to_stack(from, to, bytes);
+                    Segment::Var { slot, length, width } => {
+                        let bytes = t.varbit_bytes(*length, *width);
+                        if t.flow.is_dirty(t.facts, &t.facts_now, *slot) {
+                            t.store_varbit(t.flags.stack, &Operand::Slot(*slot), bytes, to);
+                        } else {
+                            t.copy_bytes_to_stack(from, to, bytes);
+                        }
+                        from = At { base: t.b.ins().iadd(from.base, bytes), ..from };
+                        to = At { base: t.b.ins().iadd(to.base, bytes), ..to };
+                        size = t.b.ins().iadd(size, bytes);
                     }
-                    from = At { base: self.b.ins().iadd(from.base, bytes), ..from };
-                    to = At { base: self.b.ins().iadd(to.base, bytes), ..to };
-                    size = self.b.ins().iadd(size, bytes);
                 }
             }
-        }
-        self.b.def_var(self.vars.emitted, size);
-        self.b.ins().jump(done, &[]);
-        self.b.seal_block(done);
-        self.b.switch_to_block(done);
+            t.b.def_var(t.vars.emitted, size);
+        });
     }
 
     /// Copies a constant number of bytes from the packet to the stack.
@@ -219,7 +322,7 @@ impl Translator<'_, '_> {
     }
 
     /// Stores the low `bytes` bytes of a varbit's value in network order.
-    pub fn store_varbit(&mut self, value: &Operand, bytes: Value, to: At) {
+    fn store_varbit(&mut self, flags: MemFlagsData, value: &Operand, bytes: Value, to: At) {
         let words = self.read_words(value);
         let [scratch, ..] = self.wide_scratch(8 * words.len() as u32);
         let scratch = self.stack_addr(scratch);
@@ -231,13 +334,13 @@ impl Translator<'_, '_> {
             let from = t.b.ins().iadd(scratch, last);
             let byte = t.b.ins().load(I8, stack, from, -1);
             let to = t.b.ins().iadd(to, i);
-            t.b.ins().store(stack, byte, to, 0);
+            t.b.ins().store(flags, byte, to, 0);
         });
     }
 
-    /// Puts the buffer in the place of the parsed bytes.
-    fn join_buffer(&mut self) {
-        let total = self.b.use_var(self.vars.emitted);
+    /// Makes sure that `total` bytes fit before the payload. Gives the frame's new first byte and by how much the frame
+    /// grows; nothing else has changed yet.
+    fn make_room(&mut self, total: Value) -> (Value, Value) {
         let cursor = self.b.use_var(self.vars.cursor);
         let grow = self.b.ins().isub(total, cursor);
         let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
@@ -267,10 +370,11 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(place);
 
         let old = self.b.use_var(self.vars.data);
-        let data = self.b.ins().isub(old, grow);
-        let buffer = self.buffer();
-        let buffer = self.stack_addr(buffer);
-        self.copy_buffer(buffer, data, total);
+        (self.b.ins().isub(old, grow), grow)
+    }
+
+    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
+    fn move_start(&mut self, data: Value, grow: Value, total: Value) {
         let len = self.b.use_var(self.vars.len);
         let len = self.b.ins().iadd(len, grow);
         let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));

@@ -280,6 +280,8 @@ pub(crate) struct Flow {
     pub deparsers: Vec<Deparser>,
     /// Where each header is extracted, if that is everywhere the same.
     pub extracted_at: Vec<Place>,
+    /// Whether a header is extracted at all, by header.
+    pub is_extracted: Vec<bool>,
     /// Slots whose value code must compute.
     pub needed: BitSet,
     /// Slots whose value at the start may be read.
@@ -298,6 +300,7 @@ impl Flow {
             graph,
             deparsers,
             extracted_at: vec![Place::Varying; program.headers.len()],
+            is_extracted: vec![false; program.headers.len()],
             needed: BitSet::new(program.slots.len()),
             live_at_start,
             layout_may_change: false,
@@ -517,6 +520,7 @@ impl Flow {
             self.needed.insert(header.valid.index());
             header.var.into_iter().for_each(|(_, length)| self.needed.insert(length.index()));
         }
+        self.is_extracted = places.iter().map(Option::is_some).collect();
         self.extracted_at = places.into_iter().map(|p| p.unwrap_or(Place::Varying)).collect();
     }
 

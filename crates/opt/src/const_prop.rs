@@ -262,7 +262,9 @@ fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &
         }
         // A constant result wins: its operands need not be read.
         let result = match &values.writes[..] {
-            [write] if inst.op.is_removable() => known[write.value].constant().map(|c| (write.slot, c)),
+            [write] if inst.op.is_removable() && inst.op.dst().is_some() => {
+                known[write.value].constant().map(|c| (write.slot, c))
+            }
             _ => None,
         };
         if let Some((dst, c)) = result {

@@ -37,9 +37,9 @@ const PASSES: &[Pass] = &[
     Pass { name: "const_prop", phase: Phase::Loop, run: const_prop::run },
     Pass { name: "simplify", phase: Phase::Loop, run: simplify::run },
     Pass { name: "parser_room", phase: Phase::Loop, run: parser_room::run },
-    Pass { name: "coalesce", phase: Phase::Loop, run: coalesce::run },
     Pass { name: "dead_code", phase: Phase::Loop, run: dead_code::run },
     Pass { name: "dead_tables", phase: Phase::Loop, run: dead_code::run_tables },
+    Pass { name: "coalesce", phase: Phase::Loop, run: coalesce::run },
     Pass { name: "compact_slots", phase: Phase::Last, run: compact_slots::run },
 ];
 

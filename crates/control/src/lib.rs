@@ -22,6 +22,7 @@ mod reconcile;
 mod replication;
 pub mod schema;
 mod tables;
+pub mod translate;
 mod value_sets;
 
 pub use control::Control;

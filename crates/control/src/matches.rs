@@ -7,7 +7,7 @@
 use crate::bytes::canonical;
 use crate::entity::{FieldMatch, MatchValue};
 use crate::error::{Error, Result, choices};
-use crate::schema::FieldSchema;
+use crate::schema::{FieldSchema, View};
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 
@@ -33,6 +33,12 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
     let Some(given) = matches.iter().find(|m| m.field_id == field.id) else {
         return dont_care(kind, width).ok_or_else(|| Error::invalid(format!("{what} is exact and must be given")));
     };
+    if let (View::String(_), MatchKind::Lpm | MatchKind::Ternary | MatchKind::Range) = (&field.value.view, kind) {
+        let kind = kind.name();
+        return Err(Error::unimplemented(format!(
+            "{what} is a string for controllers; `{kind}` of strings is undefined"
+        )));
+    }
     let value = |bytes: &[u8]| field.value.decode(bytes, &what).map_err(as_invalid);
     match (kind, &given.value) {
         (MatchKind::Exact, MatchValue::Exact(bytes)) => Ok(KeyMatch::Exact(value(bytes)?)),

@@ -30,7 +30,7 @@ impl Forwarding {
         let program = self.schema.program.controller_headers.iter().find(|h| h.name == name);
         let fields = header.metadata.iter().enumerate().map(|(i, field)| {
             let width = program.and_then(|h| h.fields.get(i)).map(|(_, width)| *width);
-            let value = ValueType::for_param(field, &self.schema.info.type_info, width);
+            let value = ValueType::for_param(field, &self.schema, width);
             ParamSchema { id: field.id, name: field.name.clone(), value }
         });
         Some(fields.collect())

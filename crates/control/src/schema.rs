@@ -9,6 +9,7 @@
 
 use crate::bytes;
 use crate::error::{Error, Result, choices};
+use crate::translate::Names;
 use base::Bits;
 use base::entry::MatchKind;
 use base::ids::{ExternId, TableId};
@@ -34,10 +35,11 @@ pub struct Schema {
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
     /// Digests.
     pub digests: BTreeMap<u32, DigestSchema>,
+    strings: StringTypes,
 }
 
 /// A value as a controller sees it and as the data plane has it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ValueType {
     /// Bits in the data plane.
     pub width: u32,
@@ -46,20 +48,38 @@ pub struct ValueType {
 }
 
 /// A controller's view of a value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum View {
     /// A number of so many bits.
     Bits(u32),
-    /// A string, translated; the type's name and rule.
-    String(String),
+    /// A string, translated by the names of its type.
+    String(Arc<Names>),
+}
+
+/// The types of a program that controllers see as strings.
+#[derive(Default)]
+pub(crate) struct StringTypes(BTreeMap<String, Arc<Names>>);
+
+impl StringTypes {
+    fn of(types: &TypeInfo) -> StringTypes {
+        let is_string = |t: &p4info::NewType| t.translation.as_ref().is_some_and(|t| t.sdn_type == SdnType::String);
+        let names = types.new_types.iter().filter(|(_, t)| is_string(t));
+        StringTypes(names.map(|(name, _)| (name.clone(), Arc::new(Names::new(name)))).collect())
+    }
 }
 
 impl ValueType {
-    fn of(bitwidth: u32, type_name: &Option<String>, types: &TypeInfo, width: Option<u32>) -> ValueType {
+    fn of(
+        bitwidth: u32,
+        type_name: &Option<String>,
+        types: &TypeInfo,
+        strings: &StringTypes,
+        width: Option<u32>,
+    ) -> ValueType {
         let new_type = type_name.as_ref().and_then(|name| types.new_types.get(name));
-        let view = match new_type.and_then(|t| t.translation.as_ref()) {
-            Some(translation) if translation.sdn_type == SdnType::String => View::String(translation.uri.clone()),
-            _ => View::Bits(bitwidth),
+        let view = match type_name.as_ref().and_then(|name| strings.0.get(name)) {
+            Some(names) => View::String(Arc::clone(names)),
+            None => View::Bits(bitwidth),
         };
         let underlying = new_type.map(|new_type| match new_type.underlying {
             DataType::Bit(width) | DataType::Int(width) => width,
@@ -70,17 +90,15 @@ impl ValueType {
     }
 
     /// Of an action's parameter or a controller header's field, whose data plane width may be known.
-    pub(crate) fn for_param(param: &p4info::Param, types: &TypeInfo, width: Option<u32>) -> ValueType {
-        ValueType::of(param.bitwidth, &param.type_name, types, width)
+    pub(crate) fn for_param(param: &p4info::Param, schema: &Schema, width: Option<u32>) -> ValueType {
+        ValueType::of(param.bitwidth, &param.type_name, &schema.info.type_info, &schema.strings, width)
     }
 
     /// A controller's value; `what` is named if it does not fit.
     pub fn decode(&self, value: &[u8], what: &str) -> Result<Bits> {
         let bits = match &self.view {
             View::Bits(width) => bytes::parse(*width, value, what)?,
-            View::String(uri) => {
-                return Err(Error::unimplemented(format!("{what}: translation of strings (`{uri}`) is not supported")));
-            }
+            View::String(names) => return names.number(value, self.width, what),
         };
         if bits.width() > self.width && bits.lshr(u64::from(self.width)).is_true() {
             let message = format!("{what}: the value {bits:#} does not fit into the data plane's {} bits", self.width);
@@ -91,7 +109,10 @@ impl ValueType {
 
     /// A value for the controller.
     pub fn encode(&self, value: &Bits) -> Vec<u8> {
-        bytes::canonical(value)
+        match &self.view {
+            View::Bits(_) => bytes::canonical(value),
+            View::String(names) => names.name(value),
+        }
     }
 }
 
@@ -230,17 +251,17 @@ impl Schema {
             arrays: BTreeMap::new(),
             value_sets: BTreeMap::new(),
             digests: BTreeMap::new(),
+            strings: StringTypes::of(&info.type_info),
             info: Arc::clone(&info),
             program: Arc::clone(&program),
         };
-        let types = &info.type_info;
         for action in &info.actions {
             let widths = program.actions.iter().find(|a| a.name == action.preamble.name).map(|a| &a.params);
             let width = |i: usize| widths.and_then(|params| params.get(i)).map(|(_, width)| *width);
             let params = action.params.iter().enumerate().map(|(i, p)| ParamSchema {
                 id: p.id,
                 name: p.name.clone(),
-                value: ValueType::for_param(p, types, width(i)),
+                value: ValueType::for_param(p, &schema, width(i)),
             });
             let params = params.collect();
             schema.actions.insert(action.preamble.id, ActionSchema { name: action.preamble.name.clone(), params });
@@ -265,7 +286,7 @@ impl Schema {
         }
         for set in &info.value_sets {
             let target = program.table_named(&set.preamble.name);
-            let fields = fields(&set.match_fields, types, target.map(|t| &program.tables[t.index()]));
+            let fields = schema.fields(&set.match_fields, target.map(|t| &program.tables[t.index()]));
             let size = u64::try_from(set.size).unwrap_or(0);
             let entry = ValueSetSchema { name: set.preamble.name.clone(), target, fields, size };
             schema.value_sets.insert(set.preamble.id, entry);
@@ -284,7 +305,7 @@ impl Schema {
     fn table(&self, table: &p4info::Table) -> TableSchema {
         let target = self.program.table_named(&table.preamble.name);
         let ir_table = target.map(|t| &self.program.tables[t.index()]);
-        let fields = fields(&table.match_fields, &self.info.type_info, ir_table);
+        let fields = self.fields(&table.match_fields, ir_table);
         let direct = |kind: ObjectKind| {
             let id = table.direct_resource_ids.iter().copied().find(|id| ObjectKind::of(*id) == Some(kind))?;
             Some((id, self.program.extern_named(self.name_of(id)?)?))
@@ -302,6 +323,21 @@ impl Schema {
             is_const: table.is_const_table,
             const_default: table.const_default_action_id.is_some(),
         }
+    }
+
+    fn fields(&self, fields: &[p4info::MatchField], table: Option<&ir::program::Table>) -> Vec<FieldSchema> {
+        let types = &self.info.type_info;
+        let width = |i: usize| table.and_then(|t| t.keys.get(i)).map(|key| key.width);
+        let field = |(i, f): (usize, &p4info::MatchField)| FieldSchema {
+            id: f.id,
+            name: f.name.clone(),
+            value: ValueType::of(f.bitwidth, &f.type_name, types, &self.strings, width(i)),
+            kind: match &f.match_type {
+                MatchType::Known(kind) => Some(*kind),
+                MatchType::Other(_) => None,
+            },
+        };
+        fields.iter().enumerate().map(field).collect()
     }
 
     /// Actions that the program's list has, too.
@@ -397,20 +433,6 @@ pub(crate) fn present<T: Copy>(target: Option<T>, kind: ObjectKind, name: &str) 
         let noun = kind.noun();
         Error::precondition(format!("{noun} `{name}` has no place in the running program: nothing in it is ever used"))
     })
-}
-
-fn fields(fields: &[p4info::MatchField], types: &TypeInfo, table: Option<&ir::program::Table>) -> Vec<FieldSchema> {
-    let width = |i: usize| table.and_then(|t| t.keys.get(i)).map(|key| key.width);
-    let field = |(i, f): (usize, &p4info::MatchField)| FieldSchema {
-        id: f.id,
-        name: f.name.clone(),
-        value: ValueType::of(f.bitwidth, &f.type_name, types, width(i)),
-        kind: match &f.match_type {
-            MatchType::Known(kind) => Some(*kind),
-            MatchType::Other(_) => None,
-        },
-    };
-    fields.iter().enumerate().map(field).collect()
 }
 
 fn find<'a, T, I: Iterator<Item = &'a str>>(

@@ -1,8 +1,7 @@
 //! The service over a real socket with a real client: what gRPC adds to the control plane, whose own rules are tested in
 //! `control`.
-#![allow(missing_docs, reason = "a test binary")]
 
-#[path = "../../control/tests/fixture.rs"]
+#[path = "../../control/tests/fixture/mod.rs"]
 mod fixture;
 
 use abi::state::DigestMessage;
@@ -152,7 +151,10 @@ fn route(prefix: u8, port: u8) -> pb::TableEntry {
     let action = pb::Action { action_id: id(ObjectKind::Action, "ingress.forward"), params };
     pb::TableEntry {
         table_id: id(ObjectKind::Table, "ingress.ipv4_lpm"),
-        r#match: vec![pb::FieldMatch { field_id: 1, field_match_type: Some(pb::field_match::FieldMatchType::Lpm(lpm)) }],
+        r#match: vec![pb::FieldMatch {
+            field_id: 1,
+            field_match_type: Some(pb::field_match::FieldMatchType::Lpm(lpm)),
+        }],
         action: Some(pb::TableAction { r#type: Some(pb::table_action::Type::Action(action)) }),
         ..Default::default()
     }
@@ -251,8 +253,7 @@ async fn a_config_is_read_back_in_the_asked_parts() {
         (ResponseType::P4infoAndCookie, true, false),
         (ResponseType::DeviceConfigAndCookie, false, true),
     ] {
-        let request =
-            pb::GetForwardingPipelineConfigRequest { device_id: DEVICE, response_type: wanted.into() };
+        let request = pb::GetForwardingPipelineConfigRequest { device_id: DEVICE, response_type: wanted.into() };
         let config = bed.client.get_forwarding_pipeline_config(request).await.unwrap().into_inner().config.unwrap();
         assert_eq!(config.cookie.map(|c| c.cookie), Some(7));
         assert_eq!(config.p4info.is_some(), p4info);

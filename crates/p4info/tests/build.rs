@@ -1,5 +1,4 @@
 //! From P4 source to P4Info: one program with an object of every kind, small ones for the rules.
-#![allow(missing_docs, reason = "a test binary")]
 
 use expect_test::{Expect, expect};
 use std::sync::Arc;
@@ -23,7 +22,8 @@ fn build(text: &str) -> (p4info::P4Info, Vec<String>) {
     let parsed = syntax::parse_program(source, &syntax::Options::default(), &Embedded, &mut sources);
     let checked = sema::check(&parsed.program, &sources);
     let all: Vec<_> = parsed.diagnostics.iter().chain(&checked.diagnostics).collect();
-    let errors: String = all.iter().filter(|d| d.severity == base::Severity::Error).map(|d| d.render(&sources, false)).collect();
+    let errors: String =
+        all.iter().filter(|d| d.severity == base::Severity::Error).map(|d| d.render(&sources, false)).collect();
     let program = checked.program.unwrap_or_else(|| panic!("{errors}"));
     assert_eq!(errors, "");
     let (info, diags) = p4info::build(&program, "v1model");
@@ -111,7 +111,9 @@ const EVERYTHING_INGRESS: &str = r#"
 #[test]
 fn every_kind_of_object() {
     let apply = "if (l2.apply().hit) { ecmp.apply(); } fixed.apply(); tally.count(1); limit.execute_meter(1, colour); seen.write(0, 1);";
-    check(&program(EVERYTHING_TOP, EVERYTHING_INGRESS, apply), expect![[r#"
+    check(
+        &program(EVERYTHING_TOP, EVERYTHING_INGRESS, apply),
+        expect![[r#"
         pkg_info {
           name: "test"
           version: "1.2"
@@ -422,7 +424,8 @@ fn every_kind_of_object() {
             }
           }
         }
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -28,7 +28,10 @@ fn a_client_without_id_is_never_primary() {
     assert_eq!(heard(roles.arbitrate(A, &claim(None)).unwrap()), [(A, Code::NotFound, None)]);
     assert_eq!(roles.check_primary(&Role::default(), None).unwrap_err().code, Code::PermissionDenied);
     // Zero is an id; unset is not.
-    assert_eq!(heard(roles.arbitrate(B, &claim(Some(0))).unwrap()), [(A, Code::AlreadyExists, Some(0)), (B, Code::Ok, Some(0))]);
+    assert_eq!(
+        heard(roles.arbitrate(B, &claim(Some(0))).unwrap()),
+        [(A, Code::AlreadyExists, Some(0)), (B, Code::Ok, Some(0))]
+    );
 }
 
 #[test]
@@ -66,7 +69,10 @@ fn when_the_primary_leaves_there_is_none_until_an_id_as_high_comes() {
     assert_eq!(roles.check_primary(&Role::default(), Some(4)).unwrap_err().code, Code::PermissionDenied);
     assert_eq!(roles.check_primary(&Role::default(), Some(5)).unwrap_err().code, Code::PermissionDenied);
     assert_eq!(roles.arbitrate(C, &claim(Some(4))).unwrap_err().code, Code::InvalidArgument);
-    assert_eq!(heard(roles.arbitrate(C, &claim(Some(5))).unwrap()), [(B, Code::AlreadyExists, Some(5)), (C, Code::Ok, Some(5))]);
+    assert_eq!(
+        heard(roles.arbitrate(C, &claim(Some(5))).unwrap()),
+        [(B, Code::AlreadyExists, Some(5)), (C, Code::Ok, Some(5))]
+    );
 }
 
 #[test]

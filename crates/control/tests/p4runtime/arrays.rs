@@ -63,13 +63,15 @@ fn direct_resources_are_found_by_their_entry() {
     bed.write(Modify, counter(count(3))).unwrap();
     assert_eq!(bed.read(counter(None)).unwrap(), [counter(count(3))]);
     // A read without key is for all entries.
-    let all = DirectCounterEntry { table_entry: Some(TableEntry { table_id: entry.table_id, ..Default::default() }), data: None };
+    let all = DirectCounterEntry {
+        table_entry: Some(TableEntry { table_id: entry.table_id, ..Default::default() }),
+        data: None,
+    };
     assert_eq!(bed.read(Entity::DirectCounter(all)).unwrap(), [counter(count(3))]);
     assert_refused(bed.write(Insert, counter(count(3))), Code::InvalidArgument, "only be modified");
     let config = Some(MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 1, eburst: 0 });
-    let meter = |config| {
-        Entity::DirectMeter(DirectMeterEntry { table_entry: Some(entry.clone()), config, counter_data: None })
-    };
+    let meter =
+        |config| Entity::DirectMeter(DirectMeterEntry { table_entry: Some(entry.clone()), config, counter_data: None });
     bed.write(Modify, meter(config)).unwrap();
     assert_eq!(bed.read(meter(None)).unwrap(), [meter(config)]);
     bed.write(Modify, meter(None)).unwrap();
@@ -98,7 +100,11 @@ fn registers_hold_values_of_their_type() {
     let wide = register("ingress.state", Some(0), word(&[1, 0, 0, 0, 0]));
     assert_refused(bed.write(Modify, wide), Code::OutOfRange, "32 bits");
     assert_refused(bed.write(Modify, register("ingress.state", Some(4), word(&[1]))), Code::OutOfRange, "4 cells");
-    assert_refused(bed.write(Modify, register("ingress.state", Some(-4), word(&[1]))), Code::InvalidArgument, "negative");
+    assert_refused(
+        bed.write(Modify, register("ingress.state", Some(-4), word(&[1]))),
+        Code::InvalidArgument,
+        "negative",
+    );
     assert_refused(bed.write(Modify, register("ingress.state", Some(0), None)), Code::InvalidArgument, "missing");
     let short = register("ingress.pair", Some(0), Some(P4Data::Struct(vec![])));
     assert_refused(bed.write(Modify, short), Code::InvalidArgument, "0 members given");

@@ -117,6 +117,24 @@ fn a_p4info_that_is_not_the_programs_is_refused() {
     assert_refused(set(ObjectKind::Table, lpm, "ingress.ipv4_lpm", vec![(1, 16)]), invalid, "fields");
 }
 
+/// All that was written.
+fn everything(bed: &mut Bed) -> Vec<Entity> {
+    let asked = TableEntry { counter_data: Some(Default::default()), ..Default::default() };
+    let queries = [
+        Entity::Table(asked),
+        Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
+        Entity::Member(Default::default()),
+        Entity::Group(Default::default()),
+        Entity::Counter(Default::default()),
+        Entity::Register(Default::default()),
+        Entity::MulticastGroup(Default::default()),
+        Entity::Digest(Default::default()),
+    ];
+    let (found, results) = bed.control.read(DEVICE, &queries.map(Some)).unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    found
+}
+
 #[test]
 fn reconciling_keeps_everything_that_has_a_place() {
     let mut bed = Bed::new();
@@ -134,9 +152,14 @@ fn reconciling_keeps_everything_that_has_a_place() {
     };
     bed.write(Modify, Entity::Table(default)).unwrap();
     let selector = id(ObjectKind::ActionProfile, "ingress.selector");
-    bed.write(Insert, Entity::Member(Member { action_profile_id: selector, member_id: 1, action: Some(forward(3)) })).unwrap();
+    bed.write(Insert, Entity::Member(Member { action_profile_id: selector, member_id: 1, action: Some(forward(3)) }))
+        .unwrap();
     let member = GroupMember { member_id: 1, weight: 2, watch: Watch::Unset };
-    bed.write(Insert, Entity::Group(Group { action_profile_id: selector, group_id: 1, members: vec![member], max_size: 6 })).unwrap();
+    bed.write(
+        Insert,
+        Entity::Group(Group { action_profile_id: selector, group_id: 1, members: vec![member], max_size: 6 }),
+    )
+    .unwrap();
     let ecmp = TableEntry {
         table_id: table("ingress.ecmp"),
         matches: vec![FieldMatch { field_id: 1, value: MatchValue::Exact(vec![1]) }],
@@ -157,39 +180,11 @@ fn reconciling_keeps_everything_that_has_a_place() {
     let digest = DigestEntry { digest_id, config: Some(DigestConfig { max_list_size: 9, ..Default::default() }) };
     bed.write(Insert, Entity::Digest(digest)).unwrap();
 
-    let mut everything = || {
-        let asked = TableEntry { counter_data: Some(Default::default()), ..Default::default() };
-        let queries = [
-            Entity::Table(asked.clone()),
-            Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
-            Entity::Member(Default::default()),
-            Entity::Group(Default::default()),
-            Entity::Counter(Default::default()),
-            Entity::Register(Default::default()),
-            Entity::MulticastGroup(Default::default()),
-            Entity::Digest(Default::default()),
-        ];
-        let (found, results) = bed.control.read(DEVICE, &queries.map(Some)).unwrap();
-        assert!(results.iter().all(Result::is_ok), "{results:?}");
-        found
-    };
-    let before = everything();
-    drop(everything);
+    let before = everything(&mut bed);
     let old = bed.switch.state();
     bed.set_config(ReconcileAndCommit, Some("router")).unwrap();
     assert!(!Arc::ptr_eq(&old, &bed.switch.state()));
-    let asked = TableEntry { counter_data: Some(Default::default()), ..Default::default() };
-    let queries = [
-        Entity::Table(asked),
-        Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
-        Entity::Member(Default::default()),
-        Entity::Group(Default::default()),
-        Entity::Counter(Default::default()),
-        Entity::Register(Default::default()),
-        Entity::MulticastGroup(Default::default()),
-        Entity::Digest(Default::default()),
-    ];
-    let (after, _) = bed.control.read(DEVICE, &queries.map(Some)).unwrap();
+    let after = everything(&mut bed);
     assert_eq!(after, before);
     // A program without the group's table still has a place for all of it; one entry more and it has not.
     bed.set_config(ReconcileAndCommit, Some("router smaller")).unwrap();

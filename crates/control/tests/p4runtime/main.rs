@@ -2,9 +2,8 @@
 //!
 //! `docs/` lists the clauses with these names. The switch is `fixture::FakeSwitch`: its state is the interpreter's, so
 //! what is written can be looked at from the other side.
-#![allow(missing_docs, reason = "a test binary")]
 
-#[path = "../fixture.rs"]
+#[path = "../fixture/mod.rs"]
 mod fixture;
 
 mod arrays;
@@ -28,20 +27,20 @@ const DEVICE: u64 = 1;
 const ELECTION: ElectionId = 10;
 
 /// A control plane with a primary client and the router running.
-pub struct Bed {
-    pub control: Control,
-    pub switch: Arc<FakeSwitch>,
-    pub primary: ClientId,
+pub(crate) struct Bed {
+    pub(crate) control: Control,
+    pub(crate) switch: Arc<FakeSwitch>,
+    pub(crate) primary: ClientId,
 }
 
 impl Bed {
-    pub fn new() -> Bed {
+    pub(crate) fn new() -> Bed {
         let mut bed = Bed::without_program();
         bed.set_config(ConfigAction::VerifyAndCommit, Some("router")).unwrap();
         bed
     }
 
-    pub fn without_program() -> Bed {
+    pub(crate) fn without_program() -> Bed {
         let switch = FakeSwitch::new();
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::clone(&switch) as _);
@@ -50,7 +49,7 @@ impl Bed {
         Bed { control, switch, primary }
     }
 
-    pub fn set_config(&mut self, action: ConfigAction, source: Option<&str>) -> Result<(), Error> {
+    pub(crate) fn set_config(&mut self, action: ConfigAction, source: Option<&str>) -> Result<(), Error> {
         let config = |source: &str| ForwardingConfig {
             device_config: source.as_bytes().to_vec(),
             cookie: Some(42),
@@ -66,18 +65,18 @@ impl Bed {
     }
 
     /// One update.
-    pub fn write(&mut self, kind: UpdateKind, entity: Entity) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, kind: UpdateKind, entity: Entity) -> Result<(), Error> {
         let request = WriteRequest { updates: vec![Update { kind, entity: Some(entity) }], ..batch() };
         self.control.write(&request).expect("the batch is tried").remove(0)
     }
 
     /// What one entity selects.
-    pub fn read(&mut self, entity: Entity) -> Result<Vec<Entity>, Error> {
+    pub(crate) fn read(&mut self, entity: Entity) -> Result<Vec<Entity>, Error> {
         let (found, mut results) = self.control.read(DEVICE, &[Some(entity)]).expect("the batch is tried");
         results.remove(0).map(|()| found)
     }
 
-    pub fn read_tables(&mut self, query: TableEntry) -> Vec<TableEntry> {
+    pub(crate) fn read_tables(&mut self, query: TableEntry) -> Vec<TableEntry> {
         let entry = |entity| match entity {
             Entity::Table(entry) => entry,
             other => panic!("{other:?} is no table entry"),
@@ -87,25 +86,25 @@ impl Bed {
 }
 
 /// An empty batch of the primary.
-pub fn batch() -> WriteRequest {
+pub(crate) fn batch() -> WriteRequest {
     WriteRequest { device_id: DEVICE, election_id: Some(ELECTION), ..Default::default() }
 }
 
-pub fn claim(election_id: Option<ElectionId>) -> StreamRequest {
+pub(crate) fn claim(election_id: Option<ElectionId>) -> StreamRequest {
     StreamRequest::Arbitration(ArbitrationRequest { device_id: DEVICE, election_id, ..Default::default() })
 }
 
-pub fn table(name: &str) -> u32 {
+pub(crate) fn table(name: &str) -> u32 {
     id(ObjectKind::Table, name)
 }
 
-pub fn forward(port: u8) -> Action {
+pub(crate) fn forward(port: u8) -> Action {
     let action_id = id(ObjectKind::Action, "ingress.forward");
     Action { action_id, params: vec![(1, vec![port]), (2, vec![0xaa, 0xbb])] }
 }
 
 /// A route of the `ipv4_lpm` table.
-pub fn route(prefix: [u8; 4], prefix_len: i32, port: u8) -> TableEntry {
+pub(crate) fn route(prefix: [u8; 4], prefix_len: i32, port: u8) -> TableEntry {
     let value = MatchValue::Lpm { value: prefix.to_vec(), prefix_len };
     TableEntry {
         table_id: table("ingress.ipv4_lpm"),
@@ -116,7 +115,7 @@ pub fn route(prefix: [u8; 4], prefix_len: i32, port: u8) -> TableEntry {
 }
 
 #[track_caller]
-pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>, code: Code, says: &str) {
+pub(crate) fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>, code: Code, says: &str) {
     let error = result.expect_err("a refusal");
     assert_eq!(error.code, code, "{}", error.message);
     assert!(error.message.contains(says), "`{}` does not say `{says}`", error.message);

@@ -93,7 +93,7 @@ fn the_match_format_is_checked() {
     };
     let invalid = Code::InvalidArgument;
     refuse(vec![], invalid, "`meta.port` is exact and must be given");
-    refuse(vec![exact(4, &[]), ], invalid, "empty");
+    refuse(vec![exact(4, &[])], invalid, "empty");
     refuse(vec![exact(4, &[2, 0])], invalid, "more than 9 bits");
     refuse(vec![exact(4, &[1]), exact(9, &[1])], invalid, "no match field 9");
     refuse(vec![exact(4, &[1]), exact(4, &[1])], invalid, "given twice");
@@ -104,8 +104,14 @@ fn the_match_format_is_checked() {
     refuse(vec![exact(4, &[1]), range(2, &[0], &[255, 255])], invalid, "don't care");
     refuse(vec![exact(4, &[1]), FieldMatch { field_id: 3, value: MatchValue::Unset }], invalid, "missing");
     let other = MatchValue::Other("type.googleapis.com/x".into());
-    refuse(vec![exact(4, &[1]), FieldMatch { field_id: 3, value: other }], Code::Unimplemented, "type.googleapis.com/x");
-    for (prefix_len, says) in [(0, "from 1 to 32"), (33, "from 1 to 32"), (-1, "from 1 to 32"), (7, "behind the prefix")] {
+    refuse(
+        vec![exact(4, &[1]), FieldMatch { field_id: 3, value: other }],
+        Code::Unimplemented,
+        "type.googleapis.com/x",
+    );
+    for (prefix_len, says) in
+        [(0, "from 1 to 32"), (33, "from 1 to 32"), (-1, "from 1 to 32"), (7, "behind the prefix")]
+    {
         assert_refused(bed.write(Insert, Entity::Table(route([11, 0, 0, 0], prefix_len, 1))), invalid, says);
     }
 }
@@ -146,7 +152,11 @@ fn the_action_is_checked() {
     let forward = id(ObjectKind::Action, "ingress.forward");
     refuse(None, Code::InvalidArgument, "action is missing");
     refuse(of(5, vec![]), Code::InvalidArgument, "no action `0x00000005`; it has `ingress.forward`");
-    refuse(of(id(ObjectKind::Action, "ingress.elsewhere"), vec![]), Code::InvalidArgument, "no action `ingress.elsewhere`");
+    refuse(
+        of(id(ObjectKind::Action, "ingress.elsewhere"), vec![]),
+        Code::InvalidArgument,
+        "no action `ingress.elsewhere`",
+    );
     refuse(of(id(ObjectKind::Action, "NoAction"), vec![]), Code::PermissionDenied, "default entry only");
     refuse(of(forward, vec![(1, vec![1])]), Code::InvalidArgument, "parameter `mac`");
     refuse(of(forward, vec![(1, vec![1]), (2, vec![2]), (3, vec![3])]), Code::InvalidArgument, "no parameter 3");
@@ -247,7 +257,8 @@ fn a_constant_table_is_read_but_not_changed() {
 fn reads_are_filtered() {
     let mut bed = Bed::new();
     for (i, priority) in [(1, 5), (2, 5), (3, 6)] {
-        let entry = TableEntry { metadata: vec![i], controller_metadata: i.into(), ..acl(vec![exact(4, &[i])], priority) };
+        let entry =
+            TableEntry { metadata: vec![i], controller_metadata: i.into(), ..acl(vec![exact(4, &[i])], priority) };
         bed.write(Insert, Entity::Table(entry)).unwrap();
     }
     bed.write(Insert, Entity::Table(route([10, 0, 0, 0], 8, 1))).unwrap();
@@ -259,7 +270,8 @@ fn reads_are_filtered() {
     assert_eq!(count(TableEntry { controller_metadata: 3, ..all.clone() }), 1);
     assert_eq!(count(TableEntry { matches: vec![exact(4, &[3])], priority: 6, ..all.clone() }), 1);
     assert_eq!(count(TableEntry { matches: vec![exact(4, &[3])], priority: 5, ..all.clone() }), 0);
-    let by_action = |name| Some(TableAction::Action(Action { action_id: id(ObjectKind::Action, name), params: vec![] }));
+    let by_action =
+        |name| Some(TableAction::Action(Action { action_id: id(ObjectKind::Action, name), params: vec![] }));
     assert_eq!(count(TableEntry { action: by_action("ingress.forward"), ..all.clone() }), 3);
     assert_eq!(count(TableEntry { action: by_action("ingress.discard"), ..all }), 0);
     // Table id 0: all tables, constant ones included.
@@ -274,9 +286,10 @@ fn direct_resources_are_written_and_read_with_the_entry() {
     let entry = TableEntry { counter_data, meter_config, ..route([10, 0, 0, 0], 8, 1) };
     bed.write(Insert, Entity::Table(entry.clone())).unwrap();
     let bare = TableEntry { table_id: entry.table_id, ..Default::default() };
-    let asked = TableEntry { counter_data: Some(Default::default()), meter_config: Some(Default::default()), ..bare.clone() };
+    let asked =
+        TableEntry { counter_data: Some(Default::default()), meter_config: Some(Default::default()), ..bare.clone() };
     assert_eq!(bed.read_tables(bare), [route([10, 0, 0, 0], 8, 1)]);
-    assert_eq!(bed.read_tables(asked.clone()), [entry.clone()]);
+    assert_eq!(bed.read_tables(asked.clone()), std::slice::from_ref(&entry));
     // A modify without them keeps the counter and resets the meter.
     bed.write(Modify, Entity::Table(route([10, 0, 0, 0], 8, 2))).unwrap();
     let expected = TableEntry { counter_data, ..route([10, 0, 0, 0], 8, 2) };
@@ -304,4 +317,32 @@ fn idle_timeouts_are_for_tables_that_have_them() {
     assert_eq!(found[0].time_since_last_hit, Some(7000));
     let of_acl = bed.read(Entity::Table(TableEntry { table_id: table("ingress.acl"), ..query }));
     assert_refused(of_acl, Code::InvalidArgument, "idle timeouts");
+}
+
+#[test]
+fn a_translated_field_is_a_name_for_the_controller_and_a_number_for_the_data_plane() {
+    let mut bed = Bed::new();
+    let of = |name: &str| TableEntry {
+        table_id: table("ingress.vrfs"),
+        matches: vec![exact(1, name.as_bytes())],
+        action: Some(TableAction::Action(forward(1))),
+        ..Default::default()
+    };
+    for name in ["red", "7", "blue"] {
+        bed.write(Insert, Entity::Table(of(name))).unwrap();
+    }
+    assert_refused(bed.write(Insert, Entity::Table(of("red"))), Code::AlreadyExists, "vrfs");
+    let query = TableEntry { table_id: table("ingress.vrfs"), ..Default::default() };
+    assert_eq!(bed.read_tables(query), [of("red"), of("7"), of("blue")]);
+    use abi::state::PipelineState;
+    let (_, program) = fixture::program("router").unwrap();
+    let keys = bed.switch.state().entries(program.table_named("ingress.vrfs").unwrap());
+    let keys: Vec<_> = keys.into_iter().map(|e| e.entry.key).collect();
+    let number = |n| vec![base::entry::KeyMatch::Exact(base::Bits::new(10, n))];
+    assert_eq!(keys, [number(1), number(7), number(2)]);
+    assert_refused(
+        bed.write(Insert, Entity::Table(TableEntry { matches: vec![exact(1, &[0xff])], ..of("x") })),
+        Code::InvalidArgument,
+        "string",
+    );
 }

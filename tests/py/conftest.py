@@ -36,9 +36,10 @@ class Daemon:
         while "P4Runtime on" not in self.output:
             ready, _, _ = select.select([self.process.stdout], [], [], 0.1)
             if ready:
-                line = self.process.stdout.readline()
-                self.output += line
-                if not line and self.process.poll() is not None:
+                # Not readline: it would take more lines out of the pipe than it returns, and `select` sees the pipe.
+                chunk = os.read(self.process.stdout.fileno(), 65536).decode()
+                self.output += chunk
+                if not chunk and self.process.poll() is not None:
                     raise AssertionError(f"{command} ended: {self.output}")
             assert time.monotonic() < deadline, f"{command} is not ready: {self.output}"
 

@@ -1,0 +1,120 @@
+"""`sluice table` and `sluice stats` against a running switch: the router example with memory ports.
+
+Run: cargo build -p sluice && pytest tests/py/test_cli.py
+"""
+
+import subprocess
+
+import pytest
+from conftest import ROOT, SLUICE, free_port
+
+ANSWER_MAX_S = 60
+
+
+class Cli:
+    """The command line, talking to the switch on an address."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def sluice(self, *words, code=0):
+        """Standard output, or what the command complains about if it has to fail."""
+        done = subprocess.run(
+            [SLUICE, *words, "--grpc", self.address], capture_output=True, text=True, timeout=ANSWER_MAX_S, cwd=ROOT
+        )
+        assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout if code == 0 else done.stderr
+
+    def table(self, *words, code=0):
+        return self.sluice("table", *words, code=code)
+
+    def entries(self, table):
+        return [line for line in self.table("show", table).splitlines() if not line.startswith("#")]
+
+
+@pytest.fixture
+def switch(daemon):
+    return Cli(daemon("examples/router/router.p4", "-i", "1@memory", "-i", "2@memory").address)
+
+
+def test_list_names_tables_keys_and_actions(switch):
+    text = switch.table("list")
+    for name in ["MyIngress.ipv4_lpm", "hdr.ipv4.dstAddr: lpm", "MyIngress.nexthop", "meta.nexthop: exact",
+                 "MyIngress.arp_reply", "MyIngress.set_nexthop", "1048576"]:
+        assert name in text, text
+
+
+def test_entries_come_back_as_lines_that_add_takes(switch):
+    switch.table("add", "ipv4_lpm", "dstAddr:10.0.1.0/24", "set_nexthop(nexthop:1)")
+    switch.table("add", "nexthop", "nexthop:1", "send(port:2, srcAddr:02:00:00:00:01:01, dstAddr:0x020000000102)")
+    [route] = switch.entries("ipv4_lpm")
+    assert route.startswith("MyIngress.ipv4_lpm hdr.ipv4.dstAddr:0x0a000100/24 MyIngress.set_nexthop(nexthop:0x0001)")
+    assert "# 0 packets, 0 bytes" in route
+    [hop] = switch.entries("nexthop")
+    assert hop == ("MyIngress.nexthop meta.nexthop:0x0001 "
+                   "MyIngress.send(port:0x002, srcAddr:0x020000000101, dstAddr:0x020000000102)")
+    switch.table("delete", "ipv4_lpm", "dstAddr:10.0.1.0/24")
+    assert switch.entries("ipv4_lpm") == []
+    switch.table("add", route)
+    assert switch.entries("ipv4_lpm") == [route]
+
+
+def test_several_lines_are_added_all_or_none(switch):
+    lines = [f"ipv4_lpm dstAddr:10.0.{i}.0/24 set_nexthop({i})" for i in range(100)]
+    switch.table("add", "\n".join(["# routes", *lines, ""]))
+    assert len(switch.entries("ipv4_lpm")) == 100
+    more = [f"ipv4_lpm dstAddr:10.1.{i}.0/24 set_nexthop({i})" for i in range(3)]
+    message = switch.table("add", "\n".join([*more, lines[7]]), code=1)
+    assert f"{lines[7]}: " in message and "exists already" in message
+    assert len(switch.entries("ipv4_lpm")) == 100
+
+
+def test_default_actions_change_and_come_back(switch):
+    assert "# MyIngress.ipv4_lpm, default MyIngress.no_route()" in switch.table("show", "ipv4_lpm")
+    switch.table("set-default", "ipv4_lpm", "set_nexthop(9)")
+    assert "# MyIngress.ipv4_lpm, default MyIngress.set_nexthop(nexthop:0x0009)" in switch.table("show", "ipv4_lpm")
+    switch.table("set-default", "ipv4_lpm")
+    assert "# MyIngress.ipv4_lpm, default MyIngress.no_route()" in switch.table("show", "ipv4_lpm")
+
+
+REFUSALS = [
+    (["add", "nothing", "a:1", "send(1, 2, 3)"], "there is no table `nothing`"),
+    (["add", "nexthop", "send(1, 2, 3)"], "key `meta.nexthop` of table `MyIngress.nexthop` is exact and must be given"),
+    (["add", "nexthop", "nexthop:70000", "send(1, 2, 3)"], "`70000` does not fit in 16 bits"),
+    (["add", "nexthop", "nexthop:1", "send(1, 2)"], "needs a value for `dstAddr`"),
+    (["delete", "nexthop", "nexthop:77"], "does not exist"),
+    (["show", "nothing"], "there is no table `nothing`"),
+    (["add", "# nothing"], "there is no line"),
+]
+
+
+def test_refusals_name_the_object(switch):
+    for words, message in REFUSALS:
+        assert message in switch.table(*words, code=1)
+    assert switch.entries("nexthop") == []
+
+
+def test_a_primary_with_a_higher_id_keeps_the_right_to_write(switch):
+    switch.table("add", "nexthop", "nexthop:1", "no_route()", "--election-id", "5")
+    # Nobody is primary now, but ids do not go down.
+    message = switch.table("delete", "nexthop", "nexthop:1", code=2)
+    assert "election id 5" in message and "--election-id" in message
+    switch.table("delete", "nexthop", "nexthop:1", "--election-id", "5")
+    assert switch.entries("nexthop") == []
+
+
+def test_stats_show_ports_tables_drops_and_workers(switch):
+    switch.table("add", "nexthop", "nexthop:3", "no_route()")
+    text = switch.sluice("stats")
+    rows = [line.split() for line in text.splitlines()]
+    assert any(row[:3] == ["1", "memory", "memory"] for row in rows), text
+    assert any(row[:3] == ["MyIngress.nexthop", "1", "65536"] for row in rows), text
+    assert "no packet was dropped" in text
+    assert "worker 0: 0 packets" in text
+
+
+def test_nobody_listens():
+    address = f"127.0.0.1:{free_port()}"
+    for words in [["stats"], ["table", "list"]]:
+        message = Cli(address).sluice(*words, code=2)
+        assert address in message and "sluice run" in message

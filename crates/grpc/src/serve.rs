@@ -55,7 +55,10 @@ fn serve_all(address: SocketAddr, handle: Arc<Handle>, stats: Option<StatsSource
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
-            let router = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service).add_optional_service(stats.map(AdminService::server));
+            let router = tonic::transport::Server::builder()
+                .tcp_nodelay(true)
+                .add_service(service)
+                .add_optional_service(stats.map(AdminService::server));
             tokio::select! {
                 done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
                     if let Err(error) = done {

@@ -12,7 +12,7 @@ use prost::Message;
 use tonic::Status;
 
 /// Bytes of details with messages; the rest has codes only.
-const DETAILS_BYTES_MAX: usize = 32 * 1024;
+const DETAILS_BYTES_MAX: usize = 4 * 1024;
 
 /// How an `Any` says that it holds a `p4.v1.Error`.
 const ERROR_TYPE: &str = "type.googleapis.com/p4.v1.Error";

@@ -123,6 +123,8 @@ impl Drop for Worker {
 }
 
 /// A writer's queue of things that wait for their epoch to be past.
+///
+/// Dropping it drops what waits, so it must outlive the readers.
 #[derive(Debug)]
 pub struct Limbo<T> {
     waiting: VecDeque<(u64, T)>,

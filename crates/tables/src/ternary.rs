@@ -12,6 +12,8 @@
 //! - *Exact, optional and lpm* fields are masks. Tables of long exact keys are one tuple, tables of long prefixes one
 //!   tuple per length with the length as priority ([`Rule::PrefixLength`]).
 //!
+//! Tables of up to [`LINEAR_MAX`] entries are compared one by one instead ([`linear`]).
+//!
 //! Structure: a [`TupleList`], replaced as a whole when a tuple comes, goes or changes its place; each [`Tuple`] has a
 //! [`Buckets`] array, replaced when it grows; each bucket is a list of [`Node`]s, best rank first, changed in place.
 //!
@@ -25,6 +27,7 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+mod linear;
 mod memory;
 
 use crate::engine::{Engine, Rank, Writing};
@@ -34,6 +37,7 @@ use crate::version::Version;
 use abi::table::{KeyField, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
+use linear::{Item, LINEAR_MAX, Linear};
 use memory::{Buckets, Dead, Node};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
@@ -51,6 +55,8 @@ pub enum Rule {
 
 /// What readers see; at one address for the life of the table.
 struct Shared {
+    /// Null when there are too many entries.
+    linear: AtomicPtr<Linear>,
     tuples: AtomicPtr<TupleList>,
     version: Version,
     seeds: [u64; 2],
@@ -97,6 +103,7 @@ pub(crate) struct Ternary {
     rule: Rule,
     prefix: Option<KeyField>,
     tuples: HashMap<Vec<u64>, Writer>,
+    len: usize,
     limbo: Limbo<Retired>,
 }
 
@@ -108,6 +115,7 @@ enum Retired {
     Buckets(*mut Buckets),
     Tuple(*mut Tuple),
     List(*mut TupleList),
+    Linear(*mut Linear),
 }
 
 /// The engine for any keys.
@@ -122,6 +130,7 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
     let list = Box::into_raw(Box::new(TupleList { tuples: Vec::new() }));
     Box::new(Ternary {
         shared: Box::new(Shared {
+            linear: AtomicPtr::new(Box::into_raw(Box::new(Linear::new(Vec::new())))),
             tuples: AtomicPtr::new(list),
             version: Version::new(),
             seeds: crate::random_seeds(),
@@ -131,6 +140,7 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
         rule,
         prefix: fields.iter().find(|f| f.kind == MatchKind::Lpm).cloned(),
         tuples: HashMap::new(),
+        len: 0,
         limbo: Limbo::default(),
     })
 }
@@ -162,6 +172,10 @@ impl Shared {
     /// The caller is online; `key` gives each of the key's words.
     #[inline]
     unsafe fn search(&self, key: impl Fn(usize) -> u64 + Copy) -> *mut EntryHeader {
+        // SAFETY: linked memory outlives the caller's batch.
+        if let Some(linear) = unsafe { self.linear.load(Ordering::Acquire).as_ref() } {
+            return linear.search(self, key);
+        }
         let mut best: Option<&Node> = None;
         // SAFETY: linked memory outlives the caller's batch.
         for &(priority, tuple) in unsafe { &(*self.tuples.load(Ordering::Acquire)).tuples } {
@@ -199,21 +213,26 @@ impl Shared {
     unsafe fn accepts(&self, node: *const Node, masked: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
         // SAFETY: the caller's promise.
         let word = |i: usize| unsafe { Node::word(node, i) };
-        (0..self.words).all(|i| word(i) == masked(i))
-            && self.ranges.iter().all(|range| {
-                let (low, high) = (self.words + range.word, 2 * self.words + range.word);
-                if range.words == 1 {
-                    let part = |w: u64| w >> range.shift & range.mask;
-                    let value = part(key(range.word));
-                    part(word(low)) <= value && value <= part(word(high))
-                } else {
-                    let at_least = |a: &dyn Fn(usize) -> u64, b: &dyn Fn(usize) -> u64| {
-                        (0..range.words).rev().map(a).ge((0..range.words).rev().map(b))
-                    };
-                    let value = |i: usize| key(range.word + i);
-                    at_least(&value, &|i| word(low + i)) && at_least(&|i| word(high + i), &value)
-                }
-            })
+        (0..self.words).all(|i| word(i) == masked(i)) && self.in_ranges(|i| word(self.words + i), key)
+    }
+
+    /// Whether the key is in all ranges; `ends` gives the words of the low ends and then of the high ends.
+    #[inline]
+    fn in_ranges(&self, ends: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
+        self.ranges.iter().all(|range| {
+            let (low, high) = (range.word, self.words + range.word);
+            if range.words == 1 {
+                let part = |w: u64| w >> range.shift & range.mask;
+                let value = part(key(range.word));
+                part(ends(low)) <= value && value <= part(ends(high))
+            } else {
+                let at_least = |a: &dyn Fn(usize) -> u64, b: &dyn Fn(usize) -> u64| {
+                    (0..range.words).rev().map(a).ge((0..range.words).rev().map(b))
+                };
+                let value = |i: usize| key(range.word + i);
+                at_least(&value, &|i| ends(low + i)) && at_least(&|i| ends(high + i), &value)
+            }
+        })
     }
 }
 
@@ -262,6 +281,34 @@ impl Ternary {
         let list = Box::into_raw(Box::new(TupleList { tuples }));
         let old = self.shared.tuples.swap(list, Ordering::AcqRel);
         self.limbo.push(domain.advance(), Retired::List(old));
+    }
+
+    /// Publishes the list of few entries anew, or that there are too many.
+    fn publish_linear(&mut self, domain: &Domain) {
+        let new = if self.len > LINEAR_MAX {
+            ptr::null_mut()
+        } else {
+            let mut items = Vec::new();
+            for (mask, writer) in &self.tuples {
+                // SAFETY: tuples in the map are alive, and so is what is linked below them.
+                unsafe {
+                    (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| {
+                        let entry = (*node).entry.load(Ordering::Relaxed);
+                        items.push(Item {
+                            rank: ((*node).priority, (*node).seq),
+                            mask,
+                            words: Node::words(node),
+                            entry,
+                        });
+                    });
+                }
+            }
+            Box::into_raw(Box::new(Linear::new(items)))
+        };
+        let old = self.shared.linear.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            self.limbo.push(domain.advance(), Retired::Linear(old));
+        }
     }
 
     /// The link that leads to the node with this hash and rank, and the node.
@@ -346,14 +393,21 @@ impl Engine for Ternary {
         if before.is_none_or(|p| split.priority > p) {
             self.publish(w.domain);
         }
+        self.len += 1;
+        if self.len <= LINEAR_MAX + 1 {
+            self.publish_linear(w.domain);
+        }
     }
 
-    fn replace(&mut self, _w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader) {
+    fn replace(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader) {
         let split = self.split(packed, rank);
         self.shared.version.change();
         let (_, node) = self.locate(&split, rank.1);
         // SAFETY: the node is linked, so it is alive.
         unsafe { (*node).entry.store(entry, Ordering::Release) };
+        if self.len <= LINEAR_MAX {
+            self.publish_linear(w.domain);
+        }
     }
 
     fn remove(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank) {
@@ -384,6 +438,10 @@ impl Engine for Ternary {
             self.tuples.remove(&split.mask);
             self.limbo.push(w.domain.advance(), Retired::Tuple(tuple));
         }
+        self.len -= 1;
+        if self.len <= LINEAR_MAX {
+            self.publish_linear(w.domain);
+        }
     }
 
     fn collect(&mut self, domain: &Domain) {
@@ -402,6 +460,7 @@ impl Retired {
                 Retired::Node(dead) => dead.free(),
                 Retired::Buckets(buckets) => drop(Box::from_raw(buckets)),
                 Retired::List(list) => drop(Box::from_raw(list)),
+                Retired::Linear(linear) => drop(Box::from_raw(linear)),
                 Retired::Tuple(tuple) => {
                     let tuple = Box::from_raw(tuple);
                     drop(Box::from_raw(tuple.buckets.load(Ordering::Relaxed)));
@@ -427,6 +486,10 @@ impl Drop for Ternary {
         // SAFETY: nobody reads.
         unsafe {
             Retired::List(self.shared.tuples.load(Ordering::Relaxed)).free();
+            let linear = self.shared.linear.load(Ordering::Relaxed);
+            if !linear.is_null() {
+                Retired::Linear(linear).free();
+            }
             self.limbo.drain().for_each(|retired| retired.free());
         }
     }

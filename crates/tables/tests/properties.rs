@@ -84,6 +84,7 @@ fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64) {
 fn check_all(keys: &[(u32, MatchKind)]) {
     for seed in 0..6 {
         check(keys, 12, 400, seed);
+        check(keys, 20, 600, 50 + seed);
         check(keys, 2000, 1500, 100 + seed);
     }
 }

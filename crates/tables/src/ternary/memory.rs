@@ -70,6 +70,15 @@ impl Node {
         unsafe { node.add(1).cast::<u64>().add(i).read() }
     }
 
+    /// All words that follow.
+    ///
+    /// # Safety
+    /// `node` is alive.
+    pub(super) unsafe fn words(node: *const Node) -> Vec<u64> {
+        // SAFETY: the words follow the node in its allocation.
+        unsafe { std::slice::from_raw_parts(node.add(1).cast(), (*node).count as usize) }.to_vec()
+    }
+
     /// Whether it comes before another one.
     #[inline]
     pub(super) fn beats(&self, other: &Node) -> bool {
@@ -141,9 +150,8 @@ impl Buckets {
         // SAFETY: the caller's promise; `new` is ours.
         unsafe {
             self.nodes(|node| {
-                let words = std::slice::from_raw_parts(node.add(1).cast::<u64>(), (*node).count as usize);
                 let entry = (*node).entry.load(Ordering::Relaxed);
-                (*new).insert(Node::new((*node).hash, (*node).priority, (*node).seq, entry, words));
+                (*new).insert(Node::new((*node).hash, (*node).priority, (*node).seq, entry, &Node::words(node)));
             });
         }
         new

@@ -11,8 +11,11 @@
 //! Everything follows from a number, so a failure is repeated by its seed. Programs that draw random numbers cannot be
 //! compared this way and are refused.
 //!
+//! [`fuzz`] holds what the fuzz targets run.
+//!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the tree).
 
+pub mod fuzz;
 pub mod generate;
 pub mod round;
 pub mod seed;

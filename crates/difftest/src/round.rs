@@ -128,7 +128,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
 }
 
 /// Digests, drop counters, counters and registers as text, in one order for all engines.
-fn visible_state(local: &Local) -> Vec<String> {
+pub(crate) fn visible_state(local: &Local) -> Vec<String> {
     let pipeline = local.pipeline();
     let digests = pipeline.take_digests().into_iter().map(|d| format!("digest {:?} {:?}", d.digest, d.fields));
     let drops = pipeline.drops(0).read(pipeline.program()).into_iter().map(|(name, n)| format!("drops {name}: {n}"));

@@ -8,7 +8,7 @@ use base::diag::has_errors;
 use base::{Diagnostic, SourceMap};
 use p4info::P4Info;
 use sema::TypedProgram;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use syntax::{FileLoader, SourceInput};
@@ -92,6 +92,24 @@ impl FileLoader for DiskLoader {
     }
 }
 
+/// For programs that arrive as text: embedded files and files below the include directories. Whoever sends a program
+/// must not read other files of the machine through it.
+struct TextLoader<'a> {
+    include_dirs: &'a [String],
+}
+
+impl FileLoader for TextLoader<'_> {
+    fn read(&self, path: &str) -> Option<Arc<str>> {
+        let plain = |rest: &Path| rest.components().all(|c| matches!(c, Component::Normal(_)));
+        let below = |dir: &String| !dir.is_empty() && Path::new(path).strip_prefix(dir).is_ok_and(plain);
+        if self.include_dirs.iter().any(below) { DiskLoader.read(path) } else { None }
+    }
+
+    fn embedded(&self, name: &str) -> Option<Arc<str>> {
+        DiskLoader.embedded(name)
+    }
+}
+
 /// A file's text; bytes that are no UTF-8 (comments of old programs) become replacement characters.
 fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(match String::from_utf8(std::fs::read(path)?) {
@@ -117,6 +135,11 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
 
 /// Compiles up to `until`. `Err` only when the main file cannot be read.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
+    let text_loader = TextLoader { include_dirs: &options.include_dirs };
+    let loader: &dyn FileLoader = match input {
+        Input::File(_) => &DiskLoader,
+        Input::Text { .. } => &text_loader,
+    };
     let source = match input {
         Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
         Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },
@@ -141,7 +164,7 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
 
     let syntax_options =
         syntax::Options { include_dirs: options.include_dirs.clone(), defines: options.defines.clone() };
-    let parsed = syntax::parse_program(source, &syntax_options, &DiskLoader, &mut out.sources);
+    let parsed = syntax::parse_program(source, &syntax_options, loader, &mut out.sources);
     out.diagnostics.extend(parsed.diagnostics);
     lap(&mut out.times, "parse");
     if out.failed() || until == Until::Syntax {
@@ -175,4 +198,28 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     }
     out.typed = Some(typed);
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_include_only_what_lies_below_the_include_directories() {
+        let here = env!("CARGO_MANIFEST_DIR");
+        let options = |dirs: &[String]| Options { include_dirs: dirs.to_vec(), ..Options::default() };
+        let reads = |include: &str, dirs: &[String]| {
+            let text = format!("#include \"{include}\"");
+            let input = Input::Text { name: "device_config.p4", text: &text };
+            compile(input, &options(dirs), Until::Syntax).unwrap().sources.files().any(|f| f.name.ends_with("Cargo.toml"))
+        };
+        let below = [format!("{here}/src"), here.to_string()];
+        assert!(reads("Cargo.toml", &below));
+        assert!(reads(&format!("{here}/Cargo.toml"), &below));
+        let beside = [format!("{here}/src")];
+        for include in ["Cargo.toml", "../Cargo.toml", &format!("{here}/Cargo.toml"), "./../Cargo.toml"] {
+            assert!(!reads(include, &beside), "{include}");
+            assert!(!reads(include, &[]), "{include}");
+        }
+    }
 }

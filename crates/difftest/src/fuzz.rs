@@ -1,0 +1,288 @@
+//! What the fuzz targets do with their bytes. Here and not in `fuzz/`, so that the test suite can replay what they found.
+//!
+//! | target | bytes | must hold |
+//! | --- | --- | --- |
+//! | `p4_source` | a P4 program | the compiler ends with a program or diagnostics |
+//! | `ir_text` | a program's IR | if the verifier accepts it, it prints as a text that reads as the same program |
+//! | `packets` | which example, then frames ([`split_frames`]) | the interpreter and machine code do the same |
+//! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
+//!
+//! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
+//!
+//! Tests: `tests/fuzz_regressions.rs` replays `fuzz/regressions/`.
+
+use crate::seed::Subject;
+use base::ids::ExternId;
+use base::span::FileId;
+use datapath::{EngineKind, Local};
+use frontend::{Input, Options, Until};
+use ir::ExternKind;
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use stf::{Setup, Target};
+
+/// The targets.
+pub const TARGETS: [(&str, fn(&[u8])); 4] =
+    [("p4_source", p4_source), ("ir_text", ir_text), ("packets", packets), ("stf_script", stf_script)];
+
+/// Sources longer than this teach nothing new.
+const SOURCE_BYTES_MAX: usize = 64 * 1024;
+/// Frames of one input.
+const FRAMES_MAX: usize = 64;
+/// Most frames that are received together.
+const BATCH_MAX: usize = 16;
+
+/// Compiles bytes, and draws the diagnostics.
+pub fn p4_source(bytes: &[u8]) {
+    if bytes.len() > SOURCE_BYTES_MAX {
+        return;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let input = Input::Text { name: "fuzz.p4", text: &text };
+    let compiled = frontend::compile(input, &Options::default(), Until::Ir).expect("a text needs no file");
+    let text = compiled.render(false);
+    assert!(!compiled.failed() || !text.is_empty(), "a refused program without a reason");
+    for program in compiled.raw.iter().chain(&compiled.optimised) {
+        let problems = ir::verify(program);
+        assert!(problems.is_empty(), "an accepted program became wrong IR: {}", problems[0].message);
+    }
+}
+
+/// Reads bytes as IR.
+pub fn ir_text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if text.len() > SOURCE_BYTES_MAX {
+        return;
+    }
+    let Ok(program) = ir::parse::parse(text, FileId(0)) else { return };
+    if !ir::verify(&program).is_empty() {
+        return;
+    }
+    let printed = ir::print::print(&program);
+    let again = ir::parse::parse(&printed, FileId(0))
+        .unwrap_or_else(|problems| panic!("printed IR is refused: {}\n{printed}", problems[0].message));
+    assert_eq!(printed, ir::print::print(&again), "IR changes when it is printed and read");
+}
+
+/// The example programs that can be compared: those that draw no random numbers.
+fn examples() -> Vec<PathBuf> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    let folders = std::fs::read_dir(&root).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = folders
+        .map(|folder| folder.path().join(folder.file_name()).with_extension("p4"))
+        .filter(|program| program.exists() && program.with_extension("stf").exists())
+        .collect();
+    found.sort();
+    found
+}
+
+/// An example with what it takes to run frames on all engines.
+struct Bench {
+    subject: Subject,
+    /// Raw IR interpreted, optimised IR interpreted, machine code.
+    engines: [Local; 3],
+}
+
+impl Bench {
+    fn load(program: &std::path::Path) -> Option<Bench> {
+        let subject = match Subject::read(program, &program.with_extension("stf")) {
+            Ok(subject) => subject,
+            Err(error) if error.to_string().contains("draws random numbers") => return None,
+            Err(error) => panic!("{}: {error:#}", program.display()),
+        };
+        let load = |program, kind| {
+            let pipeline = datapath::load(Arc::clone(program), kind, 1).expect("examples load");
+            let local = Local::new(Arc::new(pipeline));
+            set_up(&local, &subject);
+            local
+        };
+        let engines = [
+            load(&subject.raw, EngineKind::Interpreter),
+            load(&subject.optimised, EngineKind::Interpreter),
+            load(&subject.optimised, EngineKind::Machine),
+        ];
+        Some(Bench { subject, engines })
+    }
+
+    /// Makes registers and meters new, so that an input does not depend on those before it. Counters only grow, equally.
+    fn reset(&self) {
+        for local in &self.engines {
+            let state = local.pipeline().state();
+            for (i, e) in local.pipeline().program().externs.iter().enumerate() {
+                let id = ExternId::from_index(i);
+                match &e.kind {
+                    ExternKind::Register { size, initial, .. } => {
+                        for index in 0..*size {
+                            if state.register(id, index).is_ok_and(|value| value != *initial) {
+                                state.register_set(id, index, initial).expect("the cell was just read");
+                            }
+                        }
+                    }
+                    ExternKind::Meter { size, direct: None, .. } => {
+                        for index in 0..*size {
+                            if let Ok(config @ Some(_)) = state.meter(id, index) {
+                                state.meter_set(id, index, config).expect("the cell was just read");
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn set_up(local: &Local, subject: &Subject) {
+    let pipeline = local.pipeline();
+    let replication = local.replication();
+    let target = Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication };
+    let mut setup = Setup::new();
+    for line in &subject.setup {
+        setup.apply(&line.command, target).expect("the example's own script");
+    }
+}
+
+thread_local! {
+    /// Loaded when first chosen: loading all takes seconds.
+    static BENCHES: RefCell<Vec<(PathBuf, Option<Option<Bench>>)>> =
+        RefCell::new(examples().into_iter().map(|path| (path, None)).collect());
+}
+
+/// Runs frames through an example on all engines.
+pub fn packets(bytes: &[u8]) {
+    let Some((&choice, rest)) = bytes.split_first() else { return };
+    let frames = split_frames(rest);
+    BENCHES.with_borrow_mut(|benches| {
+        let at = usize::from(choice) % benches.len();
+        let (path, slot) = &mut benches[at];
+        let Some(bench) = slot.get_or_insert_with(|| Bench::load(path)) else { return };
+        bench.reset();
+        let name = bench.subject.name.clone();
+        for batch in frames.chunk_by(|a, b| a.0 == b.0).flat_map(|same| same.chunks(BATCH_MAX)) {
+            let port = batch[0].0;
+            let frames: Vec<&[u8]> = batch.iter().map(|(_, frame)| *frame).collect();
+            let mut run = |local: &mut Local| local.receive_batch(port, &frames).expect("frames fit in buffers");
+            let [raw, optimised, machine] = bench.engines.each_mut().map(&mut run);
+            for (engine, sent) in [("optimised", &optimised), ("machine code", &machine)] {
+                assert_eq!(
+                    raw, *sent,
+                    "{name}: raw IR on the left, {engine} on the right, frames {frames:02x?} on {port}"
+                );
+            }
+        }
+        let [raw, optimised, machine] = bench.engines.each_ref().map(crate::round::visible_state);
+        assert_eq!(raw, optimised, "{name}: state of raw IR and of optimised IR");
+        assert_eq!(raw, machine, "{name}: state of raw IR and of machine code");
+    });
+}
+
+/// Frames with their ports: `PORT LENGTH(2 bytes, big-endian) BYTES...`, the last one as long as there are bytes.
+pub fn split_frames(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
+    let mut frames = Vec::new();
+    while let [port, high, low, rest @ ..] = bytes {
+        if frames.len() == FRAMES_MAX {
+            break;
+        }
+        let length = usize::from(u16::from_be_bytes([*high, *low])).min(1500).min(rest.len());
+        let (frame, next) = rest.split_at(length);
+        frames.push((u32::from(port % 16), frame));
+        bytes = next;
+    }
+    frames
+}
+
+/// The opposite of [`split_frames`], for seeds.
+pub fn join_frames<'a>(frames: impl IntoIterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (port, frame) in frames {
+        bytes.push(port as u8);
+        bytes.extend((frame.len() as u16).to_be_bytes());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// Reads a script and runs it on an example, interpreted.
+pub fn stf_script(bytes: &[u8]) {
+    let Some((&choice, rest)) = bytes.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(rest) else { return };
+    let Ok(lines) = stf::parse(text) else { return };
+    if lines.len() > FRAMES_MAX {
+        return;
+    }
+    thread_local! {
+        static PROGRAMS: RefCell<Vec<(PathBuf, Option<Arc<ir::Program>>)>> =
+            RefCell::new(examples().into_iter().map(|path| (path, None)).collect());
+    }
+    let program = PROGRAMS.with_borrow_mut(|programs| {
+        let at = usize::from(choice) % programs.len();
+        let (path, slot) = &mut programs[at];
+        let compile = || {
+            let compiled = frontend::compile(Input::File(path), &Options::default(), Until::Ir);
+            Arc::new(compiled.expect("examples can be read").optimised.expect("examples compile"))
+        };
+        Arc::clone(slot.get_or_insert_with(compile))
+    });
+    let pipeline = datapath::load(program, EngineKind::Interpreter, 1).expect("examples load");
+    stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
+}
+
+/// Inputs to begin with, by target: the examples as they are.
+pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut all = Vec::new();
+    for (i, path) in examples().into_iter().enumerate() {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let read = |path: PathBuf| std::fs::read(path).expect("examples can be read");
+        all.push(("p4_source", name.clone(), read(path.clone())));
+        let choice = i as u8;
+        let script = read(path.with_extension("stf"));
+        all.push(("stf_script", name.clone(), [vec![choice], script.clone()].concat()));
+        let compiled = frontend::compile(Input::File(&path), &Options::default(), Until::Ir).expect("read before");
+        let programs = [("raw", compiled.raw), ("optimised", compiled.optimised)];
+        for (stage, program) in programs {
+            let program = program.expect("examples compile");
+            all.push(("ir_text", format!("{name}.{stage}"), ir::print::print(&program).into_bytes()));
+        }
+        let lines = stf::parse(&String::from_utf8_lossy(&script)).expect("examples have good scripts");
+        let frames: Vec<(u32, &[u8])> = lines
+            .iter()
+            .filter_map(|line| match &line.command {
+                stf::Command::Packet { port, frame } => Some((*port, frame.as_slice())),
+                _ => None,
+            })
+            .collect();
+        for (n, frame) in frames.iter().enumerate() {
+            all.push(("packets", format!("{name}.{n}"), [vec![choice], join_frames([*frame])].concat()));
+        }
+        all.push(("packets", format!("{name}.all"), [vec![choice], join_frames(frames)].concat()));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_split_as_they_were_joined() {
+        let frames = [(1, &[1u8, 2, 3][..]), (15, &[]), (0, &[9; 300])];
+        let bytes = join_frames(frames);
+        assert_eq!(split_frames(&bytes), frames);
+        assert_eq!(split_frames(&bytes[..bytes.len() - 1])[2].1.len(), 299);
+        assert_eq!(split_frames(&[17, 0xff]), []);
+    }
+
+    #[test]
+    fn seeds_get_through_to_ports() {
+        // Without entries or with a wrong layout every packet would be dropped, and all engines would agree.
+        let mut sent = 0;
+        for path in examples() {
+            let Some(mut bench) = Bench::load(&path) else { continue };
+            for (port, frame) in bench.subject.packets.clone() {
+                sent += bench.engines[2].receive(port, &frame).expect("frames fit in buffers").len();
+            }
+        }
+        assert!(sent > 30, "{sent} frames");
+    }
+}

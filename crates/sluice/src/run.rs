@@ -198,9 +198,11 @@ fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
     }
 }
 
+/// Our own lines from `info` up, others' (the code generator logs every function) from `warn` up; `SLUICE_LOG` says
+/// otherwise.
 fn init_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sluice=info,grpc=info,control=info"));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 

@@ -67,8 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let input = frontend::Input::File(Path::new(path));
     let compiled = frontend::compile(input, &frontend::Options::default(), frontend::Until::Ir)?;
     let Some(program) = compiled.optimised else { return Err(compiled.render(false).into()) };
-    let calls =
-        RuntimeCalls { meter, hash, random, digest: words, log: words, assert_failed, wide_bin, make_headroom };
+    let calls = RuntimeCalls { meter, hash, random, digest: words, log: words, assert_failed, wide_bin, make_headroom };
     let text = args.len() > 2;
     let options = jit::Options { keep_text: text, verify: false, ..jit::Options::default() };
     let pipeline = jit::compile(&program, &bindings(&program), &calls, &options)?;

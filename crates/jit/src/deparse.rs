@@ -363,8 +363,15 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(refuse);
         self.finish(FateCode::NoRoom, 0);
         self.b.switch_to_block(moved);
+        let old = self.b.use_var(self.vars.data);
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
+        let distance = self.b.ins().isub(data, old);
+        for var in self.header_pointers.clone().into_iter().flatten() {
+            let pointer = self.b.use_var(var);
+            let pointer = self.b.ins().iadd(pointer, distance);
+            self.b.def_var(var, pointer);
+        }
         self.b.ins().jump(place, &[]);
         self.b.seal_block(place);
         self.b.switch_to_block(place);

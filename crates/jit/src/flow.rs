@@ -6,8 +6,14 @@
 //!
 //! **Clean fields.** A field is *clean* where, if its header is valid, the field's value is what stands in the packet at
 //! the place the header was last extracted from, and, if its header is invalid, the value is zero (the IR's own rule for
-//! invalid headers). Clean fields need no register: deparsing leaves their bytes alone or copies them, and a record is
-//! filled from the packet. Everything else is *dirty*; joins unite dirt.
+//! invalid headers). Clean fields need no register: reads load them from the packet where they stand, deparsing leaves
+//! their bytes alone or copies them. Everything else is *dirty*; joins unite dirt.
+//!
+//! So that a read need not ask whether the header is valid, code keeps a pointer for every header that is extracted: to
+//! its place in the packet, or to a row of zeros while the header is invalid. That is one value per header to carry
+//! through the graph instead of one per field. Where a field turns dirty without being assigned (its header is set valid,
+//! a path joins one on which it is dirty, the deparser ends) its value is loaded into its variable. Headers with a varbit
+//! are the exception: their fields are loaded when they are extracted ([`ProgramFacts::lazy_field`]).
 //!
 //! **Layout changes.** The headers that the next deparser emits stand unmoved at the packet's head as long as (a) none
 //! was valid before the parser began, (b) they were extracted in the order of emission, (c) the parser skipped nothing
@@ -19,7 +25,7 @@
 //! Tests: `tests/` of this crate compare edited packets with the interpreter's.
 
 use crate::bitset::BitSet;
-use crate::header::{HeaderLayout, Segment, dirty_bytes};
+use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
 use ir::flow::Cfg;
 use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, Stage, StageId};
 use ir::{StageKind, Terminator};
@@ -34,6 +40,8 @@ pub(crate) struct ProgramFacts {
     /// The numbers of a header's fields, by header.
     field_range: Vec<std::ops::Range<usize>>,
     fields: usize,
+    /// By slot: for fields of headers without varbits, the header and the place in it.
+    lazy_fields: Vec<Option<(HeaderId, FieldAt)>>,
     /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
@@ -55,8 +63,16 @@ impl ProgramFacts {
             }
             field_range.push(from..fields);
         }
+        let mut lazy_fields = vec![None; program.slots.len()];
+        for (h, layout) in headers.iter().enumerate().filter(|(_, h)| h.var.is_none()) {
+            for segment in &layout.segments {
+                let Segment::Fixed { fields, .. } = segment else { continue };
+                fields.iter().for_each(|f| lazy_fields[f.slot.index()] = Some((HeaderId::from_index(h), *f)));
+            }
+        }
         let empty = BitSet::new(program.slots.len());
         let mut facts = ProgramFacts {
+            lazy_fields,
             headers,
             field_number,
             field_range,
@@ -89,6 +105,22 @@ impl ProgramFacts {
                 return;
             }
         }
+    }
+
+    /// The header and place of a field that is loaded where it is read, as long as it is clean.
+    pub fn lazy_field(&self, slot: SlotId) -> Option<(HeaderId, FieldAt)> {
+        self.lazy_fields[slot.index()]
+    }
+
+    /// The slot of a field, by number.
+    fn slot_of_field(&self, program: &Program, field: usize) -> SlotId {
+        let header = self.field_range.partition_point(|r| r.end <= field);
+        program.headers[header].fields[field - self.field_range[header].start].slot
+    }
+
+    /// The fields of a header, by number.
+    fn fields_of(&self, header: HeaderId) -> std::ops::Range<usize> {
+        self.field_range[header.index()].clone()
     }
 
     /// Whether a slot can have a value when a packet starts at an entry; else it is zero. `Reingress` and
@@ -378,7 +410,7 @@ impl Flow {
                     _ => Place::Varying,
                 };
                 at.may_be_valid.insert(header.index());
-                facts.field_range[header.index()].clone().for_each(|f| at.dirty.remove(f));
+                facts.fields_of(*header).for_each(|f| at.dirty.remove(f));
                 match place(*header) {
                     Some(place) if place >= at.last_extracted => {
                         at.last_extracted = place + 1;
@@ -396,14 +428,14 @@ impl Flow {
             }
             Op::SetValid { header } => {
                 at.may_be_valid.insert(header.index());
-                facts.field_range[header.index()].clone().for_each(|f| at.dirty.insert(f));
+                facts.fields_of(*header).for_each(|f| at.dirty.insert(f));
                 place(*header)
                     .map_or(LayoutChange::None, |_| LayoutChange::Validated(facts.headers[header.index()].valid))
             }
             Op::SetInvalid { header } => {
                 let was = at.may_be_valid.contains(header.index());
                 at.may_be_valid.remove(header.index());
-                facts.field_range[header.index()].clone().for_each(|f| at.dirty.remove(f));
+                facts.fields_of(*header).for_each(|f| at.dirty.remove(f));
                 match place(*header) {
                     Some(_) if was => LayoutChange::Invalidated(facts.headers[header.index()].valid),
                     _ => LayoutChange::None,
@@ -420,7 +452,7 @@ impl Flow {
                     if let SlotKind::Field(_) = kind {
                         at.dirty.insert(facts.field_number[slot.index()] as usize);
                     } else {
-                        facts.field_range[header.index()].clone().for_each(|f| at.dirty.insert(f));
+                        facts.fields_of(header).for_each(|f| at.dirty.insert(f));
                         at.may_be_valid.insert(header.index());
                     }
                     let is_var = facts.headers[header.index()].var.is_some_and(|(s, l)| slot == s || slot == l);
@@ -443,6 +475,12 @@ impl Flow {
             u32::MAX => true,
             f => at.dirty.contains(f as usize),
         }
+    }
+
+    /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the way.
+    pub fn turning_dirty(&self, program: &Program, facts: &ProgramFacts, from: &Facts, to: &Facts) -> Vec<SlotId> {
+        let turning = to.dirty.iter().filter(|&f| !from.dirty.contains(f)).map(|f| facts.slot_of_field(program, f));
+        turning.filter(|s| self.needed.contains(s.index()) && facts.lazy_field(*s).is_some()).collect()
     }
 
     fn solve(&mut self, program: &Program, facts: &ProgramFacts, entry: &EntryPoint) {
@@ -492,7 +530,7 @@ impl Flow {
                 if let Op::Emit { header } = op {
                     self.need_for_emit(facts, &at, *header);
                 } else {
-                    op.for_each_use(program, |s| self.needed.insert(s.index()));
+                    op.for_each_use(program, |s| self.need(facts, &at, s));
                 }
                 if let Op::Extract { header, .. } = op {
                     let place = &mut places[header.index()];
@@ -511,9 +549,7 @@ impl Flow {
                         }
                     }
                 }
-                term => {
-                    term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.needed.insert(s.index()));
-                }
+                term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.need(facts, &at, s)),
             }
         }
         for header in &facts.headers {
@@ -524,6 +560,13 @@ impl Flow {
         self.extracted_at = places.into_iter().map(|p| p.unwrap_or(Place::Varying)).collect();
     }
 
+    /// A slot is read: it must have a value, unless the read loads it from the packet.
+    fn need(&mut self, facts: &ProgramFacts, at: &Facts, slot: SlotId) {
+        if facts.lazy_field(slot).is_none() || self.is_dirty(facts, at, slot) {
+            self.needed.insert(slot.index());
+        }
+    }
+
     fn need_for_emit(&mut self, facts: &ProgramFacts, at: &Facts, header: HeaderId) {
         for segment in &facts.headers[header.index()].segments {
             match segment {
@@ -531,7 +574,7 @@ impl Flow {
                     let dirty = dirty_bytes(*bytes, fields, |s| self.is_dirty(facts, at, s));
                     for f in fields {
                         if dirty[f.first_byte() as usize..f.end_byte() as usize].contains(&true) {
-                            self.needed.insert(f.slot.index());
+                            self.need(facts, at, f.slot);
                         }
                     }
                 }

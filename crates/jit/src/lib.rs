@@ -170,7 +170,10 @@ pub fn compile(
         JITModule::new(JITBuilder::with_isa(host_isa(options)?, cranelift_module::default_libcall_names()));
     let facts = timed(&mut timing.analysis, || ProgramFacts::new(program))?;
     let record = RecordLayout::new(program);
-    let shared = Shared { program, facts: &facts, bindings, runtime: calls, options, record: &record };
+    // What reads of invalid headers' fields load.
+    let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
+    let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
+    let shared = Shared { program, facts: &facts, bindings, runtime: calls, options, record: &record, zeros: &zeros };
     let mut sites = Vec::new();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
@@ -198,7 +201,7 @@ pub fn compile(
         functions.push(NewEntry { kind: entry.kind, id, size, clif, asm });
     }
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
-    let pipeline = CompiledPipeline::new(module, functions, sites, timing);
+    let pipeline = CompiledPipeline::new(module, functions, sites, zeros, timing);
     if options.perf_map {
         write_perf_map(program, &pipeline);
     }

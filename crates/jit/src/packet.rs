@@ -2,9 +2,9 @@
 //!
 //! Loads never touch a byte outside the region that a dominating `HasBits` covers: a field is loaded with the smallest
 //! power of two of bytes that covers it and fits into its segment, or in pieces where none does. All packet loads are
-//! plain `notrap` loads: Cranelift drops those that nothing uses, and never moves one across a store to packets (nor
-//! across the stores of the deparser, which is what makes overlapping copies right). Fields that are clean wherever they
-//! are needed are not loaded here at all ([`crate::flow`]).
+//! plain `notrap` loads: Cranelift drops those that nothing uses, merges equal ones, and never moves one across a store
+//! to packets. Extracting a header without a varbit loads nothing: its fields are loaded where they are read
+//! ([`crate::flow`], "Clean fields").
 
 use crate::flow;
 use crate::header::{FieldAt, Segment};
@@ -51,14 +51,46 @@ impl Translator<'_, '_> {
 
     /// Where a header was last extracted from. Meaningless for an invalid header.
     pub fn extracted_at(&mut self, header: HeaderId) -> At {
-        let base = self.b.use_var(self.vars.data);
         match self.flow.extracted_at[header.index()] {
-            flow::Place::Const(offset) => At { base, offset },
-            flow::Place::Varying => {
-                let var = self.extracted_var(header);
-                let offset = self.b.use_var(var);
-                At { base: self.b.ins().iadd(base, offset), offset: 0 }
-            }
+            flow::Place::Const(offset) => At { base: self.b.use_var(self.vars.data), offset },
+            flow::Place::Varying => At { base: self.header_pointer(header), offset: 0 },
+        }
+    }
+
+    /// Where a header's clean fields can be loaded from: its place in the packet, or zeros while it is invalid.
+    pub fn header_pointer(&mut self, header: HeaderId) -> Value {
+        match self.header_pointers[header.index()] {
+            Some(var) => self.b.use_var(var),
+            None => self.zeros(),
+        }
+    }
+
+    /// Notes where a header stands.
+    pub fn set_header_pointer(&mut self, header: HeaderId, to: Value) {
+        if let Some(var) = self.header_pointers[header.index()] {
+            self.b.def_var(var, to);
+        }
+    }
+
+    /// The address of the zeros.
+    pub fn zeros(&mut self) -> Value {
+        self.iconst(self.zeros.as_ptr() as u64)
+    }
+
+    /// A clean field's value.
+    pub fn load_clean(&mut self, header: HeaderId, field: &FieldAt) -> Val {
+        if !self.flow.is_extracted[header.index()] {
+            return self.zero(field.width);
+        }
+        let at = At { base: self.header_pointer(header), offset: 0 };
+        self.load_field(at, self.facts.headers[header.index()].fixed_bytes, field)
+    }
+
+    /// Loads fields that are about to lose their place in the packet into their variables.
+    pub fn materialise(&mut self, slots: &[SlotId]) {
+        for &slot in slots {
+            let val = self.read_slot(slot);
+            self.write_slot(slot, &val);
         }
     }
 
@@ -101,10 +133,9 @@ impl Translator<'_, '_> {
     pub fn extract(&mut self, header: HeaderId, varbit_bits: Option<&Operand>) {
         let layout = &self.facts.headers[header.index()];
         let cursor = self.cursor_value();
-        if self.flow.extracted_at[header.index()] == flow::Place::Varying {
-            let var = self.extracted_var(header);
-            self.b.def_var(var, cursor);
-        }
+        let at = self.cursor_at();
+        let start = self.add_imm(at.base, u64::from(at.offset));
+        self.set_header_pointer(header, start);
         let var_bits = match (varbit_bits, layout.var) {
             (Some(bits), Some((_, length))) => {
                 let bits = self.read(bits);
@@ -127,13 +158,14 @@ impl Translator<'_, '_> {
         }
         let one = self.iconst(1);
         self.write_slot(layout.valid, &Val::Word(one));
-        let at = self.cursor_at();
-        self.load_header(header, at, var_bytes, &mut |t, slot, load| {
-            if t.flow.needed.contains(slot.index()) {
-                let val = load(t);
-                t.write_slot(slot, &val);
-            }
-        });
+        if var_bytes.is_some() {
+            self.load_header(header, at, var_bytes, &mut |t, slot, load| {
+                if t.flow.needed.contains(slot.index()) {
+                    let val = load(t);
+                    t.write_slot(slot, &val);
+                }
+            });
+        }
         match var_bytes {
             None => self.move_cursor(u64::from(layout.fixed_bytes)),
             Some(bytes) => {

@@ -19,6 +19,8 @@ pub struct CompiledPipeline {
     module: Option<JITModule>,
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
+    /// The code has its address.
+    _zeros: Box<[u8]>,
     timing: Timing,
 }
 
@@ -95,6 +97,7 @@ impl CompiledPipeline {
         module: JITModule,
         functions: Vec<NewEntry>,
         sites: Vec<Site>,
+        zeros: Box<[u8]>,
         timing: Timing,
     ) -> CompiledPipeline {
         let entries = functions
@@ -104,7 +107,7 @@ impl CompiledPipeline {
                 CompiledEntry { kind, code, size, clif, asm }
             })
             .collect();
-        CompiledPipeline { module: Some(module), entries, sites, timing }
+        CompiledPipeline { module: Some(module), entries, sites, _zeros: zeros, timing }
     }
 
     fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {

@@ -88,6 +88,7 @@ pub(crate) struct Shared<'a> {
     pub runtime: &'a RuntimeCalls,
     pub options: &'a Options,
     pub record: &'a RecordLayout,
+    pub zeros: &'a [u8],
 }
 
 /// Builds one function.
@@ -107,8 +108,10 @@ pub(crate) struct Translator<'a, 'f> {
     pub vars: Vars,
     /// Slots' places, made when first used.
     pub places: Vec<Option<Place>>,
-    /// Where headers were extracted, for those where that varies.
-    extracted: HashMap<HeaderId, Variable>,
+    /// Where headers stand, for those that are extracted; see `Translator::header_pointer`.
+    pub header_pointers: Vec<Option<Variable>>,
+    /// As many zeros as the longest header has bytes; they live as long as the code.
+    pub zeros: &'a [u8],
     /// Signatures by types, for calls.
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
@@ -184,7 +187,8 @@ pub(crate) fn translate(
         sites,
         flags,
         vars,
-        extracted: HashMap::new(),
+        header_pointers: vec![None; shared.program.headers.len()],
+        zeros: shared.zeros,
         signatures: HashMap::new(),
         position: 0,
         stack_bytes: 0,
@@ -271,10 +275,12 @@ impl<'a> Translator<'a, '_> {
         self.b.def_var(self.vars.truncate, uncut);
         self.b.def_var(self.vars.emitted, zero);
         self.b.def_var(self.vars.rounds, zero);
+        let zeros = self.zeros();
         for header in 0..self.program.headers.len() {
-            if self.flow.extracted_at[header] == flow::Place::Varying {
-                let var = self.extracted_var(HeaderId::from_index(header));
-                self.b.def_var(var, zero);
+            if self.flow.is_extracted[header] {
+                let var = self.b.declare_var(I64);
+                self.b.def_var(var, zeros);
+                self.header_pointers[header] = Some(var);
             }
         }
         self.load_slots();
@@ -362,10 +368,13 @@ impl<'a> Translator<'a, '_> {
             for inst in &block.insts {
                 self.inst(inst)?;
             }
+            if !matches!(block.term, Terminator::Next) {
+                node.succs.iter().for_each(|&s| self.materialise_for(s));
+            }
             self.terminator(
                 &block.term,
                 &|to| blocks[flow.graph.node(node.position, to)],
-                node.succs.first().map(|&s| blocks[s]),
+                node.succs.first().map(|&s| (s, blocks[s])),
             )?;
             for &s in &node.succs {
                 open[s] -= 1;
@@ -375,6 +384,13 @@ impl<'a> Translator<'a, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Loads what is clean here and dirty where another path joins.
+    fn materialise_for(&mut self, node: usize) {
+        let flow = self.flow;
+        let turning = flow.turning_dirty(self.program, self.facts, &self.facts_now, &flow.at[node]);
+        self.materialise(&turning);
     }
 
     /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
@@ -417,18 +433,15 @@ impl<'a> Translator<'a, '_> {
     /// Ends a deparser stage: joins emitted headers and payload. Control goes on behind it.
     fn leave_stage(&mut self) {
         if self.program.stages[self.entry.stages[self.position].index()].kind == StageKind::Deparser {
+            let (flow, facts, program) = (self.flow, self.facts, self.program);
+            let mut after = self.facts_now.clone();
+            flow.leave_stage(self.position, &mut after, facts);
+            self.materialise(&flow.turning_dirty(program, facts, &self.facts_now, &after));
             self.join_packet();
-            let (flow, facts) = (self.flow, self.facts);
-            flow.leave_stage(self.position, &mut self.facts_now, facts);
+            self.facts_now = after;
             let changed = self.iconst(1);
             self.b.def_var(self.vars.layout_changed, changed);
         }
-    }
-
-    /// The variable that says where a header was extracted.
-    pub fn extracted_var(&mut self, header: HeaderId) -> Variable {
-        let b = &mut self.b;
-        *self.extracted.entry(header).or_insert_with(|| b.declare_var(I64))
     }
 
     /// Three stack buffers for values of up to `bytes` bytes; contents do not survive the next use.
@@ -483,11 +496,17 @@ impl Translator<'_, '_> {
         // same, so that they agree with what the analysis found.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
-        let before = self.validity_before(op);
+        let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
+        let validity = self.validity_changed_by(op);
+        let before = validity.filter(|_| flow.layout_may_change).map(|slot| self.read_flag(slot));
+        if validity.is_some() && !matches!(op, Op::SetInvalid { .. }) {
+            let mut after = self.facts_now.clone();
+            flow.step(program, facts, position, op, &mut after);
+            self.materialise(&flow.turning_dirty(program, facts, &self.facts_now, &after));
+        }
         if used {
             self.op(inst)?;
         }
-        let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
         let change = flow.step(program, facts, position, op, &mut self.facts_now);
         self.note_layout_change(change, before);
         Ok(())
@@ -511,6 +530,8 @@ impl Translator<'_, '_> {
                 self.write_slot(self.facts.headers[header.index()].valid, &Val::Word(one));
             }
             Op::SetInvalid { header } => {
+                let zeros = self.zeros();
+                self.set_header_pointer(*header, zeros);
                 let mut slots = Vec::new();
                 ir::flow::for_each_header_slot(self.program, *header, |s| slots.push(s));
                 for slot in slots {
@@ -549,13 +570,12 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The validity an operation may change, before it does; dead code unless that turns out to matter.
-    fn validity_before(&mut self, op: &Op) -> Option<Value> {
-        let slot = match op {
-            Op::SetValid { header } | Op::SetInvalid { header } => self.facts.headers[header.index()].valid,
-            _ => op.dst().filter(|s| matches!(self.program.slots[s.index()].kind, SlotKind::Valid(_)))?,
-        };
-        self.flow.layout_may_change.then(|| self.read_flag(slot))
+    /// The validity slot that an operation assigns other than by extracting.
+    fn validity_changed_by(&self, op: &Op) -> Option<SlotId> {
+        match op {
+            Op::SetValid { header } | Op::SetInvalid { header } => Some(self.facts.headers[header.index()].valid),
+            _ => op.dst().filter(|s| matches!(self.program.slots[s.index()].kind, SlotKind::Valid(_))),
+        }
     }
 
     fn note_layout_change(&mut self, change: LayoutChange, before: Option<Value>) {
@@ -578,7 +598,7 @@ impl Translator<'_, '_> {
         &mut self,
         term: &Terminator,
         block: &dyn Fn(ir::BlockId) -> clif::Block,
-        next: Option<clif::Block>,
+        next: Option<(usize, clif::Block)>,
     ) -> Result<(), Error> {
         match term {
             Terminator::Jump(to) => {
@@ -593,9 +613,11 @@ impl Translator<'_, '_> {
                 self.switch(on, &cases, block(*default));
             }
             Terminator::Next => {
+                let (node, next) = next.expect("`Next` has a successor");
                 self.leave_stage();
+                self.materialise_for(node);
                 self.enter_stage(self.position + 1);
-                self.b.ins().jump(next.expect("`Next` has a successor"), &[]);
+                self.b.ins().jump(next, &[]);
             }
             Terminator::Finish(fate) => match fate {
                 Fate::Drop(reason) => self.finish(FateCode::Drop, *reason),
@@ -674,11 +696,14 @@ impl Translator<'_, '_> {
         let spilled = self.facts.spilled(point);
         let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
+        // Fields of headers with varbits have no variable while they are clean; see below.
+        let in_packet = |t: &Self, slot: SlotId| {
+            t.facts.lazy_field(slot).is_none() && !t.flow.is_dirty(t.facts, &t.facts_now, slot)
+        };
         for s in 0..self.program.slots.len() {
             let slot = SlotId::from_index(s);
-            let width = self.program.width(slot);
-            let words = if !spilled.contains(s) || !self.flow.is_dirty(self.facts, &self.facts_now, slot) {
-                vec![zero; width.div_ceil(64) as usize]
+            let words = if !spilled.contains(s) || in_packet(self, slot) {
+                vec![zero; self.program.width(slot).div_ceil(64) as usize]
             } else {
                 let val = self.read_slot(slot);
                 self.words_of_val(&val)
@@ -686,8 +711,8 @@ impl Translator<'_, '_> {
             self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
         }
         for h in 0..self.program.headers.len() {
-            let clean = |t: &Self, s: SlotId| spilled.contains(s.index()) && !t.flow.is_dirty(t.facts, &t.facts_now, s);
-            if !self.program.headers[h].fields.iter().any(|f| clean(self, f.slot)) {
+            let fields = &self.program.headers[h].fields;
+            if !fields.iter().any(|f| spilled.contains(f.slot.index()) && in_packet(self, f.slot)) {
                 continue;
             }
             let header = HeaderId::from_index(h);
@@ -702,7 +727,7 @@ impl Translator<'_, '_> {
                 self.b.ins().ushr_imm_u(bits, 3)
             });
             self.load_header(header, at, var_bytes, &mut |t, slot, load| {
-                if clean(t, slot) {
+                if spilled.contains(slot.index()) && in_packet(t, slot) {
                     let val = load(t);
                     let words = t.words_of_val(&val);
                     t.store_words(t.flags.desc, &words, record, 8 * t.record.offset(slot) as u32);

@@ -275,6 +275,11 @@ impl Translator<'_, '_> {
     }
 
     pub fn read_slot(&mut self, slot: SlotId) -> Val {
+        if let Some((header, field)) = self.facts.lazy_field(slot)
+            && !self.flow.is_dirty(self.facts, &self.facts_now, slot)
+        {
+            return self.load_clean(header, &field);
+        }
         let class = Class::of(self.program.width(slot));
         match (self.place(slot), class) {
             (Place::Var(v), Class::Pair) => Val::Pair(self.b.use_var(v)),

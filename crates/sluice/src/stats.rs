@@ -205,7 +205,21 @@ mod tests {
             ],
             workers: vec![pb::Worker { packets: 1000, bursts: 100, busy_ns: 9_000_000_000 }],
         };
-        expect![[r#""#]].assert_eq(&render(&stats));
+        expect![[r#"
+            up 1 min 30 s
+
+            port  device  kind       link           rx packets  rx bytes  rx drops  rx errors  tx packets  tx bytes  tx drops
+            1     veth0   af_packet  up, 10 Gbit/s        1000     64000         3          0           0         0         0
+            12    memory  memory     down                    0         0         0          0           0         0         0
+
+            table      entries  size  hits  misses
+            Ingress.t        2  1024     7       -
+
+            dropped because  packets
+            ingress                5
+
+            worker 0: 1000 packets in 100 bursts (10.0 each), busy 10.0 % of the time
+        "#]].assert_eq(&render(&stats));
     }
 
     #[test]

@@ -227,8 +227,7 @@ impl Translator<'_, '_> {
         varbits: &[(u32, SlotId)],
         payload: bool,
     ) -> Value {
-        let pieces: Vec<Piece> =
-            data.iter().map(|o| Piece { words: self.read_words(o), width: self.width(o) }).collect();
+        let pieces = if varbits.is_empty() { self.packed_pieces(data) } else { self.pieces(data) };
         let bits: u32 = pieces.iter().map(|p| p.width).sum();
         if algorithm == HashAlgorithm::Csum16 && varbits.is_empty() && !payload {
             return self.internet_checksum(&pieces);

@@ -7,6 +7,7 @@
 use crate::packet::At;
 use crate::translate::Translator;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use ir::{HeaderId, Operand};
 
 /// A normalised value as words, and its width.
 #[derive(Clone, Debug)]
@@ -16,6 +17,56 @@ pub(crate) struct Piece {
 }
 
 impl Translator<'_, '_> {
+    /// Operands as pieces, one each.
+    pub fn pieces(&mut self, operands: &[Operand]) -> Vec<Piece> {
+        operands.iter().map(|o| Piece { words: self.read_words(o), width: self.width(o) }).collect()
+    }
+
+    /// Operands as pieces that may join neighbours: fields that follow one another in the packet, unchanged, are loaded
+    /// together, up to eight bytes at a time.
+    pub fn packed_pieces(&mut self, operands: &[Operand]) -> Vec<Piece> {
+        let mut out = Vec::new();
+        let mut rest = operands;
+        while !rest.is_empty() {
+            let Some((header, first_byte, bytes, count)) = self.run_in_packet(rest) else {
+                out.extend(self.pieces(&rest[..1]));
+                rest = &rest[1..];
+                continue;
+            };
+            let start = At { base: self.header_pointer(header), offset: first_byte };
+            let mut at = 0;
+            while at < bytes {
+                let size = 1 << (bytes - at).ilog2().min(3);
+                out.push(Piece { words: vec![self.load_be(start.plus(at), size)], width: 8 * size });
+                at += size;
+            }
+            rest = &rest[count..];
+        }
+        out
+    }
+
+    /// The longest run of operands, from the first one on, that are a whole number of bytes of one header in the packet:
+    /// header, first byte, bytes, number of operands. None for a single operand; loading it is no worse.
+    fn run_in_packet(&self, operands: &[Operand]) -> Option<(HeaderId, u32, u32, usize)> {
+        let clean = |o: &Operand| {
+            let slot = o.slot().filter(|s| !self.flow.is_dirty(self.facts, &self.facts_now, *s))?;
+            self.facts.lazy_field(slot).filter(|(h, _)| self.flow.is_extracted[h.index()])
+        };
+        let (header, first) = clean(&operands[0])?;
+        let mut end = first.bit;
+        let mut found = None;
+        for (i, operand) in operands.iter().enumerate() {
+            match clean(operand) {
+                Some((h, field)) if h == header && field.bit == end => end += field.width,
+                _ => break,
+            }
+            if i > 0 && first.bit.is_multiple_of(8) && end.is_multiple_of(8) {
+                found = Some((header, first.bit / 8, (end - first.bit) / 8, i + 1));
+            }
+        }
+        found
+    }
+
     /// Stores the bytes `from..to` of a bit string at `at` (the place of byte `from`). The first piece begins at bit
     /// `origin` of the string, not behind byte `from`; bits behind the last piece are zero.
     pub fn store_pieces(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {

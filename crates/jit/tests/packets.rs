@@ -8,7 +8,7 @@ mod common;
 
 use base::Bits;
 use common::random::Random;
-use common::{Both, verified};
+use common::{Both, parse, verified};
 use interp::Fate as Done;
 use ir::builder::{Builder, FieldWidth};
 use ir::layout::RecordLayout;
@@ -461,4 +461,144 @@ fn random_programs() {
         }
     }
     assert!(ends > 5 * seeds as usize, "most packets were dropped: {ends} of {seeds} programs' lived");
+}
+
+/// An outer and an inner header, a tunnel header that may be put between them, and what the control does with them.
+fn tunnel(control: &str, order: &str) -> String {
+    format!(
+        r#"program "tunnel"
+drops short
+slot o.dst: 48 field o
+slot o.src: 48 field o
+slot o.type: 16 field o
+slot o.$valid: 1 valid o
+slot t.label: 20 field t
+slot t.flags: 4 field t
+slot t.$valid: 1 valid t
+slot i.tag: 4 field i
+slot i.small: 12 field i
+slot i.ttl: 8 field i
+slot i.sum: 16 field i
+slot i.addr: 128 field i
+slot i.$valid: 1 valid i
+slot sum: 16 metadata
+slot %ok: 1 temp
+header o valid o.$valid {{
+  dst = o.dst
+  src = o.src
+  type = o.type
+}}
+header t valid t.$valid {{
+  label = t.label
+  flags = t.flags
+}}
+header i valid i.$valid {{
+  tag = i.tag
+  small = i.small
+  ttl = i.ttl
+  sum = i.sum
+  addr = i.addr
+}}
+field_list 0 (sum)
+entry ingress (P, C, D)
+stage parser P {{
+b0:
+  %ok = has_bits 32w112
+  branch %ok, b1, b5
+b1:
+  extract o
+  switch o.type, 16w1 -> b2, 16w2 -> b3, default -> b4
+b2:
+  %ok = has_bits 32w24
+  branch %ok, b6, b5
+b3:
+  %ok = has_bits 32w168
+  branch %ok, b7, b5
+b4:
+  next
+b5:
+  drop short
+b6:
+  extract t
+  jump b3
+b7:
+  extract i
+  next
+}}
+stage control C {{
+b0:
+  sum = hash csum16 base 16w0 data (i.tag, i.small, i.ttl, i.addr, o.dst, o.src, o.type, i.sum)
+{control}
+b2:
+  next
+}}
+stage deparser D {{
+b0:
+{order}
+  replicate deparse_end
+}}
+"#
+    )
+}
+
+fn tunnel_packets() -> Vec<Vec<u8>> {
+    let mut random = Random::new(77);
+    (0..60)
+        .map(|i| {
+            let len = [13, 14, 30, 35, 38, 60][i % 6];
+            let mut packet = random.bytes(len);
+            if len > 13 {
+                packet[12..14].copy_from_slice(&[0, (i / 6 % 3) as u8]);
+            }
+            packet
+        })
+        .collect()
+}
+
+const IN_ORDER: &str = "  emit o\n  emit t\n  emit i\n";
+
+/// The stores to packets in the code of a program, before Cranelift's optimisations.
+fn packet_stores(text: &str) -> usize {
+    let options = jit::Options { keep_text: true, ..common::options() };
+    let both = Both::with_options(parse(text), &options);
+    both.check(&tunnel_packets());
+    let clif = both.pipeline.clif(EntryKind::Ingress).expect("the text was kept");
+    let region = clif.lines().find(|l| l.contains("\"packet\"")).expect("a region for packets");
+    let region = region.trim().split(' ').next().expect("its name");
+    clif.lines().filter(|l| l.contains("store") && l.contains(region)).count()
+}
+
+#[test]
+fn an_unchanged_packet_is_not_written() {
+    assert_eq!(packet_stores(&tunnel("  jump b1\nb1:\n  jump b2", IN_ORDER)), 0);
+}
+
+#[test]
+fn one_changed_field_is_one_store() {
+    assert_eq!(
+        packet_stores(&tunnel("  branch i.$valid, b1, b2\nb1:\n  i.ttl = sub i.ttl, 8w1\n  jump b2", IN_ORDER)),
+        1
+    );
+}
+
+#[test]
+fn neighbouring_changed_fields_are_joined() {
+    // 48 + 48 + 16 bits in stores of 8, 4 and 2 bytes.
+    let swap = "  o.src = mov o.dst\n  o.dst = add o.dst, 48w1\n  o.type = mov 16w7\n  jump b2";
+    let swap = format!("  branch o.$valid, b1, b2\nb1:\n{swap}");
+    assert_eq!(packet_stores(&tunnel(&swap, IN_ORDER)), 3);
+}
+
+#[test]
+fn headers_are_pushed_popped_and_moved() {
+    let push =
+        "  branch o.$valid, b1, b2\nb1:\n  set_valid t\n  t.label = mov 20w0xabcde\n  o.type = mov 16w1\n  jump b2";
+    let pop = "  branch t.$valid, b1, b2\nb1:\n  set_invalid t\n  o.type = mov 16w2\n  jump b2";
+    let pop_all = "  set_invalid o\n  set_invalid t\n  jump b1\nb1:\n  jump b2";
+    for control in [push, pop, pop_all, "  jump b1\nb1:\n  jump b2"] {
+        for order in [IN_ORDER, "  emit i\n  emit o\n  emit t\n", "  emit o\n  emit i\n", "  emit t\n  emit i\n"] {
+            let outcomes = Both::new(parse(&tunnel(control, order))).check(&tunnel_packets());
+            assert!(outcomes.iter().any(|o| matches!(o.fate, Done::Replicate(_))));
+        }
+    }
 }

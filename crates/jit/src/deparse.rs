@@ -102,13 +102,14 @@ impl Translator<'_, '_> {
         }
         let (data, grow) = self.make_room(total);
 
-        // Whether a valid header with unchanged bytes is to stand elsewhere than it does.
+        // Whether a valid header with unchanged fields is to stand elsewhere than it does.
         let mut moved = None;
         for (&header, &offset) in headers.iter().zip(&offsets) {
-            let has_var = self.facts.headers[header.index()].var.is_some();
-            let may_keep = self.flow.is_extracted[header.index()]
-                && (has_var || self.bytes_of(header).any(|(_, is_dirty)| !is_dirty));
-            if !may_keep {
+            // Not only clean bytes: a clean field that shares a byte with a dirty one is read from the packet too.
+            let is_clean = |slot| !self.flow.is_dirty(self.facts, &self.facts_now, slot);
+            let fields = &self.program.headers[header.index()].fields;
+            let reads_packet = self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot));
+            if !reads_packet {
                 continue;
             }
             let valid = self.read_flag(self.facts.headers[header.index()].valid);

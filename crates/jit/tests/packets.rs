@@ -602,3 +602,8 @@ fn headers_are_pushed_popped_and_moved() {
         }
     }
 }
+
+#[test]
+fn a_clean_field_beside_a_dirty_one_was_read_after_another_header_had_been_stored_over_it() {
+    assert!(check_seed(20_597) > 0);
+}

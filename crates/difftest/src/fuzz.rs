@@ -22,8 +22,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stf::{Setup, Target};
 
+/// What a target does with an input.
+pub type Body = fn(&[u8]);
+
 /// The targets.
-pub const TARGETS: [(&str, fn(&[u8])); 4] =
+pub const TARGETS: [(&str, Body); 4] =
     [("p4_source", p4_source), ("ir_text", ir_text), ("packets", packets), ("stf_script", stf_script)];
 
 /// Sources longer than this teach nothing new.
@@ -143,9 +146,12 @@ fn set_up(local: &Local, subject: &Subject) {
     }
 }
 
+/// A program, and when it has been chosen its bench, if it can have one.
+type LazyBench = (PathBuf, Option<Option<Bench>>);
+
 thread_local! {
     /// Loaded when first chosen: loading all takes seconds.
-    static BENCHES: RefCell<Vec<(PathBuf, Option<Option<Bench>>)>> =
+    static BENCHES: RefCell<Vec<LazyBench>> =
         RefCell::new(examples().into_iter().map(|path| (path, None)).collect());
 }
 

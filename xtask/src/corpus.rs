@@ -28,7 +28,8 @@ pub fn run(dir: &Path, engine: &str) -> Result<ExitCode> {
     ensure!(status.success(), "sluice does not build");
     let sluice = Path::new("target/release/sluice").canonicalize().or_else(|_| in_target_dir())?;
 
-    let mut programs: Vec<PathBuf> = std::fs::read_dir(&samples)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut programs: Vec<PathBuf> =
+        std::fs::read_dir(&samples)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     programs.retain(|p| p.extension().is_some_and(|e| e == "p4"));
     programs.sort();
 

@@ -25,7 +25,9 @@ pub fn run(seconds: u32) -> Result<ExitCode> {
         let limit = format!("-max_total_time={seconds}");
         let args = ["+nightly", "fuzz", "run", target, "--", &limit, "-timeout=10", "-rss_limit_mb=4096"];
         if !Command::new("cargo").args(args).status()?.success() {
-            println!("{target}: crashed; the input is in fuzz/artifacts/{target}, its place is fuzz/regressions/{target}");
+            println!(
+                "{target}: crashed; the input is in fuzz/artifacts/{target}, its place is fuzz/regressions/{target}"
+            );
             crashed += 1;
         }
     }

@@ -49,7 +49,10 @@ fn rust_file(file: &Path, findings: &mut Vec<String>) -> Result<()> {
     if lines > LONG && !head.contains("long because") {
         findings.push(format!("{name}: {lines} lines and no «Long because …» in its first lines"));
     }
-    let allows_unsafe = text.contains("allow(unsafe_code)");
+    // Written in two pieces, so that this file does not find itself.
+    let [allowance, block, implementation] =
+        [["allow(unsafe", "_code)"], ["unsafe", " {"], ["unsafe", " impl"]].map(|parts| parts.concat());
+    let allows_unsafe = text.contains(&allowance);
     let permitted = UNSAFE_CRATES.iter().any(|c| file.starts_with(Path::new("crates").join(c)));
     if allows_unsafe && !permitted {
         findings.push(format!("{name}: unsafe code outside {}", UNSAFE_CRATES.join(", ")));
@@ -57,7 +60,7 @@ fn rust_file(file: &Path, findings: &mut Vec<String>) -> Result<()> {
     let lines: Vec<&str> = text.lines().collect();
     for (i, line) in lines.iter().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
-        let opens = code.contains("unsafe {") || code.contains("unsafe impl");
+        let opens = code.contains(&block) || code.contains(&implementation);
         let explained = lines[i.saturating_sub(8)..=i].iter().any(|l| l.contains("SAFETY"));
         if opens && !explained && !is_test {
             findings.push(format!("{name}:{}: unsafe without a SAFETY line", i + 1));

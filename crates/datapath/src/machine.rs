@@ -97,7 +97,7 @@ impl Machine {
             rest = behind;
             let bytes: Vec<u8> = value.iter().rev().flat_map(|w| w.to_be_bytes()).collect();
             let value = base::Bits::from_bytes_be(*width, &bytes);
-            text += &format!("{value:#}{part}");
+            text += &format!("{}{part}", value.to_biguint());
         }
         text
     }

@@ -143,7 +143,9 @@ pub(crate) fn visible_state(local: &Local) -> Vec<String> {
 
 fn describe(name: &str, expected: &[Sent], got: &[Sent], port: u32, frames: &[Vec<u8>]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let text = |list: &[Sent], i: usize| list.get(i).map_or("nothing".into(), |s| format!("port {} {}", s.port, hex(&s.bytes)));
+    let text = |list: &[Sent], i: usize| {
+        list.get(i).map_or("nothing".into(), |s| format!("port {} {}", s.port, hex(&s.bytes)))
+    };
     let at = (0..expected.len().max(got.len())).find(|&i| expected.get(i) != got.get(i)).unwrap_or(0);
     let frames: Vec<String> = frames.iter().map(|f| hex(f)).collect();
     format!(

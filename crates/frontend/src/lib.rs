@@ -211,7 +211,11 @@ mod tests {
         let reads = |include: &str, dirs: &[String]| {
             let text = format!("#include \"{include}\"");
             let input = Input::Text { name: "device_config.p4", text: &text };
-            compile(input, &options(dirs), Until::Syntax).unwrap().sources.files().any(|f| f.name.ends_with("Cargo.toml"))
+            compile(input, &options(dirs), Until::Syntax)
+                .unwrap()
+                .sources
+                .files()
+                .any(|f| f.name.ends_with("Cargo.toml"))
         };
         let below = [format!("{here}/src"), here.to_string()];
         assert!(reads("Cargo.toml", &below));

@@ -103,7 +103,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{} frames, batches of {}, {} rounds; cycles of the time stamp counter", frames.len(), args.batch, args.rounds);
+    println!(
+        "{} frames, batches of {}, {} rounds; cycles of the time stamp counter",
+        frames.len(),
+        args.batch,
+        args.rounds
+    );
     println!("{table}");
     Ok(ExitCode::SUCCESS)
 }

@@ -40,10 +40,7 @@ impl CompileArgs {
         Ok(Options {
             include_dirs: self.include_dirs.clone(),
             defines: self.defines.clone(),
-            opt: opt::Options {
-                disabled: self.disabled_passes.iter().cloned().collect(),
-                ..opt::Options::default()
-            },
+            opt: opt::Options { disabled: self.disabled_passes.iter().cloned().collect(), ..opt::Options::default() },
         })
     }
 

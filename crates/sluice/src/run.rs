@@ -10,9 +10,9 @@
 //! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
 
 use crate::compile::CompileArgs;
-use anyhow::{Context, Result, bail};
 use crate::stats;
 use crate::target::SwitchTarget;
+use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
@@ -132,7 +132,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
                 .with_context(|| format!("--grpc {address}: not HOST:PORT"))?;
             let stats = stats::source(Arc::clone(&switch));
             let server = grpc::serve_with_admin(socket, Arc::clone(&handle), stats).with_context(|| {
-                format!("cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)")
+                format!(
+                    "cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)"
+                )
             })?;
             println!("P4Runtime on {}, device {}", server.address(), args.device_id);
             Some(server)
@@ -237,7 +239,8 @@ impl Ports {
         if !specs.iter().any(|s| s.device.needs_dpdk()) {
             let pool = HeapPool::shared(HEAP_BUFFERS);
             for spec in specs {
-                let device = pktio::open(&spec.device, Arc::clone(&pool)).with_context(|| format!("port {}", spec.number))?;
+                let device =
+                    pktio::open(&spec.device, Arc::clone(&pool)).with_context(|| format!("port {}", spec.number))?;
                 devices.push((spec.clone(), device));
             }
             return Ok(Ports { devices, pool: Some(pool), uses_dpdk: false });

@@ -43,8 +43,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         println!("0 passed, 1 failed");
         return Ok(ExitCode::from(1));
     };
-    let text = std::fs::read_to_string(&args.script)
-        .with_context(|| format!("cannot read {}", args.script.display()))?;
+    let text =
+        std::fs::read_to_string(&args.script).with_context(|| format!("cannot read {}", args.script.display()))?;
     let lines = match stf::parse(&text) {
         Ok(lines) => lines,
         Err(errors) => {
@@ -93,7 +93,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             None => first = Some((name, outcome)),
             Some((other, reference)) => {
                 let same = reference.sent == outcome.sent && reference.state == outcome.state;
-                if same { passed += 1 } else { failed += 1 }
+                if same {
+                    passed += 1
+                } else {
+                    failed += 1
+                }
                 if !same {
                     eprintln!("{}: `{name}` and `{other}` differ:", args.script.display());
                     report_difference(reference, &outcome);

@@ -36,8 +36,10 @@ impl SwitchTarget {
 impl Target for SwitchTarget {
     fn build(&self, source: &[u8]) -> Result<Built, String> {
         let text = std::str::from_utf8(source).map_err(|e| {
-            format!("the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
-                     binary config is not taken)")
+            format!(
+                "the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
+                     binary config is not taken)"
+            )
         })?;
         let input = Input::Text { name: "device_config.p4", text };
         let compiled = frontend::compile(input, &self.options, Until::Ir).map_err(|e| e.to_string())?;

@@ -1,5 +1,7 @@
 //! The syntax tree of a P4_16 program: plain data, one type per construct of the grammar.
 //!
+//! Long because it is the whole grammar in one place, and each type is a few lines.
+//!
 //! What it is for: the parser builds it, `sema` reads it; nothing rewrites it. Names are not resolved and types are not
 //! checked here; the tree says what the author wrote.
 //!

@@ -111,9 +111,7 @@ impl Forwarding {
     /// Gives the switch all groups and sessions of this config, and none of another.
     pub(crate) fn publish_replication(&self) {
         let replication = self.target.replication();
-        // Not `clear`: almost all of the id space is empty, and looking is much cheaper than writing.
-        replication.groups().iter().for_each(|(id, _)| drop(replication.group_delete(*id)));
-        replication.sessions().iter().for_each(|(id, _)| drop(replication.session_delete(*id)));
+        replication.clear();
         for (id, group) in &self.replication.groups {
             // They were checked when written; a port that is gone since then is left out.
             if let Ok((_, done)) = self.replicas(&group.replicas, "multicast group") {

@@ -205,7 +205,10 @@ fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
 fn init_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sluice=info,grpc=info,control=info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);
+    // Only a second start in one process fails, and then the first one's log serves.
+    let _ = log.try_init();
 }
 
 fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {

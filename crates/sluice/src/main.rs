@@ -17,9 +17,12 @@ mod trace;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the program, script or entry is wrong; 2 the command could not run (no such \
+                          file, port or switch)";
+
 /// A software switch that you program in P4.
 #[derive(Parser)]
-#[command(name = "sluice", version, max_term_width = 100)]
+#[command(name = "sluice", version, max_term_width = 100, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

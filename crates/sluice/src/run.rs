@@ -39,6 +39,9 @@ const HEAP_BUFFERS: usize = 16 * 1024;
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
+#[command(
+    after_help = "SLUICE_LOG sets what is logged: off, warn, info (the default), debug, or as in `warn,control=debug`."
+)]
 pub struct Args {
     /// The P4 program; without one the switch waits for P4Runtime to set it.
     #[arg(value_name = "X.p4")]
@@ -125,11 +128,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let server = match args.grpc.as_str() {
         "none" => None,
         address => {
-            let socket = address
-                .to_socket_addrs()
-                .ok()
-                .and_then(|mut all| all.next())
-                .with_context(|| format!("--grpc {address}: not HOST:PORT"))?;
+            let socket = address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
+                format!("--grpc: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
+            })?;
             let stats = stats::source(Arc::clone(&switch));
             let server = grpc::serve_with_admin(socket, Arc::clone(&handle), stats).with_context(|| {
                 format!(
@@ -218,7 +219,7 @@ fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {
             Ok(spec) => spec,
             Err(error) => {
                 let error: pktio::SpecError = error;
-                bail!("-i {text}: {error}\n{}", error.help());
+                bail!("-i: {error}\n{}", error.help());
             }
         };
         if specs.iter().any(|s| s.number == spec.number) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 /// Arguments of `trace`.
 #[derive(clap::Args)]
+#[command(after_help = "Steps that change nothing (an assignment of the value that is there already) are not shown.")]
 pub struct Args {
     #[command(flatten)]
     program: ProgramArgs,
@@ -43,7 +44,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.entries {
         crate::run::apply_entries(file, local.pipeline(), local.replication())?;
     }
-    let sent = local.receive(args.port, &frame).context("the frame is longer than a packet buffer")?;
+    let sent = local
+        .receive(args.port, &frame)
+        .with_context(|| format!("the frame has {} bytes, a packet buffer 2,048", frame.len()))?;
     for (i, (entry, trace)) in output.take_traces().iter().enumerate() {
         if i > 0 {
             println!();

@@ -70,10 +70,12 @@ pub fn changes(subject: &Subject, dice: &mut Dice) -> Vec<Change> {
                 }
             }
         }
-        if !table.const_default && !table.value_set && table.implementation.is_none() && dice.one_in(4) {
-            if let Some(call) = action(subject, table, false, dice) {
-                list.push(Change::SetDefault(id, EntryAction::Call(call)));
-            }
+        let may_change = !table.const_default && !table.value_set && table.implementation.is_none();
+        if may_change
+            && dice.one_in(4)
+            && let Some(call) = action(subject, table, false, dice)
+        {
+            list.push(Change::SetDefault(id, EntryAction::Call(call)));
         }
     }
     for (i, e) in program.externs.iter().enumerate() {
@@ -185,8 +187,9 @@ pub fn packet(subject: &Subject, dice: &mut Dice) -> (u32, Vec<u8>) {
                 // A field of another seed packet at the same place.
                 let (_, other) = dice.pick(&subject.packets);
                 let len = 1 + dice.below(6);
-                for i in at..(at + len).min(frame.len()).min(other.len()) {
-                    frame[i] = other[i];
+                let end = (at + len).min(frame.len()).min(other.len());
+                if at < end {
+                    frame[at..end].copy_from_slice(&other[at..end]);
                 }
             }
             _ => {

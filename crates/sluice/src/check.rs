@@ -27,15 +27,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if compiled.failed() {
         return Ok(ExitCode::from(1));
     }
-    if args.raw_ir {
-        if let Some(raw) = &compiled.raw {
-            print!("{}", ir::print::print(raw));
-        }
-    }
-    if args.ir {
-        if let Some(program) = &compiled.optimised {
-            print!("{}", ir::print::print(program));
-        }
+    let wanted = [compiled.raw.as_ref().filter(|_| args.raw_ir), compiled.optimised.as_ref().filter(|_| args.ir)];
+    for program in wanted.into_iter().flatten() {
+        print!("{}", ir::print::print(program));
     }
     if args.time {
         let mut rows = compiled.times.clone();

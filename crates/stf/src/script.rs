@@ -337,12 +337,10 @@ fn table_line(rest: &str) -> Result<(String, Option<i32>, Vec<(String, String)>,
     let mut words = front.split_whitespace().peekable();
     let table = name(words.next().ok_or("a table's name is missing")?);
     let mut priority = None;
-    if let Some(word) = words.peek() {
-        if !word.contains(':') {
-            let value = number(word, "a priority")?;
-            priority = Some(i32::try_from(value).map_err(|_| format!("{value} is too large for a priority"))?);
-            words.next();
-        }
+    if let Some(word) = words.peek().filter(|w| !w.contains(':')) {
+        let value = number(word, "a priority")?;
+        priority = Some(i32::try_from(value).map_err(|_| format!("{value} is too large for a priority"))?);
+        words.next();
     }
     let mut key = Vec::new();
     for word in words {

@@ -301,8 +301,8 @@ fn by_suffix<'a, T>(
         }
         // Whole components first: `t` is `c.t` before it is `c.mt`.
         let have = get(item);
-        if have.ends_with(name) {
-            let whole = have[..have.len() - name.len()].ends_with('.');
+        if let Some(before) = have.strip_suffix(name) {
+            let whole = before.ends_with('.');
             all.push((i, item, whole));
         }
         names.push(have.to_string());

@@ -27,6 +27,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if compiled.failed() {
         return Ok(ExitCode::from(1));
     }
+    if compiled.typed.as_ref().is_some_and(|p| p.main.is_none()) {
+        eprintln!("note: {} has no `main`, so it cannot run by itself", args.program.program.display());
+    }
     let wanted = [compiled.raw.as_ref().filter(|_| args.raw_ir), compiled.optimised.as_ref().filter(|_| args.ir)];
     for program in wanted.into_iter().flatten() {
         print!("{}", ir::print::print(program));

@@ -11,7 +11,7 @@
 
 use crate::compile::CompileArgs;
 use crate::stats;
-use crate::target::SwitchTarget;
+use crate::target::{self, SwitchTarget};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
@@ -103,11 +103,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         pool: ports.pool.clone(),
         on_worker_start: ports.register_workers(),
     }));
-    for (spec, device) in ports.devices {
-        println!("port {} is {}", spec.number, spec.device);
-        switch.add_port(spec.number, device)?;
-    }
-
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
     let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), engine);
     let handle = Handle::new(Control::new());
@@ -123,7 +118,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if let Some(file) = &args.entries {
         let pipeline = switch.pipeline().context("--entries needs a program")?;
-        apply_entries(file, &pipeline, switch.replication())?;
+        if !apply_entries(file, &pipeline, switch.replication())? {
+            return Ok(ExitCode::from(1));
+        }
+    }
+    // Ports come last: the first packet already meets the program and its entries.
+    for (spec, device) in ports.devices {
+        if let Some(problem) = switch.pipeline().and_then(|p| target::port_problem(p.program(), spec.number)) {
+            bail!("-i {}@{}: {problem}", spec.number, spec.device);
+        }
+        println!("port {} is {}", spec.number, spec.device);
+        switch.add_port(spec.number, device)?;
     }
     let server = match args.grpc.as_str() {
         "none" => None,
@@ -149,7 +154,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, device_id, &stop))?
     };
     let ended = wait(&mut signals, &switch);
-    tracing::info!("stopping: {ended}");
+    let (received, sent) =
+        switch.ports().iter().fold((0, 0), |sum, port| (sum.0 + port.stats.rx_packets, sum.1 + port.stats.tx_packets));
+    tracing::info!("stopping: {ended}; {received} packets received, {sent} sent");
     stop.store(true, Ordering::Relaxed);
     if events.join().is_err() {
         bail!("the events thread has panicked");
@@ -225,6 +232,11 @@ fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {
         if specs.iter().any(|s| s.number == spec.number) {
             bail!("port {} is given twice", spec.number);
         }
+        let device = spec.device.to_string();
+        let shared = matches!(device.as_str(), "memory" | "null");
+        if let Some(other) = specs.iter().find(|s| !shared && s.device.to_string() == device) {
+            bail!("{device} is given to ports {} and {}: one device is one port", other.number, spec.number);
+        }
         specs.push(spec);
     }
     Ok(specs)
@@ -278,12 +290,13 @@ impl Ports {
     }
 }
 
-/// Applies a file of set-up lines; all bad lines are reported.
-pub fn apply_entries(file: &Path, pipeline: &Pipeline, replication: &Replication) -> Result<()> {
+/// Applies a file of set-up lines; bad lines are all reported on stderr, and the answer is false.
+pub fn apply_entries(file: &Path, pipeline: &Pipeline, replication: &Replication) -> Result<bool> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let target = stf::Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication };
-    stf::setup::apply_all(&text, target).map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(|e| format!("{}: {e}", file.display())).collect();
-        anyhow::anyhow!("{}", lines.join("\n"))
-    })
+    let Err(errors) = stf::setup::apply_all(&text, target) else { return Ok(true) };
+    for error in errors {
+        eprintln!("{}: {error}", file.display());
+    }
+    Ok(false)
 }

@@ -26,11 +26,25 @@ impl SwitchTarget {
             return Err("the program has no `main`, so there is nothing to run".to_string());
         };
         let program = Arc::new(program);
+        let ports = self.switch.ports().into_iter().map(|p| p.number).chain(self.switch.cpu_port());
+        if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
+            return Err(problem);
+        }
         let pipeline =
             datapath::load(Arc::clone(&program), self.engine, self.switch.workers()).map_err(|e| e.to_string())?;
         let pipeline = Arc::new(pipeline);
         Ok(Built { p4info, program, state: Arc::clone(pipeline.state()), handle: pipeline })
     }
+}
+
+/// Why a program cannot have a port of this number, if it cannot.
+pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
+    let width = program.intrinsic(ir::Intrinsic::IngressPort).map(|slot| program.width(slot))?;
+    if width < 32 && number >> width != 0 {
+        return Some(format!("port {number} does not fit in the program's port numbers, which are bit<{width}>"));
+    }
+    (program.drop_port == Some(u64::from(number)))
+        .then(|| format!("port {number} means «drop» in this program's architecture"))
 }
 
 impl Target for SwitchTarget {

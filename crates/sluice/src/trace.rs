@@ -42,7 +42,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let pipeline = Arc::new(Pipeline::new(program, Box::new(oracle), 1));
     let mut local = Local::new(pipeline);
     if let Some(file) = &args.entries {
-        crate::run::apply_entries(file, local.pipeline(), local.replication())?;
+        if !crate::run::apply_entries(file, local.pipeline(), local.replication())? {
+            return Ok(ExitCode::from(1));
+        }
     }
     let sent = local
         .receive(args.port, &frame)

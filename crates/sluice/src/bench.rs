@@ -62,10 +62,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for (name, program, kind, batches) in engines {
         let pipeline = Arc::new(datapath::load(Arc::clone(program), kind, 1)?);
         let local = Local::new(Arc::clone(&pipeline));
-        if let Some(file) = &args.entries {
-            if !crate::run::apply_entries(file, &pipeline, local.replication())? {
-                return Ok(ExitCode::from(1));
-            }
+        if let Some(file) = &args.entries
+            && !crate::run::apply_entries(file, &pipeline, local.replication())?
+        {
+            return Ok(ExitCode::from(1));
         }
         // The executor of `local` must be gone before another one for worker 0 is made.
         drop(local);

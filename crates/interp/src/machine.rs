@@ -16,12 +16,15 @@ use base::ids::{BlockId, SlotId};
 use base::{Bits, Span};
 use ir::layout::RecordLayout;
 use ir::print::{slot_text, terminator_text};
-use ir::{EntryKind, Operand, Program, ReplicationPoint, SlotKind, Stage, StageKind, Terminator};
+use ir::{Block, EntryKind, Intrinsic, Operand, Program, ReplicationPoint, SlotKind, Stage, StageKind, Terminator};
 use packet::Frame;
 use std::sync::Arc;
 
 /// Most blocks that one packet may run through in one entry; a parser loop that consumes nothing would never end.
 pub const BLOCKS_MAX: u64 = 1_000_000;
+
+/// The label of the block in which a parser's accepted packets meet, and how a trace calls it.
+const ACCEPT: &str = "accept";
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,15 +115,23 @@ impl Interp {
     ) -> Outcome {
         let program = &*self.program;
         let point = program.entry(entry).unwrap_or_else(|| panic!("the program has no entry `{}`", entry.name()));
+        let slots = self.load(entry, record);
+        let mut trace = trace;
+        if let Some(trace) = trace.as_deref_mut() {
+            let word = |which| Some(slots[program.intrinsic(which)?.index()].to_u64().unwrap_or(u64::MAX));
+            trace.port = word(Intrinsic::EgressPort);
+            trace.rid = word(Intrinsic::EgressRid);
+        }
         let mut machine = Machine {
             program,
             state: &self.state,
-            slots: self.load(entry, record),
+            slots,
             frame: Frame::new(packet, consumed as usize),
             length: packet.len() as u64,
             matched_args: Vec::new(),
             host,
             trace,
+            told: [None; 2],
             outcome: Outcome {
                 fate: Fate::Endless,
                 packet: Vec::new(),
@@ -170,6 +181,9 @@ struct Machine<'a> {
     matched_args: Vec<Vec<Bits>>,
     host: &'a mut dyn Host,
     trace: Option<&'a mut Trace>,
+    /// The slots of the last lookup's action and the last check of the packet's length: a decision on them needs no
+    /// step, their own tells it.
+    told: [Option<SlotId>; 2],
     outcome: Outcome,
     blocks_left: u64,
 }
@@ -200,6 +214,9 @@ impl Machine<'_> {
     fn set(&mut self, span: Span, dst: SlotId, value: Bits) {
         debug_assert_eq!(value.width(), self.program.width(dst), "a value for `{}`", slot_text(self.program, dst));
         let old = std::mem::replace(&mut self.slots[dst.index()], value);
+        if let Some(told) = self.told.iter_mut().find(|t| **t == Some(dst)) {
+            *told = None;
+        }
         let slot = &self.program.slots[dst.index()];
         if slot.kind == SlotKind::Temp || old == self.slots[dst.index()] {
             return;
@@ -229,7 +246,7 @@ impl Machine<'_> {
             for inst in &block.insts {
                 self.execute(inst);
             }
-            match self.terminate(stage, &block.term, block.span) {
+            match self.terminate(stage, block) {
                 Ok(next) => at = next,
                 Err(fate) => break fate,
             }
@@ -241,22 +258,29 @@ impl Machine<'_> {
     }
 
     /// The next block, or how the stage ends.
-    fn terminate(&mut self, stage: &Stage, term: &Terminator, span: Span) -> Result<BlockId, Option<Fate>> {
+    fn terminate(&mut self, stage: &Stage, block: &Block) -> Result<BlockId, Option<Fate>> {
+        let Block { term, span, label, .. } = block;
+        let span = *span;
         let fate = match term {
             Terminator::Jump(to) => return Ok(*to),
             Terminator::Branch { cond, then, other } => {
                 let value = self.value(cond);
                 let to = if value.is_true() { *then } else { *other };
-                self.decision(stage, span, cond, value, to);
+                self.branch(stage, span, cond, value.is_true(), to);
                 return Ok(to);
             }
             Terminator::Switch { on, cases, default } => {
                 let value = self.value(on);
                 let to = cases.iter().find(|(case, _)| *case == value).map_or(*default, |(_, to)| *to);
-                self.decision(stage, span, on, value, to);
+                self.switch(stage, span, on, value, to);
                 return Ok(to);
             }
-            Terminator::Next => return Err(None),
+            Terminator::Next => {
+                if stage.kind == StageKind::Parser {
+                    self.accept(label);
+                }
+                return Err(None);
+            }
             Terminator::Finish(ir::Fate::Drop(reason)) => Fate::Drop(*reason),
             Terminator::Finish(ir::Fate::Send(port)) => Fate::Send(self.number(port)),
             Terminator::Finish(ir::Fate::Replicate(point)) => Fate::Replicate(*point),
@@ -270,19 +294,54 @@ impl Machine<'_> {
         Err(Some(fate))
     }
 
-    /// Notes a decision on something that has a name of the author's, or leads to a block that has.
-    fn decision(&mut self, stage: &Stage, span: Span, on: &Operand, value: Bits, to: BlockId) {
-        let label = &stage.blocks[to.index()].label;
-        let named = on.slot().is_some_and(|s| self.program.slots[s.index()].kind != SlotKind::Temp);
-        if named || !label.is_empty() {
-            self.note(span, |m| {
-                let on = match on {
-                    Operand::Slot(s) if named => m.program.slots[s.index()].name.clone(),
-                    _ => "the condition".to_string(),
-                };
-                let to = if label.is_empty() { format!("b{}", to.0) } else { label.clone() };
-                Event::Select { on, value, to }
-            });
+    /// Notes a condition's value; the text form shows those that it finds in the source or that have a name there.
+    fn branch(&mut self, stage: &Stage, span: Span, cond: &Operand, value: bool, to: BlockId) {
+        let to = stage.blocks[to.index()].label.clone();
+        if !self.is_told(cond) {
+            self.note(span, |m| Event::Condition { on: m.author_name(cond), value, to });
+        } else if !to.is_empty() {
+            self.note(span, |_| Event::To(to));
+        }
+    }
+
+    /// Notes a switch on something that has a name of the author's, or that leads to a block that has.
+    fn switch(&mut self, stage: &Stage, span: Span, on: &Operand, value: Bits, to: BlockId) {
+        let to = stage.blocks[to.index()].label.clone();
+        if self.is_told(on) {
+            return;
+        }
+        match self.author_name(on) {
+            Some(on) => self.note(span, |_| Event::Select { on, value, to }),
+            None if !to.is_empty() => self.note(span, |_| Event::To(to)),
+            None => {}
+        }
+    }
+
+    /// Notes that a parser ends in `accept`, unless it ends in an error or the decision before has told where it went.
+    fn accept(&mut self, label: &str) {
+        let error = self.program.intrinsic(Intrinsic::ParserError).is_some_and(|s| self.slots[s.index()].is_true());
+        let last = self.trace.as_ref().and_then(|t| t.steps.last()).map(|s| &s.event);
+        let told = match last {
+            Some(Event::Select { to, .. } | Event::Condition { to, .. } | Event::To(to)) => to == ACCEPT,
+            _ => false,
+        };
+        let failed = error || (!label.is_empty() && label != ACCEPT);
+        if !failed && !told {
+            self.note(Span::NONE, |_| Event::To(ACCEPT.to_string()));
+        }
+    }
+
+    fn is_told(&self, operand: &Operand) -> bool {
+        operand.slot().is_some_and(|s| self.told.contains(&Some(s)))
+    }
+
+    /// How the author writes what is in a slot; `None` for temporaries.
+    fn author_name(&self, operand: &Operand) -> Option<String> {
+        let slot = &self.program.slots[operand.slot()?.index()];
+        match slot.kind {
+            SlotKind::Temp => None,
+            SlotKind::Valid(h) => Some(format!("{}.isValid()", self.program.headers[h.index()].name)),
+            _ => Some(slot.name.clone()),
         }
     }
 }

@@ -13,6 +13,10 @@ use std::fmt::{self, Write};
 pub struct Trace {
     /// The steps.
     pub steps: Vec<TraceStep>,
+    /// The egress port that the run started with, if the program reads it: tells copies in egress apart.
+    pub port: Option<u64>,
+    /// The replica's instance id that the run started with, if the program has it.
+    pub rid: Option<u64>,
 }
 
 /// A step and the P4 place it came from.
@@ -44,8 +48,13 @@ pub enum Event {
     Advance { bits: u64 },
     /// Bits were read ahead of the cursor.
     Lookahead { offset: u64, value: Bits },
-    /// A decision: what was looked at, its value, and where it went on.
+    /// A condition of the author's or of the compiler's: what was looked at if it has a name, its value, and the state
+    /// or error that it led to if it has a name.
+    Condition { on: Option<String>, value: bool, to: String },
+    /// A `select` or `switch`: what was looked at, its value, and where it went on if that has a name.
     Select { on: String, value: Bits, to: String },
+    /// Where it went on, by a decision that cannot be told or without one.
+    To(String),
     /// A table lookup.
     Apply {
         table: String,
@@ -85,7 +94,15 @@ impl fmt::Display for Event {
             }
             Event::Advance { bits } => write!(f, "advance by {bits} bits"),
             Event::Lookahead { offset, value } => write!(f, "look ahead at bit {offset}: {}", number(value)),
-            Event::Select { on, value, to } => write!(f, "{on} is {}: to {to}", number(value)),
+            Event::Condition { on, value, to } => {
+                write!(f, "{} is {value}", on.as_deref().unwrap_or("the condition"))?;
+                goes_on(f, to)
+            }
+            Event::Select { on, value, to } => {
+                write!(f, "{on} is {}", number(value))?;
+                goes_on(f, to)
+            }
+            Event::To(to) => write!(f, "to {to}"),
             Event::Apply { table, keys, entry, action, args } => {
                 let found = match entry {
                     Some(entry) => format!("hit {entry}"),
@@ -108,6 +125,10 @@ impl fmt::Display for Event {
     }
 }
 
+fn goes_on(f: &mut fmt::Formatter<'_>, to: &str) -> fmt::Result {
+    if to.is_empty() { Ok(()) } else { write!(f, ": to {to}") }
+}
+
 /// Hexadecimal, without the width.
 fn number(value: &Bits) -> String {
     format!("{value:#}")
@@ -118,24 +139,72 @@ fn assignments(values: &[(String, Bits)]) -> String {
     parts.join(", ")
 }
 
+/// What ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The IR as lowered: branches have the values of the conditions in the source.
+    Lowered,
+    /// The IR after passes, which turn branches round: only what has a name is told.
+    Optimised,
+}
+
+/// Longest condition that is shown in full, in characters.
+const CONDITION_MAX: usize = 80;
+
+/// The text of a condition, if the span is one's: one that stands in parentheses or between logical operators. Spans of
+/// branches that the compiler made (guards of array elements, a table's actions) are those of statements and calls.
+fn condition_text(sources: &SourceMap, span: Span) -> Option<String> {
+    let text = sources.text(span).filter(|text| !text.is_empty())?;
+    let rest = sources.get(span.file)?.text.get(span.end as usize..)?.trim_start();
+    if ![")", "&&", "||"].iter().any(|after| rest.starts_with(after)) {
+        return None;
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(CONDITION_MAX) {
+        Some((cut, _)) => Some(format!("{} ...", line[..cut].trim_end())),
+        None => Some(line),
+    }
+}
+
+impl TraceStep {
+    /// The step's line; `None` for conditions that are not the author's.
+    fn text(&self, sources: &SourceMap, form: Form) -> Option<String> {
+        let Event::Condition { on, value, to } = &self.event else { return Some(self.event.to_string()) };
+        let source = if form == Form::Lowered { condition_text(sources, self.span) } else { None };
+        match source.or_else(|| on.clone()) {
+            on @ Some(_) => Some(Event::Condition { on, value: *value, to: to.clone() }.to_string()),
+            None if to.is_empty() => None,
+            None => Some(Event::To(to.clone()).to_string()),
+        }
+    }
+}
+
 impl Trace {
     /// The trace as text: stages as headings, source lines once for the steps in a row that came from them.
-    pub fn render(&self, sources: &SourceMap) -> String {
+    pub fn render(&self, sources: &SourceMap, form: Form) -> String {
         let mut out = String::new();
         let mut shown = None;
+        let mut heading = None;
         for step in &self.steps {
-            if let Event::Stage { .. } = step.event {
+            if let Event::Stage { name, .. } = &step.event {
                 writeln!(out, "== {}", step.event).expect("strings take everything");
                 shown = None;
+                heading = Some(name);
                 continue;
             }
+            // A stage is most often one control, which the heading names already.
+            if heading.take().is_some_and(|stage| step.event == Event::Block(stage.clone())) {
+                continue;
+            }
+            let Some(text) = step.text(sources, form) else { continue };
             let place = sources.locate(step.span).map(|(file, line, _)| (file, line));
             if let Some((file, line)) = place.filter(|place| shown != Some(*place)) {
                 let source = sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim();
                 writeln!(out, "{file}:{line}: {source}").expect("strings take everything");
                 shown = place;
             }
-            writeln!(out, "    {}", step.event).expect("strings take everything");
+            writeln!(out, "    {text}").expect("strings take everything");
         }
         out
     }

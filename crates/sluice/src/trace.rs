@@ -4,6 +4,7 @@ use crate::compile::ProgramArgs;
 use anyhow::{Context, Result};
 use datapath::oracle::Oracle;
 use datapath::{Local, Pipeline};
+use interp::trace::Form;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,16 +36,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let digits: String = args.packet.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
     let frame = hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")?;
-    let program = if args.optimised { compiled.optimised } else { compiled.raw };
+    let (program, form) =
+        if args.optimised { (compiled.optimised, Form::Optimised) } else { (compiled.raw, Form::Lowered) };
     let program = Arc::new(program.context("the program has IR")?);
     let oracle = Oracle::new(Arc::clone(&program), true);
     let output = oracle.output();
     let pipeline = Arc::new(Pipeline::new(program, Box::new(oracle), 1));
     let mut local = Local::new(pipeline);
-    if let Some(file) = &args.entries {
-        if !crate::run::apply_entries(file, local.pipeline(), local.replication())? {
-            return Ok(ExitCode::from(1));
-        }
+    if let Some(file) = &args.entries
+        && !crate::run::apply_entries(file, local.pipeline(), local.replication())?
+    {
+        return Ok(ExitCode::from(1));
     }
     let sent = local
         .receive(args.port, &frame)
@@ -53,8 +55,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         if i > 0 {
             println!();
         }
-        println!("== {}", entry.name());
-        print!("{}", trace.render(&compiled.sources));
+        let mut copy = String::new();
+        if matches!(entry, ir::EntryKind::Egress | ir::EntryKind::Deparse) {
+            copy.extend(trace.port.map(|port| format!(", port {port}")));
+            copy.extend(trace.rid.filter(|rid| *rid != 0).map(|rid| format!(", rid {rid}")));
+        }
+        println!("== {}{copy}", entry.name());
+        print!("{}", trace.render(&compiled.sources, form));
     }
     for line in output.take_logs() {
         println!("log: {line}");

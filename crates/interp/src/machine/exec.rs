@@ -44,6 +44,7 @@ impl Machine<'_> {
                     self.note(span, |_| Event::HasBits { bits, there });
                 }
                 self.set(span, *dst, Bits::from_bool(there));
+                self.told[1] = Some(*dst);
             }
             Op::Extract { header, varbit_bits } => self.extract(inst, *header, varbit_bits.as_ref()),
             Op::Advance { bits } => {
@@ -223,7 +224,11 @@ impl Machine<'_> {
             let call = &m.program.actions[table.actions[action.action as usize].action.index()];
             let entry = matched.map(|entry| {
                 let fields: Vec<String> = entry.key.iter().map(key_match_text).collect();
-                format!("({}) priority {}", fields.join(", "), entry.priority)
+                let mut text = format!("({})", fields.join(", "));
+                if table.keys.iter().any(|k| k.kind.needs_priority()) {
+                    text.push_str(&format!(" priority {}", entry.priority));
+                }
+                text
             });
             Event::Apply {
                 table: table.name.clone(),
@@ -240,6 +245,7 @@ impl Machine<'_> {
             // Handles and the like are told by the step above.
             self.slots[slot.index()] = Bits::new(width, value);
         }
+        self.told = [Some(dst[1]), None];
     }
 
     fn hash(&mut self, inst: &Inst) {

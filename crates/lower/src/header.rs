@@ -4,13 +4,62 @@
 //! copies elements upwards from the last one, `pop_front(n)` downwards from the first, what becomes free is invalid, and
 //! `nextIndex` moves along within its bounds (P4_16, "Operations on header stacks").
 
+use crate::codes;
 use crate::context::Lowerer;
 use crate::path::{Alternative, Place};
 use crate::tree::{HeaderTree, Tree};
+use base::{Diagnostic, Span};
 use ir::{BinOp, Op, Operand};
+use sema::Type;
+use sema::types::StructId;
 use std::rc::Rc;
 
 impl Lowerer<'_> {
+    /// Refuses to extract or emit a header that has no wire form here, or what contains one.
+    pub fn refuse_header(&mut self, ty: &Type, done: &str, span: Span) {
+        let diagnostic = match self.unfit_header(ty) {
+            Some((id, reason)) => {
+                let info = self.p.types.fields_of(id);
+                Diagnostic::error(
+                    codes::UNSUPPORTED_HEADER,
+                    span,
+                    format!("header `{}` cannot be {done}: {reason}", info.name),
+                )
+                .note(info.span, "declared here")
+            }
+            None => {
+                let message = format!("this cannot be {done}: it is a value, not a variable that is a header");
+                Diagnostic::error(codes::UNSUPPORTED_HEADER, span, message)
+            }
+        };
+        self.report(diagnostic);
+    }
+
+    /// The first header type in a type that has no wire form here (see `Lowerer::header`), and why.
+    fn unfit_header(&self, ty: &Type) -> Option<(StructId, String)> {
+        let types = &self.p.types;
+        match types.underlying(ty) {
+            Type::Header(id) => {
+                let fields = &types.fields_of(id).fields;
+                let bits = types.width_bits(ty, false)?;
+                let reason = if !bits.is_multiple_of(8) {
+                    let varbit = types.width_bits(ty, true) != Some(bits);
+                    let without = if varbit { " without its varbit field" } else { "" };
+                    format!("it has {bits} bits{without}, not a multiple of 8")
+                } else {
+                    let empty = fields.iter().find(|f| types.width_bits(&f.ty, true) == Some(0))?;
+                    format!("its field `{}` has no bits", empty.name)
+                };
+                Some((id, reason))
+            }
+            Type::Struct(id) | Type::HeaderUnion(id) => {
+                types.fields_of(id).fields.iter().find_map(|f| self.unfit_header(&f.ty))
+            }
+            Type::Stack(element, _) => self.unfit_header(&element),
+            _ => None,
+        }
+    }
+
     /// Runs `f` for the alternative of a place whose guard holds.
     pub fn for_each_alternative(&mut self, place: &Place, mut f: impl FnMut(&mut Self, &Alternative)) {
         let done = self.new_join("");

@@ -260,7 +260,7 @@ impl Lowerer<'_> {
         let place = self.place(target);
         let varbit = varbit.map(|e| self.eval(e).operand());
         self.room_for(&target.ty, varbit.as_ref(), call.span);
-        self.for_each_alternative(&place, |cx, a| cx.extract_header(&a.tree, varbit.clone(), call.span));
+        self.for_each_alternative(&place, |cx, a| cx.extract_header(&a.tree, &target.ty, varbit.clone(), call.span));
         // A member of the next union of a stack.
         if let ExprKind::Field(base, _) = &target.kind
             && let ExprKind::StackNext(stack) = &base.kind
@@ -283,9 +283,9 @@ impl Lowerer<'_> {
         let Some((last, others)) = blocks.split_last() else { return };
         let cases = others.iter().enumerate().map(|(i, b)| (base::Bits::new(32, i as u128), *b)).collect();
         self.b.switch(next, cases, *last);
-        for (i, (block, element)) in blocks.iter().zip(elements.iter()).enumerate() {
+        for (i, (block, tree)) in blocks.iter().zip(elements.iter()).enumerate() {
             self.start_block(*block, facts.clone());
-            self.extract_header(element, varbit.clone(), span);
+            self.extract_header(tree, element, varbit.clone(), span);
             self.b.set(next, i as u128 + 1);
             self.to(done);
         }
@@ -322,13 +322,9 @@ impl Lowerer<'_> {
         }
     }
 
-    fn extract_header(&mut self, tree: &Tree, varbit: Option<Operand>, span: Span) {
+    fn extract_header(&mut self, tree: &Tree, ty: &Type, varbit: Option<Operand>, span: Span) {
         let Tree::Header(h @ HeaderTree { id: Some(header), .. }) = tree else {
-            return self.refuse(
-                codes::UNSUPPORTED_HEADER,
-                span,
-                "this cannot be extracted: it is no header of whole bytes with at most one varbit field",
-            );
+            return self.refuse_header(ty, "extracted", span);
         };
         let has_varbit = self.b.program().headers[header.index()].fields.iter().any(|f| f.varbit_length.is_some());
         if has_varbit != varbit.is_some() {
@@ -354,11 +350,7 @@ impl Lowerer<'_> {
                 for header in headers {
                     match header {
                         Some(header) => cx.b.emit(Op::Emit { header }),
-                        None => cx.refuse(
-                            codes::UNSUPPORTED_HEADER,
-                            e.span,
-                            "this cannot be emitted: it is no variable that is a header of whole bytes",
-                        ),
+                        None => cx.refuse_header(&e.ty, "emitted", e.span),
                     }
                 }
             });

@@ -345,6 +345,26 @@ fn what_cannot_be_done_is_refused_with_its_place() {
 }
 
 #[test]
+fn headers_without_a_wire_form_are_refused_by_name() {
+    let program = V1 {
+        top: "header Odd { bit<4> a; bit<9> b; } header Var { bit<4> a; varbit<8> b; } \
+              header Empty { bit<0> a; bit<8> b; }",
+        headers: "Odd odd; Odd[2] odds; Var var; Empty empty;",
+        states: "state start { b.extract(h.odd); b.extract(h.odds.next); b.extract(h.var, 8); \
+                 b.extract(h.empty); transition accept; }",
+        ..V1::default()
+    };
+    expect![[r#"
+        test.p4:7: E0609 header `Odd` cannot be extracted: it has 13 bits, not a multiple of 8
+        test.p4:7: E0609 header `Odd` cannot be extracted: it has 13 bits, not a multiple of 8
+        test.p4:7: E0609 header `Var` cannot be extracted: it has 4 bits without its varbit field, not a multiple of 8
+        test.p4:7: E0609 header `Empty` cannot be extracted: its field `a` has no bits
+        test.p4:12: E0609 header `Odd` cannot be emitted: it has 13 bits, not a multiple of 8
+    "#]]
+    .assert_eq(&program.errors());
+}
+
+#[test]
 fn a_package_of_another_architecture_is_refused() {
     let text = "#include <core.p4>\ncontrol C(); package Pipe(C c); control Mine() { apply { } } Pipe(Mine()) main;";
     let errors = common::try_lower(text).expect_err("it is refused");

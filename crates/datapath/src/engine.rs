@@ -117,13 +117,15 @@ impl Engine {
     }
 
     /// Runs packets received on `port` to their ends. At most [`BATCH_MAX`] packets; `packets` is empty afterwards.
-    pub fn receive(
+    ///
+    /// Generic over the sink, so that sending a packet is inlined into the loop; what is rare takes it as `dyn`.
+    pub fn receive<S: Sink>(
         &mut self,
         exec: &mut dyn Executor,
         packets: &mut Vec<Packet>,
         port: u32,
         now_us: u64,
-        sink: &mut dyn Sink,
+        sink: &mut S,
     ) {
         debug_assert!(packets.len() <= BATCH_MAX);
         let words = self.layout.words().max(1);
@@ -387,6 +389,7 @@ enum Ended {
     Replicate(u32),
 }
 
+#[inline]
 fn fate(desc: &PacketDesc) -> Ended {
     if desc.fate == FateCode::Send as u32 {
         Ended::Send(desc.egress_port)
@@ -402,6 +405,7 @@ fn fate(desc: &PacketDesc) -> Ended {
     }
 }
 
+#[inline]
 fn describe(packet: &Packet, port: u32, timestamp_us: u64, consumed: u32, record: *mut u64) -> PacketDesc {
     PacketDesc {
         data: packet.data_mut_ptr(),
@@ -417,6 +421,7 @@ fn describe(packet: &Packet, port: u32, timestamp_us: u64, consumed: u32, record
 }
 
 /// Takes over what the executor did to the frame's place in its buffer.
+#[inline]
 fn apply(desc: &PacketDesc, packet: &mut Packet) {
     debug_assert!((desc.headroom + desc.len) as usize <= packet.capacity());
     // SAFETY: executors keep `headroom + len + tailroom` at the buffer's capacity (contract of `PacketDesc`).

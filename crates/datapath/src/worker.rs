@@ -176,6 +176,7 @@ struct Out<'a> {
 }
 
 impl Sink for Out<'_> {
+    #[inline]
     fn send(&mut self, port: u32, packet: Packet) {
         if let Some(i) = self.by_number.get(port) {
             self.ports[i].out.push(packet);
@@ -220,6 +221,7 @@ impl PortIndex {
         index
     }
 
+    #[inline]
     fn get(&self, number: u32) -> Option<usize> {
         if number < Self::SMALL {
             match self.small.get(number as usize) {

@@ -83,10 +83,10 @@ pub struct Engine {
     layout: RecordLayout,
     replication: Arc<Replication>,
     batch: Box<Batch>,
+    /// The batch of one for what waits.
+    single: Box<Batch>,
     /// Records of the packets of a batch, `layout.words()` each.
     records: Vec<u64>,
-    /// Whether the program can end with `Replicate` at all; without it no records are needed.
-    replicates: bool,
     /// Packets of the batch, kept in descriptor order.
     held: Vec<Packet>,
     waiting: VecDeque<Item>,
@@ -97,11 +97,6 @@ impl Engine {
     /// An engine for a program.
     pub fn new(program: Arc<Program>, replication: Arc<Replication>) -> Engine {
         let layout = RecordLayout::new(&program);
-        let replicates = program
-            .stages
-            .iter()
-            .flat_map(|s| &s.blocks)
-            .any(|b| matches!(b.term, ir::Terminator::Finish(ir::Fate::Replicate(_))));
         let words = layout.words().max(1);
         Engine {
             records: vec![0; words * BATCH_MAX],
@@ -109,7 +104,7 @@ impl Engine {
             program,
             replication,
             batch: Box::new(Batch::new()),
-            replicates,
+            single: Box::new(Batch::new()),
             held: Vec::with_capacity(BATCH_MAX),
             waiting: VecDeque::new(),
             budget: 0,
@@ -145,7 +140,6 @@ impl Engine {
                 Ended::Send(to) => sink.send(to, packet),
                 Ended::Drop(reason) => sink.drop(reason, packet),
                 Ended::Replicate(point) => {
-                    debug_assert!(self.replicates);
                     self.budget = ITEM_LIMIT;
                     let record: Box<[u64]> = self.records[i * words..(i + 1) * words].into();
                     let item = Item {
@@ -168,14 +162,13 @@ impl Engine {
 
     /// Runs waiting items until none is left.
     fn drain(&mut self, exec: &mut dyn Executor, now_us: u64, sink: &mut dyn Sink) {
-        let mut batch = Box::new(Batch::new());
         while let Some(mut item) = self.waiting.pop_front() {
-            batch.count = 1;
-            batch.now_us = now_us;
-            batch.packets[0] =
+            self.single.count = 1;
+            self.single.now_us = now_us;
+            self.single.packets[0] =
                 describe(&item.packet, item.ingress_port, item.timestamp_us, item.consumed, item.record.as_mut_ptr());
-            exec.run(item.entry, &mut batch);
-            let desc = batch.packets[0];
+            exec.run(item.entry, &mut self.single);
+            let desc = self.single.packets[0];
             apply(&desc, &mut item.packet);
             item.consumed = desc.consumed;
             match fate(&desc) {

@@ -124,6 +124,8 @@ pub(crate) struct Lowerer<'p> {
     pub externs: HashMap<InstanceId, ir::ExternId>,
     /// While a table's action is lowered: the table's hit flag and entry, by direct meter.
     pub direct: HashMap<ir::ExternId, (SlotId, SlotId)>,
+    /// Whether a table's action is being lowered.
+    pub in_table_action: bool,
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
     emitted: usize,
@@ -163,6 +165,7 @@ impl<'p> Lowerer<'p> {
             value_sets: HashMap::new(),
             externs: HashMap::new(),
             direct: HashMap::new(),
+            in_table_action: false,
             action_locals: HashMap::new(),
             emitted: 0,
             inlined: 0,

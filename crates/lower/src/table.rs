@@ -452,7 +452,9 @@ impl Lowerer<'_> {
         for &meter in info.meters.iter() {
             self.direct.insert(meter, (to.hit, to.entry));
         }
+        let outer = std::mem::replace(&mut self.in_table_action, true);
         self.run_action(table, &info, &to, cases.unwrap_or(&[]));
+        self.in_table_action = outer;
         for meter in info.meters.iter() {
             self.direct.remove(meter);
         }

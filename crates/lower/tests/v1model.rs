@@ -327,6 +327,26 @@ fn checksums_are_hashes_under_their_condition() {
 }
 
 #[test]
+fn a_direct_meter_is_read_in_the_table_that_has_it_only() {
+    let program = V1 {
+        meta: "bit<2> colour;",
+        ingress_locals: "
+            direct_meter<bit<2>>(MeterType.bytes) dm;
+            action shared() { dm.read(m.colour); }
+            table a { key = { h.a.x : exact; } actions = { shared; } meters = dm; }
+            table b { key = { h.a.x : exact; } actions = { shared; } }",
+        ingress: "a.apply(); b.apply();",
+        ..V1::default()
+    }
+    .lower();
+    let text = stage_text(&program, "I");
+    let (first, second) = text.split_once("apply I.b").expect("both tables are applied");
+    assert_eq!(first.matches("meter_direct").count(), 1, "{text}");
+    assert_eq!(second.matches("meter_direct").count(), 0, "{text}");
+    assert!(second.contains("I.shared"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_with_its_place() {
     let program = V1 {
         top: "extern void mystery(in bit<8> p); extern Box { Box(); void open(); }",

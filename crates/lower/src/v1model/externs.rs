@@ -238,6 +238,8 @@ impl Architecture for V1Model {
                 Some((hit, entry)) => {
                     self.colour(cx, call, 0, |dst| Op::MeterDirect { meter: ext, dst, hit: hit.into(), entry });
                 }
+                // An action that several tables share reads the meter in that table only which has it.
+                None if cx.in_table_action => {}
                 None => {
                     let message = "a direct meter is read in an action of the table that has it as `meters`";
                     cx.refuse(codes::EXTERN_MISUSE, call.call.span, message);

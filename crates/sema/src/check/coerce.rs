@@ -1,6 +1,6 @@
 //! Conversions, implicit and explicit.
 //!
-//! Implicit ones are few (P4_16, "Implicit casts"): `int` to a fixed width, a serialisable enum to its underlying type, and
+//! Implicit ones are few (P4_16, "Implicit casts"): `int` to a fixed width (or a `type` made from one), a serialisable enum to its underlying type, and
 //! list and record *literals* to struct, header, tuple, list or array. All become [`ExprKind::Cast`] or
 //! [`ExprKind::Aggregate`], constants are converted at once.
 
@@ -94,7 +94,11 @@ impl<'a> Checker<'a> {
         }
         match (&e.ty, to) {
             (Type::Unknown, _) | (_, Type::Unknown) => Ok(self.poison(e.span)),
-            (Type::Int, Type::Bits { .. }) => {
+            (Type::Int, Type::Bits { .. } | Type::Newtype(_)) => {
+                // Further than the specification, like the reference compiler: see docs/semantics.md, "Types".
+                if !matches!(self.prog.types.underlying(to), Type::Bits { .. }) {
+                    return Err(e);
+                }
                 if let ExprKind::Const(Value::Int(v)) = &e.kind {
                     let v = v.clone();
                     self.warn_overflow(&v, to, e.span);

@@ -253,6 +253,10 @@ impl Checker<'_> {
             (_, Type::Unknown) => Some(a.clone()),
             (Type::Int, Type::Bits { .. }) => Some(b.clone()),
             (Type::Bits { .. }, Type::Int) => Some(a.clone()),
+            (Type::Int, Type::Newtype(_)) if matches!(self.prog.types.underlying(b), Type::Bits { .. }) => {
+                Some(b.clone())
+            }
+            (Type::Newtype(_), Type::Int) => self.join(b, a),
             (Type::SerEnum(id), Type::Bits { .. } | Type::Int) => {
                 let repr = self.prog.types.enums[id.index()].repr.clone()?;
                 self.join(&repr, b)

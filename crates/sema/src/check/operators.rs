@@ -168,6 +168,12 @@ impl<'a> Checker<'a> {
     }
 
     fn comparison(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
+        // Assignments convert a number to a `type`, comparisons do not.
+        if let (Type::Newtype(_), Type::Int) | (Type::Int, Type::Newtype(_)) = (&a.ty, &b.ty) {
+            let named = if b.ty == Type::Int { &a.ty } else { &b.ty };
+            let help = format!("cast the number: ({}) …", self.show(named));
+            return self.bad_operands(op, &a, &b, span, Some(&help));
+        }
         let Some(ty) = self.join(&a.ty, &b.ty) else { return self.bad_operands(op, &a, &b, span, None) };
         if !self.comparable(&ty) {
             let message = format!("values of type `{}` cannot be compared", self.show(&ty));

@@ -55,7 +55,8 @@ control C(inout h_t h, in bit<8> ro, inout bool flag, inout New n, inout int<8> 
         s = s / 2; // ERROR E0402
         s = (int<8>)h.b; // ERROR E0403
         n = h.a; // ERROR E0401
-        n = 3; // ERROR E0401
+        n = 3;
+        flag = n == 3; // ERROR E0402
         n = (New)h.a;
         ro = 1; // ERROR E0405
         h.a + 1 = 3; // ERROR E0405

@@ -14,6 +14,8 @@ const bool SLICED = static_assert(16w0xabcd[11:4] == 0xbc && 4w0xa ++ 4w0xb == 0
 
 type bit<9> Port;
 typedef Port PortAlias;
+const Port CPU = 510;
+const bool TYPED = static_assert((bit<9>)CPU == 510);
 enum Color { Red, Green }
 enum int<4> Step { Down = -1, Up = 1 }
 
@@ -143,7 +145,7 @@ control Work(inout Nested n, out bit<8> result) {
         default_action = set(local, 3);
         entries = {
             const priority = 3: (Color.Red, (Port)1, 2 &&& 3): set(7);
-            (Color.Green, (Port)2, _): nothing;
+            (Color.Green, 2, _): nothing;
         }
     }
 
@@ -170,6 +172,8 @@ control Work(inout Nested n, out bit<8> result) {
         observe({ a = local, b = true });
         observe(reducer.run());
         n.port = (PortAlias)(bit<9>)local;
+        n.port = same ? CPU : 3;
+        n.port = 3;
         if (t.apply().hit) {
             switch (n.color) {
                 Color.Red: { result = 1; }

@@ -1,4 +1,5 @@
-//! Codes of the diagnostics of lowering; never reused.
+//! Codes of the diagnostics of lowering: one for each kind of mistake, never reused. The text of `sluice explain` for each
+//! is in `crates/frontend/explain/`.
 
 /// No `main`.
 pub const NO_MAIN: &str = "E0601";
@@ -24,3 +25,13 @@ pub const MISPLACED: &str = "E0610";
 pub const TOO_LARGE: &str = "E0611";
 /// An extern call that does nothing here.
 pub const NO_EFFECT: &str = "W0601";
+/// A block of the package has another number of parameters than the architecture gives it.
+pub const BLOCK_PARAMETERS: &str = "E0612";
+/// A table property that the architecture does not know.
+pub const UNKNOWN_PROPERTY: &str = "W0602";
+/// Two entries of a table have the same key.
+pub const ENTRY_TWICE: &str = "W0603";
+/// A `selector` key in a table without action selector.
+pub const IDLE_SELECTOR_KEY: &str = "W0604";
+/// Two actions share a control-plane name; one is renamed.
+pub const ACTION_NAME_TWICE: &str = "W0605";

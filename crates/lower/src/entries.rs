@@ -24,7 +24,7 @@ impl Lowerer<'_> {
             let Some(key) = self.entry_key(table, entry, keys, instance) else { continue };
             if entries.iter().any(|e| e.key == key && e.priority == priority) && !needs_priority {
                 let message = "there is an entry with this key already; the first one stays";
-                self.report(Diagnostic::warning(codes::NO_EFFECT, entry.span, message));
+                self.report(Diagnostic::warning(codes::ENTRY_TWICE, entry.span, message));
                 continue;
             }
             let call = self.action_call(table, entry.action, &entry.args, instance, entry.span);

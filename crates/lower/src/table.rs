@@ -152,7 +152,7 @@ impl Lowerer<'_> {
             match meaning {
                 TableProperty::Ignored => {}
                 TableProperty::Unknown => self.report(Diagnostic::warning(
-                    codes::NO_EFFECT,
+                    codes::UNKNOWN_PROPERTY,
                     property.span,
                     format!("table property `{}` has no meaning in this architecture", property.name),
                 )),
@@ -169,7 +169,7 @@ impl Lowerer<'_> {
         if info.selector_keys.contains(&true) && !selects {
             let message =
                 format!("`selector` keys of table `{}` have no effect without an action selector", table.name);
-            self.report(Diagnostic::warning(codes::NO_EFFECT, table.span, message));
+            self.report(Diagnostic::warning(codes::IDLE_SELECTOR_KEY, table.span, message));
         }
     }
 
@@ -247,7 +247,7 @@ impl Lowerer<'_> {
         let mut name = action.control_name.qualified(path);
         if self.b.program().actions.iter().any(|a| a.name == name) {
             let message = format!("two actions have the control-plane name `{name}`");
-            self.report(Diagnostic::warning(codes::NO_EFFECT, action.span, message));
+            self.report(Diagnostic::warning(codes::ACTION_NAME_TWICE, action.span, message));
             name = format!("{name}#{}", self.b.program().actions.len());
         }
         let mut params = Vec::new();

@@ -210,7 +210,7 @@ impl Blocks {
             (p.controls[blocks.deparser.0.index()].params.len(), 2),
         ];
         if counts.iter().any(|(found, wanted)| found != wanted) {
-            cx.refuse(codes::NO_MAIN, main.span, "a block of `V1Switch` has the wrong number of parameters");
+            cx.refuse(codes::BLOCK_PARAMETERS, main.span, "a block of `V1Switch` has the wrong number of parameters");
             return None;
         }
         Some(blocks)

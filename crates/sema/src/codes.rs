@@ -1,12 +1,15 @@
-//! The codes of this crate's diagnostics; never reused for another meaning.
+//! The codes of this crate's diagnostics: one for each kind of mistake, never reused for another meaning.
+//!
+//! Numbers from x30 and x40 on narrow down what an older code of the group said less exactly. The text of
+//! `sluice explain` for each is in `crates/frontend/explain/`.
 
 /// A name is not declared.
 pub const NOT_DECLARED: &str = "E0301";
 /// A type is not declared.
 pub const NO_SUCH_TYPE: &str = "E0302";
-/// A name is declared twice in one scope, or a variable hides a parameter.
+/// A name is declared twice in one scope.
 pub const DECLARED_TWICE: &str = "E0303";
-/// A name means another kind of thing than is needed here, or a declaration may not stand here.
+/// The name of a type, action, table or function is used as a value.
 pub const WRONG_KIND: &str = "E0304";
 /// A field or member does not exist.
 pub const NO_SUCH_MEMBER: &str = "E0305";
@@ -28,7 +31,7 @@ pub const MISMATCH: &str = "E0401";
 pub const BAD_OPERANDS: &str = "E0402";
 /// A cast between these types does not exist.
 pub const BAD_CAST: &str = "E0403";
-/// Arguments are missing, too many, or fit no or several overloads.
+/// Arguments are missing or too many.
 pub const ARGUMENT_COUNT: &str = "E0404";
 /// Something that cannot be assigned to stands where an l-value is needed.
 pub const NOT_ASSIGNABLE: &str = "E0405";
@@ -38,27 +41,27 @@ pub const TYPE_ARGUMENT_COUNT: &str = "E0406";
 pub const NOT_INFERRED: &str = "E0407";
 /// Something that is no function is called.
 pub const NOT_CALLABLE: &str = "E0408";
-/// A type may not stand here.
+/// There are no variables or constants of a type.
 pub const BAD_TYPE_HERE: &str = "E0409";
 /// A path through a function does not return a value.
 pub const NO_RETURN: &str = "E0410";
-/// A return, or the signature of an implementation, does not fit its declaration.
+/// A `return` with or without value, against the declaration.
 pub const BAD_RETURN: &str = "E0411";
-/// A direction, default value or `_` may not stand here.
+/// A direction may not stand here.
 pub const BAD_DIRECTION: &str = "E0412";
-/// An index or slice is out of range or of something that has no elements.
+/// An index is out of range.
 pub const BAD_INDEX: &str = "E0413";
 /// A number needs a width here.
 pub const WIDTH_NEEDED: &str = "E0414";
-/// Values are missing, doubled or not possible in a record or enum.
+/// Fields are missing in a structure-valued expression.
 pub const BAD_FIELDS: &str = "E0415";
 /// Values of a type cannot be compared.
 pub const NOT_COMPARABLE: &str = "E0416";
-/// An operation or statement is not allowed at this place.
+/// A call is not allowed at this place.
 pub const NOT_HERE: &str = "E0417";
-/// A `select` or keyset does not fit its keys.
+/// `select` on values that cannot be matched.
 pub const BAD_KEYSET: &str = "E0418";
-/// A `switch` has a wrong subject or label.
+/// `switch` on values that it cannot decide on.
 pub const BAD_SWITCH: &str = "E0419";
 /// A packet method is used with a type that it cannot take.
 pub const BAD_PACKET_OPERATION: &str = "E0421";
@@ -70,29 +73,29 @@ pub const NO_VALUE: &str = "E0502";
 pub const OUT_OF_RANGE: &str = "E0503";
 /// A number does not fit its type and is cut.
 pub const OVERFLOW: &str = "W0503";
-/// Instances contain themselves, or are too many.
+/// An instance would contain itself.
 pub const NESTED_INSTANCES: &str = "E0504";
 /// A `static_assert` does not hold.
 pub const ASSERTION: &str = "E0505";
-/// Something cannot be instantiated, or not here.
+/// Something has no instances or no constructor.
 pub const BAD_INSTANCE: &str = "E0506";
 /// `main` is not an instance of a package.
 pub const BAD_MAIN: &str = "E0507";
 /// An abstract method is not implemented.
 pub const NOT_IMPLEMENTED: &str = "E0508";
-/// A table property is missing, doubled or malformed.
+/// A table has no `actions`.
 pub const BAD_PROPERTY: &str = "E0510";
-/// An action may not stand here in a table.
+/// Something that is no action stands where an action is needed.
 pub const BAD_ACTION: &str = "E0511";
 /// A table key has a type that cannot be matched.
 pub const BAD_KEY: &str = "E0512";
-/// An entry does not fit its table.
+/// A key of an entry does not fit its match kind.
 pub const BAD_ENTRY: &str = "E0513";
-/// A parser has no `start`, or a state with a built-in name.
+/// A parser has no state `start`.
 pub const BAD_STATES: &str = "E0520";
 /// A parser has no way to `accept` or `reject`.
 pub const ENDLESS_PARSER: &str = "E0521";
-/// An annotation is malformed or doubled.
+/// An annotation is malformed.
 pub const BAD_ANNOTATION: &str = "E0540";
 /// Two objects have one control-plane name.
 pub const CONTROL_NAME_TWICE: &str = "E0541";
@@ -100,3 +103,117 @@ pub const CONTROL_NAME_TWICE: &str = "E0541";
 pub const CAPTURE_UNSUPPORTED: &str = "E0650";
 /// A construct that is not supported yet.
 pub const UNSUPPORTED: &str = "E0651";
+/// A variable inside a body has the name of a parameter.
+pub const SHADOWS_PARAMETER: &str = "E0330";
+/// A declaration may not stand here.
+pub const MISPLACED_DECLARATION: &str = "E0331";
+/// A name that means something else is used as a type.
+pub const NOT_A_TYPE: &str = "E0332";
+/// `this` outside of an abstract method's implementation.
+pub const NO_THIS: &str = "E0333";
+/// An enum or `error` has no such member.
+pub const NO_SUCH_ENUM_MEMBER: &str = "E0334";
+/// A method without result type, or a constructor with one.
+pub const METHOD_RESULT: &str = "E0335";
+/// A list has too few or too many values.
+pub const WRONG_LENGTH: &str = "E0440";
+/// An `out` or `inout` argument has another type than its parameter.
+pub const OUT_ARGUMENT: &str = "E0441";
+/// The two values of `?:` have different types.
+pub const BRANCHES_DIFFER: &str = "E0442";
+/// A `for … in` goes over something that it cannot go over.
+pub const BAD_LOOP: &str = "E0443";
+/// No overload takes these arguments.
+pub const NO_OVERLOAD: &str = "E0444";
+/// Several overloads take these arguments.
+pub const AMBIGUOUS_CALL: &str = "E0445";
+/// Some arguments are named, some are not.
+pub const MIXED_ARGUMENTS: &str = "E0446";
+/// A parameter is given two arguments.
+pub const ARGUMENT_TWICE: &str = "E0447";
+/// The context does not say the type of `...` or `{#}`.
+pub const SHAPE_UNKNOWN: &str = "E0448";
+/// `_` stands where a type is needed.
+pub const DONT_CARE_TYPE: &str = "E0449";
+/// A field or element cannot have this type.
+pub const BAD_FIELD_TYPE: &str = "E0450";
+/// An enum, `type` or `typedef` cannot be made from this type.
+pub const BAD_UNDERLYING_TYPE: &str = "E0451";
+/// A type has no default value.
+pub const NO_DEFAULT_VALUE: &str = "E0452";
+/// A function cannot return this type.
+pub const BAD_RESULT_TYPE: &str = "E0453";
+/// A parameter cannot have this type, or not with this direction.
+pub const BAD_PARAMETER_TYPE: &str = "E0454";
+/// A type argument that no value can have.
+pub const BAD_TYPE_ARGUMENT: &str = "E0455";
+/// A member of an enum has no value but needs one, or the reverse.
+pub const ENUM_VALUE: &str = "E0456";
+/// `_` stands where a value is needed.
+pub const DONT_CARE_VALUE: &str = "E0457";
+/// A default value of an `out` or `inout` parameter.
+pub const BAD_DEFAULT: &str = "E0458";
+/// `@optional` on a parameter that must be given.
+pub const BAD_OPTIONAL: &str = "E0459";
+/// A slice is empty or out of range.
+pub const BAD_SLICE: &str = "E0460";
+/// An index or slice of something that has no elements or bits.
+pub const NOT_INDEXABLE: &str = "E0461";
+/// `exit`, `return`, `break` or `continue` where it has no meaning.
+pub const WRONG_PLACE_STATEMENT: &str = "E0462";
+/// `next`, `last` or `lastIndex` outside of a parser.
+pub const STACK_OUTSIDE_PARSER: &str = "E0463";
+/// An extern's method is called in a declaration.
+pub const METHOD_IN_DECLARATION: &str = "E0464";
+/// A case has another number of values than the `select` has keys.
+pub const KEYSET_COUNT: &str = "E0465";
+/// A value set holds other values than the keys.
+pub const VALUE_SET_TYPE: &str = "E0466";
+/// A mask or range of values that have none.
+pub const NO_MASK_OR_RANGE: &str = "E0467";
+/// A `switch` has two cases for one value or action.
+pub const CASE_TWICE: &str = "E0468";
+/// `default` is not the last case, or there are two.
+pub const DEFAULT_CASE: &str = "E0469";
+/// A case of `action_run` is not an action of the table.
+pub const CASE_NOT_ACTION: &str = "E0470";
+/// A field is given twice in a structure-valued expression.
+pub const FIELD_TWICE: &str = "E0471";
+/// A type, constant or program exceeds a limit of the compiler.
+pub const TOO_LARGE: &str = "E0550";
+/// Instances are too many or nested too deeply.
+pub const TOO_MANY_INSTANCES: &str = "E0551";
+/// Something is instantiated where nothing can be.
+pub const INSTANCE_PLACE: &str = "E0552";
+/// A cast is written like a call.
+pub const CAST_AS_CALL: &str = "E0553";
+/// An instance without a name that nothing uses.
+pub const UNUSED_INSTANCE: &str = "E0554";
+/// An implementation does not fit its abstract method.
+pub const WRONG_IMPLEMENTATION: &str = "E0555";
+/// A table property is given twice.
+pub const PROPERTY_TWICE: &str = "E0556";
+/// An action is listed twice in a table.
+pub const ACTION_TWICE: &str = "E0557";
+/// `key`, `actions` or `entries` without braces.
+pub const PROPERTY_NEEDS_BRACES: &str = "E0558";
+/// An action is used in a table that does not list it.
+pub const NOT_IN_TABLE: &str = "E0559";
+/// A table needs a `default_action` because `NoAction` cannot stand in.
+pub const NEEDS_DEFAULT_ACTION: &str = "E0560";
+/// A repeated directed argument differs from the table's list.
+pub const ARGUMENT_DIFFERS: &str = "E0561";
+/// A `@tableonly` action as default, or a `@defaultonly` one in an entry.
+pub const ACTION_SCOPE: &str = "E0562";
+/// An entry's priority is missing or without meaning.
+pub const ENTRY_PRIORITY: &str = "E0563";
+/// An entry has another number of keys than its table.
+pub const ENTRY_KEY_COUNT: &str = "E0564";
+/// The mask of an `lpm` key is no prefix.
+pub const NOT_A_PREFIX: &str = "E0565";
+/// A parser declares `accept` or `reject`.
+pub const BUILT_IN_STATE: &str = "E0566";
+/// A structured annotation, or a key in one, is given twice.
+pub const ANNOTATION_TWICE: &str = "E0567";
+/// Entries in a table without keys.
+pub const ENTRIES_WITHOUT_KEYS: &str = "E0568";

@@ -22,7 +22,7 @@ fn structs_that_double_are_refused() {
         0 => "struct S0 { bit<8> x; }\n".to_string(),
         _ => format!("struct S{i} {{ S{0} a; S{0} b; }}\n", i - 1),
     });
-    assert_eq!(errors(&text).first(), Some(&"E0503"));
+    assert_eq!(errors(&text).first(), Some(&"E0550"));
 }
 
 #[test]
@@ -31,22 +31,22 @@ fn tuples_and_arrays_that_double_are_refused() {
         0 => "typedef bit<8> T0;\n".to_string(),
         _ => format!("typedef tuple<T{0}, T{0}> T{i};\n", i - 1),
     });
-    assert_eq!(errors(&tuples).first(), Some(&"E0503"));
+    assert_eq!(errors(&tuples).first(), Some(&"E0550"));
     let arrays = "typedef bit<8> A0;\n".to_string() + &repeat(8, |i| format!("typedef A{i}[1000] A{};\n", i + 1));
-    assert_eq!(errors(&arrays).first(), Some(&"E0503"));
+    assert_eq!(errors(&arrays).first(), Some(&"E0550"));
 }
 
 #[test]
 fn generic_structs_and_functions_that_double_are_refused() {
     let structs = "struct G<T> { T a; T b; }\ntypedef bit<8> G0;\n".to_string()
         + &repeat(40, |i| format!("typedef G<G{i}> G{};\n", i + 1));
-    assert_eq!(errors(&structs).first(), Some(&"E0503"));
+    assert_eq!(errors(&structs).first(), Some(&"E0550"));
     let mut functions = "bit<8> f0<T>(in T x) { return 1; }\n".to_string();
     for i in 1..40 {
         let _ = writeln!(functions, "bit<8> f{i}<T>(in T x) {{ tuple<T, T> y = {{ x, x }}; return f{}(y); }}", i - 1);
     }
     functions.push_str("bit<8> g() { return f39(8w1); }\n");
-    assert_eq!(errors(&functions).first(), Some(&"E0503"));
+    assert_eq!(errors(&functions).first(), Some(&"E0550"));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn constants_that_double_are_refused() {
     let mut params = "control C()(bit<8> p) {\nconst bit<8> K0 = p;\n".to_string();
     params += &repeat(40, |i| format!("const bit<8> K{} = K{i} + K{i};\n", i + 1));
     params += "apply {} }\n";
-    assert_eq!(errors(&params), ["E0503"]);
+    assert_eq!(errors(&params), ["E0550"]);
     assert_eq!(errors("const int BIG = 1 << (1 << 60);\n"), ["E0502"]);
     assert_eq!(errors("const bit<(1 << 40)> WIDE = 1;\n"), ["E0503"]);
 }
@@ -72,11 +72,11 @@ fn instances_that_double_are_refused() {
             format!("control C{}() {{ C{i}() a; C{i}() b; apply {{ a.apply(); b.apply(); }} }}\n", i + 1)
         })
         + "control T();\npackage P(T t);\nP(C30()) main;\n";
-    assert_eq!(errors(&text), ["E0504"]);
+    assert_eq!(errors(&text), ["E0551"]);
     let deep = "control C0() { apply {} }\n".to_string()
         + &repeat(2000, |i| format!("control C{}() {{ C{i}() a; apply {{ a.apply(); }} }}\n", i + 1))
         + "control T();\npackage P(T t);\nP(C2000()) main;\n";
-    assert_eq!(errors(&deep), ["E0504"]);
+    assert_eq!(errors(&deep), ["E0551"]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The codes of this crate's diagnostics; never reused for another meaning.
+//! The codes of this crate's diagnostics: one for each kind of mistake, never reused for another meaning. The text of
+//! `sluice explain` for each is in `crates/frontend/explain/`.
 
 /// An included file is not found.
 pub const INCLUDE_NOT_FOUND: &str = "E0001";
@@ -50,3 +51,5 @@ pub const MISPLACED: &str = "E0206";
 pub const RESERVED_NAME: &str = "E0207";
 /// Errors after this one are not shown.
 pub const TOO_MANY_ERRORS: &str = "E0208";
+/// A control without `apply` block.
+pub const NO_APPLY: &str = "E0209";

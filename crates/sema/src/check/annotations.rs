@@ -23,7 +23,7 @@ impl<'a> Checker<'a> {
                 let first = first.span;
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_ANNOTATION,
+                        codes::ANNOTATION_TWICE,
                         annotation.span,
                         format!("`@{}` is given twice", annotation.name),
                     )
@@ -59,7 +59,7 @@ impl<'a> Checker<'a> {
                 for pair in pairs {
                     if result.iter().any(|(k, _)| *k == pair.name.text) {
                         let message = format!("the key `{}` is given twice", pair.name);
-                        self.error(codes::DECLARED_TWICE, pair.name.span, message);
+                        self.error(codes::ANNOTATION_TWICE, pair.name.span, message);
                     }
                     let value = self.annotation_value(&pair.value);
                     result.push((pair.name.text.clone(), value));

@@ -43,7 +43,7 @@ impl<'a> Checker<'a> {
             if find_annotation(&p.annotations, "optional").is_some() {
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_DIRECTION,
+                        codes::BAD_OPTIONAL,
                         p.span,
                         "a constructor parameter of a parser or control cannot be `@optional`",
                     )
@@ -148,7 +148,7 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let message = format!("a {} cannot be declared in a control", local.kind.noun());
-                self.error(codes::WRONG_KIND, local.span, message);
+                self.error(codes::MISPLACED_DECLARATION, local.span, message);
             }
         }
     }
@@ -200,7 +200,7 @@ impl<'a> Checker<'a> {
                 ast::DeclKind::ValueSet(set) => self.value_set(id, local, set),
                 _ => {
                     let message = format!("a {} cannot be declared in a parser", local.kind.noun());
-                    self.error(codes::WRONG_KIND, local.span, message);
+                    self.error(codes::MISPLACED_DECLARATION, local.span, message);
                 }
             }
         }
@@ -247,7 +247,7 @@ impl<'a> Checker<'a> {
             if matches!(&*state.name.text, "accept" | "reject") {
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_STATES,
+                        codes::BUILT_IN_STATE,
                         state.name.span,
                         format!("the state `{}` is built in", state.name),
                     )
@@ -362,7 +362,7 @@ impl<'a> Checker<'a> {
         }
         if keyset.elements.len() != keys.len() {
             let message = format!("{} keys are selected on, here are {}", keys.len(), keyset.elements.len());
-            self.error(codes::BAD_KEYSET, keyset.span, message);
+            self.error(codes::KEYSET_COUNT, keyset.span, message);
             return Vec::new();
         }
         keyset
@@ -408,7 +408,7 @@ impl<'a> Checker<'a> {
             let message =
                 format!("the value set holds `{}`, the keys are `{}`", self.show(&element), keys.join("`, `"));
             let place = self.prog.value_sets[set.index()].span;
-            self.report(Diagnostic::error(codes::BAD_KEYSET, span, message).note(place, "the value set"));
+            self.report(Diagnostic::error(codes::VALUE_SET_TYPE, span, message).note(place, "the value set"));
         }
     }
 
@@ -434,7 +434,7 @@ impl<'a> Checker<'a> {
                 let bits = matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Bool | Type::Unknown);
                 if !bits {
                     let message = format!("values of type `{}` have no masks", self.show(ty));
-                    self.error(codes::BAD_KEYSET, element.span, message);
+                    self.error(codes::NO_MASK_OR_RANGE, element.span, message);
                     return Keyset::DontCare;
                 }
                 let value = self.keyset_value(value, ty, place);
@@ -443,7 +443,7 @@ impl<'a> Checker<'a> {
             ast::KeysetKind::Range(low, high) => {
                 if !matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Unknown) {
                     let message = format!("values of type `{}` have no ranges", self.show(ty));
-                    self.error(codes::BAD_KEYSET, element.span, message);
+                    self.error(codes::NO_MASK_OR_RANGE, element.span, message);
                     return Keyset::DontCare;
                 }
                 let low = self.keyset_value(low, ty, place);

@@ -200,7 +200,7 @@ impl<'a> Checker<'a> {
                 return Some(*index);
             }
             let mut d =
-                Diagnostic::error(codes::ARGUMENT_COUNT, span, format!("more than one {name} takes these arguments"));
+                Diagnostic::error(codes::AMBIGUOUS_CALL, span, format!("more than one {name} takes these arguments"));
             for i in fitting {
                 d = d.note(sigs[i].span, "this one");
             }
@@ -211,7 +211,7 @@ impl<'a> Checker<'a> {
             return Some(*index);
         }
         let message = format!("no {name} takes {} argument{}", args.len(), if args.len() == 1 { "" } else { "s" });
-        let mut d = Diagnostic::error(codes::ARGUMENT_COUNT, span, message);
+        let mut d = Diagnostic::error(codes::NO_OVERLOAD, span, message);
         for sig in sigs.iter().take(5) {
             let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
             d = d.note(sig.span, format!("this one takes ({})", names.join(", ")));
@@ -231,7 +231,7 @@ impl<'a> Checker<'a> {
         let named = args.iter().filter(|a| a.name.is_some()).count();
         if named > 0 && named < args.len() {
             self.report(
-                Diagnostic::error(codes::ARGUMENT_COUNT, span, "arguments are either all named or none is")
+                Diagnostic::error(codes::MIXED_ARGUMENTS, span, "arguments are either all named or none is")
                     .help("write name = value for each"),
             );
             return None;
@@ -256,7 +256,7 @@ impl<'a> Checker<'a> {
             };
             if placed[slot].is_some() {
                 let message = format!("`{}` is given twice", sig.params[slot].name);
-                self.error(codes::ARGUMENT_COUNT, arg.span, message);
+                self.error(codes::ARGUMENT_TWICE, arg.span, message);
                 return None;
             }
             placed[slot] = Some(arg);
@@ -330,7 +330,7 @@ impl<'a> Checker<'a> {
         if let ast::ExprKind::DontCare = arg.value.kind {
             if param.direction != Direction::Out {
                 self.report(
-                    Diagnostic::error(codes::BAD_DIRECTION, arg.span, format!("`{}` needs a value", param.name))
+                    Diagnostic::error(codes::DONT_CARE_VALUE, arg.span, format!("`{}` needs a value", param.name))
                         .help("`_` can only stand for an `out` argument"),
                 );
                 return ArgValue::Expr(self.poison(arg.span));
@@ -408,7 +408,7 @@ impl<'a> Checker<'a> {
             };
             if bad {
                 let message = format!("{} cannot be used with values of type `{}`", sig.what, self.show(&ty));
-                self.report(Diagnostic::error(codes::BAD_TYPE_HERE, span, message).note(sig.span, "declared here"));
+                self.report(Diagnostic::error(codes::BAD_TYPE_ARGUMENT, span, message).note(sig.span, "declared here"));
             }
         }
     }
@@ -426,7 +426,7 @@ impl<'a> Checker<'a> {
                     self.show(&e.ty)
                 );
                 self.report(
-                    Diagnostic::error(codes::MISMATCH, e.span, message)
+                    Diagnostic::error(codes::OUT_ARGUMENT, e.span, message)
                         .help("there are no conversions for `out` and `inout`: use a variable of the right type"),
                 );
                 return Expr { ty: Type::Unknown, ..e };

@@ -17,7 +17,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::Const(c) => self.const_decl(decl, c),
             ast::DeclKind::Variable(_) => self.report(
                 Diagnostic::error(
-                    codes::WRONG_KIND,
+                    codes::MISPLACED_DECLARATION,
                     decl.span,
                     format!("the variable `{}` stands outside of any block", decl.name),
                 )
@@ -49,7 +49,7 @@ impl<'a> Checker<'a> {
                 let ty = self.resolve_type(target);
                 if let Type::Void | Type::MatchKind = ty {
                     let message = format!("`{}` cannot be given another name", self.show(&ty));
-                    self.error(codes::BAD_TYPE_HERE, target.span, message);
+                    self.error(codes::BAD_UNDERLYING_TYPE, target.span, message);
                 }
                 let symbol = match ty {
                     Type::Unknown => Symbol::Broken,
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::NewType(target) => self.new_type(decl, target),
             ast::DeclKind::Table(_) | ast::DeclKind::ValueSet(_) => {
                 let message = format!("the {} `{}` stands outside of any block", decl.kind.noun(), decl.name);
-                self.error(codes::WRONG_KIND, decl.span, message);
+                self.error(codes::MISPLACED_DECLARATION, decl.span, message);
             }
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
             return;
         }
         if !super::limits::is_small(&value) {
-            self.error(codes::OUT_OF_RANGE, c.value.span, format!("the expression of `{}` is too large", decl.name));
+            self.error(codes::TOO_LARGE, c.value.span, format!("the expression of `{}` is too large", decl.name));
             self.declare(&decl.name, Symbol::Broken);
             return;
         }
@@ -137,7 +137,7 @@ impl<'a> Checker<'a> {
             Some((ty, span)) => {
                 let message =
                     format!("the underlying type of an enum is `bit<W>` or `int<W>`, not `{}`", self.show(&ty));
-                self.error(codes::BAD_TYPE_HERE, span, message);
+                self.error(codes::BAD_UNDERLYING_TYPE, span, message);
                 self.declare(&decl.name, Symbol::Broken);
                 return;
             }
@@ -208,7 +208,7 @@ impl<'a> Checker<'a> {
             }
             (Some(repr), None) => {
                 self.report(
-                    Diagnostic::error(codes::BAD_FIELDS, member.name.span, format!("`{}` needs a value", member.name))
+                    Diagnostic::error(codes::ENUM_VALUE, member.name.span, format!("`{}` needs a value", member.name))
                         .help("every member of an enum with underlying type has one: name = value"),
                 );
                 consteval::default_value(&self.prog.types, repr)
@@ -216,7 +216,7 @@ impl<'a> Checker<'a> {
             (None, Some(value)) => {
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_TYPE_HERE,
+                        codes::ENUM_VALUE,
                         value.span,
                         "members of an enum without underlying type have no value",
                     )
@@ -253,7 +253,7 @@ impl<'a> Checker<'a> {
             if !underlying.is_unknown() {
                 let message = format!("`type` cannot be made from `{}`", self.show(&underlying));
                 self.report(
-                    Diagnostic::error(codes::BAD_TYPE_HERE, target.span, message)
+                    Diagnostic::error(codes::BAD_UNDERLYING_TYPE, target.span, message)
                         .help("it is made from `bit<W>`, `int<W>`, `bool` or another `type`; otherwise use `typedef`"),
                 );
             }
@@ -308,7 +308,7 @@ impl<'a> Checker<'a> {
             let default = param.default.as_ref().map(|e| {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
                 if matches!(param.direction, Direction::Out | Direction::InOut) {
-                    self.error(codes::BAD_DIRECTION, e.span, "an `out` or `inout` parameter has no default value");
+                    self.error(codes::BAD_DEFAULT, e.span, "an `out` or `inout` parameter has no default value");
                 } else if !self.is_compile_time(&value) {
                     self.error(codes::NOT_CONSTANT, e.span, "a default value must be known at compile time");
                 }
@@ -357,7 +357,7 @@ impl<'a> Checker<'a> {
             }
             _ => return,
         };
-        self.error(codes::BAD_DIRECTION, param.span, message);
+        self.error(codes::BAD_PARAMETER_TYPE, param.span, message);
     }
 
     /// The signature of a function, extern function or method.
@@ -453,7 +453,7 @@ impl<'a> Checker<'a> {
             if method.kind == ast::MethodKind::Constructor && method.name.text != decl.name.text {
                 self.report(
                     Diagnostic::error(
-                        codes::WRONG_KIND,
+                        codes::METHOD_RESULT,
                         method.name.span,
                         format!("method `{}` has no result type", method.name),
                     )
@@ -465,7 +465,7 @@ impl<'a> Checker<'a> {
             }
             if method.kind != ast::MethodKind::Constructor && method.name.text == decl.name.text {
                 self.report(
-                    Diagnostic::error(codes::WRONG_KIND, method.name.span, "a constructor has no result type")
+                    Diagnostic::error(codes::METHOD_RESULT, method.name.span, "a constructor has no result type")
                         .help(format!("write {}(…);", decl.name)),
                 );
             }
@@ -558,7 +558,7 @@ impl<'a> Checker<'a> {
                 param.ty
             {
                 let message = format!("`{}` cannot be a parameter of an action", self.show(&param.ty));
-                self.error(codes::BAD_TYPE_HERE, param.span, message);
+                self.error(codes::BAD_PARAMETER_TYPE, param.span, message);
                 param.ty = Type::Unknown;
             }
         }

@@ -103,12 +103,16 @@ impl Checker<'_> {
 
     fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>, depth: usize) -> Option<InstanceId> {
         if depth > MAX_DEPTH {
-            self.error(codes::NESTED_INSTANCES, decl.span, format!("instances are nested more than {MAX_DEPTH} deep"));
+            self.error(
+                codes::TOO_MANY_INSTANCES,
+                decl.span,
+                format!("instances are nested more than {MAX_DEPTH} deep"),
+            );
             return None;
         }
         if self.prog.instances.len() >= MAX_INSTANCES {
             self.error(
-                codes::NESTED_INSTANCES,
+                codes::TOO_MANY_INSTANCES,
                 decl.span,
                 format!("the program has more than {MAX_INSTANCES} instances"),
             );

@@ -36,7 +36,7 @@ impl<'a> Checker<'a> {
                 Some(ty) => Expr { kind: ExprKind::This, ty, span },
                 None => {
                     self.error(
-                        codes::WRONG_KIND,
+                        codes::NO_THIS,
                         span,
                         "`this` is only known in the implementation of an abstract method",
                     );
@@ -49,7 +49,7 @@ impl<'a> Checker<'a> {
             }
             ast::ExprKind::DontCare => {
                 self.report(
-                    Diagnostic::error(codes::BAD_DIRECTION, span, "`_` is not a value")
+                    Diagnostic::error(codes::DONT_CARE_VALUE, span, "`_` is not a value")
                         .help("it can stand for an `out` argument and in keysets"),
                 );
                 self.poison(span)
@@ -269,7 +269,7 @@ impl<'a> Checker<'a> {
         if !in_parser {
             self.report(
                 Diagnostic::error(
-                    codes::NOT_HERE,
+                    codes::STACK_OUTSIDE_PARSER,
                     span,
                     format!("`{name}` of a header stack can only be used in parsers"),
                 )
@@ -291,7 +291,7 @@ impl<'a> Checker<'a> {
                 }
                 let members: Vec<String> = info.members.iter().map(|m| m.name.to_string()).collect();
                 let message = format!("enum `{}` has no member `{name}`", info.name);
-                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, members.iter().map(|s| s.as_str()));
+                self.unknown_name(codes::NO_SUCH_ENUM_MEMBER, name, message, members.iter().map(|s| s.as_str()));
                 self.poison(span)
             }
             Type::Error => {
@@ -300,7 +300,7 @@ impl<'a> Checker<'a> {
                 }
                 let members = self.prog.errors.clone();
                 let message = format!("there is no error `{name}`");
-                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, members.iter().map(|s| &**s));
+                self.unknown_name(codes::NO_SUCH_ENUM_MEMBER, name, message, members.iter().map(|s| &**s));
                 self.poison(span)
             }
             Type::MatchKind => {
@@ -355,7 +355,7 @@ impl<'a> Checker<'a> {
             other => {
                 let message = format!("`{}` has no elements to index", self.show(&other));
                 self.report(
-                    Diagnostic::error(codes::BAD_INDEX, span, message).help("a bit slice is written x[high:low]"),
+                    Diagnostic::error(codes::NOT_INDEXABLE, span, message).help("a bit slice is written x[high:low]"),
                 );
                 self.poison(span)
             }
@@ -405,7 +405,7 @@ impl<'a> Checker<'a> {
         match self.const_int(&bound).map(|v| v.to_u32()) {
             Some(Some(v)) if v <= MAX_WIDTH => Some(v),
             Some(_) => {
-                self.error(codes::BAD_INDEX, e.span, "the bound of a slice is out of range");
+                self.error(codes::BAD_SLICE, e.span, "the bound of a slice is out of range");
                 None
             }
             None => {
@@ -432,7 +432,7 @@ impl<'a> Checker<'a> {
             Type::Int => Some((base, None)),
             _ => {
                 let message = format!("no bits can be taken from `{}`", self.show(&base.ty));
-                self.error(codes::BAD_INDEX, base.span, message);
+                self.error(codes::NOT_INDEXABLE, base.span, message);
                 None
             }
         }
@@ -448,7 +448,7 @@ impl<'a> Checker<'a> {
     fn slice_at(&mut self, base: Expr, width: Option<u32>, high: u32, low: u32, span: Span) -> Expr {
         if low > high {
             self.report(
-                Diagnostic::error(codes::BAD_INDEX, span, format!("the slice [{high}:{low}] is empty"))
+                Diagnostic::error(codes::BAD_SLICE, span, format!("the slice [{high}:{low}] is empty"))
                     .help("the high bit comes first"),
             );
             return self.poison(span);
@@ -456,7 +456,7 @@ impl<'a> Checker<'a> {
         let base = match width {
             Some(width) if high >= width => {
                 let message = format!("bit {high} is outside of `{}`", self.show(&base.ty));
-                self.error(codes::BAD_INDEX, span, message);
+                self.error(codes::BAD_SLICE, span, message);
                 return self.poison(span);
             }
             Some(_) => base,
@@ -485,12 +485,12 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         if width == 0 || base_width.is_some_and(|w| width > w) {
-            self.error(codes::BAD_INDEX, span, format!("{width} bits cannot be taken from `{}`", self.show(&base.ty)));
+            self.error(codes::BAD_SLICE, span, format!("{width} bits cannot be taken from `{}`", self.show(&base.ty)));
             return self.poison(span);
         }
         if low.as_const().is_some() {
             let Some(low) = self.const_int(&low).and_then(|v| v.to_u32()).filter(|v| *v <= MAX_WIDTH) else {
-                self.error(codes::BAD_INDEX, low.span, "the place of a slice is out of range");
+                self.error(codes::BAD_SLICE, low.span, "the place of a slice is out of range");
                 return self.poison(span);
             };
             return self.slice_at(base, base_width, low + width - 1, low, span);

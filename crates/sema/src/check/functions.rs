@@ -20,13 +20,13 @@ impl<'a> Checker<'a> {
             sig.result
         {
             let message = format!("a function cannot return `{}`", self.show(&sig.result));
-            self.error(codes::BAD_TYPE_HERE, function.proto.result.span, message);
+            self.error(codes::BAD_RESULT_TYPE, function.proto.result.span, message);
         }
         for param in &sig.params {
             if find_annotation(&param.annotations, "optional").is_some() {
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_DIRECTION,
+                        codes::BAD_OPTIONAL,
                         param.span,
                         "a parameter of a function with a body cannot be `@optional`",
                     )
@@ -106,7 +106,7 @@ impl<'a> Checker<'a> {
         if self.prog.functions.len() >= super::limits::MAX_FUNCTIONS {
             if self.prog.functions.len() == super::limits::MAX_FUNCTIONS {
                 let span = self.functions[index].decl.name.span;
-                self.error(codes::OUT_OF_RANGE, span, "the program has too many instantiations of generic functions");
+                self.error(codes::TOO_LARGE, span, "the program has too many instantiations of generic functions");
                 self.reserve_function(index, type_args);
             }
             return None;

@@ -60,7 +60,7 @@ impl<'a> Checker<'a> {
         if let (Owner::Program, Some((_, Type::Parser(_) | Type::Control(_)))) = (self.body.owner, &made) {
             self.report(
                 Diagnostic::error(
-                    codes::BAD_INSTANCE,
+                    codes::INSTANCE_PLACE,
                     decl.name.span,
                     "parsers and controls cannot be instantiated at top level",
                 )
@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
             && matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Bool)
         {
             self.report(
-                Diagnostic::error(codes::BAD_INSTANCE, span, format!("`{path}` has no constructor"))
+                Diagnostic::error(codes::CAST_AS_CALL, span, format!("`{path}` has no constructor"))
                     .help(format!("a cast is written ({path}) …")),
             );
             self.expr(&arg.value, None);
@@ -110,7 +110,7 @@ impl<'a> Checker<'a> {
         let span = new.span;
         if matches!(self.body.place, Place::Function | Place::Action) {
             self.report(
-                Diagnostic::error(codes::BAD_INSTANCE, span, "nothing can be instantiated in functions and actions")
+                Diagnostic::error(codes::INSTANCE_PLACE, span, "nothing can be instantiated in functions and actions")
                     .help("declare the instance in the control, or at top level"),
             );
             return None;
@@ -255,7 +255,7 @@ impl<'a> Checker<'a> {
     fn abstract_methods(&mut self, ty: &Type, body: Option<&'a [ast::Decl]>, span: Span) -> Vec<(u32, FunctionId)> {
         let Type::Extern(id, type_args) = ty else {
             if body.is_some() {
-                self.error(codes::BAD_INSTANCE, span, "only instances of externs implement methods");
+                self.error(codes::WRONG_IMPLEMENTATION, span, "only instances of externs implement methods");
             }
             return Vec::new();
         };
@@ -289,7 +289,7 @@ impl<'a> Checker<'a> {
                 }
                 _ => {
                     let message = format!("a {} cannot be declared here", decl.kind.noun());
-                    self.error(codes::WRONG_KIND, decl.span, message);
+                    self.error(codes::MISPLACED_DECLARATION, decl.span, message);
                 }
             }
         }
@@ -332,7 +332,7 @@ impl<'a> Checker<'a> {
         if !agree {
             self.report(
                 Diagnostic::error(
-                    codes::BAD_RETURN,
+                    codes::WRONG_IMPLEMENTATION,
                     span,
                     format!("`{}` has another signature than declared", wanted.name),
                 )

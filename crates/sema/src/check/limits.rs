@@ -45,7 +45,7 @@ impl Checker<'_> {
             return ty;
         }
         self.report(
-            Diagnostic::error(codes::OUT_OF_RANGE, span, format!("the type has more than {MAX_LEAVES} values"))
+            Diagnostic::error(codes::TOO_LARGE, span, format!("the type has more than {MAX_LEAVES} values"))
                 .help("make it smaller, or keep the values in registers"),
         );
         Type::Unknown

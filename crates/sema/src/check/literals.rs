@@ -16,7 +16,7 @@ impl<'a> Checker<'a> {
     pub(super) fn default_expr(&mut self, expected: Option<&Type>, span: Span) -> Expr {
         let Some(ty) = expected else {
             self.report(
-                Diagnostic::error(codes::NOT_INFERRED, span, "the type that `...` stands for is not known here")
+                Diagnostic::error(codes::SHAPE_UNKNOWN, span, "the type that `...` stands for is not known here")
                     .help("cast it: (T) ..."),
             );
             return self.poison(span);
@@ -32,7 +32,7 @@ impl<'a> Checker<'a> {
             Some(value) => constant(value, ty.clone(), span),
             None => {
                 let message = format!("`{}` has no default value", self.show(ty));
-                self.error(codes::BAD_TYPE_HERE, span, message);
+                self.error(codes::NO_DEFAULT_VALUE, span, message);
                 self.poison(span)
             }
         }
@@ -50,7 +50,7 @@ impl<'a> Checker<'a> {
             }
             None => {
                 self.report(
-                    Diagnostic::error(codes::NOT_INFERRED, span, "the header type of `{#}` is not known here")
+                    Diagnostic::error(codes::SHAPE_UNKNOWN, span, "the header type of `{#}` is not known here")
                         .help("cast it: (H) {#}"),
                 );
                 self.poison(span)
@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
         let Some((types, ty)) = shape else {
             if dots {
                 self.report(
-                    Diagnostic::error(codes::NOT_INFERRED, span, "the type that `...` fills up is not known here")
+                    Diagnostic::error(codes::SHAPE_UNKNOWN, span, "the type that `...` fills up is not known here")
                         .help("cast it: (T) { … }"),
                 );
                 return self.poison(span);
@@ -89,7 +89,7 @@ impl<'a> Checker<'a> {
         };
         if given.len() > types.len() || (given.len() < types.len() && !dots) {
             let message = format!("`{}` needs {} values, here are {}", self.show(&ty), types.len(), given.len());
-            let mut d = Diagnostic::error(codes::MISMATCH, span, message);
+            let mut d = Diagnostic::error(codes::WRONG_LENGTH, span, message);
             if given.len() < types.len() {
                 d = d.help("end the list with `...` for default values");
             }
@@ -121,7 +121,7 @@ impl<'a> Checker<'a> {
         for (i, field) in fields.iter().enumerate() {
             if let Some(first) = fields[..i].iter().find(|f| f.name == field.name) {
                 self.report(
-                    Diagnostic::error(codes::BAD_FIELDS, field.name.span, format!("`{}` is given twice", field.name))
+                    Diagnostic::error(codes::FIELD_TWICE, field.name.span, format!("`{}` is given twice", field.name))
                         .note(first.name.span, "the first one"),
                 );
                 return self.poison(span);
@@ -170,7 +170,7 @@ impl<'a> Checker<'a> {
     fn anonymous_record(&mut self, fields: &'a [ast::NamedExpr], dots: Option<Span>, span: Span) -> Expr {
         if let Some(dots) = dots {
             self.report(
-                Diagnostic::error(codes::NOT_INFERRED, dots, "the type that `...` fills up is not known here")
+                Diagnostic::error(codes::SHAPE_UNKNOWN, dots, "the type that `...` fills up is not known here")
                     .help("cast it: (T) { … }"),
             );
             return self.poison(span);

@@ -290,7 +290,11 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         if self.body.place == Place::ControlLocals || self.body.place == Place::TopLevel {
-            self.error(codes::NOT_HERE, span, "methods of externs are called at run time, not in declarations");
+            self.error(
+                codes::METHOD_IN_DECLARATION,
+                span,
+                "methods of externs are called at run time, not in declarations",
+            );
             return self.poison(span);
         }
         let sigs: Vec<Rc<Sig>> = candidates.iter().map(|i| self.method_sigs[id.index()][*i].clone()).collect();

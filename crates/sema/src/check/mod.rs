@@ -300,7 +300,7 @@ impl<'a> Checker<'a> {
                 Place::ControlLocals | Place::ParserLocals => {
                     Diagnostic::warning(codes::HIDES_PARAMETER, name.span, message)
                 }
-                _ => Diagnostic::error(codes::DECLARED_TWICE, name.span, message),
+                _ => Diagnostic::error(codes::SHADOWS_PARAMETER, name.span, message),
             };
             self.report(d.note(first, "the parameter").help("rename the variable"));
         }

@@ -314,7 +314,7 @@ impl<'a> Checker<'a> {
                 self.show(&a.ty),
                 self.show(&b.ty)
             );
-            self.report(Diagnostic::error(codes::MISMATCH, span, message).help("cast one of them"));
+            self.report(Diagnostic::error(codes::BRANCHES_DIFFER, span, message).help("cast one of them"));
             return self.poison(span);
         };
         if ty == Type::Int && !self.is_compile_time(&cond) {

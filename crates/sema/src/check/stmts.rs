@@ -52,7 +52,7 @@ impl<'a> Checker<'a> {
             ast::StmtKind::Return(value) => self.return_stmt(value.as_ref(), span),
             ast::StmtKind::Exit => {
                 if !matches!(self.body.place, Place::Apply | Place::Action) {
-                    self.error(codes::NOT_HERE, span, "`exit` can only be used in controls and actions");
+                    self.error(codes::WRONG_PLACE_STATEMENT, span, "`exit` can only be used in controls and actions");
                 }
                 Some(StmtKind::Exit)
             }
@@ -60,7 +60,7 @@ impl<'a> Checker<'a> {
                 let is_break = matches!(stmt.kind, ast::StmtKind::Break);
                 if self.body.loops == 0 {
                     let word = if is_break { "break" } else { "continue" };
-                    self.error(codes::NOT_HERE, span, format!("`{word}` outside of a loop"));
+                    self.error(codes::WRONG_PLACE_STATEMENT, span, format!("`{word}` outside of a loop"));
                 }
                 Some(if is_break { StmtKind::Break } else { StmtKind::Continue })
             }
@@ -119,7 +119,7 @@ impl<'a> Checker<'a> {
             ExprKind::Call(call) => Some(StmtKind::Call(*call)),
             ExprKind::Instance(_) => {
                 self.report(
-                    Diagnostic::error(codes::BAD_INSTANCE, call.span, "an instance that nobody can use")
+                    Diagnostic::error(codes::UNUSED_INSTANCE, call.span, "an instance that nobody can use")
                         .help("give it a name: T(arguments) name;"),
                 );
                 None
@@ -151,7 +151,7 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let message = format!("a {} cannot be declared in a block", decl.kind.noun());
-                self.error(codes::WRONG_KIND, decl.span, message);
+                self.error(codes::MISPLACED_DECLARATION, decl.span, message);
                 None
             }
         }
@@ -160,7 +160,7 @@ impl<'a> Checker<'a> {
     fn return_stmt(&mut self, value: Option<&'a ast::Expr>, span: Span) -> Option<StmtKind> {
         if self.body.place == Place::ParserState {
             self.report(
-                Diagnostic::error(codes::NOT_HERE, span, "`return` cannot be used in a parser")
+                Diagnostic::error(codes::WRONG_PLACE_STATEMENT, span, "`return` cannot be used in a parser")
                     .help("use a transition"),
             );
             return None;
@@ -225,7 +225,7 @@ impl<'a> Checker<'a> {
                     if let Some(value) = self.switch_value(label, &ty) {
                         if let Some((_, first)) = seen.iter().find(|(v, _)| *v == value) {
                             self.report(
-                                Diagnostic::error(codes::BAD_SWITCH, label.span, "this value has a case already")
+                                Diagnostic::error(codes::CASE_TWICE, label.span, "this value has a case already")
                                     .note(*first, "the first one"),
                             );
                         } else {
@@ -282,13 +282,13 @@ impl<'a> Checker<'a> {
             match first {
                 Some(first) => {
                     self.report(
-                        Diagnostic::error(codes::BAD_SWITCH, span, "there are two `default` cases")
+                        Diagnostic::error(codes::DEFAULT_CASE, span, "there are two `default` cases")
                             .note(first, "the first one"),
                     );
                 }
                 None if i + 1 != cases.len() => {
                     self.report(
-                        Diagnostic::error(codes::BAD_SWITCH, span, "`default` must be the last case")
+                        Diagnostic::error(codes::DEFAULT_CASE, span, "`default` must be the last case")
                             .help("move it to the end"),
                     );
                 }
@@ -315,7 +315,7 @@ impl<'a> Checker<'a> {
                     if let Some(index) = self.action_label(table, label) {
                         if let Some((_, first)) = seen.iter().find(|(i, _)| *i == index) {
                             self.report(
-                                Diagnostic::error(codes::BAD_SWITCH, label.span, "this action has a case already")
+                                Diagnostic::error(codes::CASE_TWICE, label.span, "this action has a case already")
                                     .note(*first, "the first one"),
                             );
                         } else {
@@ -340,7 +340,7 @@ impl<'a> Checker<'a> {
     /// The position of an action in the table's list.
     fn action_label(&mut self, table: TableId, label: &'a ast::Expr) -> Option<u32> {
         let ast::ExprKind::Path(path) = &label.kind else {
-            self.error(codes::BAD_SWITCH, label.span, "a case of `action_run` is the name of an action");
+            self.error(codes::CASE_NOT_ACTION, label.span, "a case of `action_run` is the name of an action");
             return None;
         };
         let entry = self.lookup(path)?;
@@ -354,7 +354,7 @@ impl<'a> Checker<'a> {
             let names: Vec<String> =
                 actions.iter().map(|a| self.prog.actions[a.action.index()].name.to_string()).collect();
             let message = format!("`{path}` is not an action of table `{}`", self.prog.tables[table.index()].name);
-            self.unknown_name(codes::BAD_ACTION, &path.name, message, names.iter().map(|s| s.as_str()));
+            self.unknown_name(codes::CASE_NOT_ACTION, &path.name, message, names.iter().map(|s| s.as_str()));
         }
         index.map(|i| i as u32)
     }
@@ -391,7 +391,7 @@ impl<'a> Checker<'a> {
                 let high = self.expr_as(high, &ty);
                 if !matches!(self.prog.types.underlying(&ty), Type::Bits { .. } | Type::Unknown) {
                     let message = format!("a range counts with `bit<W>` or `int<W>`, not `{}`", self.show(&ty));
-                    self.error(codes::MISMATCH, v.ty.span, message);
+                    self.error(codes::BAD_LOOP, v.ty.span, message);
                 }
                 ForCollection::Range(low, high)
             }
@@ -419,7 +419,7 @@ impl<'a> Checker<'a> {
         };
         if !ok {
             let message = format!("`{}` is not a list or array of `{}`", self.show(&elements.ty), self.show(ty));
-            self.error(codes::MISMATCH, elements.span, message);
+            self.error(codes::BAD_LOOP, elements.span, message);
         }
         elements
     }

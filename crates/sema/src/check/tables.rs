@@ -43,7 +43,7 @@ impl<'a> Checker<'a> {
             if let Some(first) = table.properties[..i].iter().find(|p| p.name == property.name) {
                 self.report(
                     Diagnostic::error(
-                        codes::BAD_PROPERTY,
+                        codes::PROPERTY_TWICE,
                         property.span,
                         format!("`{}` is given twice", property.name),
                     )
@@ -153,7 +153,7 @@ impl<'a> Checker<'a> {
             let Some(id) = self.find_action(&action.path) else { continue };
             if let Some(first) = t.actions.iter().find(|a| a.action == id) {
                 self.report(
-                    Diagnostic::error(codes::BAD_PROPERTY, action.span, format!("`{}` is listed twice", action.path))
+                    Diagnostic::error(codes::ACTION_TWICE, action.span, format!("`{}` is listed twice", action.path))
                         .note(first.span, "the first one"),
                 );
                 continue;
@@ -180,8 +180,12 @@ impl<'a> Checker<'a> {
         let Some(Symbol::Action(id)) = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone()) else { return };
         if !self.prog.actions[id.index()].params.is_empty() {
             self.report(
-                Diagnostic::error(codes::BAD_ACTION, t.span, format!("table `{}` needs a `default_action`", t.name))
-                    .note(self.prog.actions[id.index()].span, "this `NoAction` has parameters and cannot stand in"),
+                Diagnostic::error(
+                    codes::NEEDS_DEFAULT_ACTION,
+                    t.span,
+                    format!("table `{}` needs a `default_action`", t.name),
+                )
+                .note(self.prog.actions[id.index()].span, "this `NoAction` has parameters and cannot stand in"),
             );
             return;
         }
@@ -240,7 +244,7 @@ impl<'a> Checker<'a> {
                 .map(|a| self.prog.actions[a.action.index()].name.to_string())
                 .collect();
             let message = format!("`{path}` is not among the actions of table `{}`", t.name);
-            self.unknown_name(codes::BAD_ACTION, &path.name, message, names.iter().map(|s| s.as_str()));
+            self.unknown_name(codes::NOT_IN_TABLE, &path.name, message, names.iter().map(|s| s.as_str()));
             return None;
         };
         let sig = self.action_sigs[id.index()].clone();
@@ -259,7 +263,7 @@ impl<'a> Checker<'a> {
                 if !same_expr(&repeated, bound) {
                     self.report(
                         Diagnostic::error(
-                            codes::BAD_ACTION,
+                            codes::ARGUMENT_DIFFERS,
                             arg.span,
                             "this is not the argument in the table's list of actions",
                         )
@@ -316,7 +320,7 @@ impl<'a> Checker<'a> {
         let Some((action, args)) = self.action_call(t, path, args, value.span) else { return };
         if t.actions[action as usize].table_only {
             let message = format!("`{path}` is `@tableonly` and cannot be the default action");
-            self.error(codes::BAD_ACTION, value.span, message);
+            self.error(codes::ACTION_SCOPE, value.span, message);
         }
         t.default_action = Some(DefaultAction { action, args, is_const: property.is_const, span: value.span });
     }
@@ -325,19 +329,19 @@ impl<'a> Checker<'a> {
 
     fn entries(&mut self, t: &mut Table, property: &ast::TableProperty, entries: &'a [ast::Entry]) {
         if t.keys.is_empty() && !entries.is_empty() {
-            self.error(codes::BAD_ENTRY, property.span, "a table without keys cannot have entries");
+            self.error(codes::ENTRIES_WITHOUT_KEYS, property.span, "a table without keys cannot have entries");
             return;
         }
         let prioritised = t.keys.iter().any(|k| !matches!(&*k.match_kind_name, "exact" | "lpm"));
         if let Some(first) = entries.iter().find_map(|e| e.priority.as_ref()) {
             if !prioritised {
                 self.report(
-                    Diagnostic::error(codes::BAD_ENTRY, first.span, "entries of this table have no priorities")
+                    Diagnostic::error(codes::ENTRY_PRIORITY, first.span, "entries of this table have no priorities")
                         .note(t.span, "all its keys are `exact` or `lpm`"),
                 );
             } else if entries.first().is_some_and(|e| e.priority.is_none()) {
                 self.report(
-                    Diagnostic::error(codes::BAD_ENTRY, entries[0].span, "the first entry needs a priority")
+                    Diagnostic::error(codes::ENTRY_PRIORITY, entries[0].span, "the first entry needs a priority")
                         .note(first.span, "as others have one"),
                 );
             }
@@ -362,7 +366,7 @@ impl<'a> Checker<'a> {
             };
             if t.actions[index as usize].default_only {
                 let message = format!("`{}` is `@defaultonly` and cannot stand in an entry", action.path);
-                self.error(codes::BAD_ACTION, action.span, message);
+                self.error(codes::ACTION_SCOPE, action.span, message);
             }
             let annotations = self.annotations(&entry.annotations);
             let Some(keysets) = keysets else { continue };
@@ -402,7 +406,7 @@ impl<'a> Checker<'a> {
         }
         if keyset.elements.len() != t.keys.len() {
             let message = format!("the table has {} keys, the entry {}", t.keys.len(), keyset.elements.len());
-            self.report(Diagnostic::error(codes::BAD_ENTRY, keyset.span, message).note(t.span, "the table"));
+            self.report(Diagnostic::error(codes::ENTRY_KEY_COUNT, keyset.span, message).note(t.span, "the table"));
             return None;
         }
         let mut result = Vec::with_capacity(t.keys.len());
@@ -421,7 +425,7 @@ impl<'a> Checker<'a> {
             && !bits.not().add(&Bits::new(bits.width(), 1)).and(&bits.not()).is_zero()
         {
             self.report(
-                Diagnostic::error(codes::BAD_ENTRY, mask.span, "the mask of an `lpm` key must be a prefix")
+                Diagnostic::error(codes::NOT_A_PREFIX, mask.span, "the mask of an `lpm` key must be a prefix")
                     .help("ones on the left, zeros on the right, as 0xff00"),
             );
             return;
@@ -466,7 +470,7 @@ impl<'a> Checker<'a> {
             }
             "key" | "actions" | "entries" => {
                 let message = format!("`{}` is a list in braces", property.name);
-                self.error(codes::BAD_PROPERTY, value.span, message);
+                self.error(codes::PROPERTY_NEEDS_BRACES, value.span, message);
             }
             _ => {
                 let annotations = self.annotations(&property.annotations);

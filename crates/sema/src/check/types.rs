@@ -47,7 +47,7 @@ impl<'a> Checker<'a> {
                     | Type::List(_)
                     | Type::Extern(..) => {
                         let message = format!("there are no arrays of `{}`", self.show(&element));
-                        self.error(codes::BAD_TYPE_HERE, ty.span, message);
+                        self.error(codes::BAD_FIELD_TYPE, ty.span, message);
                         Type::Unknown
                     }
                     element => self.bounded(Type::Stack(Arc::new(element), size), ty.span),
@@ -76,7 +76,7 @@ impl<'a> Checker<'a> {
                 }
                 self.report(
                     Diagnostic::error(
-                        codes::NOT_INFERRED,
+                        codes::DONT_CARE_TYPE,
                         ty.span,
                         "`_` can only be a type argument of a call or constructor",
                     )
@@ -104,7 +104,7 @@ impl<'a> Checker<'a> {
             Some((Symbol::Broken, _)) => None,
             Some((_, declared)) => {
                 self.report(
-                    Diagnostic::error(codes::WRONG_KIND, path.span(), format!("`{path}` is not a type"))
+                    Diagnostic::error(codes::NOT_A_TYPE, path.span(), format!("`{path}` is not a type"))
                         .note(declared, "declared here"),
                 );
                 None
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
             StructKind::HeaderUnion => {
                 if !matches!(ty, Type::Header(_) | Type::Unknown | Type::Var(_)) {
                     let message = format!("a member of a header union is a header, not `{}`", self.show(ty));
-                    self.error(codes::BAD_TYPE_HERE, span, message);
+                    self.error(codes::BAD_FIELD_TYPE, span, message);
                 }
             }
         }
@@ -283,7 +283,7 @@ impl<'a> Checker<'a> {
     fn check_header_field(&mut self, ty: &Type, span: Span) {
         if !self.header_field_ok(ty) {
             self.report(
-                Diagnostic::error(codes::BAD_TYPE_HERE, span, format!("a header cannot have a field of type `{}`", self.show(ty)))
+                Diagnostic::error(codes::BAD_FIELD_TYPE, span, format!("a header cannot have a field of type `{}`", self.show(ty)))
                     .help("fields of headers are `bit`, `int`, `varbit`, `bool`, enums with underlying type, and structs of these"),
             );
         }
@@ -307,7 +307,7 @@ impl<'a> Checker<'a> {
         let bad = compile_time || object;
         if bad {
             let message = format!("`{}` cannot be part of {container}", self.show(ty));
-            self.error(codes::BAD_TYPE_HERE, span, message);
+            self.error(codes::BAD_FIELD_TYPE, span, message);
         }
     }
 

@@ -25,7 +25,7 @@ control Y(inout bit<8> x) {
     X(3) second;
     X() third; // ERROR E0404
     Y() self; // ERROR E0504
-    NoAction() fourth; // ERROR E0304
+    NoAction() fourth; // ERROR E0332
     bit<8>(3) fifth; // ERROR E0506
     apply {
         second.apply(x);
@@ -33,7 +33,7 @@ control Y(inout bit<8> x) {
         second.run(); // ERROR E0309
     }
 }
-X(3) top; // ERROR E0506
+X(3) top; // ERROR E0552
 control Z(inout bit<8> x, int n) { // ERROR E0651
     apply {
         x = (bit<8>)((int)x + 1); // ERROR E0501

@@ -19,7 +19,7 @@ control One(inout one_t h) {
         void on(in bit<8> value) {}
     };
     Box<bit<8>>(4) wrong = {
-        void on(in bit<16> value) {} // ERROR E0411
+        void on(in bit<16> value) {} // ERROR E0555
     };
     Box<bit<8>>(4) other = {
         void on(in bit<8> value) {}
@@ -28,7 +28,7 @@ control One(inout one_t h) {
     Plain(1, 2) many; // ERROR E0404
     Plain[4](1) array; // ERROR E0651
     apply {
-        Plain(1); // ERROR E0506
+        Plain(1); // ERROR E0554
         h.a = speaks.get();
     }
 }
@@ -39,6 +39,6 @@ control Generic<T>(inout T x) { // ERROR E0651
     apply {}
 }
 action bad() {
-    Plain(1) inside; // ERROR E0506
+    Plain(1) inside; // ERROR E0552
 }
 Top(One(), Two()) main; // ERROR E0401

@@ -11,8 +11,8 @@ struct headers_t {
 enum Color { Red, Green, Red } // ERROR E0303
 const bit<8> LIMIT = 3;
 const bit<8> LIMIT = 4; // ERROR E0303
-const Color c = Color.Blue; // ERROR E0305
-const error e = error.NoSuch; // ERROR E0305
+const Color c = Color.Blue; // ERROR E0334
+const error e = error.NoSuch; // ERROR E0334
 extern Thing {
     Thing();
     void doit(in bit<8> value);
@@ -39,7 +39,7 @@ control C(inout headers_t hdr, inout bit<8> x) {
         headers_t = hdr; // ERROR E0304
         x(); // ERROR E0408
         t(); // ERROR E0408
-        bit<8> x = 1; // ERROR E0303
+        bit<8> x = 1; // ERROR E0330
         {
             bit<8> inner = 1;
             bool inner = true; // ERROR E0303
@@ -61,7 +61,7 @@ parser P(packet_in packet) {
     state next { // ERROR E0303
         transition reject;
     }
-    state accept { // ERROR E0520
+    state accept { // ERROR E0566
         transition reject;
     }
 }

@@ -26,11 +26,11 @@ control C(inout h_t h, inout bit<8> x) {
         }
         actions = {
             set;
-            set; // ERROR E0510
+            set; // ERROR E0557
             copy; // ERROR E0404
             h; // ERROR E0511
         }
-        default_action = none; // ERROR E0511
+        default_action = none; // ERROR E0559
         size = true; // ERROR E0401
     }
     table u {
@@ -41,32 +41,32 @@ control C(inout h_t h, inout bit<8> x) {
         const entries = {
             (1, 0x1200 &&& 0xff00): set(3);
             (1 &&& 1, _): set(3); // ERROR E0513
-            (1, 0x1200 &&& 0x00ff): set(3); // ERROR E0513
+            (1, 0x1200 &&& 0x00ff): set(3); // ERROR E0565
             (1, 1 .. 2): set(3); // ERROR E0513
-            1: set(3); // ERROR E0513
+            1: set(3); // ERROR E0564
             (1, 2): set(); // ERROR E0404
             (1, 2): set(x); // ERROR E0501
-            (1, 2): none; // ERROR E0511
+            (1, 2): none; // ERROR E0562
             (1, true): set(1); // ERROR E0401
         }
-        size = 5; // ERROR E0510
+        size = 5; // ERROR E0556
     }
     table keyless {
         actions = { none; }
-        const entries = { 1: none; } // ERROR E0513
+        const entries = { 1: none; } // ERROR E0568
     }
     @name("twice") table one { actions = { none; } }
     apply {
         t.apply(1); // ERROR E0404
         switch (u.apply().action_run) {
             set: {}
-            set: {} // ERROR E0419
-            keyless: {} // ERROR E0511
+            set: {} // ERROR E0468
+            keyless: {} // ERROR E0470
             default: {}
         }
         switch (x) {
             1: {}
-            1: {} // ERROR E0419
+            1: {} // ERROR E0468
             h.a: {} // ERROR E0501
         }
         bool hit = u.apply().hits; // ERROR E0305
@@ -98,7 +98,7 @@ parser P(packet_in packet, out h_t h, out h_t[2] stack) {
         packet.extract(h, 32); // ERROR E0421
         packet.extract(stack.next);
         transition select(h.a, h.b) {
-            (1, 2, 3): accept; // ERROR E0418
+            (1, 2, 3): accept; // ERROR E0465
             (true, 2): accept; // ERROR E0401
             (_, _): accept;
         }
@@ -107,9 +107,9 @@ parser P(packet_in packet, out h_t h, out h_t[2] stack) {
 
 control Stack(inout h_t[2] stack, inout bit<8> x) {
     apply {
-        stack.next.a = 1; // ERROR E0417
+        stack.next.a = 1; // ERROR E0463
         stack[2].a = 1; // ERROR E0413
         stack.push_front(x); // ERROR E0501
-        x = stack.last.a; // ERROR E0417
+        x = stack.last.a; // ERROR E0463
     }
 }

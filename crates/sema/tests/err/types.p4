@@ -5,19 +5,19 @@ header h_t {
     bit<16> b;
 }
 header bad_t {
-    error e; // ERROR E0409
-    h_t nested; // ERROR E0409
+    error e; // ERROR E0450
+    h_t nested; // ERROR E0450
 }
 struct s_t {
-    int any; // ERROR E0409
+    int any; // ERROR E0450
     h_t h;
 }
 header_union u_t {
-    bit<8> x; // ERROR E0409
+    bit<8> x; // ERROR E0450
 }
-type error E; // ERROR E0409
+type error E; // ERROR E0451
 type bit<8> New;
-enum bool Flag { Yes = 1 } // ERROR E0409
+enum bool Flag { Yes = 1 } // ERROR E0451
 enum bit<2> Small { Fits = 3, Wide = 4 } // ERROR E0503
 struct Gen<T> {
     T x;
@@ -61,25 +61,25 @@ control C(inout h_t h, in bit<8> ro, inout bool flag, inout New n, inout int<8> 
         ro = 1; // ERROR E0405
         h.a + 1 = 3; // ERROR E0405
         change(ro); // ERROR E0405
-        change(h.b); // ERROR E0401
+        change(h.b); // ERROR E0441
         change(3); // ERROR E0405
         take(); // ERROR E0404
         take(1); // ERROR E0414
         take(1w1, 1w1); // ERROR E0404
         h.a = give<bit<8>, bit<8>>(); // ERROR E0406
         give(); // ERROR E0407
-        h = { 1 }; // ERROR E0401
+        h = { 1 }; // ERROR E0440
         h = { a = 1 }; // ERROR E0415
         h = { a = 1, b = 2, c = 3 }; // ERROR E0305
-        h = { a = 1, a = 2, b = 1 }; // ERROR E0415
-        h.a[3:4] = 1; // ERROR E0413
-        h.a[9:2] = 1; // ERROR E0413
+        h = { a = 1, a = 2, b = 1 }; // ERROR E0471
+        h.a[3:4] = 1; // ERROR E0460
+        h.a[9:2] = 1; // ERROR E0460
         h.a = 300; // WARN W0503
         h.a = 1 << h.a; // ERROR E0414
         h.a = h.a << s; // ERROR E0402
         flag = h == 3; // ERROR E0402
-        break; // ERROR E0417
+        break; // ERROR E0462
         bit<8> z = h.a / 0; // ERROR E0502
-        change(_); // ERROR E0412
+        change(_); // ERROR E0457
     }
 }

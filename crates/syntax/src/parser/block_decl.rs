@@ -211,7 +211,7 @@ impl Parser<'_> {
         let Some(apply) = apply else {
             let close = self.prev_span();
             let message = "this control has no `apply` block";
-            self.report(Diagnostic::error(codes::UNEXPECTED_TOKEN, close, message).help("add `apply { }` before this"));
+            self.report(Diagnostic::error(codes::NO_APPLY, close, message).help("add `apply { }` before this"));
             return Err(Failed);
         };
         Ok(DeclKind::Control(ControlDecl { type_params, params, constructor_params, locals, apply }))

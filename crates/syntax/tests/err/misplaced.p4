@@ -21,7 +21,7 @@ control c(inout bit<8> x) {
 }
 control no_apply() {
     action a() { }
-} // ERROR E0201
+} // ERROR E0209
 extern E {
     method(in bit<8> x); // ERROR E0206
     abstract E(); // ERROR E0206

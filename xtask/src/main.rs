@@ -15,8 +15,9 @@ cargo xtask COMMAND
   tidy                  checks the house rules that no compiler checks
   licences              checks that all dependencies have a licence we accept
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
-  p4c-corpus DIR [--engine ENGINE]
-                        runs the checkout DIR of p4lang/p4c: parses all programs, runs all STF scripts for v1model
+  p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...]
+                        holds Sluice against the checkout DIR of p4lang/p4c (suites accept, stf, refuse;
+                        engines raw, interp, jit, all); 1 when a bar is missed
 ";
 
 fn main() -> Result<ExitCode> {
@@ -27,8 +28,7 @@ fn main() -> Result<ExitCode> {
         ["licences"] => licences::run(),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
-        ["p4c-corpus", dir] => corpus::run(Path::new(dir), "all"),
-        ["p4c-corpus", dir, "--engine", engine] => corpus::run(Path::new(dir), engine),
+        ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

@@ -1,6 +1,8 @@
-//! `sluice check X.p4`: exit code 0, or 1 with diagnostics on stderr.
+//! `sluice check X.p4`: exit code 0, or 1 with diagnostics: on stderr for people, with `--format json` on stdout as one object
+//! per line (`json.rs`).
 
 use crate::compile::ProgramArgs;
+use crate::json;
 use anyhow::Result;
 use frontend::Until;
 use std::process::ExitCode;
@@ -19,16 +21,38 @@ pub struct Args {
     /// Compile to machine code too, and print the time of each stage.
     #[arg(long)]
     time: bool,
+    /// How diagnostics are printed.
+    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir"])]
+    format: Format,
+}
+
+/// `--format`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Format {
+    /// With source excerpts, on stderr.
+    Text,
+    /// One JSON object per line, on stdout; `--time` becomes lines with `stage` and `ms`.
+    Json,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let compiled = args.program.compile.compile(&args.program.program, Until::Ir)?;
+    let (path, options) = (&args.program.program, &args.program.compile);
+    let compiled = match args.format {
+        Format::Text => options.compile(path, Until::Ir)?,
+        Format::Json => options.compile_quietly(path, Until::Ir)?,
+    };
+    if args.format == Format::Json {
+        for diagnostic in &compiled.diagnostics {
+            println!("{}", json::line(diagnostic, &compiled.sources));
+        }
+    }
     if compiled.failed() {
         return Ok(ExitCode::from(1));
     }
-    if compiled.typed.as_ref().is_some_and(|p| p.main.is_none()) {
-        eprintln!("note: {} has no `main`, so it cannot run by itself", args.program.program.display());
+    let has_no_main = compiled.typed.as_ref().is_some_and(|p| p.main.is_none());
+    if has_no_main && args.format == Format::Text {
+        eprintln!("note: {} has no `main`, so it cannot run by itself", path.display());
     }
     let wanted = [compiled.raw.as_ref().filter(|_| args.raw_ir), compiled.optimised.as_ref().filter(|_| args.ir)];
     for program in wanted.into_iter().flatten() {
@@ -44,7 +68,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let total: std::time::Duration = rows.iter().map(|(_, t)| *t).sum();
         rows.push(("total", total));
         for (stage, time) in rows {
-            println!("{stage:24} {:10.3} ms", time.as_secs_f64() * 1e3);
+            let ms = time.as_secs_f64() * 1e3;
+            match args.format {
+                Format::Text => println!("{stage:24} {ms:10.3} ms"),
+                Format::Json => println!("{}", serde_json::json!({ "stage": stage, "ms": ms })),
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -44,10 +44,15 @@ impl CompileArgs {
         })
     }
 
+    /// Compiles a file and prints nothing.
+    pub fn compile_quietly(&self, path: &Path, until: Until) -> Result<Compiled> {
+        frontend::compile(Input::File(path), &self.options()?, until)
+            .with_context(|| format!("cannot read {}", path.display()))
+    }
+
     /// Compiles a file and prints what there is to say about it on stderr.
     pub fn compile(&self, path: &Path, until: Until) -> Result<Compiled> {
-        let compiled = frontend::compile(Input::File(path), &self.options()?, until)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let compiled = self.compile_quietly(path, until)?;
         eprint!("{}", compiled.render(std::io::stderr().is_terminal()));
         Ok(compiled)
     }

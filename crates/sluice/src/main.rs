@@ -6,6 +6,7 @@
 mod bench;
 mod check;
 mod compile;
+mod json;
 mod p4info;
 mod run;
 mod stats;

@@ -1,0 +1,25 @@
+//! `accept`: programs that p4c accepts must be accepted here, down to machine code where there is a `main`.
+//!
+//! Which programs: see `files::programs`, as far as they include no architecture but `core.p4` and v1model. A program that
+//! includes none and declares its own counts too.
+
+use super::report::{Bar, Case, Suite, Verdict};
+use super::{Corpus, files, process};
+use anyhow::Result;
+
+/// Runs it.
+pub fn run(corpus: &Corpus) -> Result<Suite> {
+    let mut programs = files::programs(&corpus.samples)?;
+    let all = programs.len();
+    programs.retain(|p| files::needs_only_ours(p, &corpus.samples));
+    let cases = process::for_each(&programs, |program| {
+        let mut command = process::command(&corpus.sluice);
+        command.args(["check", "--time", "-I"]).arg(&corpus.samples).arg(program);
+        let name = program.strip_prefix(&corpus.samples).unwrap_or(program).display().to_string();
+        Ok(Case::of_output(name, &process::limited(command)?))
+    })?;
+    let remarks = vec![format!("{} of {all} programs need another architecture and are out", all - programs.len())];
+    let mut suite = Suite { name: "accept".into(), cases, bars: Vec::new(), remarks };
+    suite.bars.push(Bar::percent("accepted", suite.count(Verdict::Passed), suite.cases.len(), 99));
+    Ok(suite)
+}

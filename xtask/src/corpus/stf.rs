@@ -1,0 +1,38 @@
+//! `stf`: every v1model sample with a script, on each engine.
+//!
+//! bmv2 passes all but `extern-funcs-bmv2`, whose extern functions live in a C++ module of its own: that one must be refused by
+//! name, and so is not counted as passed.
+
+use super::report::{Bar, Case, Suite, Verdict};
+use super::{Corpus, files, process};
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// Programs whose externs are code that we do not have.
+const NEEDS_CODE: [&str; 1] = ["extern-funcs-bmv2"];
+
+/// One suite per engine.
+pub fn run(corpus: &Corpus) -> Result<Vec<Suite>> {
+    let mut programs = files::programs(&corpus.samples)?;
+    let is_v1model = |p: &PathBuf| files::architectures(p, &corpus.samples).iter().any(|a| a == "v1model.p4");
+    programs.retain(|p| p.with_extension("stf").exists() && is_v1model(p));
+    let suite = |engine: &String| {
+        let cases = process::for_each(&programs, |program| {
+            let mut command = process::command(&corpus.sluice);
+            command.arg("stf").arg(program).arg(program.with_extension("stf"));
+            command.args(["--engine", engine, "-I"]).arg(&corpus.samples);
+            let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(Case::of_output(name, &process::limited(command)?))
+        })?;
+        let mut suite = Suite { name: format!("stf {engine}"), cases, bars: Vec::new(), remarks: Vec::new() };
+        let all = suite.cases.len();
+        let need = all - NEEDS_CODE.len().min(all);
+        suite.bars.push(Bar { what: "passed".into(), have: suite.count(Verdict::Passed), of: all, need });
+        for case in suite.cases.iter().filter(|c| c.verdict != Verdict::Passed) {
+            let reason = case.details.get("reason").and_then(|r| r.as_str()).unwrap_or_default();
+            suite.remarks.push(format!("not passed: {}: {reason}", case.name));
+        }
+        Ok(suite)
+    };
+    corpus.engines.iter().map(suite).collect()
+}

@@ -115,6 +115,8 @@ pub const NO_THIS: &str = "E0333";
 pub const NO_SUCH_ENUM_MEMBER: &str = "E0334";
 /// A method without result type, or a constructor with one.
 pub const METHOD_RESULT: &str = "E0335";
+/// A declaration refers to itself.
+pub const SELF_REFERENCE: &str = "E0336";
 /// A list has too few or too many values.
 pub const WRONG_LENGTH: &str = "E0440";
 /// An `out` or `inout` argument has another type than its parameter.
@@ -217,3 +219,7 @@ pub const BUILT_IN_STATE: &str = "E0566";
 pub const ANNOTATION_TWICE: &str = "E0567";
 /// Entries in a table without keys.
 pub const ENTRIES_WITHOUT_KEYS: &str = "E0568";
+/// A table property stands before one that it refers to.
+pub const PROPERTY_ORDER: &str = "E0569";
+/// A key that is no simple field has no name for the control plane.
+pub const KEY_NEEDS_NAME: &str = "E0570";

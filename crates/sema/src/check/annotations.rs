@@ -36,19 +36,17 @@ impl<'a> Checker<'a> {
 
     fn annotation(&mut self, annotation: &'a ast::Annotation) -> Annotation {
         let body = match &annotation.body {
-            ast::AnnotationBody::Empty => AnnotationBody::Empty,
+            ast::AnnotationBody::Empty => {
+                self.check_known(annotation, &[], None);
+                AnnotationBody::Empty
+            }
             ast::AnnotationBody::Unstructured { tokens, exprs } => {
                 let values = match (exprs, tokens.is_empty()) {
                     (_, true) => Some(Vec::new()),
                     (Some(exprs), _) => self.quiet_values(exprs),
                     (None, _) => None,
                 };
-                if &*annotation.name.text == "name" && !matches!(values.as_deref(), Some([Value::Str(_)])) {
-                    self.report(
-                        Diagnostic::error(codes::BAD_ANNOTATION, annotation.span, "`@name` takes one string")
-                            .help("write @name(\"…\")"),
-                    );
-                }
+                self.check_known(annotation, tokens, values.as_deref());
                 AnnotationBody::Unstructured { tokens: tokens.clone(), values }
             }
             ast::AnnotationBody::List(exprs) => {
@@ -70,6 +68,31 @@ impl<'a> Checker<'a> {
         Annotation { name: annotation.name.text.clone(), body, span: annotation.span }
     }
 
+    /// Complains about a body that an annotation known to the specification or to P4Runtime cannot have.
+    fn check_known(&mut self, annotation: &ast::Annotation, tokens: &[ast::AnnotationToken], values: Option<&[Value]>) {
+        let empty = matches!(annotation.body, ast::AnnotationBody::Empty);
+        let one_string = matches!(values, Some([Value::Str(_)]));
+        let (wrong, help) = match &*annotation.name.text {
+            "name" if !empty && !one_string => (true, "write @name(\"…\")"),
+            "deprecated" if !one_string => (true, "it takes one string: @deprecated(\"why, and what instead\")"),
+            "noWarn" if !one_string => (true, "it takes the name of a warning, as @noWarn(\"unused\")"),
+            "match" if !matches!(values, Some([Value::MatchKind(_)])) => {
+                (true, "it takes a match kind: @match(ternary)")
+            }
+            "pkginfo" if empty => (true, "it takes keys and values: @pkginfo(name = \"…\", version = \"…\")"),
+            "p4runtime_translation" if !is_translation(tokens) => (
+                true,
+                "it takes a URI and the type that controllers see, `string` or `bit<W>`: \
+                 @p4runtime_translation(\"example.org/port\", bit<32>)",
+            ),
+            _ => (false, ""),
+        };
+        if wrong {
+            let message = format!("`@{}` cannot have this body", annotation.name);
+            self.report(Diagnostic::error(codes::BAD_ANNOTATION, annotation.span, message).help(help));
+        }
+    }
+
     /// Values of expressions that may mean nothing: no complaints.
     fn quiet_values(&mut self, exprs: &'a [ast::Expr]) -> Option<Vec<Value>> {
         let mut values = Vec::with_capacity(exprs.len());
@@ -80,7 +103,12 @@ impl<'a> Checker<'a> {
                     Value::Int(literal.value.clone())
                 }
                 ast::ExprKind::Bool(b) => Value::Bool(*b),
-                ast::ExprKind::Path(path) if self.scopes.lookup(&path.name.text).is_none() => return None,
+                ast::ExprKind::Path(path)
+                    if self.scopes.lookup(&path.name.text).is_none()
+                        && !self.prog.match_kinds.contains(&path.name.text) =>
+                {
+                    return None;
+                }
                 _ => {
                     let before = self.diags.len();
                     let typed = self.expr(expr, None);
@@ -103,7 +131,15 @@ impl<'a> Checker<'a> {
             self.error(codes::NOT_CONSTANT, expr.span, "the value of an annotation must be known at compile time");
         }
         match typed.kind {
-            ExprKind::Const(value) => value,
+            ExprKind::Const(value @ (Value::Str(_) | Value::Int(_) | Value::Bits(_) | Value::Bool(_))) => value,
+            ExprKind::Const(_) if !typed.ty.is_unknown() => {
+                let message = format!("a value of type `{}` cannot stand in an annotation", self.show(&typed.ty));
+                self.report(
+                    Diagnostic::error(codes::BAD_ANNOTATION, expr.span, message)
+                        .help("values in `@name[…]` are strings, integers and booleans"),
+                );
+                Value::Absent
+            }
             _ => Value::Absent,
         }
     }
@@ -131,4 +167,16 @@ impl<'a> Checker<'a> {
         }
         self.report(d);
     }
+}
+
+/// Whether the body of `@p4runtime_translation` names a URI and a type: `string`, `bit<W>`, or W alone.
+fn is_translation(tokens: &[ast::AnnotationToken]) -> bool {
+    use ast::AnnotationTokenKind::*;
+    let shape: Vec<_> =
+        tokens.iter().map(|t| (t.kind, if t.kind == Symbol || t.kind == Word { &*t.text } else { "" })).collect();
+    matches!(
+        shape.as_slice(),
+        [(String, _), (Symbol, ","), (Word, "string") | (Int, _)]
+            | [(String, _), (Symbol, ","), (Word, "bit"), (Symbol, "<"), (Int, _), (Symbol, ">")]
+    )
 }

@@ -37,6 +37,12 @@ impl<'a> Checker<'a> {
         let ctor = self.sig_params(constructor_params, true);
         self.scopes.pop();
         for p in &ctor {
+            if let Type::Block(id, _) = &p.ty
+                && self.prog.types.block_types[id.index()].kind == BlockKind::Package
+            {
+                let message = format!("`{}` cannot be a package: only packages take packages", p.name);
+                self.error(codes::BAD_PARAMETER_TYPE, p.span, message);
+            }
             if p.direction != Direction::None {
                 self.error(codes::BAD_DIRECTION, p.span, "constructor parameters have no direction");
             }
@@ -218,6 +224,23 @@ impl<'a> Checker<'a> {
 
     fn value_set(&mut self, owner: ParserId, decl: &'a ast::Decl, set: &'a ast::ValueSetDecl) {
         let element = self.resolve_type(&set.element);
+        if !matches!(
+            element,
+            Type::Bits { .. }
+                | Type::Bool
+                | Type::Enum(_)
+                | Type::SerEnum(_)
+                | Type::Newtype(_)
+                | Type::Struct(_)
+                | Type::Tuple(_)
+                | Type::Unknown
+        ) {
+            let message = format!("there are no value sets of `{}`", self.show(&element));
+            self.report(
+                Diagnostic::error(codes::BAD_FIELD_TYPE, set.element.span, message)
+                    .help("its elements are numbers with a width, booleans, enums, and structs or tuples of these"),
+            );
+        }
         let size = self.expr(&set.size, Some(&Type::Int));
         if !self.is_compile_time(&size) {
             self.error(codes::NOT_CONSTANT, set.size.span, "the size of a value set must be known at compile time");

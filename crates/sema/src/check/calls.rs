@@ -402,13 +402,22 @@ impl<'a> Checker<'a> {
                 Type::Parser(_) | Type::Control(_) | Type::Block(..) | Type::ApplyResult(_) | Type::ActionEnum(_) => {
                     true
                 }
-                Type::Extern(..) | Type::String | Type::MatchKind => used,
+                Type::Extern(..) | Type::String => used,
                 Type::Void => used || sig.result == Type::Var(*var),
                 _ => false,
             };
             if bad {
                 let message = format!("{} cannot be used with values of type `{}`", sig.what, self.show(&ty));
                 self.report(Diagnostic::error(codes::BAD_TYPE_ARGUMENT, span, message).note(sig.span, "declared here"));
+            }
+            if self.is_anonymous(&ty) {
+                let place = sig.params.iter().zip(values).find(|(p, _)| p.ty == Type::Var(*var));
+                let place = place.and_then(|(_, v)| v.expr()).map_or(span, |e| e.span);
+                self.report(
+                    Diagnostic::error(codes::SHAPE_UNKNOWN, place, "the struct type of this record is not known here")
+                        .note(sig.span, format!("{} takes values of any type", sig.what))
+                        .help("cast it: (S) { … }"),
+                );
             }
         }
     }
@@ -459,6 +468,11 @@ impl<'a> Checker<'a> {
             );
         }
         e
+    }
+
+    /// Whether a type is that of a record without a named type.
+    pub(super) fn is_anonymous(&self, ty: &Type) -> bool {
+        matches!(ty, Type::Struct(id) if self.prog.types.structs[id.index()].name.is_empty())
     }
 
     /// Whether a type contains `int`.

@@ -131,7 +131,7 @@ impl<'a> Checker<'a> {
         };
         let named = match &e.ty {
             Type::Struct(id) if self.prog.types.structs[id.index()].name.is_empty() => Some(*id),
-            Type::Tuple(_) | Type::List(_) => None,
+            Type::Tuple(_) => None,
             _ => return Err(e),
         };
         let (to_types, to_fields) = match to {

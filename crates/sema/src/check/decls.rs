@@ -46,6 +46,7 @@ impl<'a> Checker<'a> {
                 self.prog.match_kinds = self.add_members(known, members, "match kind");
             }
             ast::DeclKind::Typedef(ast::TypedefDecl::Type(target)) => {
+                self.annotations(&decl.annotations);
                 let ty = self.resolve_type(target);
                 if let Type::Void | Type::MatchKind = ty {
                     let message = format!("`{}` cannot be given another name", self.show(&ty));
@@ -74,6 +75,8 @@ impl<'a> Checker<'a> {
     }
 
     pub(super) fn const_decl(&mut self, decl: &'a ast::Decl, c: &'a ast::ConstDecl) {
+        // Nothing after this asks for them, but they can be wrong.
+        self.annotations(&decl.annotations);
         let ty = self.resolve_type(&c.ty);
         if matches!(ty, Type::Void | Type::Extern(..) | Type::Parser(_) | Type::Control(_) | Type::Block(..)) {
             let message = format!("there are no constants of type `{}`", self.show(&ty));
@@ -430,6 +433,7 @@ impl<'a> Checker<'a> {
         self.scopes.push();
         let type_params = self.type_params(&object.type_params);
         self.prog.externs[id.index()].type_params = type_params.clone();
+        let outer = self.open_extern.replace(id);
         let mut methods: Vec<ExternMethod> = Vec::with_capacity(object.methods.len());
         for method in &object.methods {
             let (kind, what) = match method.kind {
@@ -438,6 +442,13 @@ impl<'a> Checker<'a> {
                 ast::MethodKind::Abstract => (MethodKind::Abstract, "method"),
             };
             let sig = self.prototype_sig(&method.name, &method.proto, what);
+            if let Type::Int | Type::String = sig.result {
+                let message = format!("a method cannot return `{}`", self.show(&sig.result));
+                self.report(
+                    Diagnostic::error(codes::BAD_RESULT_TYPE, method.proto.result.span, message)
+                        .help("such values exist at compile time only"),
+                );
+            }
             let same = methods.iter().find(|m| {
                 m.name == method.name.text
                     && m.params.len() == sig.params.len()
@@ -481,6 +492,7 @@ impl<'a> Checker<'a> {
             });
             self.method_sigs[id.index()].push(sig);
         }
+        self.open_extern = outer;
         self.scopes.pop();
         self.prog.externs[id.index()].methods = methods;
     }

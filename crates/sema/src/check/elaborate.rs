@@ -88,7 +88,11 @@ impl Checker<'_> {
                 }
             }
         }
-        for (span, first, name, what) in found {
+        for (mut span, mut first, name, what) in found {
+            // Instances are visited in another order than declarations are written.
+            if first.file == span.file && first.start > span.start {
+                std::mem::swap(&mut span, &mut first);
+            }
             self.report(
                 Diagnostic::error(
                     codes::CONTROL_NAME_TWICE,

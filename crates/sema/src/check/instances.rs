@@ -118,6 +118,17 @@ impl<'a> Checker<'a> {
         let (sig, subst, constructor, control_name) = self.constructor(symbol, args, span)?;
         let (args, subst) = self.check_args(&sig, subst, type_args, args, None, span, CallMode::Construct)?;
         let ty = self.subst(&sig.result, &subst);
+        let (inner, outer) = match (&ty, self.body.owner) {
+            (Type::Parser(_), Owner::Control(_)) => ("parser", "control"),
+            (Type::Control(_), Owner::Parser(_)) => ("control", "parser"),
+            _ => ("", ""),
+        };
+        if !inner.is_empty() {
+            let message = format!("a {inner} cannot be instantiated in a {outer}");
+            self.error(codes::INSTANCE_PLACE, new.name.map_or(span, |n| n.span), message);
+            return None;
+        }
+        self.check_methods_of(&ty, span);
         let methods = self.abstract_methods(&ty, new.body, span);
         let type_name: Arc<str> = control_name.name.as_str().into();
         let control_name = match (new.name, new.control_name) {
@@ -260,6 +271,11 @@ impl<'a> Checker<'a> {
             return Vec::new();
         };
         let declared = self.prog.externs[id.index()].clone();
+        if body.is_some() && declared.methods.iter().all(|m| m.kind != MethodKind::Abstract) {
+            let message = format!("extern `{}` has no abstract methods to implement", declared.name);
+            self.report(Diagnostic::error(codes::NO_SUCH_METHOD, span, message).note(declared.span, "declared here"));
+            return Vec::new();
+        }
         let mut result: Vec<(u32, FunctionId)> = Vec::new();
         self.scopes.push();
         for decl in body.unwrap_or_default() {
@@ -310,6 +326,33 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::error(codes::NOT_IMPLEMENTED, span, message).note(declared.span, "declared here"));
         }
         result
+    }
+
+    /// Complains about type arguments of an extern with which its methods would make no sense.
+    fn check_methods_of(&mut self, ty: &Type, span: Span) {
+        let Type::Extern(id, type_args) = ty else { return };
+        let (vars, methods) = {
+            let declared = &self.prog.externs[id.index()];
+            (declared.type_params.clone(), declared.methods.clone())
+        };
+        for method in &methods {
+            for param in method.params.iter().filter(|p| p.direction != Direction::None) {
+                let Type::Var(var) = param.ty else { continue };
+                let Some(at) = vars.iter().position(|v| *v == var) else { continue };
+                let Some(given @ (Type::Extern(..) | Type::Block(..) | Type::Int | Type::String)) = type_args.get(at)
+                else {
+                    continue;
+                };
+                let message = format!(
+                    "`{}` cannot be the type argument: `{}` of method `{}` would have a direction",
+                    self.show(given),
+                    param.name,
+                    method.name
+                );
+                self.report(Diagnostic::error(codes::BAD_TYPE_ARGUMENT, span, message).note(param.span, "this parameter"));
+                return;
+            }
+        }
     }
 
     fn check_implementation(

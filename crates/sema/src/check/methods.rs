@@ -32,14 +32,14 @@ impl<'a> Checker<'a> {
             return self.table_apply(table, name, args, span);
         }
         if let Some(ty) = self.type_of_name(base) {
-            return self.call_on_type(&ty, base, name, args, span);
+            return self.call_on_type(&ty, base, name, type_args, args, span);
         }
         let base = self.expr(base, None);
         if base.ty.is_unknown() {
             self.check_stray(args);
             return self.poison(span);
         }
-        if let Some(size) = self.size_method(&base.ty, name, args, span) {
+        if let Some(size) = self.size_method(&base.ty, name, type_args, args, span) {
             return size;
         }
         match base.ty.clone() {
@@ -89,6 +89,13 @@ impl<'a> Checker<'a> {
             return self.poison(span);
         }
         self.no_args(name, args, span);
+        if self.open_table == Some(table) {
+            let place = self.prog.tables[table.index()].span;
+            self.report(
+                Diagnostic::error(codes::NOT_HERE, span, "a table cannot apply itself").note(place, "the table"),
+            );
+            return self.poison(span);
+        }
         if self.body.place != Place::Apply {
             self.report(
                 Diagnostic::error(
@@ -116,13 +123,14 @@ impl<'a> Checker<'a> {
         ty: &Type,
         base: &'a ast::Expr,
         name: &'a ast::Name,
+        type_args: &'a [ast::TypeRef],
         args: &'a [ast::Argument],
         span: Span,
     ) -> Expr {
         if ty.is_unknown() {
             return self.poison(span);
         }
-        if let Some(size) = self.size_method(ty, name, args, span) {
+        if let Some(size) = self.size_method(ty, name, type_args, args, span) {
             return size;
         }
         if !matches!(ty, Type::Parser(_) | Type::Control(_)) || &*name.text != "apply" {
@@ -138,7 +146,14 @@ impl<'a> Checker<'a> {
     }
 
     /// `minSizeInBits()` and its like; `None` if it is another method or the type has no size.
-    fn size_method(&mut self, ty: &Type, name: &ast::Name, args: &[ast::Argument], span: Span) -> Option<Expr> {
+    fn size_method(
+        &mut self,
+        ty: &Type,
+        name: &ast::Name,
+        type_args: &[ast::TypeRef],
+        args: &[ast::Argument],
+        span: Span,
+    ) -> Option<Expr> {
         let (max, bytes) = match &*name.text {
             "minSizeInBits" => (false, false),
             "minSizeInBytes" => (false, true),
@@ -148,6 +163,9 @@ impl<'a> Checker<'a> {
         };
         let bits = self.prog.types.width_bits(ty, max)?;
         self.no_args(name, args, span);
+        if !type_args.is_empty() && args.is_empty() {
+            self.error(codes::TYPE_ARGUMENT_COUNT, span, format!("`{name}` takes no type arguments"));
+        }
         let size = if bytes { bits.div_ceil(8) } else { bits };
         Some(constant(Value::Int(BigInt::from(size)), Type::Int, span))
     }

@@ -93,6 +93,8 @@ pub(crate) enum Place {
     ParserState,
     ControlLocals,
     Apply,
+    /// Arguments of actions in a table: evaluated when the action is called.
+    TableProperty,
     Action,
     Function,
 }
@@ -145,6 +147,10 @@ pub(crate) struct Checker<'a> {
     package_sigs: HashMap<BlockTypeId, Rc<Sig>>,
     /// Variables for the `_`s of the signature that is being resolved.
     wildcards: Option<Vec<TypeVar>>,
+    /// The extern whose declaration is being checked.
+    open_extern: Option<ExternId>,
+    /// The table whose declaration is being checked.
+    open_table: Option<TableId>,
     /// Parser and control whose body is being checked: an instance of it would contain itself.
     open_blocks: Vec<Type>,
 }
@@ -172,6 +178,8 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         parser_sigs: Vec::new(),
         package_sigs: HashMap::new(),
         wildcards: None,
+        open_extern: None,
+        open_table: None,
         open_blocks: Vec::new(),
     };
     for decl in &ast.decls {

@@ -62,6 +62,21 @@ impl<'a> Checker<'a> {
         expected: Option<&Type>,
         span: Span,
     ) -> Expr {
+        for side in [left, right] {
+            if let ast::ExprKind::Default = side.kind
+                && !matches!(op, BinaryOp::Eq | BinaryOp::Ne)
+            {
+                self.report(
+                    Diagnostic::error(
+                        codes::SHAPE_UNKNOWN,
+                        side.span,
+                        format!("`...` cannot be an operand of `{}`", op.symbol()),
+                    )
+                    .help("it stands for a default value where something is initialised"),
+                );
+                return self.poison(span);
+            }
+        }
         // A literal on the left of a comparison takes its shape from the right.
         let (a, b) = match op {
             BinaryOp::Eq | BinaryOp::Ne if is_shapeless(left) && !is_shapeless(right) => {
@@ -173,6 +188,13 @@ impl<'a> Checker<'a> {
             let named = if b.ty == Type::Int { &a.ty } else { &b.ty };
             let help = format!("cast the number: ({}) …", self.show(named));
             return self.bad_operands(op, &a, &b, span, Some(&help));
+        }
+        if self.is_anonymous(&a.ty) && self.is_anonymous(&b.ty) {
+            self.report(
+                Diagnostic::error(codes::SHAPE_UNKNOWN, span, "the struct type of these two records is not known")
+                    .help("cast one of them: (S) { … }"),
+            );
+            return self.poison(span);
         }
         let Some(ty) = self.join(&a.ty, &b.ty) else { return self.bad_operands(op, &a, &b, span, None) };
         if !self.comparable(&ty) {

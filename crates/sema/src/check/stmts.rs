@@ -146,7 +146,20 @@ impl<'a> Checker<'a> {
             }
             ast::DeclKind::Variable(v) => Some(self.variable(decl, v).kind),
             ast::DeclKind::Instantiation(inst) => {
-                self.instantiation(decl, inst);
+                if matches!(self.body.place, Place::Apply | Place::ParserState) {
+                    self.report(
+                        Diagnostic::error(
+                            codes::INSTANCE_PLACE,
+                            decl.name.span,
+                            "instances cannot be declared among statements",
+                        )
+                        .help("declare it before `apply`, or before the parser's states"),
+                    );
+                    self.check_stray(&inst.args);
+                    self.declare(&decl.name, Symbol::Broken);
+                } else {
+                    self.instantiation(decl, inst);
+                }
                 None
             }
             _ => {
@@ -258,11 +271,7 @@ impl<'a> Checker<'a> {
             }
         }
         let value = self.expr(label, Some(ty));
-        let underlying = self.prog.types.underlying(ty);
-        let value = match value.ty {
-            Type::Int if matches!(ty, Type::SerEnum(_)) => self.coerce(value, &underlying),
-            _ => self.coerce(value, ty),
-        };
+        let value = self.coerce(value, ty);
         if value.ty.is_unknown() {
             return None;
         }

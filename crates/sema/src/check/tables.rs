@@ -51,6 +51,10 @@ impl<'a> Checker<'a> {
                 );
             }
         }
+        self.check_property_order(table);
+        // Its name stands for the table already in its own keys and arguments.
+        self.declare(&decl.name, Symbol::Table(id));
+        self.open_table = Some(id);
         let mut t = self.prog.tables[id.index()].clone();
         if let Some(keys) = table.key() {
             t.keys = keys.iter().map(|k| self.key(k)).collect();
@@ -69,8 +73,25 @@ impl<'a> Checker<'a> {
             }
         }
         self.prog.tables[id.index()] = t;
-        self.declare(&decl.name, Symbol::Table(id));
+        self.open_table = None;
         id
+    }
+
+    /// The properties that must stand behind those that they refer to.
+    fn check_property_order(&mut self, table: &ast::TableDecl) {
+        let place = |name: &str| table.properties.iter().position(|p| &*p.name.text == name);
+        for (late, early) in [("default_action", "actions"), ("entries", "key"), ("entries", "actions")] {
+            if let (Some(l), Some(e)) = (place(late), place(early))
+                && l < e
+            {
+                let (late_span, early_span) = (table.properties[l].name.span, table.properties[e].name.span);
+                self.report(
+                    Diagnostic::error(codes::PROPERTY_ORDER, late_span, format!("`{late}` must stand behind `{early}`"))
+                        .note(early_span, "which is here"),
+                );
+                return;
+            }
+        }
     }
 
     fn key(&mut self, key: &'a ast::KeyElement) -> Key {
@@ -108,6 +129,13 @@ impl<'a> Checker<'a> {
         let name = match find_annotation(&annotations, "name").and_then(Annotation::as_str) {
             Some(name) => name.to_string(),
             None => {
+                if !expr.ty.is_unknown() && !has_key_name(&key.expr) {
+                    let message = "a key that is no simple field needs a `@name`";
+                    self.report(
+                        Diagnostic::error(codes::KEY_NEEDS_NAME, expr.span, message)
+                            .help("give the control plane a name for it: … : exact @name(\"…\");"),
+                    );
+                }
                 let mut text = String::new();
                 write_key_name(&key.expr, &mut text);
                 text
@@ -177,15 +205,34 @@ impl<'a> Checker<'a> {
         if table.property("default_action").is_some() {
             return;
         }
-        let Some(Symbol::Action(id)) = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone()) else { return };
+        let global = self.scopes.lookup_global("NoAction").map(|e| (e.symbol.clone(), e.span));
+        let id = match global {
+            Some((Symbol::Action(id), _)) => id,
+            Some((Symbol::Broken, _)) => return,
+            Some((_, span)) => {
+                let message = "`NoAction` must be an action: tables without a `default_action` have it as theirs";
+                self.report(
+                    Diagnostic::error(codes::NEEDS_DEFAULT_ACTION, span, message)
+                        .note(t.span, "such a table")
+                        .help("give the table a `default_action`, or take the `NoAction` of core.p4"),
+                );
+                return;
+            }
+            None => {
+                let message = format!("table `{}` needs a `default_action`", t.name);
+                self.report(
+                    Diagnostic::error(codes::NEEDS_DEFAULT_ACTION, t.span, message)
+                        .help("without one it is `NoAction`, which core.p4 declares: #include <core.p4>"),
+                );
+                return;
+            }
+        };
         if !self.prog.actions[id.index()].params.is_empty() {
+            let message = "`NoAction` cannot have parameters: tables without a `default_action` have it as theirs";
             self.report(
-                Diagnostic::error(
-                    codes::NEEDS_DEFAULT_ACTION,
-                    t.span,
-                    format!("table `{}` needs a `default_action`", t.name),
-                )
-                .note(self.prog.actions[id.index()].span, "this `NoAction` has parameters and cannot stand in"),
+                Diagnostic::error(codes::NEEDS_DEFAULT_ACTION, self.prog.actions[id.index()].span, message)
+                    .note(t.span, "such a table")
+                    .help("give the table a `default_action`, or take the `NoAction` of core.p4"),
             );
             return;
         }
@@ -215,7 +262,7 @@ impl<'a> Checker<'a> {
             params: directed,
             result: Type::Void,
         };
-        let place = std::mem::replace(&mut self.body.place, Place::Apply);
+        let place = std::mem::replace(&mut self.body.place, Place::TableProperty);
         let given = action.args.as_deref().unwrap_or_default();
         let checked =
             self.check_args(&part, Subst::none(), &[], given, None, action.span, super::calls::CallMode::Free);
@@ -255,7 +302,7 @@ impl<'a> Checker<'a> {
         // Directed arguments may be repeated in front.
         let skip = if !named && directed > 0 && given.len() == sig.params.len() { directed } else { 0 };
         for (arg, bound) in given[..skip].iter().zip(&t.actions[index].args) {
-            let place = std::mem::replace(&mut self.body.place, Place::Apply);
+            let place = std::mem::replace(&mut self.body.place, Place::TableProperty);
             let repeated = self.expr(&arg.value, Some(&bound.ty));
             self.body.place = place;
             if let ArgValue::Expr(bound) = &bound.value {
@@ -329,7 +376,8 @@ impl<'a> Checker<'a> {
 
     fn entries(&mut self, t: &mut Table, property: &ast::TableProperty, entries: &'a [ast::Entry]) {
         if t.keys.is_empty() && !entries.is_empty() {
-            self.error(codes::ENTRIES_WITHOUT_KEYS, property.span, "a table without keys cannot have entries");
+            let message = format!("table `{}` has entries but no key", t.name);
+            self.report(Diagnostic::error(codes::ENTRIES_WITHOUT_KEYS, t.span, message).note(property.name.span, "the entries"));
             return;
         }
         let prioritised = t.keys.iter().any(|k| !matches!(&*k.match_kind_name, "exact" | "lpm"));
@@ -564,8 +612,41 @@ fn same_expr(a: &Expr, b: &Expr) -> bool {
         (Cast(x), Cast(y)) => a.ty == b.ty && same_expr(x, y),
         (Aggregate(x), Aggregate(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same_expr(x, y)),
         (Call(x), Call(y)) => {
-            x.args.is_empty() && y.args.is_empty() && format!("{:?}", x.result) == format!("{:?}", y.result)
+            let same_callee = match (&x.callee, &y.callee) {
+                (Callee::Builtin(b, x), Callee::Builtin(c, y)) => b == c && same_expr(x, y),
+                (
+                    Callee::ExternMethod { object: x, extern_id: e, method: m },
+                    Callee::ExternMethod { object: y, extern_id: f, method: n },
+                ) => e == f && m == n && same_expr(x, y),
+                (Callee::Function(f), Callee::Function(g)) => f == g,
+                (Callee::ExternFunction(f), Callee::ExternFunction(g)) => f == g,
+                _ => false,
+            };
+            let same_arg = |(x, y): (&Arg, &Arg)| match (&x.value, &y.value) {
+                (ArgValue::Expr(x), ArgValue::Expr(y)) => same_expr(x, y),
+                (ArgValue::Expr(_), _) | (_, ArgValue::Expr(_)) => false,
+                _ => true,
+            };
+            same_callee && x.args.len() == y.args.len() && x.args.iter().zip(&y.args).all(same_arg)
         }
+        _ => false,
+    }
+}
+
+/// Whether the control plane can name a key by its expression: P4_16, "Computing control-plane names", "Keys". Not in the
+/// specification but in the reference compiler: masks with `&`.
+fn has_key_name(e: &ast::Expr) -> bool {
+    use ast::ExprKind::*;
+    match &e.kind {
+        Path(_) | Int(_) => true,
+        Member(base, _) => has_key_name(base),
+        Index(base, index) | Binary(BinaryOp::BitAnd, base, index) => has_key_name(base) && has_key_name(index),
+        Slice { base, high, low } => has_key_name(base) && has_key_name(high) && has_key_name(low),
+        SliceFrom { base, low, width } => has_key_name(base) && has_key_name(low) && has_key_name(width),
+        Call { callee, args, .. } => match &callee.kind {
+            Member(base, name) => args.is_empty() && &*name.text == "isValid" && has_key_name(base),
+            _ => false,
+        },
         _ => false,
     }
 }

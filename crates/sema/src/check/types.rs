@@ -18,7 +18,13 @@ impl<'a> Checker<'a> {
     pub fn resolve_type(&mut self, ty: &'a ast::TypeRef) -> Type {
         match &ty.kind {
             ast::TypeKind::Bool => Type::Bool,
-            ast::TypeKind::Error => Type::Error,
+            ast::TypeKind::Error => {
+                if self.prog.errors.is_empty() {
+                    self.no_errors(ty.span);
+                    return Type::Unknown;
+                }
+                Type::Error
+            }
             ast::TypeKind::MatchKind => Type::MatchKind,
             ast::TypeKind::String => Type::String,
             ast::TypeKind::Void => Type::Void,
@@ -87,6 +93,17 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Complains about the type `error` in a program that declares no errors; once.
+    fn no_errors(&mut self, span: Span) {
+        let known = self.diags.iter().any(|d| d.code == codes::NO_SUCH_TYPE && d.message.starts_with("no errors"));
+        if !known {
+            self.report(
+                Diagnostic::error(codes::NO_SUCH_TYPE, span, "no errors are declared: the type `error` has no values")
+                    .help("core.p4 declares some: #include <core.p4>; or write error { … }"),
+            );
+        }
+    }
+
     /// Like [`Checker::resolve_type`], `None` for `_`.
     pub fn resolve_type_arg(&mut self, ty: &'a ast::TypeRef) -> Option<Type> {
         match ty.kind {
@@ -132,6 +149,15 @@ impl<'a> Checker<'a> {
                 (n, m) => format!("`{path}` takes {n} type arguments, not {m}"),
             };
             self.error(codes::TYPE_ARGUMENT_COUNT, span, message);
+            return Type::Unknown;
+        }
+        if let TypeSymbol::Plain(Type::Extern(id, _)) | TypeSymbol::Extern(id) = symbol
+            && self.open_extern == Some(*id)
+        {
+            self.report(
+                Diagnostic::error(codes::SELF_REFERENCE, span, format!("`{path}` cannot refer to itself"))
+                    .note(self.prog.externs[id.index()].span, "its declaration ends below"),
+            );
             return Type::Unknown;
         }
         match symbol {

@@ -51,9 +51,9 @@ control C(inout h_t h, inout bit<8> x) {
         }
         size = 5; // ERROR E0556
     }
-    table keyless {
+    table keyless { // ERROR E0568
         actions = { none; }
-        const entries = { 1: none; } // ERROR E0568
+        const entries = { 1: none; }
     }
     @name("twice") table one { actions = { none; } }
     apply {

@@ -169,7 +169,7 @@ control Work(inout Nested n, out bit<8> result) {
         set(result, 3);
         leaf.apply(result);
         wide.put(box.get(index = 1) ++ 8w0, { 1w1, same });
-        observe({ a = local, b = true });
+        observe((P8){ first = local, second = true });
         observe(reducer.run());
         n.port = (PortAlias)(bit<9>)local;
         n.port = same ? CPU : 3;

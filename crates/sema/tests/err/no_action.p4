@@ -1,0 +1,11 @@
+// `NoAction` stands in where a table has no default action.
+const bit<1> NoAction = 1; // ERROR E0511
+
+control C() {
+    table t {
+        actions = {}
+    }
+    apply {
+        t.apply();
+    }
+}

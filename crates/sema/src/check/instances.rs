@@ -349,7 +349,9 @@ impl<'a> Checker<'a> {
                     param.name,
                     method.name
                 );
-                self.report(Diagnostic::error(codes::BAD_TYPE_ARGUMENT, span, message).note(param.span, "this parameter"));
+                self.report(
+                    Diagnostic::error(codes::BAD_TYPE_ARGUMENT, span, message).note(param.span, "this parameter"),
+                );
                 return;
             }
         }

@@ -86,8 +86,12 @@ impl<'a> Checker<'a> {
             {
                 let (late_span, early_span) = (table.properties[l].name.span, table.properties[e].name.span);
                 self.report(
-                    Diagnostic::error(codes::PROPERTY_ORDER, late_span, format!("`{late}` must stand behind `{early}`"))
-                        .note(early_span, "which is here"),
+                    Diagnostic::error(
+                        codes::PROPERTY_ORDER,
+                        late_span,
+                        format!("`{late}` must stand behind `{early}`"),
+                    )
+                    .note(early_span, "which is here"),
                 );
                 return;
             }
@@ -377,7 +381,9 @@ impl<'a> Checker<'a> {
     fn entries(&mut self, t: &mut Table, property: &ast::TableProperty, entries: &'a [ast::Entry]) {
         if t.keys.is_empty() && !entries.is_empty() {
             let message = format!("table `{}` has entries but no key", t.name);
-            self.report(Diagnostic::error(codes::ENTRIES_WITHOUT_KEYS, t.span, message).note(property.name.span, "the entries"));
+            self.report(
+                Diagnostic::error(codes::ENTRIES_WITHOUT_KEYS, t.span, message).note(property.name.span, "the entries"),
+            );
             return;
         }
         let prioritised = t.keys.iter().any(|k| !matches!(&*k.match_kind_name, "exact" | "lpm"));

@@ -1,5 +1,5 @@
 // `NoAction` stands in where a table has no default action.
-const bit<1> NoAction = 1; // ERROR E0511
+const bit<1> NoAction = 1; // ERROR E0560
 
 control C() {
     table t {

@@ -6,7 +6,7 @@ match_kind {
 control C(inout bit<8> x) {
     error e; // ERROR E0302
     action drop() {}
-    table without { // ERROR E0511
+    table without { // ERROR E0560
         key = {
             x: exact;
         }

@@ -8,6 +8,7 @@ pub mod diag;
 pub mod entry;
 pub mod ids;
 pub mod span;
+pub mod spelling;
 
 pub use bits::Bits;
 pub use diag::{Diagnostic, Severity};

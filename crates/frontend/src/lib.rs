@@ -4,6 +4,8 @@
 //! files only through [`Input::File`]; a program that arrives over P4Runtime is [`Input::Text`] and sees the embedded
 //! architecture files and the configured include directories alone.
 
+pub mod explain;
+
 use base::diag::has_errors;
 use base::{Diagnostic, SourceMap};
 use p4info::P4Info;
@@ -186,11 +188,17 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     out.diagnostics.extend(lowered.diagnostics);
     out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));
     lap(&mut out.times, "lower");
-    if let Some(raw) = &out.raw {
+    if out.raw.is_some() {
         let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
         out.diagnostics.extend(found);
         out.p4info = Some(Arc::new(info));
         lap(&mut out.times, "p4info");
+    }
+    // Two objects of one name make IR that no pass takes: what the control plane refuses goes no further.
+    if out.failed() {
+        out.raw = None;
+    }
+    if let Some(raw) = &out.raw {
         let mut program = raw.clone();
         opt::optimise(&mut program, &options.opt);
         out.optimised = Some(program);

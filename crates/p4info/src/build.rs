@@ -308,7 +308,11 @@ impl Builder<'_> {
         let profiles = self.info.action_profiles.iter().map(|p| (ObjectKind::ActionProfile, &p.preamble.name));
         let headers =
             self.info.controller_packet_metadata.iter().map(|h| (ObjectKind::ControllerHeader, &h.preamble.name));
-        for (kind, name) in tables.chain(counters).chain(registers).chain(profiles).chain(headers) {
+        let meters = self.info.meters.iter().map(|m| (ObjectKind::Meter, &m.preamble.name));
+        let direct_counters = self.info.direct_counters.iter().map(|c| (ObjectKind::DirectCounter, &c.preamble.name));
+        let direct_meters = self.info.direct_meters.iter().map(|m| (ObjectKind::DirectMeter, &m.preamble.name));
+        let indirect = tables.chain(counters).chain(meters).chain(registers).chain(profiles).chain(headers);
+        for (kind, name) in indirect.chain(direct_counters).chain(direct_meters) {
             if !seen.insert((kind, name)) {
                 let message = format!("two {}s have the control-plane name `{name}`", kind.noun());
                 let diag = Diagnostic::error(DUPLICATE, Span::NONE, message).help("give one of them another `@name`");

@@ -105,8 +105,6 @@ pub const CAPTURE_UNSUPPORTED: &str = "E0650";
 pub const UNSUPPORTED: &str = "E0651";
 /// A variable inside a body has the name of a parameter.
 pub const SHADOWS_PARAMETER: &str = "E0330";
-/// A declaration may not stand here.
-pub const MISPLACED_DECLARATION: &str = "E0331";
 /// A name that means something else is used as a type.
 pub const NOT_A_TYPE: &str = "E0332";
 /// `this` outside of an abstract method's implementation.
@@ -149,8 +147,6 @@ pub const BAD_RESULT_TYPE: &str = "E0453";
 pub const BAD_PARAMETER_TYPE: &str = "E0454";
 /// A type argument that no value can have.
 pub const BAD_TYPE_ARGUMENT: &str = "E0455";
-/// A member of an enum has no value but needs one, or the reverse.
-pub const ENUM_VALUE: &str = "E0456";
 /// `_` stands where a value is needed.
 pub const DONT_CARE_VALUE: &str = "E0457";
 /// A default value of an `out` or `inout` parameter.
@@ -197,8 +193,6 @@ pub const WRONG_IMPLEMENTATION: &str = "E0555";
 pub const PROPERTY_TWICE: &str = "E0556";
 /// An action is listed twice in a table.
 pub const ACTION_TWICE: &str = "E0557";
-/// `key`, `actions` or `entries` without braces.
-pub const PROPERTY_NEEDS_BRACES: &str = "E0558";
 /// An action is used in a table that does not list it.
 pub const NOT_IN_TABLE: &str = "E0559";
 /// A table needs a `default_action` because `NoAction` cannot stand in.

@@ -6,6 +6,7 @@
 mod bench;
 mod check;
 mod compile;
+mod explain;
 mod json;
 mod p4info;
 mod run;
@@ -33,6 +34,8 @@ struct Cli {
 enum Command {
     /// Check a P4 program: exit code 0, or 1 with diagnostics.
     Check(check::Args),
+    /// Say what a diagnostic's code means, with examples; without a code, list all.
+    Explain(explain::Args),
     /// Run an STF script on a program.
     Stf(stf::Args),
     /// Run the switch.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     reset_sigpipe();
     let result = match Cli::parse().command {
         Command::Check(args) => check::main(&args),
+        Command::Explain(args) => explain::main(&args),
         Command::Stf(args) => stf::main(&args),
         Command::Run(args) => run::main(&args),
         Command::P4info(args) => p4info::main(&args),

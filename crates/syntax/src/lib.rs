@@ -14,7 +14,6 @@ pub mod lexer;
 pub mod loader;
 pub mod parser;
 pub mod preprocess;
-mod spelling;
 pub mod token;
 
 use base::{Diagnostic, SourceMap};

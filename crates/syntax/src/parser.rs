@@ -34,8 +34,8 @@ use base::{Diagnostic, Span};
 
 use crate::ast::{DeclId, Expr, ExprId, ExprKind, Name, Program};
 use crate::codes;
-use crate::spelling::nearest;
 use crate::token::{Token, TokenKind};
+use base::spelling::similar;
 use scope::{NameKind, Scopes};
 
 /// Nesting of expressions, types, statements and declarations.
@@ -293,7 +293,7 @@ impl<'t> Parser<'t> {
             .flatten()
             .filter_map(|i| self.tokens.get(i))
             .filter(|t| t.kind == TokenKind::Ident && self.scopes.lookup(t.text(), false).is_none())
-            .find_map(|t| nearest(t.text(), KEYWORDS.into_iter()).map(|k| (t, k)));
+            .find_map(|t| similar(t.text(), KEYWORDS.into_iter()).map(|k| (t, k)));
         match near {
             Some((token, keyword)) => diag.help(format!("did you mean `{keyword}` instead of `{}`?", token.text())),
             None => diag,

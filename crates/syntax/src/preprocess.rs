@@ -307,7 +307,7 @@ impl Preprocessor<'_> {
                     "include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "warning",
                     "pragma", "line",
                 ];
-                let near = crate::spelling::nearest(other, known.iter().copied());
+                let near = base::spelling::similar(other, known.iter().copied());
                 let help = match near {
                     Some(near) => format!("did you mean `#{near}`?"),
                     None => format!("known directives: {}", known.join(", ")),

@@ -154,7 +154,7 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let message = format!("a {} cannot be declared in a control", local.kind.noun());
-                self.error(codes::MISPLACED_DECLARATION, local.span, message);
+                self.error(syntax::codes::MISPLACED, local.span, message);
             }
         }
     }
@@ -206,7 +206,7 @@ impl<'a> Checker<'a> {
                 ast::DeclKind::ValueSet(set) => self.value_set(id, local, set),
                 _ => {
                     let message = format!("a {} cannot be declared in a parser", local.kind.noun());
-                    self.error(codes::MISPLACED_DECLARATION, local.span, message);
+                    self.error(syntax::codes::MISPLACED, local.span, message);
                 }
             }
         }

@@ -17,7 +17,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::Const(c) => self.const_decl(decl, c),
             ast::DeclKind::Variable(_) => self.report(
                 Diagnostic::error(
-                    codes::MISPLACED_DECLARATION,
+                    syntax::codes::MISPLACED,
                     decl.span,
                     format!("the variable `{}` stands outside of any block", decl.name),
                 )
@@ -69,7 +69,7 @@ impl<'a> Checker<'a> {
             ast::DeclKind::NewType(target) => self.new_type(decl, target),
             ast::DeclKind::Table(_) | ast::DeclKind::ValueSet(_) => {
                 let message = format!("the {} `{}` stands outside of any block", decl.kind.noun(), decl.name);
-                self.error(codes::MISPLACED_DECLARATION, decl.span, message);
+                self.error(syntax::codes::MISPLACED, decl.span, message);
             }
         }
     }
@@ -211,7 +211,7 @@ impl<'a> Checker<'a> {
             }
             (Some(repr), None) => {
                 self.report(
-                    Diagnostic::error(codes::ENUM_VALUE, member.name.span, format!("`{}` needs a value", member.name))
+                    Diagnostic::error(syntax::codes::UNEXPECTED_TOKEN, member.name.span, format!("`{}` needs a value", member.name))
                         .help("every member of an enum with underlying type has one: name = value"),
                 );
                 consteval::default_value(&self.prog.types, repr)
@@ -219,7 +219,7 @@ impl<'a> Checker<'a> {
             (None, Some(value)) => {
                 self.report(
                     Diagnostic::error(
-                        codes::ENUM_VALUE,
+                        syntax::codes::MISPLACED,
                         value.span,
                         "members of an enum without underlying type have no value",
                     )

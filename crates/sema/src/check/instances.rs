@@ -305,7 +305,7 @@ impl<'a> Checker<'a> {
                 }
                 _ => {
                     let message = format!("a {} cannot be declared here", decl.kind.noun());
-                    self.error(codes::MISPLACED_DECLARATION, decl.span, message);
+                    self.error(syntax::codes::MISPLACED, decl.span, message);
                 }
             }
         }

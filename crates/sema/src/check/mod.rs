@@ -38,10 +38,11 @@ mod tables;
 mod types;
 
 use crate::codes;
-use crate::scope::{Entry, Scopes, Symbol, similar};
+use crate::scope::{Entry, Scopes, Symbol};
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
+use base::spelling::similar;
 use base::{Diagnostic, Span};
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -164,7 +164,7 @@ impl<'a> Checker<'a> {
             }
             _ => {
                 let message = format!("a {} cannot be declared in a block", decl.kind.noun());
-                self.error(codes::MISPLACED_DECLARATION, decl.span, message);
+                self.error(syntax::codes::MISPLACED, decl.span, message);
                 None
             }
         }

@@ -524,7 +524,7 @@ impl<'a> Checker<'a> {
             }
             "key" | "actions" | "entries" => {
                 let message = format!("`{}` is a list in braces", property.name);
-                self.error(codes::PROPERTY_NEEDS_BRACES, value.span, message);
+                self.error(syntax::codes::UNEXPECTED_TOKEN, value.span, message);
             }
             _ => {
                 let annotations = self.annotations(&property.annotations);

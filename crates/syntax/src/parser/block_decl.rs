@@ -131,7 +131,7 @@ impl Parser<'_> {
         let misspelt = token.kind == TokenKind::Ident
             && (next == TokenKind::Select || next.is_name() && self.ahead(2).kind == TokenKind::Semi)
             && self.scopes.lookup(token.text(), false).is_none()
-            && nearest(token.text(), ["transition"].into_iter()).is_some();
+            && similar(token.text(), ["transition"].into_iter()).is_some();
         if misspelt {
             let message = format!("unknown keyword `{}`", token.text());
             let diag = Diagnostic::error(codes::MISSPELT_KEYWORD, token.span, message);

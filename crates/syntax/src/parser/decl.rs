@@ -94,7 +94,7 @@ impl Parser<'_> {
         if token.kind != TokenKind::Ident || declared || !self.ahead(1).kind.is_name() || plausible {
             return None;
         }
-        let near = nearest(token.text(), keywords.iter().map(|k| k.text()))?;
+        let near = similar(token.text(), keywords.iter().map(|k| k.text()))?;
         let keyword = TokenKind::keyword(near)?;
         let diag =
             Diagnostic::error(codes::MISSPELT_KEYWORD, token.span, format!("unknown keyword `{}`", token.text()))
@@ -301,7 +301,7 @@ impl Parser<'_> {
         if keywords.contains(&self.kind()) {
             return self.kind();
         }
-        let near = nearest(self.token().text(), keywords.iter().map(|k| k.text()));
+        let near = similar(self.token().text(), keywords.iter().map(|k| k.text()));
         near.and_then(TokenKind::keyword).unwrap_or(keywords[0])
     }
 

@@ -202,7 +202,7 @@ impl Parser<'_> {
     /// Replaces the help when the statement's first word is close to a statement keyword (`exti;`).
     fn with_hint_first(&self, first: &Token, diag: Diagnostic) -> Diagnostic {
         let keywords = ["return", "exit", "break", "continue", "switch", "apply"];
-        match nearest(first.text(), keywords.into_iter()) {
+        match similar(first.text(), keywords.into_iter()) {
             Some(keyword) if self.scopes.lookup(first.text(), false).is_none() => {
                 diag.help(format!("did you mean `{keyword}`?"))
             }

@@ -59,7 +59,7 @@ impl Parser<'_> {
         ) {
             pos += 1;
         }
-        let near = nearest(token.text(), ["key", "actions", "entries"].into_iter());
+        let near = similar(token.text(), ["key", "actions", "entries"].into_iter());
         match near {
             Some(near) if matches!(self.tokens[pos].kind, TokenKind::Semi | TokenKind::Colon) => {
                 let message = format!("unknown table property `{}`", token.text());
@@ -76,7 +76,7 @@ impl Parser<'_> {
         let found = self.describe();
         let message = format!("expected `=` behind the table property `{name}`, found {found}");
         let mut diag = Diagnostic::error(codes::UNEXPECTED_TOKEN, self.span(), message);
-        if let Some(near) = nearest(name.as_str(), known.into_iter()) {
+        if let Some(near) = similar(name.as_str(), known.into_iter()) {
             diag = diag.help(format!("did you mean `{near}`?"));
         }
         self.report(diag);

@@ -264,6 +264,17 @@ pub enum BlockKind {
     Package,
 }
 
+impl BlockKind {
+    /// Its keyword.
+    pub fn word(self) -> &'static str {
+        match self {
+            BlockKind::Parser => "parser",
+            BlockKind::Control => "control",
+            BlockKind::Package => "package",
+        }
+    }
+}
+
 /// A parser, control or package type.
 #[derive(Clone, Debug)]
 pub struct BlockTypeInfo {

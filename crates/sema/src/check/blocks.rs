@@ -1,5 +1,6 @@
 //! Parsers and controls.
 
+use super::case_fit::CaseFit;
 use super::{Checker, Owner, Place, Sig};
 use crate::codes;
 use crate::scope::{Symbol, TypeSymbol};
@@ -38,9 +39,10 @@ impl<'a> Checker<'a> {
         self.scopes.pop();
         for p in &ctor {
             if let Type::Block(id, _) = &p.ty
-                && self.prog.types.block_types[id.index()].kind == BlockKind::Package
+                && self.prog.types.block_types[id.index()].kind.word() != noun
             {
-                let message = format!("`{}` cannot be a package: only packages take packages", p.name);
+                let kind = self.prog.types.block_types[id.index()].kind.word();
+                let message = format!("`{}` cannot be a {kind}: a {noun} has no instances of these", p.name);
                 self.error(codes::BAD_PARAMETER_TYPE, p.span, message);
             }
             if p.direction != Direction::None {
@@ -362,10 +364,21 @@ impl<'a> Checker<'a> {
             keys.push(key);
         }
         let mut cases = Vec::with_capacity(select.cases.len());
+        let mut fit = CaseFit::default();
         for case in &select.cases {
+            let before = self.diags.len();
             let keysets = self.select_keysets(&case.keyset, &keys);
+            if !is_rest(&case.keyset) {
+                fit.add(&self.diags, before);
+            }
             let target = self.target(&case.next, all);
             cases.push(SelectCase { keysets, target, span: case.span });
+        }
+        if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
+            let types: Vec<String> = keys.iter().map(|k| self.show(&k.ty)).collect();
+            let message = format!("no case fits what is selected on, `{}`", types.join("`, `"));
+            let one = fit.none_fits(&mut self.diags, first.span.to(last.span), &message);
+            self.diags.extend(one);
         }
         Transition::Select { keys, cases, span }
     }
@@ -495,6 +508,14 @@ impl<'a> Checker<'a> {
         }
         value
     }
+}
+
+/// Whether a case is for all values.
+fn is_rest(keyset: &ast::Keyset) -> bool {
+    matches!(
+        keyset.elements.as_slice(),
+        [ast::KeysetElement { kind: ast::KeysetKind::Default | ast::KeysetKind::DontCare, .. }]
+    )
 }
 
 /// Whether `select` can match values of a type.

@@ -60,13 +60,8 @@ impl<'a> Checker<'a> {
     fn block_difference(&mut self, given: &Type, wanted: &Type) -> Option<String> {
         let (kind, given_params) = self.block_params(given)?;
         let (wanted_kind, wanted_params) = self.block_params(wanted)?;
-        let word = |k| match k {
-            BlockKind::Parser => "parser",
-            BlockKind::Control => "control",
-            BlockKind::Package => "package",
-        };
         if kind != wanted_kind {
-            return Some(format!("a {} is needed here, this is a {}", word(wanted_kind), word(kind)));
+            return Some(format!("a {} is needed here, this is a {}", wanted_kind.word(), kind.word()));
         }
         if given_params.len() != wanted_params.len() {
             return Some(format!("it has {} parameters, {} are needed", given_params.len(), wanted_params.len()));

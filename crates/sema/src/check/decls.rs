@@ -276,7 +276,7 @@ impl<'a> Checker<'a> {
     // -------------------------------------------------------------------------------------------- signatures
 
     /// Type parameters, declared in the innermost scope.
-    fn type_params(&mut self, params: &'a [ast::TypeParam]) -> Vec<TypeVar> {
+    pub(super) fn type_params(&mut self, params: &'a [ast::TypeParam]) -> Vec<TypeVar> {
         params
             .iter()
             .map(|p| {

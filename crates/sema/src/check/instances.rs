@@ -265,13 +265,17 @@ impl<'a> Checker<'a> {
     /// Implementations of abstract methods.
     fn abstract_methods(&mut self, ty: &Type, body: Option<&'a [ast::Decl]>, span: Span) -> Vec<(u32, FunctionId)> {
         let Type::Extern(id, type_args) = ty else {
-            if body.is_some() {
+            if let Some(body) = body {
+                self.check_stray_methods(body);
                 self.error(codes::WRONG_IMPLEMENTATION, span, "only instances of externs implement methods");
             }
             return Vec::new();
         };
         let declared = self.prog.externs[id.index()].clone();
-        if body.is_some() && declared.methods.iter().all(|m| m.kind != MethodKind::Abstract) {
+        if let Some(body) = body
+            && declared.methods.iter().all(|m| m.kind != MethodKind::Abstract)
+        {
+            self.check_stray_methods(body);
             let message = format!("extern `{}` has no abstract methods to implement", declared.name);
             self.report(Diagnostic::error(codes::NO_SUCH_METHOD, span, message).note(declared.span, "declared here"));
             return Vec::new();
@@ -326,6 +330,18 @@ impl<'a> Checker<'a> {
             self.report(Diagnostic::error(codes::NOT_IMPLEMENTED, span, message).note(declared.span, "declared here"));
         }
         result
+    }
+
+    /// Checks the parameters of implementations that implement nothing.
+    fn check_stray_methods(&mut self, body: &'a [ast::Decl]) {
+        for decl in body {
+            if let ast::DeclKind::Function(function) = &decl.kind {
+                self.scopes.push();
+                self.type_params(&function.proto.type_params);
+                self.sig_params(&function.proto.params, false);
+                self.scopes.pop();
+            }
+        }
     }
 
     /// Complains about type arguments of an extern with which its methods would make no sense.

@@ -14,7 +14,7 @@
 //!
 //! Where things are: `decls` (top level, types, externs), `functions`, `types` (type names), `generics` (matching,
 //! substitution), `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls` and `methods`,
-//! `coerce` (conversions), `stmts`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`,
+//! `coerce` (conversions), `stmts`, `case_fit`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`,
 //! `elaborate` (the instance tree), `limits` (bounds).
 //!
 //! Tests: `crates/sema/tests`.
@@ -22,6 +22,7 @@
 mod annotations;
 mod blocks;
 mod calls;
+mod case_fit;
 mod coerce;
 mod decls;
 mod elaborate;

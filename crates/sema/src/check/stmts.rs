@@ -1,5 +1,6 @@
 //! Statements.
 
+use super::case_fit::CaseFit;
 use super::{Checker, Place};
 use crate::codes;
 use crate::scope::Symbol;
@@ -225,6 +226,7 @@ impl<'a> Checker<'a> {
         let mut result: Vec<ValueCase> = Vec::new();
         let mut open: Option<ValueCase> = None;
         let mut seen: Vec<(Value, Span)> = Vec::new();
+        let mut fit = CaseFit::default();
         for case in cases {
             let group = open.get_or_insert_with(|| ValueCase {
                 values: Vec::new(),
@@ -235,7 +237,10 @@ impl<'a> Checker<'a> {
             match &case.label {
                 ast::SwitchLabel::Default(_) => group.default = true,
                 ast::SwitchLabel::Expr(label) => {
-                    if let Some(value) = self.switch_value(label, &ty) {
+                    let before = self.diags.len();
+                    let value = self.switch_value(label, &ty);
+                    fit.add(&self.diags, before);
+                    if let Some(value) = value {
                         if let Some((_, first)) = seen.iter().find(|(v, _)| *v == value) {
                             self.report(
                                 Diagnostic::error(codes::CASE_TWICE, label.span, "this value has a case already")
@@ -257,6 +262,9 @@ impl<'a> Checker<'a> {
             }
         }
         result.extend(open);
+        let message = format!("no case fits what `switch` decides on, `{}`", self.show(&ty));
+        let one = fit.none_fits(&mut self.diags, subject.span, &message);
+        self.diags.extend(one);
         Some(StmtKind::Switch { subject, cases: result })
     }
 

@@ -60,9 +60,16 @@ impl<'a> Checker<'a> {
             t.keys = keys.iter().map(|k| self.key(k)).collect();
         }
         self.table_actions(&mut t, decl, table);
-        self.default_action(&mut t, table);
+        if table.property("default_action").is_none() {
+            self.default_action(&mut t, table);
+        }
         for property in &table.properties {
             match &property.kind {
+                ast::TablePropertyKind::Value(_) if &*property.name.text == "default_action" => {
+                    if t.default_action.is_none() {
+                        self.default_action(&mut t, table);
+                    }
+                }
                 ast::TablePropertyKind::Value(value) => self.property(&mut t, property, value),
                 ast::TablePropertyKind::Entries(entries) => {
                     t.has_entries = true;

@@ -98,8 +98,31 @@ control C(inout bit<8> t, inout S s, in Small small) {
         any({ a = one(), b = two() }); // ERROR E0448
         any((S){ a = one(), b = two() });
         s.a = (8w1).minSizeInBits<int>(); // ERROR E0406
-        switch (small) {
-            1: {} // ERROR E0401
+        switch (small) { // ERROR E0401
+            1: {}
+        }
+    }
+}
+
+parser Cases(packet_in packet, in bit<16> key, in bit<8> other)(Pack pack) { // ERROR E0454
+    state start {
+        transition select(key) { // ERROR E0401
+            8w1: next;
+            8w2: next;
+            default: accept;
+        }
+    }
+    state next {
+        transition select(key, other) { // ERROR E0465
+            (1, 2, 3): accept;
+        }
+    }
+}
+parser SomeCases(packet_in packet, in bit<16> key) {
+    state start {
+        transition select(key) {
+            8w1: accept; // ERROR E0401
+            2: reject;
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod fuzz;
+mod generate;
 mod licences;
 mod tidy;
 
@@ -14,6 +15,8 @@ cargo xtask COMMAND
 
   tidy                  checks the house rules that no compiler checks
   licences              checks that all dependencies have a licence we accept
+  generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
+                        generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...]
                         holds Sluice against the checkout DIR of p4lang/p4c (suites accept, stf, refuse;
@@ -26,6 +29,7 @@ fn main() -> Result<ExitCode> {
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy::run(),
         ["licences"] => licences::run(),
+        ["generate", ..] => generate::run(&args[1..]),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
         ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),

@@ -11,14 +11,16 @@
 //! Everything follows from a number, so a failure is repeated by its seed. Programs that draw random numbers cannot be
 //! compared this way and are refused.
 //!
-//! [`fuzz`] holds what the fuzz targets run.
+//! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run.
 //!
-//! Tests: `tests/every_program.rs` (a million packets over all programs of the tree).
+//! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
+//! programs).
 
 pub mod fuzz;
 pub mod generate;
 pub mod round;
 pub mod seed;
+pub mod source;
 
 pub use round::{Difference, Totals, run_rounds};
 pub use seed::Subject;

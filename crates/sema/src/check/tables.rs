@@ -642,6 +642,13 @@ fn same_expr(a: &Expr, b: &Expr) -> bool {
             };
             same_callee && x.args.len() == y.args.len() && x.args.iter().zip(&y.args).all(same_arg)
         }
+        (SliceFrom { base: x, low: l, width: w }, SliceFrom { base: y, low: m, width: v }) => {
+            w == v && same_expr(x, y) && same_expr(l, m)
+        }
+        (StackLastIndex(x), StackLastIndex(y)) => same_expr(x, y),
+        (Ternary { cond: c, then: x, otherwise: v }, Ternary { cond: d, then: y, otherwise: w }) => {
+            same_expr(c, d) && same_expr(x, y) && same_expr(v, w)
+        }
         _ => false,
     }
 }

@@ -1,0 +1,202 @@
+//! One script on many engines, and the first difference.
+
+use super::{Counts, Depth, Finding, Kind, guard, no_passes};
+use crate::round::visible_state;
+use datapath::{EngineKind, Local, Sent};
+use ir::{ExternKind, Program};
+use std::sync::Arc;
+use stf::{Command, Line, Setup, Target};
+
+/// Most packets that are received together.
+const BATCH_MAX: usize = 24;
+/// Packets that every single pass is tried with.
+const PASS_PACKETS: usize = 64;
+
+struct Engine {
+    name: String,
+    local: Local,
+    setup: Setup,
+}
+
+/// A step of a script: packets received together, or another line.
+enum Step<'a> {
+    Batch(u32, Vec<&'a [u8]>),
+    Line(&'a Line),
+}
+
+/// Compares all engines on a script. `again` is the raw program that was printed and read.
+pub fn compare(
+    script: &[String],
+    raw: &Arc<Program>,
+    again: Program,
+    depth: Depth,
+    counts: &mut Counts,
+) -> Result<(), Finding> {
+    let mut list: Vec<(String, Arc<Program>, EngineKind)> = Vec::new();
+    list.push(("raw".into(), Arc::clone(raw), EngineKind::Interpreter));
+    let optimised = Arc::new(optimise("all passes", raw, &opt::Options::default())?);
+    list.push(("optimised".into(), Arc::clone(&optimised), EngineKind::Interpreter));
+    list.push(("machine code".into(), optimised, EngineKind::Machine));
+    list.push(("machine code of raw IR".into(), Arc::clone(raw), EngineKind::Machine));
+    let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
+    run(list, &lines, usize::MAX, counts)?;
+    if depth < Depth::Passes {
+        return Ok(());
+    }
+    let mut list = vec![("raw".to_string(), Arc::clone(raw), EngineKind::Interpreter)];
+    list.push(("printed and read".into(), Arc::new(again), EngineKind::Interpreter));
+    for (i, pass) in opt::pass_names().enumerate() {
+        let mut without = opt::Options::default();
+        without.disabled.insert(pass.to_string());
+        let mut alone = no_passes();
+        alone.disabled.remove(pass);
+        for (what, options) in [("without", without), ("only", alone)] {
+            let name = format!("{what} {pass}");
+            let program = Arc::new(optimise(&name, raw, &options)?);
+            if *program == **raw {
+                continue;
+            }
+            // Machine code of all of them would take too long; of some, chosen by the program.
+            if (raw.stages.len() + script.len() + i) % 9 == 0 {
+                list.push((format!("machine code {name}"), Arc::clone(&program), EngineKind::Machine));
+            }
+            list.push((name, program, EngineKind::Interpreter));
+        }
+    }
+    run(list, &lines, PASS_PACKETS, &mut Counts::default())
+}
+
+fn optimise(name: &str, raw: &Program, options: &opt::Options) -> Result<Program, Finding> {
+    guard(&format!("optimiser, {name}"), || {
+        let mut program = raw.clone();
+        opt::optimise(&mut program, options);
+        program
+    })
+}
+
+fn run(
+    list: Vec<(String, Arc<Program>, EngineKind)>,
+    lines: &[Line],
+    packets_max: usize,
+    counts: &mut Counts,
+) -> Result<(), Finding> {
+    let mut engines = Vec::new();
+    for (name, program, kind) in list {
+        let loaded = guard(&format!("loading, {name}"), || datapath::load(program, kind, 1))?;
+        let pipeline = loaded.map_err(|e| Finding {
+            kind: Kind::Load,
+            place: format!("{name}: {}", super::plain(&e.to_string())),
+            what: format!("{name} cannot be loaded: {e}"),
+        })?;
+        engines.push(Engine { name, local: Local::new(Arc::new(pipeline)), setup: Setup::new() });
+    }
+    counts.engines += engines.len() as u64 - 1;
+    for step in steps(lines, packets_max) {
+        match step {
+            Step::Line(line) => {
+                let mut expected = None;
+                for engine in &mut engines {
+                    let answer = guard(&format!("{}: line `{:?}`", engine.name, line.command), || apply(engine, line))?;
+                    match &expected {
+                        None => {
+                            counts.entries += u64::from(answer.is_ok());
+                            expected = Some(answer);
+                        }
+                        Some(expected) if *expected != answer => {
+                            let what = format!("raw answers {expected:?}, {} {answer:?} to {:?}", engine.name, line.command);
+                            return Err(difference(&engine.name, what));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            Step::Batch(port, frames) => {
+                counts.packets += frames.len() as u64;
+                let mut expected: Option<Vec<Sent>> = None;
+                for engine in &mut engines {
+                    engine.local.advance_us(37);
+                    let sent = guard(&format!("{}: packets", engine.name), || engine.local.receive_batch(port, &frames))?;
+                    let sent = sent.unwrap_or_default();
+                    match &expected {
+                        None => {
+                            counts.sent += sent.len() as u64;
+                            expected = Some(sent);
+                        }
+                        Some(expected) if *expected != sent => {
+                            return Err(difference(&engine.name, describe(&engine.name, expected, &sent)));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+    }
+    let seen: Vec<Vec<String>> = engines.iter().map(|e| visible_state(&e.local)).collect();
+    for (engine, state) in engines.iter().zip(&seen).skip(1) {
+        if let Some((a, b)) = seen[0].iter().zip(state).find(|(a, b)| a != b) {
+            let what = format!("at the end raw has\n  {a}\nand {} has\n  {b}", engine.name);
+            return Err(difference(&engine.name, what));
+        }
+    }
+    canary(&engines[0].local)
+}
+
+fn canary(local: &Local) -> Result<(), Finding> {
+    for (i, e) in local.pipeline().program().externs.iter().enumerate() {
+        if e.name.ends_with("canary") && matches!(e.kind, ExternKind::Counter { .. }) {
+            let count = local.pipeline().state().counter(base::ids::ExternId::from_index(i), 0);
+            if count.is_ok_and(|c| c.packets > 0) {
+                let what = "a constant expression has another value when it is computed at run time".to_string();
+                return Err(Finding { kind: Kind::Canary, place: String::new(), what });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn difference(engine: &str, what: String) -> Finding {
+    Finding { kind: Kind::Difference, place: engine.to_string(), what }
+}
+
+/// Packets on one port that follow each other are received together.
+fn steps(lines: &[Line], packets_max: usize) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    let mut packets = 0;
+    for line in lines {
+        match &line.command {
+            Command::Packet { port, frame } => {
+                packets += 1;
+                if packets > packets_max {
+                    break;
+                }
+                match steps.last_mut() {
+                    Some(Step::Batch(last, frames)) if last == port && frames.len() < BATCH_MAX => frames.push(frame),
+                    _ => steps.push(Step::Batch(*port, vec![frame])),
+                }
+            }
+            _ => steps.push(Step::Line(line)),
+        }
+    }
+    steps
+}
+
+fn apply(engine: &mut Engine, line: &Line) -> Result<Option<String>, String> {
+    if let Command::Wait { microseconds } = line.command {
+        engine.local.advance_us(microseconds);
+        return Ok(None);
+    }
+    let pipeline = Arc::clone(engine.local.pipeline());
+    let replication = Arc::clone(engine.local.replication());
+    let target = Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication: &replication };
+    engine.setup.apply(&line.command, target)
+}
+
+fn describe(name: &str, expected: &[Sent], got: &[Sent]) -> String {
+    let text = |list: &[Sent], i: usize| {
+        list.get(i).map_or("nothing".into(), |s| {
+            format!("port {} {}", s.port, s.bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+        })
+    };
+    let at = (0..expected.len().max(got.len())).find(|&i| expected.get(i) != got.get(i)).unwrap_or(0);
+    format!("frame {at} of a batch\n  raw:  {}\n  {name}: {}", text(expected, at), text(got, at))
+}

@@ -1,0 +1,121 @@
+//! Many cases one after the other: counts, and what was found, each kind of fault once.
+
+use super::{Case, Counts, Depth, Finding, Kind, mutate, reduce};
+use crate::generate::Dice;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What a sweep does.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first seed.
+    pub seed: u64,
+    /// Programs.
+    pub count: u64,
+    /// It ends early after this.
+    pub limit: Duration,
+    /// Packets of each program.
+    pub packets: usize,
+    /// Edited sources of each program.
+    pub mutations: usize,
+    /// How long one reduction may take.
+    pub reduction: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            seed: 1,
+            count: u64::MAX,
+            limit: Duration::from_secs(60),
+            packets: 256,
+            mutations: 20,
+            reduction: Duration::from_secs(120),
+        }
+    }
+}
+
+/// One kind of fault.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The first seed that showed it.
+    pub seed: u64,
+    /// How many did.
+    pub times: u64,
+    /// What the first one was like.
+    pub finding: Finding,
+    /// The first one, reduced.
+    pub case: Case,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Programs that were generated.
+    pub programs: u64,
+    /// Edited sources that the compiler refused, and that it took.
+    pub mutations: (u64, u64),
+    /// What was compared.
+    pub counts: Counts,
+    /// By kind and place.
+    pub found: BTreeMap<(Kind, String), Found>,
+}
+
+/// The size of a seed's program: small ones find most, large ones the rest.
+pub fn size_of(seed: u64) -> u32 {
+    [1, 2, 3, 4, 6, 8][(seed % 6) as usize]
+}
+
+/// Runs cases; `progress` is told each seed before it runs and each new fault.
+pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&Found>)) -> Report {
+    let start = Instant::now();
+    let mut report = Report::default();
+    for seed in options.seed..options.seed.saturating_add(options.count) {
+        if start.elapsed() > options.limit {
+            break;
+        }
+        progress(seed, &report, None);
+        let case = Case::generate(seed, size_of(seed), options.packets);
+        report.programs += 1;
+        if let Err(finding) = case.check(Depth::Passes, &mut report.counts) {
+            note(&mut report, seed, &case, finding, Depth::Passes, options, progress);
+        }
+        let mut dice = Dice::new(seed ^ 0x6d75_7461_7465);
+        for _ in 0..options.mutations {
+            let mutated = Case { source: mutate::mutate(&case.source, &mut dice), script: case.script.clone() };
+            match mutated.check(Depth::Compile, &mut Counts::default()) {
+                Err(finding) if finding.kind == Kind::Refused => report.mutations.0 += 1,
+                Err(finding) => note(&mut report, seed, &mutated, finding, Depth::Compile, options, progress),
+                // What was taken is a program like any other.
+                Ok(()) => {
+                    report.mutations.1 += 1;
+                    if let Err(finding) = mutated.check(Depth::Main, &mut report.counts) {
+                        note(&mut report, seed, &mutated, finding, Depth::Main, options, progress);
+                    }
+                }
+            }
+        }
+    }
+    report
+}
+
+fn note(
+    report: &mut Report,
+    seed: u64,
+    case: &Case,
+    finding: Finding,
+    depth: Depth,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, &Report, Option<&Found>),
+) {
+    let key = (finding.kind, finding.place.clone());
+    if let Some(known) = report.found.get_mut(&key) {
+        known.times += 1;
+        return;
+    }
+    let small = reduce::reduce(case, options.reduction, &mut reduce::fails_like(&finding, depth));
+    let finding = small.check(depth, &mut Counts::default()).err().unwrap_or(finding);
+    let found = Found { seed, times: 1, finding, case: small };
+    progress(seed, report, Some(&found));
+    report.found.insert(key, found);
+}

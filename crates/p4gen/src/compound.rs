@@ -1,0 +1,147 @@
+//! Expressions of type `bool` and of the types that are neither numbers nor `bool`.
+
+use crate::program::Gen;
+use crate::types::Type;
+
+impl Gen {
+    /// A condition.
+    pub fn bool_expr(&mut self, depth: u32) -> String {
+        self.cost += 1;
+        if depth == 0 {
+            return self.simple_bool();
+        }
+        let d = depth - 1;
+        match self.dice.below(14) {
+            0 | 1 => self.simple_bool(),
+            2..=4 => self.comparison(d),
+            5 | 6 => {
+                let (a, b) = (self.bool_expr(d), self.bool_expr(d));
+                format!("({a} && {b})")
+            }
+            7 | 8 => {
+                let (a, b) = (self.bool_expr(d), self.bool_expr(d));
+                format!("({a} || {b})")
+            }
+            9 => format!("(!{})", self.bool_expr(d)),
+            10 => format!("((bool){})", self.expr(&Type::Bit(1), d)),
+            11 => self.whole_comparison(d),
+            12 => self.table_hit().unwrap_or_else(|| self.comparison(d)),
+            _ => match self.call_of_type(&Type::Bool, d) {
+                Some(call) => call,
+                None => self.comparison(d),
+            },
+        }
+    }
+
+    fn simple_bool(&mut self) -> String {
+        if !self.only_constants && self.dice.one_in(2) {
+            let headers: Vec<usize> = (0..self.scope.len())
+                .filter(|&i| matches!(self.scope[i].ty, Type::Header(_) | Type::Union(_)))
+                .collect();
+            if !headers.is_empty() {
+                let path = self.scope[*self.dice.pick(&headers)].path.clone();
+                return format!("{}.isValid()", self.with_index(path));
+            }
+        }
+        match self.read(&Type::Bool) {
+            Some(path) if !self.dice.one_in(3) => path,
+            _ if self.dice.one_in(6) => self.literal(&Type::Bool),
+            _ => self.comparison(0),
+        }
+    }
+
+    fn comparison(&mut self, depth: u32) -> String {
+        let ty = self.scalar();
+        let ops: &[&str] = match ty {
+            Type::Bit(_) | Type::Int(_) => &["==", "!=", "<", "<=", ">", ">="],
+            _ => &["==", "!="],
+        };
+        let op = *self.dice.pick(ops);
+        // Small numbers on one side: conditions of random values at wide types would nearly always be the same.
+        let (a, b) = (self.expr(&ty, depth), self.expr(&ty, depth.min(1)));
+        format!("({a} {op} {b})")
+    }
+
+    /// `==` and `!=` of structs, headers, tuples, stacks, unions.
+    fn whole_comparison(&mut self, depth: u32) -> String {
+        let whole: Vec<Type> = self
+            .scope
+            .iter()
+            .filter(|v| matches!(v.ty, Type::Struct(_) | Type::Header(_) | Type::Tuple(_) | Type::Stack(..) | Type::Union(_)))
+            .filter(|v| v.constant || !self.only_constants)
+            .map(|v| v.ty.clone())
+            .collect();
+        if whole.is_empty() {
+            return self.comparison(depth);
+        }
+        let ty = self.dice.pick(&whole).clone();
+        let op = *self.dice.pick(&["==", "!="]);
+        let (a, b) = (self.expr(&ty, depth), self.expr(&ty, depth));
+        format!("({a} {op} {b})")
+    }
+
+    /// Values of enums, errors, `type`s, structs, headers, tuples, stacks, unions.
+    pub fn other_expr(&mut self, ty: &Type, depth: u32) -> String {
+        let wants_literal = self.dice.one_in(3) && self.types.has_literals(ty);
+        match (ty, depth) {
+            (Type::New(i), 1..) if self.dice.one_in(3) => {
+                let (name, width) = self.types.news[*i].clone();
+                return format!("(({name}){})", self.expr(&Type::Bit(width), depth - 1));
+            }
+            (Type::SerEnum(i), 1..) if self.dice.one_in(3) => {
+                let name = self.types.enums[*i].name.clone();
+                let (width, signed) = self.types.enums[*i].repr.unwrap_or((8, false));
+                let ty = if signed { Type::Int(width) } else { Type::Bit(width) };
+                return format!("(({name}){})", self.expr(&ty, depth - 1));
+            }
+            _ => {}
+        }
+        if !wants_literal && let Some(path) = self.read(ty) {
+            return path;
+        }
+        match ty {
+            Type::Struct(_) | Type::Header(_) | Type::Tuple(_) | Type::Stack(..) | Type::Union(_) => {
+                self.compound(ty, depth)
+            }
+            _ => self.literal(ty),
+        }
+    }
+
+    /// A structure-valued expression or list.
+    pub fn compound(&mut self, ty: &Type, depth: u32) -> String {
+        let d = depth.saturating_sub(1);
+        let name = self.ty(ty);
+        match ty {
+            Type::Header(_) | Type::Union(_) if !self.types.has_literals(ty) || self.dice.one_in(5) => {
+                format!("({name}){{#}}")
+            }
+            Type::Struct(_) | Type::Header(_) => {
+                let fields = self.types.fields(ty).to_vec();
+                let named = self.dice.one_in(2) || fields.is_empty();
+                let mut values: Vec<String> = fields
+                    .iter()
+                    .map(|(field, t)| {
+                        let value = self.expr(t, d);
+                        if named { format!("{field} = {value}") } else { value }
+                    })
+                    .collect();
+                if named && self.dice.one_in(3) {
+                    self.dice.shuffle(&mut values);
+                }
+                if fields.is_empty() {
+                    return format!("({name}){{}}");
+                }
+                format!("({name}){{ {} }}", values.join(", "))
+            }
+            Type::Tuple(list) => {
+                let values: Vec<String> = list.clone().iter().map(|t| self.expr(t, d)).collect();
+                format!("({name}){{ {} }}", values.join(", "))
+            }
+            Type::Stack(element, n) => {
+                let values: Vec<String> = (0..*n).map(|_| self.expr(element, d)).collect();
+                format!("({name}){{ {} }}", values.join(", "))
+            }
+            _ => self.literal(ty),
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Statements that can stand in more than one kind of body.
+
+use crate::program::{Gen, Place, Var};
+use crate::types::Type;
+
+impl Gen {
+    /// Statements in a scope of their own, without braces around them.
+    pub fn body(&mut self, count: u32, depth: u32) {
+        let mark = self.scope.len();
+        for _ in 0..count {
+            self.statement(depth);
+        }
+        self.scope.truncate(mark);
+    }
+
+    fn nested(&mut self, depth: u32) {
+        let count = self.dice.range(0, 3);
+        self.body(count, depth);
+    }
+
+    /// One statement, or a few that belong together. `depth` bounds the nesting.
+    pub fn statement(&mut self, depth: u32) {
+        self.cost += 1;
+        let in_parser = self.place.is_parser();
+        match self.dice.below(40) {
+            0..=9 => self.assignment(),
+            10..=12 => self.local(),
+            13..=16 if depth > 0 => self.if_statement(depth - 1),
+            17 if depth > 0 && !in_parser => self.switch_statement(depth - 1),
+            18 | 19 if depth > 0 && self.loops < 2 && !in_parser => self.loop_statement(depth - 1),
+            20 => self.jump(),
+            21 | 22 => self.validity(),
+            23 | 24 => self.push_pop(),
+            25..=27 => {
+                if !self.call_statement() {
+                    self.assignment();
+                }
+            }
+            28..=30 => {
+                if !self.apply_statement(depth) {
+                    self.assignment();
+                }
+            }
+            31..=33 => {
+                if !self.extern_statement() {
+                    self.assignment();
+                }
+            }
+            34 if depth > 0 => {
+                self.open("{");
+                self.nested(depth - 1);
+                self.close("}");
+            }
+            35 => self.canary(),
+            36 => self.sub_apply(),
+            _ => self.assignment(),
+        }
+    }
+
+    /// A type that something writable in scope has.
+    fn target_type(&mut self) -> Option<Type> {
+        let fit: Vec<usize> = (0..self.scope.len())
+            .filter(|&i| self.scope[i].writable && !matches!(self.scope[i].ty, Type::Varbit(_)))
+            .collect();
+        if fit.is_empty() {
+            return None;
+        }
+        Some(self.scope[*self.dice.pick(&fit)].ty.clone())
+    }
+
+    /// `target = value;` in all its forms.
+    pub fn assignment(&mut self) {
+        let Some(ty) = self.target_type() else { return self.line(";") };
+        let Some(target) = self.lvalue(&ty) else { return };
+        if let Type::Bit(w) | Type::Int(w) = ty {
+            match self.dice.below(10) {
+                0 => {
+                    let op = *self.dice.pick(&["+=", "-=", "*=", "&=", "|=", "^=", "|+|=", "|-|="]);
+                    let value = self.expr(&ty, 2);
+                    return self.line(format!("{target} {op} {value};"));
+                }
+                1 => {
+                    let op = *self.dice.pick(&["<<=", ">>="]);
+                    let amount = self.expr(&Type::Bit(4), 1);
+                    return self.line(format!("{target} {op} {amount};"));
+                }
+                2 | 3 => {
+                    let low = self.dice.range(0, w - 1);
+                    let width = self.dice.range(1, w - low);
+                    let value = self.expr(&Type::Bit(width), 2);
+                    let slice = match self.dice.below(4) {
+                        0 => format!("{low}+:{width}"),
+                        1 => format!("{}+:{width}", self.varying(7)),
+                        _ => format!("{}:{low}", low + width - 1),
+                    };
+                    return self.line(format!("{target}[{slice}] = {value};"));
+                }
+                _ => {}
+            }
+        }
+        let value = self.expr(&ty, 3);
+        self.line(format!("{target} = {value};"));
+    }
+
+    fn local(&mut self) {
+        let ty = self.variable_type();
+        let text = self.ty(&ty);
+        let name = self.name("v");
+        match self.dice.below(6) {
+            0 => self.line(format!("{text} {name};")),
+            1 if self.types.has_literals(&ty) && !matches!(ty, Type::Header(_)) => {
+                self.only_constants = true;
+                let value = self.expr(&ty, 2);
+                self.only_constants = false;
+                self.line(format!("const {text} {name} = {value};"));
+                self.scope.push(Var { path: name, ty, writable: false, constant: true });
+                return;
+            }
+            _ => {
+                let value = self.expr(&ty, 3);
+                self.line(format!("{text} {name} = {value};"));
+            }
+        }
+        self.declare(&name, &ty, true);
+    }
+
+    fn if_statement(&mut self, depth: u32) {
+        let cond = self.bool_expr(2);
+        self.open(format!("if ({cond}) {{"));
+        self.nested(depth);
+        if self.dice.one_in(4) {
+            let cond = self.bool_expr(2);
+            self.close_open(format!("}} else if ({cond}) {{"));
+            self.nested(depth);
+        }
+        if self.dice.one_in(2) {
+            self.close_open("} else {");
+            self.nested(depth);
+        }
+        self.close("}");
+    }
+
+    fn close_open(&mut self, text: impl AsRef<str>) {
+        self.close(text);
+        self.open_silently();
+    }
+
+    fn switch_statement(&mut self, depth: u32) {
+        let ty = loop {
+            let ty = self.scalar();
+            if !matches!(ty, Type::New(_) | Type::Error) {
+                break ty;
+            }
+        };
+        // Random numbers of wide types would never meet a case.
+        let subject = match ty {
+            Type::Bit(w) if w > 2 && self.dice.below(4) != 0 => {
+                format!("({} & {})", self.expr(&ty, 2), self.dice.range(1, 3))
+            }
+            _ => self.expr(&ty, 2),
+        };
+        self.open(format!("switch ({subject}) {{"));
+        let mut labels: Vec<String> = match ty {
+            Type::Enum(i) | Type::SerEnum(i) => {
+                let decl = &self.types.enums[i];
+                decl.members.iter().map(|m| format!("{}.{m}", decl.name)).collect()
+            }
+            Type::Bool => vec!["true".into(), "false".into()],
+            Type::Bit(1) => vec!["0".into(), "1".into()],
+            Type::Int(1) => vec!["0".into(), "-1".into()],
+            Type::Bit(_) => vec!["0".into(), "1".into(), "2".into(), "3".into()],
+            _ => vec!["0".into(), "1".into(), "-1".into(), "-2".into()],
+        };
+        self.dice.shuffle(&mut labels);
+        let count = 1 + self.dice.below(labels.len());
+        for (i, label) in labels[..count].iter().enumerate() {
+            if i + 1 < count && self.dice.one_in(4) {
+                self.line(format!("{label}:"));
+                continue;
+            }
+            self.open(format!("{label}: {{"));
+            self.nested(depth);
+            self.close("}");
+        }
+        if self.dice.one_in(2) {
+            self.open("default: {");
+            self.nested(depth);
+            self.close("}");
+        }
+        self.close("}");
+    }
+
+    fn loop_statement(&mut self, depth: u32) {
+        let mark = self.scope.len();
+        let width = *self.dice.pick(&[3, 4, 5, 8, 8, 16, 33, 70]);
+        let ty = if self.dice.one_in(5) { Type::Int(width) } else { Type::Bit(width) };
+        let text = self.ty(&ty);
+        let name = self.name("i");
+        let rounds = self.dice.range(0, 3);
+        let mut writable = false;
+        let mut element = ty.clone();
+        let head = match self.dice.below(6) {
+            0 | 1 => {
+                let extra = if self.dice.one_in(3) { format!(" && {}", self.bool_expr(1)) } else { String::new() };
+                format!("for ({text} {name} = 0; ({name} < {rounds}){extra}; {name} = ({name} + 1)) {{")
+            }
+            2 => {
+                let second = self.name("j");
+                let start = self.expr(&ty, 1);
+                let head = format!(
+                    "for ({text} {name} = {rounds}, {text} {second} = {start}; {name} > 0; {name} = ({name} - 1), {second} = ({second} + {name})) {{"
+                );
+                self.scope.push(Var { path: second, ty: ty.clone(), writable: true, constant: false });
+                head
+            }
+            3 => {
+                // Up to the largest value: counting must not wrap.
+                let Type::Bit(w) = ty else {
+                    return self.assignment();
+                };
+                let high = self.hex(w, |_| true);
+                let low = self.hex(w, |i| i >= rounds.min(2));
+                writable = true;
+                format!("for ({text} {name} in {low} .. {high}) {{")
+            }
+            4 => {
+                let stacks: Vec<(String, Type, u32)> =
+                    self.stacks().into_iter().filter(|(p, e, _)| !p.contains('@') && matches!(e, Type::Header(_))).collect();
+                if stacks.is_empty() {
+                    return self.assignment();
+                }
+                let (path, header, _) = self.dice.pick(&stacks).clone();
+                element = header;
+                writable = true;
+                let text = self.ty(&element);
+                format!("for ({text} {name} in {path}) {{")
+            }
+            _ => {
+                writable = true;
+                let mask = self.dice.range(0, 3);
+                let (a, b) = (self.expr(&ty, 1), self.expr(&ty, 1));
+                format!("for ({text} {name} in ({a} & {mask}) .. ({b} & {mask})) {{")
+            }
+        };
+        self.open(head);
+        self.declare(&name, &element, writable);
+        self.loops += 1;
+        let before = self.cost;
+        self.nested(depth);
+        if self.dice.one_in(3) {
+            let cond = self.bool_expr(1);
+            self.open(format!("if ({cond}) {{"));
+            let word = ["break;", "continue;"][self.dice.below(2)];
+            self.line(word);
+            self.close("}");
+            self.statement(0);
+        }
+        self.cost += (self.cost - before) * 3;
+        self.loops -= 1;
+        self.close("}");
+        self.scope.truncate(mark);
+    }
+
+    /// `break`, `continue`, `return`, `exit`: behind a condition, so that what follows can be reached.
+    fn jump(&mut self) {
+        let mut words: Vec<String> = Vec::new();
+        if self.loops > 0 {
+            words.extend(["break;".to_string(), "continue;".to_string()]);
+        }
+        match self.place.clone() {
+            Place::Function(Some(ty)) => {
+                let value = self.expr(&ty, 1);
+                words.push(format!("return {value};"));
+            }
+            Place::Function(None) => words.push("return;".into()),
+            Place::Action | Place::Apply => words.extend(["return;".to_string(), "exit;".to_string()]),
+            Place::Plain => words.push("return;".into()),
+            Place::State | Place::Top => {}
+        }
+        if words.is_empty() {
+            return self.assignment();
+        }
+        let cond = self.bool_expr(2);
+        self.open(format!("if ({cond}) {{"));
+        let word = self.dice.pick(&words).clone();
+        self.line(word);
+        self.close("}");
+    }
+
+    fn validity(&mut self) {
+        let headers: Vec<usize> = (0..self.scope.len())
+            .filter(|&i| self.scope[i].writable && matches!(self.scope[i].ty, Type::Header(_)))
+            .collect();
+        if headers.is_empty() {
+            return self.assignment();
+        }
+        let path = self.scope[*self.dice.pick(&headers)].path.clone();
+        let path = self.with_index(path);
+        let method = *self.dice.pick(&["setValid", "setValid", "setInvalid"]);
+        self.line(format!("{path}.{method}();"));
+    }
+
+    fn push_pop(&mut self) {
+        let stacks: Vec<String> = self
+            .scope
+            .iter()
+            .filter(|v| v.writable && matches!(v.ty, Type::Stack(..)))
+            .map(|v| v.path.clone())
+            .collect();
+        if stacks.is_empty() {
+            return self.assignment();
+        }
+        let path = self.dice.pick(&stacks).clone();
+        let path = self.with_index(path);
+        let method = *self.dice.pick(&["push_front", "pop_front"]);
+        let n = self.dice.range(1, 3);
+        self.line(format!("{path}.{method}({n});"));
+    }
+
+    /// Computes an expression of constants again at run time, with variables, and counts when it differs.
+    fn canary(&mut self) {
+        if !matches!(self.place, Place::Apply | Place::Action) || !self.externs.iter().any(|e| e.name == "canary") {
+            return self.assignment();
+        }
+        let mark = self.scope.len();
+        let mut vars = Vec::new();
+        for _ in 0..self.dice.range(1, 3) {
+            let ty = match self.scalar() {
+                ty @ (Type::Bit(_) | Type::Int(_) | Type::Bool) => ty,
+                _ => Type::Bit(9),
+            };
+            let name = self.name("k");
+            let value = self.literal(&ty);
+            let text = self.ty(&ty);
+            self.line(format!("const {text} K{name} = {value};"));
+            self.line(format!("{text} {name} = K{name};"));
+            self.scope.push(Var { path: format!("K{name}"), ty, writable: false, constant: true });
+            vars.push(name);
+        }
+        let shown: Vec<Var> = self.scope.drain(..mark).collect();
+        self.only_constants = true;
+        let ty = match self.scalar() {
+            ty @ (Type::Bit(_) | Type::Int(_) | Type::Bool) => ty,
+            _ => Type::Bit(9),
+        };
+        let known = self.expr(&ty, 4);
+        self.only_constants = false;
+        self.scope.splice(0..0, shown);
+        self.scope.truncate(mark);
+        let mut computed = known.clone();
+        for name in &vars {
+            computed = computed.replace(&format!("K{name}"), name);
+        }
+        if known != computed {
+            let width = if self.typed_index { "(bit<8>)" } else { "" };
+            self.open(format!("if ({known} != {computed}) {{"));
+            self.line(format!("canary.count({width}0);"));
+            self.close("}");
+        }
+    }
+}

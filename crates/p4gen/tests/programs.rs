@@ -1,0 +1,47 @@
+//! What programs are, without a compiler: the same from the same seed, bounded, and made of every construct.
+
+use p4gen::program;
+
+#[test]
+fn a_seed_is_a_program() {
+    // The text itself: other machines and later versions of Rust must make the same.
+    let text = program(1, 2);
+    assert_eq!(text, program(1, 2));
+    assert_ne!(text.source, program(2, 2).source);
+    assert!(text.source.starts_with("#") && text.source.ends_with("main;\n"), "{}", text.source);
+}
+
+#[test]
+fn programs_stay_small_enough_to_read() {
+    for seed in 0..200 {
+        let source = program(seed, 4).source;
+        assert!(source.lines().count() < 3000, "seed {seed} has {} lines", source.lines().count());
+        assert_eq!(source.matches('{').count(), source.matches('}').count(), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_construct_occurs() {
+    let all: String = (0..300).map(|seed| program(seed, 4).source).collect();
+    let constructs = [
+        // Types.
+        "typedef ", "type bit<", "enum bit<", "enum int<", "header_union ", "varbit<", "tuple<", "error {", "struct ",
+        // Expressions.
+        " |+| ", " |-| ", " ++ ", "+:", " >> ", " / ", " % ", "(~", "(-", "{#}", ".isValid()", " ? ", "(bool)", "int<",
+        // Statements.
+        "for (", " in ", "break;", "continue;", "exit;", "return;", "switch (", "else if", "|+|=", "<<=", "default: {",
+        "setValid()", "setInvalid()", "push_front(", "pop_front(", "const ",
+        // Parsers.
+        ".next", "lookahead<", "advance(", "verify(", "value_set<", "select(", " &&& ", " .. ", "reject;", "lastIndex",
+        // Tables.
+        ": exact", ": lpm", ": ternary", ": range", ": optional", ": selector", "const entries", "priority = ", "action_run",
+        ".apply().hit", ".apply().miss", "default_action", "direct_counter(", "direct_meter<", "action_profile(",
+        // Externs.
+        "register<", "meter", "hash(", "clone(", "clone_preserving_field_list(", "resubmit_preserving_field_list(",
+        "recirculate_preserving_field_list(", "truncate(", "digest<", "mark_to_drop(", "mcast_grp = ", "log_msg(",
+        "verify_checksum", "update_checksum", "_with_payload", "@field_list(",
+    ];
+    for construct in constructs {
+        assert!(all.contains(construct), "no program has `{construct}`");
+    }
+}

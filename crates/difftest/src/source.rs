@@ -107,7 +107,8 @@ impl Case {
     fn raw(&self) -> Result<Arc<Program>, Finding> {
         let input = Input::Text { name: "generated.p4", text: &self.source };
         let options = frontend::Options { opt: no_passes(), ..Default::default() };
-        let compiled = guard("compiler", || frontend::compile(input, &options, Until::Ir).expect("a text needs no file"))?;
+        let compiled =
+            guard("compiler", || frontend::compile(input, &options, Until::Ir).expect("a text needs no file"))?;
         if compiled.failed() {
             let is_error = |d: &&base::Diagnostic| base::diag::has_errors(std::slice::from_ref(*d));
             let first = compiled.diagnostics.iter().find(is_error);
@@ -129,11 +130,12 @@ impl Case {
             return Err(Finding { kind: Kind::IllFormed, place: "raw IR".into(), what: first.message.clone() });
         }
         let text = ir::print::print(&raw);
-        let again = guard("IR reader", || ir::parse::parse(&text, base::span::FileId(0)))?.map_err(|problems| Finding {
-            kind: Kind::RoundTrip,
-            place: plain(&problems[0].message),
-            what: format!("printed IR is refused: {}", problems[0].message),
-        })?;
+        let again =
+            guard("IR reader", || ir::parse::parse(&text, base::span::FileId(0)))?.map_err(|problems| Finding {
+                kind: Kind::RoundTrip,
+                place: plain(&problems[0].message),
+                what: format!("printed IR is refused: {}", problems[0].message),
+            })?;
         if ir::print::print(&again) != text {
             let printed = ir::print::print(&again);
             let line = text.lines().zip(printed.lines()).find(|(a, b)| a != b);
@@ -175,7 +177,8 @@ thread_local! {
 pub fn catch_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map_or(String::new(), |l| format!("{}:{}", l.file(), l.line()));
-        LAST_PANIC.with_borrow_mut(|last| *last = format!("{place}: {}", info.payload_as_str().unwrap_or("no message")));
+        LAST_PANIC
+            .with_borrow_mut(|last| *last = format!("{place}: {}", info.payload_as_str().unwrap_or("no message")));
     }));
 }
 

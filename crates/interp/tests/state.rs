@@ -256,3 +256,15 @@ fn idle_time_counts_from_the_last_hit() {
     f.state.lookup(f.tables[1], &[byte(0), byte(10), byte(0)], &[]);
     assert_eq!(idle(), Some(2_000), "a miss is no hit");
 }
+
+#[test]
+fn a_table_without_keys_has_no_entries() {
+    let text = "program \"keyless\"\ndrops end\naction a ()\ntable t {\n  action a\n  default 0\n  size 4\n}\n\
+                entry ingress (C)\nstage control C {\nb0:\n  drop end\n}\n";
+    let program = common::program(text);
+    let table = program.table_named("t").expect("declared");
+    let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
+    let entry = TableEntry { key: Vec::new(), priority: 0, action, idle_timeout_ns: 0 };
+    let refused = State::new(program).insert(table, &entry);
+    assert!(matches!(refused, Err(StateError::Unsupported(_))), "{refused:?}");
+}

@@ -175,11 +175,7 @@ impl Gen {
                 Dir::In | Dir::None => self.expr(&p.ty, depth),
                 Dir::Out | Dir::InOut => {
                     let plain = fits(p, self) && !(sliced(p, self) && self.dice.one_in(5));
-                    if plain {
-                        self.lvalue(&p.ty)?
-                    } else {
-                        self.slice_lvalue(self.types.size(&p.ty))?
-                    }
+                    if plain { self.lvalue(&p.ty)? } else { self.slice_lvalue(self.types.size(&p.ty))? }
                 }
             };
             list.push(if named { format!("{} = {value}", p.name) } else { value });
@@ -230,8 +226,7 @@ impl Gen {
             return false;
         }
         let actions = matches!(self.place, Place::Action | Place::Apply);
-        let mut all: Vec<Callable> =
-            self.functions.clone();
+        let mut all: Vec<Callable> = self.functions.clone();
         if actions {
             all.extend(self.actions.iter().filter(|a| a.table.is_none()).cloned());
         }

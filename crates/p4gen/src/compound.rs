@@ -67,7 +67,9 @@ impl Gen {
         let whole: Vec<Type> = self
             .scope
             .iter()
-            .filter(|v| matches!(v.ty, Type::Struct(_) | Type::Header(_) | Type::Tuple(_) | Type::Stack(..) | Type::Union(_)))
+            .filter(|v| {
+                matches!(v.ty, Type::Struct(_) | Type::Header(_) | Type::Tuple(_) | Type::Stack(..) | Type::Union(_))
+            })
             .filter(|v| v.constant || !self.only_constants)
             .map(|v| v.ty.clone())
             .collect();

@@ -73,7 +73,8 @@ impl Gen {
         }
         let (name, at) = self.dice.pick(&fit).clone();
         let control = self.controls[at].clone();
-        let Some(args) = self.arguments(&control.params, false, 1).filter(|a| !a.contains(" = ") || control.params.is_empty())
+        let Some(args) =
+            self.arguments(&control.params, false, 1).filter(|a| !a.contains(" = ") || control.params.is_empty())
         else {
             return self.assignment();
         };
@@ -177,7 +178,10 @@ impl Gen {
         self.declare_packet(true, true);
         self.open(format!("control {name}(inout Headers hdr, inout Meta meta, inout standard_metadata_t sm) {{"));
         if half == Half::Ingress {
-            self.line(format!("counter{}(1, CounterType.packets) canary;", if self.typed_index { "<bit<8>>" } else { "" }));
+            self.line(format!(
+                "counter{}(1, CounterType.packets) canary;",
+                if self.typed_index { "<bit<8>>" } else { "" }
+            ));
             self.externs.push(ExternInstance { name: "canary".into(), kind: ExternKind::Counter(8) });
         }
         self.locals(true);
@@ -279,7 +283,9 @@ impl Gen {
                     let paths: Vec<String> = self
                         .scope
                         .iter()
-                        .filter(|v| matches!(v.ty, Type::Header(_)) && v.path.starts_with("hdr.") && !v.path.contains('@'))
+                        .filter(|v| {
+                            matches!(v.ty, Type::Header(_)) && v.path.starts_with("hdr.") && !v.path.contains('@')
+                        })
                         .map(|v| v.path.clone())
                         .collect();
                     if !paths.is_empty() {

@@ -99,9 +99,8 @@ impl Gen {
     /// A variable of the type, as it is read.
     pub fn read(&mut self, ty: &Type) -> Option<String> {
         let known = self.only_constants;
-        let fit: Vec<usize> = (0..self.scope.len())
-            .filter(|&i| self.scope[i].ty == *ty && (self.scope[i].constant || !known))
-            .collect();
+        let fit: Vec<usize> =
+            (0..self.scope.len()).filter(|&i| self.scope[i].ty == *ty && (self.scope[i].constant || !known)).collect();
         if fit.is_empty() {
             return None;
         }
@@ -166,9 +165,7 @@ impl Gen {
         if let Some(width) = target {
             let known = self.only_constants;
             let fit: Vec<usize> = (0..self.scope.len())
-                .filter(|&i| {
-                    matches!(self.scope[i].ty, Type::Bit(_)) && (self.scope[i].constant || !known)
-                })
+                .filter(|&i| matches!(self.scope[i].ty, Type::Bit(_)) && (self.scope[i].constant || !known))
                 .collect();
             if !fit.is_empty() {
                 let path = self.scope[*self.dice.pick(&fit)].path.clone();

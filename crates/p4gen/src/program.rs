@@ -191,7 +191,8 @@ impl Gen {
             }
         }
         self.dice.shuffle(&mut fields);
-        let trailer = vec![("a".to_string(), Type::Bit(64)), ("b".to_string(), Type::Bit(64)), ("c".to_string(), Type::Bit(32))];
+        let trailer =
+            vec![("a".to_string(), Type::Bit(64)), ("b".to_string(), Type::Bit(64)), ("c".to_string(), Type::Bit(32))];
         self.fields_decl("header", "Trailer", &trailer);
         self.types.headers.push(crate::types::Fields { name: "Trailer".into(), fields: trailer });
         let mut with_trailer = fields.clone();

@@ -224,8 +224,11 @@ impl Gen {
                 format!("for ({text} {name} in {low} .. {high}) {{")
             }
             4 => {
-                let stacks: Vec<(String, Type, u32)> =
-                    self.stacks().into_iter().filter(|(p, e, _)| !p.contains('@') && matches!(e, Type::Header(_))).collect();
+                let stacks: Vec<(String, Type, u32)> = self
+                    .stacks()
+                    .into_iter()
+                    .filter(|(p, e, _)| !p.contains('@') && matches!(e, Type::Header(_)))
+                    .collect();
                 if stacks.is_empty() {
                     return self.assignment();
                 }

@@ -207,7 +207,8 @@ impl Gen {
             let at = self.dice.below(listed.len());
             let data = self.action_data(&listed[at].action);
             let call = listed[at].call(&data);
-            let priority = if numbered { format!("priority = {}: ", 10 + i * self.dice.range(1, 3)) } else { String::new() };
+            let priority =
+                if numbered { format!("priority = {}: ", 10 + i * self.dice.range(1, 3)) } else { String::new() };
             self.line(format!("{priority}{set} : {call};"));
         }
         self.close("}");

@@ -274,8 +274,7 @@ impl Gen {
             decl.repr = Some((width, signed));
             let first = self.dice.range(0, 3);
             decl.values = (0..count as u32).map(|i| first + i).collect();
-            let list: Vec<String> =
-                decl.members.iter().zip(&decl.values).map(|(m, v)| format!("{m} = {v}")).collect();
+            let list: Vec<String> = decl.members.iter().zip(&decl.values).map(|(m, v)| format!("{m} = {v}")).collect();
             let repr = if signed { format!("int<{width}>") } else { format!("bit<{width}>") };
             self.line(format!("enum {repr} {} {{ {} }}", decl.name, list.join(", ")));
         } else {

@@ -229,3 +229,15 @@ fn every_code_is_used_and_listed_once() {
     }
     assert!(!source.contains("\"E0") && !source.contains("\"W0"), "a code stands in the source by number");
 }
+
+#[test]
+fn a_default_action_may_repeat_any_argument_of_the_list() {
+    let argument = "(h.isValid() ? h.b[h.a+:4] : 4w1)";
+    let p = control(
+        &format!(
+            "action a(in bit<4> i, bit<8> d) {{}} table t {{ actions = {{ a({argument}); }} default_action = a({argument}, 3); }}"
+        ),
+        "",
+    );
+    assert_eq!(p.tables[0].default_action.as_ref().unwrap().args[0].as_const(), Some(&bits(8, 3)));
+}

@@ -103,7 +103,8 @@ fn run(
                             expected = Some(answer);
                         }
                         Some(expected) if *expected != answer => {
-                            let what = format!("raw answers {expected:?}, {} {answer:?} to {:?}", engine.name, line.command);
+                            let what =
+                                format!("raw answers {expected:?}, {} {answer:?} to {:?}", engine.name, line.command);
                             return Err(difference(&engine.name, what));
                         }
                         Some(_) => {}
@@ -115,7 +116,8 @@ fn run(
                 let mut expected: Option<Vec<Sent>> = None;
                 for engine in &mut engines {
                     engine.local.advance_us(37);
-                    let sent = guard(&format!("{}: packets", engine.name), || engine.local.receive_batch(port, &frames))?;
+                    let sent =
+                        guard(&format!("{}: packets", engine.name), || engine.local.receive_batch(port, &frames))?;
                     let sent = sent.unwrap_or_default();
                     match &expected {
                         None => {

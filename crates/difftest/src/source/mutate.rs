@@ -4,16 +4,141 @@ use crate::generate::Dice;
 
 /// Words and symbols that generated programs may lack.
 const WORDS: &[&str] = &[
-    "(", ")", "{", "}", "[", "]", "<", ">", ";", ",", ".", ":", "=", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<<", ">>",
-    "++", "|+|", "|-|", "&&&", "..", "...", "_", "@", "#", "0", "1", "-1", "8w255", "1s1", "0w0", "4294967296", "65536",
-    "true", "false", "error", "int", "bit", "bool", "varbit", "string", "void", "in", "out", "inout", "const", "type",
-    "typedef", "struct", "header", "header_union", "enum", "tuple", "list", "control", "parser", "table", "action",
-    "actions", "key", "entries", "default_action", "size", "state", "transition", "select", "accept", "reject", "default",
-    "apply", "if", "else", "for", "switch", "return", "exit", "break", "continue", "this", "abstract", "extern", "package",
-    "exact", "lpm", "ternary", "range", "optional", "selector", "setValid", "isValid", "next", "last", "lastIndex",
-    "push_front", "minSizeInBits", "hdr", "meta", "sm", "pkt", "extract", "emit", "advance", "lookahead", "verify",
-    "hash", "register", "counter", "value_set", "{#}", "NoAction", "static_assert", "bit<0>", "int<1>", "bit<4096>",
-    "(bit<8>)", "(int<8>)", "[0:0]", "[-1]", "<<100000", "random",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    "<",
+    ">",
+    ";",
+    ",",
+    ".",
+    ":",
+    "=",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "&",
+    "|",
+    "^",
+    "~",
+    "!",
+    "<<",
+    ">>",
+    "++",
+    "|+|",
+    "|-|",
+    "&&&",
+    "..",
+    "...",
+    "_",
+    "@",
+    "#",
+    "0",
+    "1",
+    "-1",
+    "8w255",
+    "1s1",
+    "0w0",
+    "4294967296",
+    "65536",
+    "true",
+    "false",
+    "error",
+    "int",
+    "bit",
+    "bool",
+    "varbit",
+    "string",
+    "void",
+    "in",
+    "out",
+    "inout",
+    "const",
+    "type",
+    "typedef",
+    "struct",
+    "header",
+    "header_union",
+    "enum",
+    "tuple",
+    "list",
+    "control",
+    "parser",
+    "table",
+    "action",
+    "actions",
+    "key",
+    "entries",
+    "default_action",
+    "size",
+    "state",
+    "transition",
+    "select",
+    "accept",
+    "reject",
+    "default",
+    "apply",
+    "if",
+    "else",
+    "for",
+    "switch",
+    "return",
+    "exit",
+    "break",
+    "continue",
+    "this",
+    "abstract",
+    "extern",
+    "package",
+    "exact",
+    "lpm",
+    "ternary",
+    "range",
+    "optional",
+    "selector",
+    "setValid",
+    "isValid",
+    "next",
+    "last",
+    "lastIndex",
+    "push_front",
+    "minSizeInBits",
+    "hdr",
+    "meta",
+    "sm",
+    "pkt",
+    "extract",
+    "emit",
+    "advance",
+    "lookahead",
+    "verify",
+    "hash",
+    "register",
+    "counter",
+    "value_set",
+    "{#}",
+    "NoAction",
+    "static_assert",
+    "bit<0>",
+    "int<1>",
+    "bit<4096>",
+    "(bit<8>)",
+    "(int<8>)",
+    "[0:0]",
+    "[-1]",
+    "<<100000",
+    "random",
+];
+
+/// Symbols of several characters, longer ones first.
+const OPERATORS: &[&str] = &[
+    "|+|=", "|-|=", "|+|", "|-|", "&&&", "<<=", ">>=", "==", "!=", "<=", ">=", "&&", "||", "<<", ">>", "++", "+:",
+    "..", "+=", "-=", "*=", "&=", "|=", "^=",
 ];
 
 /// Splits a source: words with their numbers, symbols, spaces apart.
@@ -27,7 +152,7 @@ fn tokens(source: &str) -> Vec<&str> {
         } else if first == ' ' {
             rest.find(|c| c != ' ').unwrap_or(rest.len())
         } else {
-            first.len_utf8()
+            OPERATORS.iter().find(|op| rest.starts_with(**op)).map_or(first.len_utf8(), |op| op.len())
         };
         let (token, after) = rest.split_at(length);
         list.push(token);
@@ -36,11 +161,60 @@ fn tokens(source: &str) -> Vec<&str> {
     list
 }
 
-/// One to three edits.
+/// Tokens that can stand for each other without a change of type.
+const ALIKE: &[&[&str]] = &[
+    &["+", "-", "*", "&", "|", "^", "|+|", "|-|"],
+    &["<", ">", "<=", ">=", "==", "!="],
+    &["&&", "||"],
+    &["push_front", "pop_front"],
+    &["setValid", "setInvalid"],
+    &["hit", "miss"],
+    &["exact", "ternary", "optional"],
+    &["lpm", "range", "ternary", "exact"],
+    &["crc16", "crc32", "csum16", "xor16", "identity"],
+    &["break", "continue"],
+    &["exit", "return"],
+    &["inout", "out", "in"],
+    &["accept", "reject"],
+    &["true", "false"],
+];
+
+/// One edit after which the program is mostly still well typed: an operator, number or name becomes another one.
+fn gentle(list: &mut [&str], start: usize, dice: &mut Dice) {
+    for _ in 0..40 {
+        let at = start + dice.below(list.len() - start);
+        let token = list[at];
+        if let Some(alike) = ALIKE.iter().find(|group| group.contains(&token)) {
+            list[at] = alike[dice.below(alike.len())];
+            return;
+        }
+        // Names begin with what they are, numbers with digits.
+        let class = |t: &str| {
+            (
+                t.chars().next().is_some_and(|c| c.is_ascii_digit()),
+                t.trim_end_matches(|c: char| c.is_ascii_digit()).len(),
+            )
+        };
+        let other = list[start + dice.below(list.len() - start)];
+        let numbered = token.ends_with(|c: char| c.is_ascii_digit()) && other.ends_with(|c: char| c.is_ascii_digit());
+        if numbered && token != other && class(token) == class(other) && (class(token).0 || token[..1] == other[..1]) {
+            list[at] = other;
+            return;
+        }
+    }
+}
+
+/// One to three edits; every other time such that the program is likely to be taken.
 pub fn mutate(source: &str, dice: &mut Dice) -> String {
     let mut list = tokens(source);
     // Not the includes: without them every name is unknown.
     let start = list.iter().position(|t| *t == "error" || *t == "typedef" || *t == "type" || *t == "enum").unwrap_or(0);
+    if dice.one_in(2) && list.len() > start {
+        for _ in 0..1 + dice.below(2) {
+            gentle(&mut list, start, dice);
+        }
+        return list.concat();
+    }
     for _ in 0..1 + dice.below(3) {
         if list.len() <= start + 2 {
             break;

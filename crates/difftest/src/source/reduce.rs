@@ -91,7 +91,8 @@ fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
             }
             // The braces alone: what is inside stays.
             if run == 1 && last > at + 1 {
-                let inner = lines.iter().enumerate().filter(|(i, _)| *i != at && *i != last - 1).map(|(_, l)| format!("{l}\n"));
+                let inner =
+                    lines.iter().enumerate().filter(|(i, _)| *i != at && *i != last - 1).map(|(_, l)| format!("{l}\n"));
                 let smaller = Case { source: inner.collect(), script: best.script.clone() };
                 if fails(&smaller) {
                     *best = smaller;

@@ -14,12 +14,14 @@ use base::ids::TableId;
 use ir::{EntryKind, Program};
 use jit::{CompiledPipeline, SiteKind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Compiled code with its state.
 pub struct Machine {
     code: Arc<CompiledPipeline>,
     fast: Arc<FastState>,
     state: Arc<dyn PipelineState>,
+    state_time: Duration,
 }
 
 /// Why a program cannot run as machine code.
@@ -36,10 +38,24 @@ pub enum MachineError {
 impl Machine {
     /// Makes the state of a verified program for `workers` workers, and compiles it.
     pub fn new(program: Arc<Program>, workers: usize, options: &jit::Options) -> Result<Machine, MachineError> {
+        let start = Instant::now();
         let fast = Arc::new(FastState::new(Arc::clone(&program), workers)?);
+        let state_time = start.elapsed();
         let code = jit::compile(&program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
         let state: Arc<dyn PipelineState> = Arc::clone(&fast) as _;
-        Ok(Machine { code: Arc::new(code), fast, state })
+        Ok(Machine { code: Arc::new(code), fast, state, state_time })
+    }
+
+    /// How long the phases of [`Machine::new`] took, in order.
+    pub(crate) fn load_times(&self) -> [(&'static str, Duration); 5] {
+        let code = self.code.timing();
+        [
+            ("tables and state", self.state_time),
+            ("code: analysis", code.analysis),
+            ("code: translation", code.translation),
+            ("code: Cranelift", code.codegen),
+            ("code: linking", code.linking),
+        ]
     }
 
     /// The code, for dumps and timings.

@@ -12,6 +12,7 @@ use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
 use ir::Program;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What runs a program and holds its state. One implementation per engine.
 pub trait Backend: Send + Sync {
@@ -53,17 +54,22 @@ pub struct PipelineError {
 /// refused here, and what runs goes on running.
 pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result<Pipeline, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    let start = Instant::now();
     let problems = ir::verify(&program);
+    let mut times = vec![("verify IR", start.elapsed())];
     if let Some(first) = problems.first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
-        EngineKind::Machine => Box::new(
-            Machine::new(Arc::clone(&program), workers, &jit::Options::default()).map_err(|e| refuse(e.to_string()))?,
-        ),
+        EngineKind::Machine => {
+            let machine = Machine::new(Arc::clone(&program), workers, &jit::Options::default());
+            let machine = machine.map_err(|e| refuse(e.to_string()))?;
+            times.extend(machine.load_times());
+            Box::new(machine)
+        }
     };
-    Ok(Pipeline::new(program, backend, workers))
+    Ok(Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) })
 }
 
 /// A loaded program.
@@ -71,13 +77,19 @@ pub struct Pipeline {
     program: Arc<Program>,
     backend: Box<dyn Backend>,
     drops: Vec<DropCounters>,
+    load_times: Vec<(&'static str, Duration)>,
 }
 
 impl Pipeline {
     /// A program on a backend that has executors for workers `0..workers`.
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
-        Pipeline { program, backend, drops }
+        Pipeline { program, backend, drops, load_times: Vec::new() }
+    }
+
+    /// How long each phase of [`load`] took, in order.
+    pub fn load_times(&self) -> &[(&'static str, Duration)] {
+        &self.load_times
     }
 
     /// The IR that runs.

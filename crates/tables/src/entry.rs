@@ -68,8 +68,16 @@ impl Tag {
 pub struct EntryMemory {
     actions: Vec<ActionShape>,
     /// Free cells of 32, 64, 128, 192, ... bytes.
-    free: Vec<Vec<*mut EntryHeader>>,
+    free: Vec<FreeCells>,
     chunks: Vec<*mut u8>,
+}
+
+/// The free cells of one size.
+#[derive(Debug)]
+struct FreeCells {
+    given_back: Vec<*mut EntryHeader>,
+    /// Cells at the end of the latest chunk that were never handed out: the first one and their number.
+    fresh: (*mut u8, usize),
 }
 
 // SAFETY: the pointers are to memory that this value owns; it is not shared with other writers.
@@ -97,7 +105,7 @@ impl EntryMemory {
         let classes = LARGEST_CELL / LINE + 1;
         EntryMemory {
             actions: actions.iter().map(shape).collect(),
-            free: vec![Vec::new(); classes],
+            free: (0..classes).map(|_| FreeCells { given_back: Vec::new(), fresh: (ptr::null_mut(), 0) }).collect(),
             chunks: Vec::new(),
         }
     }
@@ -156,7 +164,7 @@ impl EntryMemory {
             // SAFETY: a cell of this size was allocated alone with this layout.
             unsafe { dealloc(entry.cast(), large_layout(cell)) };
         } else {
-            self.free[cell / LINE].push(entry);
+            self.free[cell / LINE].given_back.push(entry);
         }
     }
 
@@ -190,20 +198,24 @@ impl EntryMemory {
             }
             return cell.cast();
         }
-        if let Some(cell) = self.free[bytes / LINE].pop() {
+        let FreeCells { given_back, fresh: (fresh, left) } = &mut self.free[bytes / LINE];
+        if let Some(cell) = given_back.pop() {
             return cell;
         }
-        // SAFETY: the layout is not empty.
-        let chunk = unsafe { alloc(chunk_layout()) };
-        if chunk.is_null() {
-            handle_alloc_error(chunk_layout());
+        if *left == 0 {
+            // SAFETY: the layout is not empty.
+            *fresh = unsafe { alloc(chunk_layout()) };
+            if fresh.is_null() {
+                handle_alloc_error(chunk_layout());
+            }
+            self.chunks.push(*fresh);
+            *left = CHUNK_BYTES / bytes;
         }
-        self.chunks.push(chunk);
-        // The lowest address is handed out first.
-        let free = &mut self.free[bytes / LINE];
-        // SAFETY: the offsets are inside the chunk.
-        free.extend((0..CHUNK_BYTES / bytes).rev().map(|i| unsafe { chunk.add(i * bytes) }.cast()));
-        free.pop().expect("a chunk holds at least one cell")
+        let cell = *fresh;
+        *left -= 1;
+        // SAFETY: the cells that are left, `cell` among them, are inside the chunk.
+        *fresh = unsafe { fresh.add(bytes) };
+        cell.cast()
     }
 }
 

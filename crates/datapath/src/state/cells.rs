@@ -1,5 +1,5 @@
-//! Arrays of cells that packets change: zeroed on demand by the system, so that a large array that nobody uses takes no
-//! memory, and of a size that never changes, because compiled code holds their addresses.
+//! Arrays of cells that packets change: zeroed on demand by the system, so that a large array takes neither memory nor time
+//! until it is used, and of a size that never changes, because compiled code holds their addresses.
 //!
 //! Counters have one array per worker, which only that worker writes, with plain adds; readers sum them. So a cell
 //! cannot be cleared: what is read is the sum less a *baseline*, which setting a counter moves.
@@ -35,6 +35,8 @@ unsafe impl Zeroable for [AtomicU64; 2] {}
 /// An array of zeros that never moves.
 #[derive(Debug)]
 pub(super) struct ZeroedArray<T> {
+    /// What the allocator gave; `first` is the first line in it.
+    memory: NonNull<u8>,
     first: NonNull<T>,
     len: usize,
 }
@@ -49,14 +51,20 @@ impl<T: Zeroable> ZeroedArray<T> {
         let len = usize::try_from(len).map_err(|_| NoMemory)?;
         let layout = Self::layout(len).ok_or(NoMemory)?;
         // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(layout) };
-        Ok(ZeroedArray { first: NonNull::new(memory.cast()).ok_or(NoMemory)?, len })
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(NoMemory)?;
+        let skipped = memory.addr().get().next_multiple_of(ALIGN) - memory.addr().get();
+        // SAFETY: the layout has room for whole lines behind the skipped bytes.
+        let first = unsafe { memory.add(skipped) }.cast();
+        Ok(ZeroedArray { memory, first, len })
     }
+}
 
-    /// Whole lines, at least one.
+impl<T> ZeroedArray<T> {
+    /// Whole lines, and what is skipped before the first. The allocator is not asked for the alignment: it has zeroed
+    /// pages only for what needs none, and would write the zeros itself.
     fn layout(len: usize) -> Option<Layout> {
-        let bytes = Layout::array::<T>(len).ok()?.size().max(1).checked_next_multiple_of(ALIGN)?;
-        Layout::from_size_align(bytes, ALIGN).ok()
+        let bytes = Layout::array::<T>(len).ok()?.size().checked_next_multiple_of(ALIGN)?.checked_add(ALIGN)?;
+        Layout::from_size_align(bytes, align_of::<T>()).ok()
     }
 
     pub(super) fn as_ptr(&self) -> *mut T {
@@ -74,10 +82,9 @@ impl<T> Deref for ZeroedArray<T> {
 
 impl<T> Drop for ZeroedArray<T> {
     fn drop(&mut self) {
-        let bytes = (size_of::<T>() * self.len).max(1).next_multiple_of(ALIGN);
-        let layout = Layout::from_size_align(bytes, ALIGN).expect("it was allocated with this layout");
+        let layout = Self::layout(self.len).expect("it was allocated with this layout");
         // SAFETY: allocated with this layout, freed once.
-        unsafe { dealloc(self.first.as_ptr().cast(), layout) };
+        unsafe { dealloc(self.memory.as_ptr(), layout) };
     }
 }
 

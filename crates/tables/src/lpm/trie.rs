@@ -574,11 +574,15 @@ pub fn clear<T>(root: &Slot, directory: Option<&mut Directory>, dead: &mut Vec<D
 }
 
 fn clear_slot<T>(slot: &Slot, dead: &mut Vec<Dead>) {
-    slot.entry.store(ptr::null_mut(), Ordering::Release);
-    let child = slot.child.swap(ptr::null_mut(), Ordering::AcqRel);
+    // No stores to slots that have nothing: most of a directory may be pages that were never touched.
+    if !slot.entry.load(Ordering::Relaxed).is_null() {
+        slot.entry.store(ptr::null_mut(), Ordering::Release);
+    }
+    let child = slot.child.load(Ordering::Relaxed);
     if child.is_null() {
         return;
     }
+    slot.child.store(ptr::null_mut(), Ordering::Release);
     if tag_of(child) == TAG_SPARSE {
         // SAFETY: it was linked until now and is not freed yet.
         let count = unsafe { sparse_items::<T>(child) }.len();

@@ -4,6 +4,7 @@ mod corpus;
 mod fuzz;
 mod generate;
 mod licences;
+mod scale;
 mod tidy;
 
 use anyhow::Result;
@@ -18,6 +19,7 @@ cargo xtask COMMAND
   generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
+  scale [SHAPE]         compiles programs of growing size: no phase may be worse than n log n
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...]
                         holds Sluice against the checkout DIR of p4lang/p4c (suites accept, stf, refuse;
                         engines raw, interp, jit, all); 1 when a bar is missed
@@ -32,6 +34,8 @@ fn main() -> Result<ExitCode> {
         ["generate", ..] => generate::run(&args[1..]),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
+        ["scale"] => scale::run(""),
+        ["scale", shape] => scale::run(shape),
         ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -80,6 +80,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let insts: usize = program.stages.iter().flat_map(|s| &s.blocks).map(|b| b.insts.len() + 1).sum();
     let timing = pipeline.timing();
     println!("{} slots, {} instructions, {} bytes of code", program.slots.len(), insts, pipeline.code_size());
+    for kind in EntryKind::ALL {
+        if let (Some(insts), Some((_, bytes))) = (pipeline.instructions(kind), pipeline.code_range(kind)) {
+            println!("{}: {insts} Cranelift instructions, {bytes} bytes", kind.name());
+        }
+    }
     println!("analysis {:?}, translation {:?}", timing.analysis, timing.translation);
     println!("codegen {:?}, linking {:?}, total {:?}", timing.codegen, timing.linking, timing.total());
     Ok(())

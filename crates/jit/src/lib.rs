@@ -39,7 +39,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{CodegenError, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, ModuleError};
+use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
 use flow::{Flow, ProgramFacts};
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program};
@@ -57,6 +57,10 @@ pub const STACK_BYTES_MAX: u64 = 256 * 1024;
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
 /// Most times that one packet may enter the heads of loops; then its fate is `Endless`.
 pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
+/// Cranelift instructions of an entry up to which its code is made as fast as can be. Beyond, registers are allocated in one
+/// pass: the time of the better allocator grows with the square of the size for long straight code and for many values
+/// that live long, and code of this size waits for caches more than for registers.
+pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 
@@ -96,6 +100,8 @@ pub struct Options {
     pub verify: bool,
     /// Append the functions to `/tmp/perf-<pid>.map` for Linux `perf`.
     pub perf_map: bool,
+    /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
+    pub thorough_instructions_max: usize,
 }
 
 impl Default for Options {
@@ -106,6 +112,7 @@ impl Default for Options {
             check_bounds: false,
             verify: cfg!(debug_assertions),
             perf_map: false,
+            thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
         }
     }
 }
@@ -166,8 +173,8 @@ pub fn compile(
 ) -> Result<CompiledPipeline, Error> {
     check_widths(program)?;
     let mut timing = Timing::default();
-    let mut module =
-        JITModule::new(JITBuilder::with_isa(host_isa(options)?, cranelift_module::default_libcall_names()));
+    let isa = host_isa(options, Effort::Thorough)?;
+    let mut module = JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()));
     let facts = timed(&mut timing.analysis, || ProgramFacts::new(program))?;
     let record = RecordLayout::new(program);
     // What reads of invalid headers' fields load.
@@ -191,14 +198,19 @@ pub fn compile(
             translate::translate(&shared, &flow, entry, &mut sites, builder, module.isa().frontend_config())?;
             Ok::<_, Error>(options.keep_text.then(|| context.func.display().to_string()))
         })?;
+        let instructions = context.func.dfg.num_insts();
         let (size, asm) = timed(&mut timing.codegen, || {
-            module.define_function_with_control_plane(id, &mut context, &mut control)?;
+            if instructions <= options.thorough_instructions_max {
+                module.define_function_with_control_plane(id, &mut context, &mut control)?;
+            } else {
+                define_in_linear_time(&mut module, id, &mut context, &mut control, options)?;
+            }
             let code = context.compiled_code().expect("just compiled");
             Ok::<_, Error>((code.code_buffer().len(), code.vcode.clone()))
         })?;
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
-        functions.push(NewEntry { kind: entry.kind, id, size, clif, asm });
+        functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm });
     }
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
     let pipeline = CompiledPipeline::new(module, functions, sites, zeros, timing);
@@ -226,11 +238,42 @@ fn check_widths(program: &Program) -> Result<(), Error> {
     }
 }
 
-fn host_isa(options: &Options) -> Result<OwnedTargetIsa, Error> {
+/// Compiles a large function and places its code. See [`THOROUGH_INSTRUCTIONS_MAX`].
+fn define_in_linear_time(
+    module: &mut JITModule,
+    id: FuncId,
+    context: &mut cranelift_codegen::Context,
+    control: &mut ControlPlane,
+    options: &Options,
+) -> Result<(), Error> {
+    let isa = host_isa(options, Effort::Linear)?;
+    context.compile(&*isa, control).map_err(|e| Error::Codegen(format!("{:?}", e.inner)))?;
+    let code = context.compiled_code().expect("just compiled");
+    let alignment = u64::from(code.buffer.alignment);
+    let relocs = code.buffer.relocs().iter().map(|r| ModuleReloc::from_mach_reloc(r, &context.func, id));
+    let relocs: Vec<ModuleReloc> = relocs.collect();
+    Ok(module.define_function_bytes(id, alignment, code.code_buffer(), &relocs)?)
+}
+
+/// How much time code generation may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Effort {
+    /// Whatever makes the best code.
+    Thorough,
+    /// Proportional to the size of the function.
+    Linear,
+}
+
+fn host_isa(options: &Options, effort: Effort) -> Result<OwnedTargetIsa, Error> {
     let mut flags = settings::builder();
     let verify = if options.verify { "true" } else { "false" };
+    let (opt_level, allocator) = match effort {
+        Effort::Thorough => (options.opt_level, "backtracking"),
+        Effort::Linear => (OptLevel::None, "single_pass"),
+    };
     let settings = [
-        ("opt_level", options.opt_level.name()),
+        ("opt_level", opt_level.name()),
+        ("regalloc_algorithm", allocator),
         ("enable_verifier", verify),
         ("is_pic", "false"),
         ("use_colocated_libcalls", "false"),

@@ -29,6 +29,7 @@ pub(crate) struct NewEntry {
     pub kind: EntryKind,
     pub id: cranelift_module::FuncId,
     pub size: usize,
+    pub instructions: usize,
     pub clif: Option<String>,
     pub asm: Option<String>,
 }
@@ -38,6 +39,7 @@ struct CompiledEntry {
     kind: EntryKind,
     code: *const u8,
     size: usize,
+    instructions: usize,
     clif: Option<String>,
     asm: Option<String>,
 }
@@ -102,9 +104,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, clif, asm }| {
+            .map(|NewEntry { kind, id, size, instructions, clif, asm }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, clif, asm }
+                CompiledEntry { kind, code, size, instructions, clif, asm }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, _zeros: zeros, timing }
@@ -130,6 +132,11 @@ impl CompiledPipeline {
     /// Bytes of machine code.
     pub fn code_size(&self) -> usize {
         self.entries.iter().map(|e| e.size).sum()
+    }
+
+    /// Instructions of an entry in Cranelift's form, before its optimisations.
+    pub fn instructions(&self, kind: EntryKind) -> Option<usize> {
+        self.find(kind).map(|e| e.instructions)
     }
 
     /// Log and assertion sites, by the ids that the runtime's calls give.

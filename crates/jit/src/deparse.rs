@@ -13,9 +13,12 @@
 //!    written to the packet before everything has been read from it, so headers may overlap their old places in any way.
 //! 4. A deparser with branches does what (3) does, but emits to the buffer as it goes.
 //!
+//! The buffer holds all that the deparser can emit, up to [`crate::EMITTED_BYTES_MAX`]. A deparser that emits in a loop, or
+//! more than that, checks: a packet whose headers do not fit has no room, like one that outgrows its packet buffer.
+//!
 //! Tests: `tests/packets.rs`.
 
-use crate::header::{FieldAt, Segment, dirty_bytes, runs};
+use crate::header::{FieldAt, Segment, bits_of, dirty_bytes, runs};
 use crate::pack::Piece;
 use crate::packet::At;
 use crate::translate::Translator;
@@ -164,6 +167,7 @@ impl Translator<'_, '_> {
             let marks = match segment {
                 Segment::Fixed { bytes, fields } => self.dirty_bytes_of(*bytes, fields),
                 Segment::Var { .. } => Vec::new(),
+                Segment::Odd { .. } => unreachable!("such a header is emitted to the buffer"),
             };
             marks.into_iter().map(move |dirty| (i, dirty))
         })
@@ -179,7 +183,7 @@ impl Translator<'_, '_> {
         let valid = self.read_flag(layout.valid);
         let mut size = self.iconst(u64::from(layout.fixed_bytes));
         for segment in &layout.segments {
-            if let Segment::Var { length, width, .. } = segment {
+            if let Segment::Var { length, width, .. } | Segment::Odd { length, width, .. } = segment {
                 let bytes = self.varbit_bytes(*length, *width);
                 size = self.b.ins().iadd(size, bytes);
             }
@@ -228,6 +232,7 @@ impl Translator<'_, '_> {
                     }
                     at = At { base: self.b.ins().iadd(at.base, bytes), ..at };
                 }
+                Segment::Odd { .. } => unreachable!("such a header is emitted to the buffer"),
             }
         }
     }
@@ -249,7 +254,7 @@ impl Translator<'_, '_> {
         if let Some(buffer) = self.emit_buffer {
             return buffer;
         }
-        let bytes = self.flow.deparsers.iter().map(|d| d.max_bytes).max().unwrap_or(0);
+        let bytes = self.flow.deparsers.iter().map(|d| d.buffer_bytes).max().unwrap_or(0);
         let buffer = self.stack_slot(bytes.max(8));
         *self.emit_buffer.insert(buffer)
     }
@@ -258,6 +263,12 @@ impl Translator<'_, '_> {
     fn emit_to_buffer(&mut self, header: HeaderId) {
         self.if_valid(header, |t| {
             let layout = &t.facts.headers[header.index()];
+            if t.flow.deparser(t.position).is_some_and(|d| d.may_overflow) {
+                let size = t.emitted_size(header);
+                let emitted = t.b.use_var(t.vars.emitted);
+                let end = t.b.ins().iadd(emitted, size);
+                t.check_emitted(end);
+            }
             let buffer = t.buffer();
             let start = t.stack_addr(buffer);
             let emitted = t.b.use_var(t.vars.emitted);
@@ -288,10 +299,50 @@ impl Translator<'_, '_> {
                         to = At { base: t.b.ins().iadd(to.base, bytes), ..to };
                         size = t.b.ins().iadd(size, bytes);
                     }
+                    Segment::Odd { before, slot, length, width, after } => {
+                        let bytes = t.store_odd(before, (*slot, *length, *width), after, to);
+                        size = t.b.ins().iadd(emitted, bytes);
+                    }
                 }
             }
             t.b.def_var(t.vars.emitted, size);
         });
+    }
+
+    /// Goes on only if `total` emitted bytes fit into the buffer.
+    fn check_emitted(&mut self, total: Value) {
+        let (fits, refuse) = (self.b.create_block(), self.b.create_block());
+        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, total, crate::EMITTED_BYTES_MAX.into());
+        self.b.ins().brif(over, refuse, &[], fits, &[]);
+        self.b.seal_block(fits);
+        self.b.seal_block(refuse);
+        self.b.set_cold_block(refuse);
+        self.b.switch_to_block(refuse);
+        self.finish(FateCode::NoRoom, 0);
+        self.b.switch_to_block(fits);
+    }
+
+    /// Stores a header whose varbit (value, length, width) does not begin at a byte, zeros up to a whole byte at its end;
+    /// how many bytes that are.
+    fn store_odd(&mut self, before: &[FieldAt], var: (SlotId, SlotId, u32), after: &[FieldAt], to: At) -> Value {
+        let (slot, length, width) = var;
+        let field = |f: &FieldAt| Operand::Slot(f.slot);
+        let operands: Vec<Operand> =
+            before.iter().map(field).chain([Operand::Slot(slot)]).chain(after.iter().map(field)).collect();
+        let pieces = self.pieces(&operands);
+        let bits = bits_of(before) + width + bits_of(after);
+        let (from, bits) = self.pack_varbits(&pieces, &[(before.len() as u32, length)], bits);
+        let bits = self.b.ins().uextend(I64, bits);
+        let bits = self.add_imm(bits, 7);
+        let bytes = self.b.ins().ushr_imm_u(bits, 3);
+        let to = self.add_imm(to.base, u64::from(to.offset));
+        let stack = self.flags.stack;
+        self.byte_loop(bytes, &mut |t, i| {
+            let (from, to) = (t.b.ins().iadd(from, i), t.b.ins().iadd(to, i));
+            let byte = t.b.ins().load(I8, stack, from, 0);
+            t.b.ins().store(stack, byte, to, 0);
+        });
+        bytes
     }
 
     /// Copies a constant number of bytes from the packet to the stack.
@@ -342,6 +393,9 @@ impl Translator<'_, '_> {
     /// Makes sure that `total` bytes fit before the payload. Gives the frame's new first byte and by how much the frame
     /// grows; nothing else has changed yet.
     fn make_room(&mut self, total: Value) -> (Value, Value) {
+        if self.flow.deparser(self.position).is_some_and(|d| d.may_overflow) {
+            self.check_emitted(total);
+        }
         let cursor = self.b.use_var(self.vars.cursor);
         let grow = self.b.ins().isub(total, cursor);
         let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));

@@ -255,7 +255,7 @@ impl Translator<'_, '_> {
     /// Writes pieces some of which count only with their low bits: the string is put together as one wide number,
     /// shifted by each piece's length, and then moved to the left end. Slow (two calls per piece), and right for any
     /// alignment. Gives the buffer and the number of bits.
-    fn pack_varbits(&mut self, pieces: &[Piece], varbits: &[(u32, SlotId)], bits_max: u32) -> (Value, Value) {
+    pub fn pack_varbits(&mut self, pieces: &[Piece], varbits: &[(u32, SlotId)], bits_max: u32) -> (Value, Value) {
         // At least 192 bits, so that the runtime's wide operations are for it; whole bytes.
         let width = bits_max.next_multiple_of(64).max(192);
         let zero = self.iconst(0);
@@ -281,7 +281,7 @@ impl Translator<'_, '_> {
         (at.base, self.b.ins().ireduce(I32, total))
     }
 
-    fn bin_wide_shift(&mut self, op: BinOp, width: u32, value: &[Value], by: Value) -> Vec<Value> {
+    pub fn bin_wide_shift(&mut self, op: BinOp, width: u32, value: &[Value], by: Value) -> Vec<Value> {
         let val = self.call_wide(op, width, value, &[by]);
         self.words_of_val(&val)
     }

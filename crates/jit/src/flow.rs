@@ -27,7 +27,7 @@
 use crate::bitset::BitSet;
 use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
 use ir::flow::Cfg;
-use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, Stage, StageId};
+use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
 use ir::{StageKind, Terminator};
 use std::collections::VecDeque;
 
@@ -42,6 +42,9 @@ pub(crate) struct ProgramFacts {
     fields: usize,
     /// By slot: for fields of headers without varbits, the header and the place in it.
     lazy_fields: Vec<Option<(HeaderId, FieldAt)>>,
+    /// By slot: whether it is a field of a header that is not read or written field by field (`Segment::Odd`); such a
+    /// field is never clean.
+    never_clean: Vec<bool>,
     /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
@@ -70,9 +73,14 @@ impl ProgramFacts {
                 fields.iter().for_each(|f| lazy_fields[f.slot.index()] = Some((HeaderId::from_index(h), *f)));
             }
         }
+        let mut never_clean = vec![false; program.slots.len()];
+        for (header, _) in program.headers.iter().zip(&headers).filter(|(_, layout)| layout.is_odd()) {
+            header.fields.iter().for_each(|f| never_clean[f.slot.index()] = true);
+        }
         let empty = BitSet::new(program.slots.len());
         let mut facts = ProgramFacts {
             lazy_fields,
+            never_clean,
             headers,
             field_number,
             field_range,
@@ -300,8 +308,10 @@ pub(crate) struct Deparser {
     pub in_order: Option<Vec<HeaderId>>,
     /// Place in that order, by header.
     place: Vec<Option<u32>>,
-    /// Most bytes that it can emit.
-    pub max_bytes: u32,
+    /// Bytes of the buffer that takes what it emits.
+    pub buffer_bytes: u32,
+    /// Whether it may emit more than that: it emits in a loop, or very much.
+    pub may_overflow: bool,
 }
 
 /// All about one entry.
@@ -323,10 +333,10 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint) -> Result<Flow, crate::Error> {
+    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint) -> Flow {
         let graph = Graph::new(program, entry);
         let live_at_start = graph.live_at_start(program, facts);
-        let deparsers = find_deparsers(program, facts, entry, &graph)?;
+        let deparsers = find_deparsers(program, facts, entry, &graph);
         let mut flow = Flow {
             at: Vec::new(),
             graph,
@@ -339,7 +349,7 @@ impl Flow {
         };
         flow.solve(program, facts, entry);
         flow.look_once(program, facts);
-        Ok(flow)
+        flow
     }
 
     /// What holds when a packet starts at the entry, before its first stage is entered.
@@ -473,7 +483,7 @@ impl Flow {
     pub fn is_dirty(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
         match facts.field_number[slot.index()] {
             u32::MAX => true,
-            f => at.dirty.contains(f as usize),
+            f => facts.never_clean[slot.index()] || at.dirty.contains(f as usize),
         }
     }
 
@@ -583,6 +593,10 @@ impl Flow {
                         self.needed.insert(slot.index());
                     }
                 }
+                Segment::Odd { before, slot, after, .. } => {
+                    before.iter().chain(after).for_each(|f| self.needed.insert(f.slot.index()));
+                    self.needed.insert(slot.index());
+                }
             }
         }
     }
@@ -606,12 +620,7 @@ impl Facts {
 }
 
 /// The entry's deparsers in order.
-fn find_deparsers(
-    program: &Program,
-    facts: &ProgramFacts,
-    entry: &EntryPoint,
-    graph: &Graph,
-) -> Result<Vec<Deparser>, crate::Error> {
+fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, graph: &Graph) -> Vec<Deparser> {
     let mut out = Vec::new();
     for (position, &first) in graph.first.iter().enumerate() {
         let stage = &program.stages[entry.stages[position].index()];
@@ -622,18 +631,10 @@ fn find_deparsers(
         let ops = || nodes.iter().flat_map(|n| &stage.blocks[n.block.index()].insts).map(|i| &i.op);
         let emitted: Vec<HeaderId> =
             ops().filter_map(|op| if let Op::Emit { header } = op { Some(*header) } else { None }).collect();
-        let max_bytes: u32 = emitted.iter().map(|h| facts.headers[h.index()].max_bytes).sum();
+        let max_bytes: u64 = emitted.iter().map(|h| u64::from(facts.headers[h.index()].max_bytes)).sum();
         let backwards = nodes.iter().any(|n| n.succs.iter().any(|&s| s <= graph.node(position, n.block)));
-        if backwards && !emitted.is_empty() {
-            return Err(emit_in_loop(stage));
-        }
-        if max_bytes > crate::EMITTED_BYTES_MAX {
-            return Err(crate::Error::Limit {
-                what: format!("bytes that deparser `{}` can emit", stage.name),
-                found: max_bytes.into(),
-                max: crate::EMITTED_BYTES_MAX.into(),
-            });
-        }
+        let may_overflow = backwards && !emitted.is_empty() || max_bytes > u64::from(crate::EMITTED_BYTES_MAX);
+        let buffer_bytes = if may_overflow { crate::EMITTED_BYTES_MAX } else { max_bytes as u32 };
         let mut place = vec![None; program.headers.len()];
         let mut distinct = true;
         for (i, h) in emitted.iter().enumerate() {
@@ -647,12 +648,9 @@ fn find_deparsers(
                 changes_header |= matches!(kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_));
             });
         });
-        let in_order = (straight && distinct && !changes_header).then_some(emitted);
-        out.push(Deparser { position, in_order, place, max_bytes });
+        let odd = emitted.iter().any(|h| facts.headers[h.index()].is_odd());
+        let in_order = (straight && distinct && !changes_header && !odd).then_some(emitted);
+        out.push(Deparser { position, in_order, place, buffer_bytes, may_overflow });
     }
-    Ok(out)
-}
-
-fn emit_in_loop(stage: &Stage) -> crate::Error {
-    crate::Error::Unsupported(format!("deparser `{}` emits in a loop", stage.name))
+    out
 }

@@ -1,7 +1,8 @@
 //! Where a header's fields lie on the wire.
 //!
 //! A header is a row of segments: fixed ones, whose fields have constant bit offsets, and at most one varbit. Everything
-//! that loads from or stores to packets works on segments.
+//! that loads from or stores to packets works on segments. Where a varbit does not begin at a byte, the whole header is one
+//! segment ([`Segment::Odd`]) that is read and written as one wide number: rare, slow, and right.
 
 use crate::Error;
 use ir::{HeaderId, Program, SlotId};
@@ -48,6 +49,24 @@ pub(crate) enum Segment {
         /// Most bits.
         width: u32,
     },
+    /// All of a header whose varbit does not begin at a byte. The varbit's length is still a multiple of 8.
+    Odd {
+        /// The fields before the varbit, by offset from the header's start.
+        before: Vec<FieldAt>,
+        /// The varbit's value, right-aligned.
+        slot: SlotId,
+        /// Its length in bits.
+        length: SlotId,
+        /// Most bits of it.
+        width: u32,
+        /// The fields behind it, by offset from its end.
+        after: Vec<FieldAt>,
+    },
+}
+
+/// The bits of fields that follow one another from offset 0.
+pub(crate) fn bits_of(fields: &[FieldAt]) -> u32 {
+    fields.last().map_or(0, |f| f.bit + f.width)
 }
 
 /// A header's wire layout.
@@ -71,6 +90,11 @@ impl HeaderLayout {
         let h = &program.headers[header.index()];
         let odd =
             |what: &str| Error::Unsupported(format!("header `{}`: {what} is not a whole number of bytes", h.name));
+        let varbit = h.fields.iter().position(|f| f.varbit_length.is_some());
+        let bits_before: u32 = h.fields.iter().take(varbit.unwrap_or(0)).map(|f| program.width(f.slot)).sum();
+        if let Some(at) = varbit.filter(|_| !bits_before.is_multiple_of(8)) {
+            return HeaderLayout::odd(program, h, at).ok_or_else(|| odd("its length"));
+        }
         let mut segments = Vec::new();
         let (mut fields, mut bit) = (Vec::new(), 0u32);
         let (mut fixed_bytes, mut max_bytes, mut var) = (0, 0, None);
@@ -82,9 +106,6 @@ impl HeaderLayout {
                     bit += width;
                 }
                 Some(length) => {
-                    if !bit.is_multiple_of(8) {
-                        return Err(odd("what stands before the varbit field"));
-                    }
                     if bit > 0 {
                         segments.push(Segment::Fixed { bytes: bit / 8, fields: std::mem::take(&mut fields) });
                     }
@@ -104,6 +125,36 @@ impl HeaderLayout {
         }
         fixed_bytes += bit / 8;
         Ok(HeaderLayout { segments, fixed_bytes, max_bytes: max_bytes + fixed_bytes, valid: h.valid, var })
+    }
+
+    /// The layout of a header whose varbit is field `at`; `None` if the fixed part is no whole number of bytes.
+    fn odd(program: &Program, header: &ir::Header, at: usize) -> Option<HeaderLayout> {
+        let place = |fields: &[ir::Field]| {
+            let mut bit = 0;
+            let mut one = |f: &ir::Field| {
+                let width = program.width(f.slot);
+                bit += width;
+                FieldAt { slot: f.slot, bit: bit - width, width }
+            };
+            fields.iter().map(&mut one).collect::<Vec<FieldAt>>()
+        };
+        let (before, after) = (place(&header.fields[..at]), place(&header.fields[at + 1..]));
+        let fixed = bits_of(&before) + bits_of(&after);
+        let slot = header.fields[at].slot;
+        let length = header.fields[at].varbit_length?;
+        let width = program.width(slot);
+        fixed.is_multiple_of(8).then(|| HeaderLayout {
+            segments: vec![Segment::Odd { before, slot, length, width, after }],
+            fixed_bytes: fixed / 8,
+            max_bytes: (fixed + width).div_ceil(8),
+            valid: header.valid,
+            var: Some((slot, length)),
+        })
+    }
+
+    /// Whether the header is one [`Segment::Odd`].
+    pub fn is_odd(&self) -> bool {
+        matches!(self.segments[..], [Segment::Odd { .. }])
     }
 }
 

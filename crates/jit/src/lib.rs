@@ -13,8 +13,8 @@
 //! `HasBits`; a program that extracts without them reads outside the frame ([`Options::check_bounds`] finds that in
 //! tests).
 //!
-//! Not supported, and refused by name: emitting headers in a loop, values above [`SLOT_WIDTH_MAX`] bits, random numbers
-//! above 64 bits, a varbit field that does not begin at a byte.
+//! Refused by name: values above [`SLOT_WIDTH_MAX`] bits, entries whose wide values need more than [`STACK_BYTES_MAX`]
+//! bytes, random numbers above 64 bits.
 
 mod apply;
 mod arith;
@@ -48,11 +48,11 @@ use std::time::{Duration, Instant};
 use translate::Shared;
 
 /// The widest slot that can be compiled.
-pub const SLOT_WIDTH_MAX: u32 = 8192;
-/// Most bytes of headers that a deparser can emit.
+pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
+/// Most bytes of headers that a deparser can emit; packets for which it is not enough have no room.
 pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
 /// Most bytes of a function's stack frame that its slots may take.
-pub const STACK_BYTES_MAX: u64 = 256 * 1024;
+pub const STACK_BYTES_MAX: u64 = 512 * 1024;
 /// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
 /// Most times that one packet may enter the heads of loops; then its fate is `Endless`.
@@ -188,7 +188,7 @@ pub fn compile(
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
     for entry in &program.entries {
-        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry))?;
+        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let clif = timed(&mut timing.translation, || {
@@ -277,6 +277,9 @@ fn host_isa(options: &Options, effort: Effort) -> Result<OwnedTargetIsa, Error> 
         ("enable_verifier", verify),
         ("is_pic", "false"),
         ("use_colocated_libcalls", "false"),
+        // A frame with wide values may be longer than the page that guards the stack.
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
         // Profilers walk frames through compiled code.
         ("preserve_frame_pointers", "true"),
     ];

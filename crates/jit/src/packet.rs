@@ -7,13 +7,13 @@
 //! ([`crate::flow`], "Clean fields").
 
 use crate::flow;
-use crate::header::{FieldAt, Segment};
+use crate::header::{FieldAt, Segment, bits_of};
 use crate::translate::Translator;
 use crate::value::Val;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::{HeaderId, Operand, SlotId};
+use ir::{BinOp, HeaderId, Operand, SlotId};
 
 /// A place in a packet: a pointer and a constant offset.
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +199,36 @@ impl Translator<'_, '_> {
                     let len = var_bytes.expect("a header with a varbit has a length");
                     visit(self, *slot, &mut |t| t.load_varbit(at, len, *width));
                     at = At { base: self.b.ins().iadd(at.base, len), ..at };
+                }
+                Segment::Odd { before, slot, length, width, after } => {
+                    let bytes = var_bytes.expect("a header with a varbit has a length");
+                    let needed = |s: SlotId| self.flow.needed.contains(s.index());
+                    if !before.iter().chain(after).map(|f| f.slot).chain([*slot]).any(needed) {
+                        continue;
+                    }
+                    let bytes = self.add_imm(bytes, u64::from(layout.fixed_bytes));
+                    // The widths of the runtime's wide operations: whole words, and more than a pair.
+                    let behind = bits_of(after);
+                    let all = (bits_of(before) + width + behind).next_multiple_of(64).max(192);
+                    let whole = self.load_varbit(at, bytes, all);
+                    let whole = self.words_of_val(&whole);
+                    let bits = self.read_flag(*length);
+                    for f in after {
+                        let words = self.slice_words(&whole, behind - f.bit - f.width, f.width);
+                        visit(self, f.slot, &mut |t| t.val_of_words(f.width, words.clone()));
+                    }
+                    let rest = self.slice_words(&whole, behind, all);
+                    let count = self.iconst(u64::from(all));
+                    let above = self.b.ins().isub(count, bits);
+                    let var = self.bin_wide_shift(BinOp::Shl, all, &rest, above);
+                    let var = self.bin_wide_shift(BinOp::Lshr, all, &var, above);
+                    let var = self.slice_words(&var, 0, *width);
+                    visit(self, *slot, &mut |t| t.val_of_words(*width, var.clone()));
+                    let rest = self.bin_wide_shift(BinOp::Lshr, all, &rest, bits);
+                    for f in before {
+                        let words = self.slice_words(&rest, bits_of(before) - f.bit - f.width, f.width);
+                        visit(self, f.slot, &mut |t| t.val_of_words(f.width, words.clone()));
+                    }
                 }
             }
         }

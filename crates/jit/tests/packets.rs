@@ -24,6 +24,8 @@ struct Generator {
     headers: Vec<HeaderId>,
     metadata: Vec<SlotId>,
     short: u32,
+    /// Many varbits, at any bit and of any width, and deparsers that loop.
+    odd: bool,
 }
 
 impl Generator {
@@ -31,11 +33,14 @@ impl Generator {
         let mut fields = Vec::new();
         let mut bits = 0u32;
         let count = 1 + self.random.below(7);
-        let varbit_at = if self.random.chance(20) { self.random.below(count) } else { count };
+        let varbit_at =
+            if self.random.chance(if self.odd { 60 } else { 20 }) { self.random.below(count) } else { count };
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
         for i in 0..count {
-            if i >= varbit_at && bits.is_multiple_of(8) && !fields.iter().any(|f| matches!(f, FieldWidth::Varbit(_))) {
-                fields.push(FieldWidth::Varbit(*self.random.pick(&[8, 40, 64, 120, 320])));
+            let may_begin = self.odd || bits.is_multiple_of(8);
+            if i >= varbit_at && may_begin && !fields.iter().any(|f| matches!(f, FieldWidth::Varbit(_))) {
+                let widths: &[u32] = if self.odd { &[8, 13, 40, 65, 127, 320] } else { &[8, 40, 64, 120, 320] };
+                fields.push(FieldWidth::Varbit(*self.random.pick(widths)));
                 continue;
             }
             let width = *self.random.pick(&FIELD_WIDTHS);
@@ -309,6 +314,24 @@ impl Generator {
             let bytes = self.some_value(16);
             self.b.emit(Op::Truncate { bytes });
         }
+        // In a loop, or behind one.
+        let mut rounds = None;
+        if self.odd && self.random.chance(40) {
+            let (count, body) = (self.b.local("round", 8), self.b.block(""));
+            self.b.set(count, 0);
+            self.b.jump(body);
+            self.b.switch_to(body);
+            let next = self.b.bin(BinOp::Add, count, Operand::new_const(8, 1));
+            self.b.mov(count, next);
+            let more = self.b.bin(BinOp::Ult, count, Operand::new_const(8, 1 + u128::from(self.random.below(3))));
+            if self.random.chance(70) {
+                rounds = Some((more, body));
+            } else {
+                let end = self.b.block("");
+                self.b.branch(more, body, end);
+                self.b.switch_to(end);
+            }
+        }
         for header in order {
             if branches && self.random.chance(50) {
                 let (then, end) = (self.b.block(""), self.b.block(""));
@@ -321,6 +344,11 @@ impl Generator {
             } else {
                 self.b.emit(Op::Emit { header });
             }
+        }
+        if let Some((more, body)) = rounds {
+            let end = self.b.block("");
+            self.b.branch(more, body, end);
+            self.b.switch_to(end);
         }
         self.b.next_stage();
         self.b.end_stage();
@@ -342,10 +370,11 @@ impl Generator {
     }
 }
 
-fn generate(seed: u64) -> Program {
+fn generate(seed: u64, odd: bool) -> Program {
     let mut random = Random::new(seed);
     let count = 1 + random.below(5) as usize;
-    let mut g = Generator { random, b: Builder::new("random"), headers: Vec::new(), metadata: Vec::new(), short: 0 };
+    let b = Builder::new("random");
+    let mut g = Generator { random, b, headers: Vec::new(), metadata: Vec::new(), short: 0, odd };
     g.short = g.b.drop_reason("short");
     for (which, name, width) in [
         (Intrinsic::IngressPort, "port", 9),
@@ -421,8 +450,8 @@ fn clear_all_but_kept(program: &Program, record: &mut [u64]) {
     }
 }
 
-fn check_seed(seed: u64) -> usize {
-    let both = Both::new(generate(seed));
+fn check_seed(seed: u64, odd: bool) -> usize {
+    let both = Both::new(generate(seed, odd));
     let mut random = Random::new(seed ^ 0xdead_beef);
     let mut packets: Vec<Vec<u8>> = Vec::new();
     for _ in 0..24 {
@@ -447,11 +476,20 @@ fn check_seed(seed: u64) -> usize {
 
 #[test]
 fn random_programs() {
+    check_seeds(false);
+}
+
+#[test]
+fn random_programs_with_odd_varbits_and_deparsers_that_loop() {
+    check_seeds(true);
+}
+
+fn check_seeds(odd: bool) {
     let seeds = std::env::var("JIT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(150);
     let first = std::env::var("JIT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0);
     let mut ends = 0;
     for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| check_seed(seed));
+        let result = std::panic::catch_unwind(|| check_seed(seed, odd));
         match result {
             Ok(n) => ends += n,
             Err(panic) => {
@@ -605,5 +643,127 @@ fn headers_are_pushed_popped_and_moved() {
 
 #[test]
 fn a_clean_field_beside_a_dirty_one_was_read_after_another_header_had_been_stored_over_it() {
-    assert!(check_seed(20_597) > 0);
+    assert!(check_seed(20_597, false) > 0);
+}
+
+/// A deparser that emits a header of 32 bytes `rounds` times in a loop.
+fn emits_in_a_loop(rounds: u32) -> String {
+    format!(
+        r#"program "loop"
+drops short
+slot h.a: 256 field h
+slot h.$valid: 1 valid h
+slot n: 32 metadata
+slot more: 1 metadata
+header h valid h.$valid {{
+  a = h.a
+}}
+field_list 0 (n)
+entry ingress (P, D)
+stage parser P {{
+b0:
+  more = has_bits 32w256
+  branch more, b1, b2
+b1:
+  extract h
+  next
+b2:
+  drop short
+}}
+stage deparser D {{
+b0:
+  n = mov 32w0
+  jump b1
+b1:
+  emit h
+  n = add n, 32w1
+  more = ult n, 32w{rounds}
+  branch more, b1, b2
+b2:
+  replicate deparse_end
+}}
+"#
+    )
+}
+
+#[test]
+fn headers_emitted_in_a_loop() {
+    let packets = [vec![7; 32], (0..60).collect::<Vec<u8>>()];
+    for rounds in [1, 2, 4] {
+        let outcomes = Both::new(parse(&emits_in_a_loop(rounds))).check(&packets);
+        assert!(outcomes.iter().all(|o| matches!(o.fate, Done::Replicate(_))));
+        assert_eq!(outcomes[1].packet.len(), 32 * rounds as usize + 28);
+    }
+}
+
+/// A parser of `count` headers of `width` bits, and their emission.
+fn long_headers(count: usize, width: u32) -> Program {
+    let mut b = Builder::new("long");
+    let short = b.drop_reason("short");
+    let fields = [("a", FieldWidth::Fixed(width)), ("b", FieldWidth::Fixed(16))];
+    let headers: Vec<HeaderId> = (0..count).map(|i| b.header(format!("h{i}"), &fields)).collect();
+    let parser = b.begin_stage("parser", StageKind::Parser);
+    let (extract, drop) = (b.block(""), b.block(""));
+    let enough = b.temp(1);
+    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, u128::from(width + 16)) });
+    b.branch(enough, extract, drop);
+    b.switch_to(drop);
+    b.fate(Fate::Drop(short));
+    b.switch_to(extract);
+    b.emit(Op::Extract { header: headers[0], varbit_bits: None });
+    b.next_stage();
+    b.end_stage();
+    let control = b.begin_stage("control", StageKind::Control);
+    let field = |b: &Builder, h: HeaderId, i: usize| b.program().headers[h.index()].fields[i].slot;
+    let (first, tag) = (field(&b, headers[0], 0), field(&b, headers[0], 1));
+    let sum = b.bin(BinOp::Add, first, Operand::Const(Bits::ones(width)));
+    let shifted = b.bin(BinOp::Shl, sum, tag);
+    for &header in &headers[1..] {
+        let (valid, end) = (b.block(""), b.block(""));
+        let odd = b.slice(tag, 0, 0);
+        b.branch(odd, valid, end);
+        b.switch_to(valid);
+        b.emit(Op::SetValid { header });
+        let to = field(&b, header, 0);
+        b.mov(to, shifted);
+        b.jump(end);
+        b.switch_to(end);
+    }
+    b.next_stage();
+    b.end_stage();
+    let deparser = b.begin_stage("deparser", StageKind::Deparser);
+    headers.iter().for_each(|&header| b.emit(Op::Emit { header }));
+    b.fate(Fate::Replicate(ReplicationPoint::DeparseEnd));
+    b.end_stage();
+    b.entry(EntryKind::Ingress, &[parser, control, deparser]);
+    verified(b.finish())
+}
+
+#[test]
+fn values_of_very_many_bits() {
+    let mut random = Random::new(8);
+    // Not longer than what a packet buffer takes.
+    for (width, bytes) in [(8200, 1027), (10_000, 1252)] {
+        let packet = random.bytes(bytes + 5);
+        let outcomes = Both::new(long_headers(1, width)).check(&[packet]);
+        assert!(matches!(outcomes[0].fate, Done::Replicate(_)));
+    }
+}
+
+#[test]
+fn more_headers_than_a_packet_can_take() {
+    // 400 headers of 50 bytes: more than the buffer, of which a packet without them needs nothing.
+    let both = Both::new(long_headers(400, 384));
+    let mut packet = Random::new(9).bytes(60);
+    packet[49] = 2;
+    let outcomes = both.check(&[packet.clone()]);
+    assert!(matches!(outcomes[0].fate, Done::Replicate(_)));
+}
+
+#[test]
+#[should_panic(expected = "fate 4 ")]
+fn a_packet_whose_headers_are_more_than_it_can_take_has_no_room() {
+    let mut packet = Random::new(9).bytes(60);
+    packet[49] = 3;
+    Both::new(long_headers(400, 384)).check(&[packet]);
 }

@@ -96,11 +96,12 @@ fn large(headers: usize, diamonds: usize) -> Program {
 fn large_programs() {
     let sizes: &[(usize, usize)] =
         if std::env::var_os("JIT_LARGE").is_some() { &[(10, 300), (30, 1000), (30, 2000)] } else { &[(10, 100)] };
-    for &(headers, diamonds) in sizes {
+    let both_efforts = sizes.iter().flat_map(|&size| [(size, jit::THOROUGH_INSTRUCTIONS_MAX), (size, 0)]);
+    for ((headers, diamonds), thorough_instructions_max) in both_efforts {
         let program = large(headers, diamonds);
         let insts: usize = program.stages.iter().flat_map(|s| &s.blocks).map(|b| b.insts.len() + 1).sum();
         let start = Instant::now();
-        let both = Both::with_options(program, &jit::Options { verify: false, ..options() });
+        let both = Both::with_options(program, &jit::Options { verify: false, thorough_instructions_max, ..options() });
         let timing = both.pipeline.timing();
         println!("{insts} instructions: {:?}; {timing:?}, {} bytes", start.elapsed(), both.pipeline.code_size());
         // Far above what it takes, far below what anything quadratic would.

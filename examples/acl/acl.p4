@@ -125,7 +125,9 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     apply {
         cable.apply();
         if (hdr.ipv4.isValid()) {
-            meta.dstPort = hdr.ports.dstPort;
+            if (hdr.ports.isValid()) {
+                meta.dstPort = hdr.ports.dstPort;
+            }
             if (hdr.ipv4.ttl <= 1) {
                 deny();
             } else {

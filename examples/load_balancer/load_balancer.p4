@@ -33,7 +33,10 @@ header ports_t {
     bit<16> dstPort;
 }
 
+// Zero in packets without ports: ICMP, fragments.
 struct metadata_t {
+    bit<16> srcPort;
+    bit<16> dstPort;
 }
 
 struct headers_t {
@@ -60,6 +63,8 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     }
     state ports {
         packet.extract(hdr.ports);
+        meta.srcPort = hdr.ports.srcPort;
+        meta.dstPort = hdr.ports.dstPort;
         transition accept;
     }
 }
@@ -86,8 +91,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             hdr.ipv4.dstAddr: exact;
             hdr.ipv4.srcAddr: selector;
             hdr.ipv4.protocol: selector;
-            hdr.ports.srcPort: selector;
-            hdr.ports.dstPort: selector;
+            meta.srcPort: selector;
+            meta.dstPort: selector;
         }
         actions = { to_server; drop; }
         default_action = drop();

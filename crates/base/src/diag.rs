@@ -3,7 +3,7 @@
 //! Every stage of the compiler returns its value *and* a list of these; none prints. A diagnostic has a stable code
 //! (`E0123`/`W0012`, never reused), one primary place, secondary places with their own text, and a help line. Codes are
 //! grouped: 00xx preprocessor, 01xx lexer, 02xx parser, 03xx names, 04xx types, 05xx constants and instantiation,
-//! 06xx lowering and architecture (also «not supported»), 07xx IR text and verifier.
+//! 06xx lowering and architecture (also «not supported»), 07xx IR text and verifier, 08xx what is allowed and bites.
 
 use crate::span::{SourceMap, Span};
 

@@ -7,6 +7,7 @@
 mod check;
 pub mod codes;
 pub mod consteval;
+pub mod lint;
 mod scope;
 pub mod typed;
 pub mod types;
@@ -34,10 +35,13 @@ pub fn check(program: &syntax::ast::Program, _sources: &SourceMap) -> Checked {
     let (typed, diagnostics) = check::run(program);
     // Generic bodies and signatures are checked more than once.
     let mut seen = HashSet::new();
-    let diagnostics: Vec<Diagnostic> =
+    let mut diagnostics: Vec<Diagnostic> =
         diagnostics.into_iter().filter(|d| seen.insert((d.code, d.span, d.message.clone()))).collect();
-    let program = (!base::diag::has_errors(&diagnostics)).then_some(typed);
-    Checked { program, diagnostics }
+    if base::diag::has_errors(&diagnostics) {
+        return Checked { program: None, diagnostics };
+    }
+    diagnostics.extend(lint::check(&typed, program));
+    Checked { program: Some(typed), diagnostics }
 }
 
 /// The text of a library file that comes with the compiler, by the name in `#include <name>`.

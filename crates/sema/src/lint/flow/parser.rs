@@ -1,0 +1,355 @@
+//! Parsers: the summaries of the states, put together over the graph of transitions.
+//!
+//! Each state is walked as a body of its own. The states of places at the begin of each parser state are then the least
+//! solution over the graph, with one bit per place, member ([`ENTRY`], [`BAD`], [`GOOD`], [`SEEN`]) and parser state; 64
+//! places are solved at a time, in reverse postorder, so that memory is linear in the number of states. What was noted
+//! relative to the begin of a state is then relative to the begin of the parser.
+//!
+//! From the same solution come the *implied* headers: those that are valid wherever a given one has been extracted. A guard on
+//! TCP so is one on IPv4, too, if the parser comes to TCP by IPv4 alone.
+
+use super::states::Scratch;
+use super::walk::Walker;
+use super::{BAD, BodyId, ENTRY, Flow, GOOD, Implied, SEEN, Summary, compose};
+use crate::typed::*;
+use crate::types::*;
+
+/// Above this number of leaves, implied headers are not computed.
+const MAX_IMPLIED: u32 = 512;
+
+const MEMBERS: [u8; 4] = [ENTRY, BAD, GOOD, SEEN];
+
+/// One bit per place of a group of 64, for each member of a state.
+type Bits = [u64; 4];
+
+/// What a parser state does to a group of places.
+#[derive(Clone, Copy)]
+struct Transfer {
+    /// Places that may be as before.
+    kept: u64,
+    made: Bits,
+}
+
+impl Transfer {
+    const NONE: Transfer = Transfer { kept: u64::MAX, made: [0; 4] };
+
+    fn set(&mut self, bit: u32, effect: u8) {
+        if effect & ENTRY == 0 {
+            self.kept &= !(1 << bit);
+        }
+        for (plane, member) in self.made.iter_mut().zip(MEMBERS).skip(1) {
+            if effect & member != 0 {
+                *plane |= 1 << bit;
+            }
+        }
+    }
+
+    fn apply(&self, before: &Bits) -> Bits {
+        let [e, b, g, s] = *before;
+        let [_, mb, mg, ms] = self.made;
+        [e & self.kept, b & self.kept | mb, g & self.kept | mg, s | ms]
+    }
+}
+
+fn at(bits: &Bits, place: u32) -> u8 {
+    MEMBERS.iter().zip(bits).filter(|(_, plane)| *plane >> (place % 64) & 1 != 0).fold(0, |s, (member, _)| s | member)
+}
+
+/// The states that a state goes on to.
+pub(in crate::lint) fn targets(state: &State) -> impl Iterator<Item = Target> {
+    let (direct, cases) = match &state.transition {
+        Transition::Direct(target) => (Some(*target), &[][..]),
+        Transition::Select { cases, .. } => (None, cases.as_slice()),
+    };
+    direct.into_iter().chain(cases.iter().map(|c| c.target))
+}
+
+/// The states that can be reached from `start`, each before those it leads to, but for loops.
+fn reverse_postorder(parser: &Parser) -> Vec<usize> {
+    let next = |i: usize| -> Vec<usize> {
+        targets(&parser.states[i])
+            .filter_map(|t| if let Target::State(s) = t { Some(s as usize) } else { None })
+            .collect()
+    };
+    let mut order = Vec::new();
+    let mut seen = vec![false; parser.states.len()];
+    let start = parser.start as usize;
+    seen[start] = true;
+    let mut work = vec![(start, next(start))];
+    while let Some((at, open)) = work.last_mut() {
+        match open.pop() {
+            Some(i) if !std::mem::replace(&mut seen[i], true) => work.push((i, next(i))),
+            Some(_) => {}
+            None => {
+                order.push(*at);
+                work.pop();
+            }
+        }
+    }
+    order.reverse();
+    order
+}
+
+/// The summary of a parser, and what its headers imply.
+pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, Implied)>) {
+    let parser = &flow.program.parsers[id.index()];
+    let places = flow.places(BodyId::Parser(id));
+    if parser.states.is_empty() {
+        return (Summary { completes: true, ..Summary::default() }, None);
+    }
+    let mut scratch = Scratch::new(places);
+    let order = reverse_postorder(parser);
+    let locals = walk_stmts(flow, parser, &parser.locals, &[], &mut scratch, id);
+    let mut states: Vec<Summary> = vec![Summary::default(); parser.states.len()];
+    for i in &order {
+        let state = &parser.states[*i];
+        let keys = match &state.transition {
+            Transition::Select { keys, .. } => keys.as_slice(),
+            Transition::Direct(_) => &[],
+        };
+        states[*i] = walk_stmts(flow, parser, &state.body, keys, &mut scratch, id);
+    }
+    let mut solver = Solver::new(flow, parser, id, &order, &states, &locals);
+    let groups = solver.groups();
+    let mut result = Summary { uses: locals.uses.clone(), calls: locals.calls.clone(), ..Summary::default() };
+    let uses: Vec<usize> = order.iter().flat_map(|i| std::iter::repeat_n(*i, states[*i].uses.len())).collect();
+    for i in &order {
+        result.uses.extend(states[*i].uses.iter().cloned());
+        result.calls.extend(states[*i].calls.iter().cloned());
+    }
+    // What asks for the begin of a state, by group: (group, state, where to put it).
+    let mut asks: Vec<(u32, usize, Ask)> = Vec::new();
+    let first = locals.uses.len();
+    for (n, state) in uses.iter().enumerate() {
+        asks.push((result.uses[first + n].place / 64, *state, Ask::Use(first + n)));
+    }
+    let mut call = locals.calls.len();
+    for i in &order {
+        for site in &states[*i].calls {
+            for (n, (_, place)) in site.states.iter().enumerate() {
+                asks.push((place / 64, *i, Ask::Call(call, n)));
+            }
+            call += 1;
+        }
+    }
+    asks.sort_unstable_by_key(|a| a.0);
+    let mut next = 0;
+    for group in groups {
+        while asks.get(next).is_some_and(|a| a.0 < group) {
+            next += 1; // no state changes these places
+        }
+        solver.solve(group);
+        while let Some((_, state, ask)) = asks.get(next).filter(|a| a.0 == group) {
+            let (slot, place) = match ask {
+                Ask::Use(n) => {
+                    let u = &mut result.uses[*n];
+                    (&mut u.state, u.place)
+                }
+                Ask::Call(c, n) => {
+                    let (state, place) = &mut result.calls[*c].states[*n];
+                    (state, *place)
+                }
+            };
+            *slot = compose(*slot, at(&solver.begin[*state], place));
+            next += 1;
+        }
+        solver.accepted(group, &mut result.effects);
+    }
+    result.completes =
+        order.iter().any(|i| states[*i].completes && targets(&parser.states[*i]).any(|t| t == Target::Accept));
+    result.find_interest();
+    (result, solver.implied())
+}
+
+enum Ask {
+    Use(usize),
+    Call(usize, usize),
+}
+
+fn walk_stmts<'p>(
+    flow: &Flow<'p>,
+    parser: &'p Parser,
+    stmts: &'p [Stmt],
+    keys: &'p [Expr],
+    scratch: &mut Scratch,
+    id: ParserId,
+) -> Summary {
+    let mut walker = Walker::new(flow, flow.places(BodyId::Parser(id)), &parser.instances, scratch);
+    walker.stmts(stmts);
+    if !walker.dead {
+        keys.iter().for_each(|k| walker.rvalue(k));
+    }
+    walker.finish()
+}
+
+struct Solver<'a> {
+    parser: &'a Parser,
+    order: &'a [usize],
+    states: &'a [Summary],
+    locals: &'a Summary,
+    /// Effects by group: (group, state, place, effect), sorted.
+    effects: Vec<(u32, usize, u32, u8)>,
+    next: usize,
+    transfers: Vec<Transfer>,
+    /// At the begin of each state, for the group that was solved last.
+    begin: Vec<Bits>,
+    /// The headers of the `out` parameter: its struct, its first place, their number.
+    headers: Option<(StructId, u32, u32)>,
+    /// By leaf, once it is extracted somewhere: what is valid there each time.
+    rows: Vec<Option<Vec<u64>>>,
+}
+
+impl<'a> Solver<'a> {
+    fn new(
+        flow: &Flow,
+        parser: &'a Parser,
+        id: ParserId,
+        order: &'a [usize],
+        states: &'a [Summary],
+        locals: &'a Summary,
+    ) -> Solver<'a> {
+        let places = flow.places(BodyId::Parser(id));
+        let mut effects = Vec::new();
+        for i in order {
+            effects.extend(states[*i].effects.iter().map(|(place, effect)| (place / 64, *i, *place, *effect)));
+        }
+        effects.sort_unstable();
+        let headers = parser.params.iter().find_map(|p| match (&p.ty, p.direction) {
+            (Type::Struct(s), Direction::Out) => {
+                let r = places.of_local(p.local);
+                Some((*s, r.start, r.len))
+            }
+            _ => None,
+        });
+        let leaves = headers.map_or(0, |h| h.2);
+        Solver {
+            parser,
+            order,
+            states,
+            locals,
+            effects,
+            next: 0,
+            transfers: vec![Transfer::NONE; states.len()],
+            begin: vec![[0; 4]; states.len()],
+            headers,
+            rows: if leaves <= MAX_IMPLIED { vec![None; leaves as usize] } else { Vec::new() },
+        }
+    }
+
+    /// The groups with places that something changes.
+    fn groups(&self) -> Vec<u32> {
+        let mut groups: Vec<u32> = self.effects.iter().map(|e| e.0).collect();
+        groups.extend(self.locals.effects.iter().map(|e| e.0 / 64));
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    fn solve(&mut self, group: u32) {
+        for i in self.order {
+            self.transfers[*i] = Transfer::NONE;
+            self.begin[*i] = [0; 4];
+        }
+        while let Some((_, state, place, effect)) = self.effects.get(self.next).filter(|e| e.0 == group) {
+            self.transfers[*state].set(place % 64, *effect);
+            self.next += 1;
+        }
+        let mut locals = Transfer::NONE;
+        for (place, effect) in self.locals.effects.iter().filter(|e| e.0 / 64 == group) {
+            locals.set(place % 64, *effect);
+        }
+        self.begin[self.parser.start as usize] = locals.apply(&[u64::MAX, 0, 0, 0]);
+        let mut again = true;
+        while again {
+            again = false;
+            for i in self.order {
+                if !self.states[*i].completes {
+                    continue;
+                }
+                let after = self.transfers[*i].apply(&self.begin[*i]);
+                for target in targets(&self.parser.states[*i]) {
+                    let Target::State(to) = target else { continue };
+                    let begin = &mut self.begin[to as usize];
+                    for (have, more) in begin.iter_mut().zip(after) {
+                        again |= *have | more != *have;
+                        *have |= more;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the effects of the whole parser on a solved group, and notes what is valid where headers become valid.
+    fn accepted(&mut self, group: u32, effects: &mut Vec<(u32, u8)>) {
+        let mut end: Bits = [0; 4];
+        for i in self.order {
+            if !self.states[*i].completes {
+                continue;
+            }
+            let after = self.transfers[*i].apply(&self.begin[*i]);
+            if targets(&self.parser.states[*i]).any(|t| t == Target::Accept) {
+                end.iter_mut().zip(after).for_each(|(e, a)| *e |= a);
+            }
+            self.note_valid(*i, group, &after);
+        }
+        let touched = self.order.iter().fold(0, |t, i| {
+            let transfer = &self.transfers[*i];
+            t | !transfer.kept | transfer.made.iter().fold(0, |a, b| a | b)
+        });
+        let touched =
+            self.locals.effects.iter().filter(|e| e.0 / 64 == group).fold(touched, |t, e| t | 1 << (e.0 % 64));
+        for bit in (0..64).filter(|b| touched >> b & 1 != 0) {
+            let place = group * 64 + bit;
+            let state = at(&end, place);
+            if state != ENTRY && state != 0 {
+                effects.push((place, state));
+            }
+        }
+    }
+
+    fn note_valid(&mut self, state: usize, group: u32, after: &Bits) {
+        let Some((_, start, len)) = self.headers.filter(|_| !self.rows.is_empty()) else { return };
+        let words = (len as usize).div_ceil(64);
+        let sure = after[2] & !after[1] & !after[0];
+        for (place, effect) in &self.states[state].effects {
+            if *effect & (ENTRY | BAD | GOOD) != GOOD || *place < start || *place >= start + len {
+                continue;
+            }
+            let row = self.rows[(place - start) as usize].get_or_insert_with(|| vec![u64::MAX; words]);
+            for bit in 0..64 {
+                let other = group * 64 + bit;
+                if sure >> bit & 1 == 0 && other >= start && other < start + len {
+                    let leaf = other - start;
+                    row[leaf as usize / 64] &= !(1 << (leaf % 64));
+                }
+            }
+        }
+    }
+
+    fn implied(self) -> Option<(StructId, Implied)> {
+        let (id, _, len) = self.headers?;
+        if len > MAX_IMPLIED {
+            return Some((id, Implied { rows: None }));
+        }
+        let touched: Vec<bool> = {
+            let mut touched = vec![false; len as usize];
+            let start = self.headers.map_or(0, |h| h.1);
+            for (_, _, place, _) in &self.effects {
+                if (start..start + len).contains(place) {
+                    touched[(place - start) as usize] = true;
+                }
+            }
+            touched
+        };
+        // Of places in groups that nothing changes nothing is known.
+        let mut rows: Vec<Vec<u64>> = self.rows.into_iter().map(Option::unwrap_or_default).collect();
+        for row in &mut rows {
+            for (leaf, _) in touched.iter().enumerate().filter(|(_, t)| !**t) {
+                if let Some(word) = row.get_mut(leaf / 64) {
+                    *word &= !(1 << (leaf % 64));
+                }
+            }
+        }
+        Some((id, Implied { rows: Some(rows) }))
+    }
+}

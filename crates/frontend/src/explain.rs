@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-const GROUPS: [&str; 8] = [
+const GROUPS: [&str; 9] = [
     include_str!("../explain/00-preprocessor.md"),
     include_str!("../explain/01-lexical.md"),
     include_str!("../explain/02-syntax.md"),
@@ -20,6 +20,7 @@ const GROUPS: [&str; 8] = [
     include_str!("../explain/05-constants-instances-tables.md"),
     include_str!("../explain/06-architecture.md"),
     include_str!("../explain/07-ir.md"),
+    include_str!("../explain/08-warnings.md"),
 ];
 
 /// What there is to say about one code.

@@ -2,11 +2,11 @@
 //!
 //! [`check`] runs them all. Each is one file with one function from program to diagnostics: `uninit` and `validity` read
 //! the path analysis of `flow`, the others are scans. The measure is low noise: in doubt a warning is not given, and
-//! `@noWarn("…")` on the declaration or on one around it silences it, by p4c's name for it or by its code. `catalog` has the
-//! codes, names, titles and explanations.
+//! `@noWarn("…")` on the declaration or on one around it silences it, by p4c's name for it or by its code. `catalog` has
+//! both.
 //!
-//! **Invariants.** No warning is about what the compiler made up (it has no place), none is given twice for one place, and they come in the
-//! order of the source. Cost is n log n in program size (`flow` says more).
+//! **Invariants.** No warning is about what the compiler made up (it has no place), none is given twice for one place,
+//! and they come in the order of the source. Cost is n log n in program size (`flow` says more).
 //!
 //! Tests: `crates/sema/tests/lint.rs`, the whole text of each warning and near misses.
 

@@ -8,6 +8,7 @@
 //! Not here: opening files and the embedded architecture files (the caller's), name resolution and types (`sema`).
 
 pub mod ast;
+mod braces;
 pub mod codes;
 pub mod dump;
 pub mod lexer;
@@ -37,7 +38,11 @@ pub fn parse_program(
     loader: &dyn FileLoader,
     sources: &mut SourceMap,
 ) -> Parsed {
-    let (tokens, mut diagnostics) = preprocess::preprocess(source, options, loader, sources);
+    let (mut tokens, mut diagnostics) = preprocess::preprocess(source, options, loader, sources);
+    if let Some((closed, found)) = braces::close(&tokens, sources) {
+        tokens = closed;
+        diagnostics.extend(found);
+    }
     let (program, found) = parser::parse(&tokens);
     diagnostics.extend(found);
     Parsed { program, diagnostics }

@@ -194,6 +194,19 @@ impl<'t> Parser<'t> {
             Diagnostic::error(codes::UNCLOSED, self.span(), format!("expected `{}`, found {found}", kind.text()))
                 .note(open, "to close this");
         self.report(self.with_hint(diag));
+        // `if (a {` and `f(a;` are read on as if it were there.
+        let block_follows = || {
+            let before =
+                self.tokens.iter().position(|t| t.span == open).and_then(|i| self.tokens.get(i.checked_sub(1)?));
+            before.is_some_and(|t| {
+                matches!(t.kind, TokenKind::If | TokenKind::Switch | TokenKind::Select | TokenKind::For)
+            })
+        };
+        match self.kind() {
+            TokenKind::Semi if kind == TokenKind::RParen => return Ok(self.prev_span()),
+            TokenKind::LBrace if kind == TokenKind::RParen && block_follows() => return Ok(self.prev_span()),
+            _ => {}
+        }
         Err(Failed)
     }
 
@@ -361,8 +374,11 @@ impl<'t> Parser<'t> {
                 }
                 LBrace => {
                     self.skip_group();
-                    self.eat(Semi);
-                    return;
+                    // `{ a, b }` in the arguments of a call.
+                    if !matches!(self.kind(), Comma | RParen) {
+                        self.eat(Semi);
+                        return;
+                    }
                 }
                 Action | Control | Extern | Header | HeaderUnion | Package | Parser | Struct | Table | Typedef
                 | Transition | If | Switch | Return

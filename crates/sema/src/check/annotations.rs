@@ -113,7 +113,7 @@ impl<'a> Checker<'a> {
                     let before = self.diags.len();
                     let typed = self.expr(expr, None);
                     let failed = self.diags.len() > before;
-                    self.diags.truncate(before);
+                    self.retract(before);
                     match typed.kind {
                         ExprKind::Const(value) if !failed => value,
                         _ => return None,

@@ -211,8 +211,12 @@ impl<'a> Checker<'a> {
             }
             (Some(repr), None) => {
                 self.report(
-                    Diagnostic::error(syntax::codes::UNEXPECTED_TOKEN, member.name.span, format!("`{}` needs a value", member.name))
-                        .help("every member of an enum with underlying type has one: name = value"),
+                    Diagnostic::error(
+                        syntax::codes::UNEXPECTED_TOKEN,
+                        member.name.span,
+                        format!("`{}` needs a value", member.name),
+                    )
+                    .help("every member of an enum with underlying type has one: name = value"),
                 );
                 consteval::default_value(&self.prog.types, repr)
             }

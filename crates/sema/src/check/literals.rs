@@ -72,6 +72,12 @@ impl<'a> Checker<'a> {
             Some(ty @ Type::List(element)) => Some((vec![(**element).clone(); given.len()], ty.clone())),
             _ => None,
         };
+        if let Some(Type::Unknown) = expected {
+            for e in given {
+                self.expr(e, expected);
+            }
+            return self.poison(span);
+        }
         let Some((types, ty)) = shape else {
             if dots {
                 self.report(
@@ -129,6 +135,12 @@ impl<'a> Checker<'a> {
         }
         let (id, ty) = match expected {
             Some(ty @ (Type::Struct(id) | Type::Header(id))) => (*id, ty.clone()),
+            Some(Type::Unknown) => {
+                for field in fields {
+                    self.expr(&field.value, expected);
+                }
+                return self.poison(span);
+            }
             _ => return self.anonymous_record(fields, dots, span),
         };
         let info = self.prog.types.structs[id.index()].clone();

@@ -389,7 +389,7 @@ impl Checker<'_> {
 
     fn can_emit(&self, ty: &Type) -> bool {
         match ty {
-            Type::Header(_) | Type::HeaderUnion(_) => true,
+            Type::Header(_) | Type::HeaderUnion(_) | Type::Unknown => true,
             Type::Stack(element, _) => self.can_emit(element),
             Type::Struct(id) => self.prog.types.structs[id.index()].fields.iter().all(|f| self.can_emit(&f.ty)),
             Type::Tuple(types) => types.iter().all(|t| self.can_emit(t)),

@@ -14,7 +14,8 @@
 //!
 //! Where things are: `decls` (top level, types, externs), `functions`, `types` (type names), `generics` (matching,
 //! substitution), `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls` and `methods`,
-//! `coerce` (conversions), `stmts`, `case_fit`, `blocks` (parsers, controls), `tables`, `instances` (instantiations), `annotations`,
+//! `unknown` (names that mean nothing), `coerce` (conversions), `stmts`, `case_fit`, `blocks` (parsers, controls), `tables`,
+//! `instances` (instantiations), `annotations`,
 //! `elaborate` (the instance tree), `limits` (bounds).
 //!
 //! Tests: `crates/sema/tests`.
@@ -37,13 +38,13 @@ mod operators;
 mod stmts;
 mod tables;
 mod types;
+mod unknown;
 
 use crate::codes;
 use crate::scope::{Entry, Scopes, Symbol};
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
-use base::spelling::similar;
 use base::{Diagnostic, Span};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -126,6 +127,7 @@ pub(crate) struct Body {
 }
 
 pub(crate) struct Checker<'a> {
+    ast: &'a ast::Program,
     pub prog: Program,
     pub diags: Vec<Diagnostic>,
     pub scopes: Scopes,
@@ -155,11 +157,15 @@ pub(crate) struct Checker<'a> {
     open_table: Option<TableId>,
     /// Parser and control whose body is being checked: an instance of it would contain itself.
     open_blocks: Vec<Type>,
+    unknown: unknown::Unknown,
+    /// Tables that list an action that does not exist: they may well be meant to have those that are missed in them.
+    broken_tables: std::collections::HashSet<TableId>,
 }
 
 /// Checks a whole program.
 pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
     let mut checker = Checker {
+        ast,
         prog: Program::default(),
         diags: Vec::new(),
         scopes: Scopes::default(),
@@ -183,6 +189,8 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         open_extern: None,
         open_table: None,
         open_blocks: Vec::new(),
+        unknown: unknown::Unknown::default(),
+        broken_tables: Default::default(),
     };
     for decl in &ast.decls {
         checker.top_level(decl);
@@ -192,6 +200,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         checker.elaborate();
         checker.check_control_names();
     }
+    checker.count_unknown();
     (checker.prog, checker.diags)
 }
 
@@ -246,37 +255,8 @@ impl<'a> Checker<'a> {
         if let Some(entry) = found {
             return Some(entry.clone());
         }
-        let mut d = Diagnostic::error(codes::NOT_DECLARED, path.span(), format!("`{path}` is not declared"));
-        if let Some(like) = self.scopes.similar(&path.name.text, |_| true) {
-            d = d.help(format!("did you mean `{like}`?"));
-        } else {
-            d = d.help("P4 declares before use: declare it above, or include the file that does");
-        }
-        self.report(d);
+        self.undeclared(path, false);
         None
-    }
-
-    /// Complains about a name that is not among those there are.
-    pub fn unknown_name<'n>(
-        &mut self,
-        code: &'static str,
-        name: &ast::Name,
-        message: String,
-        known: impl Iterator<Item = &'n str> + Clone,
-    ) {
-        let mut d = Diagnostic::error(code, name.span, message);
-        if let Some(like) = similar(&name.text, known.clone()) {
-            d = d.help(format!("did you mean `{like}`?"));
-        } else {
-            let mut names: Vec<&str> = known.take(13).collect();
-            if !names.is_empty() {
-                if names.len() > 12 {
-                    names[12] = "…";
-                }
-                d = d.help(format!("there are: {}", names.join(", ")));
-            }
-        }
-        self.report(d);
     }
 
     /// Starts a body of its own; give the result to [`Checker::leave_body`].

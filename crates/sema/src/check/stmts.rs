@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
     ) -> Option<StmtKind> {
         let target = self.expr(target, None);
         if target.ty.is_unknown() {
-            self.expr(value, None);
+            self.expr(value, Some(&Type::Unknown));
             return None;
         }
         let writable = self.check_lvalue(&target);
@@ -220,6 +220,11 @@ impl<'a> Checker<'a> {
         if !ok {
             let message = format!("`switch` cannot decide on values of type `{}`", self.show(&subject.ty));
             self.error(codes::BAD_SWITCH, subject.span, message);
+            return None;
+        }
+        if subject.ty.is_unknown() {
+            // Its labels may be members or actions of what is not known.
+            cases.iter().filter_map(|c| c.body.as_ref()).for_each(|body| _ = self.block(body));
             return None;
         }
         let ty = subject.ty.clone();
@@ -367,7 +372,7 @@ impl<'a> Checker<'a> {
             Symbol::Broken => return None,
             _ => None,
         };
-        if index.is_none() {
+        if index.is_none() && !self.broken_tables.contains(&table) {
             let names: Vec<String> =
                 actions.iter().map(|a| self.prog.actions[a.action.index()].name.to_string()).collect();
             let message = format!("`{path}` is not an action of table `{}`", self.prog.tables[table.index()].name);

@@ -189,6 +189,9 @@ impl<'a> Checker<'a> {
             return;
         };
         for action in actions {
+            if self.scopes.lookup(&action.path.name.text).is_none() {
+                self.broken_tables.extend(self.open_table);
+            }
             let Some(id) = self.find_action(&action.path) else { continue };
             if let Some(first) = t.actions.iter().find(|a| a.action == id) {
                 self.report(
@@ -295,6 +298,9 @@ impl<'a> Checker<'a> {
     ) -> Option<(u32, Vec<Expr>)> {
         let id = self.find_action(path)?;
         let Some(index) = t.actions.iter().position(|a| a.action == id && !a.implicit) else {
+            if self.open_table.is_some_and(|t| self.broken_tables.contains(&t)) {
+                return None;
+            }
             let names: Vec<String> = t
                 .actions
                 .iter()

@@ -127,13 +127,7 @@ impl<'a> Checker<'a> {
                 None
             }
             None => {
-                let mut d = Diagnostic::error(codes::NO_SUCH_TYPE, path.span(), format!("there is no type `{path}`"));
-                if let Some(like) = self.scopes.similar(&path.name.text, |s| matches!(s, Symbol::Type(_))) {
-                    d = d.help(format!("did you mean `{like}`?"));
-                } else {
-                    d = d.help("P4 declares before use: declare it above, or include the file that does");
-                }
-                self.report(d);
+                self.undeclared(path, true);
                 None
             }
         }

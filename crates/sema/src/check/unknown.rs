@@ -1,0 +1,200 @@
+//! Names that mean nothing: one error for each, with where the name is declared if it is declared anywhere.
+//!
+//! A misspelt declaration makes every use of the right name wrong. One error is reported for the first use, and the others are
+//! counted. What to say depends on where the name stands otherwise: a name much like it is visible (a slip); it is declared
+//! below (P4 declares before use), within another block, or in a library file that is not included; or nowhere at all.
+
+use super::Checker;
+use crate::codes;
+use base::spelling::similar;
+use base::{Diagnostic, Span};
+use std::collections::HashMap;
+use std::fmt::Write;
+use syntax::ast;
+
+/// Names that were complained about.
+#[derive(Default)]
+pub(super) struct Unknown {
+    /// By the name, or by the message for members of something.
+    names: HashMap<String, Uses>,
+    /// Where names are declared, anywhere in the program; built when the first is missed.
+    declared: Option<HashMap<String, Vec<Place>>>,
+}
+
+/// Where an unknown name is used.
+struct Uses {
+    /// The index of its error, which is at the first use.
+    error: usize,
+    first: Span,
+    others: Vec<Span>,
+}
+
+/// Where a name is declared.
+#[derive(Clone)]
+struct Place {
+    span: Span,
+    noun: &'static str,
+    /// The parser or control that it belongs to.
+    within: Option<String>,
+}
+
+impl<'a> Checker<'a> {
+    /// Complains about a name that means nothing in scope; `is_type`: where a type is needed.
+    pub(super) fn undeclared(&mut self, path: &ast::Path, is_type: bool) {
+        let key = path.name.text.to_string();
+        if self.known_unknown(&key, path.span()) {
+            return;
+        }
+        let (code, message) = match is_type {
+            true => (codes::NO_SUCH_TYPE, format!("there is no type `{path}`")),
+            false => (codes::NOT_DECLARED, format!("`{path}` is not declared")),
+        };
+        let mut d = Diagnostic::error(code, path.span(), message);
+        let wanted = |s: &crate::scope::Symbol| !is_type || matches!(s, crate::scope::Symbol::Type(_));
+        let places = self.declared_at(&key, path.span());
+        if let Some(place) = places.iter().find(|p| p.within.is_none()) {
+            d = d
+                .note(place.span, format!("{} `{path}` is declared here, below its use", place.noun))
+                .help("P4 declares before use: move the declaration up");
+        } else if let Some(like) = self.scopes.similar(&key, wanted) {
+            d = d.help(format!("did you mean `{like}`?"));
+        } else if let Some(like) = similar(&key, BASE_TYPES.into_iter()).filter(|_| is_type) {
+            d = d.help(format!("did you mean `{like}`?"));
+        } else if let Some((place, block)) = places.iter().find_map(|p| p.within.as_ref().map(|block| (p, block))) {
+            d = d
+                .note(place.span, format!("{} `{path}` of `{block}` is declared here", place.noun))
+                .help(format!("it is known within `{block}` only, below its declaration"));
+        } else if let Some(file) = library_of(&key) {
+            d = d.help(format!("{file} declares it: #include <{file}>"));
+        } else {
+            d = d.help("nothing of this name is declared in the program or in the files that it includes");
+        }
+        self.report_unknown(key, d);
+    }
+
+    /// Whether a name was complained about before; this use is counted then.
+    fn known_unknown(&mut self, key: &str, span: Span) -> bool {
+        let Some(uses) = self.unknown.names.get_mut(key) else { return false };
+        if uses.first != span && !uses.others.contains(&span) {
+            uses.others.push(span);
+        }
+        true
+    }
+
+    fn report_unknown(&mut self, key: String, d: Diagnostic) {
+        self.unknown.names.insert(key, Uses { error: self.diags.len(), first: d.span, others: Vec::new() });
+        self.report(d);
+    }
+
+    /// Complains about a name that is not among those there are.
+    pub fn unknown_name<'n>(
+        &mut self,
+        code: &'static str,
+        name: &ast::Name,
+        message: String,
+        known: impl Iterator<Item = &'n str> + Clone,
+    ) {
+        if self.known_unknown(&message, name.span) {
+            return;
+        }
+        let mut d = Diagnostic::error(code, name.span, message.clone());
+        if let Some(like) = similar(&name.text, known.clone()) {
+            d = d.help(format!("did you mean `{like}`?"));
+        } else {
+            let mut names: Vec<&str> = known.take(13).collect();
+            if !names.is_empty() {
+                if names.len() > 12 {
+                    names[12] = "…";
+                }
+                d = d.help(format!("there are: {}", names.join(", ")));
+            }
+        }
+        self.report_unknown(message, d);
+    }
+
+    /// Forgets errors from `length` on, which were made by trying something.
+    pub(super) fn retract(&mut self, length: usize) {
+        self.diags.truncate(length);
+        self.unknown.names.retain(|_, uses| uses.error < length);
+    }
+
+    /// Says in each error about a name how many other places use it.
+    pub(super) fn count_unknown(&mut self) {
+        for uses in self.unknown.names.values() {
+            let Some(d) = self.diags.get_mut(uses.error).filter(|d| d.span == uses.first) else { continue };
+            let mut text = String::new();
+            // Writing to a string cannot fail.
+            let _ = match uses.others.len() {
+                0 => continue,
+                1 => write!(text, "the same name is used in 1 other place"),
+                n => write!(text, "the same name is used in {n} other places"),
+            };
+            d.notes.push((Span::NONE, text));
+        }
+    }
+
+    /// Where else than in scope a name is declared: below in the same file, or in a block.
+    fn declared_at(&mut self, name: &str, used: Span) -> Vec<Place> {
+        let ast = self.ast;
+        let declared = self.unknown.declared.get_or_insert_with(|| declarations(ast));
+        let below = |p: &&Place| p.span.file == used.file && p.span.start > used.start;
+        let places = declared.get(name).map(Vec::as_slice).unwrap_or_default();
+        places.iter().filter(|p| below(p) || p.within.is_some()).cloned().collect()
+    }
+}
+
+/// Types that need no declaration.
+const BASE_TYPES: [&str; 9] = ["bit", "bool", "int", "varbit", "string", "error", "tuple", "void", "list"];
+
+/// All declared names, with their places.
+fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
+    let mut out: HashMap<String, Vec<Place>> = HashMap::new();
+    let mut add = |decl: &ast::Decl, within: Option<&ast::Name>| {
+        let place = Place { span: decl.name.span, noun: decl.kind.noun(), within: within.map(|n| n.text.to_string()) };
+        out.entry(decl.name.text.to_string()).or_default().push(place);
+    };
+    for decl in &program.decls {
+        add(decl, None);
+        let locals = match &decl.kind {
+            ast::DeclKind::Parser(parser) => &parser.locals,
+            ast::DeclKind::Control(control) => &control.locals,
+            _ => continue,
+        };
+        locals.iter().for_each(|local| add(local, Some(&decl.name)));
+    }
+    out
+}
+
+/// The library file that declares a name.
+fn library_of(name: &str) -> Option<&'static str> {
+    const STARTS: [&str; 9] =
+        ["extern ", "action ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "@metadata"];
+    let declares = |text: &str| {
+        text.lines().filter(|line| STARTS.iter().any(|s| line.starts_with(s))).any(|line| {
+            // The name stands before the parameters and type parameters, but behind the result's.
+            let head = line.split(['(', '{', ';', ':']).next().unwrap_or_default();
+            let word = |w: &str| !w.is_empty() && !w.as_bytes()[0].is_ascii_digit();
+            head.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .filter(|w| word(w) && !BASE_TYPES.contains(w))
+                .skip(1)
+                .any(|w| w == name)
+        })
+    };
+    crate::EMBEDDED.iter().copied().find(|file| crate::embedded(file).is_some_and(declares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_what_they_declare() {
+        assert_eq!(library_of("packet_in"), Some("core.p4"));
+        assert_eq!(library_of("NoAction"), Some("core.p4"));
+        assert_eq!(library_of("V1Switch"), Some("v1model.p4"));
+        assert_eq!(library_of("mark_to_drop"), Some("v1model.p4"));
+        assert_eq!(library_of("standard_metadata_t"), Some("v1model.p4"));
+        assert_eq!(library_of("size"), None);
+        assert_eq!(library_of("bit"), None);
+    }
+}

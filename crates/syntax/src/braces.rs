@@ -1,0 +1,149 @@
+//! Missing closing braces, found by indentation before parsing.
+//!
+//! A parser notices a missing `}` only where something follows that cannot stand within the open block, often at the end of
+//! the file, and after many other errors. People see it at once, from the indentation. So do we: when a program has more `{` than
+//! `}`, the first line that stands no deeper than an open block's own line is where that block ends, and a `}` is put in before
+//! it, with one error. If the indentation gives another number of missing braces than counting does, it cannot be trusted and
+//! nothing is changed.
+//!
+//! Linear in the tokens. Tests: at the end of this file, and `crates/frontend/tests/one_mistake.rs`.
+
+use base::{Diagnostic, FileId, SourceMap, Span};
+
+use crate::codes;
+use crate::token::{Token, TokenKind};
+
+/// With more braces missing the program is of another kind, and so are its errors.
+const MISSING_MAX: usize = 4;
+/// Columns of a tab.
+const TAB: u32 = 8;
+
+/// An open block: the place of its `{`, and the column at which the declaration or statement with it starts.
+struct Open {
+    brace: Span,
+    indent: u32,
+    /// How many parentheses were open around it.
+    parens: u32,
+}
+
+/// The tokens with missing `}` put in, and an error for each; `None` when none is missing or it is not clear where.
+pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>, Vec<Diagnostic>)> {
+    let count = |kind| tokens.iter().filter(|t| t.kind == kind).count();
+    let missing = count(TokenKind::LBrace).checked_sub(count(TokenKind::RBrace))?;
+    if !(1..=MISSING_MAX).contains(&missing) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(tokens.len() + missing);
+    let mut diags: Vec<Diagnostic> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
+    let mut indent = 0;
+    // Lines within parentheses are indented at will.
+    let mut parens = 0_u32;
+    let put_in = |i: usize, block: Open, out: &mut Vec<Token>, diags: &mut Vec<Diagnostic>| {
+        diags.push(missing_before(&tokens[i], block.brace));
+        let previous = tokens[i.saturating_sub(1)].span;
+        let behind = Span::new(previous.file, previous.end, previous.end);
+        out.push(Token { kind: TokenKind::RBrace, text: None, span: behind, ..tokens[i].clone() });
+    };
+    for (i, token) in tokens.iter().enumerate() {
+        let starts_line = token.line_start && parens == 0;
+        if starts_line || token.kind == TokenKind::Eof {
+            let here = if token.kind == TokenKind::Eof { 0 } else { column(token.span, sources)? };
+            let is_brace = token.kind == TokenKind::RBrace;
+            let file: FileId = token.span.file;
+            let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace;
+            let ended = |o: &Open| match token.kind {
+                TokenKind::Eof => true,
+                _ if o.brace.file != file => false,
+                _ if is_brace => o.indent > here,
+                // `} else` without its brace stands a little to the right of where the brace did.
+                TokenKind::Else if !behind_brace => o.indent + 2 >= here,
+                _ => o.indent >= here,
+            };
+            let mut ended_at = None;
+            // `{` at the start of a line belongs to the line before.
+            while token.kind != TokenKind::LBrace && open.last().is_some_and(ended) {
+                let Some(block) = open.pop() else { break };
+                ended_at = Some(block.indent);
+                put_in(i, block, &mut out, &mut diags);
+            }
+            indent = match ended_at {
+                // The statement goes on.
+                Some(block) if token.kind == TokenKind::Else => block,
+                _ => here,
+            };
+        }
+        // `f({ a, b);`
+        if token.kind == TokenKind::RParen
+            && let Some(block) = open.pop_if(|o| o.parens == parens && parens > 0)
+        {
+            put_in(i, block, &mut out, &mut diags);
+        }
+        if diags.len() > missing {
+            return None;
+        }
+        match token.kind {
+            TokenKind::LBrace => open.push(Open { brace: token.span, indent, parens }),
+            TokenKind::RBrace => _ = open.pop()?,
+            TokenKind::LParen | TokenKind::LBracket => parens += 1,
+            TokenKind::RParen | TokenKind::RBracket => parens = parens.saturating_sub(1),
+            // A parenthesis that is not closed either.
+            TokenKind::Semi if parens > 0 => parens = 0,
+            _ => {}
+        }
+        out.push(token.clone());
+    }
+    (diags.len() == missing).then_some((out, diags))
+}
+
+fn missing_before(token: &Token, open: Span) -> Diagnostic {
+    let message = match token.kind {
+        TokenKind::RBrace => "a `}` is missing before this one".to_string(),
+        TokenKind::Eof => "expected `}`, found the end of the file".to_string(),
+        kind if kind.is_keyword() => format!("expected `}}`, found the keyword `{}`", token.text()),
+        _ => format!("expected `}}`, found `{}`", token.text()),
+    };
+    Diagnostic::error(codes::UNCLOSED, token.span, message).note(open, "to close this")
+}
+
+/// The column of a token that starts its line.
+fn column(span: Span, sources: &SourceMap) -> Option<u32> {
+    let text = sources.get(span.file)?.text.get(..span.start as usize)?;
+    let line = &text[text.rfind('\n').map_or(0, |i| i + 1)..];
+    // A comment may stand before it.
+    let blank = line.bytes().take_while(|b| matches!(b, b' ' | b'\t'));
+    Some(blank.fold(0, |column, b| if b == b'\t' { (column / TAB + 1) * TAB } else { column + 1 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{MemoryLoader, Options, SourceInput, parse_program};
+    use base::SourceMap;
+
+    /// Lines of the errors, and their messages.
+    fn errors(text: &str) -> Vec<(u32, String)> {
+        let mut sources = SourceMap::new();
+        let source = SourceInput { name: "x.p4".into(), text: text.into() };
+        let parsed = parse_program(source, &Options::default(), &MemoryLoader::default(), &mut sources);
+        parsed.diagnostics.iter().map(|d| (sources.locate(d.span).map_or(0, |l| l.1), d.message.clone())).collect()
+    }
+
+    #[test]
+    fn a_block_ends_where_the_indentation_says() {
+        let found = errors("header h_t {\n    bit<8> a;\n\nstruct s_t {\n    h_t h;\n}\n");
+        assert_eq!(found, [(4, "expected `}`, found the keyword `struct`".to_string())]);
+        let inner = "control c(inout bit<8> x,\n          in bit<8> y) {\n    apply {\n        if (x == 1) {\n            x = y;\n        else {\n            x = 2;\n        }\n    }\n}\n";
+        assert_eq!(errors(inner), [(6, "expected `}`, found the keyword `else`".to_string())]);
+        let brace = "control c(inout bit<8> x) {\n    apply {\n        if (x == 1) {\n            x = 2;\n    }\n}\n";
+        assert_eq!(errors(brace), [(5, "a `}` is missing before this one".to_string())]);
+        let end = "control c(inout bit<8> x)\n{\n    apply { x = 1; }\n";
+        assert_eq!(errors(end), [(3, "expected `}`, found the end of the file".to_string())]);
+    }
+
+    #[test]
+    fn indentation_that_says_nothing_is_not_believed() {
+        let flat = "control c(inout bit<8> x) {\napply {\nif (x == 1) {\nx = 2;\n}\n}\n";
+        assert!(!errors(flat).is_empty());
+        assert_eq!(errors("control c(inout bit<8> x) {\napply {\nx = 2;\n}\n}\n"), []);
+    }
+}

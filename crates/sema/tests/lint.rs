@@ -459,6 +459,76 @@ fn headers_that_are_guarded_are_silent() {
     silent(&control("inout ip_t ip, inout bit<8> a", "", "a = ip.ttl;"));
 }
 
+#[test]
+fn what_is_called_is_seen_through() {
+    let sub = |body: &str, apply: &str, rest: &str| {
+        let text = pipeline("Sub() sub;", &format!("{apply}\n{rest}"));
+        text.replace("control I(", &format!("control Sub(inout headers h, inout meta m) {{ {body} }}\ncontrol I("))
+    };
+    let read = "m.class = h.ip.ttl;";
+    // Made valid, asked, or left by `exit` in what is called.
+    silent(&sub("apply { h.ip.setValid(); }", "sub.apply(h, m);", read));
+    silent(&sub("apply { if (!h.ip.isValid()) { exit; } }", "sub.apply(h, m);", read));
+    silent(&sub("action leave() { exit; } apply { if (!h.ip.isValid()) { leave(); } }", "sub.apply(h, m);", read));
+    silent(&sub("apply { m.class = h.ip.ttl; }", "if (h.ip.isValid()) { sub.apply(h, m); }", ""));
+    silent(&sub(
+        "apply { h.ip.setInvalid(); }",
+        "if (m.other == 1) { sub.apply(h, m); } else { h.ip.setValid(); return; }",
+        "",
+    ));
+    expects(
+        &sub("apply { h.ip.setInvalid(); }", "sub.apply(h, m);", read),
+        expect![[r#"
+        warning[W0803]: a field of `h.ip` is read, but the header is invalid
+          --> test.p4:14:11
+           |
+         2 | struct headers { eth_t eth; ip_t ip; tcp_t tcp;  }
+           |                                  -- the header
+        ...
+        14 | m.class = h.ip.ttl;
+           |           ^^^^^^^^ invalid on every path to here
+           |
+           = help: extract it, or call setValid() and write its fields before
+    "#]],
+    );
+    expects(
+        &sub("apply {\nm.class = h.ip.ttl; }", "sub.apply(h, m);", ""),
+        expect![[r#"
+        warning[W0804]: a field of `h.ip` is read while the header may be invalid
+          --> test.p4:10:11
+           |
+         2 | struct headers { eth_t eth; ip_t ip; tcp_t tcp;  }
+           |                                  -- the header
+        ...
+        10 | m.class = h.ip.ttl; } }
+           |           ^^^^^^^^ maybe invalid: not valid on every path, and nothing asks isValid()
+           |
+           = help: put it under if (h.ip.isValid())
+    "#]],
+    );
+    // A parser in a parser.
+    let parsers = "#include \"arch.p4\"\nstruct headers { eth_t eth; ip_t ip; }\n\
+                   parser inner(packet_in b, inout headers h) { state start { b.extract(h.ip); transition accept; } }\n\
+                   parser p(packet_in b, out headers h, out bit<8> ttl) { inner() i;\n\
+                   state start { i.apply(b, h); ttl = h.ip.ttl; transition accept; } }\n";
+    silent(parsers);
+    expects(
+        &parsers.replace("i.apply(b, h); ttl = h.ip.ttl;", "ttl = h.ip.ttl; i.apply(b, h);"),
+        expect![[r#"
+        warning[W0803]: a field of `h.ip` is read, but the header is invalid
+         --> test.p4:5:21
+          |
+        2 | struct headers { eth_t eth; ip_t ip; }
+          |                                  -- the header
+        ...
+        5 | state start { ttl = h.ip.ttl; i.apply(b, h); transition accept; } }
+          |                     ^^^^^^^^ invalid on every path to here
+          |
+          = help: extract it, or call setValid() and write its fields before
+    "#]],
+    );
+}
+
 // -------------------------------------------------------------------------------------------------- W0810 to W0813
 
 #[test]

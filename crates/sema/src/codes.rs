@@ -217,3 +217,5 @@ pub const ENTRIES_WITHOUT_KEYS: &str = "E0568";
 pub const PROPERTY_ORDER: &str = "E0569";
 /// A key that is no simple field has no name for the control plane.
 pub const KEY_NEEDS_NAME: &str = "E0570";
+/// Two entries of a table with the same key.
+pub const ENTRY_TWICE: &str = "E0571";

@@ -37,6 +37,11 @@ impl CaseFit {
         }
         let mut taken: Vec<Diagnostic> = self.wrong.iter().rev().map(|i| diags.remove(*i)).collect();
         taken.reverse();
+        if let [only] = taken.as_slice()
+            && only.code == codes::KEYSET_COUNT
+        {
+            return Some(Diagnostic::error(only.code, key, only.message.clone()).note(only.span, "here"));
+        }
         let mut one = Diagnostic::error(taken[0].code, key, message);
         one.help = taken[0].help.clone();
         for case in taken.into_iter().take(MAX_NOTES) {

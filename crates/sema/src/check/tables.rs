@@ -14,6 +14,7 @@ use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
 use base::{Bits, Diagnostic, Span};
+use std::collections::HashMap;
 use std::fmt::Write;
 use syntax::ast;
 
@@ -65,10 +66,10 @@ impl<'a> Checker<'a> {
         }
         for property in &table.properties {
             match &property.kind {
-                ast::TablePropertyKind::Value(_) if &*property.name.text == "default_action" => {
-                    if t.default_action.is_none() {
-                        self.default_action(&mut t, table);
-                    }
+                ast::TablePropertyKind::Value(_)
+                    if &*property.name.text == "default_action" && t.default_action.is_none() =>
+                {
+                    self.default_action(&mut t, table);
                 }
                 ast::TablePropertyKind::Value(value) => self.property(&mut t, property, value),
                 ast::TablePropertyKind::Entries(entries) => {
@@ -413,8 +414,12 @@ impl<'a> Checker<'a> {
                 );
             }
         }
+        let mut typed: Vec<(&ast::Entry, Vec<Keyset>)> = Vec::new();
         for entry in entries {
             let keysets = self.entry_keysets(t, &entry.keyset);
+            if let Some(keysets) = &keysets {
+                typed.push((entry, keysets.clone()));
+            }
             let priority = entry.priority.as_ref().and_then(|e| {
                 let value = self.expr(e, Some(&Type::Int));
                 match self.const_int(&value) {
@@ -447,6 +452,46 @@ impl<'a> Checker<'a> {
                 span: entry.span,
             });
         }
+        // What does not fit a match kind is said after what is no entry at all.
+        for (entry, keysets) in &typed {
+            for (i, (key, set)) in t.keys.iter().zip(keysets).enumerate() {
+                let span = entry.keyset.elements.get(i).map_or(entry.keyset.span, |e| e.span);
+                self.check_entry_kind(key, set, span);
+            }
+        }
+        self.check_entries_differ(t, &typed);
+    }
+
+    /// Complains about two entries with the same values for `exact` keys: the second would never be found.
+    fn check_entries_differ(&mut self, t: &Table, entries: &[(&ast::Entry, Vec<Keyset>)]) {
+        if t.keys.iter().any(|k| &*k.match_kind_name != "exact") {
+            return;
+        }
+        let values = |sets: &[Keyset]| -> Option<Vec<Value>> {
+            sets.iter()
+                .map(|set| match set {
+                    Keyset::Value(e) if !e.ty.is_unknown() => e.as_const().cloned(),
+                    _ => None,
+                })
+                .collect()
+        };
+        let mut seen: HashMap<String, Span> = HashMap::new();
+        for (entry, sets) in entries {
+            let Some(values) = values(sets) else { continue };
+            // Values have no hash.
+            match seen.entry(format!("{values:?}")) {
+                std::collections::hash_map::Entry::Occupied(first) => {
+                    let first = *first.get();
+                    self.report(
+                        Diagnostic::error(codes::ENTRY_TWICE, entry.span, "there is an entry with this key already")
+                            .note(first, "the first one"),
+                    );
+                }
+                std::collections::hash_map::Entry::Vacant(slot) => {
+                    slot.insert(entry.span);
+                }
+            }
+        }
     }
 
     fn entry_keysets(&mut self, t: &Table, keyset: &'a ast::Keyset) -> Option<Vec<Keyset>> {
@@ -454,9 +499,6 @@ impl<'a> Checker<'a> {
             keyset.elements.as_slice()
             && t.keys.len() != 1
         {
-            for key in &t.keys {
-                self.check_entry_kind(key, &Keyset::DontCare, keyset.span);
-            }
             return Some(t.keys.iter().map(|_| Keyset::DontCare).collect());
         }
         // One entry's key in braces instead of parentheses.
@@ -478,9 +520,7 @@ impl<'a> Checker<'a> {
         }
         let mut result = Vec::with_capacity(t.keys.len());
         for (element, key) in keyset.elements.iter().zip(&t.keys) {
-            let set = self.keyset(element, &key.expr.ty, "entries");
-            self.check_entry_kind(key, &set, element.span);
-            result.push(set);
+            result.push(self.keyset(element, &key.expr.ty, "entries"));
         }
         Some(result)
     }

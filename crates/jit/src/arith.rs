@@ -164,7 +164,6 @@ impl Translator<'_, '_> {
             BinOp::SatAddU => {
                 let sum = self.b.ins().iadd(x, y);
                 let max = self.pair_const(u128::MAX >> (128 - width));
-                // Not `sum > max`: the select would become a 128-bit minimum, which the back ends do not have.
                 let over = if width == 128 {
                     self.icmp(IntCC::UnsignedLessThan, sum, x)
                 } else {
@@ -172,13 +171,13 @@ impl Translator<'_, '_> {
                     let carry = self.b.ins().ushr_imm_u(high, i64::from(width - 64));
                     self.icmp_imm(IntCC::NotEqual, carry, 0)
                 };
-                return Val::Pair(self.b.ins().select(over, max, sum));
+                return Val::Pair(self.select_pair(over, max, sum));
             }
             BinOp::SatSubU => {
                 let v = self.b.ins().isub(x, y);
                 let under = self.icmp(IntCC::UnsignedLessThan, x, y);
                 let zero = self.pair_const(0);
-                self.b.ins().select(under, zero, v)
+                self.select_pair(under, zero, v)
             }
             BinOp::SatAddS | BinOp::SatSubS => self.saturate_signed_pair(op, width, x, y),
             BinOp::Eq | BinOp::Ne | BinOp::Ult | BinOp::Ule => {
@@ -209,8 +208,17 @@ impl Translator<'_, '_> {
             (self.icmp(IntCC::NotEqual, wrapped, v), v)
         };
         let negative = self.icmp(IntCC::SignedLessThan, sign, zero);
-        let limit = self.b.ins().select(negative, low, high);
-        self.b.ins().select(over, limit, v)
+        let limit = self.select_pair(negative, low, high);
+        self.select_pair(over, limit, v)
+    }
+
+    /// One of two pairs. By halves: Cranelift makes a comparison and a selection of the same values a minimum or maximum,
+    /// which the back ends do not have for 128 bits.
+    fn select_pair(&mut self, cond: Value, x: Value, y: Value) -> Value {
+        let ((x_low, x_high), (y_low, y_high)) = (self.b.ins().isplit(x), self.b.ins().isplit(y));
+        let low = self.b.ins().select(cond, x_low, y_low);
+        let high = self.b.ins().select(cond, x_high, y_high);
+        self.b.ins().iconcat(low, high)
     }
 
     pub fn bin_words(&mut self, op: BinOp, width: u32, x: &[Value], y: &[Value]) -> Val {
@@ -444,7 +452,7 @@ impl Translator<'_, '_> {
         let cond = self.as_condition(cond);
         let val = match (self.read(then), self.read(other)) {
             (Val::Word(x), Val::Word(y)) => Val::Word(self.b.ins().select(cond, x, y)),
-            (Val::Pair(x), Val::Pair(y)) => Val::Pair(self.b.ins().select(cond, x, y)),
+            (Val::Pair(x), Val::Pair(y)) => Val::Pair(self.select_pair(cond, x, y)),
             (x, y) => {
                 let (x, y) = (self.words_of_val(&x), self.words_of_val(&y));
                 Val::Words(x.into_iter().zip(y).map(|(x, y)| self.b.ins().select(cond, x, y)).collect())

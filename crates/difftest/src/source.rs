@@ -7,6 +7,7 @@
 //! - the IR after each pass alone, after all passes but one, after all, on the interpreter,
 //! - raw and optimised IR as machine code,
 //! - raw IR that was printed and read again,
+//! - raw IR of the same program written differently,
 //!
 //! in everything that can be seen: frames, answers to set-up lines, counters, registers, digests, drops. [`mutate`] edits
 //! sources, which may then be refused but must not make the compiler panic. [`reduce`] makes a failing case small.
@@ -55,6 +56,8 @@ pub enum Kind {
     Difference,
     /// A constant expression has another value at run time.
     Canary,
+    /// The same program written differently does something else.
+    Rewritten,
 }
 
 /// Something wrong with a case.
@@ -101,6 +104,12 @@ impl Case {
             script::extend(&mut case.script, &raw, &mut Dice::new(seed), packets);
         }
         case
+    }
+
+    /// Whether another source does the same with this script.
+    pub fn compare_with(&self, other: &Case, counts: &mut Counts) -> Result<(), Finding> {
+        let (raw, written) = (self.raw()?, other.raw()?);
+        engines::compare_raw(&self.script, &raw, &written, counts)
     }
 
     /// The raw IR.

@@ -34,7 +34,8 @@ fn scripts_pass_on_every_engine() {
         let text = std::fs::read_to_string(&script).expect("a readable script");
         let lines = stf::parse(&text).unwrap_or_else(|e| panic!("{}: {}", script.display(), e[0]));
         let program = script.with_extension("p4");
-        let compiled = frontend::compile(Input::File(&program), &Options::default(), Until::Ir).expect("a readable program");
+        let compiled =
+            frontend::compile(Input::File(&program), &Options::default(), Until::Ir).expect("a readable program");
         let (Some(raw), Some(optimised)) = (compiled.raw.clone(), compiled.optimised.clone()) else {
             panic!("{}: {}", program.display(), compiled.render(false));
         };
@@ -48,7 +49,9 @@ fn scripts_pass_on_every_engine() {
         for (name, program, kind) in engines {
             let pipeline = datapath::load(program, kind, 1).expect("programs with scripts load");
             let outcome = stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
-            failures.extend(outcome.failures.iter().map(|(line, what)| format!("{}:{line} on {name}: {what}", script.display())));
+            failures.extend(
+                outcome.failures.iter().map(|(line, what)| format!("{}:{line} on {name}: {what}", script.display())),
+            );
             let seen = (outcome.sent, outcome.state);
             match &first {
                 None => first = Some(seen),

@@ -149,8 +149,17 @@ impl Gen {
         list.join(", ")
     }
 
-    /// Arguments for a call; `None` if nothing in scope fits an `out` parameter. Action data are left out if `directed`.
-    pub fn arguments(&mut self, params: &[Param], directed: bool, depth: u32) -> Option<String> {
+    /// Arguments for a call, perhaps by name; `None` if nothing in scope fits an `out` parameter.
+    pub fn arguments(&mut self, params: &[Param], depth: u32) -> Option<String> {
+        self.some_arguments(params, false, true, depth)
+    }
+
+    /// Arguments without names; without action data if `directed`.
+    pub fn positional(&mut self, params: &[Param], directed: bool, depth: u32) -> Option<String> {
+        self.some_arguments(params, directed, false, depth)
+    }
+
+    fn some_arguments(&mut self, params: &[Param], directed: bool, by_name: bool, depth: u32) -> Option<String> {
         let fits = |p: &Param, g: &Gen| {
             !matches!(p.dir, Dir::Out | Dir::InOut) || g.scope.iter().any(|v| v.writable && v.ty == p.ty)
         };
@@ -162,13 +171,17 @@ impl Gen {
         if params.iter().any(|p| !fits(p, self) && !sliced(p, self)) {
             return None;
         }
-        let named = !directed && self.dice.one_in(4);
+        let mut named = by_name && self.dice.one_in(4);
+        let shuffled = named;
+        if by_name && !named && self.rewrites() {
+            named = true;
+        }
         let mut list = Vec::new();
         for p in params {
             if directed && p.dir == Dir::None {
                 continue;
             }
-            if named && p.default && self.dice.one_in(2) {
+            if shuffled && p.default && self.dice.one_in(2) {
                 continue;
             }
             let value = match p.dir {
@@ -180,7 +193,7 @@ impl Gen {
             };
             list.push(if named { format!("{} = {value}", p.name) } else { value });
         }
-        if named && self.dice.one_in(2) {
+        if shuffled && self.dice.one_in(2) {
             self.dice.shuffle(&mut list);
         }
         Some(list.join(", "))
@@ -215,7 +228,7 @@ impl Gen {
             return None;
         }
         let function = self.functions[*self.dice.pick(&fit)].clone();
-        let args = self.arguments(&function.params, false, depth.min(1))?;
+        let args = self.arguments(&function.params, depth.min(1))?;
         self.cost += function.cost;
         Some(format!("{}({args})", function.name))
     }
@@ -235,7 +248,7 @@ impl Gen {
             return false;
         }
         let callee = self.dice.pick(&all).clone();
-        let Some(args) = self.arguments(&callee.params, false, 2) else { return false };
+        let Some(args) = self.arguments(&callee.params, 2) else { return false };
         self.cost += callee.cost;
         self.line(format!("{}({args});", callee.name));
         true

@@ -16,13 +16,16 @@ impl Gen {
             2..=4 => self.comparison(d),
             5 | 6 => {
                 let (a, b) = (self.bool_expr(d), self.bool_expr(d));
-                format!("({a} && {b})")
+                if self.rewrites() { format!("({a} ? {b} : false)") } else { format!("({a} && {b})") }
             }
             7 | 8 => {
                 let (a, b) = (self.bool_expr(d), self.bool_expr(d));
-                format!("({a} || {b})")
+                if self.rewrites() { format!("({a} ? true : {b})") } else { format!("({a} || {b})") }
             }
-            9 => format!("(!{})", self.bool_expr(d)),
+            9 => {
+                let a = self.bool_expr(d);
+                if self.rewrites() { format!("({a} ? false : true)") } else { format!("(!{a})") }
+            }
             10 => format!("((bool){})", self.expr(&Type::Bit(1), d)),
             11 => self.whole_comparison(d),
             12 => self.table_hit().unwrap_or_else(|| self.comparison(d)),
@@ -59,7 +62,7 @@ impl Gen {
         let op = *self.dice.pick(ops);
         // Small numbers on one side: conditions of random values at wide types would nearly always be the same.
         let (a, b) = (self.expr(&ty, depth), self.expr(&ty, depth.min(1)));
-        format!("({a} {op} {b})")
+        if self.rewrites() { opposite(op, &a, &b) } else { format!("({a} {op} {b})") }
     }
 
     /// `==` and `!=` of structs, headers, tuples, stacks, unions.
@@ -79,7 +82,17 @@ impl Gen {
         let ty = self.dice.pick(&whole).clone();
         let op = *self.dice.pick(&["==", "!="]);
         let (a, b) = (self.expr(&ty, depth), self.expr(&ty, depth));
-        format!("({a} {op} {b})")
+        if !self.rewrites() {
+            return format!("({a} {op} {b})");
+        }
+        // Field by field, where reading twice is no difference.
+        let fields = self.types.fields(&ty).to_vec();
+        let plain = |text: &str| !text.contains(['(', '{']);
+        if matches!(ty, Type::Struct(_)) && plain(&a) && plain(&b) && !fields.is_empty() {
+            let all: Vec<String> = fields.iter().map(|(f, _)| format!("({a}.{f} == {b}.{f})")).collect();
+            return format!("({}({}))", if op == "==" { "" } else { "!" }, all.join(" && "));
+        }
+        opposite(op, &a, &b)
     }
 
     /// Values of enums, errors, `type`s, structs, headers, tuples, stacks, unions.
@@ -120,6 +133,8 @@ impl Gen {
             Type::Struct(_) | Type::Header(_) => {
                 let fields = self.types.fields(ty).to_vec();
                 let named = self.dice.one_in(2) || fields.is_empty();
+                let shuffled = named && self.dice.one_in(3);
+                let named = if named && !shuffled && !fields.is_empty() && self.rewrites() { false } else { named };
                 let mut values: Vec<String> = fields
                     .iter()
                     .map(|(field, t)| {
@@ -127,7 +142,7 @@ impl Gen {
                         if named { format!("{field} = {value}") } else { value }
                     })
                     .collect();
-                if named && self.dice.one_in(3) {
+                if shuffled {
                     self.dice.shuffle(&mut values);
                 }
                 if fields.is_empty() {
@@ -146,4 +161,17 @@ impl Gen {
             _ => self.literal(ty),
         }
     }
+}
+
+/// A comparison by the opposite one.
+fn opposite(op: &str, a: &str, b: &str) -> String {
+    let other = match op {
+        "==" => "!=",
+        "!=" => "==",
+        "<" => ">=",
+        "<=" => ">",
+        ">" => "<=",
+        _ => "<",
+    };
+    format!("(!({a} {other} {b}))")
 }

@@ -73,9 +73,7 @@ impl Gen {
         }
         let (name, at) = self.dice.pick(&fit).clone();
         let control = self.controls[at].clone();
-        let Some(args) =
-            self.arguments(&control.params, false, 1).filter(|a| !a.contains(" = ") || control.params.is_empty())
-        else {
+        let Some(args) = self.positional(&control.params, false, 1) else {
             return self.assignment();
         };
         let first = if parser { "pkt, meta, sm" } else { "hdr, meta, sm" };

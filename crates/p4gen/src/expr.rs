@@ -26,6 +26,9 @@ impl Gen {
         {
             let cond = self.bool_expr(depth - 1);
             let (a, b) = (self.expr(ty, depth - 1), self.expr(ty, depth - 1));
+            if self.rewrites() {
+                return format!("((!{cond}) ? {b} : {a})");
+            }
             return format!("({cond} ? {a} : {b})");
         }
         match ty {
@@ -190,7 +193,10 @@ impl Gen {
             15 => self.concat(width, false, d),
             16 | 17 => self.cast_to_bit(width, d),
             18 => format!("(~{})", self.expr(&ty, d)),
-            19 => format!("(-{})", self.expr(&ty, d)),
+            19 => {
+                let a = self.expr(&ty, d);
+                if self.rewrites() { format!("({width}w0 - {a})") } else { format!("(-{a})") }
+            }
             20 => {
                 let op = *self.dice.pick(&["/", "%"]);
                 let divisor = loop {
@@ -208,6 +214,20 @@ impl Gen {
                 // Numbers without a width take that of the other side.
                 let number = self.digits(width);
                 format!("({} + {number})", self.expr(&ty, d))
+            }
+            22 if self.dice.one_in(3) => {
+                let header = self.dice.below(self.types.headers.len().max(1));
+                match self.types.headers.get(header) {
+                    Some(h) if self.types.varbit(header).is_none() && !self.only_constants => {
+                        let what = ["minSizeInBits", "minSizeInBytes"][self.dice.below(2)];
+                        let name = h.name.clone();
+                        match self.scope.iter().find(|v| v.ty == Type::Header(header) && !v.path.contains('@')) {
+                            Some(v) => format!("((bit<{width}>){}.{what}())", v.path),
+                            None => format!("((bit<{width}>){name}.{what}())"),
+                        }
+                    }
+                    _ => self.int_constant(width),
+                }
             }
             22 => self.int_constant(width),
             _ => self.packet_value(width).unwrap_or_else(|| self.leaf(&ty)),
@@ -249,6 +269,14 @@ impl Gen {
     fn arithmetic(&mut self, ty: &Type, depth: u32) -> String {
         let op = *self.dice.pick(&["+", "-", "*", "&", "|", "^", "|+|", "|-|", "+", "-", "&"]);
         let (a, b) = (self.expr(ty, depth), self.expr(ty, depth));
+        match op {
+            "+" | "-" | "&" | "|" if !self.rewrites() => {}
+            "+" => return format!("({a} - (-{b}))"),
+            "-" => return format!("({a} + (-{b}))"),
+            "&" => return format!("(~((~{a}) | (~{b})))"),
+            "|" => return format!("(~((~{a}) & (~{b})))"),
+            _ => {}
+        }
         format!("({a} {op} {b})")
     }
 
@@ -285,22 +313,27 @@ impl Gen {
                 _ => None,
             })
             .collect();
-        let (base, from, low) = if !wide.is_empty() && self.dice.below(3) != 0 {
+        let (base, from, low, signed) = if !wide.is_empty() && self.dice.below(3) != 0 {
             let (i, w) = *self.dice.pick(&wide);
             let path = self.scope[i].path.clone();
             let low = self.dice.range(0, w - width);
-            (self.with_index(path), w, low)
+            let signed = matches!(self.scope[i].ty, Type::Int(_));
+            (self.with_index(path), w, low, signed)
         } else {
             let ty = if self.dice.one_in(4) { Type::Int(from) } else { Type::Bit(from) };
-            (self.expr(&ty, depth), from, low)
+            (self.expr(&ty, depth), from, low, matches!(ty, Type::Int(_)))
         };
         debug_assert!(low + width <= from);
         match self.dice.below(4) {
             0 => format!("{base}[{low}+:{width}]"),
             1 if !self.only_constants && self.dice.one_in(3) => {
                 let index = self.varying(8);
+                if !signed && self.rewrites() {
+                    return format!("((bit<{width}>)({base} >> {index}))");
+                }
                 format!("{base}[{index}+:{width}]")
             }
+            _ if !signed && self.rewrites() => format!("((bit<{width}>)({base} >> {low}))"),
             _ => format!("{base}[{}:{low}]", low + width - 1),
         }
     }
@@ -310,9 +343,14 @@ impl Gen {
             return self.leaf(&if signed { Type::Int(width) } else { Type::Bit(width) });
         }
         let left = self.dice.range(1, width - 1);
+        let right_width = width - left;
         let a = if signed { Type::Int(left) } else { Type::Bit(left) };
         let b = if self.dice.one_in(4) { Type::Int(width - left) } else { Type::Bit(width - left) };
+        let plain = !signed && matches!(b, Type::Bit(_));
         let (a, b) = (self.expr(&a, depth), self.expr(&b, depth));
+        if plain && self.rewrites() {
+            return format!("((((bit<{width}>){a}) << {right_width}) | ((bit<{width}>){b}))");
+        }
         format!("({a} ++ {b})")
     }
 
@@ -333,7 +371,11 @@ impl Gen {
             }
             _ => Type::Bit(self.types.width(&mut self.dice)),
         };
-        format!("((bit<{width}>){})", self.expr(&from, depth))
+        let value = self.expr(&from, depth);
+        match from {
+            Type::Bit(w) if w > width && self.rewrites() => format!("{value}[{}:0]", width - 1),
+            _ => format!("((bit<{width}>){value})"),
+        }
     }
 
     /// Arithmetic on numbers without a width.

@@ -5,6 +5,9 @@
 //! a header that is sent, so that few computations are dead. With it come set-up lines in the language of STF scripts:
 //! clone sessions, multicast groups, members of action profiles.
 //!
+//! [`rewritten`] makes the same program with constructs written another way (`a && b` as `a ? b : false`, slices as
+//! shifts, branches exchanged): both must do the same, which holds the front end against itself.
+//!
 //! The compiler must accept every program; `difftest::source` runs them on all engines.
 //!
 //! | file | what |
@@ -38,4 +41,4 @@ mod table;
 mod types;
 
 pub use dice::Dice;
-pub use program::{Generated, program};
+pub use program::{Generated, program, rewritten};

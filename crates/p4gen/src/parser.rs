@@ -21,7 +21,7 @@ impl Gen {
         let count = self.dice.range(2, 4 + self.size);
         self.states(count, &sets);
         self.close("}");
-        self.end(outer);
+        self.finish(outer);
     }
 
     fn begin(&mut self) -> (usize, Half, u64) {
@@ -30,7 +30,7 @@ impl Gen {
         (self.scope.len(), self.half, std::mem::take(&mut self.cost))
     }
 
-    fn end(&mut self, (scope, half, cost): (usize, Half, u64)) -> u64 {
+    fn finish(&mut self, (scope, half, cost): (usize, Half, u64)) -> u64 {
         self.scope.truncate(scope);
         self.instances.clear();
         self.half = half;
@@ -64,7 +64,7 @@ impl Gen {
         let count = self.dice.range(1, 3);
         self.states(count, &[]);
         self.close("}");
-        let cost = self.end(outer);
+        let cost = self.finish(outer);
         self.controls.push(Control { name, params, ctor, cost, parser: true });
     }
 
@@ -90,6 +90,13 @@ impl Gen {
         for i in 0..count as usize {
             let mark = self.scope.len();
             self.open(format!("state {} {{", names[i]));
+            if self.dice.one_in(2) {
+                for (stack, element, _) in self.stacks() {
+                    if !stack.contains('@') {
+                        self.declare(&format!("{stack}.last"), &element, true);
+                    }
+                }
+            }
             let mut consumed = false;
             for _ in 0..self.dice.range(0, 2) {
                 if self.dice.below(4) != 0 {

@@ -7,6 +7,7 @@ use crate::externs::ExternInstance;
 use crate::table::Table;
 use crate::types::{Type, Types};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// A program and what belongs to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,6 +96,8 @@ pub struct Gen {
     text: String,
     indent: usize,
     names: u32,
+    sites: Range<u64>,
+    site: u64,
 }
 
 /// Calls of what costs more than this are not made.
@@ -104,6 +107,12 @@ pub const BODY_COST_MAX: u64 = 3000;
 
 /// The program of a seed. Sizes from 1 (a few statements) to 10 are useful.
 pub fn program(seed: u64, size: u32) -> Generated {
+    rewritten(seed, size, 0..0).0
+}
+
+/// The program of a seed in which some constructs are written another way that means the same: those whose number, in
+/// the order of the text, is in `sites`. Also says how many such constructs there are.
+pub fn rewritten(seed: u64, size: u32, sites: Range<u64>) -> (Generated, u64) {
     let mut dice = Dice::new(seed);
     let typed_index = dice.one_in(2);
     let mut generator = Gen {
@@ -128,9 +137,11 @@ pub fn program(seed: u64, size: u32) -> Generated {
         text: String::new(),
         indent: 0,
         names: 0,
+        sites,
+        site: 0,
     };
     generator.whole();
-    Generated { source: generator.text, setup: generator.setup }
+    (Generated { source: generator.text, setup: generator.setup }, generator.site)
 }
 
 impl Gen {
@@ -304,6 +315,32 @@ impl Gen {
     pub(crate) fn open(&mut self, text: impl AsRef<str>) {
         self.line(text);
         self.indent += 1;
+    }
+
+    /// Whether the construct that is written now is to be written another way. Draws nothing: all else stays as it is.
+    pub(crate) fn rewrites(&mut self) -> bool {
+        self.site += 1;
+        self.sites.contains(&(self.site - 1))
+    }
+
+    /// Where the text ends.
+    pub(crate) fn end(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Takes back what was written behind a place.
+    pub(crate) fn take_text(&mut self, from: usize) -> String {
+        self.text.split_off(from)
+    }
+
+    /// Writes lines that were taken back.
+    pub(crate) fn put_text(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// Ends a block whose closing brace is written elsewhere.
+    pub(crate) fn close_silently(&mut self) {
+        self.indent -= 1;
     }
 
     /// Begins a block whose brace is written already.

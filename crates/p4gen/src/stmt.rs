@@ -77,6 +77,9 @@ impl Gen {
                 0 => {
                     let op = *self.dice.pick(&["+=", "-=", "*=", "&=", "|=", "^=", "|+|=", "|-|="]);
                     let value = self.expr(&ty, 2);
+                    if !target.contains('(') && self.rewrites() {
+                        return self.line(format!("{target} = ({target} {} {value});", op.trim_end_matches('=')));
+                    }
                     return self.line(format!("{target} {op} {value};"));
                 }
                 1 => {
@@ -90,9 +93,19 @@ impl Gen {
                     let value = self.expr(&Type::Bit(width), 2);
                     let slice = match self.dice.below(4) {
                         0 => format!("{low}+:{width}"),
-                        1 => format!("{}+:{width}", self.varying(7)),
+                        1 => format!("({})+:{width}", self.varying(7)),
                         _ => format!("{}:{low}", low + width - 1),
                     };
+                    if matches!(ty, Type::Bit(_))
+                        && !target.contains(['(', '['])
+                        && !slice.contains('(')
+                        && self.rewrites()
+                    {
+                        // The value first: it may change the rest of the target.
+                        let rest = self.hex(w, |i| i < low || i >= low + width);
+                        let value = format!("(((bit<{w}>){value}) << {low})");
+                        return self.line(format!("{target} = ({value} | ({target} & {w}w{rest}));"));
+                    }
                     return self.line(format!("{target}[{slice}] = {value};"));
                 }
                 _ => {}
@@ -100,6 +113,16 @@ impl Gen {
         }
         let value = self.expr(&ty, 3);
         self.line(format!("{target} = {value};"));
+    }
+
+    /// A variable with its initial value.
+    fn initialised(&mut self, text: &str, name: &str, value: &str) {
+        if self.rewrites() {
+            self.line(format!("{text} {name};"));
+            self.line(format!("{name} = {value};"));
+        } else {
+            self.line(format!("{text} {name} = {value};"));
+        }
     }
 
     fn local(&mut self) {
@@ -118,24 +141,41 @@ impl Gen {
             }
             _ => {
                 let value = self.expr(&ty, 3);
-                self.line(format!("{text} {name} = {value};"));
+                self.initialised(&text, &name, &value);
             }
         }
         self.declare(&name, &ty, true);
     }
 
     fn if_statement(&mut self, depth: u32) {
+        let start = self.end();
         let cond = self.bool_expr(2);
         self.open(format!("if ({cond}) {{"));
+        let then_from = self.end();
         self.nested(depth);
+        let then_to = self.end();
+        let mut chained = false;
         if self.dice.one_in(4) {
+            chained = true;
             let cond = self.bool_expr(2);
             self.close_open(format!("}} else if ({cond}) {{"));
             self.nested(depth);
         }
+        let mut else_from = None;
         if self.dice.one_in(2) {
             self.close_open("} else {");
+            else_from = Some(self.end());
             self.nested(depth);
+        }
+        if !chained && self.rewrites() {
+            let all = self.take_text(start);
+            let then = &all[then_from - start..then_to - start];
+            let otherwise = else_from.map_or("", |from| &all[from - start..]);
+            self.close_silently();
+            self.open(format!("if (!({cond})) {{"));
+            self.put_text(otherwise);
+            self.close_open("} else {");
+            self.put_text(then);
         }
         self.close("}");
     }

@@ -172,7 +172,7 @@ impl Gen {
             }
             let place = std::mem::replace(&mut self.place, Place::Apply);
             let calls = std::mem::replace(&mut self.calls, false);
-            let bound = self.arguments(&action.params, true, 1);
+            let bound = self.positional(&action.params, true, 1);
             self.place = place;
             self.calls = calls;
             if let Some(bound) = bound {

@@ -208,6 +208,9 @@ impl Gen {
                 let header = Type::Header(self.dice.below(self.types.headers.len()));
                 Type::Stack(Box::new(header), self.dice.range(1, 3))
             }
+            5 if self.dice.one_in(3) && self.types.structs.last().is_some_and(|s| s.name == "Meta") => {
+                Type::Struct(self.types.structs.len() - 1)
+            }
             4 if self.dice.one_in(4) && !self.types.unions.is_empty() => {
                 Type::Union(self.dice.below(self.types.unions.len()))
             }

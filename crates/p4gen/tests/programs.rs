@@ -115,3 +115,14 @@ fn every_construct_occurs() {
         assert!(all.contains(construct), "no program has `{construct}`");
     }
 }
+
+#[test]
+fn a_rewritten_program_differs_only_where_it_is_asked_to() {
+    let (same, sites) = p4gen::rewritten(3, 4, 0..0);
+    assert_eq!(same, program(3, 4));
+    assert!(sites > 20, "{sites} constructs");
+    let (other, again) = p4gen::rewritten(3, 4, 0..sites);
+    assert_eq!(sites, again);
+    assert_ne!(same.source, other.source);
+    assert_eq!(same.setup, other.setup);
+}

@@ -12,6 +12,9 @@ const BATCH_MAX: usize = 24;
 /// Packets that every single pass is tried with.
 const PASS_PACKETS: usize = 64;
 
+/// Packets that the same program written differently is tried with.
+const REWRITTEN_PACKETS: usize = 128;
+
 struct Engine {
     name: String,
     local: Local,
@@ -64,6 +67,21 @@ pub fn compare(
         }
     }
     run(list, &lines, PASS_PACKETS, &mut Counts::default())
+}
+
+/// Compares two programs that are written differently and must do the same.
+pub fn compare_raw(
+    script: &[String],
+    raw: &Arc<Program>,
+    written: &Arc<Program>,
+    counts: &mut Counts,
+) -> Result<(), Finding> {
+    let list = vec![
+        ("raw".into(), Arc::clone(raw), EngineKind::Interpreter),
+        ("written differently".into(), Arc::clone(written), EngineKind::Interpreter),
+    ];
+    let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
+    run(list, &lines, REWRITTEN_PACKETS, counts)
 }
 
 fn optimise(name: &str, raw: &Program, options: &opt::Options) -> Result<Program, Finding> {

@@ -3,6 +3,7 @@
 use super::{Case, Counts, Depth, Finding, Kind, mutate, reduce};
 use crate::generate::Dice;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// What a sweep does.
@@ -80,6 +81,7 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
         if let Err(finding) = case.check(Depth::Passes, &mut report.counts) {
             note(&mut report, seed, &case, finding, Depth::Passes, options, progress);
         }
+        rewritten(&mut report, seed, &case, progress);
         let mut dice = Dice::new(seed ^ 0x6d75_7461_7465);
         for _ in 0..options.mutations {
             let mutated = Case { source: mutate::mutate(&case.source, &mut dice), script: case.script.clone() };
@@ -97,6 +99,40 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
         }
     }
     report
+}
+
+/// Holds a program against itself written differently; finds one construct that makes the difference.
+fn rewritten(report: &mut Report, seed: u64, case: &Case, progress: &mut dyn FnMut(u64, &Report, Option<&Found>)) {
+    let write = |sites: Range<u64>| {
+        let (generated, count) = p4gen::rewritten(seed, size_of(seed), sites);
+        let other = Case { source: generated.source, script: case.script.clone() };
+        let result = case.compare_with(&other, &mut Counts::default());
+        (other, count, result.err())
+    };
+    let (mut other, count, Some(mut finding)) = write(0..u64::MAX) else { return };
+    let mut sites = 0..count;
+    while sites.end - sites.start > 1 {
+        let middle = sites.start + (sites.end - sites.start) / 2;
+        let halves = [sites.start..middle, middle..sites.end];
+        let Some((half, (smaller, _, Some(found)))) =
+            halves.into_iter().map(|half| (half.clone(), write(half))).find(|(_, (_, _, found))| found.is_some())
+        else {
+            break;
+        };
+        (sites, other, finding) = (half, smaller, found);
+    }
+    let lines = case.source.lines().zip(other.source.lines()).skip_while(|(a, b)| a == b);
+    let differing: Vec<String> = lines.take(3).map(|(a, b)| format!("  {}\n  {}", a.trim(), b.trim())).collect();
+    let what = format!("{:?} {}\n{}\n{}", finding.kind, finding.place, finding.what, differing.join("\n"));
+    let finding = Finding { kind: Kind::Rewritten, place: finding.place, what };
+    let key = (finding.kind, finding.place.clone());
+    if let Some(known) = report.found.get_mut(&key) {
+        known.times += 1;
+        return;
+    }
+    let found = Found { seed, times: 1, finding, case: other };
+    progress(seed, report, Some(&found));
+    report.found.insert(key, found);
 }
 
 fn note(

@@ -55,6 +55,7 @@ pub struct SourceFile {
     /// The whole text.
     pub text: Arc<str>,
     line_starts: Vec<u32>,
+    included_from: Span,
 }
 
 impl SourceFile {
@@ -92,8 +93,20 @@ impl SourceMap {
         let text: Arc<str> = text.into();
         let mut line_starts = vec![0];
         line_starts.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1));
-        self.files.push(SourceFile { name: name.into(), text, line_starts });
+        self.files.push(SourceFile { name: name.into(), text, line_starts, included_from: Span::NONE });
         FileId(self.files.len() as u32 - 1)
+    }
+
+    /// Notes the `#include` that led to a file.
+    pub fn set_included_from(&mut self, id: FileId, at: Span) {
+        if let Some(file) = self.files.get_mut(id.0 as usize) {
+            file.included_from = at;
+        }
+    }
+
+    /// The `#include` that led to a file; `Span::NONE` for the main file.
+    pub fn included_from(&self, id: FileId) -> Span {
+        self.get(id).map_or(Span::NONE, |file| file.included_from)
     }
 
     /// All files, in the order of their ids.

@@ -92,6 +92,20 @@ impl FileLoader for DiskLoader {
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
         sema::embedded(name).map(Into::into)
     }
+
+    fn names(&self, dir: Option<&str>) -> Vec<String> {
+        let Some(dir) = dir else { return embedded_names() };
+        let dir = if dir.is_empty() { "." } else { dir };
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten().take(SUGGESTIONS_MAX);
+        files.map(|f| f.file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+/// Files of a folder that are looked at for one that is nearly called like a missing one.
+const SUGGESTIONS_MAX: usize = 1000;
+
+fn embedded_names() -> Vec<String> {
+    sema::EMBEDDED.iter().map(ToString::to_string).collect()
 }
 
 /// For programs that arrive as text: embedded files and files below the include directories. Whoever sends a program
@@ -109,6 +123,11 @@ impl FileLoader for TextLoader<'_> {
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
         DiskLoader.embedded(name)
+    }
+
+    fn names(&self, dir: Option<&str>) -> Vec<String> {
+        // What lies on this machine is nobody's business.
+        if dir.is_none() { embedded_names() } else { Vec::new() }
     }
 }
 

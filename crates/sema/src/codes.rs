@@ -219,3 +219,5 @@ pub const PROPERTY_ORDER: &str = "E0569";
 pub const KEY_NEEDS_NAME: &str = "E0570";
 /// Two entries of a table with the same key.
 pub const ENTRY_TWICE: &str = "E0571";
+/// A table has more entries than its size.
+pub const MORE_ENTRIES_THAN_SIZE: &str = "W0572";

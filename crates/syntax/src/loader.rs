@@ -23,6 +23,12 @@ pub trait FileLoader {
 
     /// The text of a file that comes with the compiler, by the name in `#include <name>`.
     fn embedded(&self, name: &str) -> Option<Arc<str>>;
+
+    /// Names of files that could have been meant in a folder, or with `None` of those that come with the compiler: for
+    /// suggestions only.
+    fn names(&self, _dir: Option<&str>) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Files kept in memory, for tests and for programs that arrive as text.

@@ -192,6 +192,30 @@ impl Preprocessor<'_> {
         }
     }
 
+    /// Files are included too deeply: most often they include each other.
+    fn too_deep(&mut self, name: &str, at: Span) {
+        if self.stopped {
+            return;
+        }
+        let mut chain = vec![name.to_owned()];
+        let mut place = at;
+        while let Some(file) = self.sources.get(place.file) {
+            chain.push(file.name.clone());
+            place = self.sources.included_from(place.file);
+            if chain.last().is_some_and(|n| n == name) || place.is_none() {
+                break;
+            }
+        }
+        if chain.last().is_none_or(|n| n != name) {
+            return self.limit(at, format!("files are included more than {} deep", self.limits.include_depth_max));
+        }
+        chain.reverse();
+        self.limit(at, format!("`{name}` includes itself: {}", chain.join(" includes ")));
+        if let Some(d) = self.diags.last_mut() {
+            d.help = Some("add an include guard: #ifndef NAME, #define NAME, the text, #endif".into());
+        }
+    }
+
     fn define_option(&mut self, name: &str, value: &str) {
         let text = format!("{name} {value}");
         let file = self.sources.add("<command line>", text.as_str());
@@ -210,10 +234,11 @@ impl Preprocessor<'_> {
             return self.limit(at, format!("sources are longer than {} bytes", self.limits.source_bytes_max));
         }
         if self.depth >= self.limits.include_depth_max {
-            return self.limit(at, format!("files are included more than {} deep", self.limits.include_depth_max));
+            return self.too_deep(name, at);
         }
         self.depth += 1;
         let file = self.sources.add(name, text.clone());
+        self.sources.set_included_from(file, at);
         let tokens = lex(file, &text, &mut self.interner);
         let mut cursor = Cursor { tokens: &tokens, pos: 0 };
         let mut conditionals: Vec<Conditional> = Vec::new();
@@ -444,7 +469,9 @@ impl Preprocessor<'_> {
                 }
             }
             Found::Nowhere(tried) => {
-                let help = if tried.is_empty() {
+                let help = if let Some(like) = self.similar_file(&name, quoted, span.file) {
+                    format!("did you mean {like}?")
+                } else if tried.is_empty() {
                     "no include directory is given; add one with -I".to_owned()
                 } else {
                     format!("looked in: {}; add a directory with -I", tried.join(", "))
@@ -454,15 +481,35 @@ impl Preprocessor<'_> {
         }
     }
 
-    fn find(&self, name: &str, quoted: bool, from: FileId) -> Found {
-        let mut tried = Vec::new();
+    /// The folders where an included file is looked for, in order.
+    fn dirs(&self, quoted: bool, from: FileId) -> Vec<&str> {
         let mut dirs: Vec<&str> = Vec::new();
         let includer = self.sources.get(from).map_or("", |f| f.name.as_str());
         if quoted && !includer.starts_with('<') {
             dirs.push(includer.rfind('/').map_or("", |slash| &includer[..slash.max(1)]));
         }
         dirs.extend(self.options.include_dirs.iter().map(String::as_str));
-        for dir in dirs {
+        dirs
+    }
+
+    /// A file that is nearly called like a missing one, as it is included.
+    fn similar_file(&self, name: &str, quoted: bool, from: FileId) -> Option<String> {
+        let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
+        for dir in self.dirs(quoted, from) {
+            let at = [dir, folder].into_iter().filter(|d| !d.is_empty()).collect::<Vec<_>>().join("/");
+            let names = self.loader.names(Some(&at));
+            if let Some(like) = base::spelling::similar(file, names.iter().map(String::as_str)) {
+                let path = if folder.is_empty() { like.to_owned() } else { format!("{folder}/{like}") };
+                return Some(if quoted { format!("\"{path}\"") } else { format!("<{path}>") });
+            }
+        }
+        let names = self.loader.names(None);
+        base::spelling::similar(name, names.iter().map(String::as_str)).map(|like| format!("<{like}>"))
+    }
+
+    fn find(&self, name: &str, quoted: bool, from: FileId) -> Found {
+        let mut tried = Vec::new();
+        for dir in self.dirs(quoted, from) {
             let path = if name.starts_with('/') || dir.is_empty() {
                 name.to_owned()
             } else if dir.ends_with('/') {

@@ -43,6 +43,17 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
         }
         group = group.element(snippet);
     }
+    // How an error in an included file came into the program.
+    let included = sources.included_from(diag.span.file);
+    let of_program = |id: FileId| sources.get(id).is_some_and(|f| !f.name.starts_with('<'));
+    if primary.is_some()
+        && of_program(diag.span.file)
+        && let Some((file, range)) = place(sources, included)
+        && diag.notes.iter().all(|(span, _)| span.file != included.file)
+    {
+        let here = AnnotationKind::Context.span(range).label("included here");
+        group = group.element(excerpt(file).annotation(here));
+    }
     if primary.is_none() && !diag.label.is_empty() {
         group = group.element(Level::NOTE.message(diag.label.as_str()));
     }

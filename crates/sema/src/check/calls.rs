@@ -175,7 +175,8 @@ impl<'a> Checker<'a> {
         if !matches!(self.body.place, Place::Apply | Place::Action) {
             self.report(
                 Diagnostic::error(codes::NOT_HERE, span, "an action cannot be called here")
-                    .help("actions are called in controls and by other actions"),
+                    .note(self.action_sigs[id.index()].span, "the action")
+                    .help("actions are called in controls and by other actions; parsers and functions call functions"),
             );
         }
         let sig = self.action_sigs[id.index()].clone();
@@ -265,7 +266,11 @@ impl<'a> Checker<'a> {
             sig.params.iter().zip(&placed).filter(|(p, a)| a.is_none() && !p.optional).map(|(p, _)| &*p.name).collect();
         if !missing.is_empty() {
             let message = format!("{} needs a value for {}", sig.what, quoted(&missing));
-            self.report(Diagnostic::error(codes::ARGUMENT_COUNT, span, message).note(sig.span, "declared here"));
+            let mut d = Diagnostic::error(codes::ARGUMENT_COUNT, span, message).note(sig.span, "declared here");
+            if sig.what.ends_with("in a table's list") {
+                d = d.help("parameters with a direction are given in the list; those without, in entries");
+            }
+            self.report(d);
             return None;
         }
         Some(placed)
@@ -284,8 +289,12 @@ impl<'a> Checker<'a> {
         mode: CallMode,
     ) -> Option<(Vec<Arg>, Subst)> {
         if !type_args.is_empty() && type_args.len() != sig.type_params.len() {
-            let message =
-                format!("{} takes {} type arguments, not {}", sig.what, sig.type_params.len(), type_args.len());
+            let message = format!(
+                "{} takes {}, not {}",
+                sig.what,
+                super::tables::counted(sig.type_params.len(), "type argument"),
+                type_args.len()
+            );
             self.report(Diagnostic::error(codes::TYPE_ARGUMENT_COUNT, span, message).note(sig.span, "declared here"));
             return None;
         }
@@ -442,7 +451,9 @@ impl<'a> Checker<'a> {
             }
             return e;
         }
+        let before = self.diags.len();
         let e = self.coerce(e, ty);
+        self.note_origin(before, param.span, "the parameter");
         let compile_time = match mode {
             CallMode::Free => false,
             CallMode::Extern => param.direction == Direction::None && !matches!(ty, Type::Extern(..)),

@@ -22,6 +22,7 @@ impl<'a> Checker<'a> {
     pub fn coerce(&mut self, e: Expr, to: &Type) -> Expr {
         match self.try_coerce(e, to) {
             Ok(e) => e,
+            Err(e) if self.has_unknown(&e.ty) || self.has_unknown(to) => self.poison(e.span),
             Err(e) => {
                 let message = format!("expected `{}`, found `{}`", self.show(to), self.show(&e.ty));
                 let mut d = Diagnostic::error(codes::MISMATCH, e.span, message);
@@ -31,6 +32,26 @@ impl<'a> Checker<'a> {
                 self.report(d);
                 self.poison(e.span)
             }
+        }
+    }
+
+    /// Says in a complaint about a type, reported since `before`, where the type that was expected comes from.
+    pub(super) fn note_origin(&mut self, before: usize, origin: Span, text: &str) {
+        let Some([d]) = self.diags.get_mut(before..) else { return };
+        if d.code == codes::MISMATCH && d.notes.is_empty() && !origin.is_none() {
+            d.notes.push((origin, text.to_string()));
+        }
+    }
+
+    /// Whether a part of a type is not known because of an error elsewhere.
+    fn has_unknown(&self, ty: &Type) -> bool {
+        match ty {
+            Type::Unknown => true,
+            Type::Tuple(types) | Type::Extern(_, types) | Type::Block(_, types) => {
+                types.iter().any(|t| self.has_unknown(t))
+            }
+            Type::List(element) | Type::Set(element) | Type::Stack(element, _) => self.has_unknown(element),
+            _ => false,
         }
     }
 

@@ -352,7 +352,7 @@ impl<'a> Checker<'a> {
                 )
             }
             Type::Void => format!("`{}` cannot be of type `void`", param.name),
-            Type::Extern(..) | Type::Block(..) if directed => {
+            Type::Extern(..) | Type::Block(..) if directed && !of_package => {
                 format!("`{}` is an object and cannot have a direction", param.name)
             }
             Type::Int | Type::String if directed => {

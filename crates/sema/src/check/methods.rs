@@ -103,7 +103,11 @@ impl<'a> Checker<'a> {
                     span,
                     "a table can only be applied in the `apply` block of its control",
                 )
-                .note(self.prog.tables[table.index()].span, "the table"),
+                .note(self.prog.tables[table.index()].span, "the table")
+                .help(match self.body.place {
+                    Place::Action => "an action cannot apply tables: apply this one behind the table that runs the action, as in `if (t.apply().hit)`",
+                    _ => "move it into the `apply` block",
+                }),
             );
         }
         let ty = Type::ApplyResult(table);
@@ -322,6 +326,7 @@ impl<'a> Checker<'a> {
         };
         let (method, sig) = (candidates[chosen], sigs[chosen].clone());
         let subst = Subst::of(&self.prog.externs[id.index()].type_params, extern_args);
+        let before = self.diags.len();
         let Some((args, subst)) = self.check_args(&sig, subst, type_args, args, expected, span, CallMode::Extern)
         else {
             return self.poison(span);
@@ -330,7 +335,9 @@ impl<'a> Checker<'a> {
         let (annotations, place) = (declared.annotations.clone(), declared.span);
         self.warn_deprecated(&sig.what, &annotations, span, place);
         let result = self.subst(&sig.result, &subst);
-        self.check_packet_method(id, name, &subst.args(&sig.type_params), args.len(), span);
+        if !base::diag::has_errors(&self.diags[before.min(self.diags.len())..]) {
+            self.check_packet_method(id, name, &subst.args(&sig.type_params), args.len(), span);
+        }
         let call = Call {
             callee: Callee::ExternMethod { object, extern_id: id, method: method as u32 },
             type_args: subst.args(&sig.type_params),

@@ -93,7 +93,9 @@ impl<'a> Checker<'a> {
         let writable = self.check_lvalue(&target);
         let ty = target.ty.clone();
         let Some(op) = op else {
+            let before = self.diags.len();
             let value = self.expr_as(value, &ty);
+            self.note_origin(before, self.declared_at_place(&target), "it is assigned to this");
             return writable.then_some(StmtKind::Assign { target, op: None, value });
         };
         // Checked as `target op value`, of which the right side is kept.
@@ -111,6 +113,21 @@ impl<'a> Checker<'a> {
                 Some(StmtKind::Assign { target, op: Some(op), value: *right })
             }
             kind => Some(StmtKind::Assign { target, op: None, value: Expr { kind, ty, span } }),
+        }
+    }
+
+    /// Where the variable or field that an l-value ends in is declared.
+    fn declared_at_place(&self, e: &Expr) -> Span {
+        match &e.kind {
+            ExprKind::Local(id) => self.body.frame.locals[id.index()].span,
+            ExprKind::Field(base, index) => match &base.ty {
+                Type::Struct(id) | Type::Header(id) | Type::HeaderUnion(id) => {
+                    let fields = &self.prog.types.structs[id.index()].fields;
+                    fields.get(*index as usize).map_or(Span::NONE, |f| f.span)
+                }
+                _ => Span::NONE,
+            },
+            _ => Span::NONE,
         }
     }
 

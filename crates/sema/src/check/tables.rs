@@ -80,9 +80,24 @@ impl<'a> Checker<'a> {
                 _ => {}
             }
         }
+        self.check_size(&t);
         self.prog.tables[id.index()] = t;
         self.open_table = None;
         id
+    }
+
+    /// Warns about more entries than the table has room for.
+    fn check_size(&mut self, t: &Table) {
+        let Some(size) = t.size.as_ref() else { return };
+        let Some(room) = self.const_int(size).and_then(|v| num_traits::ToPrimitive::to_usize(&v)) else { return };
+        if t.entries.len() > room {
+            let message = format!("table `{}` has {} and a size of {room}", t.name, counted(t.entries.len(), "entry"));
+            self.report(
+                Diagnostic::warning(codes::MORE_ENTRIES_THAN_SIZE, size.span, message)
+                    .note(t.entries[room].span, "the first one too many")
+                    .help("the size is how many entries a controller can count on: make it larger"),
+            );
+        }
     }
 
     /// The properties that must stand behind those that they refer to.
@@ -233,6 +248,8 @@ impl<'a> Checker<'a> {
                 );
                 return;
             }
+            // One of those that it lists is not known: perhaps `NoAction`, of the same file.
+            None if self.open_table.is_some_and(|t| self.broken_tables.contains(&t)) => return,
             None => {
                 let message = format!("table `{}` needs a `default_action`", t.name);
                 self.report(
@@ -309,6 +326,17 @@ impl<'a> Checker<'a> {
                 .map(|a| self.prog.actions[a.action.index()].name.to_string())
                 .collect();
             let message = format!("`{path}` is not among the actions of table `{}`", t.name);
+            // `.a` in one place and `a` in the other.
+            if let Some(other) = t.actions.iter().find(|a| self.prog.actions[a.action.index()].name == path.name.text) {
+                let (listed, here) = (self.prog.actions[other.action.index()].span, self.prog.actions[id.index()].span);
+                self.report(
+                    Diagnostic::error(codes::NOT_IN_TABLE, path.span(), message)
+                        .note(listed, "the table lists this action")
+                        .note(here, "this one is named here")
+                        .help("`.name` is the one at top level, `name` the innermost one"),
+                );
+                return None;
+            }
             self.unknown_name(codes::NOT_IN_TABLE, &path.name, message, names.iter().map(|s| s.as_str()));
             return None;
         };
@@ -514,7 +542,8 @@ impl<'a> Checker<'a> {
             return Some(sets.collect());
         }
         if keyset.elements.len() != t.keys.len() {
-            let message = format!("the table has {} keys, the entry {}", t.keys.len(), keyset.elements.len());
+            let message =
+                format!("the table has {}, the entry {}", counted(t.keys.len(), "key"), keyset.elements.len());
             self.report(Diagnostic::error(codes::ENTRY_KEY_COUNT, keyset.span, message).note(t.span, "the table"));
             return None;
         }
@@ -785,5 +814,14 @@ fn write_key_name(e: &ast::Expr, out: &mut String) {
             write_key_name(otherwise, out);
         }
         _ => out.push_str("key"),
+    }
+}
+
+/// A number with its noun.
+pub(super) fn counted(n: usize, noun: &str) -> String {
+    match (n, noun.strip_suffix("ry")) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{n} {stem}ries"),
+        _ => format!("{n} {noun}s"),
     }
 }

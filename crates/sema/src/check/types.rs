@@ -139,8 +139,8 @@ impl<'a> Checker<'a> {
         if wanted != args.len() {
             let message = match (wanted, args.len()) {
                 (0, _) => format!("`{path}` takes no type arguments"),
-                (n, 0) => format!("`{path}` needs {n} type argument{}", if n == 1 { "" } else { "s" }),
-                (n, m) => format!("`{path}` takes {n} type arguments, not {m}"),
+                (n, 0) => format!("`{path}` needs {}", super::tables::counted(n, "type argument")),
+                (n, m) => format!("`{path}` takes {}, not {m}", super::tables::counted(n, "type argument")),
             };
             self.error(codes::TYPE_ARGUMENT_COUNT, span, message);
             return Type::Unknown;
@@ -191,8 +191,12 @@ impl<'a> Checker<'a> {
             }
             None => {
                 self.report(
-                    Diagnostic::error(codes::NOT_CONSTANT, expr.span, "a size must be known at compile time, here")
-                        .help("constructor parameters and variables cannot be used in types"),
+                    Diagnostic::error(
+                        codes::NOT_CONSTANT,
+                        expr.span,
+                        "the size of a type must be known where it is written",
+                    )
+                    .help("constructor parameters and variables cannot be used in types"),
                 );
                 return None;
             }

@@ -34,8 +34,10 @@ struct Uses {
 struct Place {
     span: Span,
     noun: &'static str,
-    /// The parser or control that it belongs to.
-    within: Option<String>,
+    /// All of the declaration.
+    whole: Span,
+    /// The parser or control that it belongs to, and all of that.
+    within: Option<(String, Span)>,
 }
 
 impl<'a> Checker<'a> {
@@ -52,17 +54,24 @@ impl<'a> Checker<'a> {
         let mut d = Diagnostic::error(code, path.span(), message);
         let wanted = |s: &crate::scope::Symbol| !is_type || matches!(s, crate::scope::Symbol::Type(_));
         let places = self.declared_at(&key, path.span());
-        if let Some(place) = places.iter().find(|p| p.within.is_none()) {
+        let used = path.span();
+        let inside = |whole: Span| whole.file == used.file && (whole.start..whole.end).contains(&used.start);
+        if let Some(place) = places.iter().find(|p| inside(p.whole)) {
             d = d
-                .note(place.span, format!("{} `{path}` is declared here, below its use", place.noun))
+                .note(place.span, format!("within the {} `{path}` itself", place.noun))
+                .help("P4 has no recursion: a declaration is known behind its end");
+        } else if let Some(place) = places.iter().find(|p| p.within.as_ref().is_none_or(|(_, block)| inside(*block))) {
+            d = d
+                .note(place.span, format!("the {} `{path}` is declared here, below its use", place.noun))
                 .help("P4 declares before use: move the declaration up");
         } else if let Some(like) = self.scopes.similar(&key, wanted) {
             d = d.help(format!("did you mean `{like}`?"));
         } else if let Some(like) = similar(&key, BASE_TYPES.into_iter()).filter(|_| is_type) {
             d = d.help(format!("did you mean `{like}`?"));
-        } else if let Some((place, block)) = places.iter().find_map(|p| p.within.as_ref().map(|block| (p, block))) {
+        } else if let Some((place, block)) = places.iter().find_map(|p| p.within.as_ref().map(|(block, _)| (p, block)))
+        {
             d = d
-                .note(place.span, format!("{} `{path}` of `{block}` is declared here", place.noun))
+                .note(place.span, format!("the {} `{path}` of `{block}` is declared here", place.noun))
                 .help(format!("it is known within `{block}` only, below its declaration"));
         } else if let Some(file) = library_of(&key) {
             d = d.help(format!("{file} declares it: #include <{file}>"));
@@ -133,13 +142,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Where else than in scope a name is declared: below in the same file, or in a block.
+    /// Where else than in scope a name is declared: around the use, below it in the same file, or in a block.
     fn declared_at(&mut self, name: &str, used: Span) -> Vec<Place> {
         let ast = self.ast;
         let declared = self.unknown.declared.get_or_insert_with(|| declarations(ast));
         let below = |p: &&Place| p.span.file == used.file && p.span.start > used.start;
         let places = declared.get(name).map(Vec::as_slice).unwrap_or_default();
-        places.iter().filter(|p| below(p) || p.within.is_some()).cloned().collect()
+        let around = |p: &&Place| p.whole.file == used.file && (p.whole.start..p.whole.end).contains(&used.start);
+        places.iter().filter(|p| below(p) || around(p) || p.within.is_some()).cloned().collect()
     }
 }
 
@@ -149,8 +159,9 @@ const BASE_TYPES: [&str; 9] = ["bit", "bool", "int", "varbit", "string", "error"
 /// All declared names, with their places.
 fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
     let mut out: HashMap<String, Vec<Place>> = HashMap::new();
-    let mut add = |decl: &ast::Decl, within: Option<&ast::Name>| {
-        let place = Place { span: decl.name.span, noun: decl.kind.noun(), within: within.map(|n| n.text.to_string()) };
+    let mut add = |decl: &ast::Decl, within: Option<&ast::Decl>| {
+        let within = within.map(|block| (block.name.text.to_string(), block.span));
+        let place = Place { span: decl.name.span, noun: decl.kind.noun(), whole: decl.span, within };
         out.entry(decl.name.text.to_string()).or_default().push(place);
     };
     for decl in &program.decls {
@@ -160,7 +171,7 @@ fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
             ast::DeclKind::Control(control) => &control.locals,
             _ => continue,
         };
-        locals.iter().for_each(|local| add(local, Some(&decl.name)));
+        locals.iter().for_each(|local| add(local, Some(decl)));
     }
     out
 }
@@ -168,18 +179,20 @@ fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
 /// The library file that declares a name.
 fn library_of(name: &str) -> Option<&'static str> {
     const STARTS: [&str; 9] =
-        ["extern ", "action ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "@metadata"];
+        ["extern ", "action ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "type "];
     let declares = |text: &str| {
         text.lines().filter(|line| STARTS.iter().any(|s| line.starts_with(s))).any(|line| {
-            // The name stands before the parameters and type parameters, but behind the result's.
-            let head = line.split(['(', '{', ';', ':']).next().unwrap_or_default();
-            let word = |w: &str| !w.is_empty() && !w.as_bytes()[0].is_ascii_digit();
-            head.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-                .filter(|w| word(w) && !BASE_TYPES.contains(w))
-                .skip(1)
-                .any(|w| w == name)
+            // The declared name stands behind a space and before its parameters, type parameters, body or end.
+            line.match_indices(name).any(|(at, _)| {
+                let before = line[..at].ends_with(' ') && !line[..at].contains(['(', ',']);
+                let behind = line[at + name.len()..].trim_start();
+                before && behind.starts_with(['<', '(', '{', ';'])
+            })
         })
     };
+    if BASE_TYPES.contains(&name) {
+        return None;
+    }
     crate::EMBEDDED.iter().copied().find(|file| crate::embedded(file).is_some_and(declares))
 }
 
@@ -194,7 +207,10 @@ mod tests {
         assert_eq!(library_of("V1Switch"), Some("v1model.p4"));
         assert_eq!(library_of("mark_to_drop"), Some("v1model.p4"));
         assert_eq!(library_of("standard_metadata_t"), Some("v1model.p4"));
-        assert_eq!(library_of("size"), None);
+        assert_eq!(library_of("digest"), Some("v1model.p4"));
+        for none in ["size", "T", "H", "M", "D", "O"] {
+            assert_eq!(library_of(none), None);
+        }
         assert_eq!(library_of("bit"), None);
     }
 }

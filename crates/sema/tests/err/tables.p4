@@ -37,7 +37,7 @@ control C(inout h_t h, inout bit<8> x) {
         key = { h.a: exact; h.b: lpm; }
         actions = { set; copy(h.a); @defaultonly none; }
         default_action = set; // ERROR E0404
-        size = 4;
+        size = 8;
         const entries = {
             (1, 0x1200 &&& 0xff00): set(3);
             (1 &&& 1, _): set(3); // ERROR E0513
@@ -49,7 +49,7 @@ control C(inout h_t h, inout bit<8> x) {
             (1, 2): none; // ERROR E0562
             (1, true): set(1); // ERROR E0401
         }
-        size = 5; // ERROR E0556
+        size = 9; // ERROR E0556
     }
     table keyless { // ERROR E0568
         actions = { none; }

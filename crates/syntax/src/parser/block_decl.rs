@@ -62,6 +62,7 @@ impl Parser<'_> {
                 Some(TokenKind::Const) => p.const_decl(annotations)?,
                 Some(TokenKind::ValueSet) => p.value_set(annotations)?,
                 _ if p.at(TokenKind::Semi) => return p.unexpected("a declaration or `state`"),
+                _ if p.foreign_declaration("parser") => return Err(Failed),
                 _ => p.variable_or_instance(annotations)?,
             };
             if !states.is_empty() {
@@ -131,7 +132,7 @@ impl Parser<'_> {
         let misspelt = token.kind == TokenKind::Ident
             && (next == TokenKind::Select || next.is_name() && self.ahead(2).kind == TokenKind::Semi)
             && self.scopes.lookup(token.text(), false).is_none()
-            && similar(token.text(), ["transition"].into_iter()).is_some();
+            && (similar(token.text(), ["transition"].into_iter()).is_some() || token.text() == "goto");
         if misspelt {
             let message = format!("unknown keyword `{}`", token.text());
             let diag = Diagnostic::error(codes::MISSPELT_KEYWORD, token.span, message);
@@ -162,6 +163,26 @@ impl Parser<'_> {
             Ok(())
         })?;
         Ok(Transition { kind: TransitionKind::Select(Select { args, cases }), span: self.since(start) })
+    }
+
+    /// Complains about a declaration that belongs into another kind of block or stands at top level.
+    fn foreign_declaration(&mut self, block: &str) -> bool {
+        use TokenKind::*;
+        let token = self.token();
+        let help = match token.kind {
+            Action | Table => "actions and tables are declared in controls",
+            State | ValueSet => "states and value sets are declared in parsers",
+            Header | HeaderUnion | Struct | Enum | Typedef | Extern | Package | Parser | Control => {
+                "it is declared at top level; is a `}` missing before it?"
+            }
+            Apply => "only controls have an `apply` block",
+            _ => return false,
+        };
+        let starts = matches!(self.ahead(1).kind, Lt | LBrace) || self.ahead(1).kind.is_name() || token.kind == Enum;
+        if starts {
+            self.misplaced(token.span, format!("`{}` cannot be declared in a {block}", token.text()), help);
+        }
+        starts
     }
 
     fn control_body(
@@ -199,6 +220,7 @@ impl Parser<'_> {
                     p.stmt()?;
                     return Ok(());
                 }
+                _ if p.foreign_declaration("control") => return Err(Failed),
                 _ => p.variable_or_instance(annotations)?,
             };
             if apply.is_some() {

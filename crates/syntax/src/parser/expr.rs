@@ -139,6 +139,14 @@ impl Parser<'_> {
         loop {
             let kind = match self.kind() {
                 TokenKind::Dot => {
+                    if let (ExprKind::Int(_), TokenKind::Int) = (&expr.kind, self.ahead(1).kind) {
+                        self.bump();
+                        let span = expr.span.to(self.bump().span);
+                        let diag = Diagnostic::error(codes::BAD_INTEGER, span, "P4 has no numbers with a fraction")
+                            .help("count in smaller units: 1500 thousandths for 1.5");
+                        self.report(diag);
+                        return Ok(Expr { kind: ExprKind::Missing, span, ..expr });
+                    }
                     self.bump();
                     let member = self.name("a member's name")?;
                     self.height = 0;

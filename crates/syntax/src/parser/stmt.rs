@@ -87,6 +87,18 @@ impl Parser<'_> {
                 self.bump();
                 Err(Failed)
             }
+            Ident
+                if token.text() == "while"
+                    && self.ahead(1).kind == LParen
+                    && self.scopes.lookup("while", false).is_none() =>
+            {
+                self.misplaced(token.span, "P4 has no `while`", "write `for (; condition; ) { ... }`");
+                self.bump();
+                let open = self.expect(LParen)?;
+                self.expr()?;
+                self.expect_close(RParen, open)?;
+                self.stmt_kind()
+            }
             _ => match self.statement_start() {
                 Start::Declaration => {
                     let decl = self.variable_or_instance(annotations)?;
@@ -141,9 +153,20 @@ impl Parser<'_> {
         if self.at(TokenKind::LParen) {
             return self.instantiation(annotations, ty, start);
         }
+        if self.kind().is_name() && self.ahead(1).kind == TokenKind::LParen && self.is_function() {
+            let message = format!("the function `{}` is declared within a block", self.token().text());
+            self.misplaced(self.span(), message, "declare it at top level, above its use");
+            return Err(Failed);
+        }
         let decl = self.variable(annotations, ty, start)?;
         self.expect_semi();
         Ok(decl)
+    }
+
+    /// Whether a name here is followed by the parameters and the body of a function.
+    fn is_function(&self) -> bool {
+        let behind = self.behind_group(self.pos + 1).and_then(|pos| self.tokens.get(pos));
+        behind.is_some_and(|t| t.kind == TokenKind::LBrace)
     }
 
     /// `name = init` behind a type, without the semicolon.

@@ -1,0 +1,4 @@
+parser p(inout bit<8> x) {
+    action a() { x = 1; }
+    state start { transition accept; }
+}

@@ -1,0 +1,4 @@
+parser p(in bit<8> x) {
+    state start { goto next; }
+    state next { transition accept; }
+}

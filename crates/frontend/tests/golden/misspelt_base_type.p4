@@ -1,0 +1,2 @@
+const boool x = true;
+struct s_t { varbt y; }

@@ -1,0 +1,3 @@
+control c(inout bit<8> x) {
+    apply { while (x > 1) { x = x - 1; } }
+}

@@ -18,7 +18,7 @@ pub struct RuntimeCalls {
     pub meter: unsafe extern "C" fn(ctx: *const WorkerCtx, ext: u32, index: u64, bytes: u32) -> u32,
     /// Hash of `bits` bits at `data` (big-endian bit string, left-aligned, zero-padded to whole bytes), then of
     /// `payload_len` bytes at `payload`. `algorithm` is the discriminant of `ir::HashAlgorithm`. CRCs and checksums give
-    /// their own width; `Identity` the low 64 bits of the data.
+    /// their own width; `Identity` the first 64 bits of the padded data.
     pub hash: unsafe extern "C" fn(
         ctx: *const WorkerCtx,
         algorithm: u32,

@@ -116,6 +116,46 @@ pub trait PipelineState: Send + Sync {
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
+    /// Says what the program's custom CRCs of the parameters' width are; until then they are CRC-16/ARC and CRC-32.
+    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<(), StateError>;
+}
+
+/// What makes a CRC (Williams: "A painless guide to CRC error detection algorithms").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CrcParameters {
+    /// Bits: 16 or 32.
+    pub width: u32,
+    /// Without its highest bit.
+    pub polynomial: u32,
+    /// What the remainder is at first.
+    pub initial: u32,
+    /// What the result is combined with in the end.
+    pub xor_out: u32,
+    /// Whether each byte goes in from its lowest bit on.
+    pub reflect_in: bool,
+    /// Whether the result's bits are turned round, before `xor_out`.
+    pub reflect_out: bool,
+}
+
+impl CrcParameters {
+    /// CRC-16/ARC.
+    pub const CRC16: CrcParameters =
+        CrcParameters { width: 16, polynomial: 0x8005, initial: 0, xor_out: 0, reflect_in: true, reflect_out: true };
+    /// CRC-32 (IEEE 802.3).
+    pub const CRC32: CrcParameters = CrcParameters {
+        width: 32,
+        polynomial: 0x04c1_1db7,
+        initial: u32::MAX,
+        xor_out: u32::MAX,
+        reflect_in: true,
+        reflect_out: true,
+    };
+
+    /// Whether there are CRCs of this width and all values fit it.
+    pub fn are_possible(&self) -> bool {
+        let fits = |v: u32| self.width == 32 || v >> 16 == 0;
+        matches!(self.width, 16 | 32) && [self.polynomial, self.initial, self.xor_out].into_iter().all(fits)
+    }
 }
 
 /// A digest message that a pipeline sent.

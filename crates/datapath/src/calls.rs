@@ -16,6 +16,7 @@ use abi::state::DigestMessage;
 use abi::{RuntimeCalls, WorkerCtx};
 use base::Bits;
 use base::ids::ExternId;
+use hash::CustomCrcs;
 use ir::{BinOp, ExternKind, Program};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,7 @@ pub struct WorkerRuntime {
     random: u64,
     /// By extern.
     meters: Vec<Option<Arc<Meters>>>,
+    custom_crcs: Arc<CustomCrcs>,
     messages: Arc<Messages>,
     /// The second of the clock that `lines` counts in.
     line_second: u64,
@@ -47,8 +49,13 @@ pub struct WorkerRuntime {
 }
 
 impl WorkerRuntime {
-    pub(crate) fn new(seed: u64, meters: Vec<Option<Arc<Meters>>>, messages: Arc<Messages>) -> WorkerRuntime {
-        WorkerRuntime { now_us: 0, random: seed, meters, messages, line_second: 0, lines: 0 }
+    pub(crate) fn new(
+        seed: u64,
+        meters: Vec<Option<Arc<Meters>>>,
+        custom_crcs: Arc<CustomCrcs>,
+        messages: Arc<Messages>,
+    ) -> WorkerRuntime {
+        WorkerRuntime { now_us: 0, random: seed, meters, custom_crcs, messages, line_second: 0, lines: 0 }
     }
 
     /// Starts the random numbers anew.
@@ -221,11 +228,10 @@ unsafe extern "C" fn hash_call(
 ) -> u64 {
     // SAFETY: compiled code passes as many bytes as it says.
     let (data, payload) = unsafe { (slice(data, bits.div_ceil(8)), slice(payload, payload_len)) };
-    match hash::hash(algorithm, data, bits, payload) {
-        Some(hash) => hash,
-        // SAFETY: compiled code passes its worker's context.
-        None => unsafe { runtime(ctx) }.next_random(),
-    }
+    // SAFETY: compiled code passes its worker's context.
+    let runtime = unsafe { runtime(ctx) };
+    let custom = runtime.custom_crcs.hash(algorithm, data, payload);
+    custom.or_else(|| hash::hash(algorithm, data, payload)).unwrap_or_else(|| runtime.next_random())
 }
 
 unsafe extern "C" fn random(ctx: *const WorkerCtx, low: u64, high: u64) -> u64 {

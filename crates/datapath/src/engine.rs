@@ -17,6 +17,9 @@
 //! clones, resubmitted and recirculated packets start with zero metadata but for the preserved field list, the ingress
 //! port and the instance type; multicast copies keep all metadata.
 //!
+//! What waits here is the switch's only queue between ingress and egress, so it is what `EnqueueDepth` and `DequeueDepth`
+//! count: packets of this worker that wait when one comes, and when it goes on. Packets of the common path never wait.
+//!
 //! **Bound:** a packet and all that descends from it make at most [`ITEM_LIMIT`] items; the rest is dropped and counted.
 //! Single-threaded: one engine per worker.
 #![allow(unsafe_code)]
@@ -74,6 +77,11 @@ impl Item {
             passes: self.passes,
             truncate: 0,
         }
+    }
+
+    /// Whether it waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
+    fn is_queued(&self) -> bool {
+        matches!(self.entry, EntryKind::Egress | EntryKind::CloneIngress)
     }
 }
 
@@ -163,6 +171,9 @@ impl Engine {
     /// Runs waiting items until none is left.
     fn drain(&mut self, exec: &mut dyn Executor, now_us: u64, sink: &mut dyn Sink) {
         while let Some(mut item) = self.waiting.pop_front() {
+            if item.is_queued() {
+                self.set(&mut item.record, Intrinsic::DequeueDepth, self.waiting.len() as u64);
+            }
             self.single.count = 1;
             self.single.now_us = now_us;
             self.single.packets[0] =
@@ -223,6 +234,8 @@ impl Engine {
                 return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
             };
             self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.replication);
+            // A request to recirculate is the packet's own; its copies do not have it.
+            self.set(&mut item.record, Intrinsic::RecirculateFlag, 0);
             let Some((last, others)) = replicas.split_last() else {
                 return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
             };
@@ -311,11 +324,14 @@ impl Engine {
         packet
     }
 
-    fn enqueue(&mut self, item: Item, sink: &mut dyn Sink) {
+    fn enqueue(&mut self, mut item: Item, sink: &mut dyn Sink) {
         if self.budget == 0 {
             return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
         }
         self.budget -= 1;
+        if item.is_queued() {
+            self.set(&mut item.record, Intrinsic::EnqueueDepth, self.waiting.len() as u64);
+        }
         self.waiting.push_back(item);
     }
 
@@ -330,7 +346,11 @@ impl Engine {
 
     fn copy_headers(&self, from: &[u64], to: &mut [u64]) {
         for (i, slot) in self.program.slots.iter().enumerate() {
-            if matches!(slot.kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_)) {
+            let of_headers = matches!(
+                slot.kind,
+                SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_) | SlotKind::HeaderPart
+            );
+            if of_headers {
                 self.copy_slot(from, to, SlotId::from_index(i));
             }
         }

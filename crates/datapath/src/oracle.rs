@@ -110,7 +110,7 @@ impl Executor for Run {
     fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
         self.host.now_us = batch.now_us;
         for i in 0..batch.count as usize {
-            self.one(entry, &mut batch.packets[i], batch.now_us);
+            self.one(entry, &mut batch.packets[i]);
         }
     }
 
@@ -120,7 +120,7 @@ impl Executor for Run {
 }
 
 impl Run {
-    fn one(&mut self, entry: EntryKind, desc: &mut PacketDesc, now_us: u64) {
+    fn one(&mut self, entry: EntryKind, desc: &mut PacketDesc) {
         let words = self.interp.layout().words();
         // SAFETY: the engine gives every packet a record of the layout's length (contract of `PacketDesc::record`).
         let record = unsafe { std::slice::from_raw_parts_mut(desc.record, words) };
@@ -133,8 +133,6 @@ impl Run {
                 (Intrinsic::PacketLength, u64::from(desc.len)),
                 (Intrinsic::IngressTimestamp, desc.timestamp_us),
                 (Intrinsic::InstanceType, program.instance_types.normal),
-                (Intrinsic::EgressTimestamp, now_us),
-                (Intrinsic::EnqueueTimestamp, now_us),
             ];
             for (which, value) in intrinsics {
                 if let Some(slot) = program.intrinsic(which) {

@@ -27,7 +27,8 @@ pub use worker::FastWorker;
 pub(crate) use meters::Meters;
 
 use crate::calls::Messages;
-use abi::state::{DigestMessage, ReadEntry};
+use crate::calls::hash::CustomCrcs;
+use abi::state::{CrcParameters, DigestMessage, ReadEntry};
 use abi::{Bindings, ExternBinding, PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
@@ -110,6 +111,7 @@ pub struct FastState {
     /// The latest time that a worker or the owner has told.
     now_us: AtomicU64,
     messages: Arc<Messages>,
+    custom_crcs: Arc<CustomCrcs>,
 }
 
 impl std::fmt::Debug for FastState {
@@ -197,6 +199,7 @@ impl FastState {
         let no_memory = |NoMemory| LoadError::Memory { name: "tables".to_string(), cells: table_count };
         Ok(FastState {
             messages: Arc::new(Messages::new(&program)),
+            custom_crcs: Arc::default(),
             program,
             domain,
             content: Mutex::new(Content { tables, profiles, ports_down: BTreeSet::new() }),
@@ -441,11 +444,13 @@ impl PipelineState for FastState {
         let own = EntryAction::Call(self.program.tables[table.index()].default_action.clone());
         let action = action.unwrap_or(&own);
         let resolved = self.resolve(content, table, action)?;
-        if let Resolved::Group(_) = resolved {
-            return Err(StateError::Unsupported("a group as default action".to_string()));
-        }
         let state = &mut content.tables[table.index()];
-        state.table.set_default(resolved.runs())?;
+        // Nothing comes behind a default action, so a group has the program's own one in reserve.
+        let reserve = &self.program.tables[table.index()].default_action;
+        state.table.set_default(match resolved {
+            Resolved::Group(group) => Runs::GroupOr(group, reserve),
+            Resolved::Call(_) => resolved.runs(),
+        })?;
         let old = std::mem::replace(&mut state.default, action.clone());
         self.count_use(content, table, Some(action), Some(&old));
         Ok(())
@@ -573,6 +578,10 @@ impl PipelineState for FastState {
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<()> {
         self.check_index(register, index)?;
         if self.registers(register)?.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<()> {
+        if self.custom_crcs.set(parameters) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 }
 

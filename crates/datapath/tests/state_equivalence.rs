@@ -68,12 +68,25 @@ impl Random {
         ActionCall { action, args: PARAMS[action as usize].iter().map(|w| self.value(*w)).collect() }
     }
 
+    /// Now and then a call that no table has: an action too many, an argument too few, too many or too wide.
+    fn maybe_wrong_call(&mut self) -> ActionCall {
+        let mut call = self.call();
+        match self.below(24) {
+            0 => call.action = 3,
+            1 => call.args.push(Bits::zero(8)),
+            2 => _ = call.args.pop(),
+            3 => call.args.iter_mut().for_each(|arg| *arg = arg.resize_u(arg.width() + 1)),
+            _ => {}
+        }
+        call
+    }
+
     fn action(&mut self, table: &Table, selector: bool) -> EntryAction {
         match (table.implementation.is_some(), self.below(4)) {
             (true, 0) => EntryAction::Member(self.below(5) as u32),
             (true, 1 | 2) if selector => EntryAction::Group(self.below(4) as u32),
             (true, 1 | 2) => EntryAction::Member(self.below(5) as u32),
-            _ => EntryAction::Call(self.call()),
+            _ => EntryAction::Call(self.maybe_wrong_call()),
         }
     }
 
@@ -137,10 +150,11 @@ fn program(random: &mut Random) -> Program {
                 action: EntryAction::Call(random.call()),
                 idle_timeout_ns: 0,
             };
-            if tables[i].entries.iter().all(|e| e.key != new.key) {
-                tables[i].entries.push(new);
-            }
+            tables[i].entries.push(new);
         }
+        // An entry that is there twice, with another action: the first one counts.
+        let twice = TableEntry { action: EntryAction::Call(random.call()), ..tables[i].entries[0].clone() };
+        tables[i].entries.push(twice);
     }
     let counter = |size, unit, direct: Option<u32>| ExternKind::Counter { size, unit, direct: direct.map(TableId) };
     let meter = |size, unit, direct: Option<u32>| ExternKind::Meter { size, unit, direct: direct.map(TableId) };
@@ -252,7 +266,19 @@ impl Pair {
         }
         let hit = !data.is_null();
         assert_eq!(hit, expected.hit, "{}: {table:?} {key:?}", self.what);
-        let runs = if hit { data } else { self.default_entry(table) };
+        let default = self.default_entry(table);
+        // SAFETY: the default entry is live.
+        let default_group = unsafe { !(*default).group.is_null() };
+        let runs = if hit {
+            data
+        } else if default_group && found.is_null() {
+            let hash = selector.to_u64().expect("a short selector") & 0x7f;
+            // SAFETY: the default entry has a group.
+            let member = unsafe { binding.select.expect("groups need a selector")(default, hash) };
+            if member.is_null() { default } else { member }
+        } else {
+            default
+        };
         assert_eq!(self.call_of(table, runs), expected.action, "{}: {table:?} {key:?}", self.what);
         if hit {
             self.packet_direct(table, found, expected.entry, bytes);
@@ -305,6 +331,12 @@ impl Pair {
         } else {
             (random.key(&table.keys), if prioritised { 1 + random.below(3) as i32 } else { 0 })
         };
+        let mut key = key;
+        match random.below(40) {
+            0 => _ = key.pop(),
+            1 => key[0] = KeyMatch::Exact(Bits::zero(3)),
+            _ => {}
+        }
         let entry = TableEntry {
             key: key.clone(),
             priority,
@@ -312,16 +344,13 @@ impl Pair {
             idle_timeout_ns: random.below(3) * 1000,
         };
         let profile = *random.pick(&[ExternId(5), ExternId(6)]);
-        let (member, group, call) = (random.below(5) as u32, random.below(4) as u32, random.call());
+        let (member, group, call) = (random.below(5) as u32, random.below(4) as u32, random.maybe_wrong_call());
         match random.below(28) {
             0..=4 => self.both(|s| s.insert(table_id, &entry)),
             5 => self.both(|s| s.modify(table_id, &entry)),
             6 => self.both(|s| s.delete(table_id, &key, priority)),
             7 => {
-                let action = match random.action(table, false) {
-                    EntryAction::Group(_) => None,
-                    action => Some(action),
-                };
+                let action = (random.below(4) > 0).then(|| random.action(table, selector));
                 self.both(|s| s.set_default(table_id, action.as_ref()).map(|()| s.default_action(table_id)));
             }
             8 => self.both(|s| s.member_insert(profile, member, &call)),
@@ -329,7 +358,7 @@ impl Pair {
             10 => self.both(|s| s.member_delete(profile, member)),
             11 => {
                 let (members, max_size) = (random.members(), random.below(3) as u32 * 4);
-                self.both(|s| s.group_insert(ExternId(6), group, &members, max_size));
+                self.both(|s| s.group_insert(profile, group, &members, max_size));
             }
             12 => {
                 let members = random.members();

@@ -5,20 +5,47 @@
 //!
 //! Tests: at the end of the file, against published check values.
 
+use abi::state::CrcParameters;
 use base::Bits;
 use crc::{CRC_16_ARC, CRC_32_ISO_HDLC, Crc};
 use ir::HashAlgorithm;
 
-/// The hash of `data` and then `payload`; `None` for [`HashAlgorithm::Random`], which is no function of them.
+/// The custom CRCs of 16 and 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CustomCrcs {
+    /// Of 16 bits.
+    pub crc16: CrcParameters,
+    /// Of 32 bits.
+    pub crc32: CrcParameters,
+}
+
+impl Default for CustomCrcs {
+    fn default() -> CustomCrcs {
+        CustomCrcs { crc16: CrcParameters::CRC16, crc32: CrcParameters::CRC32 }
+    }
+}
+
+/// The hash of `data` and then `payload`; `None` for [`HashAlgorithm::Random`], which is no function of them. Custom CRCs
+/// are as nobody has changed them.
 pub fn hash(algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
+    hash_with(&CustomCrcs::default(), algorithm, data, payload)
+}
+
+/// [`hash`] with these custom CRCs.
+pub fn hash_with(custom: &CustomCrcs, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
     let mut bytes = left_aligned(data);
     bytes.extend_from_slice(payload);
     Some(match algorithm {
-        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => Crc::<u32>::new(&CRC_32_ISO_HDLC).checksum(&bytes).into(),
-        HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Crc::<u16>::new(&CRC_16_ARC).checksum(&bytes).into(),
+        HashAlgorithm::Crc32 => Crc::<u32>::new(&CRC_32_ISO_HDLC).checksum(&bytes).into(),
+        HashAlgorithm::Crc16 => Crc::<u16>::new(&CRC_16_ARC).checksum(&bytes).into(),
+        HashAlgorithm::Crc32Custom => crc(&custom.crc32, &bytes).into(),
+        HashAlgorithm::Crc16Custom => crc(&custom.crc16, &bytes).into(),
         HashAlgorithm::Csum16 => internet_checksum(&bytes).into(),
         HashAlgorithm::Xor16 => words(&bytes).fold(0, |x, w| x ^ w).into(),
-        HashAlgorithm::Identity => data.resize_u(64).to_u64().unwrap_or(0),
+        HashAlgorithm::Identity => {
+            let first = &bytes[..(data.width().div_ceil(8) as usize).min(8)];
+            first.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+        }
         HashAlgorithm::Random => return None,
     })
 }
@@ -50,6 +77,26 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
 }
 
+/// Bit by bit, as the division is done by hand.
+fn crc(parameters: &CrcParameters, bytes: &[u8]) -> u32 {
+    let top = 1u32 << (parameters.width - 1);
+    let mut remainder = parameters.initial;
+    for byte in bytes {
+        for i in 0..8 {
+            let bit = byte >> (if parameters.reflect_in { i } else { 7 - i }) & 1;
+            let carry = (remainder & top != 0) != (bit == 1);
+            remainder <<= 1;
+            if carry {
+                remainder ^= parameters.polynomial;
+            }
+        }
+    }
+    // Bits above the width never come back down.
+    let remainder = if parameters.width == 32 { remainder } else { remainder & 0xffff };
+    let result = if parameters.reflect_out { remainder.reverse_bits() >> (32 - parameters.width) } else { remainder };
+    result ^ parameters.xor_out
+}
+
 /// RFC 1071.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     let mut sum: u64 = words(bytes).map(u64::from).sum();
@@ -74,7 +121,24 @@ mod tests {
         // RFC 1071, section 3: the sum is ddf2, its complement 220d.
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
         assert_eq!(of(HashAlgorithm::Xor16, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x92cb);
-        assert_eq!(of(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0203_0405_0607_0809);
+        assert_eq!(of(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0102_0304_0506_0708);
+        assert_eq!(hash(HashAlgorithm::Identity, &Bits::new(12, 0xabc), &[1]), Some(0xabc0));
+    }
+
+    #[test]
+    fn custom_crcs_have_their_published_check_values() {
+        let of = |width, polynomial, initial, reflect, xor_out| {
+            let parameters =
+                CrcParameters { width, polynomial, initial, xor_out, reflect_in: reflect, reflect_out: reflect };
+            assert!(parameters.are_possible());
+            crc(&parameters, b"123456789")
+        };
+        assert_eq!(crc(&CrcParameters::CRC16, b"123456789"), 0xbb3d);
+        assert_eq!(crc(&CrcParameters::CRC32, b"123456789"), 0xcbf4_3926);
+        assert_eq!(of(16, 0x1021, 0xffff, false, 0), 0x29b1, "CRC-16/IBM-3740");
+        assert_eq!(of(16, 0x3d65, 0, true, 0xffff), 0xea82, "CRC-16/DNP");
+        assert_eq!(of(32, 0x1edc_6f41, u32::MAX, true, u32::MAX), 0xe306_9283, "CRC-32/ISCSI");
+        assert_eq!(of(32, 0x04c1_1db7, u32::MAX, false, u32::MAX), 0xfc89_1918, "CRC-32/BZIP2");
     }
 
     #[test]

@@ -13,14 +13,14 @@ mod table;
 pub use profile::choose;
 pub use table::field_matches;
 
-use crate::hash;
+use crate::hash::{self, CustomCrcs};
 use crate::meter::{Colour, MeterCell};
-use abi::state::ReadEntry;
+use abi::state::{CrcParameters, ReadEntry};
 use abi::{PipelineState, StateError};
 use base::Bits;
-use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
+use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
 use base::ids::{ExternId, TableId};
-use ir::{CounterUnit, ExternKind, Program};
+use ir::{CounterUnit, ExternKind, HashAlgorithm, Key, Program, TableAction};
 use profile::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,6 +38,7 @@ struct Content {
     tables: Vec<LinearTable>,
     externs: Vec<Cells>,
     ports_down: BTreeSet<u32>,
+    custom_crcs: CustomCrcs,
     /// The latest time that a packet or the owner has told.
     now_us: u64,
 }
@@ -94,13 +95,13 @@ impl State {
                     ExternKind::Counter { .. } => Cells::Counter(BTreeMap::new()),
                     ExternKind::Meter { .. } => Cells::Meter(BTreeMap::new()),
                     ExternKind::Register { .. } => Cells::Register(BTreeMap::new()),
-                    ExternKind::ActionProfile { size, .. } | ExternKind::ActionSelector { size, .. } => {
-                        Cells::Profile(Profile::new(*size))
-                    }
+                    ExternKind::ActionProfile { size, .. } => Cells::Profile(Profile::new(*size, false)),
+                    ExternKind::ActionSelector { size, .. } => Cells::Profile(Profile::new(*size, true)),
                     ExternKind::Digest { .. } => Cells::None,
                 })
                 .collect(),
             ports_down: BTreeSet::new(),
+            custom_crcs: CustomCrcs::default(),
             now_us: 0,
         };
         State { program, content: Mutex::new(content) }
@@ -126,14 +127,21 @@ impl State {
             installed.last_hit_us = now_us;
             (installed.serial, installed.entry.clone())
         });
+        let found_entry = found.is_some();
         if let Some((entry, matched)) = found
             && let Some(action) = self.resolve(content, table, &matched.action, selector)
         {
             return Match { hit: true, action, entry, matched: Some(matched) };
         }
         let default = content.tables[table.index()].default.clone();
-        let action = self.resolve(content, table, &default, selector);
-        let action = action.unwrap_or_else(|| self.program.tables[table.index()].default_action.clone());
+        // A group that is the default action has the program's own default behind it: for when it has no member, and
+        // for entries whose own group has none.
+        let own = || self.program.tables[table.index()].default_action.clone();
+        let by_group = matches!(default, EntryAction::Group(_));
+        let action = match by_group && found_entry {
+            true => own(),
+            false => self.resolve(content, table, &default, selector).unwrap_or_else(own),
+        };
         Match { hit: false, action, entry: 0, matched: None }
     }
 
@@ -154,7 +162,7 @@ impl State {
                 else {
                     return None;
                 };
-                let hash = hash::hash(*algorithm, &hash::concat(selector), &[])?;
+                let hash = hash::hash_with(&content.custom_crcs, *algorithm, &hash::concat(selector), &[])?;
                 let hash = if *hash_width < 64 { hash & ((1 << hash_width) - 1) } else { hash };
                 choose(&self.profile(content, table)?.groups.get(id)?.members, &content.ports_down, hash)?
             }
@@ -210,6 +218,12 @@ impl State {
         cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), now_us))
     }
 
+    /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.
+    pub fn hash(&self, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
+        let custom = self.lock().custom_crcs;
+        hash::hash_with(&custom, algorithm, data, payload)
+    }
+
     /// Reads a cell (`ir::Op::RegisterRead`); out of range reads zero.
     pub fn register_read(&self, register: ExternId, index: u64) -> Bits {
         let ExternKind::Register { width, .. } = self.program.externs[register.index()].kind else {
@@ -230,10 +244,10 @@ impl Content {
 
 // What the control plane does.
 impl State {
-    /// Whether an action's references exist.
-    fn check_reference(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<()> {
+    /// Whether an action's references exist, and a call is one of the table's actions with all its arguments.
+    fn check_action(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<()> {
         let id = match action {
-            EntryAction::Call(_) => return Ok(()),
+            EntryAction::Call(call) => return self.check_call(&self.program.tables[table.index()].actions, call),
             EntryAction::Member(id) | EntryAction::Group(id) => *id,
         };
         let profile = self.profile(content, table).ok_or(StateError::WrongKind)?;
@@ -242,6 +256,32 @@ impl State {
             _ => profile.members.contains_key(&id),
         };
         if there { Ok(()) } else { Err(StateError::NoSuchReference(id)) }
+    }
+
+    fn check_call(&self, actions: &[TableAction], call: &ActionCall) -> Result<()> {
+        let action = actions.get(call.action as usize).map(|a| &self.program.actions[a.action.index()]);
+        let fits = action.is_some_and(|action| {
+            action.params.len() == call.args.len()
+                && action.params.iter().zip(&call.args).all(|((_, width), arg)| *width == arg.width())
+        });
+        if fits { Ok(()) } else { Err(StateError::WrongKind) }
+    }
+
+    /// As `check_call`, for a member of a profile.
+    fn check_member(&self, profile: ExternId, call: &ActionCall) -> Result<()> {
+        match self.program.externs.get(profile.index()).map(|e| &e.kind) {
+            Some(ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. }) => {
+                self.check_call(actions, call)
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    /// Whether a key has a field of the right kind and width for each of the table's.
+    fn check_key(&self, table: TableId, key: &[KeyMatch]) -> Result<()> {
+        let keys = &self.program.tables[table.index()].keys;
+        let fits = keys.len() == key.len() && keys.iter().zip(key).all(|(k, field)| field_fits(k, field));
+        if fits { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
     /// Whether an entry or default of any table that uses the profile does this.
@@ -283,14 +323,19 @@ impl State {
 impl PipelineState for State {
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
         let mut content = self.lock();
-        self.check_reference(&content, table, &entry.action)?;
+        self.check_action(&content, table, &entry.action)?;
+        self.check_key(table, &entry.key)?;
+        if entry.key.is_empty() {
+            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
+        }
         let now_us = content.now_us;
         content.tables[table.index()].insert(entry, now_us)
     }
 
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<()> {
         let mut content = self.lock();
-        self.check_reference(&content, table, &entry.action)?;
+        self.check_action(&content, table, &entry.action)?;
+        self.check_key(table, &entry.key)?;
         let installed = content.tables[table.index()].find(&entry.key, entry.priority)?;
         installed.entry.action = entry.action.clone();
         installed.entry.idle_timeout_ns = entry.idle_timeout_ns;
@@ -298,6 +343,7 @@ impl PipelineState for State {
     }
 
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<()> {
+        self.check_key(table, key)?;
         self.lock().tables[table.index()].delete(key, priority)
     }
 
@@ -309,6 +355,7 @@ impl PipelineState for State {
     }
 
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
+        self.check_key(table, key)?;
         let mut content = self.lock();
         let now_us = content.now_us;
         let timed = self.program.tables[table.index()].idle_timeout;
@@ -325,7 +372,7 @@ impl PipelineState for State {
             Some(action) => action.clone(),
             None => EntryAction::Call(self.program.tables[table.index()].default_action.clone()),
         };
-        self.check_reference(&content, table, &action)?;
+        self.check_action(&content, table, &action)?;
         content.tables[table.index()].default = action;
         Ok(())
     }
@@ -335,10 +382,16 @@ impl PipelineState for State {
     }
 
     fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
-        self.lock().profile(profile)?.member_insert(member, action)
+        let mut content = self.lock();
+        let profile_state = content.profile(profile)?;
+        profile_state.check_new_member(member)?;
+        self.check_member(profile, action)?;
+        profile_state.members.insert(member, action.clone());
+        Ok(())
     }
 
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+        self.check_member(profile, action)?;
         self.lock().profile(profile)?.member_modify(member, action)
     }
 
@@ -410,6 +463,7 @@ impl PipelineState for State {
 
     fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue> {
         let table = self.direct_table(counter, true)?;
+        self.check_key(table, key)?;
         let mut content = self.lock();
         let installed = content.tables[table.index()].find(key, priority)?;
         Ok(installed.counters.get(&counter).copied().unwrap_or_default())
@@ -423,6 +477,7 @@ impl PipelineState for State {
         value: CounterValue,
     ) -> Result<()> {
         let table = self.direct_table(counter, true)?;
+        self.check_key(table, key)?;
         self.lock().tables[table.index()].find(key, priority)?.counters.insert(counter, value);
         Ok(())
     }
@@ -448,6 +503,7 @@ impl PipelineState for State {
 
     fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<Option<MeterConfig>> {
         let table = self.direct_table(meter, false)?;
+        self.check_key(table, key)?;
         let mut content = self.lock();
         let installed = content.tables[table.index()].find(key, priority)?;
         Ok(installed.meters.get(&meter).and_then(MeterCell::config))
@@ -461,6 +517,7 @@ impl PipelineState for State {
         config: Option<MeterConfig>,
     ) -> Result<()> {
         let table = self.direct_table(meter, false)?;
+        self.check_key(table, key)?;
         self.lock().tables[table.index()].find(key, priority)?.meters.insert(meter, MeterCell::new(config));
         Ok(())
     }
@@ -484,6 +541,31 @@ impl PipelineState for State {
             }
             _ => Err(StateError::WrongKind),
         }
+    }
+
+    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<()> {
+        if !parameters.are_possible() {
+            return Err(StateError::WrongKind);
+        }
+        let mut content = self.lock();
+        match parameters.width {
+            16 => content.custom_crcs.crc16 = *parameters,
+            _ => content.custom_crcs.crc32 = *parameters,
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry's field is one for a key field.
+fn field_fits(key: &Key, field: &KeyMatch) -> bool {
+    let width = |v: &Bits| v.width() == key.width;
+    match (key.kind, field) {
+        (MatchKind::Exact, KeyMatch::Exact(v)) => width(v),
+        (MatchKind::Lpm, KeyMatch::Lpm { value, prefix_len }) => width(value) && *prefix_len <= key.width,
+        (MatchKind::Ternary, KeyMatch::Ternary { value, mask }) => width(value) && width(mask),
+        (MatchKind::Range, KeyMatch::Range { low, high }) => width(low) && width(high),
+        (MatchKind::Optional, KeyMatch::Optional(v)) => v.as_ref().is_none_or(width),
+        _ => false,
     }
 }
 

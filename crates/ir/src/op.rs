@@ -122,7 +122,7 @@ pub enum HashAlgorithm {
     Crc16Custom,
     /// A generator that ignores its input's content is not a hash: this is bmv2's `random`, a random number.
     Random,
-    /// The low bits of the input.
+    /// The first 64 bits of the input, padded with zeros behind them to whole bytes.
     Identity,
     /// Internet checksum (RFC 1071): the one's complement of the one's complement sum of 16-bit words.
     Csum16,
@@ -172,7 +172,7 @@ pub enum Op {
     /// Deparser: appends the header if it is valid; of a varbit, the low bits that its length slot says (the header's
     /// lengths add up to whole bytes; if a program manages that they do not, zeros are put at the end).
     Emit { header: HeaderId },
-    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width; 0 cuts nothing) when the stage ends. The
+    /// Deparser: cuts the outgoing frame to at most `bytes` bytes (any width) when the stage ends. The
     /// last one counts.
     Truncate { bytes: Operand },
 
@@ -212,9 +212,9 @@ pub enum Op {
     /// `dst = base + hash(data) mod max` (widths of `base` and `dst` are equal; `max` has any width; `max` 0 gives
     /// `base`; none, or one that does not fit 64 bits, takes the hash as it is). The sum wraps in the width of `dst`, to
     /// which the hash, a number of at most 64 bits, is cut or zero-extended. The data are concatenated, first operand most significant; a length that is no multiple of 8 is padded
-    /// with zeros at the end for CRCs and checksums. Varbit operands contribute `varbits` bits: for each `(i, len)`,
+    /// with zeros at the end. Varbit operands contribute `varbits` bits: for each `(i, len)`,
     /// operand `i` has the low `len` bits only. With `payload`, the packet's bytes behind the parsed headers follow
-    /// (behind the emitted ones after a deparser); `Identity` ignores them and gives the data's low 64 bits.
+    /// (behind the emitted ones after a deparser); `Identity` ignores them.
     Hash {
         algorithm: HashAlgorithm,
         dst: SlotId,

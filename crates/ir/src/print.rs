@@ -367,6 +367,7 @@ impl Printer<'_> {
                 SlotKind::Field(h) => format!("field {}", header_text(p, h)),
                 SlotKind::VarbitLength(h) => format!("varbit_length {}", header_text(p, h)),
                 SlotKind::Valid(h) => format!("valid {}", header_text(p, h)),
+                SlotKind::HeaderPart => "header_part".to_string(),
                 SlotKind::Metadata => "metadata".to_string(),
                 SlotKind::Local => "local".to_string(),
                 SlotKind::Temp => "temp".to_string(),

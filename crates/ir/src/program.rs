@@ -72,7 +72,10 @@ pub enum SlotKind {
     VarbitLength(HeaderId),
     /// A header's validity (1 bit).
     Valid(HeaderId),
-    /// User or standard metadata, and stacks' `nextIndex`.
+    /// What belongs to the packet's headers but to no [`Header`]: the `nextIndex` of their stacks, and fields and validity
+    /// of a header that has no wire form. An egress-to-egress clone keeps it, as it keeps headers.
+    HeaderPart,
+    /// User or standard metadata.
     Metadata,
     /// A P4 variable or parameter.
     Local,

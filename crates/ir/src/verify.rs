@@ -127,7 +127,8 @@ impl Verifier<'_> {
         for (id, slot) in p.slots.iter().enumerate() {
             self.width(&format!("slot `{}`", slot.name), slot.width);
             let role = roles.get(&SlotId::from_index(id)).copied();
-            let free = matches!(slot.kind, SlotKind::Metadata | SlotKind::Local | SlotKind::Temp);
+            let free =
+                matches!(slot.kind, SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp);
             if role.map_or(!free, |role| role != slot.kind) {
                 let role = role.map_or("no part of a header".to_string(), |r| format!("{r:?}"));
                 self.error("E0723", format!("slot `{}` says it is {:?} but is {role}", slot.name, slot.kind));

@@ -5,7 +5,8 @@
 //! table is loaded once per batch: entries that were there when the batch began are found, which is what a batch that
 //! started a little earlier would have seen.
 //!
-//! A group without members counts as a miss: the default action runs.
+//! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
+//! (`tables::Runs::GroupOr`).
 
 use crate::Error;
 use crate::packet::At;
@@ -66,7 +67,13 @@ impl Translator<'_, '_> {
         let default_offset = offset_of!(TableHandle, default_entry) as i32;
         let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
         let (hit, entry, data) = match found {
-            None => (self.iconst(0), default, default),
+            None => {
+                let miss = self.iconst(0);
+                match binding.select {
+                    None => (miss, default, default),
+                    Some(select) => self.choose_member(table, select as usize, selector, miss, default, default)?,
+                }
+            }
             Some(found) => {
                 let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
                 let entry = self.b.ins().select(is_hit, found, default);

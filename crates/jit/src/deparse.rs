@@ -40,10 +40,7 @@ impl Translator<'_, '_> {
     pub fn truncate(&mut self, bytes: &Operand) {
         let bytes = self.read(bytes);
         let bytes = self.saturate_to_word(&bytes);
-        let none = self.icmp_imm(IntCC::Equal, bytes, 0);
-        let uncut = self.iconst(u64::MAX);
-        let most = self.b.ins().select(none, uncut, bytes);
-        self.b.def_var(self.vars.truncate, most);
+        self.b.def_var(self.vars.truncate, bytes);
     }
 
     /// What happens when a deparser ends. Leaves the cursor's variable at the end of the emitted headers.

@@ -457,7 +457,7 @@ impl Flow {
                     let kind = program.slots[slot.index()].kind;
                     let header = match kind {
                         SlotKind::Field(h) | SlotKind::VarbitLength(h) | SlotKind::Valid(h) => h,
-                        SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => return,
+                        SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => return,
                     };
                     if let SlotKind::Field(_) = kind {
                         at.dirty.insert(facts.field_number[slot.index()] as usize);

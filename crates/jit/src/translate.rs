@@ -325,8 +325,9 @@ impl<'a> Translator<'a, '_> {
                     self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, timestamp_us) as i32)
                 }
                 Intrinsic::InstanceType => self.iconst(self.program.instance_types.normal),
-                Intrinsic::EgressTimestamp | Intrinsic::EnqueueTimestamp => self.now_us,
-                Intrinsic::EnqueueDepth
+                Intrinsic::EgressTimestamp
+                | Intrinsic::EnqueueTimestamp
+                | Intrinsic::EnqueueDepth
                 | Intrinsic::DequeueDelta
                 | Intrinsic::DequeueDepth
                 | Intrinsic::EgressSpec

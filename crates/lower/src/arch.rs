@@ -7,7 +7,7 @@ use crate::context::Lowerer;
 use crate::path::Place;
 use crate::tree::Tree;
 use ir::SlotId;
-use sema::typed::{Call, InstanceId};
+use sema::typed::{Call, InstanceId, Table};
 
 /// A call of an extern with its arguments evaluated.
 pub(crate) struct ExternCall<'a> {
@@ -69,6 +69,9 @@ pub(crate) trait Architecture {
     fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree;
     /// Emits a call of an extern's method.
     fn method(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId, method: &str, call: &ExternCall<'_>) -> Tree;
+    /// A table with a direct meter was applied: emits what the architecture does with the colour of a hit besides what
+    /// actions do.
+    fn direct_meter(&mut self, cx: &mut Lowerer<'_>, table: &Table, meter: ir::ExternId, hit: SlotId, colour: SlotId);
     /// Says what a table property means.
     fn table_property(&self, name: &str) -> TableProperty;
     /// The slot that has the packet's length in bytes.

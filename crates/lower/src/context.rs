@@ -122,8 +122,8 @@ pub(crate) struct Lowerer<'p> {
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
-    /// While a table's action is lowered: the table's hit flag and entry, by direct meter.
-    pub direct: HashMap<ir::ExternId, (SlotId, SlotId)>,
+    /// While a table's action is lowered: what the matched entry's meter said, by direct meter.
+    pub direct: HashMap<ir::ExternId, SlotId>,
     /// Whether a table's action is being lowered.
     pub in_table_action: bool,
     /// Locals that an action's body names, by action; see `call.rs`.

@@ -450,7 +450,7 @@ impl Lowerer<'_> {
             self.b.emit(Op::CountDirect { counter, hit: to.hit.into(), entry: to.entry });
         }
         for &meter in info.meters.iter() {
-            self.direct.insert(meter, (to.hit, to.entry));
+            self.run_direct_meter(table, meter, &to);
         }
         let outer = std::mem::replace(&mut self.in_table_action, true);
         self.run_action(table, &info, &to, cases.unwrap_or(&[]));
@@ -460,6 +460,18 @@ impl Lowerer<'_> {
         }
         self.b.set_span(saved);
         to.hit.into()
+    }
+
+    /// Runs a direct meter: once for each hit, whether the action asks for the colour or not.
+    fn run_direct_meter(&mut self, table: &typed::Table, meter: ir::ExternId, to: &Applied) {
+        let dst = self.b.temp(2);
+        self.b.emit(Op::MeterDirect { meter, dst, hit: to.hit.into(), entry: to.entry });
+        self.direct.insert(meter, dst);
+        let mut arch = self.arch.take();
+        if let Some(arch) = &mut arch {
+            arch.direct_meter(self, table, meter, to.hit, dst);
+        }
+        self.arch = arch;
     }
 
     fn run_action(&mut self, table: &typed::Table, info: &TableInfo, to: &Applied, cases: &[ActionCase]) {

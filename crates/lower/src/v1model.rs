@@ -10,6 +10,7 @@
 //! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop if `egress_spec` is 511;
 //!   else `egress_port = egress_spec`.
 //! - `egress_start`: `egress_spec = 0`. `egress_end`: replication for a clone; drop if `egress_spec` is 511.
+//! - `length_start` (after the parser; only where egress asks for the length): see `v1model/length.rs`.
 //! - `deparse_end`: replication for a recirculation, else out of the port that the packet had when egress began.
 //! - `clone_begin`, `clone_end`: an ingress clone is parsed again, but what the parser wrote to metadata is undone.
 //!
@@ -20,15 +21,18 @@
 //! Reference for behaviour: docs/simple_switch.md of behavioral-model. Externs: `v1model/externs.rs`. Tests:
 //! `tests/v1model.rs`.
 
+mod cells;
 mod externs;
+mod length;
 
 use crate::codes;
 use crate::context::{Binding, Lowerer};
 use crate::tree::Tree;
 use ir::{
-    BinOp, ControllerHeader, EntryKind, Fate, InstanceTypes, Intrinsic, Op, Operand, ReplicationPoint, SlotId,
-    SlotKind, StageId, StageKind,
+    BinOp, ControllerHeader, EntryKind, Fate, HeaderId, InstanceTypes, Intrinsic, Op, Operand, ReplicationPoint,
+    SlotId, SlotKind, StageId, StageKind, UnOp,
 };
+use length::Length;
 use sema::Type;
 use sema::typed::{Annotation, ControlId, Instance, InstanceId, InstanceOf, Param, ParserId, find_annotation};
 use sema::types::{StructId, StructKind};
@@ -85,7 +89,7 @@ struct State {
     standard: HashMap<String, SlotId>,
     /// Slots for what packets ask the replication engine for, made when first used.
     requests: HashMap<Intrinsic, SlotId>,
-    /// Where to cut the frame.
+    /// The complement of the length that the frame is cut to.
     truncate: Option<SlotId>,
     clones_at_ingress: bool,
     clones_at_egress: bool,
@@ -106,6 +110,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         let param = &ingress.params[i];
         let ty = &parser.params[i + 1].ty;
         let (name, kind) = match i {
+            0 => (&*param.name, SlotKind::HeaderPart),
             2 => ("standard_metadata", SlotKind::Metadata),
             _ => (&*param.name, SlotKind::Metadata),
         };
@@ -154,7 +159,9 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         deparser: phv.control(cx, &shared, BlockRole::Deparser, blocks.deparser),
     };
     let state = shared.borrow();
-    Glue { cx, state: &state, stages }.entries();
+    let mut headers = Vec::new();
+    phv.hdr.for_each_header(&mut |h| headers.extend(h.id));
+    Glue { cx, state: &state, stages, headers }.entries();
     cx.b.program_mut().field_lists = state.field_lists.clone().into_iter().collect();
     let requests: BTreeMap<Intrinsic, SlotId> = state.requests.iter().map(|(i, s)| (*i, *s)).collect();
     for (which, slot) in requests {
@@ -275,7 +282,8 @@ impl Phv {
         cx.land(exit);
         let truncate = shared.borrow().truncate;
         if let (BlockRole::Deparser, Some(bytes)) = (role, truncate) {
-            cx.b.emit(Op::Truncate { bytes: bytes.into() });
+            let bytes = cx.b.un(UnOp::Not, bytes).into();
+            cx.b.emit(Op::Truncate { bytes });
         }
         cx.close_stage();
         stage
@@ -369,6 +377,8 @@ struct Glue<'g, 'p> {
     cx: &'g mut Lowerer<'p>,
     state: &'g State,
     stages: Stages,
+    /// The packet's headers.
+    headers: Vec<HeaderId>,
 }
 
 impl Glue<'_, '_> {
@@ -391,14 +401,16 @@ impl Glue<'_, '_> {
             }
             false => port,
         });
-        let ingress_end = self.ingress_end(multicast, again);
-        let egress_start = self.egress_start(egress_port, out_port);
-        let egress_end = self.egress_end();
+        let (after_parser, ingress_length) = self.length_through_ingress();
+        let ingress_end = self.ingress_end(multicast, again, ingress_length.as_ref());
+        let egress_length = self.length_through_egress();
+        let egress_start = self.egress_start(egress_port, out_port, egress_length.as_ref());
+        let egress_end = self.egress_end(egress_length.as_ref());
         let deparse_end = self.deparse_end(out_port);
         let rest = [egress_start, Some(egress), egress_end, Some(compute), Some(deparser), Some(deparse_end)];
         let chain =
             |first: &[Option<StageId>]| -> Vec<StageId> { first.iter().chain(&rest).copied().flatten().collect() };
-        let whole = chain(&[Some(parser), Some(verify), Some(ingress), Some(ingress_end)]);
+        let whole = chain(&[Some(parser), after_parser, Some(verify), Some(ingress), Some(ingress_end)]);
         self.cx.b.entry(EntryKind::Ingress, &whole);
         if again {
             self.cx.b.entry(EntryKind::Reingress, &whole);
@@ -477,8 +489,11 @@ impl Glue<'_, '_> {
         }
     }
 
-    fn ingress_end(&mut self, multicast: bool, again: bool) -> StageId {
+    fn ingress_end(&mut self, multicast: bool, again: bool, length: Option<&Length>) -> StageId {
         let stage = self.cx.open_stage("ingress_end", StageKind::Control);
+        if let Some(length) = length {
+            self.set_length(length);
+        }
         let mut asked: Option<Operand> = None;
         let or = |cx: &mut Lowerer<'_>, asked: &mut Option<Operand>, flag: SlotId| {
             *asked = Some(match asked.take() {
@@ -526,14 +541,22 @@ impl Glue<'_, '_> {
         stage
     }
 
-    fn egress_start(&mut self, egress_port: Option<SlotId>, out_port: Option<SlotId>) -> Option<StageId> {
+    fn egress_start(
+        &mut self,
+        egress_port: Option<SlotId>,
+        out_port: Option<SlotId>,
+        length: Option<&Length>,
+    ) -> Option<StageId> {
         let egress = self.stages.egress;
         let spec = self.standard("egress_spec").filter(|s| self.writes(egress, *s) || self.reads(egress, *s));
         let copy = egress_port.zip(out_port).filter(|(port, out)| port != out);
-        if spec.is_none() && copy.is_none() {
+        if spec.is_none() && copy.is_none() && length.is_none() {
             return None;
         }
         let stage = self.cx.open_stage("egress_start", StageKind::Control);
+        if let Some(length) = length {
+            self.note_rest(length);
+        }
         if let Some(spec) = spec {
             self.cx.b.set(spec, 0);
         }
@@ -544,14 +567,19 @@ impl Glue<'_, '_> {
         Some(stage)
     }
 
-    fn egress_end(&mut self) -> Option<StageId> {
+    fn egress_end(&mut self, length: Option<&Length>) -> Option<StageId> {
         let spec = self.egress_spec_of_egress();
         if spec.is_none() && !self.state.clones_at_egress {
             return None;
         }
         let stage = self.cx.open_stage("egress_end", StageKind::Control);
         if let (true, Some(flag)) = (self.state.clones_at_egress, self.request(Intrinsic::CloneFlag)) {
-            self.finish_if(flag.into(), Fate::Replicate(ReplicationPoint::EgressEnd));
+            let go_on = self.cx.split(flag.into());
+            if let Some(length) = length {
+                self.set_length(length);
+            }
+            self.cx.b.fate(Fate::Replicate(ReplicationPoint::EgressEnd));
+            self.cx.b.switch_to(go_on);
         }
         if let Some(spec) = spec {
             self.drop_check(spec, EGRESS_DROP);
@@ -586,9 +614,7 @@ impl Glue<'_, '_> {
         let mut written = BTreeSet::new();
         for inst in program.stages[self.stages.parser.index()].blocks.iter().flat_map(|b| &b.insts) {
             inst.op.for_each_def(program, |s| {
-                if program.slots[s.index()].kind == SlotKind::Metadata
-                    && !program.slots[s.index()].name.ends_with("$next")
-                {
+                if program.slots[s.index()].kind == SlotKind::Metadata {
                     written.insert(s);
                 }
             });

@@ -18,7 +18,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
     let mut used: Vec<bool> = program
         .slots
         .iter()
-        .map(|s| !matches!(s.kind, SlotKind::Metadata | SlotKind::Local | SlotKind::Temp))
+        .map(|s| !matches!(s.kind, SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp))
         .collect();
     for_each_slot(program, &mut |slot| used[slot.index()] = true);
     if !used.contains(&false) {

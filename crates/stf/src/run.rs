@@ -5,7 +5,7 @@
 //! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) is judged where it stands.
 
 use crate::script::{Command, Line, Pattern};
-use crate::setup::{Setup, Target, find_extern, value_of};
+use crate::setup::{Setup, Target, counter_value, find_extern, value_of};
 use base::Bits;
 use base::entry::CounterValue;
 use base::ids::ExternId;
@@ -34,6 +34,7 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
     let mut setup = Setup::new();
     let mut expected: BTreeMap<u32, Vec<(usize, Option<Pattern>)>> = BTreeMap::new();
     let mut digests: std::collections::VecDeque<abi::state::DigestMessage> = Default::default();
+    let mut logs: std::collections::VecDeque<String> = Default::default();
     let mut last = 0;
     for line in lines {
         let pipeline = local.pipeline().clone();
@@ -56,8 +57,8 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
             Command::Wait { microseconds } => local.advance_us(*microseconds),
             Command::CheckCounter { name, index, check } => match find_extern(&program, name) {
                 Err(message) => outcome.failures.push((n, message)),
-                Ok((ext, e)) => match pipeline.state().counter(ext, *index) {
-                    Err(error) => outcome.failures.push((n, format!("`{}`: {error:?}", e.name))),
+                Ok((ext, e)) => match counter_value(pipeline.state().as_ref(), ext, e, *index) {
+                    Err(message) => outcome.failures.push((n, message)),
                     Ok(value) => {
                         let (holds, text) = judge(value, check.as_ref());
                         outcome.check(n, holds, || format!("{}({index}) {text}", e.name));
@@ -84,6 +85,24 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
                 match check_digest(&program, name, values, digests.pop_front()) {
                     Ok(()) => outcome.passed += 1,
                     Err(message) => outcome.failures.push((n, message)),
+                }
+            }
+            Command::ExpectLog { text } => {
+                logs.extend(pipeline.take_logs());
+                let line = logs.pop_front();
+                outcome.check(n, line.as_deref() == Some(text), || format!("the log has {line:?}, not {text:?}"));
+            }
+            Command::CheckDrops { reason, comparison, value } => {
+                let drops = pipeline.drops(0).read(&program);
+                match drops.iter().find(|(name, _)| name == reason) {
+                    Some((_, have)) => outcome.check(n, compare(*have, comparison, *value), || {
+                        format!("{have} packets were dropped for `{reason}`, expected {comparison} {value}")
+                    }),
+                    None => {
+                        let names: Vec<&str> = drops.iter().map(|(name, _)| name.as_str()).collect();
+                        let message = format!("there is no drop reason `{reason}`; there are: {}", names.join(", "));
+                        outcome.failures.push((n, message));
+                    }
                 }
             }
             other => match setup.apply(other, target) {
@@ -148,20 +167,26 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+fn compare(have: u64, comparison: &str, value: u64) -> bool {
+    match comparison {
+        "==" => have == value,
+        "!=" => have != value,
+        "<" => have < value,
+        "<=" => have <= value,
+        ">" => have > value,
+        _ => have >= value,
+    }
+}
+
 fn judge(value: CounterValue, check: Option<&crate::script::CounterCheck>) -> (bool, String) {
     let Some(check) = check else {
         return (true, String::new());
     };
     let (have, unit) = if check.packets { (value.packets, "packets") } else { (value.bytes, "bytes") };
-    let holds = match check.comparison.as_str() {
-        "==" => have == check.value,
-        "!=" => have != check.value,
-        "<" => have < check.value,
-        "<=" => have <= check.value,
-        ">" => have > check.value,
-        _ => have >= check.value,
-    };
-    (holds, format!("has {have} {unit}, expected {} {}", check.comparison, check.value))
+    (
+        compare(have, &check.comparison, check.value),
+        format!("has {have} {unit}, expected {} {}", check.comparison, check.value),
+    )
 }
 
 fn check_digest(

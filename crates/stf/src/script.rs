@@ -27,8 +27,13 @@
 //! value_set NAME VALUE...                      delete TABLE [PRIORITY] KEY:VALUE...
 //! expect_register NAME INDEX VALUE             a check
 //! expect_digest NAME [VALUE...]                the oldest digest message not yet checked
+//! expect_log TEXT                              the oldest line of the log not yet checked
+//! check_drops "REASON" ==|!=|<|<=|>|>= NUMBER  packets dropped for a reason
+//! set_crc16_parameters POLYNOMIAL INITIAL XOR_OUT REFLECT_IN REFLECT_OUT      what custom CRCs are from now on;
+//! set_crc32_parameters ...                                                    the last two are true or false
 //! ```
 
+use abi::state::CrcParameters;
 use std::fmt;
 
 /// A command with its line number, from 1.
@@ -92,6 +97,9 @@ pub enum Command {
     CheckCounter { name: String, index: u64, check: Option<CounterCheck> },
     ExpectRegister { name: String, index: u64, value: String },
     ExpectDigest { name: String, values: Vec<String> },
+    ExpectLog { text: String },
+    CheckDrops { reason: String, comparison: String, value: u64 },
+    SetCrc { parameters: CrcParameters },
 }
 
 /// What a frame must look like.
@@ -280,6 +288,10 @@ fn command(line: &str) -> Result<Command, String> {
             name: name(arg(0, "a digest")?),
             values: words.get(1..).unwrap_or_default().iter().map(|w| w.to_string()).collect(),
         },
+        "expect_log" => Command::ExpectLog { text: rest.trim().to_string() },
+        "check_drops" => check_drops(rest)?,
+        "set_crc16_parameters" => Command::SetCrc { parameters: crc_parameters(16, &words)? },
+        "set_crc32_parameters" => Command::SetCrc { parameters: crc_parameters(32, &words)? },
         other => return Err(format!("there is no command `{other}`")),
     })
 }
@@ -414,6 +426,50 @@ fn rates(words: &[&str]) -> Result<Vec<(String, u64)>, String> {
     Ok(list)
 }
 
+fn checked_comparison(text: &str) -> Result<String, String> {
+    match ["==", "!=", "<", "<=", ">", ">="].contains(&text) {
+        true => Ok(text.to_string()),
+        false => Err(format!("`{text}` is not a comparison")),
+    }
+}
+
+fn check_drops(rest: &str) -> Result<Command, String> {
+    let quoted = rest.trim().strip_prefix('"').and_then(|r| r.split_once('"'));
+    let (reason, rest) = quoted.ok_or("`check_drops` needs a reason in quotes")?;
+    match rest.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [comparison, value] => Ok(Command::CheckDrops {
+            reason: reason.to_string(),
+            comparison: checked_comparison(comparison)?,
+            value: number(value, "a count")?,
+        }),
+        _ => Err("`check_drops` needs \"REASON\" COMPARISON NUMBER".to_string()),
+    }
+}
+
+fn crc_parameters(width: u32, words: &[&str]) -> Result<CrcParameters, String> {
+    let [polynomial, initial, xor_out, reflect_in, reflect_out] = words else {
+        return Err("a CRC has a polynomial, a first remainder, a last exclusive or, and two reflections".to_string());
+    };
+    let value = |text: &str| number(text, "a value").and_then(|n| narrow(n, "a CRC"));
+    let flag = |text: &str| match text {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(format!("`{text}` is neither `true` nor `false`")),
+    };
+    let parameters = CrcParameters {
+        width,
+        polynomial: value(polynomial)?,
+        initial: value(initial)?,
+        xor_out: value(xor_out)?,
+        reflect_in: flag(reflect_in)?,
+        reflect_out: flag(reflect_out)?,
+    };
+    match parameters.are_possible() {
+        true => Ok(parameters),
+        false => Err(format!("a value does not fit {width} bits")),
+    }
+}
+
 fn check_counter(rest: &str) -> Result<Command, String> {
     let (counter, rest) = rest.split_once('(').ok_or("`check_counter` needs NAME(INDEX)")?;
     let (index, rest) = rest.split_once(')').ok_or("`check_counter` needs NAME(INDEX)")?;
@@ -426,10 +482,8 @@ fn check_counter(rest: &str) -> Result<Command, String> {
                 "bytes" => false,
                 other => return Err(format!("`{other}` is neither `packets` nor `bytes`")),
             };
-            if !["==", "!=", "<", "<=", ">", ">="].contains(comparison) {
-                return Err(format!("`{comparison}` is not a comparison"));
-            }
-            Some(CounterCheck { packets, comparison: comparison.to_string(), value: number(value, "a count")? })
+            let comparison = checked_comparison(comparison)?;
+            Some(CounterCheck { packets, comparison, value: number(value, "a count")? })
         }
         _ => return Err("`check_counter` needs `packets|bytes COMPARISON NUMBER`".to_string()),
     };

@@ -205,6 +205,14 @@ impl Setup {
                     return Err(format!("`{}` is not a meter", e.name));
                 };
                 let config = meter_config(rates)?;
+                if let Some(table) = direct_table(&e.kind) {
+                    for entry in direct_entries(state, table, *index, &e.name)? {
+                        state
+                            .direct_meter_set(ext, &entry.key, entry.priority, Some(config))
+                            .map_err(|err| state_error(&e.name, err))?;
+                    }
+                    return done;
+                }
                 let cells = match index {
                     Some(index) => *index..*index + 1,
                     None => 0..*size,
@@ -225,13 +233,19 @@ impl Setup {
                     None => format!("{}[{index}]: not configured, always green", e.name),
                 }))
             }
+            Command::SetCrc { parameters } => {
+                state.custom_crc_set(parameters).map_err(|err| state_error("custom CRCs", err))?;
+                done
+            }
             Command::Packet { .. }
             | Command::Expect { .. }
             | Command::NoPacket
             | Command::Wait { .. }
             | Command::CheckCounter { .. }
             | Command::ExpectRegister { .. }
-            | Command::ExpectDigest { .. } => Ok(None),
+            | Command::ExpectDigest { .. }
+            | Command::ExpectLog { .. }
+            | Command::CheckDrops { .. } => Ok(None),
         }
     }
 
@@ -268,6 +282,45 @@ fn set_session(replication: &Replication, id: u32, replicas: Vec<Replica>) -> Re
         None => replication.session_insert(id, session),
     };
     result.map_err(|e| format!("clone session {id}: {e}"))
+}
+
+/// The table of a direct counter or meter.
+fn direct_table(kind: &ExternKind) -> Option<TableId> {
+    match kind {
+        ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. } => *direct,
+        _ => None,
+    }
+}
+
+/// The entry of a table at a position, in the order of insertion; all of them without one.
+fn direct_entries(
+    state: &dyn PipelineState,
+    table: TableId,
+    position: Option<u64>,
+    name: &str,
+) -> Result<Vec<TableEntry>, String> {
+    let mut entries: Vec<TableEntry> = state.entries(table).into_iter().map(|e| e.entry).collect();
+    let Some(position) = position else { return Ok(entries) };
+    let at = usize::try_from(position).ok().filter(|at| *at < entries.len());
+    let at = at.ok_or_else(|| format!("`{name}`: its table has {} entries, none at {position}", entries.len()))?;
+    Ok(vec![entries.swap_remove(at)])
+}
+
+/// A counter's cell; of a direct one that of the entry at this position.
+pub(crate) fn counter_value(
+    state: &dyn PipelineState,
+    ext: ExternId,
+    e: &ir::Extern,
+    index: u64,
+) -> Result<CounterValue, String> {
+    let value = match direct_table(&e.kind) {
+        None => state.counter(ext, index),
+        Some(table) => {
+            let entry = direct_entries(state, table, Some(index), &e.name)?.swap_remove(0);
+            state.direct_counter(ext, &entry.key, entry.priority)
+        }
+    };
+    value.map_err(|error| state_error(&e.name, error))
 }
 
 /// Applies all set-up lines of a script; other commands are refused with their line.

@@ -45,6 +45,8 @@ pub enum Runs<'a> {
     Call(&'a ActionCall),
     /// The member that a group chooses; the pointer is a [`crate::selector::Group`]'s.
     Group(*const c_void),
+    /// The member that a group chooses, and this action when it has none: a default action has nothing behind it.
+    GroupOr(*const c_void, &'a ActionCall),
 }
 
 /// What an entry carries besides its action.
@@ -127,6 +129,7 @@ impl EntryMemory {
         let (action, group) = match runs {
             Runs::Call(call) => (call.action, ptr::null()),
             Runs::Group(group) => (NO_ACTION, group),
+            Runs::GroupOr(group, call) => (call.action, group),
         };
         let entry = self.cell(self.cell_of(action));
         let header = EntryHeader {
@@ -139,7 +142,7 @@ impl EntryMemory {
         };
         // SAFETY: the cell is free, aligned and large enough for the header and the action's parameters.
         unsafe { entry.write(header) };
-        if let Runs::Call(call) = runs {
+        if let Runs::Call(call) | Runs::GroupOr(_, call) = runs {
             let shape = &self.actions[call.action as usize];
             for ((offset, width), value) in shape.offsets.iter().zip(&shape.widths).zip(&call.args) {
                 // SAFETY: the offset is inside the cell and a multiple of 8.

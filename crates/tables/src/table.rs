@@ -207,17 +207,17 @@ impl Table {
         now_us: u64,
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
+        self.check(runs)?;
         self.pack(&entry.key)?;
+        if self.engine.is_none() {
+            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
+        }
         if self.position(entry.priority).is_some() {
             return Err(StateError::Exists);
         }
         if self.len >= self.spec.size {
             return Err(StateError::Full(self.spec.size));
         }
-        if self.engine.is_none() {
-            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
-        }
-        self.check(runs)?;
         let index = self.take_index()?;
         prepare(index);
         let pointer = self.memory.make(runs, self.tag(index, now_us));
@@ -244,8 +244,8 @@ impl Table {
 
     /// Gives the entry with this key and priority another action and idle timeout; its action until now.
     pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
-        let index = self.find(&entry.key, entry.priority)?;
         self.check(runs)?;
+        let index = self.find(&entry.key, entry.priority)?;
         let old = self.action_at(index);
         let record = &mut self.records[index as usize];
         record.idle_timeout_ns = entry.idle_timeout_ns;
@@ -348,7 +348,7 @@ impl Table {
         Ok(())
     }
 
-    /// The default action; `None` when a group decides.
+    /// The default action; for a group the one behind it.
     pub fn default_call(&self) -> Option<ActionCall> {
         // SAFETY: the default entry is live.
         unsafe { self.memory.call(self.handle.default_entry.load(Ordering::Relaxed)) }
@@ -397,8 +397,8 @@ impl Table {
 
     fn check(&self, runs: Runs<'_>) -> Result<(), StateError> {
         match runs {
-            Runs::Call(call) if !self.memory.accepts(call) => Err(StateError::WrongKind),
-            Runs::Group(_) if !self.spec.selector => Err(StateError::WrongKind),
+            Runs::Call(call) | Runs::GroupOr(_, call) if !self.memory.accepts(call) => Err(StateError::WrongKind),
+            Runs::Group(_) | Runs::GroupOr(..) if !self.spec.selector => Err(StateError::WrongKind),
             _ => Ok(()),
         }
     }

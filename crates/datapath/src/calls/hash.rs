@@ -3,13 +3,18 @@
 //! The input is a bit string, padded with zeros at the end to whole bytes, followed by the payload. The oracle has its
 //! own implementation (`interp::hash`); they share nothing.
 //!
+//! Custom CRCs are tables that the control plane publishes and packets load; while it has not, they are the plain ones.
+//!
 //! Tests: `calls/tests.rs`.
 
+use abi::state::CrcParameters;
+use arc_swap::ArcSwapOption;
 use ir::HashAlgorithm;
+use std::sync::Arc;
 
-/// The hash of the first `bits` bits of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a
-/// discriminant of [`HashAlgorithm`]; `None` for the one that is a random number.
-pub fn hash(algorithm: u32, data: &[u8], bits: u32, payload: &[u8]) -> Option<u64> {
+/// The hash of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a discriminant of
+/// [`HashAlgorithm`]; `None` for the one that is a random number.
+pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     const CRC32: u32 = HashAlgorithm::Crc32 as u32;
     const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom as u32;
     const CRC16: u32 = HashAlgorithm::Crc16 as u32;
@@ -20,11 +25,73 @@ pub fn hash(algorithm: u32, data: &[u8], bits: u32, payload: &[u8]) -> Option<u6
     Some(match algorithm {
         CRC32 | CRC32_CUSTOM => (!crc32(crc32(u32::MAX, data), payload)).into(),
         CRC16 | CRC16_CUSTOM => crc16(crc16(0, data), payload).into(),
-        IDENTITY => low_bits(data, bits),
+        IDENTITY => first_bytes(data),
         CSUM16 => (!fold(sum16(data, payload))).into(),
         XOR16 => xor16(data, payload).into(),
         _ => return None,
     })
+}
+
+/// The custom CRCs of a program.
+#[derive(Debug, Default)]
+pub struct CustomCrcs {
+    crc16: ArcSwapOption<CustomCrc>,
+    crc32: ArcSwapOption<CustomCrc>,
+}
+
+impl CustomCrcs {
+    /// Publishes another one; false if there are none with such parameters.
+    pub fn set(&self, parameters: &CrcParameters) -> bool {
+        let of_width = if parameters.width == 16 { &self.crc16 } else { &self.crc32 };
+        let possible = parameters.are_possible();
+        if possible {
+            of_width.store(Some(Arc::new(CustomCrc::new(*parameters))));
+        }
+        possible
+    }
+
+    /// The hash, if the algorithm is a custom CRC that was published.
+    pub fn hash(&self, algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
+        const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom as u32;
+        const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom as u32;
+        let published = match algorithm {
+            CRC16_CUSTOM => &self.crc16,
+            CRC32_CUSTOM => &self.crc32,
+            _ => return None,
+        };
+        Some(published.load().as_ref()?.of(data, payload).into())
+    }
+}
+
+/// A CRC with any parameters. The remainder is kept at the upper end of 32 bits, whatever its width.
+#[derive(Debug)]
+struct CustomCrc {
+    parameters: CrcParameters,
+    table: [u32; 256],
+}
+
+impl CustomCrc {
+    fn new(parameters: CrcParameters) -> CustomCrc {
+        let polynomial = parameters.polynomial << (32 - parameters.width);
+        let mut table = [0; 256];
+        for (byte, remainder) in table.iter_mut().enumerate() {
+            *remainder = (byte as u32) << 24;
+            for _ in 0..8 {
+                let carry = *remainder >> 31 == 1;
+                *remainder = *remainder << 1 ^ if carry { polynomial } else { 0 };
+            }
+        }
+        CustomCrc { parameters, table }
+    }
+
+    fn of(&self, data: &[u8], payload: &[u8]) -> u32 {
+        let CrcParameters { width, initial, xor_out, reflect_in, reflect_out, .. } = self.parameters;
+        let remainder = data.iter().chain(payload).fold(initial << (32 - width), |remainder, byte| {
+            let byte = if reflect_in { byte.reverse_bits() } else { *byte };
+            remainder << 8 ^ self.table[(remainder >> 24) as usize ^ usize::from(byte)]
+        });
+        xor_out ^ if reflect_out { remainder.reverse_bits() } else { remainder >> (32 - width) }
+    }
 }
 
 /// Reflected polynomial of CRC-32 (IEEE 802.3).
@@ -82,12 +149,9 @@ fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(u32::from(crc), step) as u16
 }
 
-/// The low 64 bits of a left-aligned string.
-fn low_bits(data: &[u8], bits: u32) -> u64 {
-    let padding = data.len() as u32 * 8 - bits;
-    // Nine bytes hold 64 bits at any alignment.
-    let last = &data[data.len().saturating_sub(9)..];
-    (last.iter().fold(0u128, |value, b| value << 8 | u128::from(*b)) >> padding) as u64
+/// The first eight bytes as a number.
+fn first_bytes(data: &[u8]) -> u64 {
+    data.iter().take(8).fold(0, |value, b| value << 8 | u64::from(*b))
 }
 
 /// Calls `f` with the two parts as one string of 16-bit words in network order, the last one padded with zeros.

@@ -4,7 +4,7 @@
 use super::{CALLS, DIGESTS_MAX, LOG_LINES_MAX, LOG_LINES_PER_SECOND, LogRecord, Messages, WorkerRuntime, hash};
 use abi::WorkerCtx;
 use abi::packet::PacketDesc;
-use abi::state::DigestMessage;
+use abi::state::{CrcParameters, DigestMessage};
 use base::Bits;
 use base::ids::ExternId;
 use ir::{BinOp, HashAlgorithm, Program};
@@ -36,7 +36,7 @@ impl World {
             kind: ir::ExternKind::Digest { fields },
         };
         let messages = Arc::new(Messages::new(&Program { externs: vec![digest], ..Program::default() }));
-        World { runtime: WorkerRuntime::new(7, vec![None], Arc::clone(&messages)), messages }
+        World { runtime: WorkerRuntime::new(7, vec![None], Arc::default(), Arc::clone(&messages)), messages }
     }
 
     fn with<R>(&mut self, f: impl FnOnce(*const WorkerCtx) -> R) -> R {
@@ -54,12 +54,12 @@ impl World {
 #[test]
 fn published_check_values() {
     let of = |algorithm: HashAlgorithm, bytes: &[u8]| {
-        hash::hash(algorithm as u32, bytes, bytes.len() as u32 * 8, &[]).expect("a function of the data")
+        hash::hash(algorithm as u32, bytes, &[]).expect("a function of the data")
     };
     assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
     assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
     assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
-    assert_eq!(hash::hash(HashAlgorithm::Random as u32, &[], 0, &[]), None);
+    assert_eq!(hash::hash(HashAlgorithm::Random as u32, &[], &[]), None);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn hashes_are_the_oracles() {
                 let payload = &bytes[100..100 + payload];
                 let expected = interp::hash::hash(algorithm, &data, payload);
                 assert_eq!(
-                    hash::hash(algorithm as u32, &padded, bits, payload),
+                    hash::hash(algorithm as u32, &padded, payload),
                     expected,
                     "{algorithm:?} of {bits} bits and {} bytes",
                     payload.len()
@@ -171,4 +171,30 @@ fn headroom_is_made_out_of_tailroom() {
         assert_eq!(packet.data, buffer.as_mut_ptr().add(40));
     }
     assert_eq!(buffer[40..], (10..70).collect::<Vec<u8>>());
+}
+
+#[test]
+fn custom_crcs_are_the_oracles() {
+    let bytes: Vec<u8> = (0..60u32).map(|i| (i * i * 29 + i * 5 + 3) as u8).collect();
+    let mut random = World::new().runtime;
+    for round in 0..200 {
+        let width = if round % 2 == 0 { 16 } else { 32 };
+        let mut value = || (random.next_random() >> (64 - width)) as u32;
+        let (polynomial, initial, xor_out) = (value(), value(), value());
+        let (reflect_in, reflect_out) = (value() % 2 == 0, value() % 2 == 0);
+        let parameters = CrcParameters { width, polynomial, initial, xor_out, reflect_in, reflect_out };
+        let (algorithm, slow) = match width {
+            16 => (HashAlgorithm::Crc16Custom, interp::hash::CustomCrcs { crc16: parameters, ..Default::default() }),
+            _ => (HashAlgorithm::Crc32Custom, interp::hash::CustomCrcs { crc32: parameters, ..Default::default() }),
+        };
+        let fast = hash::CustomCrcs::default();
+        assert_eq!(fast.hash(algorithm as u32, &bytes, &[]), None, "nothing was set");
+        assert!(fast.set(&parameters));
+        let (data, payload) = bytes.split_at(round % 60);
+        let expected =
+            interp::hash::hash_with(&slow, algorithm, &Bits::from_bytes_be(data.len() as u32 * 8, data), payload);
+        assert_eq!(fast.hash(algorithm as u32, data, payload), expected, "{parameters:?}");
+    }
+    let too_wide = CrcParameters { initial: 1 << 16, ..CrcParameters::CRC16 };
+    assert!(!hash::CustomCrcs::default().set(&too_wide));
 }

@@ -256,7 +256,7 @@ impl Machine<'_> {
             *part = part.resize_u((self.handle(*length) as u32).min(part.width()));
         }
         let payload = if *payload { self.frame.payload() } else { &[] };
-        let hash = hash::hash(*algorithm, &hash::concat(&parts), payload);
+        let hash = self.state.hash(*algorithm, &hash::concat(&parts), payload);
         let hash = hash.unwrap_or_else(|| self.host.random(0, u64::MAX));
         let max = max.as_ref().map(|o| self.value(o));
         let value = hash::scale(hash, &self.value(base), max.as_ref());

@@ -56,9 +56,9 @@ impl Frame {
         self.emitted.extend_from_slice(bytes);
     }
 
-    /// Cuts the output when the deparser ends; 0 cuts nothing. The last call counts.
+    /// Cuts the output when the deparser ends. The last call counts.
     pub fn truncate(&mut self, bytes: u64) {
-        self.truncate = (bytes != 0).then_some(bytes);
+        self.truncate = Some(bytes);
     }
 
     /// The deparser ends: the emitted headers and the payload become the frame.

@@ -20,6 +20,8 @@ pub(super) struct Group {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Profile {
     pub size: u64,
+    /// Whether it has groups.
+    pub selector: bool,
     pub members: BTreeMap<u32, ActionCall>,
     pub groups: BTreeMap<u32, Group>,
 }
@@ -39,18 +41,18 @@ pub fn choose(members: &[GroupMember], down: &BTreeSet<u32>, hash: u64) -> Optio
 }
 
 impl Profile {
-    pub fn new(size: u64) -> Profile {
-        Profile { size, members: BTreeMap::new(), groups: BTreeMap::new() }
+    pub fn new(size: u64, selector: bool) -> Profile {
+        Profile { size, selector, members: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
-    pub fn member_insert(&mut self, id: u32, action: &ActionCall) -> Result<(), StateError> {
+    /// Whether there is room for a member of this number.
+    pub fn check_new_member(&self, id: u32) -> Result<(), StateError> {
         if self.members.contains_key(&id) {
             return Err(StateError::Exists);
         }
         if self.members.len() as u64 >= self.size {
             return Err(StateError::Full(self.size));
         }
-        self.members.insert(id, action.clone());
         Ok(())
     }
 
@@ -79,6 +81,9 @@ impl Profile {
     }
 
     pub fn group_insert(&mut self, id: u32, members: &[GroupMember], max_size: u32) -> Result<(), StateError> {
+        if !self.selector {
+            return Err(StateError::WrongKind);
+        }
         if self.groups.contains_key(&id) {
             return Err(StateError::Exists);
         }

@@ -60,7 +60,10 @@ impl LinearTable {
             by_priority: table.keys.iter().any(|k| k.kind.needs_priority()),
         };
         for entry in &table.entries {
-            linear.push(entry.clone(), 0);
+            // One that an earlier one hides for good is not there.
+            if linear.position(&entry.key, entry.priority).is_none() {
+                linear.push(entry.clone(), 0);
+            }
         }
         linear
     }

@@ -196,12 +196,13 @@ fn slot(c: &mut Cursor<'_>) -> Result<Slot> {
         Ok("field") => SlotKind::Field(c.header_id()?),
         Ok("varbit_length") => SlotKind::VarbitLength(c.header_id()?),
         Ok("valid") => SlotKind::Valid(c.header_id()?),
+        Ok("header_part") => SlotKind::HeaderPart,
         Ok("metadata") => SlotKind::Metadata,
         Ok("local") => SlotKind::Local,
         Ok("temp") => SlotKind::Temp,
         Ok(_) => {
             c.at -= 1;
-            return c.expected("`field`, `varbit_length`, `valid`, `metadata`, `local` or `temp`");
+            return c.expected("`field`, `varbit_length`, `valid`, `header_part`, `metadata`, `local` or `temp`");
         }
         Err(diag) => return Err(diag),
     };

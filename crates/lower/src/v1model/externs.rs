@@ -4,10 +4,10 @@
 //! | --- | --- |
 //! | `counter`, `meter`, `register` | `Count`, `Meter`, `RegisterRead`, `RegisterWrite` |
 //! | `direct_counter` | counted at each hit of its table, as bmv2 does; `count()` itself does nothing |
-//! | `direct_meter.read` | `MeterDirect` with the entry of the table whose action it stands in |
+//! | `direct_meter` | runs at each hit of its table; `read` gives the colour, and where all actions that read it write the same field, the others write it too, as bmv2 does |
 //! | `hash`, `Checksum16`, `verify_checksum`, `update_checksum` (also `_with_payload`) | `Hash` |
 //! | `clone*`, `resubmit*`, `recirculate*` | request slots that the glue and the replication engine read |
-//! | `truncate` | a slot that the end of the deparser reads |
+//! | `truncate` | a slot that the end of the deparser reads; of several calls the shortest length counts |
 //! | `mark_to_drop` | `egress_spec = 511; mcast_grp = 0` |
 //! | `random`, `digest`, `log_msg`, `assert`, `assume` | operations of these names |
 //!
@@ -20,12 +20,14 @@ use crate::codes;
 use crate::context::Lowerer;
 use crate::path::Place;
 use crate::tree::Tree;
+use crate::visit::{self, Node};
 use base::Bits;
 use base::diag::Diagnostic;
 use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Op, Operand, SlotId, SlotKind};
 use sema::Type;
 use sema::Value;
-use sema::typed::{Instance, InstanceId, InstanceOf, find_annotation};
+use sema::consteval::is_signed;
+use sema::typed::{Call, Callee, Expr, ExprKind, Instance, InstanceId, InstanceOf, LocalId, Table, find_annotation};
 
 /// Field lists made from old-style calls are numbered from here; written ones are `bit<8>`.
 const OLD_STYLE_LISTS: u64 = 256;
@@ -90,12 +92,10 @@ impl Architecture for V1Model {
             "meter" => ExternKind::Meter { size, unit, direct: None },
             "direct_meter" => ExternKind::Meter { size: 0, unit, direct: None },
             "register" => {
-                let width = match &instance.ty {
-                    Type::Extern(_, args) => args.first().and_then(|t| cx.scalar_width(t)),
-                    _ => None,
-                };
-                let Some(width) = width.filter(|w| *w > 0) else {
-                    let message = format!("register `{}` does not hold a number", instance.path);
+                let width = register_type(instance).and_then(|ty| cx.cell_width(ty));
+                let Some(width) = width else {
+                    let ty = register_type(instance).map_or("void".to_string(), |ty| cx.type_text(ty));
+                    let message = format!("register `{}` cannot hold values of type `{ty}`", instance.path);
                     return cx.refuse(codes::UNSUPPORTED_TYPE, instance.span, message);
                 };
                 ExternKind::Register { size, width, initial: Bits::zero(width) }
@@ -120,6 +120,16 @@ impl Architecture for V1Model {
         };
         let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
         cx.externs.insert(id, made);
+    }
+
+    /// As if every action of the table read the meter, before anything else that it does.
+    fn direct_meter(&mut self, cx: &mut Lowerer<'_>, table: &Table, meter: ir::ExternId, hit: SlotId, colour: SlotId) {
+        let Some(result) = meter_result(cx, table, meter) else { return };
+        let done = cx.split(hit.into());
+        let place = cx.place(result);
+        assign_colour(cx, &place, &result.ty, colour);
+        cx.b.fall_through(done);
+        cx.b.switch_to(done);
     }
 
     fn table_property(&self, name: &str) -> TableProperty {
@@ -179,8 +189,11 @@ impl Architecture for V1Model {
                     None => cx.b.metadata("$truncate", 32),
                 };
                 self.state.borrow_mut().truncate = Some(slot);
+                // Kept as complement: 0, which it is at first, cuts nothing; the smallest length is the largest here.
                 let bytes = cx.b.resize_u(32, bytes);
-                cx.b.mov(slot, bytes);
+                let cut = cx.not(bytes);
+                let more = cx.b.bin(BinOp::Ult, slot, cut.clone());
+                cx.b.emit(Op::Select { dst: slot, cond: more.into(), then: cut, other: slot.into() });
             }
             "assert" | "assume" => {
                 let cond = call.value(0).operand();
@@ -235,8 +248,10 @@ impl Architecture for V1Model {
                 self.colour(cx, call, 1, |dst| Op::Meter { meter: ext, dst, index });
             }
             ("direct_meter", "read") => match cx.direct.get(&ext).copied() {
-                Some((hit, entry)) => {
-                    self.colour(cx, call, 0, |dst| Op::MeterDirect { meter: ext, dst, hit: hit.into(), entry });
+                Some(colour) => {
+                    if let Some(place) = call.place(0) {
+                        assign_colour(cx, place, &call.call.args[0].ty, colour);
+                    }
                 }
                 // An action that several tables share reads the meter in that table only which has it.
                 None if cx.in_table_action => {}
@@ -252,11 +267,16 @@ impl Architecture for V1Model {
                 };
                 let dst = cx.b.temp(width);
                 cx.b.emit(Op::RegisterRead { register: ext, dst, index });
-                assign(cx, call.place(0), dst);
+                if let (Some(place), Some(ty)) = (call.place(0), register_type(p.instance(instance))) {
+                    let value = cx.from_cell(dst, ty);
+                    cx.assign(place, &value);
+                }
             }
             ("register", "write") => {
                 let index = index_operand(cx, call.value(0).operand());
-                cx.b.emit(Op::RegisterWrite { register: ext, index, src: call.value(1).operand() });
+                let ty = call.call.args.get(1).map(|a| &a.ty);
+                let src = ty.map_or(Lowerer::bit(false), |ty| cx.to_cell(&call.value(1), ty));
+                cx.b.emit(Op::RegisterWrite { register: ext, index, src });
             }
             _ => {
                 let message = format!("method `{method}` of extern `{name}` is not part of v1model");
@@ -334,13 +354,13 @@ impl V1Model {
     }
 
     fn random(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
-        let width = cx.scalar_width(&call.call.args[0].ty).unwrap_or(0);
-        if !(1..=64).contains(&width) {
-            return cx.refuse(codes::UNSUPPORTED_TYPE, call.call.span, "`random` of more than 64 bits");
+        let ty = &call.call.args[0].ty;
+        // `bit<0>` has one value, and it is there already.
+        if cx.scalar_width(ty).is_some_and(|w| w > 0) {
+            let signed = is_signed(&cx.p.types, ty);
+            let value = cx.random_between(signed, call.value(1).operand(), call.value(2).operand());
+            assign(cx, call.place(0), value);
         }
-        let dst = cx.b.temp(width);
-        cx.b.emit(Op::Random { dst, low: call.value(1).operand(), high: call.value(2).operand() });
-        assign(cx, call.place(0), dst);
     }
 
     /// Names are those of the data's type, as P4Runtime wants.
@@ -438,21 +458,70 @@ impl V1Model {
     }
 
     fn colour(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, result: usize, op: impl FnOnce(SlotId) -> Op) {
-        let width = call.call.args.get(result).and_then(|a| cx.scalar_width(&a.ty)).unwrap_or(0);
-        let dst = cx.b.temp(width.max(2));
+        let dst = cx.b.temp(2);
         cx.b.emit(op(dst));
-        if width > 0 {
-            let value = cx.b.resize_u(width, dst);
-            if let Some(place) = call.place(result) {
-                cx.assign(place, &value.into());
-            }
+        if let (Some(place), Some(arg)) = (call.place(result), call.call.args.get(result)) {
+            assign_colour(cx, place, &arg.ty, dst);
         }
+    }
+}
+
+/// Writes a colour to a place of a type, which may have fewer than its two bits.
+fn assign_colour(cx: &mut Lowerer<'_>, place: &Place, ty: &Type, colour: SlotId) {
+    if let Some(width) = cx.scalar_width(ty).filter(|w| *w > 0) {
+        let value = cx.b.resize_u(width, colour);
+        cx.assign(place, &value.into());
+    }
+}
+
+/// Where the actions of a table read the colour of its direct meter to, if that is one place outside of all of them.
+fn meter_result<'p>(cx: &Lowerer<'p>, table: &Table, meter: ir::ExternId) -> Option<&'p Expr> {
+    let p = cx.p;
+    let control = cx.env.instance.and_then(|i| match p.instance(i).of {
+        InstanceOf::Control(control) => Some(&p.controls[control.index()]),
+        _ => None,
+    })?;
+    let mut results: Vec<&'p Expr> = Vec::new();
+    for action in &table.actions {
+        visit::block(&p.actions[action.action.index()].body, &mut |node| {
+            let Node::Call(Call { callee: Callee::ExternMethod { object, .. }, args, .. }) = node else { return };
+            let ExprKind::Instance(reference) = &object.kind else { return };
+            let instance = p.resolve(*reference, cx.env.instance);
+            if instance.and_then(|i| cx.externs.get(&i)) == Some(&meter) {
+                results.extend(args.first().and_then(|a| a.value.expr()));
+            }
+        });
+    }
+    let (first, others) = results.split_first()?;
+    let is_field = |e: &Expr| field_path(e).is_some_and(|(root, _)| control.params.iter().any(|q| q.local == root));
+    let same = |e: &&Expr| field_path(e) == field_path(first);
+    (is_field(first) && others.iter().all(same)).then_some(first)
+}
+
+/// The variable and the fields that a path of fields consists of.
+fn field_path(e: &Expr) -> Option<(LocalId, Vec<u32>)> {
+    match &e.kind {
+        ExprKind::Local(local) => Some((*local, Vec::new())),
+        ExprKind::Field(base, index) => {
+            let (root, mut fields) = field_path(base)?;
+            fields.push(*index);
+            Some((root, fields))
+        }
+        _ => None,
     }
 }
 
 fn assign(cx: &mut Lowerer<'_>, place: Option<&Place>, value: SlotId) {
     if let Some(place) = place {
         cx.assign(place, &value.into());
+    }
+}
+
+/// The type of a register's cells.
+fn register_type(instance: &Instance) -> Option<&Type> {
+    match &instance.ty {
+        Type::Extern(_, args) => args.first(),
+        _ => None,
     }
 }
 
@@ -483,8 +552,16 @@ fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer
     }
 }
 
+/// An index of at most 64 bits; what does not fit them is no index of anything, and neither is the largest number.
 fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
-    if cx.width(&index) > 64 { cx.b.resize_u(64, index) } else { index }
+    let width = cx.width(&index);
+    if width <= 64 {
+        return index;
+    }
+    let above = cx.slice(index.clone(), width - 1, 64);
+    let beyond = cx.b.bin(BinOp::Ne, above, Bits::zero(width - 64));
+    let low = cx.slice(index, 63, 0);
+    cx.b.select(beyond, Bits::ones(64), low).into()
 }
 
 fn hash_op(

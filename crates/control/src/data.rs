@@ -25,6 +25,14 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
             let spec = types.serializable_enums.get(name).ok_or_else(mismatch)?;
             bytes::parse(spec.bitwidth, value, what)
         }
+        (DataType::Enum(name), P4Data::Enum(member)) => {
+            let members = &types.enums.get(name).ok_or_else(mismatch)?.members;
+            member_number(members, member).ok_or_else(|| no_member(what, member, members))
+        }
+        (DataType::Error, P4Data::Error(member)) => {
+            let members = types.error.as_ref().ok_or_else(mismatch)?;
+            member_number(members, member).ok_or_else(|| no_member(what, member, members))
+        }
         (DataType::Struct(name), P4Data::Struct(values)) => {
             let spec = types.structs.get(name).ok_or_else(mismatch)?;
             let members: Vec<&DataType> = spec.members.iter().map(|(_, member)| member).collect();
@@ -39,13 +47,23 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
             | DataType::Header(_)
             | DataType::HeaderUnion(_)
             | DataType::HeaderStack { .. }
-            | DataType::HeaderUnionStack { .. }
-            | DataType::Enum(_)
-            | DataType::Error,
+            | DataType::HeaderUnionStack { .. },
             _,
         ) => Err(Error::unimplemented(format!("{what}: values of type {data_type:?} are not supported"))),
         _ => Err(mismatch()),
     }
+}
+
+/// Bits of an error or of an enum without underlying type.
+const MEMBER_WIDTH: u32 = 32;
+
+/// The number that stands for a member in the data plane.
+fn member_number(members: &[String], member: &str) -> Option<Bits> {
+    members.iter().position(|m| m == member).map(|number| Bits::new(MEMBER_WIDTH, number as u128))
+}
+
+fn no_member(what: &str, member: &str, members: &[String]) -> Error {
+    Error::invalid(format!("{what}: there is no member `{member}`; there are: {}", members.join(", ")))
 }
 
 fn decode_members(types: &TypeInfo, members: &[&DataType], values: &[P4Data], what: &str) -> Result<Bits> {
@@ -111,6 +129,36 @@ fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
         DataType::SerializableEnum(name) => Some(vec![types.serializable_enums.get(name)?.bitwidth]),
         DataType::Struct(name) => all(&mut types.structs.get(name)?.members.iter().map(|(_, m)| m)),
         DataType::Tuple(members) => all(&mut members.iter()),
+        DataType::Enum(_) | DataType::Error => Some(vec![MEMBER_WIDTH]),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use p4info::{EnumType, StructType};
+
+    #[test]
+    fn a_cell_of_a_struct_is_its_members_from_the_most_significant_end() {
+        let mut types = TypeInfo::default();
+        let colours = ["red", "green", "blue"].map(str::to_string).to_vec();
+        types.enums.insert("Colour".to_string(), EnumType { members: colours, ..Default::default() });
+        let member = |name: &str, data_type| (name.to_string(), data_type);
+        let inner = vec![member("set", DataType::Bool), member("colour", DataType::Enum("Colour".to_string()))];
+        types.structs.insert("Inner".to_string(), StructType { members: inner, ..Default::default() });
+        let pair = vec![member("first", DataType::Int(5)), member("inner", DataType::Struct("Inner".to_string()))];
+        types.structs.insert("Pair".to_string(), StructType { members: pair, ..Default::default() });
+
+        let data_type = DataType::Struct("Pair".to_string());
+        let value = |colour: &str| {
+            let inner = P4Data::Struct(vec![P4Data::Bool(true), P4Data::Enum(colour.to_string())]);
+            P4Data::Struct(vec![P4Data::Bitstring(vec![0xfe]), inner])
+        };
+        let bits = decode(&types, &data_type, &value("blue"), "r").expect("it is of the type");
+        assert_eq!(bits, Bits::new(38, 0b11110 << 33 | 1 << 32 | 2));
+        assert_eq!(encode_bits(&types, &data_type, &bits), Some(value("blue")));
+        let refused = decode(&types, &data_type, &value("pink"), "r").expect_err("no such colour");
+        assert!(refused.to_string().contains("there is no member `pink`; there are: red, green, blue"), "{refused}");
     }
 }

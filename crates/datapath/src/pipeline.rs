@@ -2,16 +2,23 @@
 //!
 //! Immutable but for the state behind it; workers and the control plane share it by `Arc`. The last one to let go frees
 //! code and tables, so a replaced pipeline lives exactly as long as some worker may still run it.
+//!
+//! Workers run at the same time, but for programs whose packets read and write the same register: there they take turns,
+//! a batch each. That costs such programs what more workers would bring; counters and meters need no turns.
+//!
+//! Tests: at the end of the file.
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
 use crate::machine::Machine;
 use crate::oracle::Oracle;
 use crate::switch::TableInfo;
+use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
-use ir::Program;
-use std::sync::Arc;
+use ir::{EntryKind, Op, Program};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What runs a program and holds its state. One implementation per engine.
@@ -78,13 +85,54 @@ pub struct Pipeline {
     backend: Box<dyn Backend>,
     drops: Vec<DropCounters>,
     load_times: Vec<(&'static str, Duration)>,
+    /// Whose turn it is, for programs whose workers take turns.
+    turn: Option<Arc<Mutex<()>>>,
+}
+
+/// Whether packets read a register that packets also write: then what one does between the two must not be mixed with
+/// what another one does, or counts get lost.
+fn updates_registers(program: &Program) -> bool {
+    let mut read = BTreeSet::new();
+    let mut written = BTreeSet::new();
+    for inst in program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
+        match &inst.op {
+            Op::RegisterRead { register, .. } => _ = read.insert(*register),
+            Op::RegisterWrite { register, .. } => _ = written.insert(*register),
+            _ => {}
+        }
+    }
+    read.intersection(&written).next().is_some()
+}
+
+/// An executor that runs a batch only while no other worker's does, so that every packet's reads and writes of registers
+/// are one step (P4_16, `@atomic`; bmv2 does so for each action, with the annotation and without).
+struct InTurn {
+    inner: Box<dyn Executor>,
+    turn: Arc<Mutex<()>>,
+}
+
+impl Executor for InTurn {
+    fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
+        // A worker that panicked in its turn has left whole words in all cells.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.run(entry, batch);
+    }
+
+    fn quiescent(&mut self) {
+        self.inner.quiescent();
+    }
+
+    fn idle(&mut self) {
+        self.inner.idle();
+    }
 }
 
 impl Pipeline {
     /// A program on a backend that has executors for workers `0..workers`.
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
-        Pipeline { program, backend, drops, load_times: Vec::new() }
+        let turn = (workers > 1 && updates_registers(&program)).then(Arc::default);
+        Pipeline { program, backend, drops, turn, load_times: Vec::new() }
     }
 
     /// How long each phase of [`load`] took, in order.
@@ -99,7 +147,11 @@ impl Pipeline {
 
     /// What worker `worker` runs packets with.
     pub fn executor(&self, worker: usize) -> Box<dyn Executor> {
-        self.backend.executor(worker)
+        let inner = self.backend.executor(worker);
+        match &self.turn {
+            None => inner,
+            Some(turn) => Box::new(InTurn { inner, turn: Arc::clone(turn) }),
+        }
     }
 
     /// The state.
@@ -139,5 +191,82 @@ impl Pipeline {
                 TableInfo { name: table.name.clone(), entries: self.state().len(id), size: table.size, lookups }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drops::DropReason;
+    use crate::engine::{Engine, Sink};
+    use crate::replication::Replication;
+    use base::Bits;
+    use ir::{Extern, ExternKind, Fate, Operand, StageKind};
+    use pktio::{HeapPool, Packet};
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn send(&mut self, _: u32, _: Packet) {}
+        fn drop(&mut self, _: DropReason, _: Packet) {}
+        fn lost_copy(&mut self, _: DropReason) {}
+    }
+
+    /// Each packet reads a 64-bit cell, counts for a while, and writes the cell plus one.
+    fn counting() -> Program {
+        let mut b = ir::Builder::new("counting");
+        let register = b.extern_instance(Extern {
+            name: "r".to_string(),
+            span: base::Span::default(),
+            kind: ExternKind::Register { size: 1, width: 64, initial: Bits::zero(64) },
+        });
+        let reason = b.drop_reason("counted");
+        let stage = b.begin_stage("count", StageKind::Control);
+        let value = b.local("value", 64);
+        let index = Operand::new_const(32, 0);
+        b.emit(Op::RegisterRead { register, dst: value, index: index.clone() });
+        for _ in 0..200 {
+            let more = b.bin(ir::BinOp::Add, value, Operand::new_const(64, 3));
+            let less = b.bin(ir::BinOp::Xor, more, Operand::new_const(64, 5));
+            let back = b.bin(ir::BinOp::Xor, less, Operand::new_const(64, 5));
+            let same = b.bin(ir::BinOp::Sub, back, Operand::new_const(64, 3));
+            b.mov(value, same);
+        }
+        let next = b.bin(ir::BinOp::Add, value, Operand::new_const(64, 1));
+        b.emit(Op::RegisterWrite { register, index, src: next.into() });
+        b.fate(Fate::Drop(reason));
+        b.end_stage();
+        b.entry(EntryKind::Ingress, &[stage]);
+        b.finish()
+    }
+
+    #[test]
+    fn workers_lose_no_count_in_a_register() {
+        const BATCHES: u64 = 400;
+        const BATCH: u64 = 32;
+        let program = Arc::new(counting());
+        for engine in [EngineKind::Machine, EngineKind::Interpreter] {
+            let batches = if engine == EngineKind::Machine { BATCHES } else { BATCHES / 20 };
+            let pipeline = load(Arc::clone(&program), engine, 3).expect("the program is small");
+            std::thread::scope(|s| {
+                for worker in 0..3 {
+                    let pipeline = &pipeline;
+                    s.spawn(move || {
+                        let replication = Arc::new(Replication::new());
+                        let mut engine = Engine::new(Arc::clone(pipeline.program()), replication);
+                        let mut executor = pipeline.executor(worker);
+                        let pool = HeapPool::shared(64);
+                        for now in 0..batches {
+                            let packet = |_| pool.alloc_from(&[0; 60]).expect("a buffer");
+                            let mut packets: Vec<Packet> = (0..BATCH).map(packet).collect();
+                            engine.receive(executor.as_mut(), &mut packets, 0, now, &mut Nowhere);
+                            executor.quiescent();
+                        }
+                    });
+                }
+            });
+            let counted = pipeline.state().register(base::ids::ExternId(0), 0);
+            assert_eq!(counted, Ok(Bits::new(64, u128::from(3 * batches * BATCH))), "{engine:?}");
+        }
     }
 }

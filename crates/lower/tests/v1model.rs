@@ -248,16 +248,22 @@ fn externs_become_operations() {
         b1:
           drop "assertion failed"
         b2:
-          $truncate = mov 32w0x40
-          %8, %9, %10, %11 = apply I.t (h.a.x)
-          count_direct I.dc, %8, %10
-          switch %9, 32w0x0 -> b3, default -> b4
-        b3 paint:
-          mark action "I.paint"
-          %12 = meter_direct I.dm, %8, %10
-          m.colour = mov %12
+          %8 = ult $truncate, 32w0xffffffbf
+          $truncate = select %8, 32w0xffffffbf, $truncate
+          %9, %10, %11, %12 = apply I.t (h.a.x)
+          count_direct I.dc, %9, %11
+          %13 = meter_direct I.dm, %9, %11
+          branch %9, b3, b4
+        b3:
+          m.colour = mov %13
           jump b4
         b4:
+          switch %10, 32w0x0 -> b5, default -> b6
+        b5 paint:
+          mark action "I.paint"
+          m.colour = mov %13
+          jump b6
+        b6:
           next
         }
     "#]]
@@ -267,7 +273,8 @@ fn externs_become_operations() {
         b0:
           mark block "D"
           emit h.a
-          truncate $truncate
+          %14 = not $truncate
+          truncate %14
           next
         }
     "#]]
@@ -350,13 +357,13 @@ fn a_direct_meter_is_read_in_the_table_that_has_it_only() {
 fn what_cannot_be_done_is_refused_with_its_place() {
     let program = V1 {
         top: "extern void mystery(in bit<8> p); extern Box { Box(); void open(); }",
-        ingress_locals: "Box() box; register<H>(4) odd; direct_meter<bit<2>>(MeterType.bytes) dm;",
+        ingress_locals: "Box() box; register<bit<0>>(4) odd; direct_meter<bit<2>>(MeterType.bytes) dm;",
         meta: "bit<2> colour;",
         ingress: "mystery(h.a.x); box.open(); dm.read(m.colour);",
         ..V1::default()
     };
     expect![[r#"
-        test.p4:9: E0605 register `I.odd` does not hold a number
+        test.p4:9: E0605 register `I.odd` cannot hold values of type `bit<0>`
         test.p4:9: E0603 extern function `mystery` is not part of v1model
         test.p4:9: E0603 extern `Box` is not part of v1model
         test.p4:9: E0604 a direct meter is read in an action of the table that has it as `meters`

@@ -234,8 +234,17 @@ fn members_reach_packets_through_entries_and_groups() {
     state.set_default(SELECTED, Some(&EntryAction::Member(7))).expect("the member is there");
     state.member_modify(SELECTOR, 7, &call(72)).expect("there");
     assert_eq!(default(&state), 72);
-    let refused = state.set_default(SELECTED, Some(&EntryAction::Group(1)));
-    assert!(matches!(refused, Err(StateError::Unsupported(_))), "{refused:?}");
+    // A group as default has the program's own default action in reserve.
+    let own = state.program().tables[SELECTED.index()].default_action.action;
+    state.set_default(SELECTED, Some(&EntryAction::Group(1))).expect("the group is there");
+    // SAFETY: the default entry is live.
+    let (action, group) = unsafe {
+        let handle = state.bindings().tables[SELECTED.index()].handle;
+        let entry = (*handle).default_entry.load(std::sync::atomic::Ordering::Acquire);
+        ((*entry).action, (*entry).group)
+    };
+    assert_eq!((action, group.is_null()), (own, false));
+    assert_eq!(state.group_delete(SELECTOR, 1), Err(StateError::InUse));
 }
 
 #[test]

@@ -124,7 +124,6 @@ impl Both {
                     Intrinsic::PacketLength => len as u64,
                     Intrinsic::InstanceType => self.program.instance_types.normal,
                     Intrinsic::IngressTimestamp => NOW_US - 3,
-                    Intrinsic::EgressTimestamp | Intrinsic::EnqueueTimestamp => NOW_US,
                     _ => 0,
                 };
                 layout.set_word(&mut record, slot, value);

@@ -259,7 +259,7 @@ fn idle_time_counts_from_the_last_hit() {
 
 #[test]
 fn a_table_without_keys_has_no_entries() {
-    let text = "program \"keyless\"\ndrops end\naction a ()\ntable t {\n  action a\n  default 0\n  size 4\n}\n\
+    let text = "program \"keyless\"\ndrops end\naction a ()\ntable t {\n  action a\n  default 0 ()\n  size 4\n}\n\
                 entry ingress (C)\nstage control C {\nb0:\n  drop end\n}\n";
     let program = common::program(text);
     let table = program.table_named("t").expect("declared");

@@ -119,9 +119,6 @@ impl LinearTable {
         if self.installed.len() as u64 >= self.size {
             return Err(StateError::Full(self.size));
         }
-        if entry.key.is_empty() {
-            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
-        }
         self.push(entry.clone(), now_us);
         Ok(())
     }

@@ -206,6 +206,9 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     let lowered = lower::lower(&typed, &program_name);
     out.diagnostics.extend(lowered.diagnostics);
     out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));
+    if let Some(raw) = &mut out.raw {
+        name_assertions(raw, &out.sources);
+    }
     lap(&mut out.times, "lower");
     if out.raw.is_some() {
         let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
@@ -225,6 +228,18 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     }
     out.typed = Some(typed);
     Ok(out)
+}
+
+/// Adds file and line to what the log says when an assertion fails: the IR has no texts of places.
+fn name_assertions(program: &mut ir::Program, sources: &SourceMap) {
+    for inst in program.stages.iter_mut().flat_map(|s| &mut s.blocks).flat_map(|b| &mut b.insts) {
+        if let ir::Op::Assert { text, .. } = &mut inst.op
+            && let Some((file, line, _)) = sources.locate(inst.span)
+        {
+            let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
+            *text = format!("{text} at {file}:{line}");
+        }
+    }
 }
 
 #[cfg(test)]

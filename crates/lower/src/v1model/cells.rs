@@ -40,7 +40,7 @@ impl Lowerer<'_> {
     }
 
     /// A value of a type as the bit string of a cell.
-    pub(super) fn to_cell(&mut self, value: &Tree, ty: &Type) -> Operand {
+    pub(super) fn pack_cell(&mut self, value: &Tree, ty: &Type) -> Operand {
         // A list of values for a header has no validity yet: it gets the type's own shape.
         let shaped = match leaves(value).len() == leaves(&self.zero(ty)).len() {
             true => value.clone(),
@@ -58,7 +58,7 @@ impl Lowerer<'_> {
     }
 
     /// The value of a type that a cell's bit string stands for.
-    pub(super) fn from_cell(&mut self, cell: SlotId, ty: &Type) -> Tree {
+    pub(super) fn unpack_cell(&mut self, cell: SlotId, ty: &Type) -> Tree {
         let shape = self.zero(ty);
         if let Tree::Leaf(_) = shape {
             return cell.into();

@@ -268,14 +268,14 @@ impl Architecture for V1Model {
                 let dst = cx.b.temp(width);
                 cx.b.emit(Op::RegisterRead { register: ext, dst, index });
                 if let (Some(place), Some(ty)) = (call.place(0), register_type(p.instance(instance))) {
-                    let value = cx.from_cell(dst, ty);
+                    let value = cx.unpack_cell(dst, ty);
                     cx.assign(place, &value);
                 }
             }
             ("register", "write") => {
                 let index = index_operand(cx, call.value(0).operand());
                 let ty = call.call.args.get(1).map(|a| &a.ty);
-                let src = ty.map_or(Lowerer::bit(false), |ty| cx.to_cell(&call.value(1), ty));
+                let src = ty.map_or(Lowerer::bit(false), |ty| cx.pack_cell(&call.value(1), ty));
                 cx.b.emit(Op::RegisterWrite { register: ext, index, src });
             }
             _ => {

@@ -473,8 +473,10 @@ impl<'a> Checker<'a> {
                     self.error(codes::NO_MASK_OR_RANGE, element.span, message);
                     return Keyset::DontCare;
                 }
-                let value = self.keyset_value(value, ty, place);
-                Keyset::Mask(value, self.keyset_value(mask, ty, place))
+                match self.keyset_pair(value, mask, ty, place, "&&&", element.span) {
+                    Some((value, mask)) => Keyset::Mask(value, mask),
+                    None => Keyset::DontCare,
+                }
             }
             ast::KeysetKind::Range(low, high) => {
                 if !matches!(self.prog.types.underlying(ty), Type::Bits { .. } | Type::Unknown) {
@@ -482,15 +484,44 @@ impl<'a> Checker<'a> {
                     self.error(codes::NO_MASK_OR_RANGE, element.span, message);
                     return Keyset::DontCare;
                 }
-                let low = self.keyset_value(low, ty, place);
-                Keyset::Range(low, self.keyset_value(high, ty, place))
+                match self.keyset_pair(low, high, ty, place, "..", element.span) {
+                    Some((low, high)) => Keyset::Range(low, high),
+                    None => Keyset::DontCare,
+                }
             }
         }
+    }
+
+    /// The two sides of a mask or range; complains if they do not fit each other.
+    fn keyset_pair(
+        &mut self,
+        left: &'a ast::Expr,
+        right: &'a ast::Expr,
+        ty: &Type,
+        place: &str,
+        operator: &str,
+        span: Span,
+    ) -> Option<(Expr, Expr)> {
+        let (left, right) = (self.expr(left, Some(ty)), self.expr(right, Some(ty)));
+        if matches!((&left.ty, &right.ty), (Type::Bits { .. }, Type::Bits { .. })) && left.ty != right.ty {
+            let message =
+                format!("`{operator}` cannot be applied to `{}` and `{}`", self.show(&left.ty), self.show(&right.ty));
+            self.report(
+                Diagnostic::error(codes::BAD_OPERANDS, span, message)
+                    .help(format!("what is matched is of type `{}`", self.show(ty))),
+            );
+            return None;
+        }
+        Some((self.keyset_coerce(left, ty, place), self.keyset_coerce(right, ty, place)))
     }
 
     /// A value in a keyset: numbers and masks of the underlying type also stand for values of enums and `type`s.
     pub(super) fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
         let value = self.expr(e, Some(ty));
+        self.keyset_coerce(value, ty, place)
+    }
+
+    fn keyset_coerce(&mut self, value: Expr, ty: &Type, place: &str) -> Expr {
         if let ExprKind::Call(_) = value.kind {
             self.error(codes::NOT_HERE, value.span, "nothing can be called here");
             return self.poison(value.span);

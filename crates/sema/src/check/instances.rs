@@ -338,6 +338,9 @@ impl<'a> Checker<'a> {
             if let ast::DeclKind::Function(function) = &decl.kind {
                 self.scopes.push();
                 self.type_params(&function.proto.type_params);
+                if !matches!(function.proto.result.kind, ast::TypeKind::DontCare) {
+                    self.resolve_type(&function.proto.result);
+                }
                 self.sig_params(&function.proto.params, false);
                 self.scopes.pop();
             }
@@ -347,6 +350,9 @@ impl<'a> Checker<'a> {
     /// Complains about type arguments of an extern with which its methods would make no sense.
     fn check_methods_of(&mut self, ty: &Type, span: Span) {
         let Type::Extern(id, type_args) = ty else { return };
+        if type_args.iter().any(Type::is_unknown) {
+            return;
+        }
         let (vars, methods) = {
             let declared = &self.prog.externs[id.index()];
             (declared.type_params.clone(), declared.methods.clone())

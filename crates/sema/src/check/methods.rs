@@ -371,7 +371,8 @@ impl Checker<'_> {
                 (format!("`{shown}` has no `varbit` field for the size"), "write extract(header)")
             }
             ("packet_in", "extract") if varbits > 1 => {
-                (format!("`{shown}` has {varbits} `varbit` fields"), "a header that is extracted has at most one")
+                self.two_varbits(ty, span);
+                return;
             }
             ("packet_in", "lookahead") if varbits > 0 || self.prog.types.width_bits(ty, false).is_none() => {
                 (format!("`{shown}` has no fixed size"), "look ahead at bits, headers or structs of fixed size")
@@ -382,6 +383,19 @@ impl Checker<'_> {
             _ => return,
         };
         self.report(Diagnostic::error(codes::BAD_PACKET_OPERATION, span, message).help(help));
+    }
+
+    /// Complains about a header that is extracted and cannot be, at its fields.
+    fn two_varbits(&mut self, ty: &Type, span: Span) {
+        let fields = self.prog.types.struct_info(ty).map(|s| s.fields.clone()).unwrap_or_default();
+        let mut variable = fields.iter().filter(|f| self.varbits(&f.ty) > 0).map(|f| f.span);
+        let first = variable.next().unwrap_or(span);
+        let message = format!("`{}` is extracted and has {} `varbit` fields", self.show(ty), self.varbits(ty));
+        let mut d = Diagnostic::error(codes::BAD_PACKET_OPERATION, first, message);
+        for other in variable {
+            d = d.note(other, "another one");
+        }
+        self.report(d.note(span, "extracted here").help("a header that is extracted has at most one"));
     }
 
     fn varbits(&self, ty: &Type) -> usize {

@@ -123,6 +123,20 @@ parser SomeCases(packet_in packet, in bit<16> key) {
         transition select(key) {
             8w1: accept; // ERROR E0401
             2: reject;
+            8w1 &&& 16w3: reject; // ERROR E0402
+            4 .. 5: reject;
+            8w4 .. 4w5: reject; // ERROR E0402
         }
+    }
+}
+
+header TwoVarbits {
+    varbit<32> first; // ERROR E0421
+    varbit<32> second;
+}
+parser Extracting(packet_in packet, out TwoVarbits h) {
+    state start {
+        packet.extract(h, 32w8);
+        transition accept;
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         fn lost_copy(&mut self, _: DropReason) {}
     }
 
-    /// Each packet reads a 64-bit cell, counts for a while, and writes the cell plus one.
+    /// Each packet reads a 64-bit cell, is busy for a while, and writes the cell plus one.
     fn counting() -> Program {
         let mut b = ir::Builder::new("counting");
         let register = b.extern_instance(Extern {
@@ -225,12 +225,17 @@ mod tests {
         let value = b.local("value", 64);
         let index = Operand::new_const(32, 0);
         b.emit(Op::RegisterRead { register, dst: value, index: index.clone() });
-        for _ in 0..200 {
-            let more = b.bin(ir::BinOp::Add, value, Operand::new_const(64, 3));
-            let less = b.bin(ir::BinOp::Xor, more, Operand::new_const(64, 5));
-            let back = b.bin(ir::BinOp::Xor, less, Operand::new_const(64, 5));
-            let same = b.bin(ir::BinOp::Sub, back, Operand::new_const(64, 3));
-            b.mov(value, same);
+        let hash = b.local("hash", 32);
+        for _ in 0..50 {
+            b.emit(Op::Hash {
+                algorithm: ir::HashAlgorithm::Crc32,
+                dst: hash,
+                base: Operand::new_const(32, 0),
+                max: None,
+                data: vec![value.into(), hash.into()],
+                varbits: Vec::new(),
+                payload: false,
+            });
         }
         let next = b.bin(ir::BinOp::Add, value, Operand::new_const(64, 1));
         b.emit(Op::RegisterWrite { register, index, src: next.into() });

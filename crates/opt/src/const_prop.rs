@@ -45,14 +45,15 @@ impl Known {
         }
     }
 
-    /// What is known when the value may be either.
-    fn join(&mut self, other: &Known) {
-        match (&*self, other) {
-            (_, Known::Nothing) => {}
-            (Known::Nothing, _) => *self = other.clone(),
-            (Known::Const(a), Known::Const(b)) if a == b => {}
-            _ => *self = Known::Varies,
-        }
+    /// What is known when the value may be either; whether that is less than before.
+    fn join(&mut self, other: &Known) -> bool {
+        *self = match (&*self, other) {
+            (_, Known::Nothing) | (Known::Varies, _) => return false,
+            (Known::Nothing, _) => other.clone(),
+            (Known::Const(a), Known::Const(b)) if a == b => return false,
+            _ => Known::Varies,
+        };
+        true
     }
 }
 
@@ -117,15 +118,17 @@ impl<'a> Solver<'a> {
     }
 
     fn learn(&mut self, value: ValueId, known: Known) {
-        let before = self.known[value].clone();
-        self.known[value].join(&known);
-        self.changed |= self.known[value] != before;
+        self.changed |= self.known[value].join(&known);
     }
 
     fn node(&mut self, node: NodeId) {
         let ssa = self.ssa;
         let values = &ssa.nodes[node];
         for phi in &values.phis {
+            // It can only know less and less.
+            if self.known[phi.value] == Known::Varies {
+                continue;
+            }
             let mut known = Known::Nothing;
             for (arg, executed) in phi.args.iter().zip(&self.executed_edges[node]) {
                 if *executed {
@@ -135,7 +138,7 @@ impl<'a> Solver<'a> {
             self.learn(phi.value, known);
         }
         let Some(block) = ssa.graph.block(self.program, node) else {
-            return ssa.graph.succs[node].iter().for_each(|to| self.execute(node, *to));
+            return self.execute_all(node);
         };
         for (inst, values) in block.insts.iter().zip(&values.insts) {
             self.inst(&inst.op, values);
@@ -151,13 +154,24 @@ impl<'a> Solver<'a> {
         };
         let Node::Block(stage, _) = ssa.graph.nodes[node] else { return };
         match chosen {
-            Some(to) => self.execute(node, ssa.graph.node(stage, to).expect("a successor is reachable")),
-            None => ssa.graph.succs[node].iter().for_each(|to| self.execute(node, *to)),
+            Some(to) => {
+                let to = ssa.graph.node(stage, to).expect("a successor is reachable");
+                let way = ssa.graph.succs[node].iter().position(|s| *s == to).expect("it is a successor");
+                self.execute(to, ssa.graph.edge[node][way]);
+            }
+            None => self.execute_all(node),
         }
     }
 
-    fn execute(&mut self, from: NodeId, to: NodeId) {
-        let edge = self.ssa.graph.preds[to].iter().position(|p| *p == from).expect("edges go both ways");
+    fn execute_all(&mut self, from: NodeId) {
+        let graph = &self.ssa.graph;
+        for (&to, &edge) in graph.succs[from].iter().zip(&graph.edge[from]) {
+            self.execute(to, edge);
+        }
+    }
+
+    /// `edge` is the position of the edge among those that lead to `to`.
+    fn execute(&mut self, to: NodeId, edge: usize) {
         if !std::mem::replace(&mut self.executed_edges[to][edge], true) {
             self.executed[to] = true;
             self.changed = true;

@@ -28,6 +28,8 @@ pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     pub succs: Vec<Vec<NodeId>>,
     pub preds: Vec<Vec<NodeId>>,
+    /// Of each edge, in the order of `succs`: its position among the target's `preds`.
+    pub edge: Vec<Vec<usize>>,
     /// Reverse post-order; begins with the root.
     pub rpo: Vec<NodeId>,
     /// Position in `rpo`.
@@ -86,13 +88,15 @@ impl Graph {
         let rpo = reverse_post_order(&succs);
         let mut rpo_index = vec![0; nodes.len()];
         let mut preds = vec![Vec::new(); nodes.len()];
+        let mut edge = vec![Vec::new(); nodes.len()];
         for (i, &node) in rpo.iter().enumerate() {
             rpo_index[node] = i;
             for &to in &succs[node] {
+                edge[node].push(preds[to].len());
                 preds[to].push(node);
             }
         }
-        drop_unreached(Graph { nodes, succs, preds, rpo, rpo_index, by_block })
+        drop_unreached(Graph { nodes, succs, preds, edge, rpo, rpo_index, by_block })
     }
 
     /// The node of a block, if it can be reached.

@@ -4,34 +4,44 @@
 //! computed in the branching block by a comparison with a constant, by `and`, `or` or `not`, its operands are known too,
 //! as long as they are not written in between. This is what makes a header's second validity check go away.
 
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, Node};
 use base::Bits;
-use base::ids::SlotId;
+use base::ids::{BlockId, SlotId};
 use ir::{BinOp, Block, Op, Operand, Program, Terminator, UnOp};
 use std::collections::{HashMap, HashSet};
 
-/// Slots whose values are known when a node begins, because of the branch that leads to it.
-pub(crate) fn known_on_edge(program: &Program, graph: &Graph, node: NodeId) -> Vec<(SlotId, Bits)> {
-    let [pred] = graph.preds[node][..] else { return Vec::new() };
-    let Some(block) = graph.block(program, pred) else { return Vec::new() };
-    let target = match graph.nodes[node] {
-        crate::graph::Node::Block(_, target) => target,
-        _ => return Vec::new(),
-    };
-    match &block.term {
-        Terminator::Branch { cond: Operand::Slot(s), then, other } if then != other => {
-            implied(program, block, *s, Bits::from_bool(target == *then))
-        }
-        Terminator::Switch { on: Operand::Slot(s), cases, default } if target != *default => {
-            let mut here = cases.iter().filter(|(_, to)| *to == target);
-            match (here.next(), here.next()) {
-                (Some((value, _)), None) => implied(program, block, *s, value.clone()),
-                _ => Vec::new(),
+/// By node: slots whose values are known when it begins, because of the branch that leads to it.
+pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotId, Bits)>> {
+    let mut known = vec![Vec::new(); graph.nodes.len()];
+    for &node in &graph.rpo {
+        let (Some(block), Node::Block(stage, _)) = (graph.block(program, node), graph.nodes[node]) else { continue };
+        let mut tell = |to: BlockId, slot: SlotId, value: Bits| {
+            let to = graph.node(stage, to).expect("a successor is reachable");
+            if graph.preds[to].len() == 1 {
+                known[to] = implied(program, block, slot, value);
             }
+        };
+        match &block.term {
+            Terminator::Branch { cond: Operand::Slot(s), then, other } if then != other => {
+                tell(*then, *s, Bits::from_bool(true));
+                tell(*other, *s, Bits::from_bool(false));
+            }
+            Terminator::Switch { on: Operand::Slot(s), cases, default } => {
+                let mut ways: HashMap<BlockId, u32> = HashMap::from([(*default, 1)]);
+                cases.iter().for_each(|(_, to)| *ways.entry(*to).or_default() += 1);
+                for (value, to) in cases.iter().filter(|(_, to)| ways[to] == 1) {
+                    tell(*to, *s, value.clone());
+                }
+            }
+            _ => {}
         }
-        _ => Vec::new(),
     }
+    known
 }
+
+/// Instructions before a branch that are looked at: what a branch depends on is computed near it, and a switch with many
+/// cases looks for each of them.
+const LOOKED_AT_MAX: usize = 32;
 
 /// What follows, at the end of a block, from a slot having a value there.
 fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(SlotId, Bits)> {
@@ -39,7 +49,7 @@ fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(
     // Slots whose value at the place of the walk is known; and slots that are written further down.
     let mut wanted = HashMap::from([(slot, value)]);
     let mut written = HashSet::new();
-    for inst in block.insts.iter().rev() {
+    for inst in block.insts.iter().rev().take(LOOKED_AT_MAX) {
         if wanted.is_empty() {
             break;
         }

@@ -80,8 +80,7 @@ fn collapse_ways(stage: &mut Stage) -> bool {
 /// Leads every edge past empty blocks; a jump to an empty block that ends the stage ends it itself.
 fn thread_jumps(stage: &mut Stage) -> bool {
     let mut changed = false;
-    let past: Vec<BlockId> =
-        (0..stage.blocks.len()).map(|b| behind_empty(&stage.blocks, BlockId::from_index(b))).collect();
+    let past = behind_empty(&stage.blocks);
     for b in 0..stage.blocks.len() {
         let mut term = stage.blocks[b].term.clone();
         term.for_each_target_mut(|to| *to = past[to.index()]);
@@ -108,17 +107,36 @@ fn thread_jumps(stage: &mut Stage) -> bool {
     changed
 }
 
-/// The block that is reached from one through empty blocks that only jump.
-fn behind_empty(blocks: &[Block], from: BlockId) -> BlockId {
-    let mut at = from;
-    // An empty loop leads nowhere: stop after as many steps as there are blocks.
-    for _ in 0..blocks.len() {
-        match &blocks[at.index()] {
-            Block { insts, term: Terminator::Jump(to), .. } if insts.is_empty() && *to != at => at = *to,
-            _ => return at,
+/// By block: the one that is reached from it through empty blocks that only jump. An empty loop leads nowhere: its blocks
+/// are their own.
+fn behind_empty(blocks: &[Block]) -> Vec<BlockId> {
+    let next = |at: BlockId| match &blocks[at.index()] {
+        Block { insts, term: Terminator::Jump(to), .. } if insts.is_empty() && *to != at => Some(*to),
+        _ => None,
+    };
+    let mut past: Vec<Option<BlockId>> = vec![None; blocks.len()];
+    let mut on_way = vec![false; blocks.len()];
+    for from in (0..blocks.len()).map(BlockId::from_index) {
+        let (mut way, mut at) = (Vec::new(), from);
+        let end = loop {
+            if let Some(end) = past[at.index()] {
+                break Some(end);
+            }
+            if std::mem::replace(&mut on_way[at.index()], true) {
+                break None;
+            }
+            way.push(at);
+            match next(at) {
+                Some(to) => at = to,
+                None => break Some(at),
+            }
+        };
+        for block in way {
+            on_way[block.index()] = false;
+            past[block.index()] = Some(end.unwrap_or(block));
         }
     }
-    from
+    past.into_iter().zip(0..).map(|(end, b)| end.unwrap_or(BlockId::from_index(b))).collect()
 }
 
 /// Where an empty block leads that branches on the same condition, which has this value.

@@ -11,7 +11,7 @@
 //! a read can be told by which other slot the same value can be had ([`Use::same_as`]).
 
 use crate::graph::{Graph, Node, NodeId, ROOT, StartValue, start_values};
-use crate::known::known_on_edge;
+use crate::known::known_on_edges;
 use base::Bits;
 use base::ids::SlotId;
 use ir::{Op, Operand, Program, SlotKind};
@@ -100,8 +100,7 @@ impl Ssa {
     pub fn new(program: &Program) -> Ssa {
         let graph = Graph::new(program);
         let idom = immediate_dominators(&graph);
-        let known: Vec<Vec<(SlotId, Bits)>> =
-            (0..graph.nodes.len()).map(|node| known_on_edge(program, &graph, node)).collect();
+        let known = known_on_edges(program, &graph);
         let (tracked, single) = exposed_slots(program, &graph);
         let mut nodes = vec![NodeValues::default(); graph.nodes.len()];
         place_phis(program, &graph, &idom, &known, &tracked, &mut nodes);
@@ -314,8 +313,7 @@ impl Renamer<'_> {
             values.term = block.term.operand().and_then(Operand::slot).map(|s| self.read(node, s));
         }
         self.nodes[node] = values;
-        for &to in &graph.succs[node] {
-            let position = graph.preds[to].iter().position(|p| *p == node).expect("edges go both ways");
+        for (&to, &position) in graph.succs[node].iter().zip(&graph.edge[node]) {
             for phi in &mut self.nodes[to].phis {
                 phi.args[position] = self.current[phi.slot.index()];
             }

@@ -1,9 +1,10 @@
 //! Tables: keys, probes, entries, action parameters.
 //!
 //! A key is built in registers as the words of its `abi::KeyLayout`. Engines that allow it are probed inline
-//! (`tables::exact` describes the buckets); the others are called with the key on the stack. The snapshot of an inlined
-//! table is loaded once per batch: entries that were there when the batch began are found, which is what a batch that
-//! started a little earlier would have seen.
+//! (`tables::exact` describes the buckets); the others are called with the key on the stack. The snapshots of inlined
+//! tables are loaded once per batch, if they are few: entries that were there when the batch began are found, which is what
+//! a batch that started a little earlier would have seen. Many snapshots would only be many values that live through all of
+//! the code, for which the register allocator takes time and has no registers; they are loaded at each lookup.
 //!
 //! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
 //! (`tables::Runs::GroupOr`).
@@ -20,6 +21,9 @@ use ir::{ExternKind, Op, Operand, SlotId, TableId};
 use std::mem::offset_of;
 use tables::exact::{BUCKET_BYTES, ENTRY_OFFSETS, ExactSnapshot, KEY_OFFSETS, OVERFLOW_OFFSET};
 
+/// Most inlined tables whose snapshots are loaded once per batch.
+const HOISTED_SNAPSHOTS_MAX: usize = 8;
+
 impl Translator<'_, '_> {
     fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
         self.bindings.tables.get(table.index()).ok_or_else(|| {
@@ -27,23 +31,42 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// Loads the snapshots of the tables that are probed inline; once per batch.
+    /// Loads the snapshots of the tables that are probed inline, if they are few; once per batch.
     pub fn load_snapshots(&mut self) -> Result<(), Error> {
         let flow = self.flow;
+        let mut tables = Vec::new();
         for node in &flow.graph.nodes {
             for inst in &self.program.stages[node.stage.index()].blocks[node.block.index()].insts {
                 let Op::Apply { table, .. } = &inst.op else { continue };
                 let binding = self.binding(*table)?;
                 let inline = matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex);
-                if inline && !self.snapshots.contains_key(table) {
-                    let handle = self.iconst(binding.handle as u64);
-                    let offset = offset_of!(TableHandle, snapshot) as i32;
-                    let snapshot = self.b.ins().load(I64, self.flags.state, handle, offset);
-                    self.snapshots.insert(*table, snapshot);
+                if inline && !tables.contains(table) {
+                    tables.push(*table);
+                }
+                if tables.len() > HOISTED_SNAPSHOTS_MAX {
+                    return Ok(());
                 }
             }
         }
+        for table in tables {
+            let binding = self.binding(table)?.clone();
+            let snapshot = self.load_snapshot(&binding);
+            self.snapshots.insert(table, snapshot);
+        }
         Ok(())
+    }
+
+    fn load_snapshot(&mut self, binding: &TableBinding) -> Value {
+        let handle = self.iconst(binding.handle as u64);
+        self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, snapshot) as i32)
+    }
+
+    /// The snapshot of a table that is probed inline.
+    fn snapshot(&mut self, table: TableId, binding: &TableBinding) -> Value {
+        match self.snapshots.get(&table) {
+            Some(&snapshot) => snapshot,
+            None => self.load_snapshot(binding),
+        }
     }
 
     /// `slots` are hit, action, entry, data.
@@ -103,11 +126,11 @@ impl Translator<'_, '_> {
         Ok(match binding.engine {
             EngineKind::Empty => None,
             EngineKind::ExactInline => {
-                let snapshot = self.snapshots[&table];
+                let snapshot = self.snapshot(table, binding);
                 Some(self.probe_exact(snapshot, &words))
             }
             EngineKind::DirectIndex => {
-                let snapshot = self.snapshots[&table];
+                let snapshot = self.snapshot(table, binding);
                 let offset = self.b.ins().ishl_imm_u(words[0], 3);
                 let at = self.b.ins().iadd(snapshot, offset);
                 Some(self.b.ins().load(I64, self.flags.state, at, 0))

@@ -61,6 +61,9 @@ pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
 /// pass: the time of the better allocator grows with the square of the size for long straight code and for many values
 /// that live long, and code of this size waits for caches more than for registers.
 pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
+/// Extracted headers up to which the place of each is carried along; beyond, the place of a header that always stands at
+/// the same offset is made of its validity where it is needed. Every value that is carried costs at every join.
+pub const CARRIED_HEADERS_MAX: usize = 16;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 
@@ -102,6 +105,8 @@ pub struct Options {
     pub perf_map: bool,
     /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
     pub thorough_instructions_max: usize,
+    /// [`CARRIED_HEADERS_MAX`], or another number.
+    pub carried_headers_max: usize,
 }
 
 impl Default for Options {
@@ -113,6 +118,7 @@ impl Default for Options {
             verify: cfg!(debug_assertions),
             perf_map: false,
             thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
+            carried_headers_max: CARRIED_HEADERS_MAX,
         }
     }
 }

@@ -59,9 +59,18 @@ impl Translator<'_, '_> {
 
     /// Where a header's clean fields can be loaded from: its place in the packet, or zeros while it is invalid.
     pub fn header_pointer(&mut self, header: HeaderId) -> Value {
-        match self.header_pointers[header.index()] {
-            Some(var) => self.b.use_var(var),
-            None => self.zeros(),
+        if let Some(var) = self.header_pointers[header.index()] {
+            return self.b.use_var(var);
+        }
+        let zeros = self.zeros();
+        match self.flow.extracted_at[header.index()] {
+            flow::Place::Const(offset) if self.flow.is_extracted[header.index()] => {
+                let data = self.b.use_var(self.vars.data);
+                let place = self.add_imm(data, offset.into());
+                let valid = self.read_flag(self.facts.headers[header.index()].valid);
+                self.b.ins().select(valid, place, zeros)
+            }
+            _ => zeros,
         }
     }
 

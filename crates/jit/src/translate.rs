@@ -108,7 +108,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub vars: Vars,
     /// Slots' places, made when first used.
     pub places: Vec<Option<Place>>,
-    /// Where headers stand, for those that are extracted; see `Translator::header_pointer`.
+    /// Where headers stand, for those whose place is carried along; see `Translator::header_pointer`.
     pub header_pointers: Vec<Option<Variable>>,
     /// As many zeros as the longest header has bytes; they live as long as the code.
     pub zeros: &'a [u8],
@@ -123,7 +123,7 @@ pub(crate) struct Translator<'a, 'f> {
     scratch: Option<[StackSlot; 3]>,
     /// The buffer for keys, hash data and messages.
     pub call_buffer: Option<StackSlot>,
-    /// Snapshots of tables that are probed inline.
+    /// Snapshots of tables that are probed inline, as far as they are loaded once per batch.
     pub snapshots: HashMap<TableId, Value>,
     /// The buffer that deparsers emit to; made at the first use.
     pub emit_buffer: Option<StackSlot>,
@@ -276,8 +276,11 @@ impl<'a> Translator<'a, '_> {
         self.b.def_var(self.vars.emitted, zero);
         self.b.def_var(self.vars.rounds, zero);
         let zeros = self.zeros();
+        let extracted = self.flow.is_extracted.iter().filter(|e| **e).count();
+        let carry_all = extracted <= self.options.carried_headers_max;
         for header in 0..self.program.headers.len() {
-            if self.flow.is_extracted[header] {
+            let varies = self.flow.extracted_at[header] == flow::Place::Varying;
+            if self.flow.is_extracted[header] && (carry_all || varies) {
                 let var = self.b.declare_var(I64);
                 self.b.def_var(var, zeros);
                 self.header_pointers[header] = Some(var);

@@ -63,8 +63,11 @@ pub fn verified(program: Program) -> Program {
 /// The options that tests compile with.
 pub fn options() -> Options {
     // `JIT_LINEAR=1` runs all tests on what large entries are compiled with.
-    let thorough = if std::env::var_os("JIT_LINEAR").is_some() { 0 } else { jit::THOROUGH_INSTRUCTIONS_MAX };
-    Options { check_bounds: true, verify: true, thorough_instructions_max: thorough, ..Options::default() }
+    let mut options = Options { check_bounds: true, verify: true, ..Options::default() };
+    if std::env::var_os("JIT_LINEAR").is_some() {
+        (options.thorough_instructions_max, options.carried_headers_max) = (0, 0);
+    }
+    options
 }
 
 impl Both {

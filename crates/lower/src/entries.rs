@@ -13,6 +13,7 @@ use base::entry::{EntryAction, KeyMatch, MatchKind, TableEntry};
 use ir::Operand;
 use sema::Type;
 use sema::typed::{Entry, Expr, InstanceId, Keyset, Table, find_annotation};
+use std::collections::HashSet;
 
 impl Lowerer<'_> {
     /// The entries of a table in an instance of its control.
@@ -20,9 +21,10 @@ impl Lowerer<'_> {
         let needs_priority = keys.iter().any(|k| k.kind.needs_priority());
         let priorities = if needs_priority { self.priorities(table, instance) } else { vec![0; table.entries.len()] };
         let mut entries: Vec<TableEntry> = Vec::new();
+        let mut keys_so_far: HashSet<Vec<KeyMatch>> = HashSet::new();
         for (entry, priority) in table.entries.iter().zip(priorities) {
             let Some(key) = self.entry_key(table, entry, keys, instance) else { continue };
-            if entries.iter().any(|e| e.key == key && e.priority == priority) && !needs_priority {
+            if !needs_priority && !keys_so_far.insert(key.clone()) {
                 let message = "there is an entry with this key already; the first one stays";
                 self.report(Diagnostic::warning(codes::ENTRY_TWICE, entry.span, message));
                 continue;

@@ -23,7 +23,7 @@ use base::{Diagnostic, Span};
 use sema::TypedProgram;
 use sema::typed::{self, Annotation, ControlId, InstanceId, InstanceOf, ParserId, find_annotation};
 use sema::types::{StructKind, Type};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A wrong `@id`, or the same one twice.
 const BAD_ID: &str = "E0690";
@@ -197,21 +197,26 @@ impl<'p> Builder<'p> {
     fn actions(&self) -> Vec<(typed::ActionId, String, bool)> {
         let program = self.program;
         let mut actions: Vec<(typed::ActionId, String, bool)> = Vec::new();
+        let mut position: HashMap<String, usize> = HashMap::new();
         for (instance, control) in &self.walk.controls {
             let path = &program.instance(*instance).path;
             let reach = &self.reach[control];
             let own = program.controls[control.index()].actions.iter().copied();
-            let own = own.filter(|id| reach.is_listed(*id) || reach.called.contains(id));
+            let in_lists = reach.listed();
+            let own = own.filter(|id| in_lists.contains(id) || reach.called.contains(id));
             let tables = self.tables_of(*control).into_iter();
             let listed = tables.flat_map(|t| program.tables[t.index()].actions.iter().map(|a| a.action));
             for id in own.chain(listed).chain(reach.called.iter().copied()) {
                 let action = &program.actions[id.index()];
                 let name = action.control_name.qualified(path);
-                let is_listed = reach.is_listed(id);
-                match actions.iter_mut().find(|(_, have, _)| *have == name) {
-                    Some((_, _, already)) => *already |= is_listed,
+                let is_listed = in_lists.contains(&id);
+                match position.get(&name) {
+                    Some(&at) => actions[at].2 |= is_listed,
                     None if action.control_name.hidden => {}
-                    None => actions.push((id, name, is_listed)),
+                    None => {
+                        position.insert(name.clone(), actions.len());
+                        actions.push((id, name, is_listed));
+                    }
                 }
             }
         }

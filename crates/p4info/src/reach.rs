@@ -43,9 +43,9 @@ impl<'p> Reach<'p> {
         reach
     }
 
-    /// Whether a reachable table lists an action.
-    pub(crate) fn is_listed(&self, action: ActionId) -> bool {
-        self.tables.iter().any(|t| self.program.tables[t.index()].actions.iter().any(|a| a.action == action))
+    /// The actions that reachable tables list.
+    pub(crate) fn listed(&self) -> BTreeSet<ActionId> {
+        self.tables.iter().flat_map(|t| &self.program.tables[t.index()].actions).map(|a| a.action).collect()
     }
 
     fn block(&mut self, block: &'p Block) {

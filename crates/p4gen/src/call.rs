@@ -61,6 +61,7 @@ impl Gen {
         let outer = std::mem::replace(&mut self.place, Place::Function(result.clone()));
         let (outer_calls, outer_cost) = (std::mem::replace(&mut self.calls, true), std::mem::take(&mut self.cost));
         let inner = self.scope.len();
+        self.block = inner;
         for _ in 0..self.dice.range(1, 2 + self.size / 2) {
             self.statement(2);
         }
@@ -68,12 +69,12 @@ impl Gen {
             let value = self.expr(ty, 3);
             self.line(format!("return {value};"));
         }
-        self.scope.truncate(inner);
+        self.forget(inner);
         self.close("}");
         self.place = outer;
         self.calls = outer_calls;
         let cost = std::mem::replace(&mut self.cost, outer_cost);
-        self.scope.truncate(mark);
+        self.forget(mark);
         self.functions.push(Callable { name, result, params, cost, table: None });
     }
 
@@ -99,17 +100,18 @@ impl Gen {
         let outer = std::mem::replace(&mut self.place, Place::Action);
         let outer_cost = std::mem::take(&mut self.cost);
         let inner = self.scope.len();
+        self.block = inner;
         for line in first {
             self.line(line);
         }
         for _ in 0..self.dice.range(0, 2 + self.size / 3) {
             self.statement(1);
         }
-        self.scope.truncate(inner);
+        self.forget(inner);
         self.close("}");
         self.place = outer;
         let cost = std::mem::replace(&mut self.cost, outer_cost);
-        self.scope.truncate(mark);
+        self.forget(mark);
         self.actions.push(Callable { name, result: None, params, cost, table });
     }
 
@@ -186,6 +188,7 @@ impl Gen {
             }
             let value = match p.dir {
                 Dir::In | Dir::None => self.expr(&p.ty, depth),
+                Dir::Out if !directed && self.dice.one_in(12) => "_".into(),
                 Dir::Out | Dir::InOut => {
                     let plain = fits(p, self) && !(sliced(p, self) && self.dice.one_in(5));
                     if plain { self.lvalue(&p.ty)? } else { self.slice_lvalue(self.types.size(&p.ty))? }
@@ -221,6 +224,9 @@ impl Gen {
         if !self.calls || self.only_constants {
             return None;
         }
+        if self.dice.one_in(4) {
+            return self.generic_call(ty, depth.min(1));
+        }
         let fit: Vec<usize> = (0..self.functions.len())
             .filter(|&i| self.functions[i].result.as_ref() == Some(ty) && self.affords(self.functions[i].cost))
             .collect();
@@ -231,6 +237,23 @@ impl Gen {
         let args = self.arguments(&function.params, depth.min(1))?;
         self.cost += function.cost;
         Some(format!("{}({args})", function.name))
+    }
+
+    /// A call of one of the two generic functions that every program has.
+    fn generic_call(&mut self, ty: &Type, depth: u32) -> Option<String> {
+        if !self.affords(8) || matches!(ty, Type::Varbit(_) | Type::Hidden) {
+            return None;
+        }
+        self.cost += 8;
+        let of = |g: &mut Gen, ty: &Type| if g.dice.one_in(2) { format!("<{}>", g.ty(ty)) } else { String::new() };
+        if *ty == Type::Bool && self.dice.one_in(2) {
+            let ty = self.scalar();
+            let (a, b) = (self.lvalue(&ty)?, self.lvalue(&ty)?);
+            return Some(format!("swap{}({a}, {b})", of(self, &ty)));
+        }
+        let args = of(self, ty);
+        let (a, b, c) = (self.expr(ty, depth), self.expr(ty, depth), self.bool_expr(depth));
+        Some(format!("pick{args}({a}, {b}, {c})"))
     }
 
     /// A call as a statement: of a function, or of an action where that is possible.
@@ -257,5 +280,6 @@ impl Gen {
     /// Puts a read-only name into scope, whose value only an instance knows.
     pub fn declare_fixed(&mut self, name: &str, ty: &Type) {
         self.scope.push(Var { path: name.into(), ty: ty.clone(), writable: false, constant: false });
+        self.fixed.push(name.into());
     }
 }

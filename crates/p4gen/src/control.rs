@@ -71,8 +71,12 @@ impl Gen {
         if fit.is_empty() {
             return self.assignment();
         }
-        let (name, at) = self.dice.pick(&fit).clone();
+        let (mut name, at) = self.dice.pick(&fit).clone();
         let control = self.controls[at].clone();
+        if control.ctor.is_empty() && self.dice.one_in(4) {
+            // An instance without a name, of its own.
+            name = control.name.clone();
+        }
         let Some(args) = self.positional(&control.params, false, 1) else {
             return self.assignment();
         };
@@ -98,7 +102,7 @@ impl Gen {
     }
 
     fn leave(&mut self, outer: Outer) -> u64 {
-        self.scope.truncate(outer.scope);
+        self.forget(outer.scope);
         self.actions = outer.actions;
         self.tables = outer.tables;
         self.instances = outer.instances;
@@ -190,11 +194,12 @@ impl Gen {
             self.line(format!("sm.egress_spec = (bit<9>){port};"));
         }
         let mark = self.scope.len();
+        self.block = mark;
         for _ in 0..self.dice.range(2, 3 + 2 * self.size) {
             self.statement(3);
         }
         self.sum(half);
-        self.scope.truncate(mark);
+        self.forget(mark);
         self.close("}");
         self.close("}");
         self.leave(outer);

@@ -54,9 +54,13 @@ impl Gen {
                 format!("{}.{}", decl.name, self.dice.pick(&decl.members))
             }
             Type::Error => format!("error.{}", self.dice.pick(&self.types.errors)),
-            Type::Struct(_) | Type::Header(_) | Type::Tuple(_) | Type::Stack(..) | Type::Union(_) | Type::Varbit(_) => {
-                self.compound(ty, 0)
-            }
+            Type::Struct(_)
+            | Type::Header(_)
+            | Type::Tuple(_)
+            | Type::Stack(..)
+            | Type::Union(_)
+            | Type::Varbit(_)
+            | Type::Hidden => self.compound(ty, 0),
         }
     }
 
@@ -138,7 +142,7 @@ impl Gen {
         let fit: Vec<usize> = (0..self.scope.len())
             .filter(|&i| {
                 let v = &self.scope[i];
-                !v.constant && !v.path.contains('@') && matches!(v.ty, Type::Bit(_))
+                !v.constant && !v.path.contains('@') && matches!(v.ty, Type::Bit(_)) && !self.fixed.contains(&v.path)
             })
             .collect();
         if fit.is_empty() {
@@ -236,8 +240,11 @@ impl Gen {
 
     /// A variable, no constant: for divisors, which may not be known to be 0.
     fn read_variable(&mut self, ty: &Type) -> Option<String> {
-        let fit: Vec<usize> =
-            (0..self.scope.len()).filter(|&i| self.scope[i].ty == *ty && !self.scope[i].constant).collect();
+        let fit: Vec<usize> = (0..self.scope.len())
+            .filter(|&i| {
+                self.scope[i].ty == *ty && !self.scope[i].constant && !self.fixed.contains(&self.scope[i].path)
+            })
+            .collect();
         if fit.is_empty() {
             return None;
         }

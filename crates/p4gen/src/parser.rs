@@ -31,7 +31,7 @@ impl Gen {
     }
 
     fn finish(&mut self, (scope, half, cost): (usize, Half, u64)) -> u64 {
-        self.scope.truncate(scope);
+        self.forget(scope);
         self.instances.clear();
         self.half = half;
         self.place = Place::Top;
@@ -89,6 +89,7 @@ impl Gen {
             (0..count).map(|i| if i == 0 { "start".to_string() } else { self.name("st") }).collect();
         for i in 0..count as usize {
             let mark = self.scope.len();
+            self.block = mark;
             self.open(format!("state {} {{", names[i]));
             if self.dice.one_in(2) {
                 for (stack, element, _) in self.stacks() {
@@ -107,7 +108,7 @@ impl Gen {
             }
             self.transition(&names, i, consumed, sets);
             self.close("}");
-            self.scope.truncate(mark);
+            self.forget(mark);
         }
     }
 

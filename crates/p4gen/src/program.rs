@@ -98,6 +98,12 @@ pub struct Gen {
     names: u32,
     sites: Range<u64>,
     site: u64,
+    /// Variables whose names mean others: place in the scope, type, where the scope ended when that began.
+    hidden: Vec<(usize, Type, usize)>,
+    /// Constructor parameters: known once they are instantiated.
+    pub(crate) fixed: Vec<String>,
+    /// Where in the scope the innermost block begins.
+    pub(crate) block: usize,
 }
 
 /// Calls of what costs more than this are not made.
@@ -139,6 +145,9 @@ pub fn rewritten(seed: u64, size: u32, sites: Range<u64>) -> (Generated, u64) {
         names: 0,
         sites,
         site: 0,
+        hidden: Vec::new(),
+        fixed: Vec::new(),
+        block: 0,
     };
     generator.whole();
     (Generated { source: generator.text, setup: generator.setup }, generator.site)
@@ -154,6 +163,8 @@ impl Gen {
         self.declare_types();
         self.declare_constants();
         self.declare_packet_types();
+        self.line("T pick<T>(in T x, in T y, in bool first) { if (first) { return x; } return y; }");
+        self.line("bool swap<T>(inout T x, inout T y) { T z = x; x = y; y = z; return false; }");
         for _ in 0..1 + self.dice.below(4) {
             self.function();
         }
@@ -287,6 +298,39 @@ impl Gen {
             }
             _ => {}
         }
+    }
+
+    /// Ends the scope of what was declared behind a place.
+    pub(crate) fn forget(&mut self, mark: usize) {
+        while let Some((at, ty, _)) = self.hidden.pop_if(|(_, _, from)| *from >= mark) {
+            if let Some(var) = self.scope.get_mut(at) {
+                var.ty = ty;
+            }
+        }
+        self.scope.truncate(mark);
+    }
+
+    /// The name of a variable of an outer block, which from now on is to mean another one.
+    pub(crate) fn hide_one(&mut self) -> Option<String> {
+        let local = |v: &Var| v.path.starts_with('v') && v.path[1..].bytes().all(|b| b.is_ascii_digit());
+        let fit: Vec<usize> = (0..self.block.min(self.scope.len()))
+            .filter(|&i| local(&self.scope[i]) && self.scope[i].ty != Type::Hidden)
+            .collect();
+        // A name that the innermost block has declared itself cannot be declared again.
+        let taken = |name: &str| self.scope[self.block.min(self.scope.len())..].iter().any(|v| v.path == name);
+        let fit: Vec<usize> = fit.into_iter().filter(|&i| !taken(&self.scope[i].path)).collect();
+        if fit.is_empty() {
+            return None;
+        }
+        let name = self.scope[*self.dice.pick(&fit)].path.clone();
+        let end = self.scope.len();
+        for (at, var) in self.scope.iter_mut().enumerate() {
+            let rest = var.path.strip_prefix(&name);
+            if var.ty != Type::Hidden && rest.is_some_and(|r| r.is_empty() || r.starts_with(['.', '['])) {
+                self.hidden.push((at, std::mem::replace(&mut var.ty, Type::Hidden), end));
+            }
+        }
+        Some(name)
     }
 
     /// All stacks in scope: path, element, size.

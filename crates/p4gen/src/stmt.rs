@@ -7,10 +7,12 @@ impl Gen {
     /// Statements in a scope of their own, without braces around them.
     pub fn body(&mut self, count: u32, depth: u32) {
         let mark = self.scope.len();
+        let outer = std::mem::replace(&mut self.block, mark);
         for _ in 0..count {
             self.statement(depth);
         }
-        self.scope.truncate(mark);
+        self.block = outer;
+        self.forget(mark);
     }
 
     fn nested(&mut self, depth: u32) {
@@ -128,7 +130,8 @@ impl Gen {
     fn local(&mut self) {
         let ty = self.variable_type();
         let text = self.ty(&ty);
-        let name = self.name("v");
+        let fresh = self.name("v");
+        let name = if self.dice.one_in(5) { self.hide_one().unwrap_or(fresh) } else { fresh };
         match self.dice.below(6) {
             0 => self.line(format!("{text} {name};")),
             1 if self.types.has_literals(&ty) && !matches!(ty, Type::Header(_)) => {
@@ -301,7 +304,7 @@ impl Gen {
         self.cost += (self.cost - before) * 3;
         self.loops -= 1;
         self.close("}");
-        self.scope.truncate(mark);
+        self.forget(mark);
     }
 
     /// `break`, `continue`, `return`, `exit`: behind a condition, so that what follows can be reached.
@@ -389,7 +392,7 @@ impl Gen {
         let known = self.expr(&ty, 4);
         self.only_constants = false;
         self.scope.splice(0..0, shown);
-        self.scope.truncate(mark);
+        self.forget(mark);
         let mut computed = known.clone();
         for name in &vars {
             computed = computed.replace(&format!("K{name}"), name);

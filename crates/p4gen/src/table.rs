@@ -221,6 +221,10 @@ impl Gen {
                 let bits = (*w).min(3).saturating_sub(u32::from(matches!(ty, Type::Int(_))));
                 g.dice.below(1 << bits).to_string()
             }
+            Type::New(i) => {
+                let (name, width) = g.types.news[*i].clone();
+                format!("({name}){}", g.dice.below(1 << width.min(3)))
+            }
             _ => g.literal(ty),
         };
         match (kind, ty) {

@@ -32,6 +32,8 @@ pub enum Type {
     Stack(Box<Type>, u32),
     /// `tuple<T, U>`
     Tuple(Vec<Type>),
+    /// Of a variable whose name means another one here.
+    Hidden,
 }
 
 /// Names with types: of a struct, header or union.
@@ -108,7 +110,7 @@ impl Types {
             Type::Union(i) => self.unions[*i].fields.iter().map(|(_, t)| self.size(t)).max().unwrap_or(0),
             Type::Stack(t, n) => self.size(t) * n,
             Type::Tuple(list) => list.iter().map(|t| self.size(t)).sum(),
-            Type::Error | Type::Enum(_) | Type::Varbit(_) => 0,
+            Type::Error | Type::Enum(_) | Type::Varbit(_) | Type::Hidden => 0,
         }
     }
 
@@ -130,7 +132,7 @@ impl Types {
     /// Whether values of the type can be made up by an expression.
     pub fn has_literals(&self, ty: &Type) -> bool {
         match ty {
-            Type::Varbit(_) | Type::Union(_) | Type::Stack(..) => false,
+            Type::Varbit(_) | Type::Union(_) | Type::Stack(..) | Type::Hidden => false,
             Type::Header(i) => self.varbit(*i).is_none(),
             Type::Struct(_) => self.fields(ty).iter().all(|(_, t)| self.has_literals(t)),
             Type::Tuple(list) => list.iter().all(|t| self.has_literals(t)),
@@ -141,6 +143,7 @@ impl Types {
     /// The type as it is written, by its first name.
     pub fn name(&self, ty: &Type) -> String {
         match ty {
+            Type::Hidden => String::new(),
             Type::Bool => "bool".into(),
             Type::Error => "error".into(),
             Type::Bit(w) => format!("bit<{w}>"),
@@ -251,6 +254,9 @@ impl Gen {
         for _ in 0..1 + self.dice.below(3) {
             self.declare_struct();
         }
+        if self.dice.one_in(2) {
+            self.declare_generic();
+        }
         self.types.plain_structs = self.types.structs.len();
     }
 
@@ -323,6 +329,29 @@ impl Gen {
         let name = self.name("U");
         self.fields_decl("header_union", &name, &fields);
         self.types.unions.push(Fields { name, fields });
+    }
+
+    /// A generic struct and a generic header, each with one or two types filled in.
+    fn declare_generic(&mut self) {
+        let (name, a, b) = (self.name("G"), self.name("f"), self.name("f"));
+        self.open(format!("struct {name}<T> {{"));
+        self.line(format!("T {a};"));
+        self.line(format!("bit<8> {b};"));
+        self.close("}");
+        for _ in 0..1 + self.dice.below(2) {
+            let ty = self.scalar();
+            let name = format!("{name}<{}>", self.types.name(&ty));
+            self.types.structs.push(Fields { name, fields: vec![(a.clone(), ty), (b.clone(), Type::Bit(8))] });
+        }
+        let name = self.name("GH");
+        self.open(format!("header {name}<T> {{"));
+        self.line(format!("bit<16> {b};"));
+        self.line(format!("T {a};"));
+        self.close("}");
+        for width in [8, 24] {
+            let fields = vec![(b.clone(), Type::Bit(16)), (a.clone(), Type::Bit(width))];
+            self.types.headers.push(Fields { name: format!("{name}<bit<{width}>>"), fields });
+        }
     }
 
     fn declare_struct(&mut self) {

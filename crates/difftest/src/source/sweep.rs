@@ -78,10 +78,10 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
         progress(seed, &report, None);
         let case = Case::generate(seed, size_of(seed), options.packets);
         report.programs += 1;
-        if let Err(finding) = case.check(Depth::Passes, &mut report.counts) {
-            note(&mut report, seed, &case, finding, Depth::Passes, options, progress);
+        match case.check(Depth::Passes, &mut report.counts) {
+            Ok(()) => rewritten(&mut report, seed, &case, progress),
+            Err(finding) => note(&mut report, seed, &case, finding, Depth::Passes, options, progress),
         }
-        rewritten(&mut report, seed, &case, progress);
         let mut dice = Dice::new(seed ^ 0x6d75_7461_7465);
         for _ in 0..options.mutations {
             let mutated = Case { source: mutate::mutate(&case.source, &mut dice), script: case.script.clone() };
@@ -91,7 +91,10 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
                 // What was taken is a program like any other.
                 Ok(()) => {
                     report.mutations.1 += 1;
-                    if let Err(finding) = mutated.check(Depth::Main, &mut report.counts) {
+                    // An edit of one side of the comparison that a canary is makes it count.
+                    if let Err(finding) = mutated.check(Depth::Main, &mut report.counts)
+                        && finding.kind != Kind::Canary
+                    {
                         note(&mut report, seed, &mutated, finding, Depth::Main, options, progress);
                     }
                 }
@@ -121,7 +124,7 @@ fn rewritten(report: &mut Report, seed: u64, case: &Case, progress: &mut dyn FnM
         };
         (sites, other, finding) = (half, smaller, found);
     }
-    let lines = case.source.lines().zip(other.source.lines()).skip_while(|(a, b)| a == b);
+    let lines = case.source.lines().zip(other.source.lines()).filter(|(a, b)| a != b);
     let differing: Vec<String> = lines.take(3).map(|(a, b)| format!("  {}\n  {}", a.trim(), b.trim())).collect();
     let what = format!("{:?} {}\n{}\n{}", finding.kind, finding.place, finding.what, differing.join("\n"));
     let finding = Finding { kind: Kind::Rewritten, place: finding.place, what };
@@ -149,7 +152,9 @@ fn note(
         known.times += 1;
         return;
     }
-    let small = reduce::reduce(case, options.reduction, &mut reduce::fails_like(&finding, depth));
+    // What is left of a canary when its two sides are reduced apart says nothing.
+    let limit = if finding.kind == Kind::Canary { Duration::ZERO } else { options.reduction };
+    let small = reduce::reduce(case, limit, &mut reduce::fails_like(&finding, depth));
     let finding = small.check(depth, &mut Counts::default()).err().unwrap_or(finding);
     let found = Found { seed, times: 1, finding, case: small };
     progress(seed, report, Some(&found));

@@ -472,3 +472,14 @@ fn what_cannot_run_is_left_out() {
     assert_eq!(names, [("ingress.called", 0), ("ingress.outer", 0), ("NoAction", 0)]);
     assert_eq!(info.tables.iter().map(|t| t.preamble.name.as_str()).collect::<Vec<_>>(), ["ingress.t"]);
 }
+
+#[test]
+fn fields_of_structs_in_a_value_set_stand_in_their_place() {
+    let source = program("struct inner_t { bit<9> port; } struct outer_t { bit<16> type; inner_t from; }", "", "")
+        .replace("value_set<bit<16>>(4) types;", "value_set<outer_t>(4) types;")
+        .replace("select(hdr.eth.type)", "select(hdr.eth.type, sm.ingress_port)");
+    let (info, diags) = build(&source);
+    assert_eq!(diags, Vec::<String>::new());
+    let fields: Vec<_> = info.value_sets[0].match_fields.iter().map(|f| (f.id, f.name.as_str(), f.bitwidth)).collect();
+    assert_eq!(fields, [(1, "type", 16), (2, "from.port", 9)]);
+}

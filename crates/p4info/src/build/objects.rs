@@ -9,9 +9,9 @@ use base::entry::MatchKind;
 use base::{Diagnostic, Span};
 use sema::Value;
 use sema::typed::{self, Annotation, InstanceId, find_annotation};
-use sema::types::Type;
+use sema::types::{FieldInfo, StructId, Type};
 
-impl Builder<'_> {
+impl<'p> Builder<'p> {
     pub(super) fn value_set(&mut self, instance: InstanceId, set: &typed::ValueSet) {
         if set.control_name.hidden {
             return;
@@ -36,11 +36,11 @@ impl Builder<'_> {
         };
         match &set.element {
             Type::Struct(id) => {
-                let fields = &self.program.types.structs[id.index()].fields;
-                let ids = self.field_ids(fields.iter().map(|f| (f.annotations.as_slice(), f.span)));
+                let mut fields = Vec::new();
+                self.leaf_fields(*id, "", &mut fields);
+                let ids = self.field_ids(fields.iter().map(|(_, f)| (f.annotations.as_slice(), f.span)));
                 let mut result = Vec::new();
-                for (field, id) in fields.iter().zip(ids) {
-                    let name = control_name(&field.name, &field.annotations);
+                for ((name, field), id) in fields.into_iter().zip(ids) {
                     match self.types.scalar(&field.ty) {
                         Ok(scalar) => result.push(MatchField {
                             annotations: annotations(&field.annotations, &["match"]),
@@ -74,6 +74,17 @@ impl Builder<'_> {
                     vec![]
                 }
             },
+        }
+    }
+
+    /// The fields of a struct, those of structs in it in their place, with their dotted names.
+    fn leaf_fields(&self, id: StructId, prefix: &str, out: &mut Vec<(String, &'p FieldInfo)>) {
+        for field in &self.program.types.structs[id.index()].fields {
+            let name = format!("{prefix}{}", control_name(&field.name, &field.annotations));
+            match &field.ty {
+                Type::Struct(inner) => self.leaf_fields(*inner, &format!("{name}."), out),
+                _ => out.push((name, field)),
+            }
         }
     }
 

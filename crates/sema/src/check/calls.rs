@@ -323,8 +323,19 @@ impl<'a> Checker<'a> {
         self.check_type_args(sig, &subst, &values, span, mode);
         let mut result = Vec::with_capacity(values.len());
         for (param, value) in sig.params.iter().zip(values) {
-            let ty = self.subst(&param.ty, &subst);
+            let mut ty = self.subst(&param.ty, &subst);
             let value = match value {
+                // An extern's `int` takes numbers of any width, also of parameters that callers give constants.
+                ArgValue::Expr(e)
+                    if mode == CallMode::Extern
+                        && ty == Type::Int
+                        && matches!(e.ty, Type::Bits { .. })
+                        && e.as_const().is_none()
+                        && self.is_known(&e, true) =>
+                {
+                    ty = e.ty.clone();
+                    ArgValue::Expr(e)
+                }
                 ArgValue::Expr(e) => ArgValue::Expr(self.convert_arg(param, e, &ty, mode)),
                 other => other,
             };
@@ -461,6 +472,7 @@ impl<'a> Checker<'a> {
         };
         let known = match mode {
             CallMode::Extern => self.is_known(&e, true),
+            CallMode::Construct if self.is_extern_result(&e) => true,
             _ => self.is_compile_time(&e),
         };
         if compile_time && !known {
@@ -479,6 +491,13 @@ impl<'a> Checker<'a> {
             );
         }
         e
+    }
+
+    /// Whether an expression is what an extern function gives for compile-time known values; an architecture may know it.
+    fn is_extern_result(&self, e: &Expr) -> bool {
+        let ExprKind::Call(call) = &e.kind else { return false };
+        let known = |a: &Arg| a.value.expr().is_none_or(|e| self.is_compile_time(e));
+        matches!(call.callee, Callee::ExternFunction(_)) && call.args.iter().all(known)
     }
 
     /// Whether a type is that of a record without a named type.

@@ -186,7 +186,7 @@ impl Checker<'_> {
                 span,
                 format!("the value for `{param}` cannot be computed in this instance"),
             )
-            .help("look for a division by zero, or an index out of range"),
+            .help("look for a division by zero, an index out of range, or a call of an extern function"),
         );
     }
 }

@@ -79,6 +79,24 @@ extern Reducer {
     bit<8> run();
 }
 extern void observe<T>(in T value);
+extern Color chosen(bool first);
+extern Painter {
+    Painter(Color color);
+    void at(int place);
+}
+control Paint() {
+    Painter(chosen(true)) painter;
+    action dot(bit<8> place) {
+        painter.at(place);
+        painter.at(3);
+    }
+    table t {
+        actions = { dot; NoAction; }
+    }
+    apply {
+        t.apply();
+    }
+}
 
 parser Sub(packet_in packet, out Nested n)(bit<8> limit) {
     value_set<bit<8>>(4) known;

@@ -1,10 +1,13 @@
 //! Source text to IR and P4Info in one call: what the command line, the control plane and the tests share.
 //!
-//! Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. Opens
+//! `explain` is the registry of diagnostic codes, `silence` what becomes of warnings. Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. Opens
 //! files only through [`Input::File`]; a program that arrives over P4Runtime is [`Input::Text`] and sees the embedded
 //! architecture files and the configured include directories alone.
 
 pub mod explain;
+mod silence;
+
+pub use silence::Warnings;
 
 use base::diag::has_errors;
 use base::{Diagnostic, SourceMap};
@@ -24,12 +27,14 @@ pub struct Options {
     pub defines: Vec<(String, String)>,
     /// Which passes run.
     pub opt: opt::Options,
+    /// Warnings that are silenced or taken for errors.
+    pub warnings: Warnings,
 }
 
 /// What to compile.
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
-    /// A file; includes are looked for beside it.
+    /// A file; includes are looked for beside it. `-` is standard input, beside the working directory.
     File(&'a Path),
     /// A text with a name for messages.
     Text {
@@ -133,10 +138,17 @@ impl FileLoader for TextLoader<'_> {
 
 /// A file's text; bytes that are no UTF-8 (comments of old programs) become replacement characters.
 fn read_text(path: &Path) -> std::io::Result<String> {
-    Ok(match String::from_utf8(std::fs::read(path)?) {
-        Ok(text) => text,
-        Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
-    })
+    Ok(lossy(std::fs::read(path)?))
+}
+
+fn lossy(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+}
+
+fn read_stdin() -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes)?;
+    Ok(lossy(bytes))
 }
 
 /// A program as one text that needs no other file: as it is if it includes only files that come with the compiler, else
@@ -156,12 +168,26 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
 
 /// Compiles up to `until`. `Err` only when the main file cannot be read.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
+    let (mut out, program) = stages(input, options, until)?;
+    silence::by_annotations(&program, &mut out.diagnostics);
+    options.warnings.apply(&mut out.diagnostics);
+    if out.failed() {
+        (out.raw, out.optimised) = (None, None);
+    }
+    Ok(out)
+}
+
+/// The stages in order; also gives the tree.
+fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Compiled, syntax::ast::Program)> {
     let text_loader = TextLoader { include_dirs: &options.include_dirs };
     let loader: &dyn FileLoader = match input {
         Input::File(_) => &DiskLoader,
         Input::Text { .. } => &text_loader,
     };
     let source = match input {
+        Input::File(path) if path == Path::new("-") => {
+            SourceInput { name: "stdin".to_string(), text: read_stdin()?.into() }
+        }
         Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
         Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },
     };
@@ -189,18 +215,18 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
     out.diagnostics.extend(parsed.diagnostics);
     lap(&mut out.times, "parse");
     if out.failed() || until == Until::Syntax {
-        return Ok(out);
+        return Ok((out, parsed.program));
     }
 
     let checked = sema::check(&parsed.program, &out.sources);
     out.diagnostics.extend(checked.diagnostics);
     lap(&mut out.times, "check");
     let Some(typed) = checked.program.filter(|_| !has_errors(&out.diagnostics)) else {
-        return Ok(out);
+        return Ok((out, parsed.program));
     };
     if until == Until::Types || typed.main.is_none() {
         out.typed = Some(typed);
-        return Ok(out);
+        return Ok((out, parsed.program));
     }
 
     let lowered = lower::lower(&typed, &program_name);
@@ -227,7 +253,7 @@ pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result
         lap(&mut out.times, "optimise");
     }
     out.typed = Some(typed);
-    Ok(out)
+    Ok((out, parsed.program))
 }
 
 /// Adds file and line to what the log says when an assertion fails: the IR has no texts of places.

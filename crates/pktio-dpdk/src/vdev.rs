@@ -148,8 +148,37 @@ fn check_interface(spec: &DeviceSpec, interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether a socket can be made at a path: drivers do not say why they could not.
+fn may_make_socket(path: &Path) -> Result<(), Error> {
+    match std::os::unix::net::UnixListener::bind(path) {
+        Ok(_) => {
+            fs::remove_file(path).map_err(|error| Error::Socket { path: path.to_owned(), reason: error.to_string() })
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let folder = path.parent().map_or_else(String::new, |folder| folder.display().to_string());
+            let reason = format!("this user may not write into the folder `{folder}`");
+            Err(Error::Socket { path: path.to_owned(), reason })
+        }
+        Err(error) => Err(Error::Socket { path: path.to_owned(), reason: error.to_string() }),
+    }
+}
+
+/// The number of the capability in `capabilities(7)`.
+const CAP_NET_ADMIN: u32 = 12;
+
+/// Whether the process has a capability in effect; if the kernel does not say, opening will.
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask >> number & 1 == 1)
+}
+
 fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
     match fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
+        // The file is open to all, the interface that is made through it is not.
+        Ok(_) if !has_capability(CAP_NET_ADMIN) => {
+            Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_ADMIN" })
+        }
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_ADMIN" })
@@ -173,7 +202,7 @@ fn socket_path(path: &Path) -> Result<PathBuf, Error> {
 fn make_room_for_socket(path: &Path) -> Result<(), Error> {
     let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
     match fs::symlink_metadata(path) {
-        Err(_) => Ok(()),
+        Err(_) => may_make_socket(path),
         Ok(metadata) if !metadata.file_type().is_socket() => fail("a file that is no socket is in its place"),
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => fail("another process listens on it"),

@@ -1,7 +1,7 @@
 //! What every command that reads P4 shares: `-I`, `-D`, compiling, printing diagnostics.
 
 use anyhow::{Context, Result};
-use frontend::{Compiled, Input, Options, Until};
+use frontend::{Compiled, Input, Options, Until, Warnings, explain};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,34 @@ pub struct CompileArgs {
     /// Switch an optimisation pass off, by its name.
     #[arg(long = "no-pass", value_name = "PASS")]
     pub disabled_passes: Vec<String>,
+    /// Do not report a warning, by its code.
+    #[arg(short = 'W', value_name = "no-CODE", value_parser = parse_silent)]
+    pub silent: Vec<String>,
+    /// Take a warning for an error, by its code; or all, with `warnings`.
+    #[arg(long = "deny", value_name = "CODE|warnings", value_parser = parse_denied)]
+    pub denied: Vec<String>,
+}
+
+/// `no-W0503`.
+fn parse_silent(text: &str) -> Result<String, String> {
+    known_warning(text.strip_prefix("no-").ok_or("it is written no-CODE, as no-W0503")?)
+}
+
+fn parse_denied(text: &str) -> Result<String, String> {
+    if text == ALL_WARNINGS { Ok(text.into()) } else { known_warning(text) }
+}
+
+const ALL_WARNINGS: &str = "warnings";
+
+fn known_warning(code: &str) -> Result<String, String> {
+    match explain::entry(code) {
+        Some(entry) if entry.code.starts_with('W') => Ok(entry.code.into()),
+        Some(entry) => Err(format!("{} is an error; warnings have codes with W", entry.code)),
+        None => {
+            let near = explain::similar(code).map_or(String::new(), |c| format!("; did you mean {c}?"));
+            Err(format!("there is no warning {code}{near}"))
+        }
+    }
 }
 
 fn parse_define(text: &str) -> Result<(String, String), String> {
@@ -24,6 +52,17 @@ fn parse_define(text: &str) -> Result<(String, String), String> {
     let ok = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if ok { Ok((name.to_string(), value.to_string())) } else { Err(format!("`{name}` is not a macro's name")) }
+}
+
+/// Whether messages are coloured: on a terminal, unless `NO_COLOR` (with any value) or `CLICOLOR=0` forbids it; always with
+/// `CLICOLOR_FORCE`.
+fn use_colour(variable: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
+    let set = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
+    match variable("CLICOLOR_FORCE") {
+        _ if set("NO_COLOR") => false,
+        Some(force) if force != "0" && !force.is_empty() => true,
+        _ => terminal && variable("CLICOLOR").as_deref() != Some("0"),
+    }
 }
 
 impl CompileArgs {
@@ -40,6 +79,11 @@ impl CompileArgs {
         Ok(Options {
             include_dirs: self.include_dirs.clone(),
             defines: self.defines.clone(),
+            warnings: Warnings {
+                silent: self.silent.clone(),
+                denied: self.denied.iter().filter(|d| *d != ALL_WARNINGS).cloned().collect(),
+                deny_all: self.denied.iter().any(|d| d == ALL_WARNINGS),
+            },
             opt: opt::Options { disabled: self.disabled_passes.iter().cloned().collect(), ..opt::Options::default() },
         })
     }
@@ -53,7 +97,11 @@ impl CompileArgs {
     /// Compiles a file and prints what there is to say about it on stderr.
     pub fn compile(&self, path: &Path, until: Until) -> Result<Compiled> {
         let compiled = self.compile_quietly(path, until)?;
-        eprint!("{}", compiled.render(std::io::stderr().is_terminal()));
+        let colour = use_colour(|name| std::env::var(name).ok(), std::io::stderr().is_terminal());
+        eprint!("{}", compiled.render(colour));
+        if let Some(first) = compiled.diagnostics.iter().find(|d| d.severity == base::Severity::Error) {
+            eprintln!("`sluice explain {}` says more about the first error", first.code);
+        }
         Ok(compiled)
     }
 
@@ -79,4 +127,30 @@ pub struct ProgramArgs {
     pub program: PathBuf,
     #[command(flatten)]
     pub compile: CompileArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_follows_the_terminal_and_the_environment() {
+        let with = |vars: &'static [(&str, &str)], terminal| {
+            use_colour(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()), terminal)
+        };
+        assert!(with(&[], true) && !with(&[], false));
+        assert!(!with(&[("NO_COLOR", "1")], true) && with(&[("NO_COLOR", "")], true));
+        assert!(!with(&[("CLICOLOR", "0")], true) && with(&[("CLICOLOR", "1")], true));
+        assert!(with(&[("CLICOLOR_FORCE", "1")], false) && !with(&[("CLICOLOR_FORCE", "0")], false));
+        assert!(!with(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], true));
+    }
+
+    #[test]
+    fn warnings_are_named_by_their_codes() {
+        assert_eq!(parse_silent("no-w0503").as_deref(), Ok("W0503"));
+        assert_eq!(parse_denied("warnings").as_deref(), Ok("warnings"));
+        assert!(parse_silent("W0503").unwrap_err().contains("no-CODE"));
+        assert!(parse_silent("no-E0301").unwrap_err().contains("is an error"));
+        assert!(parse_denied("W9503").unwrap_err().contains("did you mean"));
+    }
 }

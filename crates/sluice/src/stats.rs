@@ -38,12 +38,19 @@ impl ServerArgs {
 pub struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let stats = args.server.connect()?.stats()?;
-    print!("{}", render(&stats.context("the server has no admin service: it is not a Sluice switch")?));
+    let stats = stats.context("the server has no admin service: it is not a Sluice switch")?;
+    match args.json {
+        true => println!("{:#}", to_json(&stats)),
+        false => print!("{}", render(&stats)),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,6 +89,31 @@ fn collect(switch: &Switch) -> AdminStats {
         drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
         workers: switch.worker_load().into_iter().map(worker).collect(),
     }
+}
+
+/// The same as an object, for programs; names as in the tables.
+fn to_json(stats: &AdminStats) -> serde_json::Value {
+    use serde_json::json;
+    let counters = |c: Option<pb::Counters>| {
+        let c = c.unwrap_or_default();
+        json!({ "packets": c.packets, "bytes": c.bytes, "dropped": c.dropped, "errors": c.errors })
+    };
+    let port = |p: &pb::Port| {
+        json!({
+            "number": p.number, "name": p.name, "kind": p.kind, "link_up": p.link_up, "speed_mbps": p.speed_mbps,
+            "rx": counters(p.rx), "tx": counters(p.tx),
+        })
+    };
+    let table = |t: &pb::Table| json!({ "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses });
+    json!({
+        "uptime_us": stats.uptime_us,
+        "ports": stats.ports.iter().map(port).collect::<Vec<_>>(),
+        "tables": stats.tables.iter().map(table).collect::<Vec<_>>(),
+        "drops": stats.drops.iter().map(|d| json!({ "reason": d.reason, "packets": d.packets })).collect::<Vec<_>>(),
+        "workers": stats.workers.iter()
+            .map(|w| json!({ "packets": w.packets, "bursts": w.bursts, "busy_ns": w.busy_ns }))
+            .collect::<Vec<_>>(),
+    })
 }
 
 /// Three tables and the workers.
@@ -220,6 +252,21 @@ mod tests {
 
             worker 0: 1000 packets in 100 bursts (10.0 each), busy 10.0 % of the time
         "#]].assert_eq(&render(&stats));
+    }
+
+    #[test]
+    fn json_has_the_same_numbers() {
+        let stats = AdminStats {
+            uptime_us: 5,
+            ports: vec![pb::Port { number: 12, name: "memory".into(), ..Default::default() }],
+            drops: vec![pb::Drop { reason: "ingress".into(), packets: 5 }],
+            ..AdminStats::default()
+        };
+        let json = to_json(&stats);
+        assert_eq!(json["ports"][0]["number"], 12);
+        assert_eq!(json["ports"][0]["rx"]["packets"], 0);
+        assert_eq!(json["drops"][0]["packets"], 5);
+        assert_eq!(json["tables"], serde_json::json!([]));
     }
 
     #[test]

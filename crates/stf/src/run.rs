@@ -53,7 +53,9 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
             Command::Expect { port, frame } => {
                 expected.entry(*port).or_default().push((n, frame.clone()));
             }
-            Command::NoPacket => outcome.check(n, last == 0, || format!("the last packet caused {last} frames")),
+            Command::NoPacket => {
+                outcome.check(n, last == 0, || format!("the last packet caused {last} frame{}", plural(last)))
+            }
             Command::Wait { microseconds } => local.advance_us(*microseconds),
             Command::CheckCounter { name, index, check } => match find_extern(&program, name) {
                 Err(message) => outcome.failures.push((n, message)),
@@ -140,11 +142,21 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Op
             let Some(pattern) = pattern else { continue };
             match frames.next() {
                 Some(frame) => outcome.check(*line, pattern.matches(&frame), || {
-                    format!("port {port}: expected {pattern}\n          but got  {}", hex(&frame))
+                    let head = format!("port {port}: expected ");
+                    let at = pattern.first_difference(&frame).unwrap_or_default();
+                    format!(
+                        "{head}{pattern}\n{:>width$}{}\n{:>caret$} {}",
+                        "but got ",
+                        hex(&frame),
+                        "^",
+                        place(at),
+                        width = head.len(),
+                        caret = head.len() + at + 1
+                    )
                 }),
-                None => outcome
-                    .failures
-                    .push((*line, format!("port {port}: expected {pattern}\n          but got  nothing"))),
+                None => {
+                    outcome.failures.push((*line, format!("port {port}: expected {pattern}, but nothing was sent")))
+                }
             }
         }
         for frame in frames {
@@ -161,6 +173,15 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Op
         outcome.passed += 1;
     }
     outcome.failures.extend(rest.into_iter().map(|r| (0, r)));
+}
+
+/// Where a hexadecimal digit stands in a frame.
+fn place(digit: usize) -> String {
+    format!("byte {}", digit / 2)
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -243,4 +264,20 @@ pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
         all.insert(e.name.clone(), cells);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mismatch_points_at_the_first_wrong_byte() {
+        let Ok(lines) = crate::parse("expect 2 00ff10$") else { panic!("a right line") };
+        let Command::Expect { port, frame } = &lines[0].command else { panic!("an expectation") };
+        let expected = BTreeMap::from([(*port, vec![(1, frame.clone())])]);
+        let mut outcome = Outcome { sent: vec![(2, vec![0, 0xff, 0x1f])], ..Outcome::default() };
+        compare_frames(&mut outcome, &expected);
+        let message = "port 2: expected 00ff10$\n         but got 00ff1f\n                      ^ byte 2";
+        assert_eq!(outcome.failures, [(1, message.to_string())]);
+    }
 }

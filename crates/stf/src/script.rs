@@ -119,6 +119,17 @@ impl Pattern {
         let same = self.nibbles.iter().zip(got).all(|(want, got)| want.is_none_or(|w| w == got));
         long_enough && same && (!self.exact_length || frame.len() * 2 == self.nibbles.len())
     }
+
+    /// The first hexadecimal digit at which a frame differs, its end if only the length does; `None` if it matches.
+    pub fn first_difference(&self, frame: &[u8]) -> Option<usize> {
+        let got: Vec<u8> = frame.iter().flat_map(|b| [b >> 4, b & 15]).collect();
+        let differs = |(want, got): (&Option<u8>, &u8)| want.is_some_and(|w| w != *got);
+        match self.nibbles.iter().zip(&got).position(differs) {
+            _ if self.matches(frame) => None,
+            Some(at) => Some(at),
+            None => Some(self.nibbles.len().min(got.len())),
+        }
+    }
 }
 
 impl fmt::Display for Pattern {
@@ -179,9 +190,15 @@ fn command(line: &str) -> Result<Command, String> {
         "packet" => {
             let (port, data) = port_and_data(rest)?;
             let data: String = data.split_whitespace().collect();
+            if data.is_empty() {
+                return Err(format!("`packet {port}` has no bytes: write them in hexadecimal behind the port"));
+            }
             let nibbles = nibbles(&data)?;
             let bytes: Option<Vec<u8>> = nibbles.chunks(2).map(|c| Some(c[0]? << 4 | c.get(1).copied()??)).collect();
-            let frame = bytes.ok_or("a packet is whole bytes of hexadecimal digits, without `*`")?;
+            let frame = bytes.ok_or_else(|| match nibbles.contains(&None) {
+                true => "a packet has no `*`: all its digits are sent".to_string(),
+                false => format!("a packet is whole bytes, and this has {} hexadecimal digits", nibbles.len()),
+            })?;
             Command::Packet { port, frame }
         }
         "expect" => {
@@ -503,6 +520,15 @@ mod tests {
         assert_eq!(one("packet 3 00 ffAB # x"), Command::Packet { port: 3, frame: vec![0, 0xff, 0xab] });
         let Command::Expect { frame: Some(p), .. } = one("expect 1 0*ff$") else { panic!() };
         assert!(p.matches(&[0x07, 0xff]) && !p.matches(&[0x07, 0xff, 0]) && !p.matches(&[0x07]));
+        assert_eq!(p.first_difference(&[0x07, 0xff]), None);
+        assert_eq!(p.first_difference(&[0x07, 0xfe]), Some(3));
+        assert_eq!(p.first_difference(&[0x17, 0xff]), Some(0));
+        assert_eq!(p.first_difference(&[0x07]), Some(2));
+        assert_eq!(p.first_difference(&[0x07, 0xff, 0]), Some(4));
+        for (line, why) in [("packet 1", "no bytes"), ("packet 1 0*", "no `*`"), ("packet 1 000", "3 hexadecimal")] {
+            let errors = parse(line).unwrap_err();
+            assert!(errors[0].message.contains(why), "{errors:?}");
+        }
         let Command::Expect { frame: Some(p), .. } = one("expect 1 0*ff") else { panic!() };
         assert!(p.matches(&[0x07, 0xff, 0]));
         assert_eq!(one("expect 4"), Command::Expect { port: 4, frame: None });

@@ -24,6 +24,8 @@ struct Open {
     indent: u32,
     /// How many parentheses were open around it.
     parens: u32,
+    /// For `x = {`, a list of values: the line that it is on. A `;` on that line ends it.
+    list_on: Option<u32>,
 }
 
 /// The tokens with missing `}` put in, and an error for each; `None` when none is missing or it is not clear where.
@@ -39,6 +41,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
     let mut indent = 0;
     // Lines within parentheses are indented at will.
     let mut parens = 0_u32;
+    let mut line = 0_u32;
     let put_in = |i: usize, block: Open, out: &mut Vec<Token>, diags: &mut Vec<Diagnostic>| {
         diags.push(missing_before(&tokens[i], block.brace));
         let previous = tokens[i.saturating_sub(1)].span;
@@ -46,6 +49,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
         out.push(Token { kind: TokenKind::RBrace, text: None, span: behind, ..tokens[i].clone() });
     };
     for (i, token) in tokens.iter().enumerate() {
+        line += u32::from(token.line_start);
         let starts_line = token.line_start && parens == 0;
         if starts_line || token.kind == TokenKind::Eof {
             let here = if token.kind == TokenKind::Eof { 0 } else { column(token.span, sources)? };
@@ -79,11 +83,22 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
         {
             put_in(i, block, &mut out, &mut diags);
         }
+        // `x = { a, b;`
+        if token.kind == TokenKind::Semi
+            && let Some(block) = open.pop_if(|o| o.list_on == Some(line))
+        {
+            put_in(i, block, &mut out, &mut diags);
+        }
         if diags.len() > missing {
             return None;
         }
         match token.kind {
-            TokenKind::LBrace => open.push(Open { brace: token.span, indent, parens }),
+            TokenKind::LBrace => {
+                use TokenKind::{Actions, Entries, Eq, Key};
+                let assigned =
+                    i >= 2 && tokens[i - 1].kind == Eq && !matches!(tokens[i - 2].kind, Actions | Entries | Key);
+                open.push(Open { brace: token.span, indent, parens, list_on: assigned.then_some(line) });
+            }
             TokenKind::RBrace => _ = open.pop()?,
             TokenKind::LParen | TokenKind::LBracket => parens += 1,
             TokenKind::RParen | TokenKind::RBracket => parens = parens.saturating_sub(1),

@@ -1,4 +1,7 @@
-//! What a packet's run needs from outside the program: time and chance. Both are arguments, so every run can be repeated.
+//! What a packet's run needs from outside the program: time, chance, and what programs for other switches call. All are
+//! arguments, so every run can be repeated.
+
+use base::Bits;
 
 /// The world around the interpreter.
 pub trait Host {
@@ -6,6 +9,11 @@ pub trait Host {
     fn now_us(&mut self) -> u64;
     /// A number in `low..=high`, where `low <= high`.
     fn random(&mut self, low: u64, high: u64) -> u64;
+    /// A call of code that this switch does not have; the results have the given widths. Programs with such calls are not
+    /// loaded, but a test may want to see what their blocks do.
+    fn unresolved(&mut self, _callee: &str, _args: &[Bits], result_widths: &[u32]) -> Vec<Bits> {
+        result_widths.iter().map(|w| Bits::zero(*w)).collect()
+    }
 }
 
 /// A host with a clock that is set by hand and a seeded generator (SplitMix64).

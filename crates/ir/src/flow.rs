@@ -111,6 +111,7 @@ impl Op {
             | Op::Digest { .. }
             | Op::Log { .. }
             | Op::Assert { .. }
+            | Op::Unresolved { .. }
             | Op::Mark(_) => None,
         }
     }
@@ -121,6 +122,7 @@ impl Op {
             Op::SetValid { header } => f(program.headers[header.index()].valid),
             Op::SetInvalid { header } | Op::Extract { header, .. } => for_each_header_slot(program, *header, f),
             Op::Apply { hit, action, entry, data, .. } => [*hit, *action, *entry, *data].into_iter().for_each(f),
+            Op::Unresolved { results, .. } => results.iter().copied().for_each(f),
             _ => self.dst().into_iter().for_each(&mut f),
         }
     }
@@ -154,7 +156,9 @@ impl Op {
                 f(base);
                 max.iter().chain(data).for_each(f);
             }
-            Op::Digest { data: operands, .. } | Op::Log { args: operands, .. } => operands.iter().for_each(f),
+            Op::Digest { data: operands, .. }
+            | Op::Log { args: operands, .. }
+            | Op::Unresolved { args: operands, .. } => operands.iter().for_each(f),
             Op::SetValid { .. }
             | Op::SetInvalid { .. }
             | Op::Extract { varbit_bits: None, .. }
@@ -194,7 +198,9 @@ impl Op {
                 f(base);
                 max.iter_mut().chain(data).for_each(f);
             }
-            Op::Digest { data: operands, .. } | Op::Log { args: operands, .. } => operands.iter_mut().for_each(f),
+            Op::Digest { data: operands, .. }
+            | Op::Log { args: operands, .. }
+            | Op::Unresolved { args: operands, .. } => operands.iter_mut().for_each(f),
             Op::SetValid { .. }
             | Op::SetInvalid { .. }
             | Op::Extract { varbit_bits: None, .. }
@@ -238,6 +244,7 @@ impl Op {
             }
             Op::Apply { hit, action, entry, data, .. } => [hit, action, entry, data].into_iter().for_each(f),
             Op::CountDirect { entry, .. } => f(entry),
+            Op::Unresolved { results, .. } => results.iter_mut().for_each(f),
             Op::SetValid { .. }
             | Op::SetInvalid { .. }
             | Op::Extract { .. }
@@ -308,6 +315,7 @@ impl Op {
             | Op::Digest { .. }
             | Op::Log { .. }
             | Op::Assert { .. }
+            | Op::Unresolved { .. }
             | Op::Mark(_) => false,
         }
     }

@@ -233,6 +233,12 @@ pub enum Op {
     /// Counts and reports when `cond` (1 bit) is 0; the packet is dropped by the blocks around it, not by this.
     Assert { cond: Operand, text: String },
 
+    /// A call of code that is not part of the program and that nobody here has: an extern that no architecture maps, or
+    /// what surrounds the blocks of a package for another switch. It may do anything but change slots other than
+    /// `results`, which hold any value afterwards (different slots, no header's). A program with one can be checked,
+    /// optimised and translated; loading it is refused, as a linker refuses an unresolved symbol.
+    Unresolved { callee: String, args: Vec<Operand>, results: Vec<SlotId> },
+
     /// No effect: tells the tracer what begins here.
     Mark(Mark),
 }

@@ -280,6 +280,10 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         Op::Digest { digest, data } => format!("digest {} ({})", ext(digest), args(data)),
         Op::Log { format, args: list } => format!("log {} ({})", quote(format), args(list)),
         Op::Assert { cond, text } => format!("assert {}, {}", arg(cond), quote(text)),
+        Op::Unresolved { callee, args: given, results } => {
+            let results = joined(results.iter().map(slot));
+            format!("unresolved {} ({}) -> ({results})", quote(callee), args(given))
+        }
         Op::Mark(Mark::State(name)) => format!("mark state {}", quote(name)),
         Op::Mark(Mark::Block(name)) => format!("mark block {}", quote(name)),
         Op::Mark(Mark::Action(name)) => format!("mark action {}", quote(name)),

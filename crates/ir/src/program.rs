@@ -12,7 +12,7 @@
 //! check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
 //! `push_front`, `pop_front` and dynamic indices into plain operations on their elements and a `nextIndex` slot.
 
-use crate::op::{Inst, Terminator};
+use crate::op::{Inst, Op, Terminator};
 use base::Span;
 use base::entry::{ActionCall, MatchKind, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
@@ -438,6 +438,15 @@ impl Program {
     /// A table by its control-plane name.
     pub fn table_named(&self, name: &str) -> Option<TableId> {
         self.tables.iter().position(|t| t.name == name).map(TableId::from_index)
+    }
+
+    /// What the program calls and nobody has ([`Op::Unresolved`]), in order of the calls; a program with any cannot run.
+    pub fn unresolved(&self) -> impl Iterator<Item = &str> {
+        let insts = self.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
+        insts.filter_map(|inst| match &inst.op {
+            Op::Unresolved { callee, .. } => Some(callee.as_str()),
+            _ => None,
+        })
     }
 
     /// An extern by its control-plane name.

@@ -28,6 +28,7 @@ mod pack;
 mod packet;
 mod pipeline;
 mod translate;
+mod unresolved;
 mod value;
 
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
@@ -46,6 +47,7 @@ use ir::{EntryKind, Program};
 use pipeline::NewEntry;
 use std::time::{Duration, Instant};
 use translate::Shared;
+use unresolved::Symbols;
 
 /// The widest slot that can be compiled.
 pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
@@ -139,6 +141,8 @@ pub enum Error {
     },
     /// The bindings do not fit the program.
     Binding(String),
+    /// The program calls code that nobody has: it can be translated, not linked.
+    Unresolved(String),
     /// Cranelift failed: a bug, or out of memory.
     Codegen(String),
 }
@@ -149,6 +153,7 @@ impl std::fmt::Display for Error {
             Error::Unsupported(what) => write!(f, "not supported by the compiler: {what}"),
             Error::Limit { what, found, max } => write!(f, "{what}: {found}, at most {max}"),
             Error::Binding(what) => write!(f, "the pipeline's state does not fit the program: {what}"),
+            Error::Unresolved(symbol) => write!(f, "unresolved symbol: {symbol}"),
             Error::Codegen(what) => write!(f, "code generation failed: {what}"),
         }
     }
@@ -170,13 +175,48 @@ impl From<CodegenError> for Error {
 }
 
 /// Compiles all entries of a verified program. The addresses in `bindings` and `calls` are baked into the code and must
-/// stay valid for as long as it runs.
+/// stay valid for as long as it runs. A program with calls of what nobody has is refused.
 pub fn compile(
     program: &Program,
     bindings: &Bindings,
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<CompiledPipeline, Error> {
+    if let Some(symbol) = program.unresolved().next() {
+        return Err(Error::Unresolved(symbol.to_string()));
+    }
+    let Generated { mut module, functions, sites, zeros, mut timing } = generate(program, bindings, calls, options)?;
+    timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
+    let pipeline = CompiledPipeline::new(module, functions, sites, zeros, timing);
+    if options.perf_map {
+        write_perf_map(program, &pipeline);
+    }
+    Ok(pipeline)
+}
+
+/// Translates all entries of a verified program to machine code and throws the code away: whether it can be done. Calls
+/// of what nobody has stay unresolved symbols.
+pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
+    let generated = generate(program, bindings, calls, options)?;
+    pipeline::discard(generated.module);
+    Ok(generated.timing)
+}
+
+/// Code that is not linked yet.
+struct Generated {
+    module: JITModule,
+    functions: Vec<NewEntry>,
+    sites: Vec<Site>,
+    zeros: Box<[u8]>,
+    timing: Timing,
+}
+
+fn generate(
+    program: &Program,
+    bindings: &Bindings,
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<Generated, Error> {
     check_widths(program)?;
     let mut timing = Timing::default();
     let isa = host_isa(options, Effort::Thorough)?;
@@ -186,7 +226,17 @@ pub fn compile(
     // What reads of invalid headers' fields load.
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
-    let shared = Shared { program, facts: &facts, bindings, runtime: calls, options, record: &record, zeros: &zeros };
+    let symbols = Symbols::declare(program, &mut module)?;
+    let shared = Shared {
+        program,
+        facts: &facts,
+        bindings,
+        runtime: calls,
+        options,
+        record: &record,
+        zeros: &zeros,
+        symbols: &symbols,
+    };
     let mut sites = Vec::new();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
@@ -218,12 +268,7 @@ pub fn compile(
         context.set_disasm(options.keep_text);
         functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm });
     }
-    timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
-    let pipeline = CompiledPipeline::new(module, functions, sites, zeros, timing);
-    if options.perf_map {
-        write_perf_map(program, &pipeline);
-    }
-    Ok(pipeline)
+    Ok(Generated { module, functions, sites, zeros, timing })
 }
 
 fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {

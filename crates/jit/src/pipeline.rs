@@ -93,6 +93,12 @@ unsafe impl Send for CompiledPipeline {}
 // SAFETY: as above; shared access only reads immutable fields.
 unsafe impl Sync for CompiledPipeline {}
 
+/// Frees code that was never linked.
+pub(crate) fn discard(module: JITModule) {
+    // SAFETY: no address in it was ever taken.
+    unsafe { module.free_memory() };
+}
+
 impl CompiledPipeline {
     /// `functions` are finalised in `module`.
     pub(crate) fn new(

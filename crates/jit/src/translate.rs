@@ -17,6 +17,7 @@
 
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::packet::At;
+use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
 use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls};
@@ -89,6 +90,7 @@ pub(crate) struct Shared<'a> {
     pub options: &'a Options,
     pub record: &'a RecordLayout,
     pub zeros: &'a [u8],
+    pub symbols: &'a Symbols,
 }
 
 /// Builds one function.
@@ -112,6 +114,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub header_pointers: Vec<Option<Variable>>,
     /// As many zeros as the longest header has bytes; they live as long as the code.
     pub zeros: &'a [u8],
+    /// What the program calls and nobody has.
+    pub symbols: &'a Symbols,
     /// Signatures by types, for calls.
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
@@ -189,6 +193,7 @@ pub(crate) fn translate(
         vars,
         header_pointers: vec![None; shared.program.headers.len()],
         zeros: shared.zeros,
+        symbols: shared.symbols,
         signatures: HashMap::new(),
         position: 0,
         stack_bytes: 0,
@@ -569,6 +574,7 @@ impl Translator<'_, '_> {
             Op::Digest { digest, data } => self.digest(*digest, data),
             Op::Log { format, args } => self.log(format, args, inst.span),
             Op::Assert { cond, text } => self.assert(cond, text, inst.span),
+            Op::Unresolved { callee, args, results } => self.unresolved(callee, args, results),
             Op::Mark(_) => {}
         }
         Ok(())

@@ -116,6 +116,7 @@ fn set_dst(op: &mut Op, new: SlotId) -> bool {
         | Op::Digest { .. }
         | Op::Log { .. }
         | Op::Assert { .. }
+        | Op::Unresolved { .. }
         | Op::Mark(_) => return false,
     }
     true

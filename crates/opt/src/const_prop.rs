@@ -203,6 +203,7 @@ impl<'a> Solver<'a> {
                     self.learn(write.value, known);
                 }
             }
+            Op::Unresolved { .. } => values.writes.iter().for_each(|write| self.learn(write.value, Known::Varies)),
             _ => {
                 let Some(write) = values.writes.first() else { return };
                 let width = program.width(write.slot);

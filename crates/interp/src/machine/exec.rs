@@ -96,6 +96,15 @@ impl Machine<'_> {
                     self.outcome.failed_assertions.push(text.clone());
                 }
             }
+            Op::Unresolved { callee, args, results } => {
+                let args: Vec<Bits> = args.iter().map(|o| self.value(o)).collect();
+                let widths: Vec<u32> = results.iter().map(|s| self.program.width(*s)).collect();
+                let values = self.host.unresolved(callee, &args, &widths);
+                self.note(span, |_| Event::Extern { name: callee.clone(), what: "called".to_string() });
+                for ((slot, width), value) in results.iter().zip(widths).zip(values) {
+                    self.set(span, *slot, value.resize_u(width));
+                }
+            }
             Op::Mark(mark) => self.note(span, |_| match mark {
                 Mark::State(name) => Event::State(name.clone()),
                 Mark::Block(name) => Event::Block(name.clone()),

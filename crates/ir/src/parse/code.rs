@@ -190,6 +190,12 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
             c.comma()?;
             Op::Assert { cond, text: c.quoted()? }
         }
+        "unresolved" => {
+            let callee = c.quoted()?;
+            let args = c.operands()?;
+            c.punct("->")?;
+            Op::Unresolved { callee, args, results: c.list(Cursor::slot)? }
+        }
         "mark" => Op::Mark(match c.word("`state`, `block` or `action`")? {
             "state" => Mark::State(c.quoted()?),
             "block" => Mark::Block(c.quoted()?),

@@ -4,7 +4,7 @@ use super::{Verifier, flow};
 use crate::flow::Cfg;
 use crate::op::{Fate, Op, Operand, Terminator};
 use crate::print::{op_text, terminator_text};
-use crate::program::{ExternKind, Program, Stage, StageKind};
+use crate::program::{ExternKind, Program, SlotKind, Stage, StageKind};
 use base::Span;
 use base::diag::Diagnostic;
 use base::ids::{ExternId, HeaderId, SlotId, TableId};
@@ -246,6 +246,15 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             rule(fits, "the data do not fit the digest's fields")
         }
         Op::Assert { cond, .. } => want("the condition", w(cond), 1),
+        Op::Unresolved { results, .. } => {
+            let mut seen = HashSet::new();
+            results.iter().try_for_each(|slot| {
+                let slot_info = &p.slots[slot.index()];
+                let free = matches!(slot_info.kind, SlotKind::Temp | SlotKind::Local | SlotKind::Metadata);
+                rule(free, format!("the result `{}` is part of a header", slot_info.name))?;
+                rule(seen.insert(*slot), format!("the result `{}` is there twice", slot_info.name))
+            })
+        }
     }
 }
 

@@ -99,10 +99,6 @@ pub const ENDLESS_PARSER: &str = "E0521";
 pub const BAD_ANNOTATION: &str = "E0540";
 /// Two objects have one control-plane name.
 pub const CONTROL_NAME_TWICE: &str = "E0541";
-/// An implementation of an abstract method uses a variable of the block around it.
-pub const CAPTURE_UNSUPPORTED: &str = "E0650";
-/// A construct that is not supported yet.
-pub const UNSUPPORTED: &str = "E0651";
 /// A variable inside a body has the name of a parameter.
 pub const SHADOWS_PARAMETER: &str = "E0330";
 /// A name that means something else is used as a type.

@@ -6,7 +6,7 @@
 //!
 //! Specification: P4_16, "Compile-time known and local compile-time known values", "Operations on …".
 
-use crate::typed::{BinaryOp, Expr, ExprKind, InstanceId, Program, UnaryOp};
+use crate::typed::{BinaryOp, Expr, ExprKind, InstanceId, LocalId, Program, UnaryOp};
 use crate::types::{StructKind, Type, TypeTable};
 use crate::value::Value;
 use base::Bits;
@@ -225,10 +225,21 @@ pub fn element_types(types: &TypeTable, ty: &Type, n: usize) -> Option<Vec<Type>
 
 /// The value of an expression in an instance; see [`Program::eval`].
 pub fn eval(program: &Program, expr: &Expr, within: Option<InstanceId>) -> Option<Value> {
+    eval_with(program, expr, within, &|_| None)
+}
+
+/// The value of an expression in an instance where some parameters have known values.
+pub fn eval_with(
+    program: &Program,
+    expr: &Expr,
+    within: Option<InstanceId>,
+    locals: &dyn Fn(LocalId) -> Option<Value>,
+) -> Option<Value> {
     let types = &program.types;
-    let sub = |e: &Expr| eval(program, e, within);
+    let sub = |e: &Expr| eval_with(program, e, within, locals);
     match &expr.kind {
         ExprKind::Const(value) => Some(value.clone()),
+        ExprKind::Local(local) => locals(*local),
         ExprKind::CtorParam(i) => Some(program.instances.get(within?.index())?.args.get(*i as usize)?.value.clone()),
         ExprKind::Instance(reference) => program.resolve(*reference, within).map(Value::Instance),
         ExprKind::Unary(op, e) => unary(*op, &sub(e)?).ok(),

@@ -50,6 +50,8 @@ pub(crate) enum TypeSymbol {
     Extern(crate::typed::ExternId),
     /// A generic parser, control or package type.
     Block(BlockTypeId),
+    /// A parser or control with type parameters: index into the checker's list.
+    GenericBlock(usize),
 }
 
 /// A function that a call can mean.

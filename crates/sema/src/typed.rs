@@ -631,6 +631,9 @@ pub struct InstanceDecl {
     pub ty: Type,
     /// For externs: the constructor, index into [`Extern::methods`].
     pub constructor: Option<u32>,
+    /// How many objects, in an array of externs (`E(args) name[n]`); the expression that names it is an
+    /// [`ExprKind::Instance`] of type [`Type::Stack`].
+    pub count: Option<u32>,
     /// One per constructor parameter, as with calls; compile-time known in an instance.
     pub args: Vec<Arg>,
     /// Implementations of abstract methods: index into [`Extern::methods`], and the function.
@@ -667,6 +670,8 @@ pub struct Instance {
     pub methods: Vec<(u32, FunctionId)>,
     /// For externs: the constructor, index into [`Extern::methods`].
     pub constructor: Option<u32>,
+    /// How many objects, in an array of externs.
+    pub count: Option<u32>,
     /// Of the declaration.
     pub annotations: Vec<Annotation>,
     /// The declaration's place.

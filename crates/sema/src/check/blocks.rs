@@ -15,28 +15,12 @@ impl<'a> Checker<'a> {
     fn block_sigs(
         &mut self,
         decl: &'a ast::Decl,
-        type_params: &'a [ast::TypeParam],
         params: &'a [ast::Param],
         constructor_params: &'a [ast::Param],
     ) -> (Rc<Sig>, Rc<Sig>) {
         let noun = decl.kind.noun();
-        if let Some(first) = type_params.first() {
-            self.report(
-                Diagnostic::error(
-                    codes::UNSUPPORTED,
-                    first.name.span,
-                    format!("a {noun} with type parameters is not supported"),
-                )
-                .help(format!("only {noun} types can: `{noun} {}<…>(…);`", decl.name)),
-            );
-        }
-        self.scopes.push();
-        for param in type_params {
-            self.declare(&param.name, Symbol::Broken);
-        }
         let params = self.sig_params(params, false);
         let ctor = self.sig_params(constructor_params, true);
-        self.scopes.pop();
         for p in &ctor {
             if let Type::Block(id, _) = &p.ty
                 && self.prog.types.block_types[id.index()].kind.word() != noun
@@ -83,15 +67,46 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn declared_type(&mut self, params: &[ast::TypeParam], ty: Type) -> Symbol {
-        if params.is_empty() { Symbol::Type(TypeSymbol::Plain(ty)) } else { Symbol::Broken }
+    /// Signatures of application and of construction of a parser or control.
+    pub(super) fn block_sigs_of(&mut self, decl: &'a ast::Decl) -> (Rc<Sig>, Rc<Sig>) {
+        match &decl.kind {
+            ast::DeclKind::Parser(parser) => self.block_sigs(decl, &parser.params, &parser.constructor_params),
+            ast::DeclKind::Control(control) => self.block_sigs(decl, &control.params, &control.constructor_params),
+            _ => self.block_sigs(decl, &[], &[]),
+        }
+    }
+
+    /// A parser or control whose body is still to be checked; gives its type.
+    pub(super) fn reserve_block(&mut self, decl: &'a ast::Decl, sigs: (Rc<Sig>, Rc<Sig>)) -> Type {
+        match &decl.kind {
+            ast::DeclKind::Parser(_) => Type::Parser(self.reserve_parser(decl, sigs)),
+            _ => Type::Control(self.reserve_control(decl, sigs)),
+        }
+    }
+
+    /// Checks the body of a parser or control that was reserved.
+    pub(super) fn block_body(&mut self, ty: &Type, decl: &'a ast::Decl) {
+        match (&decl.kind, ty) {
+            (ast::DeclKind::Parser(parser), Type::Parser(id)) => self.parser_body(*id, decl, parser),
+            (ast::DeclKind::Control(control), Type::Control(id)) => self.control_body(*id, control),
+            _ => {}
+        }
     }
 
     // -------------------------------------------------------------------------------------------- controls
 
     pub(super) fn control(&mut self, decl: &'a ast::Decl, control: &'a ast::ControlDecl) {
+        if !control.type_params.is_empty() {
+            return self.generic_block(decl, &control.type_params);
+        }
+        let sigs = self.block_sigs(decl, &control.params, &control.constructor_params);
+        let id = self.reserve_control(decl, sigs);
+        self.declare(&decl.name, Symbol::Type(TypeSymbol::Plain(Type::Control(id))));
+        self.control_body(id, control);
+    }
+
+    fn reserve_control(&mut self, decl: &'a ast::Decl, sigs: (Rc<Sig>, Rc<Sig>)) -> ControlId {
         let annotations = self.annotations(&decl.annotations);
-        let sigs = self.block_sigs(decl, &control.type_params, &control.params, &control.constructor_params);
         let id = ControlId::from_index(self.prog.controls.len());
         let frame = FrameId::from_index(self.prog.frames.len());
         self.prog.frames.push(Frame::default());
@@ -110,17 +125,17 @@ impl<'a> Checker<'a> {
             annotations,
             span: decl.name.span,
         });
-        self.control_sigs.push(sigs.clone());
-        let symbol = self.declared_type(&control.type_params, Type::Control(id));
-        self.declare(&decl.name, symbol);
-        if !control.type_params.is_empty() {
-            return;
-        }
+        self.control_sigs.push(sigs);
+        id
+    }
+
+    fn control_body(&mut self, id: ControlId, control: &'a ast::ControlDecl) {
+        let (frame, ctor_sig) = (self.prog.controls[id.index()].frame, self.control_sigs[id.index()].1.clone());
         let outer = self.enter_body(Place::ControlLocals, Owner::Control(id));
         self.open_blocks.push(Type::Control(id));
         self.scopes.push();
         let params = self.runtime_params(&control.params);
-        self.declare_ctor_params(&control.constructor_params, &sigs.1);
+        self.declare_ctor_params(&control.constructor_params, &ctor_sig);
         self.scopes.push();
         let mut locals = Vec::new();
         for local in &control.locals {
@@ -164,8 +179,17 @@ impl<'a> Checker<'a> {
     // -------------------------------------------------------------------------------------------- parsers
 
     pub(super) fn parser(&mut self, decl: &'a ast::Decl, parser: &'a ast::ParserDecl) {
+        if !parser.type_params.is_empty() {
+            return self.generic_block(decl, &parser.type_params);
+        }
+        let sigs = self.block_sigs(decl, &parser.params, &parser.constructor_params);
+        let id = self.reserve_parser(decl, sigs);
+        self.declare(&decl.name, Symbol::Type(TypeSymbol::Plain(Type::Parser(id))));
+        self.parser_body(id, decl, parser);
+    }
+
+    fn reserve_parser(&mut self, decl: &'a ast::Decl, sigs: (Rc<Sig>, Rc<Sig>)) -> ParserId {
         let annotations = self.annotations(&decl.annotations);
-        let sigs = self.block_sigs(decl, &parser.type_params, &parser.params, &parser.constructor_params);
         let id = ParserId::from_index(self.prog.parsers.len());
         let frame = FrameId::from_index(self.prog.frames.len());
         self.prog.frames.push(Frame::default());
@@ -184,17 +208,17 @@ impl<'a> Checker<'a> {
             annotations,
             span: decl.name.span,
         });
-        self.parser_sigs.push(sigs.clone());
-        let symbol = self.declared_type(&parser.type_params, Type::Parser(id));
-        self.declare(&decl.name, symbol);
-        if !parser.type_params.is_empty() {
-            return;
-        }
+        self.parser_sigs.push(sigs);
+        id
+    }
+
+    fn parser_body(&mut self, id: ParserId, decl: &'a ast::Decl, parser: &'a ast::ParserDecl) {
+        let (frame, ctor_sig) = (self.prog.parsers[id.index()].frame, self.parser_sigs[id.index()].1.clone());
         let outer = self.enter_body(Place::ParserLocals, Owner::Parser(id));
         self.open_blocks.push(Type::Parser(id));
         self.scopes.push();
         let params = self.runtime_params(&parser.params);
-        self.declare_ctor_params(&parser.constructor_params, &sigs.1);
+        self.declare_ctor_params(&parser.constructor_params, &ctor_sig);
         self.scopes.push();
         let mut locals = Vec::new();
         for local in &parser.locals {

@@ -8,7 +8,7 @@ use super::generics::Subst;
 use super::literals::quoted;
 use super::{Checker, Place, Sig};
 use crate::codes;
-use crate::scope::{FunctionRef, Symbol};
+use crate::scope::{FunctionRef, Symbol, TypeSymbol};
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
                 match entry.symbol {
                     Symbol::Functions(set) => self.call_function(&path.name, &set, type_args, args, expected, span),
                     Symbol::Action(id) => self.call_action(id, type_args, args, span),
-                    Symbol::Type(symbol) => self.constructor_call(&symbol, path, type_args, args, span),
+                    Symbol::Type(symbol) => self.constructor_call(&symbol, path, type_args, args, expected, span),
                     Symbol::Broken => self.poison(span),
                     _ => {
                         let mut d =
@@ -62,7 +62,7 @@ impl<'a> Checker<'a> {
             ast::ExprKind::Member(base, name) => self.call_member(base, name, type_args, args, expected, span),
             ast::ExprKind::Type(ast::TypeRef { kind: ast::TypeKind::Named { path, args: given }, .. }) => {
                 let Some(symbol) = self.type_symbol(path) else { return self.poison(span) };
-                self.constructor_call(&symbol, path, given, args, span)
+                self.constructor_call(&symbol, path, given, args, expected, span)
             }
             ast::ExprKind::Missing => self.poison(span),
             _ => {
@@ -322,9 +322,14 @@ impl<'a> Checker<'a> {
         self.finish_type_args(sig, &mut subst, expected, &values, span, mode);
         self.check_type_args(sig, &subst, &values, span, mode);
         let mut result = Vec::with_capacity(values.len());
-        for (param, value) in sig.params.iter().zip(values) {
+        for ((param, arg), value) in sig.params.iter().zip(&placed).zip(values) {
             let mut ty = self.subst(&param.ty, &subst);
+            let deferred = self.deferred_defaults.get(&param.span).copied().filter(|_| arg.is_none());
             let value = match value {
+                ArgValue::Absent if deferred.is_some() => {
+                    let e = self.deferred_default(deferred, &subst, &ty, span);
+                    ArgValue::Expr(self.convert_arg(param, e, &ty, mode))
+                }
                 // An extern's `int` takes numbers of any width, also of parameters that callers give constants.
                 ArgValue::Expr(e)
                     if mode == CallMode::Extern
@@ -342,6 +347,20 @@ impl<'a> Checker<'a> {
             result.push(Arg { param: param.name.clone(), direction: param.direction, ty, value });
         }
         Some((result, subst))
+    }
+
+    /// A default value whose type depends on type arguments, now that these are known.
+    fn deferred_default(&mut self, default: Option<&'a ast::Expr>, subst: &Subst, ty: &Type, span: Span) -> Expr {
+        let Some(default) = default else { return self.poison(span) };
+        self.scopes.push();
+        for (var, ty) in subst.found() {
+            let name = self.prog.types.vars[var.index()].clone();
+            // Two type parameters of one name were complained about where they are declared.
+            let _ = self.scopes.declare(&name, Symbol::Type(TypeSymbol::Plain(ty)), span);
+        }
+        let value = self.expr(default, Some(ty));
+        self.scopes.pop();
+        Expr { span, ..value }
     }
 
     fn check_arg(&mut self, param: &SigParam, arg: &'a ast::Argument, subst: &mut Subst) -> ArgValue {

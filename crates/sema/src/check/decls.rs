@@ -312,7 +312,12 @@ impl<'a> Checker<'a> {
             }
             self.check_param_type(&ty, param, of_package);
             let annotations = self.annotations(&param.annotations);
-            let default = param.default.as_ref().map(|e| {
+            let has_default = param.default.is_some();
+            let deferred = param.default.as_ref().filter(|_| of_package && self.has_var(&ty));
+            if let Some(e) = deferred {
+                self.deferred_defaults.insert(param.name.span, e);
+            }
+            let default = param.default.as_ref().filter(|_| deferred.is_none()).map(|e| {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
                 if matches!(param.direction, Direction::Out | Direction::InOut) {
                     self.error(codes::BAD_DEFAULT, e.span, "an `out` or `inout` parameter has no default value");
@@ -325,7 +330,7 @@ impl<'a> Checker<'a> {
                 name: param.name.text.clone(),
                 direction: param.direction,
                 ty,
-                optional: default.is_some() || find_annotation(&annotations, "optional").is_some(),
+                optional: has_default || find_annotation(&annotations, "optional").is_some(),
                 default,
                 annotations,
                 span: param.name.span,
@@ -385,14 +390,6 @@ impl<'a> Checker<'a> {
             .iter()
             .map(|p| {
                 let ty = self.resolve_type(&p.ty);
-                if let (Type::Int | Type::String, Direction::None) = (&ty, p.direction) {
-                    let message =
-                        format!("parameters of type `{}` of blocks and functions are not supported", self.show(&ty));
-                    self.report(
-                        Diagnostic::error(codes::UNSUPPORTED, p.ty.span, message)
-                            .help("give it a width, or make it a constructor parameter"),
-                    );
-                }
                 let annotations = self.annotations(&p.annotations);
                 let local = self.new_local(&p.name, ty.clone(), LocalKind::Param(p.direction), annotations.clone());
                 Param { local, name: p.name.text.clone(), direction: p.direction, ty, annotations, span: p.name.span }

@@ -159,6 +159,7 @@ impl Checker<'_> {
             children: Vec::new(),
             methods: decl.methods.clone(),
             constructor: decl.constructor,
+            count: decl.count,
             annotations: decl.annotations.clone(),
             span: decl.span,
         });

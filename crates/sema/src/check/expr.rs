@@ -126,12 +126,12 @@ impl<'a> Checker<'a> {
             Symbol::Local(..) => {
                 self.report(
                     Diagnostic::error(
-                        codes::CAPTURE_UNSUPPORTED,
+                        codes::NOT_DECLARED,
                         span,
                         format!("`{path}` of an enclosing block is not reachable here"),
                     )
                     .note(entry.span, "declared here")
-                    .help("implementations of abstract methods see their parameters and global declarations"),
+                    .help("hand it over as a parameter"),
                 );
                 return self.poison(span);
             }
@@ -577,7 +577,10 @@ impl<'a> Checker<'a> {
         match &e.kind {
             ExprKind::Const(_) | ExprKind::CtorParam(_) | ExprKind::Instance(_) => true,
             ExprKind::Local(id) => {
-                undirected && self.body.frame.locals[id.index()].kind == LocalKind::Param(Direction::None)
+                // Who calls gives a known value, always if the type has no others.
+                let local = &self.body.frame.locals[id.index()];
+                local.kind == LocalKind::Param(Direction::None)
+                    && (undirected || matches!(local.ty, Type::Int | Type::String))
             }
             ExprKind::Unary(_, a) | ExprKind::Cast(a) | ExprKind::Field(a, _) | ExprKind::TupleElement(a, _) => {
                 known(a)

@@ -4,7 +4,7 @@
 //! list of type arguments in use (for the typed program), from a queue that is emptied when all declarations are done. A
 //! function may call only what is declared above it, so the queue ends; a function that calls itself is refused.
 
-use super::{Body, Checker, FunctionDecl, Owner, Place, Sig};
+use super::{Checker, FunctionDecl, Owner, Place, Sig};
 use crate::codes;
 use crate::scope::{FunctionRef, Symbol, TypeSymbol};
 use crate::typed::*;
@@ -133,11 +133,17 @@ impl<'a> Checker<'a> {
         id
     }
 
-    /// Checks the bodies of generic functions that were called.
-    pub(super) fn instantiate_functions(&mut self) {
-        while let Some((id, index)) = self.pending.pop() {
-            let types = self.prog.functions[id.index()].type_args.clone();
-            self.function_body(index, &types, Some(id));
+    /// Checks the bodies of generic functions that were called, and of parsers and controls with type parameters that
+    /// were instantiated.
+    pub(super) fn instantiate_bodies(&mut self) {
+        loop {
+            while let Some((id, index)) = self.pending.pop() {
+                let types = self.prog.functions[id.index()].type_args.clone();
+                self.function_body(index, &types, Some(id));
+            }
+            if !self.next_generic_block() {
+                return;
+            }
         }
     }
 
@@ -148,7 +154,9 @@ impl<'a> Checker<'a> {
         for (param, ty) in function.proto.type_params.iter().zip(types) {
             self.declare(&param.name, Symbol::Type(TypeSymbol::Plain(ty.clone())));
         }
-        let (body, params, result, block) = self.body_of(decl, function, outer);
+        let (params, result, block) = self.signature_and_statements(decl, function);
+        self.scopes.pop();
+        let body = self.leave_body(outer);
         let Some(id) = id else { return };
         let annotations = self.annotations(&decl.annotations);
         let frame = self.add_frame(body.frame);
@@ -157,13 +165,12 @@ impl<'a> Checker<'a> {
             (frame, params, result, block, annotations);
     }
 
-    /// Parameters and statements of a function in an opened scope, which is closed.
-    fn body_of(
+    /// Parameters, result and statements of a function.
+    fn signature_and_statements(
         &mut self,
         decl: &'a ast::Decl,
         function: &'a ast::FunctionDecl,
-        outer: Body,
-    ) -> (Body, Vec<Param>, Type, Block) {
+    ) -> (Vec<Param>, Type, Block) {
         let result = self.resolve_type(&function.proto.result);
         self.body.result = Some(result.clone());
         let params = self.runtime_params(&function.proto.params);
@@ -175,23 +182,40 @@ impl<'a> Checker<'a> {
                     .help(format!("it returns `{}`", self.show(&result))),
             );
         }
-        self.scopes.pop();
-        (self.leave_body(outer), params, result, block)
+        (params, result, block)
     }
 
-    /// The implementation of an abstract method.
+    /// The implementation of an abstract method. In a parser or control it sees what is declared there, as an action
+    /// does, and its variables are in the block's frame.
     pub(super) fn method_body(
         &mut self,
         decl: &'a ast::Decl,
         function: &'a ast::FunctionDecl,
         this: Type,
     ) -> FunctionId {
-        let outer = self.enter_body(Place::Function, Owner::Program);
-        self.body.this = Some(this);
-        self.scopes.push();
-        let (body, params, result, block) = self.body_of(decl, function, outer);
+        let (frame, (params, result, block)) = match self.body.owner {
+            Owner::Program => {
+                let outer = self.enter_body(Place::Function, Owner::Program);
+                self.body.this = Some(this);
+                self.scopes.push();
+                let checked = self.signature_and_statements(decl, function);
+                self.scopes.pop();
+                let body = self.leave_body(outer);
+                (self.add_frame(body.frame), checked)
+            }
+            owner @ (Owner::Parser(_) | Owner::Control(_)) => {
+                let place = std::mem::replace(&mut self.body.place, Place::Function);
+                let outer_this = self.body.this.replace(this);
+                let loops = std::mem::take(&mut self.body.loops);
+                self.scopes.push();
+                let checked = self.signature_and_statements(decl, function);
+                self.scopes.pop();
+                (self.body.place, self.body.this, self.body.loops) = (place, outer_this, loops);
+                self.body.result = None;
+                (self.frame_of(owner), checked)
+            }
+        };
         let annotations = self.annotations(&decl.annotations);
-        let frame = self.add_frame(body.frame);
         self.prog.functions.push(Function {
             name: decl.name.text.clone(),
             type_args: Vec::new(),
@@ -203,5 +227,13 @@ impl<'a> Checker<'a> {
             span: decl.name.span,
         });
         FunctionId::from_index(self.prog.functions.len() - 1)
+    }
+
+    fn frame_of(&self, owner: Owner) -> FrameId {
+        match owner {
+            Owner::Parser(id) => self.prog.parsers[id.index()].frame,
+            Owner::Control(id) => self.prog.controls[id.index()].frame,
+            Owner::Program => FrameId(0),
+        }
     }
 }

@@ -55,6 +55,11 @@ impl Subst {
         }
     }
 
+    /// All variables and what was found for them.
+    pub fn found(&self) -> Vec<(TypeVar, Type)> {
+        self.vars.iter().zip(&self.bound).filter_map(|(v, t)| Some((*v, t.clone()?))).collect()
+    }
+
     /// The types found for the variables of a signature.
     pub fn args(&self, vars: &[TypeVar]) -> Vec<Type> {
         vars.iter().map(|v| self.get(*v).unwrap_or(Type::Unknown)).collect()

@@ -23,6 +23,10 @@ pub(crate) struct NewInstance<'a> {
     /// For anonymous ones, if not the type's.
     pub control_name: Option<ControlName>,
     pub body: Option<&'a [ast::Decl]>,
+    /// The type of the parameter that it is an argument for.
+    pub expected: Option<Type>,
+    /// How many, in an array of externs.
+    pub count: Option<u32>,
 }
 
 impl<'a> Checker<'a> {
@@ -35,6 +39,8 @@ impl<'a> Checker<'a> {
             annotations,
             control_name: None,
             body: inst.body.as_deref(),
+            expected: None,
+            count: None,
         };
         let made = match &inst.ty.kind {
             ast::TypeKind::Named { path, args } => match self.type_symbol(path) {
@@ -44,13 +50,7 @@ impl<'a> Checker<'a> {
                     None
                 }
             },
-            ast::TypeKind::Array(..) => {
-                self.report(
-                    Diagnostic::error(codes::UNSUPPORTED, inst.ty.span, "arrays of instances are not supported")
-                        .help("declare single instances"),
-                );
-                None
-            }
+            ast::TypeKind::Array(element, size) => self.instance_array(element, size, inst, new),
             _ => {
                 let message = "only externs, parsers, controls and packages have instances";
                 self.error(codes::BAD_INSTANCE, inst.ty.span, message);
@@ -74,6 +74,29 @@ impl<'a> Checker<'a> {
         self.declare(&decl.name, symbol);
     }
 
+    /// `T(args) name[n];`, of externs: `n` objects of one name, told apart by an index.
+    fn instance_array(
+        &mut self,
+        element: &'a ast::TypeRef,
+        size: &'a ast::Expr,
+        inst: &'a ast::Instantiation,
+        new: NewInstance<'a>,
+    ) -> Option<(InstanceRef, Type)> {
+        let count = self.width(size, 1)?;
+        let ast::TypeKind::Named { path, args } = &element.kind else {
+            self.error(codes::BAD_INSTANCE, element.span, "only externs have arrays of instances");
+            return None;
+        };
+        let symbol = self.type_symbol(path)?;
+        let new = NewInstance { count: Some(count), ..new };
+        let (reference, ty) = self.instantiate(&symbol, args, &inst.args, new)?;
+        if !matches!(ty, Type::Extern(..)) {
+            self.error(codes::BAD_INSTANCE, element.span, "only externs have arrays of instances");
+            return None;
+        }
+        Some((reference, Type::Stack(Arc::new(ty), count)))
+    }
+
     /// `T(args)` in an expression.
     pub(super) fn constructor_call(
         &mut self,
@@ -81,6 +104,7 @@ impl<'a> Checker<'a> {
         path: &ast::Path,
         type_args: &'a [ast::TypeRef],
         args: &'a [ast::Argument],
+        expected: Option<&Type>,
         span: Span,
     ) -> Expr {
         if let (TypeSymbol::Plain(ty), [arg]) = (symbol, args)
@@ -93,7 +117,12 @@ impl<'a> Checker<'a> {
             self.expr(&arg.value, None);
             return self.poison(span);
         }
-        match self.instantiate(symbol, type_args, args, NewInstance { span, ..NewInstance::default() }) {
+        match self.instantiate(
+            symbol,
+            type_args,
+            args,
+            NewInstance { span, expected: expected.cloned(), ..NewInstance::default() },
+        ) {
             Some((reference, ty)) => Expr { kind: ExprKind::Instance(reference), ty, span },
             None => self.poison(span),
         }
@@ -115,9 +144,16 @@ impl<'a> Checker<'a> {
             );
             return None;
         }
-        let (sig, subst, constructor, control_name) = self.constructor(symbol, args, span)?;
+        let (sig, subst, constructor, control_name) =
+            self.constructor(symbol, type_args, args, new.expected.as_ref(), span)?;
         let (args, subst) = self.check_args(&sig, subst, type_args, args, None, span, CallMode::Construct)?;
-        let ty = self.subst(&sig.result, &subst);
+        let ty = match symbol {
+            TypeSymbol::GenericBlock(index) => self.generic_block_type(*index, &subst, span),
+            _ => self.subst(&sig.result, &subst),
+        };
+        if let (TypeSymbol::GenericBlock(_), Type::Unknown) = (symbol, &ty) {
+            return None;
+        }
         let (inner, outer) = match (&ty, self.body.owner) {
             (Type::Parser(_), Owner::Control(_)) => ("parser", "control"),
             (Type::Control(_), Owner::Parser(_)) => ("control", "parser"),
@@ -141,6 +177,7 @@ impl<'a> Checker<'a> {
             anonymous: new.name.is_none(),
             ty: ty.clone(),
             constructor,
+            count: new.count,
             args,
             methods,
             control_name,
@@ -165,7 +202,9 @@ impl<'a> Checker<'a> {
     fn constructor(
         &mut self,
         symbol: &TypeSymbol,
+        type_args: &[ast::TypeRef],
         args: &[ast::Argument],
+        expected: Option<&Type>,
         span: Span,
     ) -> Option<(Rc<Sig>, Subst, Option<u32>, ControlName)> {
         let named = |name: &str| ControlName { name: name.to_string(), ..ControlName::default() };
@@ -200,6 +239,11 @@ impl<'a> Checker<'a> {
                 let Some(sig) = self.package_sigs.get(id).cloned() else { return self.no_instances(symbol, span) };
                 Some((sig, Subst::none(), None, name))
             }
+            TypeSymbol::GenericBlock(index) => {
+                let name = named(self.generic_block_name(*index));
+                let (sig, subst) = self.generic_block_constructor(*index, type_args, expected);
+                Some((Rc::new(sig), subst, None, name))
+            }
             _ => self.no_instances(symbol, span),
         }
     }
@@ -210,6 +254,7 @@ impl<'a> Checker<'a> {
             TypeSymbol::Generic(index) => self.generic_structs[*index].name.to_string(),
             TypeSymbol::Extern(id) => self.prog.externs[id.index()].name.to_string(),
             TypeSymbol::Block(id) => self.prog.types.block_types[id.index()].name.to_string(),
+            TypeSymbol::GenericBlock(index) => self.generic_block_name(*index).to_string(),
         };
         self.report(
             Diagnostic::error(codes::BAD_INSTANCE, span, format!("`{what}` has no instances"))

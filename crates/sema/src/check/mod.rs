@@ -29,6 +29,7 @@ mod decls;
 mod elaborate;
 mod expr;
 mod functions;
+mod generic_blocks;
 mod generics;
 mod instances;
 mod limits;
@@ -143,6 +144,13 @@ pub(crate) struct Checker<'a> {
     functions: Vec<FunctionDecl<'a>>,
     function_instances: HashMap<(usize, Vec<Type>), FunctionId>,
     pending: Vec<(FunctionId, usize)>,
+    generic_blocks: Vec<generic_blocks::GenericBlock<'a>>,
+    block_instances: HashMap<(usize, Vec<Type>), Type>,
+    /// Instantiated parsers and controls whose bodies are still to be checked.
+    pending_blocks: Vec<(Type, usize, Vec<Type>)>,
+    /// Default values of constructor parameters whose types contain type parameters, by the parameter's place: they are
+    /// checked where they are used.
+    deferred_defaults: HashMap<Span, &'a ast::Expr>,
     extern_function_sigs: Vec<Rc<Sig>>,
     method_sigs: Vec<Vec<Rc<Sig>>>,
     action_sigs: Vec<Rc<Sig>>,
@@ -179,6 +187,10 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         functions: Vec::new(),
         function_instances: HashMap::new(),
         pending: Vec::new(),
+        generic_blocks: Vec::new(),
+        block_instances: HashMap::new(),
+        pending_blocks: Vec::new(),
+        deferred_defaults: HashMap::new(),
         extern_function_sigs: Vec::new(),
         method_sigs: Vec::new(),
         action_sigs: Vec::new(),
@@ -195,7 +207,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
     for decl in &ast.decls {
         checker.top_level(decl);
     }
-    checker.instantiate_functions();
+    checker.instantiate_bodies();
     if !base::diag::has_errors(&checker.diags) {
         checker.elaborate();
         checker.check_control_names();

@@ -159,6 +159,7 @@ impl<'a> Checker<'a> {
             TypeSymbol::Generic(index) => self.instantiate_struct(*index, args),
             TypeSymbol::Extern(id) => self.bounded(Type::Extern(*id, args.into()), span),
             TypeSymbol::Block(id) => self.bounded(Type::Block(*id, args.into()), span),
+            TypeSymbol::GenericBlock(index) => self.block_instance(*index, args, span),
         }
     }
 
@@ -169,11 +170,12 @@ impl<'a> Checker<'a> {
             TypeSymbol::Generic(index) => self.generic_structs[*index].type_params.len(),
             TypeSymbol::Extern(id) => self.prog.externs[id.index()].type_params.len(),
             TypeSymbol::Block(id) => self.prog.types.block_types[id.index()].type_params.len(),
+            TypeSymbol::GenericBlock(index) => self.generic_block_params(*index),
         }
     }
 
     /// A width or array size: a local compile-time known integer of at least `least`.
-    fn width(&mut self, expr: &'a ast::Expr, least: u32) -> Option<u32> {
+    pub(super) fn width(&mut self, expr: &'a ast::Expr, least: u32) -> Option<u32> {
         let value = self.expr(expr, None);
         if value.ty.is_unknown() {
             return None;

@@ -145,7 +145,8 @@ pub enum Callee {
     ExternFunction(ExternFunctionId),
     /// A method of an extern object: `packet.extract`, `counter.count`, …
     ExternMethod {
-        /// [`ExprKind::Instance`], [`ExprKind::Local`] or [`ExprKind::This`]; of type [`Type::Extern`].
+        /// [`ExprKind::Instance`], an element of an array of instances, [`ExprKind::Local`] or [`ExprKind::This`]; of type
+        /// [`Type::Extern`].
         object: Expr,
         /// Its type's declaration.
         extern_id: ExternId,

@@ -34,7 +34,7 @@ control Y(inout bit<8> x) {
     }
 }
 X(3) top; // ERROR E0552
-control Z(inout bit<8> x, int n) { // ERROR E0651
+control Z(inout bit<8> x, int n) {
     apply {
         x = (bit<8>)((int)x + 1); // ERROR E0501
     }

@@ -13,6 +13,9 @@ package Top<H>(Proto<H> a, Proto<H> b);
 header one_t { bit<8> a; }
 header two_t { bit<8> a; }
 
+control NoTable() {
+    apply {}
+}
 control One(inout one_t h) {
     Box<bit<8>>(4) silent; // ERROR E0508
     Box<bit<8>>(4) speaks = {
@@ -26,7 +29,8 @@ control One(inout one_t h) {
         void off(in bit<8> value) {} // ERROR E0309
     };
     Plain(1, 2) many; // ERROR E0404
-    Plain[4](1) array; // ERROR E0651
+    Plain[4](1) array;
+    NoTable[4]() blocks; // ERROR E0506
     apply {
         Plain(1); // ERROR E0554
         h.a = speaks.get();
@@ -35,7 +39,16 @@ control One(inout one_t h) {
 control Two(inout two_t h) {
     apply {}
 }
-control Generic<T>(inout T x) { // ERROR E0651
+control Generic<T>(inout T x)(T y) {
+    apply {
+        x = 5; // ERROR E0401
+    }
+}
+control Other<T>(inout T x) {
+    apply {}
+}
+control Uses() {
+    Other() unknown; // ERROR E0407
     apply {}
 }
 action bad() {

@@ -125,13 +125,28 @@ impl Lowerer<'_> {
             Some(Binding::PacketIn) => return self.packet_in(method, call),
             Some(Binding::PacketOut) => return self.packet_out(method, call),
             Some(Binding::Instance(instance)) => instance,
-            Some(Binding::Tree(_)) | None => {
+            Some(Binding::Outside(path)) => {
+                let args = self.extern_args(call);
+                let p = self.p;
+                let name = match &object.ty {
+                    Type::Extern(id, _) => p.extern_name(*id),
+                    _ => "extern",
+                };
+                return self.foreign_method(name, &path, method, &ExternCall { call, args });
+            }
+            Some(Binding::Tree(_) | Binding::Known(_)) | None => {
                 let message = format!("the object of method `{method}` is not known at compile time");
                 self.refuse(codes::EXTERN_MISUSE, object.span, message);
                 return self.zero(&call.result);
             }
         };
         let args = self.extern_args(call);
+        if let ExprKind::StackElement { index, .. } = &object.kind {
+            let index = self.eval(index);
+            let (name, path) = self.extern_names(instance);
+            let (name, path) = (name.to_string(), format!("{path}[]"));
+            return self.foreign_element(&name, &path, &index, method, &ExternCall { call, args });
+        }
         let mut arch = self.arch.take();
         let result = match &mut arch {
             Some(arch) => arch.method(self, instance, method, &ExternCall { call, args }),
@@ -161,6 +176,7 @@ impl Lowerer<'_> {
         match &object.kind {
             ExprKind::Local(local) => Some(self.local(*local)),
             ExprKind::Instance(reference) => self.p.resolve(*reference, self.env.instance).map(Binding::Instance),
+            ExprKind::StackElement { stack, .. } => self.extern_binding(stack),
             _ => None,
         }
     }
@@ -403,6 +419,13 @@ impl Lowerer<'_> {
             let value = args.get(i).map_or(&ArgValue::Absent, |a| &a.value);
             given.push(match (param.direction, value) {
                 (Direction::In | Direction::None, ArgValue::Expr(e)) => match e.ty {
+                    Type::Int | Type::String => match self.constant(e) {
+                        Some(value) => Given::Value(Binding::Known(value)),
+                        None => {
+                            self.refuse(codes::NOT_CONSTANT, e.span, "the value is not known at compile time");
+                            Given::Value(Binding::Tree(Tree::Nothing))
+                        }
+                    },
                     Type::Extern(..) => Given::Value(self.extern_binding(e).unwrap_or(Binding::Tree(Tree::Nothing))),
                     _ => {
                         let value = self.eval(e);

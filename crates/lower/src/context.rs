@@ -34,6 +34,10 @@ pub(crate) enum Binding {
     PacketOut,
     /// An extern object given as a run-time argument.
     Instance(InstanceId),
+    /// A parameter of type `int` or `string`: known wherever it is called.
+    Known(sema::Value),
+    /// An extern object that is not part of the program; its name.
+    Outside(Rc<str>),
 }
 
 /// The body being lowered.
@@ -95,6 +99,10 @@ pub(crate) struct Lowerer<'p> {
     pub p: &'p TypedProgram,
     pub b: Builder,
     diags: Vec<Diagnostic>,
+    /// Why the program cannot be loaded, if it cannot.
+    pub unloadable: Vec<Diagnostic>,
+    /// The package is of no known architecture, so everything it calls is somebody else's.
+    pub package_is_foreign: bool,
     /// Messages given already, by place and code: inlining meets the same code often.
     reported: HashSet<(Span, &'static str)>,
     pub arch: Option<Box<dyn Architecture>>,
@@ -143,6 +151,8 @@ impl<'p> Lowerer<'p> {
             p,
             b,
             diags: Vec::new(),
+            unloadable: Vec::new(),
+            package_is_foreign: false,
             reported: HashSet::new(),
             arch: None,
             env: Env { frame: FrameId(u32::MAX), instance: None, prefix: "".into(), bindings: HashMap::new() },
@@ -176,7 +186,7 @@ impl<'p> Lowerer<'p> {
     pub fn finish(self) -> Lowered {
         let mut program = self.b.finish();
         program.stages.iter_mut().for_each(cleanup::drop_unreachable);
-        Lowered::new(program, self.diags)
+        Lowered::new(program, self.diags, self.unloadable)
     }
 }
 
@@ -203,7 +213,13 @@ impl Lowerer<'_> {
     pub fn constant(&self, expr: &sema::typed::Expr) -> Option<sema::Value> {
         match &expr.kind {
             ExprKind::Const(value) => Some(value.clone()),
-            _ => self.p.eval(expr, self.env.instance),
+            _ => {
+                let known = |local| match self.env.bindings.get(&local) {
+                    Some(Binding::Known(value)) => Some(value.clone()),
+                    _ => None,
+                };
+                sema::consteval::eval_with(self.p, expr, self.env.instance, &known)
+            }
         }
     }
 }

@@ -109,7 +109,7 @@ impl Lowerer<'_> {
             BinaryOp::Eq => self.equal(&values[0], &values[1]).into(),
             BinaryOp::Ne => {
                 let (a, b) = (&values[0], &values[1]);
-                if a.is_leaf() && b.is_leaf() {
+                if a.is_leaf() && b.is_leaf() && self.width(&a.operand()) > 0 {
                     return self.b.bin(BinOp::Ne, a.operand(), b.operand()).into();
                 }
                 let equal = self.equal(a, b);
@@ -127,6 +127,12 @@ impl Lowerer<'_> {
         use BinaryOp as P4;
         let choose = |u: BinOp, s: BinOp| if signed { s } else { u };
         let (op, a, b) = match op {
+            P4::Concat if self.width(&a) == 0 => return b,
+            P4::Concat if self.width(&b) == 0 => return a,
+            // `bit<0>` has one value.
+            P4::Lt | P4::Gt | P4::Ne if self.width(&a) == 0 => return Self::bit(false),
+            P4::Le | P4::Ge | P4::Eq if self.width(&a) == 0 => return Self::bit(true),
+            _ if self.width(&a) == 0 => return a,
             P4::Mul => (BinOp::Mul, a, b),
             P4::Div => (BinOp::Div, a, b),
             P4::Mod => (BinOp::Mod, a, b),
@@ -134,12 +140,6 @@ impl Lowerer<'_> {
             P4::Sub => (BinOp::Sub, a, b),
             P4::AddSat => (choose(BinOp::SatAddU, BinOp::SatAddS), a, b),
             P4::SubSat => (choose(BinOp::SatSubU, BinOp::SatSubS), a, b),
-            P4::Concat if self.width(&a) == 0 => return b,
-            P4::Concat if self.width(&b) == 0 => return a,
-            // `bit<0>` has one value.
-            P4::Lt | P4::Gt | P4::Ne if self.width(&a) == 0 => return Self::bit(false),
-            P4::Le | P4::Ge | P4::Eq if self.width(&a) == 0 => return Self::bit(true),
-            _ if self.width(&a) == 0 => return a,
             P4::Shl | P4::Shr if self.width(&b) == 0 => return a,
             P4::Concat => return self.b.concat(a, b).into(),
             P4::Shl => (BinOp::Shl, a, b),
@@ -224,7 +224,7 @@ impl Lowerer<'_> {
         let Some(width) = self.scalar_width(ty) else { return self.reshape(value, ty) };
         let value = value.operand();
         let from = self.width(&value);
-        let signed = is_signed(&self.p.types, &a.ty);
+        let signed = a.ty == Type::Int || is_signed(&self.p.types, &a.ty);
         match &value {
             _ if from == width => value.into(),
             Operand::Const(c) => if signed { c.resize_s(width) } else { c.resize_u(width) }.into_tree(),

@@ -15,24 +15,27 @@ use sema::types::StructId;
 use std::rc::Rc;
 
 impl Lowerer<'_> {
-    /// Refuses to extract or emit a header that has no wire form here, or what contains one.
-    pub fn refuse_header(&mut self, ty: &Type, done: &str, span: Span) {
-        let diagnostic = match self.unfit_header(ty) {
+    /// A header that is extracted or emitted but has no wire form here (or is in what is emitted): the program cannot be
+    /// loaded. What is no variable at all is refused.
+    pub fn unfit_for_wire(&mut self, tree: &Tree, ty: &Type, done: &str, span: Span) {
+        match self.unfit_header(ty) {
             Some((id, reason)) => {
                 let info = self.p.types.fields_of(id);
-                Diagnostic::error(
-                    codes::UNSUPPORTED_HEADER,
-                    span,
-                    format!("header `{}` cannot be {done}: {reason}", info.name),
-                )
-                .note(info.span, "declared here")
+                let message = format!("header `{}` cannot be {done}: {reason}", info.name);
+                let reason =
+                    Diagnostic::error(codes::UNSUPPORTED_HEADER, span, message).note(info.span, "declared here");
+                self.foreign_header(reason, done, tree, ty);
             }
             None => {
                 let message = format!("this cannot be {done}: it is a value, not a variable that is a header");
-                Diagnostic::error(codes::UNSUPPORTED_HEADER, span, message)
+                self.refuse(codes::UNSUPPORTED_HEADER, span, message);
             }
-        };
-        self.report(diagnostic);
+        }
+    }
+
+    /// Whether a header in a type has no wire form here.
+    pub fn has_unfit_header(&self, ty: &Type) -> bool {
+        self.unfit_header(ty).is_some()
     }
 
     /// The first header type in a type that has no wire form here (see `Lowerer::header`), and why.

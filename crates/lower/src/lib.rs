@@ -5,9 +5,10 @@
 //! become slots ([`tree`]). What is left is straight-line operations, branches and table applications.
 //!
 //! ```text
-//! lower()            v1model.rs           parser.rs, stmt.rs, expr.rs, call.rs, table.rs
-//!   finds main  ──▶  binds the blocks' ──▶ put each block's code into a stage
-//!                    parameters, adds glue
+//! lower()            v1model.rs,          parser.rs, stmt.rs, expr.rs, call.rs, table.rs
+//!   finds main  ──▶  standalone.rs:    ──▶ put each block's code into a stage
+//!                    bind the blocks'
+//!                    parameters, add glue
 //! ```
 //!
 //! **Promises.** `lower` never panics on a checked program: what it cannot do it refuses with an `E06xx` diagnostic that
@@ -26,9 +27,11 @@ pub mod codes;
 mod context;
 mod entries;
 mod expr;
+mod foreign;
 mod header;
 mod parser;
 mod path;
+mod standalone;
 mod stmt;
 mod storage;
 mod store;
@@ -42,6 +45,9 @@ use base::diag::{Diagnostic, has_errors};
 use context::Lowerer;
 use sema::TypedProgram;
 
+/// The architectures that programs can be loaded for, for messages.
+pub(crate) const ARCHITECTURES: &str = "v1model (`V1Switch` of v1model.p4)";
+
 /// What lowering yields.
 #[derive(Clone, Debug, Default)]
 pub struct Lowered {
@@ -49,6 +55,9 @@ pub struct Lowered {
     pub program: Option<ir::Program>,
     /// Errors and warnings.
     pub diagnostics: Vec<Diagnostic>,
+    /// Why the program can be checked and translated but not loaded: errors for whoever wants to run it. Empty for
+    /// programs that can be loaded.
+    pub unloadable: Vec<Diagnostic>,
 }
 
 /// Lowers a checked program. `name` is the program's name in messages.
@@ -57,12 +66,8 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
         Some(main) => match package_name(program, main) {
-            Some("V1Switch") => v1model::lower(&mut cx, main),
-            Some(other) => cx.refuse(
-                codes::UNKNOWN_ARCHITECTURE,
-                main.span,
-                format!("the package `{other}` belongs to no supported architecture; `V1Switch` of v1model is"),
-            ),
+            Some(_) if v1model::is_for(program, main) => v1model::lower(&mut cx, main),
+            Some(other) => standalone::lower(&mut cx, main, other),
             None => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
         },
     }
@@ -72,7 +77,7 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
 /// The name of the architecture a program is written for, if it is a supported one.
 pub fn architecture(program: &TypedProgram) -> Option<&'static str> {
     let main = program.instances.get(program.main?.index())?;
-    (package_name(program, main)? == "V1Switch").then_some("v1model")
+    v1model::is_for(program, main).then_some("v1model")
 }
 
 fn package_name<'p>(program: &'p TypedProgram, main: &sema::typed::Instance) -> Option<&'p str> {
@@ -83,8 +88,8 @@ fn package_name<'p>(program: &'p TypedProgram, main: &sema::typed::Instance) -> 
 }
 
 impl Lowered {
-    fn new(program: ir::Program, diagnostics: Vec<Diagnostic>) -> Lowered {
+    fn new(program: ir::Program, diagnostics: Vec<Diagnostic>, unloadable: Vec<Diagnostic>) -> Lowered {
         let program = (!has_errors(&diagnostics)).then_some(program);
-        Lowered { program, diagnostics }
+        Lowered { program, diagnostics, unloadable }
     }
 }

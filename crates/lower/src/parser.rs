@@ -324,7 +324,7 @@ impl Lowerer<'_> {
 
     fn extract_header(&mut self, tree: &Tree, ty: &Type, varbit: Option<Operand>, span: Span) {
         let Tree::Header(h @ HeaderTree { id: Some(header), .. }) = tree else {
-            return self.refuse_header(ty, "extracted", span);
+            return self.unfit_for_wire(tree, ty, "extracted", span);
         };
         let has_varbit = self.b.program().headers[header.index()].fields.iter().any(|f| f.varbit_length.is_some());
         if has_varbit != varbit.is_some() {
@@ -336,6 +336,23 @@ impl Lowerer<'_> {
         self.facts.extend(h.valid.slot());
     }
 
+    /// What is emitted as storage: a value gets a variable of its own.
+    fn emittable(&mut self, place: Place, e: &Expr) -> Place {
+        let mut is_value = false;
+        for alternative in &place.alternatives {
+            alternative.tree.for_each_header(&mut |h| is_value |= h.id.is_none());
+        }
+        if !is_value || self.has_unfit_header(&e.ty) {
+            return place;
+        }
+        let value = self.read(&place);
+        let name = format!("{}.$emitted", self.env.prefix);
+        let storage = self.allocate(&name, &e.ty, ir::SlotKind::Local, e.span);
+        self.reset(&storage);
+        self.store(&storage, &value, None);
+        Place::of(storage)
+    }
+
     /// A method of `packet_out`.
     pub fn packet_out(&mut self, method: &str, call: &Call) -> Tree {
         if self.stage_kind != StageKind::Deparser {
@@ -343,14 +360,15 @@ impl Lowerer<'_> {
         } else if method != "emit" {
             self.refuse(codes::UNSUPPORTED_EXTERN, call.span, format!("`packet_out.{method}` is not supported"));
         } else if let Some(e) = call.args.first().and_then(|a| a.value.expr()) {
-            let place: Place = self.place(e);
+            let place = self.place(e);
+            let place = self.emittable(place, e);
             self.for_each_alternative(&place, |cx, a| {
                 let mut headers = Vec::new();
-                a.tree.for_each_header(&mut |h| headers.push(h.id));
+                a.tree.for_each_header(&mut |h| headers.push(h.clone()));
                 for header in headers {
-                    match header {
+                    match header.id {
                         Some(header) => cx.b.emit(Op::Emit { header }),
-                        None => cx.refuse_header(&e.ty, "emitted", e.span),
+                        None => cx.unfit_for_wire(&Tree::Header(header), &e.ty, "emitted", e.span),
                     }
                 }
             });

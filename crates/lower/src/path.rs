@@ -83,7 +83,10 @@ impl Lowerer<'_> {
         match &e.kind {
             ExprKind::Local(local) => match self.local(*local) {
                 Binding::Tree(tree) => Place::of(tree),
-                Binding::PacketIn | Binding::PacketOut | Binding::Instance(_) => Place::of(Tree::Nothing),
+                Binding::Known(value) => Place::of(self.value_tree(&value, &e.ty)),
+                Binding::PacketIn | Binding::PacketOut | Binding::Instance(_) | Binding::Outside(_) => {
+                    Place::of(Tree::Nothing)
+                }
             },
             ExprKind::Field(base, index) | ExprKind::TupleElement(base, index) => {
                 self.place(base).children(*index as usize)

@@ -256,7 +256,7 @@ impl Lowerer<'_> {
             if width == 0 {
                 let text = self.type_text(&param.ty);
                 let message = format!("the control plane cannot give parameter `{}` of type `{text}`", param.name);
-                self.refuse(codes::UNSUPPORTED_TYPE, param.span, message);
+                self.not_loadable(Diagnostic::error(codes::UNSUPPORTED_TYPE, param.span, message));
             }
             let written = find_annotation(&param.annotations, "name").and_then(|a| a.as_str());
             params.push((written.unwrap_or(&param.name).to_string(), width.max(1)));
@@ -282,8 +282,10 @@ impl Lowerer<'_> {
         for (i, param) in params.iter().enumerate() {
             let value = args.get(i).and_then(|e| p.eval(e, Some(instance)));
             match value.map(|v| self.value_tree(&v, &param.ty)) {
-                Some(Tree::Leaf(Operand::Const(c))) => values.push(c),
-                _ => {
+                Some(Tree::Leaf(Operand::Const(c))) if c.width() > 0 => values.push(c),
+                // A parameter that no control plane can give: what stands for it has one bit.
+                Some(_) => values.push(Bits::zero(1)),
+                None => {
                     let message = format!("the value of `{}` is not known at compile time", param.name);
                     self.refuse(codes::NOT_CONSTANT, args.get(i).map_or(span, |e| e.span), message);
                     values.push(Bits::zero(self.scalar_width(&param.ty).unwrap_or(1)));
@@ -536,7 +538,12 @@ impl Lowerer<'_> {
         let (ir_table, data) = (info.table, to.data);
         let mut load = |cx: &mut Lowerer<'_>, param: usize| {
             let number = action.params[..param].iter().filter(|q| q.direction == Direction::None).count();
-            let width = cx.scalar_width(&action.params[param].ty).unwrap_or(1).max(1);
+            let ty = &action.params[param].ty;
+            let Some(width) = cx.scalar_width(ty).filter(|w| *w > 0) else {
+                // Nobody can give it: the program is not loaded.
+                let callee = format!("action data {}", action.params[param].name);
+                return cx.ask_outside(callee, &[], &[ty], listed.span).pop().unwrap_or(Tree::Nothing);
+            };
             let dst = cx.b.temp(width);
             cx.b.emit(Op::ActionParam { dst, table: ir_table, action: index as u32, param: number as u32, data });
             Tree::from(dst)

@@ -33,9 +33,9 @@ use ir::{
     SlotId, SlotKind, StageId, StageKind, UnOp,
 };
 use length::Length;
-use sema::Type;
 use sema::typed::{Annotation, ControlId, Instance, InstanceId, InstanceOf, Param, ParserId, find_annotation};
 use sema::types::{StructId, StructKind};
+use sema::{Type, TypedProgram};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -99,6 +99,14 @@ struct State {
 }
 
 type Shared = Rc<RefCell<State>>;
+
+/// Whether a package is v1model's switch, and not one of the program's own with that name.
+pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
+    let InstanceOf::Package(id) = main.of else { return false };
+    let declared = &program.types.block_types[id.index()];
+    let has_standard_metadata = program.types.structs.iter().any(|s| &*s.name == "standard_metadata_t");
+    &*declared.name == "V1Switch" && declared.params.len() == 6 && has_standard_metadata
+}
 
 /// Lowers a program whose `main` is a `V1Switch`.
 pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {

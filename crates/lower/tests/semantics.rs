@@ -3,34 +3,9 @@
 mod common;
 
 use base::Bits;
-use common::V1;
-use interp::{Fate, Interp, SeededHost};
-use ir::EntryKind;
+use common::{V1, check, run};
+use interp::Interp;
 use std::sync::Arc;
-
-/// A packet's end: `port: frame`, `drop: reason`, or the replication point.
-fn run(interp: &Interp, packet: &str) -> String {
-    let bytes: Vec<u8> = packet.split_whitespace().map(|b| u8::from_str_radix(b, 16).expect("a byte")).collect();
-    let mut record = vec![0; interp.layout().words()];
-    let mut host = SeededHost::new(1);
-    let outcome = interp.run(EntryKind::Ingress, &bytes, 0, &mut record, &mut host, None);
-    match outcome.fate {
-        Fate::Send(port) => {
-            let frame: Vec<String> = outcome.packet.iter().map(|b| format!("{b:02x}")).collect();
-            format!("{port}: {}", frame.join(" "))
-        }
-        Fate::Drop(reason) => format!("drop: {}", interp.program().drops[reason as usize]),
-        Fate::Replicate(point) => format!("{point:?}"),
-        Fate::Endless => "endless".to_string(),
-    }
-}
-
-fn check(program: V1<'_>, packets: &[(&str, &str)]) {
-    let interp = Interp::new(Arc::new(program.lower()));
-    for (packet, expected) in packets {
-        assert_eq!(run(&interp, packet), *expected, "packet {packet}");
-    }
-}
 
 #[test]
 fn writes_to_invalid_headers_are_lost_and_reads_give_zero() {

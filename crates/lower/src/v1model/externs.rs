@@ -213,11 +213,7 @@ impl Architecture for V1Model {
                 call.value(1).for_each_wire_leaf(&mut |o, _| args.push(o.clone()));
                 cx.b.emit(Op::Log { format, args });
             }
-            other => {
-                let message = format!("extern function `{other}` is not part of v1model");
-                cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
-                return cx.zero(&call.call.result);
-            }
+            other => return cx.foreign_function(other, call),
         }
         Tree::Nothing
     }
@@ -233,9 +229,7 @@ impl Architecture for V1Model {
             return result.into();
         }
         let Some(ext) = cx.externs.get(&instance).copied() else {
-            let message = format!("extern `{name}` is not part of v1model");
-            cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
-            return cx.zero(&call.call.result);
+            return cx.foreign_method(name, &p.instance(instance).path, method, call);
         };
         match (name, method) {
             ("counter", "count") => {
@@ -278,11 +272,7 @@ impl Architecture for V1Model {
                 let src = ty.map_or(Lowerer::bit(false), |ty| cx.pack_cell(&call.value(1), ty));
                 cx.b.emit(Op::RegisterWrite { register: ext, index, src });
             }
-            _ => {
-                let message = format!("method `{method}` of extern `{name}` is not part of v1model");
-                cx.refuse(codes::UNSUPPORTED_EXTERN, call.call.span, message);
-                return cx.zero(&call.call.result);
-            }
+            _ => return cx.foreign_method(name, &p.instance(instance).path, method, call),
         }
         Tree::Nothing
     }

@@ -3,10 +3,23 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use base::SourceMap;
+use interp::{Fate, Interp, SeededHost};
+use ir::EntryKind;
+use std::sync::Arc;
 use syntax::{MemoryLoader, Options, SourceInput};
 
 /// Lowers a program; `Err` has the diagnostics of the first stage that refuses it, one per line.
 pub fn try_lower(text: &str) -> Result<ir::Program, String> {
+    lower_with_reasons(text).map(|(program, _)| program)
+}
+
+/// Why a program that is in order cannot be loaded, one line per reason.
+pub fn unloadable(text: &str) -> String {
+    lower_with_reasons(text).unwrap_or_else(|errors| panic!("{errors}")).1
+}
+
+/// The program and why it cannot be loaded.
+fn lower_with_reasons(text: &str) -> Result<(ir::Program, String), String> {
     let mut loader = MemoryLoader::default();
     for name in sema::EMBEDDED {
         loader.embedded.insert(name.to_string(), sema::embedded(name).expect("it is listed").into());
@@ -30,7 +43,11 @@ pub fn try_lower(text: &str) -> Result<ir::Program, String> {
     let Some(program) = lowered.program else { return Err(lines(&lowered.diagnostics)) };
     let complaints = ir::verify(&program);
     assert!(complaints.is_empty(), "{complaints:#?}\n{}", ir::print(&program));
-    Ok(program)
+    let reason = |d: &base::Diagnostic| {
+        let place = sources.locate(d.span).map_or(String::new(), |(f, l, _)| format!("{f}:{l}: "));
+        format!("{place}{}\n", d.message)
+    };
+    Ok((program, lowered.unloadable.iter().map(reason).collect()))
 }
 
 /// Lowers a program that is in order.
@@ -107,4 +124,29 @@ pub fn stage_text(program: &ir::Program, name: &str) -> String {
 /// The entries' lines.
 pub fn entries_text(program: &ir::Program) -> String {
     ir::print(program).lines().filter(|l| l.starts_with("entry ")).map(|l| format!("{l}\n")).collect()
+}
+
+/// A packet's end: `port: frame`, `drop: reason`, or the replication point.
+pub fn run(interp: &Interp, packet: &str) -> String {
+    let bytes: Vec<u8> = packet.split_whitespace().map(|b| u8::from_str_radix(b, 16).expect("a byte")).collect();
+    let mut record = vec![0; interp.layout().words()];
+    let mut host = SeededHost::new(1);
+    let outcome = interp.run(EntryKind::Ingress, &bytes, 0, &mut record, &mut host, None);
+    match outcome.fate {
+        Fate::Send(port) => {
+            let frame: Vec<String> = outcome.packet.iter().map(|b| format!("{b:02x}")).collect();
+            format!("{port}: {}", frame.join(" "))
+        }
+        Fate::Drop(reason) => format!("drop: {}", interp.program().drops[reason as usize]),
+        Fate::Replicate(point) => format!("{point:?}"),
+        Fate::Endless => "endless".to_string(),
+    }
+}
+
+/// Runs packets through a program and looks at what comes out.
+pub fn check(program: V1<'_>, packets: &[(&str, &str)]) {
+    let interp = Interp::new(Arc::new(program.lower()));
+    for (packet, expected) in packets {
+        assert_eq!(run(&interp, packet), *expected, "packet {packet}");
+    }
 }

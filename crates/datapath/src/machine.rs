@@ -48,20 +48,35 @@ impl Machine {
 
     /// How long the phases of [`Machine::new`] took, in order.
     pub(crate) fn load_times(&self) -> [(&'static str, Duration); 5] {
-        let code = self.code.timing();
-        [
-            ("tables and state", self.state_time),
-            ("code: analysis", code.analysis),
-            ("code: translation", code.translation),
-            ("code: Cranelift", code.codegen),
-            ("code: linking", code.linking),
-        ]
+        phases(self.state_time, self.code.timing())
+    }
+
+    /// Whether a verified program's state and code can be made, without making it run; how long the phases took.
+    pub(crate) fn check(
+        program: Arc<Program>,
+        options: &jit::Options,
+    ) -> Result<[(&'static str, Duration); 5], MachineError> {
+        let start = Instant::now();
+        let fast = FastState::new(Arc::clone(&program), 1)?;
+        let state_time = start.elapsed();
+        let code = jit::check(&program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
+        Ok(phases(state_time, code))
     }
 
     /// The code, for dumps and timings.
     pub fn code(&self) -> &Arc<CompiledPipeline> {
         &self.code
     }
+}
+
+fn phases(state: Duration, code: jit::Timing) -> [(&'static str, Duration); 5] {
+    [
+        ("tables and state", state),
+        ("code: analysis", code.analysis),
+        ("code: translation", code.translation),
+        ("code: Cranelift", code.codegen),
+        ("code: linking", code.linking),
+    ]
 }
 
 impl Backend for Machine {

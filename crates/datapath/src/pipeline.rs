@@ -67,6 +67,9 @@ pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result
     if let Some(first) = problems.first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
+    if let Some(symbol) = program.unresolved().next() {
+        return Err(refuse(format!("it calls `{symbol}`, which this switch does not have")));
+    }
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
         EngineKind::Machine => {
@@ -77,6 +80,17 @@ pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result
         }
     };
     Ok(Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) })
+}
+
+/// Sets up a program's state and translates the program to machine code, and throws both away: whether it can be done.
+/// That is also possible for programs that cannot be loaded because they call what nobody has. How long each phase took.
+pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>, PipelineError> {
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    if let Some(first) = ir::verify(&program).first() {
+        return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
+    }
+    let times = Machine::check(Arc::clone(&program), &jit::Options::default()).map_err(|e| refuse(e.to_string()))?;
+    Ok(times.to_vec())
 }
 
 /// A loaded program.

@@ -10,7 +10,7 @@ mod silence;
 pub use silence::Warnings;
 
 use base::diag::has_errors;
-use base::{Diagnostic, SourceMap};
+use base::{Diagnostic, Severity, SourceMap};
 use p4info::P4Info;
 use sema::TypedProgram;
 use std::path::{Component, Path};
@@ -70,6 +70,9 @@ pub struct Compiled {
     pub raw: Option<ir::Program>,
     /// IR after the passes.
     pub optimised: Option<ir::Program>,
+    /// Why the program cannot be loaded although it compiles: it is for another switch, or calls externs that this one
+    /// does not have. Errors for whoever wants to run it.
+    pub unloadable: Vec<Diagnostic>,
     /// Time of each stage, in order.
     pub times: Vec<(&'static str, Duration)>,
 }
@@ -78,6 +81,12 @@ impl Compiled {
     /// Whether the program was refused.
     pub fn failed(&self) -> bool {
         has_errors(&self.diagnostics)
+    }
+
+    /// Why a compiled program cannot be loaded, as text; `None` if it can.
+    pub fn render_unloadable(&self, colour: bool) -> Option<String> {
+        let lines = self.unloadable.iter().map(|d| d.render(&self.sources, colour) + "\n");
+        (!self.unloadable.is_empty()).then(|| lines.collect())
     }
 
     /// All diagnostics as text.
@@ -200,6 +209,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         p4info: None,
         raw: None,
         optimised: None,
+        unloadable: Vec::new(),
         times: Vec::new(),
     };
     let mut clock = Instant::now();
@@ -231,6 +241,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
 
     let lowered = lower::lower(&typed, &program_name);
     out.diagnostics.extend(lowered.diagnostics);
+    out.unloadable = lowered.unloadable;
     out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));
     if let Some(raw) = &mut out.raw {
         name_assertions(raw, &out.sources);
@@ -238,7 +249,13 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     lap(&mut out.times, "lower");
     if out.raw.is_some() {
         let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
-        out.diagnostics.extend(found);
+        // What a controller cannot see matters only for programs that it could load.
+        let (errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|d| d.severity == Severity::Error);
+        out.diagnostics.extend(warnings);
+        match out.unloadable.is_empty() {
+            true => out.diagnostics.extend(errors),
+            false => out.unloadable.extend(errors),
+        }
         out.p4info = Some(Arc::new(info));
         lap(&mut out.times, "p4info");
     }

@@ -17,6 +17,7 @@ fn dir() -> PathBuf {
 /// What the command line would print (of one code only, if one is given), and the codes.
 fn check(name: &str, text: &str, until: Until, only: Option<&str>) -> (String, BTreeSet<&'static str>) {
     let mut compiled = compile(Input::Text { name, text }, &Options::default(), until).unwrap();
+    compiled.diagnostics.append(&mut compiled.unloadable);
     compiled.diagnostics.retain(|d| only.is_none_or(|code| code == d.code));
     (compiled.render(false), compiled.diagnostics.iter().map(|d| d.code).collect())
 }

@@ -1,5 +1,6 @@
-//! `sluice check X.p4`: exit code 0, or 1 with diagnostics: on stderr for people, with `--format json` on stdout as one object
-//! per line (`json.rs`).
+//! `sluice check X.p4`: compiles a program as far as it can be, to machine code if it has a `main`. Exit code 0, or 1 with
+//! diagnostics: on stderr for people, with `--format json` on stdout as one object per line (`json.rs`). A program that
+//! compiles but could not be loaded gets a note on stderr that says why.
 
 use crate::compile::ProgramArgs;
 use crate::json;
@@ -18,7 +19,7 @@ pub struct Args {
     /// Print the IR as lowered, before any pass.
     #[arg(long)]
     raw_ir: bool,
-    /// Compile to machine code and make the tables too, and print the time of each stage.
+    /// Print the time of each stage.
     #[arg(long)]
     time: bool,
     /// How diagnostics are printed.
@@ -58,11 +59,19 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for program in wanted.into_iter().flatten() {
         print!("{}", ir::print::print(program));
     }
-    if args.time {
-        let mut rows = compiled.times.clone();
-        if let Some(program) = compiled.optimised {
-            rows.extend(datapath::load(program.into(), datapath::EngineKind::Machine, 1)?.load_times());
+    let mut rows = compiled.times.clone();
+    if let Some(program) = compiled.optimised {
+        match compiled.unloadable.is_empty() {
+            true => rows.extend(datapath::load(program.into(), datapath::EngineKind::Machine, 1)?.load_times()),
+            false => rows.extend(datapath::check_code(program.into())?),
         }
+    }
+    for reason in &compiled.unloadable {
+        let place =
+            compiled.sources.locate(reason.span).map(|(file, line, column)| format!(" ({file}:{line}:{column})"));
+        eprintln!("note: the program compiles but cannot be loaded: {}{}", reason.message, place.unwrap_or_default());
+    }
+    if args.time {
         let total: std::time::Duration = rows.iter().map(|(_, t)| *t).sum();
         rows.push(("total", total));
         for (stage, time) in rows {

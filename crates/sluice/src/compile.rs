@@ -115,6 +115,10 @@ impl CompileArgs {
             eprintln!("sluice: {} has no `main`, so there is nothing to run", path.display());
             return Ok(None);
         }
+        if let Some(text) = compiled.render_unloadable(std::io::stderr().is_terminal()) {
+            eprint!("{text}");
+            return Ok(None);
+        }
         Ok(Some(compiled))
     }
 }

@@ -60,6 +60,9 @@ impl Target for SwitchTarget {
         if compiled.failed() {
             return Err(compiled.render(false));
         }
+        if let Some(text) = compiled.render_unloadable(false) {
+            return Err(text);
+        }
         self.load(compiled)
     }
 

@@ -158,7 +158,7 @@ fn misspell(name: &str, rng: &mut Rng, all: &[Word<'_>]) -> String {
         let mut slip: Vec<char> = name.chars().collect();
         let i = rng.below(slip.len());
         match rng.below(3) {
-            0 => _ = slip.insert(i, 'q'),
+            0 => slip.insert(i, 'q'),
             1 => slip[i] = 'q',
             _ => slip.push('q'),
         }

@@ -1,10 +1,10 @@
 //! Multicast groups and clone sessions: what the replication engine is told by the control plane.
 //!
 //! One writer (the control plane), lock-free readers (workers): both kinds of ids are small (16 bits), so each kind is
-//! an array of published pointers, and an update touches one of them. P4Runtime section "PacketReplicationEngineEntry".
+//! an array of published pointers in pages, and an update touches one of them. P4Runtime section "PacketReplicationEngineEntry".
 
 use arc_swap::ArcSwapOption;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Ids are below this (P4Runtime allows 32 bits; v1model's `mcast_grp` has 16, bmv2's sessions 15).
 pub const ID_LIMIT: u32 = 1 << 16;
@@ -43,25 +43,45 @@ pub enum ReplicationError {
     BadId,
 }
 
+/// Ids of one page.
+const PAGE_IDS: u32 = 256;
+
+type Page<T> = Box<[ArcSwapOption<T>]>;
+
+/// Published pointers by id. Pages come with the first id of theirs and stay: most of the ids are never used, and each
+/// pointer that exists costs a look at all readers when it goes.
 struct Registry<T> {
-    slots: Vec<ArcSwapOption<T>>,
+    pages: Vec<OnceLock<Page<T>>>,
 }
 
 impl<T> Registry<T> {
     fn new() -> Registry<T> {
-        Registry { slots: (0..ID_LIMIT).map(|_| ArcSwapOption::empty()).collect() }
+        Registry { pages: (0..ID_LIMIT / PAGE_IDS).map(|_| OnceLock::new()).collect() }
     }
 
-    fn slot(&self, id: u32) -> Result<&ArcSwapOption<T>, ReplicationError> {
-        if id == 0 { Err(ReplicationError::BadId) } else { self.slots.get(id as usize).ok_or(ReplicationError::BadId) }
+    fn page(&self, id: u32) -> Result<&OnceLock<Page<T>>, ReplicationError> {
+        let page = self.pages.get((id / PAGE_IDS) as usize).filter(|_| id != 0);
+        page.ok_or(ReplicationError::BadId)
+    }
+
+    /// The pointer of an id; `None` if its page does not exist.
+    fn slot(&self, id: u32) -> Result<Option<&ArcSwapOption<T>>, ReplicationError> {
+        Ok(self.page(id)?.get().map(|page| &page[(id % PAGE_IDS) as usize]))
+    }
+
+    /// All pointers that exist, by id.
+    fn slots(&self) -> impl Iterator<Item = (u32, &ArcSwapOption<T>)> {
+        let pages = (0..).step_by(PAGE_IDS as usize).zip(&self.pages);
+        pages.flat_map(|(first, page)| (first..).zip(page.get().into_iter().flatten()))
     }
 
     fn get(&self, id: u32) -> Option<Arc<T>> {
-        self.slots.get(id as usize)?.load_full()
+        self.slot(id).ok()??.load_full()
     }
 
     fn insert(&self, id: u32, value: T) -> Result<(), ReplicationError> {
-        let slot = self.slot(id)?;
+        let page = self.page(id)?.get_or_init(|| (0..PAGE_IDS).map(|_| ArcSwapOption::empty()).collect());
+        let slot = &page[(id % PAGE_IDS) as usize];
         if slot.load().is_some() {
             return Err(ReplicationError::Exists);
         }
@@ -70,25 +90,26 @@ impl<T> Registry<T> {
     }
 
     fn modify(&self, id: u32, value: T) -> Result<(), ReplicationError> {
-        let slot = self.slot(id)?;
-        if slot.load().is_none() {
-            return Err(ReplicationError::NotFound);
+        match self.slot(id)? {
+            Some(slot) if slot.load().is_some() => {
+                slot.store(Some(Arc::new(value)));
+                Ok(())
+            }
+            _ => Err(ReplicationError::NotFound),
         }
-        slot.store(Some(Arc::new(value)));
-        Ok(())
     }
 
     fn delete(&self, id: u32) -> Result<(), ReplicationError> {
-        self.slot(id)?.swap(None).map(drop).ok_or(ReplicationError::NotFound)
+        self.slot(id)?.and_then(|slot| slot.swap(None)).map(drop).ok_or(ReplicationError::NotFound)
     }
 
     fn all(&self) -> Vec<(u32, Arc<T>)> {
-        self.slots.iter().enumerate().filter_map(|(i, s)| Some((i as u32, s.load_full()?))).collect()
+        self.slots().filter_map(|(id, slot)| Some((id, slot.load_full()?))).collect()
     }
 
     fn clear(&self) {
-        // Almost all of the id space is empty, and looking is much cheaper than writing.
-        self.slots.iter().filter(|s| s.load().is_some()).for_each(|s| s.store(None));
+        // Most pointers are empty, and looking is much cheaper than writing.
+        self.slots().filter(|(_, slot)| slot.load().is_some()).for_each(|(_, slot)| slot.store(None));
     }
 }
 
@@ -183,6 +204,20 @@ mod tests {
         assert_eq!(*r.group(3).unwrap(), one);
         r.group_delete(3).unwrap();
         assert_eq!(r.group_delete(3), Err(ReplicationError::NotFound));
+        assert!(r.groups().is_empty());
+    }
+
+    #[test]
+    fn groups_of_all_pages_are_listed_in_order_and_cleared() {
+        let r = Replication::new();
+        for id in [ID_LIMIT - 1, 1, PAGE_IDS, PAGE_IDS - 1] {
+            r.group_insert(id, vec![Replica { port: id, instance: 0 }]).unwrap();
+        }
+        let listed: Vec<(u32, u32)> = r.groups().into_iter().map(|(id, group)| (id, group[0].port)).collect();
+        assert_eq!(listed, [1, PAGE_IDS - 1, PAGE_IDS, ID_LIMIT - 1].map(|id| (id, id)));
+        assert_eq!(r.group(2), None);
+        assert_eq!(r.group(ID_LIMIT), None);
+        r.clear();
         assert!(r.groups().is_empty());
     }
 }

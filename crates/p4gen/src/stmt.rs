@@ -62,7 +62,7 @@ impl Gen {
     /// A type that something writable in scope has.
     fn target_type(&mut self) -> Option<Type> {
         let fit: Vec<usize> = (0..self.scope.len())
-            .filter(|&i| self.scope[i].writable && !matches!(self.scope[i].ty, Type::Varbit(_)))
+            .filter(|&i| self.scope[i].writable && !matches!(self.scope[i].ty, Type::Varbit(_) | Type::Hidden))
             .collect();
         if fit.is_empty() {
             return None;

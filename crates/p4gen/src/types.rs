@@ -309,11 +309,7 @@ impl Gen {
         }
         if self.dice.one_in(5) {
             let max = *self.dice.pick(&[8, 16, 32, 40, 64, 120, 128, 256]);
-            // Machine code refuses varbits that do not begin with a byte.
-            let aligned: Vec<usize> = (0..=fields.len())
-                .filter(|&at| fields[..at].iter().map(|(_, t)| self.types.size(t)).sum::<u32>().is_multiple_of(8))
-                .collect();
-            let at = *self.dice.pick(&aligned);
+            let at = self.dice.below(fields.len() + 1);
             fields.insert(at, (self.name("v"), Type::Varbit(max)));
         }
         self.fields_decl("header", &name, &fields);

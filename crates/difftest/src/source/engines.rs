@@ -61,7 +61,7 @@ pub fn compare(
                 continue;
             }
             // Machine code of all of them would take too long; of some, chosen by the program.
-            if (raw.stages.len() + script.len() + i) % 9 == 0 {
+            if (raw.stages.len() + script.len() + i).is_multiple_of(9) {
                 list.push((format!("machine code {name}"), Arc::clone(&program), EngineKind::Machine));
             }
             list.push((name, program, EngineKind::Interpreter));

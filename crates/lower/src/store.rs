@@ -121,29 +121,30 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A header, which may be a union's member: making it valid makes the others invalid.
+    /// A header, which may be a union's member: making it valid makes the others invalid. They go after the copy, whose
+    /// source may be one of them.
     fn store_header(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
-        let members = to.valid.slot().and_then(|v| self.union_members.get(&v).cloned());
-        if members.is_some() {
-            let becomes_valid = match guard {
-                Some(guard) => self.and(guard.clone(), value.valid.clone()),
-                None => value.valid.clone(),
-            };
-            match &becomes_valid {
-                Operand::Const(c) if !c.is_true() => {}
-                Operand::Const(_) => self.invalidate_siblings(to),
-                Operand::Slot(_) => {
-                    let facts = self.facts.clone();
-                    let done = self.new_join("");
-                    let other = self.split(becomes_valid);
-                    self.invalidate_siblings(to);
-                    self.to(done);
-                    self.start_block(other, facts);
-                    self.land(done);
-                }
+        if !to.valid.slot().is_some_and(|v| self.union_members.contains_key(&v)) {
+            return self.copy_header(to, value, guard);
+        }
+        let becomes_valid = match guard {
+            Some(guard) => self.and(guard.clone(), value.valid.clone()),
+            None => value.valid.clone(),
+        };
+        self.copy_header(to, value, guard);
+        match &becomes_valid {
+            Operand::Const(c) if !c.is_true() => {}
+            Operand::Const(_) => self.invalidate_siblings(to),
+            Operand::Slot(_) => {
+                let facts = self.facts.clone();
+                let done = self.new_join("");
+                let other = self.split(becomes_valid);
+                self.invalidate_siblings(to);
+                self.to(done);
+                self.start_block(other, facts);
+                self.land(done);
             }
         }
-        self.copy_header(to, value, guard);
     }
 
     fn copy_header(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {

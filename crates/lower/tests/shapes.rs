@@ -79,6 +79,9 @@ fn a_union_has_one_valid_member() {
               %1 = or h.u.a.$valid, h.u.b.$valid
               branch %1, b1, b2
             b1:
+              h.u.a.$valid = mov h.a.$valid
+              h.u.a.x = mov h.a.x
+              h.u.a.y = mov h.a.y
               branch h.a.$valid, b3, b4
             b2:
               next
@@ -88,9 +91,6 @@ fn a_union_has_one_valid_member() {
             b4:
               jump b5
             b5:
-              h.u.a.$valid = mov h.a.$valid
-              h.u.a.x = mov h.a.x
-              h.u.a.y = mov h.a.y
               jump b2
             }
         "#]],

@@ -73,9 +73,10 @@ impl Gen {
         }
         let (mut name, at) = self.dice.pick(&fit).clone();
         let control = self.controls[at].clone();
-        if control.ctor.is_empty() && self.dice.one_in(4) {
-            // An instance without a name, of its own.
+        if control.ctor.is_empty() && !self.unnamed.contains(&at) && self.dice.one_in(4) {
+            // An instance without a name, of its own; a second one would have the control-plane names of the first.
             name = control.name.clone();
+            self.unnamed.push(at);
         }
         let Some(args) = self.positional(&control.params, false, 1) else {
             return self.assignment();
@@ -93,6 +94,7 @@ impl Gen {
             actions: std::mem::take(&mut self.actions),
             tables: std::mem::take(&mut self.tables),
             instances: std::mem::take(&mut self.instances),
+            unnamed: std::mem::take(&mut self.unnamed),
             externs: std::mem::take(&mut self.externs),
             place: std::mem::replace(&mut self.place, place),
             half: std::mem::replace(&mut self.half, half),
@@ -106,6 +108,7 @@ impl Gen {
         self.actions = outer.actions;
         self.tables = outer.tables;
         self.instances = outer.instances;
+        self.unnamed = outer.unnamed;
         self.externs = outer.externs;
         self.place = outer.place;
         self.half = outer.half;
@@ -313,6 +316,7 @@ struct Outer {
     actions: Vec<crate::call::Callable>,
     tables: Vec<crate::table::Table>,
     instances: Vec<(String, usize)>,
+    unnamed: Vec<usize>,
     externs: Vec<ExternInstance>,
     place: Place,
     half: Half,

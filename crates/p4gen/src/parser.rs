@@ -33,6 +33,7 @@ impl Gen {
     fn finish(&mut self, (scope, half, cost): (usize, Half, u64)) -> u64 {
         self.forget(scope);
         self.instances.clear();
+        self.unnamed.clear();
         self.half = half;
         self.place = Place::Top;
         self.calls = false;
@@ -93,8 +94,9 @@ impl Gen {
             self.open(format!("state {} {{", names[i]));
             if self.dice.one_in(2) {
                 for (stack, element, _) in self.stacks() {
+                    let writable = self.scope.iter().any(|v| v.path == stack && v.writable);
                     if !stack.contains('@') {
-                        self.declare(&format!("{stack}.last"), &element, true);
+                        self.declare(&format!("{stack}.last"), &element, writable);
                     }
                 }
             }
@@ -119,9 +121,17 @@ impl Gen {
             match &v.ty {
                 Type::Header(h) if v.writable && !v.path.contains('@') => places.push((v.path.clone(), *h)),
                 Type::Stack(element, _) if v.writable && !v.path.contains('@') => {
-                    if let Type::Header(h) = **element {
+                    match **element {
                         // More often than single elements.
-                        places.extend((0..4).map(|_| (format!("{}.next", v.path), h)));
+                        Type::Header(h) => places.extend((0..4).map(|_| (format!("{}.next", v.path), h))),
+                        Type::Union(_) => {
+                            for (member, ty) in self.types.fields(element) {
+                                if let Type::Header(h) = ty {
+                                    places.push((format!("{}.next.{member}", v.path), *h));
+                                }
+                            }
+                        }
+                        _ => {}
                     }
                 }
                 _ => {}

@@ -77,6 +77,8 @@ pub struct Gen {
     pub(crate) controls: Vec<Control>,
     /// Instances in the control being written: name and control.
     pub(crate) instances: Vec<(String, usize)>,
+    /// Controls and parsers that were applied without an instance here.
+    pub(crate) unnamed: Vec<usize>,
     pub(crate) externs: Vec<ExternInstance>,
     pub(crate) setup: Vec<String>,
     pub(crate) place: Place,
@@ -130,6 +132,7 @@ pub fn rewritten(seed: u64, size: u32, sites: Range<u64>) -> (Generated, u64) {
         tables: Vec::new(),
         controls: Vec::new(),
         instances: Vec::new(),
+        unnamed: Vec::new(),
         externs: Vec::new(),
         setup: Vec::new(),
         place: Place::Top,
@@ -365,6 +368,11 @@ impl Gen {
     pub(crate) fn rewrites(&mut self) -> bool {
         self.site += 1;
         self.sites.contains(&(self.site - 1))
+    }
+
+    /// The same for constructs that need a name; it is none that the program has.
+    pub(crate) fn rewritten_name(&mut self) -> Option<String> {
+        self.rewrites().then(|| format!("z{}", self.site))
     }
 
     /// Where the text ends.

@@ -114,6 +114,15 @@ impl Gen {
             }
         }
         let value = self.expr(&ty, 3);
+        if !target.contains('[')
+            && let Some(name) = self.rewritten_name()
+        {
+            let text = self.types.name(&ty);
+            self.open("{");
+            self.line(format!("{text} {name} = {value};"));
+            self.line(format!("{target} = {name};"));
+            return self.close("}");
+        }
         self.line(format!("{target} = {value};"));
     }
 
@@ -202,6 +211,7 @@ impl Gen {
             }
             _ => self.expr(&ty, 2),
         };
+        let start = self.end();
         self.open(format!("switch ({subject}) {{"));
         let mut labels: Vec<String> = match ty {
             Type::Enum(i) | Type::SerEnum(i) => {
@@ -216,18 +226,47 @@ impl Gen {
         };
         self.dice.shuffle(&mut labels);
         let count = 1 + self.dice.below(labels.len());
+        // Cases by their labels, with where their bodies are written; without labels the default.
+        let mut cases: Vec<(Vec<String>, usize, usize)> = Vec::new();
+        let mut open: Vec<String> = Vec::new();
         for (i, label) in labels[..count].iter().enumerate() {
+            open.push(label.clone());
             if i + 1 < count && self.dice.one_in(4) {
                 self.line(format!("{label}:"));
                 continue;
             }
             self.open(format!("{label}: {{"));
+            let from = self.end();
             self.nested(depth);
+            cases.push((std::mem::take(&mut open), from, self.end()));
             self.close("}");
         }
         if self.dice.one_in(2) {
             self.open("default: {");
+            let from = self.end();
             self.nested(depth);
+            cases.push((Vec::new(), from, self.end()));
+            self.close("}");
+        }
+        if let Some(name) = self.rewritten_name() {
+            let all = self.take_text(start);
+            self.close_silently();
+            self.open("{");
+            let text = self.types.name(&ty);
+            self.line(format!("{text} {name} = {subject};"));
+            for (i, (labels, from, to)) in cases.iter().enumerate() {
+                let equal: Vec<String> = labels.iter().map(|l| format!("({name} == {l})")).collect();
+                let head = match (i, labels.is_empty()) {
+                    (0, _) => format!("if ({}) {{", equal.join(" || ")),
+                    (_, false) => format!("}} else if ({}) {{", equal.join(" || ")),
+                    (_, true) => "} else {".to_string(),
+                };
+                if i > 0 {
+                    self.close_silently();
+                }
+                self.open(head);
+                self.put_text(&all[from - start..to - start]);
+            }
             self.close("}");
         }
         self.close("}");
@@ -292,15 +331,14 @@ impl Gen {
         self.declare(&name, &element, writable);
         self.loops += 1;
         let before = self.cost;
-        self.nested(depth);
         if self.dice.one_in(3) {
             let cond = self.bool_expr(1);
             self.open(format!("if ({cond}) {{"));
             let word = ["break;", "continue;"][self.dice.below(2)];
             self.line(word);
             self.close("}");
-            self.statement(0);
         }
+        self.nested(depth);
         self.cost += (self.cost - before) * 3;
         self.loops -= 1;
         self.close("}");

@@ -26,7 +26,10 @@ impl Gen {
                 let a = self.bool_expr(d);
                 if self.rewrites() { format!("({a} ? false : true)") } else { format!("(!{a})") }
             }
-            10 => format!("((bool){})", self.expr(&Type::Bit(1), d)),
+            10 => {
+                let a = self.expr(&Type::Bit(1), d);
+                if self.rewrites() { format!("({a} == 1)") } else { format!("((bool){a})") }
+            }
             11 => self.whole_comparison(d),
             12 => self.table_hit().unwrap_or_else(|| self.comparison(d)),
             _ => match self.call_of_type(&Type::Bool, d) {

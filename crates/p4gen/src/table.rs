@@ -321,6 +321,10 @@ impl Gen {
         let table = self.tables[*self.dice.pick(&fit)].clone();
         self.cost += table.cost;
         let what = *self.dice.pick(&["hit", "miss"]);
+        if self.rewrites() {
+            let other = if what == "hit" { "miss" } else { "hit" };
+            return Some(format!("(!{}.apply().{other})", table.name));
+        }
         Some(format!("{}.apply().{what}", table.name))
     }
 
@@ -336,7 +340,11 @@ impl Gen {
         let table = self.tables[*self.dice.pick(&fit)].clone();
         self.cost += table.cost;
         if depth == 0 || table.actions.is_empty() || self.dice.one_in(2) {
-            self.line(format!("{}.apply();", table.name));
+            if self.rewrites() {
+                self.line(format!("if ({}.apply().miss) {{ }}", table.name));
+            } else {
+                self.line(format!("{}.apply();", table.name));
+            }
             return true;
         }
         self.open(format!("switch ({}.apply().action_run) {{", table.name));

@@ -26,7 +26,11 @@ pub(crate) fn digests<'p>(program: &TypedProgram, calls: impl Iterator<Item = &'
             unnamed += 1;
             format!("digest_{}", unnamed - 1)
         });
-        digests.push((name, ty.clone(), call.span));
+        // Instances of one generic struct have one name: they are numbered.
+        let taken = |name: &String| digests.iter().any(|(have, _, _)| have == name);
+        let mut numbered = (1..).map(|n| format!("{name}_{n}"));
+        let free = Some(name.clone()).filter(|n| !taken(n)).or_else(|| numbered.find(|n| !taken(n)));
+        digests.push((free.unwrap_or(name), ty.clone(), call.span));
     }
     digests
 }

@@ -379,7 +379,13 @@ impl V1Model {
     fn digest_name(&self, cx: &Lowerer<'_>, ty: &Type) -> String {
         if let Some(info) = cx.p.types.struct_info(ty).filter(|s| !s.name.is_empty()) {
             let written = find_annotation(&info.annotations, "name").and_then(|a| a.as_str());
-            return written.unwrap_or(&info.name).trim_start_matches('.').to_string();
+            let name = written.unwrap_or(&info.name).trim_start_matches('.').to_string();
+            // Instances of one generic struct have one name; P4Info counts them in the same way.
+            let externs = &cx.b.program().externs;
+            let mut numbered = (1..).map(|n| format!("{name}_{n}"));
+            let taken =
+                |name: &String| externs.iter().any(|e| e.name == *name && matches!(e.kind, ExternKind::Digest { .. }));
+            return Some(name.clone()).filter(|n| !taken(n)).or_else(|| numbered.find(|n| !taken(n))).unwrap_or(name);
         }
         let state = self.state.borrow();
         let unnamed = state.digests.iter().filter(|(t, _)| cx.p.types.struct_info(t).is_none_or(|s| s.name.is_empty()));

@@ -250,12 +250,8 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     if out.raw.is_some() {
         let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
         // What a controller cannot see matters only for programs that it could load.
-        let (errors, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|d| d.severity == Severity::Error);
-        out.diagnostics.extend(warnings);
-        match out.unloadable.is_empty() {
-            true => out.diagnostics.extend(errors),
-            false => out.unloadable.extend(errors),
-        }
+        let loadable = out.unloadable.is_empty();
+        out.diagnostics.extend(found.into_iter().filter(|d| loadable || d.severity == Severity::Warning));
         out.p4info = Some(Arc::new(info));
         lap(&mut out.times, "p4info");
     }

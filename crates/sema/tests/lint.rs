@@ -1,9 +1,8 @@
-//! Warnings: the whole text of each, near misses that must stay silent, `@noWarn`, and their cost.
+//! Warnings: the whole text of each, near misses that must stay silent, and `@noWarn`. (`cargo xtask scale` has their cost.)
 //!
 //! Programs are for a small architecture in [`ARCH`], which has v1model's shape.
 
 use expect_test::{Expect, expect};
-use std::time::Duration;
 
 const ARCH: &str = "\
 #include <core.p4>
@@ -951,97 +950,4 @@ fn every_warning_has_a_code_of_its_own_and_a_test() {
         assert!(tests.contains(&format!("warning[{}]", lint.code)), "{} has no text in a test", lint.code);
         assert!(!lint.names.is_empty(), "{}", lint.code);
     }
-}
-
-/// The processor time that this thread has used: other work on the machine does not count.
-fn used() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
-}
-
-/// What a run of the warnings alone takes: the mean of as many as the kernel's clock needs to be exact.
-fn cost(text: &str) -> Duration {
-    let (checked, _, ast) = check(text);
-    let program = checked.program.expect("no errors");
-    let (start, mut runs) = (used(), 0);
-    while runs < 3 || used() - start < Duration::from_millis(100) {
-        assert!(sema::lint::check(&program, &ast).len() <= 200);
-        runs += 1;
-    }
-    (used() - start) / runs
-}
-
-/// Four times the program takes about four times as long. (Below some thousand statements everything is in caches.)
-fn grows_in_proportion(what: &str, program: impl Fn(usize) -> String) {
-    let (small, large) = (cost(&program(5_000)), cost(&program(20_000)));
-    println!("{what}: {small:?} for 5,000, {large:?} for 20,000");
-    assert!(large < small * 12, "{what}: {small:?}, then {large:?}");
-}
-
-fn lines(n: usize, line: impl Fn(usize) -> String) -> String {
-    (0..n).map(line).collect::<Vec<_>>().join("\n")
-}
-
-#[test]
-fn the_cost_is_in_proportion_to_the_program() {
-    grows_in_proportion("statements", |n| {
-        let body = lines(n, |i| format!("bit<8> x{i}; if (a == {}) {{ x{i} = a; }} a = x{i};", i % 256));
-        control("inout bit<8> a", "", &body)
-    });
-    grows_in_proportion("ends", |n| {
-        let body = lines(n, |i| format!("if (a == {}) {{ return; }} m.class = h.ip.ttl;", i % 256));
-        pipeline("", &body.replace("a ==", "m.other =="))
-    });
-    grows_in_proportion("states in a row", |n| {
-        let states = lines(n, |i| {
-            format!(
-                "state s{i} {{ b.extract(h.ip); transition select(h.ip.ttl) {{ 1: s{}; 2: s{}; default: accept; }} }}",
-                i + 1,
-                i / 2
-            )
-        });
-        parser(&format!("state start {{ transition s0; }}\n{states}\nstate s{n} {{ transition accept; }}"))
-    });
-    grows_in_proportion("cases", |n| {
-        let cases =
-            lines(n, |i| format!("{}: accept; {} &&& {:#x}: reject;", 2 * i, i, 0xffff_0000u32 | (i as u32 % 50)));
-        parser(&format!("state start {{ transition select(b.lookahead<bit<32>>()) {{ {cases} }} }}"))
-    });
-    grows_in_proportion("actions and tables", |n| {
-        let locals = lines(n, |i| {
-            format!(
-                "bit<8> x{i} = 0; action a{i}(bit<8> v) {{ x{i} = v; }} table t{i} {{ key = {{ a: exact; x{i}: exact; }} actions = {{ a{i}; NoAction; }} }}"
-            )
-        });
-        control("inout bit<8> a", &locals, &lines(n, |i| format!("t{i}.apply();")))
-    });
-    grows_in_proportion("functions", |n| {
-        let functions = lines(n, |i| {
-            if i == 0 {
-                "void f0(inout bit<8> a) { a = a + 1; }".to_string()
-            } else {
-                format!("void f{i}(inout bit<8> a) {{ f{}(a); }}", i - 1)
-            }
-        });
-        control("inout bit<8> a", "", &format!("f{}(a);", n - 1)).replace("control", &format!("{functions}\ncontrol"))
-    });
-}
-
-/// As many headers as states: the graph is solved for 64 headers at a time.
-#[test]
-fn the_cost_of_many_headers_in_many_states_is_bounded() {
-    let program = |n: usize| {
-        let fields = lines(n, |i| format!("ip_t h{i};"));
-        let states = lines(n, |i| {
-            format!(
-                "state s{i} {{ b.extract(h.h{i}); transition select(h.h{i}.ttl) {{ 1: s{}; default: accept; }} }}",
-                i + 1
-            )
-        });
-        parser(&format!("state start {{ transition s0; }}\n{states}\nstate s{n} {{ transition accept; }}"))
-            .replace("ip_t ip;", &fields)
-    };
-    let (small, large) = (cost(&program(1_000)), cost(&program(10_000)));
-    println!("states with a header each: {small:?} for 1,000, {large:?} for 10,000");
-    assert!(large < Duration::from_secs(2), "{large:?}");
 }

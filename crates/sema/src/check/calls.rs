@@ -321,9 +321,14 @@ impl<'a> Checker<'a> {
         }
         self.finish_type_args(sig, &mut subst, expected, &values, span, mode);
         self.check_type_args(sig, &subst, &values, span, mode);
+        // A wrong argument may have been the one to say which type a type parameter is.
+        let poisoned = values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
         let mut result = Vec::with_capacity(values.len());
         for ((param, arg), value) in sig.params.iter().zip(&placed).zip(values) {
             let mut ty = self.subst(&param.ty, &subst);
+            if poisoned && ty == Type::Int && param.ty != Type::Int {
+                ty = Type::Unknown;
+            }
             let deferred = self.deferred_defaults.get(&param.span).copied().filter(|_| arg.is_none());
             let value = match value {
                 ArgValue::Absent if deferred.is_some() => {
@@ -503,7 +508,11 @@ impl<'a> Checker<'a> {
                 )
                 .note(param.span, "the parameter has no direction"),
             );
-        } else if param.direction == Direction::In && mode != CallMode::Construct && self.has_int(&e.ty) {
+        } else if param.direction == Direction::In
+            && mode != CallMode::Construct
+            && !ty.is_unknown()
+            && self.has_int(&e.ty)
+        {
             self.report(
                 Diagnostic::error(codes::WIDTH_NEEDED, e.span, format!("the value for `{}` needs a width", param.name))
                     .help("write numbers with a width, as 32w5"),

@@ -346,9 +346,9 @@ impl Parser<'_> {
             };
             init.push(Stmt { kind, span: self.since(start) });
         }
-        self.expect(TokenKind::Semi)?;
+        self.expect_semi();
         let cond = self.expr()?;
-        self.expect(TokenKind::Semi)?;
+        self.expect_semi();
         let mut update = Vec::new();
         if !self.at(TokenKind::RParen) {
             loop {

@@ -98,6 +98,12 @@ fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
                     *best = smaller;
                     continue;
                 }
+                // The line alone: what closed it may be gone already.
+                let smaller = without(at..at + 1);
+                if fails(&smaller) {
+                    *best = smaller;
+                    continue;
+                }
             }
             at += 1;
         }

@@ -20,7 +20,7 @@ control c(inout bit<8> x) {
         x = 1;
         switch (x) { { }: { } } // ERROR E0206
         if x == 1 { } // ERROR E0201
-        for (bit<8> i = 0; i < 3) { } // ERROR E0201
+        for (bit<8> i = 0; i < 3) { } // ERROR E0202
         x 3; // ERROR E0201
     }
 }

@@ -7,6 +7,9 @@
 //! | `accept` | `sluice check --time` on every sample that needs only `core.p4` or v1model |
 //! | `stf` | `sluice stf` on every v1model sample with a script, on each engine |
 //! | `refuse` | `sluice check` on every wrong program, and whether the first error is on p4c's line |
+//! | `prefixes` | prefixes of every file, compiled: no panic, no hang, no runaway memory |
+//! | `mutants` | accepted programs with a few tokens changed, likewise |
+//! | `programs` | how long real programs take to compile, and the traffic scripts of `tests/real/` |
 //!
 //! Each case is a process of its own with a limit on time and memory, so that a crash or a hang is one failed case and not the
 //! end. A table goes to stdout, every case with its details to `TARGET/p4c-corpus.json`. The exit code is 1 when a bar is
@@ -14,7 +17,9 @@
 
 mod accept;
 mod files;
+mod mangled;
 mod process;
+mod real;
 mod refuse;
 mod report;
 mod stf;
@@ -30,34 +35,50 @@ pub struct Options {
     dir: PathBuf,
     engines: Vec<String>,
     suites: Vec<String>,
+    /// Prefixes per file.
+    cuts: usize,
+    /// Mutations per accepted program.
+    mutants: usize,
+    seed: u64,
 }
 
 const ENGINES: [&str; 4] = ["raw", "interp", "jit", "all"];
-const SUITES: [&str; 3] = ["accept", "stf", "refuse"];
+const SUITES: [&str; 6] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants"];
 
 impl Options {
-    /// Reads `DIR [--engine E] [--suite A,B]`.
+    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N]`.
     pub fn parse(args: &[&str]) -> Result<Options> {
         let mut dir = None;
         let (mut engines, mut suites) = (ENGINES.map(String::from).to_vec(), SUITES.map(String::from).to_vec());
+        let (mut cuts, mut mutants, mut seed) = (64, 16, 1);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            let mut list = |known: &[&str]| -> Result<Vec<String>> {
-                let value = args.next().with_context(|| format!("{arg} needs a value"))?;
-                let list: Vec<String> = value.split(',').map(String::from).collect();
-                let unknown = list.iter().find(|l| !known.contains(&l.as_str()));
-                ensure!(unknown.is_none(), "{arg}: there are {}, not `{}`", known.join(", "), value);
-                Ok(list)
-            };
+            if !arg.starts_with('-') {
+                dir = Some(PathBuf::from(arg));
+                continue;
+            }
+            let value = *args.next().with_context(|| format!("{arg} needs a value"))?;
+            let number = || value.parse().with_context(|| format!("{arg} needs a number, not `{value}`"));
             match *arg {
-                "--engine" => engines = list(&ENGINES)?,
-                "--suite" => suites = list(&SUITES)?,
-                flag if flag.starts_with('-') => bail!("p4c-corpus has no option {flag}"),
-                path => dir = Some(PathBuf::from(path)),
+                "--engine" => engines = list(value, &ENGINES)?,
+                "--suite" => suites = list(value, &SUITES)?,
+                "--cuts" => cuts = number()?,
+                "--mutants" => mutants = number()?,
+                "--seed" => seed = number()? as u64,
+                flag => bail!("p4c-corpus has no option {flag}"),
             }
         }
-        Ok(Options { dir: dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?, engines, suites })
+        let dir = dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?;
+        Ok(Options { dir, engines, suites, cuts, mutants, seed })
     }
+}
+
+/// The words of a list with commas, all of which must be known.
+fn list(value: &str, known: &[&str]) -> Result<Vec<String>> {
+    let words: Vec<String> = value.split(',').map(String::from).collect();
+    let unknown = words.iter().find(|w| !known.contains(&w.as_str()));
+    ensure!(unknown.is_none(), "there are {}, not `{}`", known.join(", "), unknown.map_or("", |u| u));
+    Ok(words)
 }
 
 /// What every suite needs.
@@ -76,7 +97,9 @@ pub fn run(options: Options) -> Result<ExitCode> {
     let testdata = options.dir.join("testdata").canonicalize().unwrap_or_default();
     let samples = testdata.join("p4_16_samples");
     ensure!(samples.is_dir(), "{} is no checkout of p4lang/p4c", options.dir.display());
-    let status = Command::new(env!("CARGO")).args(["build", "--release", "--quiet", "--bin", "sluice"]).status()?;
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--bin", "sluice", "--bin", "mangle"])
+        .status()?;
     ensure!(status.success(), "sluice does not build");
     let target = target_dir();
     let sluice = target.join("release/sluice").canonicalize().context("the build left no target/release/sluice")?;
@@ -88,6 +111,15 @@ pub fn run(options: Options) -> Result<ExitCode> {
             "accept" => suites.push(accept::run(&context)?),
             "stf" => suites.extend(stf::run(&context)?),
             "refuse" => suites.push(refuse::run(&context)?),
+            "programs" => suites.extend(real::run(&context)?),
+            "prefixes" => {
+                let plan = mangled::Plan { cuts: options.cuts, byte_cuts: options.cuts / 4, mutants: 0, seed: 0 };
+                suites.push(mangled::run(&context, name, plan)?);
+            }
+            "mutants" => {
+                let plan = mangled::Plan { cuts: 0, byte_cuts: 0, mutants: options.mutants, seed: options.seed };
+                suites.push(mangled::run(&context, name, plan)?);
+            }
             other => bail!("no suite {other}"),
         }
     }

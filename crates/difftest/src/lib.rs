@@ -11,13 +11,15 @@
 //! Everything follows from a number, so a failure is repeated by its seed. Programs that draw random numbers cannot be
 //! compared this way and are refused.
 //!
-//! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run.
+//! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run, [`mangle`] breaks any
+//! program and has it compiled.
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
 //! programs).
 
 pub mod fuzz;
 pub mod generate;
+pub mod mangle;
 pub mod round;
 pub mod seed;
 pub mod source;

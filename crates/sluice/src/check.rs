@@ -5,6 +5,8 @@
 use crate::compile::ProgramArgs;
 use crate::json;
 use anyhow::Result;
+use base::SourceMap;
+use base::span::SourceFile;
 use frontend::Until;
 use std::process::ExitCode;
 
@@ -74,6 +76,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if args.time {
         let total: std::time::Duration = rows.iter().map(|(_, t)| *t).sum();
         rows.push(("total", total));
+        let (lines, lines_with_includes) = count_lines(&compiled.sources);
+        match args.format {
+            Format::Text => println!("{lines} lines, {lines_with_includes} with what it includes"),
+            Format::Json => {
+                println!("{}", serde_json::json!({ "lines": lines, "lines_with_includes": lines_with_includes }));
+            }
+        }
         for (stage, time) in rows {
             let ms = time.as_secs_f64() * 1e3;
             match args.format {
@@ -83,4 +92,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of the program's own file, and of that with all that it includes, as often as it does.
+fn count_lines(sources: &SourceMap) -> (usize, usize) {
+    let count = |file: &SourceFile| file.text.lines().count();
+    let own = sources.files().find(|f| !f.name.starts_with('<')).map_or(0, count);
+    (own, sources.files().map(count).sum())
 }

@@ -51,28 +51,50 @@ impl Case {
     }
 }
 
-/// A number that must reach another.
+/// A number that is held against another.
 #[derive(Debug)]
-pub struct Bar {
-    /// What is counted.
-    pub what: String,
-    /// How many.
-    pub have: usize,
-    /// Of how many.
-    pub of: usize,
-    /// How many at least.
-    pub need: usize,
+pub enum Bar {
+    /// A count that must be reached.
+    AtLeast { what: String, have: usize, of: usize, need: usize },
+    /// A time that must not be passed; none when there was nothing to time.
+    AtMostMs { what: String, have: Option<f64>, limit: f64 },
 }
 
 impl Bar {
-    /// A bar in percent.
+    /// A count in percent.
     pub fn percent(what: &str, have: usize, of: usize, percent: usize) -> Bar {
-        Bar { what: what.to_string(), have, of, need: (of * percent).div_ceil(100) }
+        Bar::AtLeast { what: what.to_string(), have, of, need: (of * percent).div_ceil(100) }
     }
 
-    /// Whether it is not reached. Nothing counted reaches nothing.
+    /// Whether it is not held. Nothing counted reaches nothing.
     pub fn missed(&self) -> bool {
-        self.have < self.need || self.of == 0
+        match self {
+            Bar::AtLeast { have, of, need, .. } => have < need || *of == 0,
+            Bar::AtMostMs { have, limit, .. } => have.is_none_or(|have| have > *limit),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Bar::AtLeast { what, have, of, need } => {
+                let percent = if *of == 0 { 0.0 } else { *have as f64 * 100.0 / *of as f64 };
+                format!("{what}: {have} of {of} ({percent:.1} %), at least {need}")
+            }
+            Bar::AtMostMs { what, have: Some(ms), limit } => format!("{what}: {ms:.1} ms, at most {limit}"),
+            Bar::AtMostMs { what, have: None, limit } => format!("{what}: not timed, at most {limit} ms"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let missed = self.missed();
+        match self {
+            Bar::AtLeast { what, have, of, need } => {
+                json!({"what": what, "have": have, "of": of, "need": need, "missed": missed})
+            }
+            Bar::AtMostMs { what, have, limit } => {
+                json!({"what": what, "ms": have, "ms_max": limit, "missed": missed})
+            }
+        }
     }
 }
 
@@ -116,11 +138,7 @@ pub fn print(suites: &[Suite]) {
     for suite in suites {
         for bar in &suite.bars {
             let word = if bar.missed() { "MISSED" } else { "ok" };
-            let percent = if bar.of == 0 { 0.0 } else { bar.have as f64 * 100.0 / bar.of as f64 };
-            println!(
-                "{:12} {:6} {}: {} of {} ({percent:.1} %), at least {}",
-                suite.name, word, bar.what, bar.have, bar.of, bar.need
-            );
+            println!("{:12} {word:6} {}", suite.name, bar.text());
         }
         for remark in &suite.remarks {
             println!("{:12} {remark}", suite.name);
@@ -140,13 +158,12 @@ pub fn write(suites: &[Suite], path: &Path) -> Result<()> {
         fields.insert("verdict".into(), format!("{:?}", c.verdict).into());
         Value::Object(fields)
     };
-    let bar = |b: &Bar| json!({"what": b.what, "have": b.have, "of": b.of, "need": b.need, "missed": b.missed()});
     let suites: Vec<Value> = suites
         .iter()
         .map(|s| {
             json!({
                 "suite": s.name,
-                "bars": s.bars.iter().map(bar).collect::<Vec<_>>(),
+                "bars": s.bars.iter().map(Bar::json).collect::<Vec<_>>(),
                 "remarks": s.remarks,
                 "cases": s.cases.iter().map(case).collect::<Vec<_>>(),
             })

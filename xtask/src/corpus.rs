@@ -107,6 +107,7 @@ pub fn run(options: Options) -> Result<ExitCode> {
 
     let mut suites: Vec<Suite> = Vec::new();
     for name in &options.suites {
+        eprintln!("{name} ...");
         match name.as_str() {
             "accept" => suites.push(accept::run(&context)?),
             "stf" => suites.extend(stf::run(&context)?),

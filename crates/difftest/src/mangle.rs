@@ -10,7 +10,6 @@
 
 use crate::generate::Dice;
 use crate::source::mutate::mutate;
-use datapath::EngineKind;
 use frontend::{Input, Options, Until};
 use std::ops::Range;
 use std::sync::Arc;
@@ -155,8 +154,8 @@ pub fn compile(name: &str, text: &str, include_dirs: &[String]) -> Outcome {
     }
     if let Some(program) = compiled.optimised {
         // It may be refused here too: the engine has limits of its own, and names them.
-        if let Err(error) = datapath::load(Arc::new(program), EngineKind::Machine, 1) {
-            assert!(!format!("{error:#}").is_empty(), "a program that is not loaded without a reason");
+        if let Err(error) = datapath::check_code(Arc::new(program)) {
+            assert!(!format!("{error:#}").is_empty(), "a program that has no code without a reason");
             return Outcome::Refused;
         }
     }

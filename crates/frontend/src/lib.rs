@@ -3,6 +3,9 @@
 //! `explain` is the registry of diagnostic codes, `silence` what becomes of warnings. Runs the stages in order and stops after the first one that reports an error, with all diagnostics so far. Opens
 //! files only through [`Input::File`]; a program that arrives over P4Runtime is [`Input::Text`] and sees the embedded
 //! architecture files and the configured include directories alone.
+//!
+//! The stages walk the program's trees by recursion. The parser bounds how deep those are, and a thread of its own with a
+//! stack for that depth runs the stages: the caller's stack, which may be a server's small one, does not matter.
 
 pub mod explain;
 mod silence;
@@ -175,8 +178,19 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
     Ok(syntax::preprocess::to_text(&tokens))
 }
 
-/// Compiles up to `until`. `Err` only when the main file cannot be read.
+/// For the deepest tree that the parser gives, with a margin; only what is used becomes memory.
+const STACK_BYTES: usize = 32 * 1024 * 1024;
+
+/// Compiles up to `until`. `Err` only when the main file cannot be read, or no thread be started.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
+    std::thread::scope(|scope| {
+        let run = move || compile_here(input, options, until);
+        let thread = std::thread::Builder::new().name("compile".into()).stack_size(STACK_BYTES);
+        thread.spawn_scoped(scope, run)?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn compile_here(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     let (mut out, program) = stages(input, options, until)?;
     silence::by_annotations(&program, &mut out.diagnostics);
     options.warnings.apply(&mut out.diagnostics);
@@ -284,6 +298,20 @@ fn name_assertions(program: &mut ir::Program, sources: &SourceMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deep_programs_do_not_need_the_callers_stack() {
+        let sum = "x + ".repeat(900) + "x";
+        let chain = "if (x == 1) { x = 2; } else ".repeat(900);
+        let text = format!("control c(inout bit<8> x) {{ apply {{ x = {sum}; {chain} {{ }} }} }}\n");
+        let compile = move || {
+            let input = Input::Text { name: "deep.p4", text: &text };
+            compile(input, &Options::default(), Until::Ir).unwrap().render(false)
+        };
+        let small = std::thread::Builder::new().stack_size(1024 * 1024);
+        let messages = small.spawn(compile).unwrap().join().unwrap();
+        assert!(!messages.contains("error"), "{messages}");
+    }
 
     #[test]
     fn texts_include_only_what_lies_below_the_include_directories() {

@@ -119,3 +119,19 @@ fn a_large_program_is_checked_quickly() {
     // Far above what it takes, so that a busy machine does not matter; far below anything quadratic.
     assert!(took.as_secs() < 5, "{took:?}");
 }
+
+#[test]
+fn many_warnings_hide_no_error() {
+    let text = repeat(1000, |i| format!("const bit<8> w{i} = 300;\n")) + "const bool b = 1;\n";
+    let codes = errors(&text);
+    assert!(codes.iter().any(|c| c.starts_with('E')), "{} diagnostics, none an error", codes.len());
+}
+
+#[test]
+fn many_unknown_names_are_checked_quickly() {
+    let text = repeat(30_000, |i| format!("const bit<8> a{i} = unknown{i};\n"));
+    let start = std::time::Instant::now();
+    assert_eq!(errors(&text).len(), 200);
+    // A search for similar names at each took minutes.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20));
+}

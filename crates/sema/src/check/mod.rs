@@ -46,13 +46,13 @@ use crate::scope::{Entry, Scopes, Symbol};
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
-use base::{Diagnostic, Span};
+use base::{Diagnostic, Severity, Span};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use syntax::ast;
 
-/// After this many errors the rest is not reported.
+/// After this many errors the rest is not reported, nor after this many warnings.
 const MAX_DIAGNOSTICS: usize = 200;
 
 /// The signature of anything that is called or constructed.
@@ -218,11 +218,17 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
 
 // Reporting.
 impl<'a> Checker<'a> {
-    /// Adds a diagnostic, unless there are very many.
+    /// Adds a diagnostic, unless there are very many. Errors and warnings are counted apart: no number of warnings may hide
+    /// that a program is wrong.
     pub fn report(&mut self, diagnostic: Diagnostic) {
-        if self.diags.len() < MAX_DIAGNOSTICS {
+        if !self.has_enough(diagnostic.severity) {
             self.diags.push(diagnostic);
         }
+    }
+
+    /// Whether the next diagnostic like this will not be reported.
+    pub(super) fn has_enough(&self, severity: Severity) -> bool {
+        self.diags.iter().filter(|d| d.severity == severity).count() >= MAX_DIAGNOSTICS
     }
 
     /// Adds an error of just a message.

@@ -7,7 +7,7 @@
 use super::Checker;
 use crate::codes;
 use base::spelling::similar;
-use base::{Diagnostic, Span};
+use base::{Diagnostic, Severity, Span};
 use std::collections::HashMap;
 use std::fmt::Write;
 use syntax::ast;
@@ -52,6 +52,10 @@ impl<'a> Checker<'a> {
             false => (codes::NOT_DECLARED, format!("`{path}` is not declared")),
         };
         let mut d = Diagnostic::error(code, path.span(), message);
+        // What follows looks through all names that there are, for a message that would not be reported.
+        if self.has_enough(Severity::Error) {
+            return;
+        }
         let wanted = |s: &crate::scope::Symbol| !is_type || matches!(s, crate::scope::Symbol::Type(_));
         let places = self.declared_at(&key, path.span());
         let used = path.span();
@@ -103,7 +107,7 @@ impl<'a> Checker<'a> {
         message: String,
         known: impl Iterator<Item = &'n str> + Clone,
     ) {
-        if self.known_unknown(&message, name.span) {
+        if self.known_unknown(&message, name.span) || self.has_enough(Severity::Error) {
             return;
         }
         let mut d = Diagnostic::error(code, name.span, message.clone());

@@ -3,8 +3,13 @@
 use std::fmt::Write;
 use syntax::{MemoryLoader, Options, SourceInput};
 
-/// The codes of the errors of a program.
+/// The codes of the errors of a program, with the stack that the front end gives.
 fn errors(text: &str) -> Vec<&'static str> {
+    let stack = std::thread::Builder::new().stack_size(32 * 1024 * 1024);
+    std::thread::scope(|scope| stack.spawn_scoped(scope, || errors_here(text)).unwrap().join().unwrap())
+}
+
+fn errors_here(text: &str) -> Vec<&'static str> {
     let mut sources = base::SourceMap::new();
     let input = SourceInput { name: "limits.p4".to_string(), text: text.into() };
     let parsed = syntax::parse_program(input, &Options::default(), &MemoryLoader::default(), &mut sources);

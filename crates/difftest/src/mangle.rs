@@ -126,8 +126,8 @@ fn scan(text: &str) -> Vec<Range<usize>> {
             until(rest.find(|c: char| !c.is_whitespace()))
         } else if rest.starts_with("//") {
             until(rest.find('\n'))
-        } else if rest.starts_with("/*") {
-            until(rest[2..].find("*/").map(|i| i + 4))
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            until(comment.find("*/").map(|i| i + 4))
         } else if first == '"' {
             until(rest[1..].find(['"', '\n']).map(|i| i + 2))
         } else {

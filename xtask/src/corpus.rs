@@ -87,6 +87,8 @@ struct Corpus {
     sluice: PathBuf,
     /// `testdata/p4_16_samples`, absolute.
     samples: PathBuf,
+    /// `p4include`, absolute: architectures that Sluice has no declarations of.
+    includes: PathBuf,
     /// `testdata` of the checkout.
     testdata: PathBuf,
     engines: Vec<String>,
@@ -103,7 +105,8 @@ pub fn run(options: Options) -> Result<ExitCode> {
     ensure!(status.success(), "sluice does not build");
     let target = target_dir();
     let sluice = target.join("release/sluice").canonicalize().context("the build left no target/release/sluice")?;
-    let context = Corpus { sluice, samples, testdata, engines: options.engines };
+    let includes = options.dir.join("p4include").canonicalize().context("the checkout has no p4include")?;
+    let context = Corpus { sluice, samples, includes, testdata, engines: options.engines };
 
     let mut suites: Vec<Suite> = Vec::new();
     for name in &options.suites {

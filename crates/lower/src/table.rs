@@ -256,7 +256,11 @@ impl Lowerer<'_> {
             if width == 0 {
                 let text = self.type_text(&param.ty);
                 let message = format!("the control plane cannot give parameter `{}` of type `{text}`", param.name);
-                self.not_loadable(Diagnostic::error(codes::UNSUPPORTED_TYPE, param.span, message));
+                let diagnostic = Diagnostic::error(codes::UNSUPPORTED_TYPE, param.span, message);
+                // Another switch may have a control plane that can.
+                if !self.package_is_foreign {
+                    self.report(diagnostic.help("give the action the fields that it needs, each as a parameter"));
+                }
             }
             let written = find_annotation(&param.annotations, "name").and_then(|a| a.as_str());
             params.push((written.unwrap_or(&param.name).to_string(), width.max(1)));

@@ -43,7 +43,12 @@ pub fn run(corpus: &Corpus) -> Result<Suite> {
         let name = program.strip_prefix(&dir).unwrap_or(program).display().to_string();
         let theirs = theirs(&files::read(&outputs.join(format!("{name}-stderr"))));
         let mut command = process::command(&corpus.sluice);
-        command.args(["check", "--format", "json", "-I"]).arg(&corpus.samples).arg(program);
+        command
+            .args(["check", "--format", "json", "-I"])
+            .arg(&corpus.samples)
+            .arg("-I")
+            .arg(&corpus.includes)
+            .arg(program);
         let output = process::limited(command)?;
         let ours = errors(&output.stdout);
         let mut case = Case::of_output(name, &output);

@@ -314,7 +314,12 @@ impl<'a> Checker<'a> {
                         self.match_types(&mut subst, &param.ty, &default.ty);
                         ArgValue::Expr(Expr { span, ..default.clone() })
                     }
-                    None => ArgValue::Absent,
+                    None => {
+                        if let Some((_, Some(ty))) = self.deferred_defaults.get(&param.span).cloned() {
+                            self.match_types(&mut subst, &param.ty, &ty);
+                        }
+                        ArgValue::Absent
+                    }
                 },
             };
             values.push(value);
@@ -329,7 +334,7 @@ impl<'a> Checker<'a> {
             if poisoned && ty == Type::Int && param.ty != Type::Int {
                 ty = Type::Unknown;
             }
-            let deferred = self.deferred_defaults.get(&param.span).copied().filter(|_| arg.is_none());
+            let deferred = self.deferred_defaults.get(&param.span).map(|(e, _)| *e).filter(|_| arg.is_none());
             let value = match value {
                 ArgValue::Absent if deferred.is_some() => {
                     let e = self.deferred_default(deferred, &subst, &ty, span);
@@ -413,7 +418,14 @@ impl<'a> Checker<'a> {
         let package = mode == CallMode::Construct && !matches!(sig.result, Type::Extern(..));
         needed.push(&sig.result);
         let unbound = needed.into_iter().find_map(|ty| self.unbound_in(ty, subst));
-        let Some(var) = unbound.filter(|_| !package) else {
+        // A package may leave arguments open, but not those that a default value of its own needs.
+        let defaults = sig
+            .params
+            .iter()
+            .zip(values)
+            .filter(|(p, v)| matches!(v, ArgValue::Absent) && self.deferred_defaults.contains_key(&p.span));
+        let open = defaults.into_iter().find_map(|(p, _)| self.unbound_in(&p.ty, subst));
+        let Some(var) = open.or(unbound.filter(|_| !package)) else {
             subst.bind_rest(&Type::Void);
             return;
         };

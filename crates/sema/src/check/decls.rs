@@ -313,12 +313,21 @@ impl<'a> Checker<'a> {
             self.check_param_type(&ty, param, of_package);
             let annotations = self.annotations(&param.annotations);
             let has_default = param.default.is_some();
-            let deferred = param.default.as_ref().filter(|_| of_package && self.has_var(&ty));
-            if let Some(e) = deferred {
-                self.deferred_defaults.insert(param.name.span, e);
-            }
-            let default = param.default.as_ref().filter(|_| deferred.is_none()).map(|e| {
+            let before = self.diags.len();
+            let value = param.default.as_ref().map(|e| {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
+                (e, value)
+            });
+            // What the default value of a package's parameter is can depend on type arguments that its instance tells.
+            let unknown = &self.diags[before.min(self.diags.len())..];
+            let deferred = of_package && self.has_var(&ty) && unknown.iter().all(|d| d.code == codes::NOT_INFERRED);
+            if let Some((e, value)) = value.as_ref().filter(|_| deferred) {
+                self.diags.truncate(before);
+                let open = self.block_params(&value.ty).is_some_and(|(_, ps)| ps.iter().any(|p| self.has_var(&p.ty)));
+                let known = Some(value.ty.clone()).filter(|ty| !open && !ty.is_unknown());
+                self.deferred_defaults.insert(param.name.span, (*e, known));
+            }
+            let default = value.filter(|_| !deferred).map(|(e, value)| {
                 if matches!(param.direction, Direction::Out | Direction::InOut) {
                     self.error(codes::BAD_DEFAULT, e.span, "an `out` or `inout` parameter has no default value");
                 } else if !self.is_compile_time(&value) {

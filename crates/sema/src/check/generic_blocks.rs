@@ -40,6 +40,13 @@ impl<'a> Checker<'a> {
         self.scopes.push();
         let vars = self.type_params(type_params);
         let sigs = self.block_sigs_of(decl);
+        for param in sigs.0.params.iter().chain(&sigs.1.params) {
+            if let Some(first) = type_params.iter().find(|t| t.name.text == param.name) {
+                let message = format!("`{}` is declared twice in one scope", param.name);
+                let diag = Diagnostic::error(codes::DECLARED_TWICE, param.span, message);
+                self.report(diag.note(first.name.span, "first declared here").help("rename one of them"));
+            }
+        }
         let ty = self.reserve_block(decl, sigs.clone());
         self.block_body(&ty, decl);
         self.scopes.pop();
@@ -87,8 +94,14 @@ impl<'a> Checker<'a> {
     pub(super) fn generic_block_type(&mut self, index: usize, subst: &Subst, span: Span) -> Type {
         let block = &self.generic_blocks[index];
         let (vars, place) = (block.type_params.clone(), block.decl.name.span);
+        let sigs = block.sigs.clone();
         let args = subst.args(&vars);
-        if let Some(i) = args.iter().position(|ty| *ty == Type::Void) {
+        // A parameter that no signature mentions can be anything.
+        let mentioned = |checker: &Self, var: TypeVar| {
+            let params = sigs.0.params.iter().chain(&sigs.1.params);
+            params.into_iter().any(|p| checker.mentions(&p.ty, var))
+        };
+        if let Some(i) = (0..args.len()).find(|&i| args[i] == Type::Void && mentioned(self, vars[i])) {
             let name = self.prog.types.vars[vars[i].index()].clone();
             let what = self.generic_block_name(index);
             let message = format!("the type argument `{name}` of `{what}` is not known");

@@ -107,6 +107,21 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether a type contains one variable.
+    pub fn mentions(&self, ty: &Type, var: TypeVar) -> bool {
+        match ty {
+            Type::Var(v) => *v == var,
+            Type::Stack(element, _) | Type::List(element) | Type::Set(element) => self.mentions(element, var),
+            Type::Tuple(types) | Type::Extern(_, types) | Type::Block(_, types) => {
+                types.iter().any(|t| self.mentions(t, var))
+            }
+            Type::Struct(id) | Type::Header(id) | Type::HeaderUnion(id) => {
+                self.prog.types.structs[id.index()].args.iter().any(|t| self.mentions(t, var))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a type contains a variable that is still to be found.
     pub fn unfinished(&self, ty: &Type, s: &Subst) -> bool {
         self.unbound_in(ty, s).is_some()

@@ -150,7 +150,7 @@ pub(crate) struct Checker<'a> {
     pending_blocks: Vec<(Type, usize, Vec<Type>)>,
     /// Default values of constructor parameters whose types contain type parameters, by the parameter's place: they are
     /// checked where they are used.
-    deferred_defaults: HashMap<Span, &'a ast::Expr>,
+    deferred_defaults: HashMap<Span, (&'a ast::Expr, Option<Type>)>,
     extern_function_sigs: Vec<Rc<Sig>>,
     method_sigs: Vec<Vec<Rc<Sig>>>,
     action_sigs: Vec<Rc<Sig>>,

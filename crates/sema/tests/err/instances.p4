@@ -51,6 +51,19 @@ control Uses() {
     Other() unknown; // ERROR E0407
     apply {}
 }
+control Twice<T>(inout bit<8> T) { // ERROR E0303
+    apply {}
+}
+control TwiceInside<T>(inout bit<8> x)(bit<8> T) { // ERROR E0303
+    apply {}
+}
+control Takes<H>(inout H h);
+control Any<H>(inout H h) {
+    apply {}
+}
+package Open<H>(Takes<H> takes = Any<H>());
+Open() nobody; // ERROR E0407
+package Wrong<H>(Takes<H> takes = Any(3)); // ERROR E0404
 action bad() {
     Plain(1) inside; // ERROR E0552
 }

@@ -221,5 +221,17 @@ control Apply<T, R>(inout T n, out R result);
 package Both<T, R>(Parse p, Apply<T, R> first, @optional Apply<T, R> second);
 package Top(Both<Nested, _> both);
 
+control Whatever<H>() {
+    apply {}
+}
+control NoParams();
+control Empty(inout Nested n) {
+    apply {}
+}
+control Takes<H>(inout H h);
+package Default<H>(Takes<H> takes = Empty());
+package Unnamed(NoParams none);
+Default<_>() found_in_the_default;
+Unnamed(Whatever<_>()) anything;
 Both(Main(), Work()) pipe;
 Top(pipe) main;

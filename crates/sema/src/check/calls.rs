@@ -133,12 +133,17 @@ impl<'a> Checker<'a> {
                 }
                 Callee::ExternFunction(id)
             }
-            FunctionRef::Declared(index) => match self.function_instance(index, &type_args) {
-                Some(id) => Callee::Function(id),
-                None => {
-                    return self.poison(span);
+            FunctionRef::Declared(index) => {
+                let decl = self.functions[index].decl;
+                if decl.annotations.iter().any(|a| &*a.name.text == "deprecated") {
+                    let annotations = self.annotations(&decl.annotations);
+                    self.warn_deprecated(&sig.what, &annotations, span, decl.name.span);
                 }
-            },
+                match self.function_instance(index, &type_args) {
+                    Some(id) => Callee::Function(id),
+                    None => return self.poison(span),
+                }
+            }
         };
         let call = Call { callee, type_args, args: checked, result: result.clone(), span };
         Expr { kind: ExprKind::Call(Box::new(call)), ty: result, span }
@@ -180,6 +185,8 @@ impl<'a> Checker<'a> {
             );
         }
         let sig = self.action_sigs[id.index()].clone();
+        let (annotations, place) = (self.prog.actions[id.index()].annotations.clone(), sig.span);
+        self.warn_deprecated(&sig.what, &annotations, span, place);
         let Some((args, _)) = self.check_args(&sig, Subst::none(), type_args, args, None, span, CallMode::Free) else {
             return self.poison(span);
         };

@@ -27,3 +27,11 @@ extern Thing {
 Thing() one;
 Thing() two;
 @same[one == two] typedef bit<8> Byte; // ERROR E0416
+@deprecated("use fresh") bit<8> stale(in bit<8> x) { return x; }
+control UsesStale(inout bit<8> x) {
+    @deprecated("assign it") action put() { x = 1; }
+    apply {
+        x = stale(x); // WARN W0302
+        put(); // WARN W0302
+    }
+}

@@ -536,3 +536,24 @@ b0:
     let outcomes = Both::new(parse(text)).check(&[vec![1, 2, 3]]);
     assert_eq!(outcomes[0].fate, Fate::Endless);
 }
+
+#[test]
+fn calls_of_what_nobody_has_are_translated_and_not_linked() {
+    let program = parse(
+        r#"program "foreign"
+slot narrow: 8 metadata
+slot wide: 200 metadata
+entry ingress (C)
+stage control C {
+b0:
+  unresolved "Checksum(C.ck).update" (narrow, 16w0x7) -> (wide, narrow)
+  unresolved "log" () -> ()
+  send narrow
+}
+"#,
+    );
+    let bindings = abi::Bindings { tables: Vec::new(), externs: Vec::new() };
+    jit::check(&program, &bindings, &common::runtime::calls(), &options()).expect("the code can be made");
+    let Err(error) = jit::compile(&program, &bindings, &common::runtime::calls(), &options()) else { panic!("linked") };
+    assert!(error.to_string().contains("Checksum(C.ck).update"), "{error}");
+}

@@ -116,9 +116,14 @@ impl Lowerer<'_> {
         });
     }
 
-    /// `header.setInvalid()`; of a union: all members.
+    /// `header.setInvalid()`; of a union or a member of one: all members.
     pub fn set_invalid(&mut self, place: &Place) {
-        self.for_each_alternative(place, |cx, a| a.tree.for_each_header(&mut |h| cx.clear_header(h)));
+        self.for_each_alternative(place, |cx, a| {
+            a.tree.for_each_header(&mut |h| {
+                cx.invalidate_siblings(h);
+                cx.clear_header(h);
+            });
+        });
     }
 
     /// Makes the other members of a header's union invalid, if it is in one.

@@ -121,24 +121,18 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A header, which may be a union's member: making it valid makes the others invalid. They go after the copy, whose
-    /// source may be one of them.
+    /// A header, which may be a union's member: whether it becomes valid or not, the others become invalid (P4_16,
+    /// "Operations on header unions"). They go after the copy, whose source may be one of them.
     fn store_header(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
-        if !to.valid.slot().is_some_and(|v| self.union_members.contains_key(&v)) {
-            return self.copy_header(to, value, guard);
-        }
-        let becomes_valid = match guard {
-            Some(guard) => self.and(guard.clone(), value.valid.clone()),
-            None => value.valid.clone(),
-        };
+        let member = to.valid.slot().is_some_and(|v| self.union_members.contains_key(&v));
         self.copy_header(to, value, guard);
-        match &becomes_valid {
-            Operand::Const(c) if !c.is_true() => {}
-            Operand::Const(_) => self.invalidate_siblings(to),
-            Operand::Slot(_) => {
+        match guard {
+            _ if !member => {}
+            None => self.invalidate_siblings(to),
+            Some(guard) => {
                 let facts = self.facts.clone();
                 let done = self.new_join("");
-                let other = self.split(becomes_valid);
+                let other = self.split(guard.clone());
                 self.invalidate_siblings(to);
                 self.to(done);
                 self.start_block(other, facts);

@@ -82,16 +82,10 @@ fn a_union_has_one_valid_member() {
               h.u.a.$valid = mov h.a.$valid
               h.u.a.x = mov h.a.x
               h.u.a.y = mov h.a.y
-              branch h.a.$valid, b3, b4
+              set_invalid h.u.b
+              jump b2
             b2:
               next
-            b3:
-              set_invalid h.u.b
-              jump b5
-            b4:
-              jump b5
-            b5:
-              jump b2
             }
         "#]],
     );

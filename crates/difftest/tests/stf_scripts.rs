@@ -2,29 +2,17 @@
 //!
 //! `STF_FILTER=text` runs the scripts whose path has the text in it, and prints the frames that they sent.
 
+mod common;
+
 use datapath::{EngineKind, Local};
 use frontend::{Input, Options, Until};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stf::Outcome;
 
-/// All scripts with a program of the same name, below `examples/` and `tests/stf/`.
+/// All scripts with a program of the same name.
 fn scripts() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut found = Vec::new();
-    let mut folders = vec![root.join("examples"), root.join("tests/stf")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
-            let path = entry.expect("a readable folder").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "stf") && path.with_extension("p4").exists() {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
+    common::programs().into_iter().map(|p| p.with_extension("stf")).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -13,29 +13,8 @@ pub(crate) enum Node<'a> {
 /// Calls `f` for an expression and all it consists of, outside first.
 pub(crate) fn expr<'a>(e: &'a Expr, f: &mut dyn FnMut(Node<'a>)) {
     f(Node::Expr(e));
-    match &e.kind {
-        ExprKind::Const(_) | ExprKind::Local(_) | ExprKind::CtorParam(_) | ExprKind::Instance(_) | ExprKind::This => {}
-        ExprKind::Field(a, _)
-        | ExprKind::TupleElement(a, _)
-        | ExprKind::StackNext(a)
-        | ExprKind::StackLast(a)
-        | ExprKind::StackLastIndex(a)
-        | ExprKind::Slice { base: a, .. }
-        | ExprKind::Unary(_, a)
-        | ExprKind::Cast(a) => expr(a, f),
-        ExprKind::StackElement { stack: a, index: b }
-        | ExprKind::SliceFrom { base: a, low: b, .. }
-        | ExprKind::Binary(_, a, b) => {
-            expr(a, f);
-            expr(b, f);
-        }
-        ExprKind::Ternary { cond, then, otherwise } => {
-            expr(cond, f);
-            expr(then, f);
-            expr(otherwise, f);
-        }
-        ExprKind::Aggregate(children) => children.iter().for_each(|c| expr(c, f)),
-        ExprKind::Call(c) | ExprKind::ApplyHit(c) | ExprKind::ApplyMiss(c) => call(c, f),
+    if let Some(c) = e.for_each_child(&mut |child| expr(child, f)) {
+        call(c, f);
     }
 }
 

@@ -173,28 +173,7 @@ fn written<'p, V: Visitor<'p>>(e: &'p Expr, compound: bool, v: &mut V) {
 /// Walks over an expression.
 pub(super) fn expr<'p, V: Visitor<'p>>(e: &'p Expr, v: &mut V) {
     v.expr(e);
-    match &e.kind {
-        ExprKind::Const(_) | ExprKind::Local(_) | ExprKind::CtorParam(_) | ExprKind::Instance(_) | ExprKind::This => {}
-        ExprKind::Field(a, _)
-        | ExprKind::TupleElement(a, _)
-        | ExprKind::StackNext(a)
-        | ExprKind::StackLast(a)
-        | ExprKind::StackLastIndex(a)
-        | ExprKind::Slice { base: a, .. }
-        | ExprKind::Unary(_, a)
-        | ExprKind::Cast(a) => expr(a, v),
-        ExprKind::StackElement { stack: a, index: b }
-        | ExprKind::SliceFrom { base: a, low: b, .. }
-        | ExprKind::Binary(_, a, b) => {
-            expr(a, v);
-            expr(b, v);
-        }
-        ExprKind::Ternary { cond, then, otherwise } => {
-            expr(cond, v);
-            expr(then, v);
-            expr(otherwise, v);
-        }
-        ExprKind::Aggregate(elements) => elements.iter().for_each(|e| expr(e, v)),
-        ExprKind::Call(c) | ExprKind::ApplyHit(c) | ExprKind::ApplyMiss(c) => call(c, v),
+    if let Some(c) = e.for_each_child(&mut |child| expr(child, v)) {
+        call(c, v);
     }
 }

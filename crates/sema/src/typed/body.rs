@@ -29,6 +29,40 @@ impl Expr {
             _ => None,
         }
     }
+
+    /// Calls `f` for the expressions that this one directly consists of. A call is given back: what becomes of its
+    /// arguments depends on their directions.
+    pub fn for_each_child<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) -> Option<&'a Call> {
+        match &self.kind {
+            ExprKind::Const(_)
+            | ExprKind::Local(_)
+            | ExprKind::CtorParam(_)
+            | ExprKind::Instance(_)
+            | ExprKind::This => {}
+            ExprKind::Field(a, _)
+            | ExprKind::TupleElement(a, _)
+            | ExprKind::StackNext(a)
+            | ExprKind::StackLast(a)
+            | ExprKind::StackLastIndex(a)
+            | ExprKind::Slice { base: a, .. }
+            | ExprKind::Unary(_, a)
+            | ExprKind::Cast(a) => f(a),
+            ExprKind::StackElement { stack: a, index: b }
+            | ExprKind::SliceFrom { base: a, low: b, .. }
+            | ExprKind::Binary(_, a, b) => {
+                f(a);
+                f(b);
+            }
+            ExprKind::Ternary { cond, then, otherwise } => {
+                f(cond);
+                f(then);
+                f(otherwise);
+            }
+            ExprKind::Aggregate(elements) => elements.iter().for_each(f),
+            ExprKind::Call(call) | ExprKind::ApplyHit(call) | ExprKind::ApplyMiss(call) => return Some(call),
+        }
+        None
+    }
 }
 
 /// What an [`Expr`] computes.

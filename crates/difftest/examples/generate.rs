@@ -44,6 +44,12 @@ fn main() -> ExitCode {
         println!("{}\n/*\n{}\n*/", case.source, case.script.join("\n"));
         return ExitCode::SUCCESS;
     }
+    if let Some(dir) = &out
+        && let Err(error) = std::fs::create_dir_all(dir)
+    {
+        eprintln!("{}: {error}", dir.display());
+        return ExitCode::from(2);
+    }
     catch_panics();
     let start = Instant::now();
     let mut last = Instant::now();

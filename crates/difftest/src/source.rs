@@ -118,9 +118,10 @@ impl Case {
         let options = frontend::Options { opt: no_passes(), ..Default::default() };
         let compiled =
             guard("compiler", || frontend::compile(input, &options, Until::Ir).expect("a text needs no file"))?;
-        if compiled.failed() {
+        // An edited source may compile and be for no switch: a header without its padding has no wire form.
+        if compiled.failed() || !compiled.unloadable.is_empty() {
             let is_error = |d: &&base::Diagnostic| base::diag::has_errors(std::slice::from_ref(*d));
-            let first = compiled.diagnostics.iter().find(is_error);
+            let first = compiled.diagnostics.iter().chain(&compiled.unloadable).find(is_error);
             let place = first.map_or(String::new(), |d| format!("{} {}", d.code, plain(&d.message)));
             let what = first.map_or(String::new(), |d| d.render(&compiled.sources, false));
             return Err(Finding { kind: Kind::Refused, place, what });

@@ -53,6 +53,12 @@ pub struct TableHandle {
 /// Looks one key up: the matching entry, or null on a miss. `key` has the table's key layout.
 pub type LookupFn = unsafe extern "C" fn(handle: *const TableHandle, key: *const u8) -> *const EntryHeader;
 
+/// Looks `count` keys up, which lie one after the other, each with the bytes of the table's key layout: writes the entry of
+/// each key to `out`, or null on a miss. It gives what a [`LookupFn`] gives for each key; engines whose lookups wait for
+/// memory work on several keys at a time. `count` may be 0.
+pub type LookupBatchFn =
+    unsafe extern "C" fn(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader);
+
 /// Resolves an entry with a group: the chosen member's entry, or null when the group is empty. `hash` is the selector's
 /// hash of the selector keys, already cut to its width.
 pub type SelectFn = unsafe extern "C" fn(entry: *const EntryHeader, hash: u64) -> *const EntryHeader;
@@ -128,6 +134,8 @@ pub struct TableBinding {
     pub engine: EngineKind,
     /// Always usable.
     pub lookup: LookupFn,
+    /// Always usable: many keys at once.
+    pub lookup_batch: LookupBatchFn,
     /// For tables with an action selector.
     pub select: Option<SelectFn>,
     /// Byte offset of each parameter behind the entry's start, by action and parameter.

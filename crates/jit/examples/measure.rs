@@ -27,6 +27,7 @@ extern "C" fn make_headroom(_: *const abi::WorkerCtx, _: *mut abi::PacketDesc, _
 extern "C" fn lookup(_: *const TableHandle, _: *const u8) -> *const EntryHeader {
     null_mut()
 }
+extern "C" fn lookup_batch(_: *const TableHandle, _: *const u8, _: u32, _: *mut *const EntryHeader) {}
 
 fn bindings(program: &Program) -> Bindings {
     let tables = program.tables.iter().map(|t| {
@@ -47,6 +48,7 @@ fn bindings(program: &Program) -> Bindings {
             },
             key,
             lookup,
+            lookup_batch,
             select: None,
             params: widths.into_iter().map(|w| abi::table::param_offsets(w).0).collect(),
             idle_timeout: t.idle_timeout,

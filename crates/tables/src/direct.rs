@@ -6,10 +6,10 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-use crate::engine::{Engine, Rank, Writing};
+use crate::engine::{Engine, Rank, Writing, one_by_one};
 use crate::key::KeyShape;
 use crate::reclaim::Domain;
-use abi::table::LookupFn;
+use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
 use std::ffi::c_void;
@@ -45,6 +45,19 @@ unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *cons
     }
 }
 
+/// Looks keys up; see [`LookupBatchFn`].
+unsafe extern "C" fn lookup_batch(
+    handle: *const TableHandle,
+    keys: *const u8,
+    count: u32,
+    out: *mut *const EntryHeader,
+) {
+    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
+    unsafe {
+        one_by_one(lookup, 8, handle, keys, count, out);
+    }
+}
+
 impl Engine for Direct {
     fn kind(&self) -> EngineKind {
         EngineKind::DirectIndex
@@ -52,6 +65,10 @@ impl Engine for Direct {
 
     fn lookup(&self) -> LookupFn {
         lookup
+    }
+
+    fn lookup_batch(&self) -> LookupBatchFn {
+        lookup_batch
     }
 
     fn snapshot(&self) -> *const c_void {

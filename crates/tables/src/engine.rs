@@ -3,9 +3,10 @@
 //! An engine maps packed keys ([`crate::key`]) to entry pointers for readers. It owns its own memory, not the entries;
 //! the table ([`crate::Table`]) knows which entries there are, and never asks an engine to insert what is there or to
 //! change what is not. All calls are the writer's.
+#![allow(unsafe_code)]
 
 use crate::reclaim::Domain;
-use abi::table::LookupFn;
+use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use std::ffi::c_void;
 
@@ -28,6 +29,8 @@ pub(crate) trait Engine: Send {
     fn kind(&self) -> EngineKind;
     /// The lookup through the handle.
     fn lookup(&self) -> LookupFn;
+    /// The lookup of many keys.
+    fn lookup_batch(&self) -> LookupBatchFn;
     /// What readers find behind the handle at first.
     fn snapshot(&self) -> *const c_void;
     /// Adds an entry.
@@ -41,5 +44,24 @@ pub(crate) trait Engine: Send {
     /// The entry with this key, for engines that find keys themselves; `None` for those that leave it to the table.
     fn find(&self, _packed: &[u64]) -> Option<*mut EntryHeader> {
         None
+    }
+}
+
+/// What a [`LookupBatchFn`] of an engine does that has nothing to gain from several keys at a time.
+///
+/// # Safety
+/// As of `lookup` for each of `count` keys that are `stride` bytes apart, and `out` has room for as many entries.
+#[inline]
+pub(crate) unsafe fn one_by_one(
+    lookup: LookupFn,
+    stride: usize,
+    handle: *const TableHandle,
+    keys: *const u8,
+    count: u32,
+    out: *mut *const EntryHeader,
+) {
+    for i in 0..count as usize {
+        // SAFETY: the caller's promise.
+        unsafe { out.add(i).write(lookup(handle, keys.add(i * stride))) };
     }
 }

@@ -15,12 +15,12 @@
 
 pub mod trie;
 
-use crate::engine::{Engine, Rank, Writing};
+use crate::engine::{Engine, Rank, Writing, one_by_one};
 use crate::exact::{self, ExactMap, ExactSnapshot, OldArray};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::version::Version;
-use abi::table::{KeyField, LookupFn};
+use abi::table::{KeyField, LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
 use std::ffi::c_void;
@@ -55,6 +55,8 @@ struct Plan {
     prefix: KeyField,
     /// Of each exact field: offset in the key, bytes, offset in the packed exact fields.
     exact: Vec<(usize, usize, usize)>,
+    /// Of a whole key.
+    bytes: usize,
 }
 
 impl Plan {
@@ -70,7 +72,8 @@ impl Plan {
             && rest().all(|f| f.kind == MatchKind::Exact);
         let place =
             |(from, to): (&KeyField, &KeyField)| (from.offset as usize, from.bytes as usize, to.offset as usize);
-        fits.then(|| Plan { prefix, exact: rest().zip(&packed.fields).map(place).collect() })
+        let exact = || rest().zip(&packed.fields).map(place).collect();
+        fits.then(|| Plan { prefix, exact: exact(), bytes: shape.layout().bytes as usize })
     }
 
     /// The prefix field's value in a key.
@@ -176,6 +179,20 @@ unsafe extern "C" fn lookup<T: Word>(handle: *const TableHandle, key: *const u8)
     }
 }
 
+/// Looks keys up; see [`LookupBatchFn`].
+unsafe extern "C" fn lookup_batch<T: Word>(
+    handle: *const TableHandle,
+    keys: *const u8,
+    count: u32,
+    out: *mut *const EntryHeader,
+) {
+    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
+    unsafe {
+        let stride = (*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>()).plan.bytes;
+        one_by_one(lookup::<T>, stride, handle, keys, count, out);
+    }
+}
+
 impl<T: Word> Lpm<T> {
     fn new(plan: Plan, size: u64) -> Lpm<T> {
         let grouped = !plan.exact.is_empty();
@@ -244,6 +261,10 @@ impl<T: Word> Engine for Lpm<T> {
 
     fn lookup(&self) -> LookupFn {
         lookup::<T>
+    }
+
+    fn lookup_batch(&self) -> LookupBatchFn {
+        lookup_batch::<T>
     }
 
     fn snapshot(&self) -> *const c_void {

@@ -17,7 +17,7 @@ use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::{selector, strategy};
 use abi::state::StateError;
-use abi::table::LookupFn;
+use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
@@ -166,6 +166,7 @@ impl Table {
             key: self.shape.layout().clone(),
             engine: self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind()),
             lookup: self.lookup_fn(),
+            lookup_batch: self.lookup_batch_fn(),
             select: self.spec.selector.then_some(selector::select),
             params: self.memory.param_offsets(),
             idle_timeout: self.spec.idle_timeout,
@@ -177,6 +178,29 @@ impl Table {
             ptr::null()
         }
         self.engine.as_ref().map_or(miss, |e| e.lookup())
+    }
+
+    fn lookup_batch_fn(&self) -> LookupBatchFn {
+        unsafe extern "C" fn misses(_: *const TableHandle, _: *const u8, count: u32, out: *mut *const EntryHeader) {
+            // SAFETY: the caller has room for `count` entries.
+            (0..count as usize).for_each(|i| unsafe { out.add(i).write(ptr::null()) });
+        }
+        self.engine.as_ref().map_or(misses, |e| e.lookup_batch())
+    }
+
+    /// Looks packets' keys up, which lie one after the other; the same as [`lookup`](Table::lookup) for each of them.
+    pub fn lookup_batch(&self, keys: &[u8]) -> Vec<Option<(u32, Option<ActionCall>)>> {
+        let bytes = self.shape.layout().bytes as usize;
+        let mut entries = vec![ptr::null(); keys.len().checked_div(bytes).unwrap_or(0)];
+        assert_eq!(keys.len(), entries.len() * bytes, "keys of the table's layout");
+        // SAFETY: the handle is this table's; entries stay live while `self` is borrowed.
+        unsafe {
+            self.lookup_batch_fn()(&*self.handle, keys.as_ptr(), entries.len() as u32, entries.as_mut_ptr());
+            entries
+                .into_iter()
+                .map(|entry| (!entry.is_null()).then(|| ((*entry).index, self.memory.call(entry))))
+                .collect()
+        }
     }
 
     /// Number of entries.

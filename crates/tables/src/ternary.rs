@@ -30,11 +30,11 @@
 mod linear;
 mod memory;
 
-use crate::engine::{Engine, Rank, Writing};
+use crate::engine::{Engine, Rank, Writing, one_by_one};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::version::Version;
-use abi::table::{KeyField, LookupFn};
+use abi::table::{KeyField, LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
 use linear::{Item, LINEAR_MAX, Linear};
@@ -162,6 +162,20 @@ unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *cons
         let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>();
         let key = key.cast::<u64>();
         shared.version.read(|| shared.search(|i| key.add(i).read_unaligned()))
+    }
+}
+
+/// Looks keys up; see [`LookupBatchFn`].
+unsafe extern "C" fn lookup_batch(
+    handle: *const TableHandle,
+    keys: *const u8,
+    count: u32,
+    out: *mut *const EntryHeader,
+) {
+    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
+    unsafe {
+        let stride = (*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>()).words * 8;
+        one_by_one(lookup, stride, handle, keys, count, out);
     }
 }
 
@@ -358,6 +372,10 @@ impl Engine for Ternary {
 
     fn lookup(&self) -> LookupFn {
         lookup
+    }
+
+    fn lookup_batch(&self) -> LookupBatchFn {
+        lookup_batch
     }
 
     fn snapshot(&self) -> *const c_void {

@@ -61,6 +61,7 @@ fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64) {
             }
         }
         assert_eq!(fast.len(), slow.entries.len() as u64, "{what}");
+        let (mut keys_of_batch, mut found_one_by_one) = (Vec::new(), Vec::new());
         for _ in 0..4 {
             let near =
                 (!slow.entries.is_empty()).then(|| &slow.entries[random.below(slow.entries.len() as u64) as usize]);
@@ -69,10 +70,15 @@ fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64) {
                 None => random.bits(*width),
             };
             let values: Vec<Bits> = keys.iter().enumerate().map(value).collect();
-            let found = fast.lookup(&key_bytes(&layout, &values)).map(|(index, call)| (fast.entry_at(index), call));
+            let key = key_bytes(&layout, &values);
+            let found = fast.lookup(&key);
+            found_one_by_one.push(found.clone());
+            keys_of_batch.extend(key);
+            let found = found.map(|(index, call)| (fast.entry_at(index), call));
             let expected = slow.lookup(&values).map(|e| (e.clone(), Some(call_of(e).clone())));
             assert_eq!(found, expected, "{what}, step {step}, {values:x?}");
         }
+        assert_eq!(fast.lookup_batch(&keys_of_batch), found_one_by_one, "{what}, step {step}");
         if step % 64 == 0 {
             let entries: Vec<_> = fast.indices().into_iter().map(|i| fast.entry_at(i)).collect();
             assert_eq!(entries, slow.entries, "{what}, step {step}");

@@ -158,6 +158,7 @@ impl Runtime {
                     key: t.layout.clone(),
                     engine: if t.layout.fields.is_empty() { EngineKind::Empty } else { EngineKind::Opaque },
                     lookup: scan,
+                    lookup_batch: scan_batch,
                     select: Some(select),
                     params: t.params.clone(),
                     idle_timeout: false,
@@ -271,6 +272,16 @@ unsafe extern "C" fn scan(handle: *const TableHandle, key: *const u8) -> *const 
         }
     }
     best.map_or(std::ptr::null(), |(_, _, made)| made)
+}
+
+unsafe extern "C" fn scan_batch(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader) {
+    for i in 0..count as usize {
+        // SAFETY: the snapshot is the table; there are `count` keys of its layout and places for their entries.
+        unsafe {
+            let bytes = (*(*handle).snapshot.load(Ordering::Acquire).cast::<ScannedTable>()).layout.bytes as usize;
+            out.add(i).write(scan(handle, keys.add(i * bytes)));
+        }
+    }
 }
 
 unsafe extern "C" fn select(entry: *const EntryHeader, hash: u64) -> *const EntryHeader {

@@ -2,10 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{ExactMap, ExactSnapshot, MAX_KEY_BYTES, OldArray, probe};
-use crate::engine::{Engine, Rank, Writing};
+use crate::engine::{Engine, Rank, Writing, one_by_one};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
-use abi::table::LookupFn;
+use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -43,6 +43,22 @@ unsafe extern "C" fn lookup_two(handle: *const TableHandle, key: *const u8) -> *
     }
 }
 
+/// Looks keys up; see [`LookupBatchFn`].
+unsafe extern "C" fn batch_one(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader) {
+    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
+    unsafe {
+        one_by_one(lookup_one, 8, handle, keys, count, out);
+    }
+}
+
+/// Looks keys up; see [`LookupBatchFn`].
+unsafe extern "C" fn batch_two(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader) {
+    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
+    unsafe {
+        one_by_one(lookup_two, 16, handle, keys, count, out);
+    }
+}
+
 fn words(packed: &[u64]) -> [u64; 2] {
     [packed[0], packed.get(1).copied().unwrap_or(0)]
 }
@@ -54,6 +70,10 @@ impl Engine for Exact {
 
     fn lookup(&self) -> LookupFn {
         if self.two_words { lookup_two } else { lookup_one }
+    }
+
+    fn lookup_batch(&self) -> LookupBatchFn {
+        if self.two_words { batch_two } else { batch_one }
     }
 
     fn snapshot(&self) -> *const c_void {

@@ -1,72 +1,28 @@
-//! Tables: keys, probes, entries, action parameters.
+//! Tables: keys, lookups, entries, action parameters.
 //!
 //! A key is built in registers as the words of its `abi::KeyLayout`. Engines that allow it are probed inline
-//! (`tables::exact` describes the buckets); the others are called with the key on the stack. The snapshots of inlined
-//! tables are loaded once per batch, if they are few: entries that were there when the batch began are found, which is what
-//! a batch that started a little earlier would have seen. Many snapshots would only be many values that live through all of
-//! the code, for which the register allocator takes time and has no registers; they are loaded at each lookup.
+//! ([`crate::probe`]); the others are called with the key on the stack.
 //!
 //! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
 //! (`tables::Runs::GroupOr`).
 
 use crate::Error;
 use crate::packet::At;
+use crate::probe::is_inlined;
 use crate::translate::Translator;
 use crate::value::Val;
 use abi::{EngineKind, EntryHeader, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I64, I128};
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::{ExternKind, Op, Operand, SlotId, TableId};
+use ir::{ExternKind, Operand, SlotId, TableId};
 use std::mem::offset_of;
-use tables::exact::{BUCKET_BYTES, ENTRY_OFFSETS, ExactSnapshot, KEY_OFFSETS, OVERFLOW_OFFSET};
-
-/// Most inlined tables whose snapshots are loaded once per batch.
-const HOISTED_SNAPSHOTS_MAX: usize = 8;
 
 impl Translator<'_, '_> {
-    fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
+    pub fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
         self.bindings.tables.get(table.index()).ok_or_else(|| {
             Error::Binding(format!("table `{}` has no binding", self.program.tables[table.index()].name))
         })
-    }
-
-    /// Loads the snapshots of the tables that are probed inline, if they are few; once per batch.
-    pub fn load_snapshots(&mut self) -> Result<(), Error> {
-        let flow = self.flow;
-        let mut tables = Vec::new();
-        for node in &flow.graph.nodes {
-            for inst in &self.program.stages[node.stage.index()].blocks[node.block.index()].insts {
-                let Op::Apply { table, .. } = &inst.op else { continue };
-                let binding = self.binding(*table)?;
-                let inline = matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex);
-                if inline && !tables.contains(table) {
-                    tables.push(*table);
-                }
-                if tables.len() > HOISTED_SNAPSHOTS_MAX {
-                    return Ok(());
-                }
-            }
-        }
-        for table in tables {
-            let binding = self.binding(table)?.clone();
-            let snapshot = self.load_snapshot(&binding);
-            self.snapshots.insert(table, snapshot);
-        }
-        Ok(())
-    }
-
-    fn load_snapshot(&mut self, binding: &TableBinding) -> Value {
-        let handle = self.iconst(binding.handle as u64);
-        self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, snapshot) as i32)
-    }
-
-    /// The snapshot of a table that is probed inline.
-    fn snapshot(&mut self, table: TableId, binding: &TableBinding) -> Value {
-        match self.snapshots.get(&table) {
-            Some(&snapshot) => snapshot,
-            None => self.load_snapshot(binding),
-        }
     }
 
     /// `slots` are hit, action, entry, data.
@@ -85,7 +41,7 @@ impl Translator<'_, '_> {
                 "table `{name}` is applied with {found} key fields, its engine has {want}"
             )));
         }
-        let found = self.probe(table, &binding, keys)?;
+        let found = self.lookup(table, &binding, keys);
         let handle = self.iconst(binding.handle as u64);
         let default_offset = offset_of!(TableHandle, default_entry) as i32;
         let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
@@ -121,27 +77,19 @@ impl Translator<'_, '_> {
     }
 
     /// The entry that matches, or null; `None` for a table that never hits.
-    fn probe(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Option<Value>, Error> {
+    fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Value> {
+        if binding.engine == EngineKind::Empty {
+            return None;
+        }
         let words = self.key_words(&binding.key, keys);
-        Ok(match binding.engine {
-            EngineKind::Empty => None,
-            EngineKind::ExactInline => {
-                let snapshot = self.snapshot(table, binding);
-                Some(self.probe_exact(snapshot, &words))
-            }
-            EngineKind::DirectIndex => {
-                let snapshot = self.snapshot(table, binding);
-                let offset = self.b.ins().ishl_imm_u(words[0], 3);
-                let at = self.b.ins().iadd(snapshot, offset);
-                Some(self.b.ins().load(I64, self.flags.state, at, 0))
-            }
-            EngineKind::Opaque => {
-                let buffer = self.buffer_of(binding.key.bytes);
-                self.store_words(self.flags.stack, &words, buffer, 0);
-                let handle = self.iconst(binding.handle as u64);
-                self.call(binding.lookup as usize, &[handle, buffer], Some(I64))
-            }
-        })
+        if is_inlined(binding.engine) {
+            let begun = self.probe_begin(table, binding, &words);
+            return Some(self.probe_finish(binding, &begun.carried));
+        }
+        let buffer = self.buffer_of(binding.key.bytes);
+        self.store_words(self.flags.stack, &words, buffer, 0);
+        let handle = self.iconst(binding.handle as u64);
+        self.call(binding.lookup as usize, &[handle, buffer], Some(I64))
     }
 
     /// The key as the words of its layout: fields of up to 64 bits at their byte offset in one word, wider ones in words
@@ -159,59 +107,6 @@ impl Translator<'_, '_> {
             }
         }
         words.into_iter().map(|w| w.unwrap_or_else(|| self.iconst(0))).collect()
-    }
-
-    /// The probe that `tables::exact` specifies.
-    fn probe_exact(&mut self, snapshot: Value, key: &[Value]) -> Value {
-        let load = |t: &mut Self, base: Value, offset: usize| t.b.ins().load(I64, t.flags.state, base, offset as i32);
-        let first = load(self, snapshot, offset_of!(ExactSnapshot, buckets));
-        let mask = load(self, snapshot, offset_of!(ExactSnapshot, mask));
-        let seed0 = load(self, snapshot, offset_of!(ExactSnapshot, seeds));
-        let seed1 = load(self, snapshot, offset_of!(ExactSnapshot, seeds) + 8);
-        let a = self.b.ins().bxor(key[0], seed0);
-        let b = match key.get(1) {
-            Some(&word) => self.b.ins().bxor(word, seed1),
-            None => seed1,
-        };
-        let (a, b) = (self.b.ins().uextend(I128, a), self.b.ins().uextend(I128, b));
-        let product = self.b.ins().imul(a, b);
-        let (low, high) = self.b.ins().isplit(product);
-        let hash = self.b.ins().bxor(low, high);
-        let index = self.b.ins().band(hash, mask);
-        let offset = self.b.ins().ishl_imm_u(index, i64::from(BUCKET_BYTES.ilog2()));
-        let start = self.b.ins().iadd(first, offset);
-
-        let (head, done) = (self.b.create_block(), self.b.create_block());
-        let bucket = self.b.append_block_param(head, I64);
-        self.b.ins().jump(head, &[start.into()]);
-        self.b.switch_to_block(head);
-        // Entries before keys: see "Why readers may run while the writer writes" there.
-        let entries = ENTRY_OFFSETS.map(|offset| load(self, bucket, offset));
-        let next = load(self, bucket, OVERFLOW_OFFSET);
-        let zero = self.iconst(0);
-        let mut found = zero;
-        for (entry, key_offset) in entries.into_iter().zip(KEY_OFFSETS) {
-            let mut same = None;
-            for (i, &word) in key.iter().enumerate() {
-                let stored = load(self, bucket, key_offset + 8 * i);
-                let equal = self.icmp(IntCC::Equal, stored, word);
-                same = Some(match same {
-                    Some(so_far) => self.b.ins().band(so_far, equal),
-                    None => equal,
-                });
-            }
-            let same = same.expect("a key has a word");
-            let entry = self.b.ins().select(same, entry, zero);
-            found = self.b.ins().bor(found, entry);
-        }
-        let missed = self.icmp_imm(IntCC::Equal, found, 0);
-        let more = self.icmp_imm(IntCC::NotEqual, next, 0);
-        let again = self.b.ins().band(missed, more);
-        self.b.ins().brif(again, head, &[next.into()], done, &[]);
-        self.b.seal_block(head);
-        self.b.seal_block(done);
-        self.b.switch_to_block(done);
-        found
     }
 
     /// Notes the time of a hit in entries that ask for it.

@@ -6,7 +6,7 @@
 //! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
 //!   packet's bytes, which slots are needed.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
-//!   `arith`, `packet`, `deparse`, `apply`, `externs`, `csum`, `pack` translate operations.
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `externs`, `csum`, `pack` translate operations.
 //! - `pipeline` owns the result.
 //!
 //! The code trusts the IR: it must have passed `ir::verify`. Bounds of the packet are checked by the program's own
@@ -27,6 +27,7 @@ mod header;
 mod pack;
 mod packet;
 mod pipeline;
+mod probe;
 mod translate;
 mod unresolved;
 mod value;

@@ -18,6 +18,7 @@
 mod accept;
 mod files;
 mod mangled;
+mod peer;
 mod process;
 mod real;
 mod refuse;
@@ -40,17 +41,19 @@ pub struct Options {
     /// Mutations per accepted program.
     mutants: usize,
     seed: u64,
+    /// The reference compiler's `p4test`, to compare compile times with.
+    p4test: Option<PathBuf>,
 }
 
 const ENGINES: [&str; 4] = ["raw", "interp", "jit", "all"];
 const SUITES: [&str; 6] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants"];
 
 impl Options {
-    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N]`.
+    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]`.
     pub fn parse(args: &[&str]) -> Result<Options> {
         let mut dir = None;
         let (mut engines, mut suites) = (ENGINES.map(String::from).to_vec(), SUITES.map(String::from).to_vec());
-        let (mut cuts, mut mutants, mut seed) = (64, 16, 1);
+        let (mut cuts, mut mutants, mut seed, mut p4test) = (64, 16, 1, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if !arg.starts_with('-') {
@@ -65,11 +68,12 @@ impl Options {
                 "--cuts" => cuts = number()?,
                 "--mutants" => mutants = number()?,
                 "--seed" => seed = number()? as u64,
+                "--p4test" => p4test = Some(PathBuf::from(value)),
                 flag => bail!("p4c-corpus has no option {flag}"),
             }
         }
         let dir = dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?;
-        Ok(Options { dir, engines, suites, cuts, mutants, seed })
+        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test })
     }
 }
 
@@ -92,6 +96,7 @@ struct Corpus {
     /// `testdata` of the checkout.
     testdata: PathBuf,
     engines: Vec<String>,
+    p4test: Option<PathBuf>,
 }
 
 /// Runs the suites, prints the table and writes the report.
@@ -106,7 +111,7 @@ pub fn run(options: Options) -> Result<ExitCode> {
     let target = target_dir();
     let sluice = target.join("release/sluice").canonicalize().context("the build left no target/release/sluice")?;
     let includes = options.dir.join("p4include").canonicalize().context("the checkout has no p4include")?;
-    let context = Corpus { sluice, samples, includes, testdata, engines: options.engines };
+    let context = Corpus { sluice, samples, includes, testdata, engines: options.engines, p4test: options.p4test };
 
     let mut suites: Vec<Suite> = Vec::new();
     for name in &options.suites {

@@ -20,10 +20,11 @@ cargo xtask COMMAND
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
   scale [SHAPE]         compiles programs of growing size: no phase may be worse than n log n
-  p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N]
+  p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]
                         holds Sluice against the checkout DIR of p4lang/p4c; 1 when a bar is missed
                         suites: accept, stf, refuse, programs, prefixes, mutants; engines of stf: raw, interp, jit,
-                        all; prefixes of each file (64); mutations of each program (16) and their seed (1)
+                        all; prefixes of each file (64); mutations of each program (16) and their seed (1);
+                        p4c's `p4test`, to compare compile times with
 ";
 
 fn main() -> Result<ExitCode> {

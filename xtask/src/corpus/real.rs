@@ -11,7 +11,7 @@
 
 use super::process::{self, End};
 use super::report::{Bar, Case, Suite, Verdict};
-use super::{Corpus, files};
+use super::{Corpus, files, peer};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -80,6 +80,16 @@ fn times(corpus: &Corpus) -> Result<Suite> {
         if let Some((_, limit)) = BARS.iter().find(|(of, _)| *of == name) {
             let have = best.map(|b| b.total);
             suite.bars.push(Bar::AtMostMs { what: format!("{name} to machine code"), have, limit: *limit });
+        }
+        if let Some(p4test) = corpus.p4test.as_ref().filter(|_| case.verdict == Verdict::Passed) {
+            let compared = peer::compare(corpus, p4test, &program)?;
+            suite
+                .remarks
+                .push(format!("{name}: whole process {:.1} ms, p4test {:.1} ms", compared.ours, compared.p4test));
+            case.set("process_ms", compared.ours);
+            case.set("p4test_ms", compared.p4test);
+            let what = format!("{name}, process beside p4test's");
+            suite.bars.push(Bar::RatioBelowOne { what, have: compared.ratio() });
         }
         suite.cases.push(case);
     }

@@ -58,6 +58,8 @@ pub enum Bar {
     AtLeast { what: String, have: usize, of: usize, need: usize },
     /// A time that must not be passed; none when there was nothing to time.
     AtMostMs { what: String, have: Option<f64>, limit: f64 },
+    /// Our time over a peer's, which must be less than 1.
+    RatioBelowOne { what: String, have: f64 },
 }
 
 impl Bar {
@@ -71,6 +73,7 @@ impl Bar {
         match self {
             Bar::AtLeast { have, of, need, .. } => have < need || *of == 0,
             Bar::AtMostMs { have, limit, .. } => have.is_none_or(|have| have > *limit),
+            Bar::RatioBelowOne { have, .. } => *have >= 1.0,
         }
     }
 
@@ -82,6 +85,7 @@ impl Bar {
             }
             Bar::AtMostMs { what, have: Some(ms), limit } => format!("{what}: {ms:.1} ms, at most {limit}"),
             Bar::AtMostMs { what, have: None, limit } => format!("{what}: not timed, at most {limit} ms"),
+            Bar::RatioBelowOne { what, have } => format!("{what}: {have:.3} of it, less than 1"),
         }
     }
 
@@ -94,6 +98,7 @@ impl Bar {
             Bar::AtMostMs { what, have, limit } => {
                 json!({"what": what, "ms": have, "ms_max": limit, "missed": missed})
             }
+            Bar::RatioBelowOne { what, have } => json!({"what": what, "ratio": have, "missed": missed}),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Where the entry with a given key is: a hash index from packed keys (and priorities) to entry indices, for the tables
-//! whose engines do not find keys by themselves.
+//! Where the entry with a given key is: a hash index from keys to entry indices, for the tables whose engines do not
+//! find keys by themselves.
 //!
-//! It stores no keys, only positions; the caller hashes and compares. Open addressing with linear probing and backward
-//! shift deletion, at most three quarters full.
+//! It stores no keys, only positions in 4 bytes; the caller hashes and compares. As many high bits of the hash as a
+//! position leaves free are kept beside it, so that other keys are rarely compared. Open addressing with linear probing
+//! and backward shift deletion, at most three quarters full.
 //!
 //! Threads: the writer's. Tests: `index/tests.rs`.
 
@@ -11,86 +12,86 @@ const EMPTY: u32 = u32::MAX;
 /// The index.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Hash and position; the length is zero or a power of two.
-    cells: Vec<(u32, u32)>,
+    /// The position in the low bits, as many as number the cells, and the hash's bits above those. The length is zero or
+    /// a power of two; positions are less than three quarters of it, so no cell in use looks empty.
+    cells: Vec<u32>,
     len: usize,
 }
 
 impl Index {
-    fn home(&self, hash: u32) -> usize {
-        hash as usize & (self.cells.len() - 1)
+    fn mask(&self) -> u32 {
+        (self.cells.len() as u32).wrapping_sub(1)
     }
 
     /// The position with this hash that `is` accepts.
     pub(crate) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
-        self.cell_of(hash, is).map(|at| self.cells[at].1)
+        self.cell_of(hash, is).map(|at| self.cells[at] & self.mask())
     }
 
     fn cell_of(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<usize> {
         if self.cells.is_empty() {
             return None;
         }
-        let mut at = self.home(hash);
+        let mask = self.mask();
+        let mut at = (hash & mask) as usize;
         loop {
             match self.cells[at] {
-                (_, EMPTY) => return None,
-                (h, position) if h == hash && is(position) => return Some(at),
-                _ => at = (at + 1) & (self.cells.len() - 1),
+                EMPTY => return None,
+                cell if (cell ^ hash) & !mask == 0 && is(cell & mask) => return Some(at),
+                _ => at = (at + 1) & mask as usize,
             }
         }
     }
 
-    /// Adds a position that is not there.
+    /// Whether [`grow`](Index::grow) must come before the insertion of `position`.
+    pub(crate) fn is_crowded(&self, position: u32) -> bool {
+        (self.len + 1).max(position as usize + 1) * 4 > self.cells.len() * 3
+    }
+
+    /// Makes room for `position`; `all` gives the hashes and positions of what is there.
+    pub(crate) fn grow(&mut self, position: u32, all: impl Iterator<Item = (u32, u32)>) {
+        let wanted = (self.len + 1).max(position as usize + 1) * 4 / 3 + 1;
+        self.cells = vec![EMPTY; wanted.next_power_of_two().max(16)];
+        all.for_each(|(hash, position)| self.place(hash, position));
+    }
+
+    /// Adds a position that is not there, when it is not [crowded](Index::is_crowded).
     pub(crate) fn insert(&mut self, hash: u32, position: u32) {
-        debug_assert_ne!(position, EMPTY);
-        if (self.len + 1) * 4 > self.cells.len() * 3 {
-            let larger = vec![(0, EMPTY); (self.cells.len() * 2).max(16)];
-            let old = std::mem::replace(&mut self.cells, larger);
-            old.into_iter().filter(|(_, p)| *p != EMPTY).for_each(|(h, p)| self.place(h, p));
-        }
+        debug_assert!(!self.is_crowded(position));
         self.place(hash, position);
         self.len += 1;
     }
 
     fn place(&mut self, hash: u32, position: u32) {
-        let mut at = self.home(hash);
-        while self.cells[at].1 != EMPTY {
-            at = (at + 1) & (self.cells.len() - 1);
+        let mask = self.mask();
+        let mut at = (hash & mask) as usize;
+        while self.cells[at] != EMPTY {
+            at = (at + 1) & mask as usize;
         }
-        self.cells[at] = (hash, position);
+        self.cells[at] = hash & !mask | position;
     }
 
-    /// Removes the position with this hash that `is` accepts.
-    pub(crate) fn remove(&mut self, hash: u32, is: impl Fn(u32) -> bool) {
+    /// Removes the position with this hash that `is` accepts; `hash_of` gives the hashes of others.
+    pub(crate) fn remove(&mut self, hash: u32, is: impl Fn(u32) -> bool, hash_of: impl Fn(u32) -> u32) {
         let Some(mut hole) = self.cell_of(hash, is) else { return };
-        let mask = self.cells.len() - 1;
+        let mask = self.mask() as usize;
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let (h, position) = self.cells[at];
-            if position == EMPTY {
+            let cell = self.cells[at];
+            if cell == EMPTY {
                 break;
             }
             // A cell may move into the hole unless its home lies behind the hole.
-            if (at.wrapping_sub(self.home(h)) & mask) >= (at.wrapping_sub(hole) & mask) {
-                self.cells[hole] = (h, position);
+            let home = hash_of(cell & mask as u32) as usize & mask;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.cells[hole] = cell;
                 hole = at;
             }
         }
-        self.cells[hole] = (0, EMPTY);
+        self.cells[hole] = EMPTY;
         self.len -= 1;
     }
-}
-
-/// Hash of a packed key and its priority.
-pub(crate) fn hash(packed: &[u64], priority: i32) -> u32 {
-    const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |h: u64, word: u64| {
-        let product = u128::from(h ^ word) * u128::from(K);
-        product as u64 ^ (product >> 64) as u64
-    };
-    let h = mix(packed.iter().fold(K, |h, word| mix(h, *word)), priority as u64);
-    (h ^ h >> 32) as u32
 }
 
 #[cfg(test)]

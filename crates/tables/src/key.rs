@@ -7,6 +7,8 @@
 //!
 //! Tests: `key/tests.rs`.
 
+pub mod compact;
+
 use crate::entry::{read_words, write_words};
 use abi::KeyLayout;
 use abi::table::KeyField;

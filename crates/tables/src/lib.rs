@@ -28,6 +28,8 @@ pub mod key;
 #[cfg(not(loom))]
 pub mod lpm;
 #[cfg(not(loom))]
+mod records;
+#[cfg(not(loom))]
 pub mod selector;
 #[cfg(not(loom))]
 pub mod strategy;

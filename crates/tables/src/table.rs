@@ -1,7 +1,7 @@
 //! A table: its entries as the control plane knows them, and the engine that readers probe.
 //!
 //! Invariants:
-//! - an entry is in the engine if and only if its [`Record`] is in use, and both have the same index;
+//! - an entry is in the engine if and only if its record ([`crate::records`]) is in use, and both have the same index;
 //! - entry memory and the indices of tables with direct resources are reused only after every worker has been
 //!   quiescent, so a packet never counts for an entry that came after the one it matched;
 //! - the handle, which compiled code holds, stays at one address.
@@ -10,11 +10,11 @@
 //! Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-use crate::engine::{Engine, Writing};
+use crate::engine::{Engine, Rank, Writing};
 use crate::entry::{EntryMemory, Runs, Tag, last_hit_us};
-use crate::index::{self, Index};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
+use crate::records::{Record, Records, Source};
 use crate::{selector, strategy};
 use abi::state::StateError;
 use abi::table::{LookupBatchFn, LookupFn};
@@ -68,26 +68,6 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// What an entry's action came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Source {
-    Call,
-    Member(u32),
-    Group(u32),
-}
-
-/// What the control plane knows of an entry beyond its packed key.
-#[derive(Debug)]
-struct Record {
-    /// Null while the index is free.
-    entry: *mut EntryHeader,
-    /// Insertion number.
-    seq: u64,
-    idle_timeout_ns: u64,
-    priority: i32,
-    source: Source,
-}
-
 /// What waits for the readers.
 #[derive(Debug)]
 struct Retired {
@@ -104,15 +84,11 @@ pub struct Table {
     engine: Option<Box<dyn Engine>>,
     domain: Arc<Domain>,
     memory: EntryMemory,
-    records: Vec<Record>,
-    /// The packed keys of all records, one after the other.
-    keys: Vec<u64>,
+    records: Records,
+    /// Indices that are free.
     free: Vec<u32>,
-    /// Keys and priorities to positions, for engines that do not find keys.
-    index: Index,
     limbo: Limbo<Retired>,
     len: u64,
-    next_seq: u64,
     /// The packed key of the current call.
     scratch: Vec<u64>,
 }
@@ -141,6 +117,10 @@ impl Table {
             default_entry: AtomicPtr::new(memory.make(default_action, Tag::NONE)),
         });
         let scratch = vec![0; shape.packed_words()];
+        let finds = |e: &dyn Engine| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex);
+        let indexed = engine.as_deref().is_some_and(|e| !finds(e));
+        let prioritised = spec.keys.iter().any(|(_, kind)| kind.needs_priority());
+        let records = Records::new(&shape, prioritised, indexed);
         Ok(Table {
             spec,
             shape,
@@ -148,13 +128,10 @@ impl Table {
             engine,
             domain,
             memory,
-            records: Vec::new(),
-            keys: Vec::new(),
+            records,
             free: Vec::new(),
-            index: Index::default(),
             limbo: Limbo::default(),
             len: 0,
-            next_seq: 0,
             scratch,
         })
     }
@@ -247,20 +224,12 @@ impl Table {
         let pointer = self.memory.make(runs, self.tag(index, now_us));
         let record = Record {
             entry: pointer,
-            seq: self.next_seq,
-            idle_timeout_ns: entry.idle_timeout_ns,
             priority: entry.priority,
+            idle_timeout_ns: entry.idle_timeout_ns,
             source: source_of(&entry.action),
         };
-        self.next_seq += 1;
-        let rank = (record.priority, record.seq);
-        let (at, words) = (index as usize, self.scratch.len());
-        self.records[at] = record;
-        self.keys[at * words..][..words].copy_from_slice(&self.scratch);
+        let rank = (entry.priority, self.records.insert(index, &self.scratch, record));
         self.len += 1;
-        if !self.engine_finds() {
-            self.index.insert(self.hash(rank.0), index);
-        }
         self.write(|engine, w, packed| engine.insert(w, packed, rank, pointer));
         self.collect_some();
         Ok(index)
@@ -271,22 +240,20 @@ impl Table {
         self.check(runs)?;
         let index = self.find(&entry.key, entry.priority)?;
         let old = self.action_at(index);
-        let record = &mut self.records[index as usize];
-        record.idle_timeout_ns = entry.idle_timeout_ns;
-        record.source = source_of(&entry.action);
+        self.records.set_action(index, entry.idle_timeout_ns, source_of(&entry.action));
         self.run_other(index, runs);
         Ok(old)
     }
 
     /// Gives entry `index`, which is in use, another action, and leaves all else.
     pub fn run_other(&mut self, index: u32, runs: Runs<'_>) {
-        let old = self.records[index as usize].entry;
+        let old = self.records.entry(index);
         // SAFETY: the record is in use, so its entry is live.
         let tag = self.tag(index, unsafe { last_hit_us(old) });
         let new = self.memory.make(runs, tag);
-        self.records[index as usize].entry = new;
-        let rank = (self.records[index as usize].priority, self.records[index as usize].seq);
-        self.scratch_from(index);
+        self.records.set_entry(index, new);
+        let rank = self.rank(index);
+        self.records.key(index, &mut self.scratch);
         self.write(|engine, w, packed| engine.replace(w, packed, rank, new));
         self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
         self.collect_some();
@@ -296,13 +263,9 @@ impl Table {
     pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
         let index = self.find(key, priority)?;
         let was = self.entry_at(index);
-        let record = &mut self.records[index as usize];
-        let entry = std::mem::replace(&mut record.entry, ptr::null_mut());
-        let rank = (record.priority, record.seq);
+        let rank = self.rank(index);
+        let entry = self.records.remove(index);
         self.len -= 1;
-        if !self.engine_finds() {
-            self.index.remove(index::hash(&self.scratch, self.identity(rank.0)), |p| p == index);
-        }
         self.write(|engine, w, packed| engine.remove(w, packed, rank));
         self.limbo.push(self.domain.advance(), Retired { entry, index: true });
         if !self.spec.direct {
@@ -321,21 +284,27 @@ impl Table {
 
     /// The entry at an index in use.
     pub fn entry_at(&self, index: u32) -> TableEntry {
-        let record = &self.records[index as usize];
-        let words = self.scratch.len();
+        let mut packed = vec![0; self.shape.packed_words()];
+        self.records.key(index, &mut packed);
         TableEntry {
-            key: self.shape.unpack(&self.keys[index as usize * words..][..words]),
-            priority: record.priority,
+            key: self.shape.unpack(&packed),
+            priority: self.records.priority(index),
             action: self.action_at(index),
-            idle_timeout_ns: record.idle_timeout_ns,
+            idle_timeout_ns: self.records.idle_timeout_ns(index),
         }
     }
 
+    fn rank(&self, index: u32) -> Rank {
+        (self.records.priority(index), self.records.seq(index))
+    }
+
     fn action_at(&self, index: u32) -> EntryAction {
-        let record = &self.records[index as usize];
-        match record.source {
+        let call = |entry| {
             // SAFETY: the record is in use, so its entry is live.
-            Source::Call => EntryAction::Call(unsafe { self.memory.call(record.entry) }.expect("it runs an action")),
+            unsafe { self.memory.call(entry) }.expect("it runs an action")
+        };
+        match self.records.source(index) {
+            Source::Call => EntryAction::Call(call(self.records.entry(index))),
             Source::Member(member) => EntryAction::Member(member),
             Source::Group(group) => EntryAction::Group(group),
         }
@@ -344,22 +313,18 @@ impl Table {
     /// Nanoseconds since the entry at an index in use was hit, for tables with idle timeouts.
     pub fn idle_ns(&self, index: u32, now_us: u64) -> Option<u64> {
         // SAFETY: the record is in use, so its entry is live.
-        let last_hit = || unsafe { last_hit_us(self.records[index as usize].entry) };
+        let last_hit = || unsafe { last_hit_us(self.records.entry(index)) };
         self.spec.idle_timeout.then(|| now_us.saturating_sub(last_hit()).saturating_mul(1000))
     }
 
     /// The indices in use, in insertion order.
     pub fn indices(&self) -> Vec<u32> {
-        let used = |(i, r): (usize, &Record)| (!r.entry.is_null()).then_some((r.seq, i as u32));
-        let mut indices: Vec<(u64, u32)> = self.records.iter().enumerate().filter_map(used).collect();
-        indices.sort_unstable();
-        indices.into_iter().map(|(_, index)| index).collect()
+        self.records.in_order()
     }
 
     /// The indices of the entries that name a member.
     pub fn users_of_member(&self, member: u32) -> Vec<u32> {
-        let names = |r: &Record| !r.entry.is_null() && r.source == Source::Member(member);
-        (0..).zip(&self.records).filter(|(_, r)| names(r)).map(|(i, _)| i).collect()
+        self.records.used().filter(|i| self.records.source(*i) == Source::Member(member)).collect()
     }
 
     /// Publishes another default action.
@@ -414,7 +379,7 @@ impl Table {
     /// Collects once in a while.
     fn collect_some(&mut self) {
         const EVERY: u64 = 64;
-        if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.next_seq.is_multiple_of(EVERY) {
+        if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.records.next_seq().is_multiple_of(EVERY) {
             self.collect();
         }
     }
@@ -436,25 +401,6 @@ impl Table {
         if self.shape.pack(key, &mut self.scratch) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    fn scratch_from(&mut self, index: u32) {
-        let words = self.scratch.len();
-        self.scratch.copy_from_slice(&self.keys[index as usize * words..][..words]);
-    }
-
-    /// Whether the engine finds keys, so that the index is not needed.
-    fn engine_finds(&self) -> bool {
-        self.engine.as_ref().is_none_or(|e| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex))
-    }
-
-    /// What of the priority tells entries apart: nothing in tables without priorities.
-    fn identity(&self, priority: i32) -> i32 {
-        if self.spec.keys.iter().any(|(_, kind)| kind.needs_priority()) { priority } else { 0 }
-    }
-
-    fn hash(&self, priority: i32) -> u32 {
-        index::hash(&self.scratch, self.identity(priority))
-    }
-
     /// The index of the entry with the key in `scratch`.
     fn position(&self, priority: i32) -> Option<u32> {
         let engine = self.engine.as_ref()?;
@@ -462,37 +408,29 @@ impl Table {
             // SAFETY: what the engine has is live.
             return unsafe { entry.as_ref() }.map(|e| e.index);
         }
-        find_record(&self.index, &self.records, &self.keys, &self.scratch, self.identity(priority), |p| {
-            self.identity(p)
-        })
+        self.records.find(&self.scratch, priority)
     }
 
     /// An unused index whose record is there.
     fn take_index(&mut self) -> Result<u32, StateError> {
-        if self.free.is_empty() && self.spec.direct && self.records.len() as u64 >= self.index_limit() {
+        if self.free.is_empty() && self.spec.direct && self.records.positions() as u64 >= self.index_limit() {
             self.collect();
         }
         if let Some(index) = self.free.pop() {
             return Ok(index);
         }
-        let index = self.records.len() as u64;
+        let index = self.records.positions() as u64;
         if index >= self.index_limit() {
             return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
         }
-        let source = Source::Call;
-        self.records.push(Record { entry: ptr::null_mut(), seq: 0, idle_timeout_ns: 0, priority: 0, source });
-        self.keys.resize(self.keys.len() + self.scratch.len(), 0);
-        Ok(index as u32)
+        Ok(self.records.add_position())
     }
 
     /// Runs a change of the engine for the key in `scratch`.
     fn write(&mut self, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
-        let Table { engine, domain, handle, index, records, keys, scratch, .. } = self;
+        let Table { engine, domain, handle, records, scratch, .. } = self;
         // Only engines without priorities ask.
-        let stored = |packed: &[u64]| match find_record(index, records, keys, packed, 0, |_| 0) {
-            Some(index) => records[index as usize].entry,
-            None => ptr::null_mut(),
-        };
+        let stored = |packed: &[u64]| records.find(packed, 0).map_or(ptr::null_mut(), |index| records.entry(index));
         let writing = Writing { domain, handle, stored: &stored };
         if let Some(engine) = engine {
             change(engine.as_mut(), &writing, scratch);
@@ -508,30 +446,15 @@ fn source_of(action: &EntryAction) -> Source {
     }
 }
 
-fn find_record(
-    index: &Index,
-    records: &[Record],
-    keys: &[u64],
-    packed: &[u64],
-    priority: i32,
-    identity: impl Fn(i32) -> i32,
-) -> Option<u32> {
-    let words = packed.len();
-    index.find(index::hash(packed, priority), |at| {
-        let at = at as usize;
-        identity(records[at].priority) == priority && keys[at * words..][..words] == *packed
-    })
-}
-
 impl Drop for Table {
     /// There are no readers any more: the owner of the table's bindings is gone.
     fn drop(&mut self) {
         // The engine names entries, so it goes first.
         self.engine = None;
-        let live = self.records.iter().map(|r| r.entry).filter(|e| !e.is_null());
+        let live: Vec<_> = self.records.used().map(|i| self.records.entry(i)).collect();
         let retired: Vec<_> = self.limbo.drain().map(|r| r.entry).collect();
         let default = self.handle.default_entry.load(Ordering::Relaxed);
-        for entry in live.chain(retired).chain([default]) {
+        for entry in live.into_iter().chain(retired).chain([default]) {
             // SAFETY: every entry is in exactly one of these places.
             unsafe { self.memory.free(entry) };
         }

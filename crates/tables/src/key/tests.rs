@@ -1,6 +1,7 @@
 //! Packing is reversible, canonical, and refuses what is no key of the table.
 
 use super::KeyShape;
+use super::compact::CompactForm;
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 
@@ -31,6 +32,34 @@ fn every_kind_comes_back() {
     let mut packed = vec![0; shape.packed_words()];
     assert!(shape.pack(&key, &mut packed));
     assert_eq!(shape.unpack(&packed), key);
+    let form = CompactForm::new(&shape);
+    assert_eq!(form.bytes(), 2 + (4 + 1) + (6 + 6) + (2 + 2) + (1 + 1) + (1 + 1) + (25 + 25));
+    let (mut compact, mut expanded) = (vec![0; form.bytes()], vec![u64::MAX; packed.len()]);
+    form.compact(&packed, &mut compact);
+    form.expand(&compact, &mut expanded);
+    assert_eq!(expanded, packed);
+}
+
+#[test]
+fn compact_prefixes_of_every_length_come_back() {
+    for width in [1, 7, 8, 9, 32, 33, 64, 65, 128, 200, 300] {
+        let shape = KeyShape::new(&[(3, MatchKind::Exact), (width, MatchKind::Lpm), (5, MatchKind::Exact)]);
+        let form = CompactForm::new(&shape);
+        for prefix_len in 0..=width {
+            let value = Bits::ones(width).shl(u64::from(width - prefix_len));
+            let key = [
+                KeyMatch::Exact(bits(3, 5)),
+                KeyMatch::Lpm { value: value.clone(), prefix_len },
+                KeyMatch::Exact(bits(5, 9)),
+            ];
+            let mut packed = vec![0; shape.packed_words()];
+            assert!(shape.pack(&key, &mut packed));
+            let (mut compact, mut expanded) = (vec![0; form.bytes()], vec![u64::MAX; packed.len()]);
+            form.compact(&packed, &mut compact);
+            form.expand(&compact, &mut expanded);
+            assert_eq!(expanded, packed, "width {width}, length {prefix_len}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! Packed keys in as few bytes as tell them apart, for keeping a million of them.
+//!
+//! Each field takes the whole bytes of its width; a prefix then its length in one byte (four for fields above 255 bits),
+//! an optional field one byte that says whether it is there, ternary and range fields as many bytes again for mask or
+//! high end. An IPv4 prefix has 5 bytes, a packed key of it 16. The form is canonical as packed keys are, so keys are
+//! equal if and only if their bytes are.
+//!
+//! Tests: `key/tests.rs`.
+
+use super::KeyShape;
+use abi::table::KeyField;
+use base::entry::MatchKind;
+
+/// How keys of one table are made compact.
+#[derive(Clone, Debug)]
+pub struct CompactForm {
+    fields: Vec<Field>,
+    bytes: usize,
+    /// Words of the first half of a packed key.
+    words: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Field {
+    word: usize,
+    shift: u32,
+    /// Bytes of the value: fewer than the layout's when the width leaves the upper ones zero.
+    bytes: usize,
+    width: u32,
+    second: Second,
+}
+
+/// What follows a field's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Second {
+    Nothing,
+    /// The number of leading ones of the mask.
+    PrefixLen,
+    /// Whether the mask is there.
+    Flag,
+    All,
+}
+
+impl Field {
+    fn new(field: &KeyField) -> Field {
+        let second = match field.kind {
+            MatchKind::Exact => Second::Nothing,
+            MatchKind::Lpm => Second::PrefixLen,
+            MatchKind::Optional => Second::Flag,
+            MatchKind::Ternary | MatchKind::Range => Second::All,
+        };
+        Field {
+            word: field.offset as usize / 8,
+            shift: field.offset % 8 * 8,
+            bytes: field.width.div_ceil(8) as usize,
+            width: field.width,
+            second,
+        }
+    }
+
+    fn second_bytes(&self) -> usize {
+        match self.second {
+            Second::Nothing => 0,
+            Second::Flag => 1,
+            Second::PrefixLen => {
+                if self.width > 255 {
+                    4
+                } else {
+                    1
+                }
+            }
+            Second::All => self.bytes,
+        }
+    }
+
+    /// The field's bytes from its place in words.
+    fn take(&self, words: &[u64], out: &mut [u8]) {
+        for (i, chunk) in out[..self.bytes].chunks_mut(8).enumerate() {
+            chunk.copy_from_slice(&(words[self.word + i] >> self.shift).to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    fn put(&self, bytes: &[u8], words: &mut [u64]) {
+        for (i, chunk) in bytes[..self.bytes].chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            words[self.word + i] |= u64::from_le_bytes(word) << self.shift;
+        }
+    }
+
+    /// Sets the bits of the field from bit `from` on in its place in words.
+    fn set_bits(&self, from: u32, words: &mut [u64]) {
+        let mut at = from;
+        while at < self.width {
+            let (i, low) = (at / 64, at % 64);
+            let count = (64 - low).min(self.width - at);
+            words[self.word + i as usize] |= u64::MAX >> (64 - count) << low << self.shift;
+            at += count;
+        }
+    }
+
+    /// The number of bits set in its place in words.
+    fn ones(&self, words: &[u64]) -> u32 {
+        if self.width <= 64 {
+            let place = u64::MAX >> (64 - self.width.max(1)) << self.shift;
+            (words[self.word] & place).count_ones()
+        } else {
+            words[self.word..][..self.width.div_ceil(64) as usize].iter().map(|w| w.count_ones()).sum()
+        }
+    }
+}
+
+impl CompactForm {
+    /// For keys of this shape.
+    pub fn new(shape: &KeyShape) -> CompactForm {
+        let fields: Vec<Field> = shape.layout().fields.iter().map(Field::new).collect();
+        let bytes = fields.iter().map(|f| f.bytes + f.second_bytes()).sum();
+        CompactForm { fields, bytes, words: shape.words() }
+    }
+
+    /// Bytes of a key.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Writes the bytes of a packed key.
+    pub fn compact(&self, packed: &[u64], out: &mut [u8]) {
+        let (values, seconds) = packed.split_at(self.words);
+        let mut out = out;
+        for field in &self.fields {
+            field.take(values, out);
+            let (second, rest) = out[field.bytes..].split_at_mut(field.second_bytes());
+            match field.second {
+                Second::Nothing => {}
+                Second::PrefixLen => {
+                    second.copy_from_slice(&field.ones(seconds).to_le_bytes()[..second.len()]);
+                }
+                Second::Flag => second[0] = u8::from(field.ones(seconds) > 0),
+                Second::All => field.take(seconds, second),
+            }
+            out = rest;
+        }
+    }
+
+    /// The packed key of these bytes.
+    pub fn expand(&self, bytes: &[u8], packed: &mut [u64]) {
+        packed.fill(0);
+        let (values, seconds) = packed.split_at_mut(self.words);
+        let mut bytes = bytes;
+        for field in &self.fields {
+            field.put(bytes, values);
+            let (second, rest) = bytes[field.bytes..].split_at(field.second_bytes());
+            match field.second {
+                // Beside fields of other kinds an exact one has a full mask.
+                Second::Nothing if !seconds.is_empty() => field.set_bits(0, seconds),
+                Second::Nothing => {}
+                Second::PrefixLen => {
+                    let len = second.iter().rev().fold(0, |len, byte| len << 8 | u32::from(*byte));
+                    field.set_bits(field.width - len, seconds);
+                }
+                Second::Flag if second[0] != 0 => field.set_bits(0, seconds),
+                Second::Flag => {}
+                Second::All => field.put(second, seconds),
+            }
+            bytes = rest;
+        }
+    }
+}

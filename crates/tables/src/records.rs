@@ -1,0 +1,258 @@
+//! What the control plane knows of a table's entries: their keys, and for each where its memory is, its priority, idle
+//! timeout, insertion number and what its action came from.
+//!
+//! Tables have millions of entries that differ in little but the key, so records are columns: a column that holds the
+//! same value everywhere takes no memory ([`Column`]), keys are kept [compact](CompactForm), and the index that finds
+//! them has 4-byte cells. An IPv4 prefix without priority or timeout thus takes 5 bytes for its key, 8 for the pointer
+//! to its entry, and 5 to 11 in the index.
+//!
+//! Positions are the entries' *indices*: dense, reused when an entry is gone and the table says that its index is free.
+//!
+//! Threads: the writer's. Tests: `tests/properties.rs`, through tables; `index/tests.rs`, `key/tests.rs`.
+
+use crate::index::Index;
+use crate::key::KeyShape;
+use crate::key::compact::CompactForm;
+use abi::EntryHeader;
+use std::ptr;
+
+/// What an entry's action came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Source {
+    #[default]
+    Call,
+    Member(u32),
+    Group(u32),
+}
+
+/// A value for each position, most of which are the default.
+#[derive(Debug, Default)]
+struct Column<T>(Vec<T>);
+
+impl<T: Copy + Default + PartialEq> Column<T> {
+    fn get(&self, at: usize) -> T {
+        self.0.get(at).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, at: usize, value: T) {
+        if at >= self.0.len() {
+            if value == T::default() {
+                return;
+            }
+            self.0.resize(at + 1, T::default());
+        }
+        self.0[at] = value;
+    }
+
+    /// No value was ever different from the default.
+    fn is_unused(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What is recorded of an entry besides its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) entry: *mut EntryHeader,
+    pub(crate) priority: i32,
+    pub(crate) idle_timeout_ns: u64,
+    pub(crate) source: Source,
+}
+
+/// All records of a table.
+#[derive(Debug)]
+pub(crate) struct Records {
+    form: CompactForm,
+    /// Whether the priority tells entries apart.
+    prioritised: bool,
+    /// Whether keys are found here; otherwise the engine finds them.
+    indexed: bool,
+    /// Null at positions that are not in use.
+    entries: Vec<*mut EntryHeader>,
+    keys: Vec<u8>,
+    priorities: Column<i32>,
+    idle_timeouts: Column<u64>,
+    sources: Column<Source>,
+    /// Insertion numbers, each less its position: they are equal until a position is used again.
+    seqs: Column<u64>,
+    next_seq: u64,
+    index: Index,
+}
+
+impl Records {
+    pub(crate) fn new(shape: &KeyShape, prioritised: bool, indexed: bool) -> Records {
+        Records {
+            form: CompactForm::new(shape),
+            prioritised,
+            indexed,
+            entries: Vec::new(),
+            keys: Vec::new(),
+            priorities: Column::default(),
+            idle_timeouts: Column::default(),
+            sources: Column::default(),
+            seqs: Column::default(),
+            next_seq: 0,
+            index: Index::default(),
+        }
+    }
+
+    /// Positions that there ever were.
+    pub(crate) fn positions(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// A new position, not in use.
+    pub(crate) fn add_position(&mut self) -> u32 {
+        let position = self.entries.len() as u32;
+        self.entries.push(ptr::null_mut());
+        self.keys.resize(self.keys.len() + self.form.bytes(), 0);
+        position
+    }
+
+    /// Number of entries that were ever inserted.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Records an entry at a position that is not in use; its insertion number.
+    pub(crate) fn insert(&mut self, position: u32, packed: &[u64], record: Record) -> u64 {
+        let at = position as usize;
+        let bytes = self.form.bytes();
+        self.form.compact(packed, &mut self.keys[at * bytes..][..bytes]);
+        self.entries[at] = record.entry;
+        self.priorities.set(at, record.priority);
+        self.set_action(position, record.idle_timeout_ns, record.source);
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.seqs.set(at, seq.wrapping_sub(u64::from(position)));
+        if self.indexed {
+            if self.index.is_crowded(position) {
+                let Records { index, entries, keys, priorities, prioritised, .. } = self;
+                let there = (0..).zip(&*entries).filter(|(i, e)| *i != position && !e.is_null());
+                let hashed = |(i, _): (u32, _)| {
+                    let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
+                    (hash(&keys[i as usize * bytes..][..bytes], identity), i)
+                };
+                index.grow(position, there.map(hashed));
+            }
+            self.index.insert(self.hash_at(position), position);
+        }
+        seq
+    }
+
+    /// Forgets an entry: where its memory is.
+    pub(crate) fn remove(&mut self, position: u32) -> *mut EntryHeader {
+        if self.indexed {
+            let hash = self.hash_at(position);
+            let Records { index, keys, form, priorities, prioritised, .. } = self;
+            let bytes = form.bytes();
+            let hash_of = |i: u32| {
+                let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
+                self::hash(&keys[i as usize * bytes..][..bytes], identity)
+            };
+            index.remove(hash, |p| p == position, hash_of);
+        }
+        std::mem::replace(&mut self.entries[position as usize], ptr::null_mut())
+    }
+
+    /// The position of the entry with this key and priority.
+    pub(crate) fn find(&self, packed: &[u64], priority: i32) -> Option<u32> {
+        debug_assert!(self.indexed);
+        let bytes = self.form.bytes();
+        let identity = if self.prioritised { priority } else { 0 };
+        let find = |key: &[u8]| {
+            self.index.find(hash(key, identity), |p| {
+                let at = p as usize;
+                self.keys[at * bytes..][..bytes] == *key && (!self.prioritised || self.priorities.get(at) == priority)
+            })
+        };
+        const SHORT: usize = 64;
+        if bytes <= SHORT {
+            let mut key = [0; SHORT];
+            self.form.compact(packed, &mut key[..bytes]);
+            find(&key[..bytes])
+        } else {
+            let mut key = vec![0; bytes];
+            self.form.compact(packed, &mut key);
+            find(&key)
+        }
+    }
+
+    /// The packed key of an entry.
+    pub(crate) fn key(&self, position: u32, packed: &mut [u64]) {
+        let bytes = self.form.bytes();
+        self.form.expand(&self.keys[position as usize * bytes..][..bytes], packed);
+    }
+
+    /// Where an entry's memory is; null if the position is not in use.
+    pub(crate) fn entry(&self, position: u32) -> *mut EntryHeader {
+        self.entries[position as usize]
+    }
+
+    /// Notes other memory of an entry.
+    pub(crate) fn set_entry(&mut self, position: u32, entry: *mut EntryHeader) {
+        self.entries[position as usize] = entry;
+    }
+
+    /// Notes another idle timeout and source of an entry.
+    pub(crate) fn set_action(&mut self, position: u32, idle_timeout_ns: u64, source: Source) {
+        self.idle_timeouts.set(position as usize, idle_timeout_ns);
+        self.sources.set(position as usize, source);
+    }
+
+    /// An entry's priority.
+    pub(crate) fn priority(&self, position: u32) -> i32 {
+        self.priorities.get(position as usize)
+    }
+
+    /// An entry's insertion number.
+    pub(crate) fn seq(&self, position: u32) -> u64 {
+        self.seqs.get(position as usize).wrapping_add(u64::from(position))
+    }
+
+    /// An entry's idle timeout.
+    pub(crate) fn idle_timeout_ns(&self, position: u32) -> u64 {
+        self.idle_timeouts.get(position as usize)
+    }
+
+    /// What an entry's action came from.
+    pub(crate) fn source(&self, position: u32) -> Source {
+        self.sources.get(position as usize)
+    }
+
+    /// The positions in use, lowest first.
+    pub(crate) fn used(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.entries).filter(|(_, e)| !e.is_null()).map(|(i, _)| i)
+    }
+
+    /// The positions in use, in insertion order.
+    pub(crate) fn in_order(&self) -> Vec<u32> {
+        let mut positions: Vec<u32> = self.used().collect();
+        if !self.seqs.is_unused() {
+            positions.sort_unstable_by_key(|p| self.seq(*p));
+        }
+        positions
+    }
+
+    fn hash_at(&self, position: u32) -> u32 {
+        let bytes = self.form.bytes();
+        let identity = if self.prioritised { self.priority(position) } else { 0 };
+        hash(&self.keys[position as usize * bytes..][..bytes], identity)
+    }
+}
+
+/// Hash of a compact key and its priority.
+fn hash(key: &[u8], priority: i32) -> u32 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |h: u64, word: u64| {
+        let product = u128::from(h ^ word) * u128::from(K);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    };
+    let h = mix(key.chunks(8).fold(K, |h, chunk| mix(h, word(chunk))), priority as u64);
+    (h ^ h >> 32) as u32
+}

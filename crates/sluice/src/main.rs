@@ -17,6 +17,7 @@ mod target;
 mod trace;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the program, script or entry is wrong; 2 the command could not run (no such \
@@ -54,7 +55,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // A closed pipe (`sluice ... | head`) ends the command quietly, as for other tools.
-    reset_sigpipe();
+    end_quietly_without_output();
     let result = match Cli::parse().command {
         Command::Check(args) => check::main(&args),
         Command::Explain(args) => explain::main(&args),
@@ -72,13 +73,21 @@ fn main() -> ExitCode {
     })
 }
 
-/// Rust ignores SIGPIPE, so that a broken pipe becomes a panic in `println!`; a panic there is made a quiet exit.
-fn reset_sigpipe() {
+/// Rust ignores SIGPIPE and makes output that cannot be written a panic. A reader that has gone is no error for what it was
+/// told before; a full disk is one, and so are diagnostics that nobody gets: they may say why the program is refused.
+fn end_quietly_without_output() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let message = info.payload_as_str().unwrap_or_default();
         if message.starts_with("failed printing to stdout") {
-            std::process::exit(0);
+            if message.contains("Broken pipe") {
+                std::process::exit(0);
+            }
+            let _ = writeln!(std::io::stderr(), "sluice: {message}");
+            std::process::exit(2);
+        }
+        if message.starts_with("failed printing to stderr") {
+            std::process::exit(2);
         }
         default(info);
     }));

@@ -5,7 +5,8 @@
 //! A phase counts as too slow only far above n log n, and only if it takes a time that can be measured; the best of several
 //! runs is taken. It wants a machine with an idle core all the same. Phases that are known to be worse are in [`KNOWN`].
 //!
-//! `cargo xtask scale SHAPE` runs one shape and leaves its programs in `target/scale`.
+//! `cargo xtask scale SHAPE` runs one shape; `cargo xtask scale SHAPE 4` runs it at four times the sizes (`""` is all
+//! shapes). The programs stay in `target/scale`.
 
 use anyhow::{Context, Result, ensure};
 use std::fmt::Write;
@@ -326,8 +327,9 @@ fn times(sluice: &Path, program: &Path) -> Result<Times> {
             String::from_utf8_lossy(&out.stderr)
         );
         let rows = String::from_utf8(out.stdout)?;
-        for (i, line) in rows.lines().enumerate() {
-            let (phase, time) = line.trim_end_matches(" ms").rsplit_once(' ').context("a row of `--time`")?;
+        // The other lines count the program's.
+        for (i, line) in rows.lines().filter_map(|line| line.strip_suffix(" ms")).enumerate() {
+            let (phase, time) = line.rsplit_once(' ').context("a row of `--time`")?;
             let (phase, time) = (phase.trim().to_string(), time.trim().parse::<f64>()?);
             match best.get_mut(i) {
                 Some((_, best)) => *best = time.min(*best),
@@ -371,16 +373,17 @@ fn release_binary() -> Result<PathBuf> {
     Ok(Path::new(&target).join("release/sluice").canonicalize()?)
 }
 
-/// Runs the shapes whose name contains `only`.
-pub fn run(only: &str) -> Result<ExitCode> {
+/// Runs the shapes whose name contains `only`, with programs that are so many times larger.
+pub fn run(only: &str, times_larger: usize) -> Result<ExitCode> {
     let sluice = release_binary()?;
     let dir = Path::new("target/scale");
     std::fs::create_dir_all(dir)?;
+    let steps = STEPS.map(|step| step * times_larger);
     let mut too_slow = Vec::new();
     for (shape, size, parts) in SHAPES.iter().filter(|(shape, ..)| shape.contains(only)) {
         let mut files = Vec::new();
         let mut columns = Vec::new();
-        for step in STEPS {
+        for step in steps {
             let file = dir.join(format!("{}-{}.p4", shape.replace(' ', "-"), size * step));
             std::fs::write(&file, parts(size * step).program())?;
             columns.push(times(&sluice, &file)?);
@@ -395,7 +398,7 @@ pub fn run(only: &str) -> Result<ExitCode> {
                 best.1 = best.1.min(again.1);
             }
         }
-        println!("{shape}: {}", STEPS.map(|step| (size * step).to_string()).join(", "));
+        println!("{shape}: {}", steps.map(|step| (size * step).to_string()).join(", "));
         for (i, (phase, last)) in columns[2].iter().enumerate().filter(|(_, (_, last))| *last >= SHOWN_FROM_MS) {
             let verdict = judge(shape, &columns, i);
             let mark = match verdict {

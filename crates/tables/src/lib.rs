@@ -8,6 +8,7 @@
 //!   changes.
 //! - [`selector`]: groups of weighted members.
 //! - [`entry`], [`key`]: how entries and keys lie in memory.
+//! - [`workload`]: contents of realistic shape, for measurements.
 
 pub mod exact;
 pub mod reclaim;
@@ -37,6 +38,8 @@ pub mod strategy;
 mod table;
 #[cfg(not(loom))]
 pub mod ternary;
+#[cfg(not(loom))]
+pub mod workload;
 
 #[cfg(not(loom))]
 pub use entry::Runs;

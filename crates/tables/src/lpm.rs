@@ -6,16 +6,19 @@
 //! that are matched by [`crate::ternary`], one tuple per prefix length.
 //!
 //! `TableHandle::snapshot` points at an [`LpmShared`], which stays for the life of the table; what changes is inside.
+//! [`node`] has the layout of the rest.
 //!
-//! Cost: insertion replaces one short list or writes the slots a prefix covers in one node (in a directory, a /1 covers
-//! 32,768), whatever the size of the table.
+//! Cost: insertion makes one node or short list anew, or writes the places a prefix covers in a directory (32,768 for a
+//! /1), whatever the size of the table.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+pub mod node;
 pub mod trie;
+pub mod word;
 
-use crate::engine::{Engine, Rank, Writing, one_by_one};
+use crate::engine::{Engine, Rank, Writing};
 use crate::exact::{self, ExactMap, ExactSnapshot, OldArray};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
@@ -23,26 +26,27 @@ use crate::version::Version;
 use abi::table::{KeyField, LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
+use node::{BATCH, Dead, Place, Runs, prefetch, walk, walk_batch};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use trie::{Dead, Directory, Prefix, Slot, Trie, Word};
+use trie::{Directory, Root, Trie};
+use word::{DIRECTORY_BITS, Prefix, Word};
 
 /// The widest prefix field.
 pub const MAX_WIDTH: u32 = 128;
-/// Tables of at least this size get a directory of the first 16 bits (1 MB).
-const DIRECTORY_FROM_SIZE: u64 = 1024;
-/// Bits of a directory: the field must be wider.
-const DIRECTORY_BITS: u32 = 16;
+/// Tables of at least this size get a directory of the first 16 bits (0.6 MB, of which only used pages count).
+const DIRECTORY_FROM_SIZE: u64 = 256;
 
 /// What readers see; at one address for the life of the table.
 #[derive(Debug)]
+#[repr(C)]
 pub struct LpmShared {
     /// The trie of a table without exact fields.
-    root: Slot,
+    pub root: Root,
     /// Its directory, or null.
-    directory: *const Slot,
+    pub directory: *const Place,
     /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
     groups: AtomicPtr<ExactSnapshot>,
     version: Version,
@@ -55,6 +59,8 @@ struct Plan {
     prefix: KeyField,
     /// Of each exact field: offset in the key, bytes, offset in the packed exact fields.
     exact: Vec<(usize, usize, usize)>,
+    /// Whether the key is the prefix field alone, as wide as the trie's words.
+    plain: bool,
     /// Of a whole key.
     bytes: usize,
 }
@@ -73,14 +79,15 @@ impl Plan {
         let place =
             |(from, to): (&KeyField, &KeyField)| (from.offset as usize, from.bytes as usize, to.offset as usize);
         let exact = || rest().zip(&packed.fields).map(place).collect();
-        fits.then(|| Plan { prefix, exact: exact(), bytes: shape.layout().bytes as usize })
+        let plain = fields.len() == 1 && matches!(prefix.width, 32 | 64 | 128);
+        fits.then(|| Plan { prefix, exact: exact(), plain, bytes: shape.layout().bytes as usize })
     }
 
     /// The prefix field's value in a key.
     ///
     /// # Safety
     /// `key` points at a key of the table's layout.
-    #[inline]
+    #[inline(always)]
     unsafe fn value<T: Word>(&self, key: *const u8) -> T {
         // SAFETY: the field lies in the key, in little-endian order like this machine's.
         let value = unsafe {
@@ -100,7 +107,7 @@ impl Plan {
     ///
     /// # Safety
     /// As [`Plan::value`].
-    #[inline]
+    #[inline(always)]
     unsafe fn exact(&self, key: *const u8) -> [u64; 2] {
         let mut packed = [0u64; 2];
         for &(from, bytes, to) in &self.exact {
@@ -127,7 +134,7 @@ impl Plan {
 
 /// The trie of one combination of exact values.
 struct Group {
-    root: Slot,
+    root: Root,
     /// The writer's: number of prefixes.
     len: usize,
 }
@@ -139,11 +146,12 @@ enum Retired {
 }
 
 /// The writer's side, for values in words of type `T`.
-pub(crate) struct Lpm<T> {
+pub(crate) struct Lpm<T: Word> {
     shared: Box<LpmShared>,
     directory: Option<Directory>,
     groups: Option<ExactMap>,
     dead: Vec<Dead>,
+    runs: Runs,
     limbo: Limbo<Retired>,
     word: PhantomData<T>,
 }
@@ -161,36 +169,162 @@ pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
     })
 }
 
-/// Looks a key up; see [`LookupFn`].
-unsafe extern "C" fn lookup<T: Word>(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
-    // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online; what is linked stays
-    // until it is quiescent.
-    unsafe {
-        let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
-        let value: T = shared.plan.value(key);
-        if shared.plan.exact.is_empty() {
-            return shared.version.read(|| trie::lookup(&shared.root, shared.directory, value));
+impl LpmShared {
+    /// The entry for a key, or null. `PLAIN` is the plan's.
+    ///
+    /// # Safety
+    /// The key has the table's layout, `T` is the table's, and the caller is online: what is linked stays until it is
+    /// quiescent.
+    #[inline(always)]
+    unsafe fn find<T: Word, const PLAIN: bool>(&self, key: *const u8) -> *const EntryHeader {
+        // SAFETY: the caller's promise; a directory has a place for each index.
+        unsafe {
+            let value = self.key_value::<T, PLAIN>(key);
+            if PLAIN || self.plan.exact.is_empty() {
+                return self.version.read(|| {
+                    let best = self.root.default.load(Ordering::Acquire);
+                    if self.directory.is_null() {
+                        return walk(self.root.place.load(Ordering::Acquire), value, 0, best);
+                    }
+                    let place = &*self.directory.add(value.directory_index());
+                    walk(place.load(Ordering::Acquire), value, DIRECTORY_BITS, best)
+                });
+            }
+            let exact = self.plan.exact(key);
+            self.version.read(|| {
+                let group = exact::probe(self.groups.load(Ordering::Acquire), exact).cast::<Group>();
+                let Some(group) = group.as_ref() else { return ptr::null_mut() };
+                let best = group.root.default.load(Ordering::Acquire);
+                walk(group.root.place.load(Ordering::Acquire), value, 0, best)
+            })
         }
-        let exact = shared.plan.exact(key);
-        shared.version.read(|| {
-            let group = exact::probe(shared.groups.load(Ordering::Acquire), exact).cast::<Group>();
-            if group.is_null() { ptr::null_mut() } else { trie::lookup(&(*group).root, ptr::null(), value) }
-        })
+    }
+
+    /// # Safety
+    /// As [`LpmShared::find`].
+    #[inline(always)]
+    unsafe fn key_value<T: Word, const PLAIN: bool>(&self, key: *const u8) -> T {
+        // SAFETY: the caller's promise; a plain key is one word of type `T`.
+        unsafe { if PLAIN { key.cast::<T>().read_unaligned() } else { self.plan.value(key) } }
+    }
+
+    /// [`LpmShared::find`] for as many keys as there are results.
+    ///
+    /// # Safety
+    /// As there, for each key.
+    #[inline(always)]
+    unsafe fn find_all<T: Word, const PLAIN: bool>(&self, keys: *const u8, result: &mut [*const EntryHeader]) {
+        let bytes = self.plan.bytes;
+        for (chunk, result) in result.chunks_mut(BATCH).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let keys = keys.add(chunk * BATCH * bytes);
+                if self.version.try_read(|| self.find_batch::<T, PLAIN>(keys, result)).is_none() {
+                    // A writer that removes all the time would have many keys looked up again and again.
+                    for (i, result) in result.iter_mut().enumerate() {
+                        *result = self.find::<T, PLAIN>(keys.add(i * bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`LpmShared::find`] for each key; at most [`BATCH`].
+    #[inline(always)]
+    unsafe fn find_batch<T: Word, const PLAIN: bool>(&self, keys: *const u8, result: &mut [*const EntryHeader]) {
+        let count = result.len();
+        let (mut values, mut contents) = ([T::ZERO; BATCH], [ptr::null_mut(); BATCH]);
+        let mut depth = 0;
+        // SAFETY: the caller's promise; a directory has a place for each index.
+        unsafe {
+            for (i, value) in values[..count].iter_mut().enumerate() {
+                *value = self.key_value::<T, PLAIN>(keys.add(i * self.plan.bytes));
+            }
+            if PLAIN || self.plan.exact.is_empty() {
+                result.fill(self.root.default.load(Ordering::Acquire));
+                if self.directory.is_null() {
+                    contents[..count].fill(self.root.place.load(Ordering::Acquire));
+                } else {
+                    depth = DIRECTORY_BITS;
+                    values[..count].iter().for_each(|v| prefetch(self.directory.add(v.directory_index()).cast()));
+                    for (content, value) in contents.iter_mut().zip(&values[..count]) {
+                        *content = (*self.directory.add(value.directory_index())).load(Ordering::Acquire);
+                    }
+                }
+            } else {
+                let groups = self.groups.load(Ordering::Acquire);
+                for i in 0..count {
+                    let exact = self.plan.exact(keys.add(i * self.plan.bytes));
+                    let group = exact::probe(groups, exact).cast::<Group>().as_ref();
+                    result[i] = group.map_or(ptr::null(), |g| g.root.default.load(Ordering::Acquire).cast_const());
+                    contents[i] = group.map_or(ptr::null_mut(), |g| g.root.place.load(Ordering::Acquire));
+                }
+            }
+            walk_batch(&values[..count], &mut contents[..count], depth, result);
+        }
+        result.iter().for_each(|entry| prefetch(entry.cast()));
     }
 }
 
-/// Looks keys up; see [`LookupBatchFn`].
-unsafe extern "C" fn lookup_batch<T: Word>(
-    handle: *const TableHandle,
-    keys: *const u8,
-    count: u32,
-    out: *mut *const EntryHeader,
-) {
-    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
-    unsafe {
-        let stride = (*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>()).plan.bytes;
-        one_by_one(lookup::<T>, stride, handle, keys, count, out);
+/// The lookup functions, compiled for every processor and for those that count bits in one instruction.
+macro_rules! lookups {
+    ($module:ident $(, $feature:meta)?) => {
+        mod $module {
+            use super::*;
+
+            /// Looks a key up; see [`LookupFn`].
+            $(#[$feature])?
+            pub(super) unsafe extern "C" fn one<T: Word, const PLAIN: bool>(
+                handle: *const TableHandle,
+                key: *const u8,
+            ) -> *const EntryHeader {
+                // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online.
+                unsafe {
+                    let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
+                    shared.find::<T, PLAIN>(key)
+                }
+            }
+
+            /// Looks keys up; see [`LookupBatchFn`].
+            $(#[$feature])?
+            pub(super) unsafe extern "C" fn many<T: Word, const PLAIN: bool>(
+                handle: *const TableHandle,
+                keys: *const u8,
+                count: u32,
+                out: *mut *const EntryHeader,
+            ) {
+                // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and
+                // is online. What is in `out` is not read.
+                unsafe {
+                    let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
+                    for i in 0..count as usize {
+                        out.add(i).write(ptr::null());
+                    }
+                    shared.find_all::<T, PLAIN>(keys, std::slice::from_raw_parts_mut(out, count as usize));
+                }
+            }
+        }
+    };
+}
+
+lookups!(portable);
+#[cfg(target_arch = "x86_64")]
+lookups!(counting, target_feature(enable = "popcnt,lzcnt,bmi1,bmi2"));
+
+/// The lookup functions for this processor.
+fn lookups<T: Word, const PLAIN: bool>() -> (LookupFn, LookupBatchFn) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+        {
+            return (counting::one::<T, PLAIN>, counting::many::<T, PLAIN>);
+        }
     }
+    (portable::one::<T, PLAIN>, portable::many::<T, PLAIN>)
 }
 
 impl<T: Word> Lpm<T> {
@@ -200,20 +334,32 @@ impl<T: Word> Lpm<T> {
         let directory = (large && !grouped).then(Directory::new);
         let groups = grouped.then(ExactMap::new);
         let shared = Box::new(LpmShared {
-            root: Slot::new(),
-            directory: directory.as_ref().map_or(ptr::null(), Directory::slots),
+            root: Root::new(),
+            directory: directory.as_ref().map_or(ptr::null(), Directory::places),
             groups: AtomicPtr::new(groups.as_ref().map_or(ptr::null_mut(), |g| g.snapshot().cast_mut())),
             version: Version::new(),
             plan,
         });
-        Lpm { shared, directory, groups, dead: Vec::new(), limbo: Limbo::default(), word: PhantomData }
+        Lpm {
+            shared,
+            directory,
+            groups,
+            dead: Vec::new(),
+            runs: Runs::new(),
+            limbo: Limbo::default(),
+            word: PhantomData,
+        }
+    }
+
+    fn lookups(&self) -> (LookupFn, LookupBatchFn) {
+        if self.shared.plan.plain { lookups::<T, true>() } else { lookups::<T, false>() }
     }
 
     /// The trie at a root, which is the shared one or a live group's.
-    fn trie(&mut self, root: *const Slot) -> Trie<'_, T> {
+    fn trie(&mut self, root: *const Root) -> Trie<'_, T> {
         // SAFETY: both kinds of roots stay where they are as long as `self` is borrowed.
         let root = unsafe { &*root };
-        Trie { root, directory: self.directory.as_mut(), dead: &mut self.dead, word: PhantomData }
+        Trie { root, directory: self.directory.as_mut(), dead: &mut self.dead, runs: &mut self.runs, word: PhantomData }
     }
 
     /// Retires what a change of a trie unlinked.
@@ -232,7 +378,7 @@ impl<T: Word> Lpm<T> {
     }
 
     /// The root of a packed key's trie, which exists.
-    fn root(&self, packed: &[u64]) -> *const Slot {
+    fn root(&self, packed: &[u64]) -> *const Root {
         let group = self.group(packed);
         // SAFETY: groups live until they are removed from the map and retired.
         if group.is_null() { &self.shared.root } else { unsafe { &(*group).root } }
@@ -248,7 +394,7 @@ impl<T: Word> Lpm<T> {
             self.shared.groups.store(groups.snapshot().cast_mut(), Ordering::Release);
             self.limbo.push(domain.advance(), Retired::Array(old));
         }
-        let group = Box::into_raw(Box::new(Group { root: Slot::new(), len: 0 }));
+        let group = Box::into_raw(Box::new(Group { root: Root::new(), len: 0 }));
         groups.insert(exact, group.cast(), domain);
         group
     }
@@ -260,11 +406,11 @@ impl<T: Word> Engine for Lpm<T> {
     }
 
     fn lookup(&self) -> LookupFn {
-        lookup::<T>
+        self.lookups().0
     }
 
     fn lookup_batch(&self) -> LookupBatchFn {
-        lookup_batch::<T>
+        self.lookups().1
     }
 
     fn snapshot(&self) -> *const c_void {
@@ -282,9 +428,10 @@ impl<T: Word> Engine for Lpm<T> {
         self.retire(w.domain);
     }
 
-    fn replace(&mut self, _w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
+    fn replace(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
         let prefix = self.shared.plan.prefix(packed);
         self.trie(self.root(packed)).replace(prefix, entry);
+        self.retire(w.domain);
     }
 
     fn remove(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank) {
@@ -322,11 +469,11 @@ impl<T: Word> Engine for Lpm<T> {
     }
 }
 
-impl<T> Drop for Lpm<T> {
+impl<T: Word> Drop for Lpm<T> {
     /// There are no readers any more.
     fn drop(&mut self) {
         let Lpm { shared, directory, groups, dead, limbo, .. } = self;
-        let mut clear = |root: &Slot, directory: Option<&mut Directory>| {
+        let mut clear = |root: &Root, directory: Option<&mut Directory>| {
             trie::clear::<T>(root, directory, dead);
         };
         clear(&shared.root, directory.as_mut());

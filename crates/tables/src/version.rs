@@ -33,6 +33,15 @@ impl Version {
         fence(Ordering::Release);
     }
 
+    /// A reader's: runs `look` once; `None` if a change began meanwhile.
+    #[inline]
+    pub fn try_read<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
+        let before = self.0.load(Ordering::Acquire);
+        let result = look();
+        fence(Ordering::Acquire);
+        (self.0.load(Ordering::Relaxed) == before).then_some(result)
+    }
+
     /// A reader's: runs `look` until no change began meanwhile.
     #[inline]
     pub fn read<R>(&self, mut look: impl FnMut() -> R) -> R {

@@ -1,0 +1,539 @@
+//! What the trie is made of, and how readers walk it.
+//!
+//! # Memory layout (what inlined walks rely on)
+//!
+//! A **place** is one word: a pointer with a tag in its two highest bits, which no address of user space has (an entry may
+//! have any address).
+//!
+//! | tag | the rest |
+//! | --- | --- |
+//! | [`TAG_ENTRY`] | the entry of the longest prefix that ends at this level, or null |
+//! | [`TAG_NODE`] | a [`Node`] for the next 8 bits |
+//! | [`TAG_SKIP`] | a [`Node`] further down, at its `depth`: all prefixes below agree on the bits before it |
+//! | [`TAG_LIST`] | a [`List`] of a few prefixes |
+//!
+//! A **directory** is 65,536 places, one for each value of the first 16 bits.
+//!
+//! A **node** tells 256 values of 8 bits apart. Neighbouring values with the same answer are one *run*, and only runs take
+//! memory: a bitmap has a one where a run starts, and the number of ones up to a value, less one, is the position of its
+//! run's place. (The bitmap over leaves is Asai and Ohara's: "Poptrie: a compressed trie with population count for fast
+//! and scalable software IP routing table lookup", section 3.3.) It lies so that a step reads two cache lines:
+//!
+//! ```text
+//! offset 16 q       quarter q (values 64 q to 64 q + 63): its 64 bits of the bitmap
+//! offset 16 q + 8   base << 16 | number of runs that start in the quarters before
+//! offset 64         value, depth: for nodes behind TAG_SKIP
+//! LEAVES            one place for each run
+//! behind them       one byte for each run, the writer's
+//! ```
+//!
+//! *base* is the entry of the longest prefix that ends *above* the node, in the level of the place that leads here: what a
+//! key has that finds nothing here. It is the same in all quarters. A place in a node that leads on is a run of its own.
+//!
+//! # Walk
+//!
+//! ```text
+//! best = the default; place = directory[key >> (W - 16)]; depth = 16
+//! while place has TAG_NODE:
+//!     v = the 8 bits behind `depth`; q = node + 16 * (v >> 6)
+//!     word = q[8]; if word >> 16 != 0 { best = word >> 16 }           // before the place
+//!     n = (word & 0xffff) + popcount(q[0] & (!0 >> (63 - (v & 63))))
+//!     place = node[LEAVES + 8 * (n - 1)]; depth += 8
+//! if place has TAG_ENTRY: the result is place, or best if it is null; otherwise: node.rs `walk`
+//! ```
+//!
+//! Threads: readers call [`walk`] and [`walk_batch`]; making and changing memory is the writer's ([`super::trie`]).
+#![allow(unsafe_code)]
+
+use super::word::{Prefix, STRIDE, Word};
+use abi::EntryHeader;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Values that a node tells apart.
+pub const FANOUT: usize = 1 << STRIDE;
+/// The highest bits of a place.
+pub const TAG_MASK: usize = 3 << 62;
+/// An entry, or nothing.
+pub const TAG_ENTRY: usize = 0;
+/// A [`List`].
+pub const TAG_LIST: usize = 1 << 62;
+/// A [`Node`] for the bits right behind the place's.
+pub const TAG_NODE: usize = 2 << 62;
+/// A [`Node`] for bits further down.
+pub const TAG_SKIP: usize = 3 << 62;
+
+/// One place.
+pub type Place = AtomicPtr<u8>;
+
+const QUARTERS: usize = 4;
+/// Bits of a quarter's second word below the base.
+const RANK_BITS: u32 = 16;
+
+#[repr(C)]
+struct Quarter {
+    /// Fixed once linked.
+    starts: u64,
+    word: AtomicU64,
+}
+
+/// 256 values of the bits from `depth` on. See the file's text.
+#[repr(C)]
+pub struct Node<T> {
+    quarters: [Quarter; QUARTERS],
+    /// The first `depth` bits of all prefixes below, then zeros. Fixed once linked.
+    pub value: T,
+    /// A multiple of [`STRIDE`]. Fixed once linked.
+    pub depth: u32,
+    leaves: [Place; 0],
+}
+
+/// The header of a list; `count` [`Item`]s follow, longest prefix first.
+#[repr(C)]
+pub struct List<T> {
+    /// As a node's.
+    base: AtomicPtr<EntryHeader>,
+    count: u64,
+    items: [Item<T>; 0],
+}
+
+/// A prefix in a list.
+#[repr(C)]
+pub struct Item<T> {
+    value: T,
+    /// `entry << 16 | len`.
+    word: AtomicU64,
+}
+
+/// Memory that was unlinked but that readers may still see.
+#[derive(Debug)]
+pub struct Dead(*mut u8, Layout);
+
+// SAFETY: whoever has the value owns the memory.
+unsafe impl Send for Dead {}
+
+impl Dead {
+    /// Frees it.
+    ///
+    /// # Safety
+    /// No reader can see it any more, and it is freed once.
+    pub unsafe fn free(self) {
+        let Dead(at, layout) = self;
+        // SAFETY: it was allocated with this layout.
+        unsafe { dealloc(at, layout) };
+    }
+}
+
+/// The tag of a place's content.
+#[inline(always)]
+pub fn tag_of(content: *mut u8) -> usize {
+    content.addr() & TAG_MASK
+}
+
+/// The pointer in a place's content.
+#[inline(always)]
+pub fn untag<P>(content: *mut u8) -> *mut P {
+    content.map_addr(|a| a & !TAG_MASK).cast()
+}
+
+/// A place's content.
+pub fn tagged<P>(pointer: *mut P, tag: usize) -> *mut u8 {
+    pointer.cast::<u8>().map_addr(|a| a | tag)
+}
+
+/// A pointer and 16 bits in one word: user space has 47 bits of addresses.
+fn pack(entry: *mut EntryHeader, low: u64) -> u64 {
+    let address = entry.expose_provenance() as u64;
+    debug_assert!(address >> (64 - RANK_BITS) == 0 && low >> RANK_BITS == 0);
+    address << RANK_BITS | low
+}
+
+#[inline(always)]
+fn entry_of(word: u64) -> *mut EntryHeader {
+    ptr::with_exposed_provenance_mut((word >> RANK_BITS) as usize)
+}
+
+/// The runs of a node that is being made.
+pub struct Runs {
+    /// The bitmap.
+    pub starts: [u64; QUARTERS],
+    /// What the runs' places hold.
+    pub leaves: Vec<*mut u8>,
+    /// Of each run, bits beyond `depth` of the prefix whose entry it has, or leads on with as base; 0 for none.
+    pub lens: Vec<u8>,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Runs::new()
+    }
+}
+
+impl Runs {
+    /// None.
+    pub fn new() -> Runs {
+        Runs { starts: [0; QUARTERS], leaves: Vec::with_capacity(FANOUT), lens: Vec::with_capacity(FANOUT) }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.starts = [0; QUARTERS];
+        self.leaves.clear();
+        self.lens.clear();
+    }
+
+    /// Adds a run behind the others, or lengthens the last one if it is the same.
+    pub fn push(&mut self, start: usize, leaf: *mut u8, len: u8) {
+        let same = self.leaves.last() == Some(&leaf) && self.lens.last() == Some(&len);
+        if same && tag_of(leaf) == TAG_ENTRY {
+            return;
+        }
+        self.starts[start / 64] |= 1 << (start % 64);
+        self.leaves.push(leaf);
+        self.lens.push(len);
+    }
+}
+
+impl<T: Word> Node<T> {
+    /// Offset of the runs' places.
+    pub const LEAVES: usize = size_of::<Node<T>>();
+
+    fn layout(runs: usize) -> Layout {
+        let size = Self::LEAVES + runs * (size_of::<Place>() + 1);
+        Layout::from_size_align(size, align_of::<Node<T>>().max(16)).expect("a node is small")
+    }
+
+    /// A new node with these runs.
+    pub fn make(value: T, depth: u32, base: *mut EntryHeader, runs: &Runs) -> *mut Node<T> {
+        let count = runs.leaves.len();
+        let layout = Self::layout(count);
+        let mut rank = 0;
+        let quarters = runs.starts.map(|starts| {
+            let quarter = Quarter { starts, word: AtomicU64::new(pack(base, rank)) };
+            rank += u64::from(starts.count_ones());
+            quarter
+        });
+        debug_assert!(rank as usize == count && runs.starts[0] & 1 == 1 && runs.lens.len() == count);
+        // SAFETY: the layout is not empty; the node, its places and its bytes lie inside.
+        unsafe {
+            let node = alloc(layout).cast::<Node<T>>();
+            if node.is_null() {
+                handle_alloc_error(layout);
+            }
+            node.write(Node { quarters, value: value.prefix(depth), depth, leaves: [] });
+            let leaves = node.cast::<u8>().add(Self::LEAVES);
+            ptr::copy_nonoverlapping(runs.leaves.as_ptr(), leaves.cast::<*mut u8>(), count);
+            ptr::copy_nonoverlapping(runs.lens.as_ptr(), leaves.add(8 * count), count);
+            node
+        }
+    }
+
+    /// The bitmap.
+    pub fn starts(&self) -> [u64; QUARTERS] {
+        [0, 1, 2, 3].map(|q: usize| self.quarters[q].starts)
+    }
+
+    /// Number of runs.
+    pub fn count(&self) -> usize {
+        self.starts().iter().map(|s| s.count_ones() as usize).sum()
+    }
+
+    /// The run that a value is in.
+    pub fn run_of(&self, value: usize) -> usize {
+        let before: u32 = self.quarters[..value / 64].iter().map(|q| q.starts.count_ones()).sum();
+        let here = self.quarters[value / 64].starts & (u64::MAX >> (63 - value % 64));
+        (before + here.count_ones()) as usize - 1
+    }
+
+    /// The place of a run.
+    ///
+    /// # Safety
+    /// `node` is alive and has this run.
+    pub unsafe fn leaf<'a>(node: *const Node<T>, run: usize) -> &'a Place {
+        // SAFETY: the places follow the node.
+        unsafe { &*node.cast::<u8>().add(Self::LEAVES).cast::<Place>().add(run) }
+    }
+
+    /// The writer's bytes, one for each run.
+    ///
+    /// # Safety
+    /// `node` is alive.
+    pub unsafe fn lens(node: *mut Node<T>) -> *mut u8 {
+        // SAFETY: the bytes follow the places.
+        unsafe { node.cast::<u8>().add(Self::LEAVES + size_of::<Place>() * (*node).count()) }
+    }
+
+    /// The entry of keys that find nothing here.
+    pub fn base(&self) -> *mut EntryHeader {
+        entry_of(self.quarters[0].word.load(Ordering::Relaxed))
+    }
+
+    fn set_base(&self, base: *mut EntryHeader) {
+        for quarter in &self.quarters {
+            let rank = quarter.word.load(Ordering::Relaxed) & ((1 << RANK_BITS) - 1);
+            quarter.word.store(pack(base, rank), Ordering::Release);
+        }
+    }
+
+    /// To be freed later.
+    ///
+    /// # Safety
+    /// `node` is alive; it is unlinked, and taken here once.
+    pub unsafe fn dead(node: *mut Node<T>) -> Dead {
+        // SAFETY: the caller's promise.
+        Dead(node.cast(), Self::layout(unsafe { (*node).count() }))
+    }
+
+    /// One step of a walk: the base's entry or else `best`, and the place of the value.
+    ///
+    /// # Safety
+    /// `node` is alive.
+    #[inline(always)]
+    unsafe fn step<'a>(node: *const Node<T>, value: usize, best: *mut EntryHeader) -> (*mut EntryHeader, &'a Place) {
+        // SAFETY: a value has 8 bits; the count of runs up to it is between 1 and the node's runs.
+        unsafe {
+            let quarter = &*node.cast::<Quarter>().add(value >> 6);
+            let word = quarter.word.load(Ordering::Acquire);
+            let base = entry_of(word);
+            let here = quarter.starts & (u64::MAX >> (63 - (value & 63)));
+            let run = (word & 0xffff) as usize + here.count_ones() as usize - 1;
+            let place = &*node.cast::<u8>().add(Self::LEAVES).cast::<Place>().add(run);
+            (if base.is_null() { best } else { base }, place)
+        }
+    }
+}
+
+impl<T: Word> Item<T> {
+    fn new(prefix: Prefix<T>, entry: *mut EntryHeader) -> Item<T> {
+        Item { value: prefix.value, word: AtomicU64::new(pack(entry, prefix.len.into())) }
+    }
+
+    /// Prefix and entry.
+    pub fn get(&self) -> (Prefix<T>, *mut EntryHeader) {
+        let word = self.word.load(Ordering::Relaxed);
+        (Prefix { value: self.value, len: (word & 0xffff) as u32 }, entry_of(word))
+    }
+
+    /// Another entry.
+    pub fn set(&self, entry: *mut EntryHeader) {
+        let len = self.word.load(Ordering::Relaxed) & 0xffff;
+        self.word.store(pack(entry, len), Ordering::Release);
+    }
+}
+
+impl<T: Word> List<T> {
+    fn layout(count: usize) -> Layout {
+        let size = size_of::<List<T>>() + count * size_of::<Item<T>>();
+        Layout::from_size_align(size, align_of::<List<T>>()).expect("a list is short")
+    }
+
+    /// A new list of these prefixes, which are ordered longest first.
+    pub fn make(base: *mut EntryHeader, items: &[(Prefix<T>, *mut EntryHeader)]) -> *mut List<T> {
+        let layout = Self::layout(items.len());
+        // SAFETY: the layout is not empty; header and items lie inside.
+        unsafe {
+            let list = alloc(layout).cast::<List<T>>();
+            if list.is_null() {
+                handle_alloc_error(layout);
+            }
+            list.write(List { base: AtomicPtr::new(base), count: items.len() as u64, items: [] });
+            for (i, (prefix, entry)) in items.iter().enumerate() {
+                list.add(1).cast::<Item<T>>().add(i).write(Item::new(*prefix, *entry));
+            }
+            list
+        }
+    }
+
+    /// Its prefixes.
+    ///
+    /// # Safety
+    /// `list` is alive.
+    #[inline(always)]
+    pub unsafe fn items<'a>(list: *const List<T>) -> &'a [Item<T>] {
+        // SAFETY: `count` items follow the header, whose size is a multiple of their alignment.
+        unsafe { std::slice::from_raw_parts(list.add(1).cast::<Item<T>>(), (*list).count as usize) }
+    }
+
+    /// The entry of keys that no prefix here matches.
+    pub fn base(&self) -> *mut EntryHeader {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    /// To be freed later.
+    ///
+    /// # Safety
+    /// As [`Node::dead`].
+    pub unsafe fn dead(list: *mut List<T>) -> Dead {
+        // SAFETY: the caller's promise.
+        Dead(list.cast(), Self::layout(unsafe { (*list).count } as usize))
+    }
+
+    /// The entry of the longest prefix that a key has, or of the base, or `best`.
+    ///
+    /// # Safety
+    /// `list` is alive.
+    #[inline(always)]
+    unsafe fn find(list: *const List<T>, key: T, best: *mut EntryHeader) -> *mut EntryHeader {
+        // SAFETY: the caller's promise.
+        let (base, items) = unsafe { ((*list).base.load(Ordering::Acquire), List::items(list)) };
+        for item in items {
+            let word = item.word.load(Ordering::Acquire);
+            if key.agrees(item.value, (word & 0xffff) as u32) {
+                return entry_of(word);
+            }
+        }
+        if base.is_null() { best } else { base }
+    }
+}
+
+/// Gives what a place leads to another base; nothing for an entry.
+///
+/// # Safety
+/// The content is of a trie of `T` and alive.
+pub unsafe fn set_base<T: Word>(content: *mut u8, base: *mut EntryHeader) {
+    // SAFETY: the tag says what is there.
+    unsafe {
+        match tag_of(content) {
+            TAG_ENTRY => {}
+            TAG_LIST => (*untag::<List<T>>(content)).base.store(base, Ordering::Release),
+            _ => (*untag::<Node<T>>(content)).set_base(base),
+        }
+    }
+}
+
+/// Walks from a place's content, which stands for the first `depth` bits of `key`: the entry of the longest prefix, or
+/// `best`.
+///
+/// # Safety
+/// The content is of a trie of this `T`, and nothing that was linked since the caller's last quiescent point has been
+/// freed.
+#[inline(always)]
+pub unsafe fn walk<T: Word>(content: *mut u8, key: T, depth: u32, best: *mut EntryHeader) -> *mut EntryHeader {
+    let (mut content, mut depth, mut best) = (content, depth, best);
+    loop {
+        match tag_of(content) {
+            TAG_ENTRY => return if content.is_null() { best } else { content.cast() },
+            TAG_NODE => {
+                // SAFETY: the tag says what is there; linked memory outlives the caller's batch.
+                let (base, place) = unsafe { Node::<T>::step(untag(content), key.octet(depth), best) };
+                (content, best) = (place.load(Ordering::Acquire), base);
+                depth += STRIDE;
+            }
+            // SAFETY: as above.
+            TAG_LIST => return unsafe { List::<T>::find(untag(content), key, best) },
+            _ => {
+                // SAFETY: as above.
+                unsafe {
+                    let node = untag::<Node<T>>(content);
+                    let (base, place) = Node::step(node, key.octet((*node).depth), best);
+                    if !key.agrees((*node).value, (*node).depth) {
+                        return base;
+                    }
+                    (content, best) = (place.load(Ordering::Acquire), base);
+                    depth = (*node).depth + STRIDE;
+                }
+            }
+        }
+    }
+}
+
+/// Keys whose walks are interleaved.
+pub const BATCH: usize = 32;
+
+/// Walks for several keys, from the contents of places that stand for the first `depth` bits of their keys; `result` has
+/// the best entries so far, and at the end the results. Every step asks for the memory of the next one, for all keys,
+/// before it is read.
+///
+/// # Safety
+/// As [`walk`] for each key.
+#[inline(always)]
+pub unsafe fn walk_batch<T: Word>(keys: &[T], contents: &mut [*mut u8], depth: u32, result: &mut [*const EntryHeader]) {
+    #[derive(Clone, Copy)]
+    struct Walk {
+        depth: u32,
+        key: u8,
+    }
+    let count = keys.len();
+    debug_assert!(count <= BATCH && contents.len() == count && result.len() == count);
+    let mut walks = [Walk { depth: 0, key: 0 }; BATCH];
+    let mut running = 0;
+    for i in 0..count {
+        walks[running] = Walk { depth, key: i as u8 };
+        running += usize::from(settle(contents[i], &mut result[i]));
+        prefetch_step(contents[i], keys[i], depth);
+    }
+    let mut places = [ptr::null::<Place>(); BATCH];
+    while running > 0 {
+        // From nodes to places: reads the quarters, asks for the leaves.
+        let mut kept = 0;
+        for w in 0..running {
+            let Walk { mut depth, key } = walks[w];
+            let i = usize::from(key);
+            let content = contents[i];
+            // SAFETY: the tag says what is there; linked memory outlives the caller's batch.
+            unsafe {
+                if tag_of(content) == TAG_LIST {
+                    result[i] = List::<T>::find(untag(content), keys[i], result[i].cast_mut());
+                    continue;
+                }
+                let node = untag::<Node<T>>(content);
+                let skips = tag_of(content) == TAG_SKIP;
+                if skips {
+                    depth = (*node).depth;
+                }
+                let (base, place) = Node::step(node, keys[i].octet(depth), result[i].cast_mut());
+                result[i] = base;
+                if skips && !keys[i].agrees((*node).value, depth) {
+                    continue;
+                }
+                prefetch(ptr::from_ref(place).cast());
+                places[kept] = place;
+                walks[kept] = Walk { depth: depth + STRIDE, key };
+                kept += 1;
+            }
+        }
+        // From places to nodes.
+        running = 0;
+        for w in 0..kept {
+            let Walk { depth, key } = walks[w];
+            let i = usize::from(key);
+            // SAFETY: a place of a node that is alive.
+            let content = unsafe { (*places[w]).load(Ordering::Acquire) };
+            contents[i] = content;
+            walks[running] = walks[w];
+            if settle(content, &mut result[i]) {
+                running += 1;
+                prefetch_step(content, keys[i], depth);
+            }
+        }
+    }
+}
+
+/// Takes an entry as the result; false if there is one or nothing, true if the walk goes on.
+#[inline(always)]
+fn settle(content: *mut u8, result: &mut *const EntryHeader) -> bool {
+    let is_entry = tag_of(content) == TAG_ENTRY;
+    *result = if is_entry && !content.is_null() { content.cast_const().cast() } else { *result };
+    !is_entry
+}
+
+/// Asks for what the next step of a walk reads first.
+#[inline(always)]
+fn prefetch_step<T: Word>(content: *mut u8, key: T, depth: u32) {
+    let quarter = if tag_of(content) == TAG_NODE { key.octet(depth) >> 6 } else { 0 };
+    prefetch(untag::<u8>(content).wrapping_add(quarter * size_of::<Quarter>()));
+}
+
+/// Asks for a cache line.
+#[inline(always)]
+pub fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

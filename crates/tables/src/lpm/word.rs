@@ -1,0 +1,76 @@
+//! Words that hold left-aligned values: an integer as wide as the prefix field, or the next wider one.
+
+use std::fmt::Debug;
+
+/// Bits that a node of the trie tells apart.
+pub const STRIDE: u32 = 8;
+/// Bits of a directory.
+pub const DIRECTORY_BITS: u32 = 16;
+
+/// A word that holds a left-aligned value.
+pub trait Word: Copy + Eq + Ord + Debug + Send + Sync + 'static {
+    /// Its bits.
+    const BITS: u32;
+    /// Zero.
+    const ZERO: Self;
+    /// The `width` low bits of a number, moved to the left end.
+    fn align(value: u128, width: u32) -> Self;
+    /// The inverse of [`align`](Word::align).
+    fn number(self, width: u32) -> u128;
+    /// The eight bits behind the first `depth`.
+    fn octet(self, depth: u32) -> usize;
+    /// The first [`DIRECTORY_BITS`] bits.
+    fn directory_index(self) -> usize;
+    /// The number of leading bits that are equal.
+    fn common(self, other: Self) -> u32;
+    /// The first `len` bits, then zeros.
+    fn prefix(self, len: u32) -> Self;
+    /// Whether the first `len` bits are equal.
+    #[inline(always)]
+    fn agrees(self, other: Self, len: u32) -> bool {
+        self.common(other) >= len
+    }
+}
+
+macro_rules! word {
+    ($($word:ty)*) => {$(
+        impl Word for $word {
+            const BITS: u32 = <$word>::BITS;
+            const ZERO: Self = 0;
+            #[inline(always)]
+            fn align(value: u128, width: u32) -> Self {
+                if width == 0 { 0 } else { (value as $word) << (<$word>::BITS - width) }
+            }
+            fn number(self, width: u32) -> u128 {
+                if width == 0 { 0 } else { u128::from(self >> (<$word>::BITS - width)) }
+            }
+            #[inline(always)]
+            fn octet(self, depth: u32) -> usize {
+                (self << depth >> (<$word>::BITS - STRIDE)) as usize
+            }
+            #[inline(always)]
+            fn directory_index(self) -> usize {
+                (self >> (<$word>::BITS - DIRECTORY_BITS)) as usize
+            }
+            #[inline(always)]
+            fn common(self, other: Self) -> u32 {
+                (self ^ other).leading_zeros()
+            }
+            #[inline(always)]
+            fn prefix(self, len: u32) -> Self {
+                if len == 0 { 0 } else { self & (<$word>::MAX << (<$word>::BITS - len)) }
+            }
+        }
+    )*};
+}
+
+word!(u32 u64 u128);
+
+/// A stored prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix<T> {
+    /// Left-aligned, zeros behind the prefix.
+    pub value: T,
+    /// Bits.
+    pub len: u32,
+}

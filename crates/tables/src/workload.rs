@@ -1,0 +1,182 @@
+//! Table contents of realistic shape, for measurements and tests; everything follows from a seed.
+//!
+//! **Prefixes** as in the Internet's routing tables: mostly /24 (IPv6: /48), then the lengths of common allocations, few
+//! short ones and few longer ones; and not spread evenly, but in allocations, which lie in a part of the first octets and
+//! are announced in pieces. (The lengths are rounded from the reports of the CIDR Report and of RIPE RIS for the years
+//! since 2020.)
+//!
+//! Tests: below.
+
+use std::collections::HashSet;
+
+/// Splitmix64: a small generator whose numbers follow from its seed.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "it never ends, and nobody iterates over it")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number below `n`, which is not zero.
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// 128 bits.
+    fn wide(&mut self) -> u128 {
+        u128::from(self.next()) << 64 | u128::from(self.next())
+    }
+}
+
+/// How often prefixes of a length occur, in thousandths.
+type Lengths = &'static [(u32, u64)];
+
+const LENGTHS_V4: Lengths = &[
+    (24, 600),
+    (22, 110),
+    (23, 100),
+    (20, 45),
+    (21, 50),
+    (19, 27),
+    (18, 15),
+    (16, 14),
+    (17, 9),
+    (15, 3),
+    (14, 3),
+    (13, 2),
+    (12, 1),
+    (11, 1),
+    (25, 4),
+    (26, 3),
+    (27, 2),
+    (28, 2),
+    (29, 3),
+    (30, 2),
+    (32, 4),
+];
+
+const LENGTHS_V6: Lengths = &[
+    (48, 470),
+    (32, 120),
+    (44, 110),
+    (40, 85),
+    (36, 45),
+    (46, 35),
+    (29, 25),
+    (47, 20),
+    (42, 20),
+    (45, 15),
+    (34, 10),
+    (33, 10),
+    (38, 10),
+    (28, 5),
+    (56, 8),
+    (64, 8),
+    (128, 4),
+];
+
+/// One address family.
+struct Family {
+    width: u32,
+    lengths: Lengths,
+    /// Lengths of allocations, from and to.
+    allocations: (u32, u32),
+}
+
+impl Family {
+    /// A value whose first bits are those of an allocation.
+    fn allocation(&self, blocks: &[u64], random: &mut Random) -> (u128, u32) {
+        let (from, to) = self.allocations;
+        let len = from + random.below(u64::from(to - from + 1)) as u32;
+        // Few blocks hold most allocations.
+        let block = blocks
+            [(random.below(blocks.len() as u64) * random.below(blocks.len() as u64) / blocks.len() as u64) as usize];
+        let first_bits = if self.width == 32 { 8 } else { 16 };
+        let value = u128::from(block) << (self.width - first_bits) | random.wide() & ones(self.width - first_bits);
+        (value & !ones(self.width - len), len)
+    }
+
+    fn prefixes(&self, count: usize, seed: u64) -> Vec<(u128, u32)> {
+        let mut random = Random(seed);
+        let mut blocks: Vec<u64> = if self.width == 32 {
+            (1..224).filter(|b| *b != 10 && *b != 127).collect()
+        } else {
+            (0x2001..0x2002).chain(0x2400..0x2410).chain(0x2600..0x2610).chain(0x2800..0x2a10).collect()
+        };
+        for i in (1..blocks.len()).rev() {
+            blocks.swap(i, random.below(i as u64 + 1) as usize);
+        }
+        let allocations: Vec<(u128, u32)> =
+            (0..count / 12 + 8).map(|_| self.allocation(&blocks, &mut random)).collect();
+        let total: u64 = self.lengths.iter().map(|(_, weight)| weight).sum();
+        let (mut seen, mut prefixes) = (HashSet::with_capacity(count), Vec::with_capacity(count));
+        while prefixes.len() < count {
+            let mut pick = random.below(total);
+            let (len, _) = self
+                .lengths
+                .iter()
+                .find(|(_, weight)| {
+                    let here = pick < *weight;
+                    pick = pick.wrapping_sub(*weight);
+                    here
+                })
+                .expect("the weights add up to the total");
+            let (allocation, allocated) = allocations[random.below(allocations.len() as u64) as usize];
+            // In an allocation the low numbers are used first.
+            let free = len.saturating_sub(allocated).min(16);
+            let low = random.below(1 << free).min(random.below(1 << free));
+            let inside = u128::from(low) << (self.width - allocated.min(*len) - free);
+            let rest = if *len > allocated + free { random.wide() & ones(self.width - allocated - free) } else { 0 };
+            let value = (allocation | inside | rest) & !ones(self.width - len);
+            if seen.insert((value, *len)) {
+                prefixes.push((value, *len));
+            }
+        }
+        prefixes
+    }
+}
+
+/// The `count` low bits set.
+fn ones(count: u32) -> u128 {
+    if count == 0 { 0 } else { u128::MAX >> (128 - count) }
+}
+
+/// Different IPv4 prefixes, at most about two million: values with zeros behind the prefix, and lengths.
+pub fn ipv4_prefixes(count: usize, seed: u64) -> Vec<(u32, u32)> {
+    let family = Family { width: 32, lengths: LENGTHS_V4, allocations: (13, 20) };
+    family.prefixes(count, seed).into_iter().map(|(value, len)| (value as u32, len)).collect()
+}
+
+/// Different IPv6 prefixes.
+pub fn ipv6_prefixes(count: usize, seed: u64) -> Vec<(u128, u32)> {
+    Family { width: 128, lengths: LENGTHS_V6, allocations: (28, 34) }.prefixes(count, seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_different_and_mostly_of_24_bits() {
+        let prefixes = ipv4_prefixes(50_000, 1);
+        assert_eq!(prefixes.iter().collect::<HashSet<_>>().len(), 50_000);
+        assert!(prefixes.iter().all(|(value, len)| u64::from(*value) & ((1 << (32 - len)) - 1) == 0));
+        let share = |wanted: u32| prefixes.iter().filter(|(_, len)| *len == wanted).count() as f64 / 50_000.0;
+        assert!((0.55..0.65).contains(&share(24)) && (0.005..0.03).contains(&share(16)));
+        assert_eq!(ipv4_prefixes(100, 1), ipv4_prefixes(100, 1));
+        assert_ne!(ipv4_prefixes(100, 1), ipv4_prefixes(100, 2));
+    }
+
+    #[test]
+    fn ipv6_prefixes_are_global_unicast() {
+        let prefixes = ipv6_prefixes(20_000, 1);
+        assert!(prefixes.iter().all(|(value, len)| value >> 125 == 1 && value & ones(128 - len) == 0));
+        assert!(prefixes.iter().filter(|(_, len)| *len == 48).count() > 8_000);
+    }
+}

@@ -20,6 +20,10 @@ demo: build
 test: setup
 	@scripts/test
 
+# Compiled programs beside hand-written C, from memory: tables with ratios. `docs/performance.md` says how to read them.
+bench: setup
+	$(CARGO) run --release --package bench -- $(BENCH)
+
 # Each fuzz target for a minute.
 fuzz:
 	$(CARGO) xtask fuzz

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Crates that may contain unsafe code.
-const UNSAFE_CRATES: [&str; 6] = ["abi", "jit", "tables", "pktio", "pktio-dpdk", "datapath"];
+const UNSAFE_CRATES: [&str; 7] = ["abi", "jit", "tables", "pktio", "pktio-dpdk", "datapath", "bench"];
 /// Lines after which a file must give a reason in its first lines («long because …»).
 const LONG: usize = 1000;
 

@@ -12,7 +12,7 @@ use pktio::{HeapPool, Packet, Pool};
 
 /// The time stamp counter. Serialised before, so that earlier work is not counted.
 #[cfg(target_arch = "x86_64")]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     let mut aux = 0;
     // SAFETY: `rdtscp` exists on every x86-64 processor that DPDK supports; it writes only `aux`.
     unsafe { core::arch::x86_64::__rdtscp(&mut aux) }
@@ -20,7 +20,7 @@ fn ticks() -> u64 {
 
 /// Nanoseconds where there is no time stamp counter.
 #[cfg(not(target_arch = "x86_64"))]
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
     use std::sync::OnceLock;
     use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();

@@ -32,6 +32,6 @@ pub mod switch;
 mod worker;
 
 pub use local::{Local, Sent};
-pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, load};
+pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, load, load_with};
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use worker::{Event, Poll};

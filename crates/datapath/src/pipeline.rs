@@ -60,6 +60,16 @@ pub struct PipelineError {
 /// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
 /// refused here, and what runs goes on running.
 pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result<Pipeline, PipelineError> {
+    load_with(program, engine, workers, &jit::Options::default())
+}
+
+/// As [`load`], with options for the machine code.
+pub fn load_with(
+    program: Arc<Program>,
+    engine: EngineKind,
+    workers: usize,
+    options: &jit::Options,
+) -> Result<Pipeline, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
     let start = Instant::now();
     let problems = ir::verify(&program);
@@ -73,7 +83,7 @@ pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
         EngineKind::Machine => {
-            let machine = Machine::new(Arc::clone(&program), workers, &jit::Options::default());
+            let machine = Machine::new(Arc::clone(&program), workers, options);
             let machine = machine.map_err(|e| refuse(e.to_string()))?;
             times.extend(machine.load_times());
             Box::new(machine)

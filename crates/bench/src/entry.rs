@@ -1,0 +1,119 @@
+//! Table entries as the generators make them: numbers, for P4 and C alike.
+//!
+//! An entry's `kind` is a position in its workload's list of `"table.action"` names, the same list that the C reference of
+//! the program has. [`Kinds`] resolves the list for a P4 program; entries then go straight to its state, without text.
+
+use anyhow::{Context, Result, bail};
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
+use base::ids::TableId;
+use ir::Program;
+
+/// Most key fields or parameters.
+pub const FIELDS_MAX: usize = 8;
+
+/// An entry. The layout is that of `struct entry` in `bench/reference/reference.h`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Entry {
+    /// Position in the workload's kinds.
+    pub kind: u32,
+    /// Higher wins, in tables with ternary keys.
+    pub priority: i32,
+    /// Of the LPM field.
+    pub prefix_len: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// One number per key field, in order.
+    pub key: [u64; FIELDS_MAX],
+    /// One mask per key field.
+    pub mask: [u64; FIELDS_MAX],
+    /// One number per parameter.
+    pub args: [u64; FIELDS_MAX],
+}
+
+fn padded(values: &[u64]) -> [u64; FIELDS_MAX] {
+    let mut all = [0; FIELDS_MAX];
+    all[..values.len()].copy_from_slice(values);
+    all
+}
+
+impl Entry {
+    /// With exact keys.
+    pub fn exact(kind: u32, key: &[u64], args: &[u64]) -> Entry {
+        Entry { kind, key: padded(key), mask: [u64::MAX; FIELDS_MAX], args: padded(args), ..Entry::default() }
+    }
+
+    /// With exact keys and one prefix.
+    pub fn lpm(kind: u32, key: &[u64], prefix_len: u32, args: &[u64]) -> Entry {
+        Entry { prefix_len, ..Entry::exact(kind, key, args) }
+    }
+
+    /// With masks.
+    pub fn ternary(kind: u32, priority: i32, key: &[u64], mask: &[u64], args: &[u64]) -> Entry {
+        Entry { priority, mask: padded(mask), ..Entry::exact(kind, key, args) }
+    }
+}
+
+/// Where a kind's entries go.
+struct Target {
+    table: TableId,
+    keys: Vec<(MatchKind, u32)>,
+    action: u32,
+    params: Vec<u32>,
+}
+
+/// The kinds of a workload in a program.
+pub struct Kinds(Vec<Target>);
+
+fn is_named(full: &str, name: &str) -> bool {
+    full == name || full.strip_suffix(name).is_some_and(|before| before.ends_with('.'))
+}
+
+impl Kinds {
+    /// Looks up `"table.action"` names.
+    pub fn new(program: &Program, names: &[&str]) -> Result<Kinds> {
+        let target = |name: &&str| {
+            let (table, action) = name.rsplit_once('.').context("a kind is written table.action")?;
+            let at = program.tables.iter().position(|t| is_named(&t.name, table));
+            let at = at.with_context(|| format!("{} has no table `{table}`", program.name))?;
+            let t = &program.tables[at];
+            let found = t.actions.iter().position(|a| is_named(&program.actions[a.action.index()].name, action));
+            let found = found.with_context(|| format!("table `{table}` has no action `{action}`"))?;
+            let params = &program.actions[t.actions[found].action.index()].params;
+            if t.keys.len().max(params.len()) > FIELDS_MAX || t.keys.iter().any(|k| k.width > 64) {
+                bail!("`{name}` has more or wider fields than entries of the benchmark can have");
+            }
+            Ok(Target {
+                table: TableId::from_index(at),
+                keys: t.keys.iter().map(|k| (k.kind, k.width)).collect(),
+                action: found as u32,
+                params: params.iter().map(|p| p.1).collect(),
+            })
+        };
+        Ok(Kinds(names.iter().map(target).collect::<Result<_>>()?))
+    }
+
+    /// The table of an entry, and the entry as the control plane writes it.
+    pub fn table_entry(&self, entry: &Entry) -> (TableId, TableEntry) {
+        let target = &self.0[entry.kind as usize];
+        let bits = |width: u32, value: u64| Bits::new(width, u128::from(value));
+        let mut priority = 0;
+        let key = target.keys.iter().zip(entry.key).zip(entry.mask).map(|((&(kind, width), value), mask)| {
+            if kind.needs_priority() {
+                priority = entry.priority;
+            }
+            match kind {
+                MatchKind::Exact => KeyMatch::Exact(bits(width, value)),
+                MatchKind::Lpm => KeyMatch::Lpm { value: bits(width, value), prefix_len: entry.prefix_len },
+                MatchKind::Ternary => KeyMatch::Ternary { value: bits(width, value & mask), mask: bits(width, mask) },
+                MatchKind::Optional => KeyMatch::Optional((mask != 0).then(|| bits(width, value))),
+                MatchKind::Range => KeyMatch::Range { low: bits(width, value), high: bits(width, mask) },
+            }
+        });
+        let key = key.collect();
+        let args = target.params.iter().zip(entry.args).map(|(&width, value)| bits(width, value)).collect();
+        let action = EntryAction::Call(ActionCall { action: target.action, args });
+        (target.table, TableEntry { key, priority, action, idle_timeout_ns: 0 })
+    }
+}

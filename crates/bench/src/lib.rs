@@ -1,0 +1,27 @@
+//! The benchmark of pipelines from memory: compiled P4 beside C that does the same by hand.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`workload`] | entries and frames for each program, from a seed |
+//! | [`entry`], [`frames`] | how both are written down, for P4 and C alike |
+//! | [`subject`] | what is measured: a loaded P4 program, or a C reference ([`mod@reference`]) |
+//! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends |
+//! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
+//! | [`rows`] | the table of the benchmark |
+//!
+//! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
+//! differs. Nothing is timed whose output was not compared.
+//!
+//! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
+
+pub mod compare;
+pub mod entry;
+pub mod frames;
+pub mod machine;
+pub mod measure;
+pub mod prefixes;
+pub mod reference;
+pub mod rng;
+pub mod rows;
+pub mod subject;
+pub mod workload;

@@ -1,0 +1,152 @@
+//! The rows of the benchmark's table: which workload, which subjects, which ratios against which bars.
+
+use crate::measure::{self, Plan, Ratio, Series};
+use crate::subject::{self, Options, Subject};
+use crate::workload::Workload;
+use crate::workload::l2l3acl;
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::path::PathBuf;
+
+/// What all rows share.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How P4 is compiled.
+    pub options: Options,
+    /// Packets of a batch.
+    pub batch: usize,
+    /// Turns of each subject.
+    pub rounds: usize,
+    /// Held while a row is timed, so that measurements on one machine take turns.
+    pub lock: Option<PathBuf>,
+    /// Tiny counts: for tests of the benchmark itself.
+    pub quick: bool,
+}
+
+/// A bar that a ratio is held against.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// What is divided by what.
+    pub name: String,
+    /// The ratio.
+    pub ratio: Ratio,
+    /// The bar.
+    pub bar: f64,
+    /// Whether the ratio must not be above (else below) it.
+    pub at_most: bool,
+}
+
+/// A row that was measured.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The work.
+    pub name: String,
+    /// Everybody's cycles per packet.
+    pub series: Vec<Series>,
+    /// The ratios.
+    pub bars: Vec<Bar>,
+    /// Packets sent, dropped and replicated of those compared.
+    pub fates: [u64; 3],
+}
+
+/// What a row needs before it can be measured.
+pub struct Work {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub title: &'static str,
+    /// Makes the workload; the flag asks for tiny counts.
+    pub workload: fn(bool) -> Workload,
+    /// The bar of Sluice / plain C.
+    pub plain: Option<f64>,
+    /// The bar of Sluice / batched C.
+    pub batched: Option<f64>,
+}
+
+fn l2l3acl_of(n: usize, flows: usize, quick: bool) -> Workload {
+    l2l3acl::workload(if quick { l2l3acl::Size::of(n.min(300), flows.min(500)) } else { l2l3acl::Size::of(n, flows) })
+}
+
+/// All rows that compare a program with its C version.
+pub const WORKS: &[Work] = &[
+    Work {
+        name: "l2l3acl-1k",
+        title: "l2l3acl, 1k entries, 64 flows",
+        workload: |quick| l2l3acl_of(1000, 64, quick),
+        plain: Some(0.90),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-100k",
+        title: "l2l3acl, 100k entries, 1M flows",
+        workload: |quick| l2l3acl_of(100_000, 1_000_000, quick),
+        plain: Some(0.45),
+        batched: Some(0.85),
+    },
+    Work {
+        name: "l2l3acl-1m",
+        title: "l2l3acl, 1M entries, 1M flows",
+        workload: |quick| l2l3acl_of(1_000_000, 1_000_000, quick),
+        plain: Some(0.50),
+        batched: Some(0.85),
+    },
+    Work {
+        name: "l2l3acl-tiny",
+        title: "l2l3acl, 1 station, 10 routes, 5 rules, 64 flows",
+        workload: |_| l2l3acl::workload(l2l3acl::Size::tiny(64)),
+        plain: Some(0.65),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-mixed",
+        title: "l2l3acl, 1k entries, 64 flows on all ways",
+        workload: |_| l2l3acl::workload(l2l3acl::Size { mixed: true, ..l2l3acl::Size::of(1000, 64) }),
+        plain: None,
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-100k-mixed",
+        title: "l2l3acl, 100k entries, 1M flows on all ways",
+        workload: |quick| {
+            let (n, flows) = if quick { (300, 500) } else { (100_000, 1_000_000) };
+            l2l3acl::workload(l2l3acl::Size { mixed: true, ..l2l3acl::Size::of(n, flows) })
+        },
+        plain: None,
+        batched: None,
+    },
+];
+
+/// Compares, then measures.
+pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
+    let workload = (work.workload)(settings.quick);
+    let mut subjects = vec![
+        subject::sluice("Sluice", &workload, &settings.options)?,
+        subject::c(&workload, false)?,
+        subject::c(&workload, true)?,
+    ];
+    let context = || format!("{}: Sluice and C differ", work.name);
+    crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
+    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+    let series = timed(&mut subjects, &workload, settings)?;
+    let bar = |name: &str, of: &Series, bar: Option<f64>| {
+        let ratio = Ratio::new(&series[0], of);
+        Bar { name: name.to_string(), ratio, bar: bar.unwrap_or(f64::NAN), at_most: true }
+    };
+    let bars =
+        vec![bar("Sluice / C, plain", &series[1], work.plain), bar("Sluice / C, batched", &series[2], work.batched)];
+    Ok(Row { name: work.title.to_string(), series, bars, fates })
+}
+
+/// The subjects' turns, under the lock.
+pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<Vec<Series>> {
+    let lock = settings.lock.as_ref().map(File::create).transpose().context("the lock file cannot be made")?;
+    if let Some(lock) = &lock {
+        lock.lock().context("the lock cannot be had")?;
+    }
+    let plan = if settings.quick {
+        Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
+    } else {
+        Plan::for_frames(workload.frames.len(), settings.batch, settings.rounds)
+    };
+    Ok(measure::interleaved(subjects, &workload.frames, plan))
+}

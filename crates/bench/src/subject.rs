@@ -1,0 +1,119 @@
+//! What is measured: P4 programs and C references, loaded with a workload's entries.
+
+use crate::entry::{Entry, Kinds};
+use crate::reference::{self, Reference};
+use crate::workload::Workload;
+use abi::state::PipelineState;
+use anyhow::{Context, Result, bail};
+use datapath::executor::Executor;
+use datapath::{EngineKind, Pipeline};
+use frontend::{Compiled, Input, Until};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How P4 programs are compiled.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// For the front end: include folders, passes that are switched off.
+    pub frontend: frontend::Options,
+    /// For the machine code.
+    pub jit: jit::Options,
+}
+
+/// Something that runs batches, with a name for tables.
+pub struct Subject {
+    /// What it is called.
+    pub name: String,
+    /// It.
+    pub executor: Box<dyn Executor>,
+    /// Words of a packet's record.
+    pub record_words: usize,
+}
+
+/// Where a program comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file of this repository, or any other.
+    File(std::path::PathBuf),
+    /// Generated text.
+    Text(String),
+}
+
+/// Compiles a program to optimised IR.
+pub fn compile(source: &Source, options: &Options) -> Result<Arc<ir::Program>> {
+    let compiled = match source {
+        Source::File(path) => frontend::compile(Input::File(path), &options.frontend, Until::Ir)
+            .with_context(|| format!("cannot read {}", path.display()))?,
+        Source::Text(text) => {
+            frontend::compile(Input::Text { name: "generated.p4", text }, &options.frontend, Until::Ir)?
+        }
+    };
+    let refused = |c: &Compiled| anyhow::anyhow!("the program is refused:\n{}", c.render(false));
+    if compiled.failed() {
+        return Err(refused(&compiled));
+    }
+    let program = compiled.optimised.context("the program has no `main`")?;
+    Ok(Arc::new(program))
+}
+
+/// Adds a workload's entries to a P4 program's state.
+pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn PipelineState) -> Result<()> {
+    let kinds = Kinds::new(program, workload.kinds)?;
+    let mut result = Ok(());
+    (workload.entries)(&mut |entry: &Entry| {
+        if result.is_ok() {
+            let (table, entry) = kinds.table_entry(entry);
+            result = state.insert(table, &entry).map_err(|e| {
+                anyhow::anyhow!("table `{}` refuses {entry:?}: {e:?}", program.tables[table.index()].name)
+            });
+        }
+    });
+    result
+}
+
+/// The workload's program, compiled and loaded with its entries, for some workers.
+pub fn load(workload: &Workload, options: &Options, workers: usize) -> Result<Arc<Pipeline>> {
+    let program = compile(&workload.source, options)?;
+    let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
+    insert_all(workload, pipeline.program(), pipeline.state().as_ref())?;
+    Ok(Arc::new(pipeline))
+}
+
+/// Worker `worker` of a loaded program.
+pub fn of_pipeline(name: &str, pipeline: &Pipeline, worker: usize) -> Subject {
+    Subject {
+        name: name.to_string(),
+        executor: pipeline.executor(worker),
+        record_words: ir::layout::RecordLayout::new(pipeline.program()).words(),
+    }
+}
+
+/// The workload's program as Sluice runs it.
+pub fn sluice(name: &str, workload: &Workload, options: &Options) -> Result<Subject> {
+    let pipeline = load(workload, options, 1)?;
+    Ok(of_pipeline(name, &pipeline, 0))
+}
+
+/// The workload's C reference, plain or batched.
+pub fn c(workload: &Workload, batched: bool) -> Result<Subject> {
+    let Some(functions) = reference::named(workload.program) else {
+        bail!("there is no C version of {}", workload.program)
+    };
+    let mut reference = Reference::new(functions, workload.kinds, batched)?;
+    let mut result = Ok(());
+    (workload.entries)(&mut |entry: &Entry| {
+        if result.is_ok() {
+            result = reference.insert(entry);
+        }
+    });
+    result?;
+    reference.commit()?;
+    let name = if batched { "C, batched" } else { "C, plain" };
+    Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0 })
+}
+
+/// A program of `examples/`.
+pub fn example(name: &str) -> Source {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    Source::File(root.join(name).join(format!("{name}.p4")))
+}

@@ -1,0 +1,62 @@
+//! Entries and frames for each program. Everything follows from the sizes and a seed.
+
+pub mod l2l3acl;
+
+use crate::entry::Entry;
+use crate::frames::Frames;
+use crate::subject::Source;
+
+/// Calls its argument with each entry, in the order in which they are to be inserted; the same ones each time.
+pub type Entries = Box<dyn Fn(&mut dyn FnMut(&Entry)) + Send + Sync>;
+
+/// What a program is given to do.
+pub struct Workload {
+    /// The program, as its C reference calls it.
+    pub program: &'static str,
+    /// Its text.
+    pub source: Source,
+    /// What entries may be: `"table.action"`.
+    pub kinds: &'static [&'static str],
+    /// Its entries.
+    pub entries: Entries,
+    /// What is timed.
+    pub frames: Frames,
+    /// What is compared besides: the uncommon cases.
+    pub odd: Frames,
+}
+
+/// How frames follow each other.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Flows {
+    /// This many, each as often as any other, in no order.
+    Uniform(usize),
+    /// This many, their shares as Zipf's law with exponent 1.1 has them, a million packets.
+    Zipf(usize),
+}
+
+/// The flow of each packet, in order.
+pub fn sequence(flows: Flows, rng: &mut crate::rng::Rng) -> Vec<u32> {
+    match flows {
+        Flows::Uniform(n) => {
+            let mut order: Vec<u32> = (0..n as u32).collect();
+            for i in (1..order.len()).rev() {
+                order.swap(i, rng.index(i + 1));
+            }
+            order
+        }
+        Flows::Zipf(n) => {
+            let mut sums = Vec::with_capacity(n);
+            let mut total = 0.0;
+            for i in 1..=n {
+                total += (i as f64).powf(-1.1);
+                sums.push(total);
+            }
+            (0..1_000_000)
+                .map(|_| {
+                    let x = rng.unit() * total;
+                    sums.partition_point(|&s| s < x).min(n - 1) as u32
+                })
+                .collect()
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The benchmark does not rot: every row with tiny counts. Nothing is said about time.
+
+use bench::compare;
+use bench::rows::{self, Settings, WORKS};
+use bench::subject::{self, Options};
+use bench::workload::l2l3acl;
+
+#[test]
+fn every_row_compares_and_runs() {
+    let settings = Settings { options: Options::default(), batch: 32, rounds: 2, lock: None, quick: true };
+    for work in WORKS {
+        let row = rows::run(work, &settings).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(row.fates[0] > 0, "{}: no packet was sent", work.name);
+        assert!(row.series.iter().all(|s| s.median() > 0.0), "{}: nothing was timed", work.name);
+    }
+}
+
+#[test]
+fn a_difference_is_found_and_told_with_both_packets() {
+    let size = l2l3acl::Size::of(100, 64);
+    let workload = l2l3acl::workload(size);
+    let mut other = l2l3acl::workload(size);
+    // The same entries, but next hops have other addresses.
+    let entries = std::mem::replace(&mut other.entries, Box::new(|_| {}));
+    other.entries = Box::new(move |emit| {
+        entries(&mut |entry| {
+            let mut entry = *entry;
+            if l2l3acl::KINDS[entry.kind as usize] == "next_hop.rewrite" {
+                entry.args[3] ^= 1;
+            }
+            emit(&entry);
+        });
+    });
+    let mut subjects = [
+        subject::sluice("Sluice", &workload, &Options::default()).expect("it compiles"),
+        subject::c(&other, true).expect("there is a C version"),
+    ];
+    let text = compare::all(&mut subjects, &workload.frames, 32).expect_err("they differ").to_string();
+    assert!(text.contains("\nSluice: port ") && text.contains("\nC, batched: port "), "{text}");
+}
+
+#[test]
+fn what_comes_from_a_seed_is_the_same_each_time() {
+    let [a, b] = [(); 2].map(|()| l2l3acl::workload(l2l3acl::Size::of(100, 64)));
+    let entries = |w: &bench::workload::Workload| {
+        let mut all = Vec::new();
+        (w.entries)(&mut |e| all.push(*e));
+        all
+    };
+    assert_eq!(entries(&a), entries(&b));
+    assert!((0..a.frames.len()).all(|i| a.frames.get(i) == b.frames.get(i)));
+}

@@ -1,8 +1,11 @@
-// A learning L2 switch.
+// A learning L2 switch with VLANs: `l2l3` without routing, after figure 7 of "PISCES: A Programmable, Protocol-Independent
+// Software Switch" (SIGCOMM 2016).
 //
-// Known destinations go to their port, unknown ones to multicast group 1 (all ports, the controller's task). A source
-// address that is not in `smac`, or has moved to another port, is reported by a digest; the controller then adds it to
-// `smac` and `dmac`. A frame is never sent back to the port it came from.
+// VLAN ingress: `vlan_ingress` gives a frame its VLAN, by port and tag; frames without a tag are VLAN 1's where it says
+// nothing. Known destinations go to their port, unknown ones to the VLAN's multicast group (all of its ports, the
+// controller's task). A source address that is not in `mac_learning`, or has moved to another port, is reported by a digest;
+// the controller then adds it to `mac_learning` and `switching`. A frame is never sent back to the port it came from. VLAN
+// egress: `vlan_egress` says where frames of a VLAN leave with a tag.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -13,23 +16,42 @@ header ethernet_t {
     bit<16> etherType;
 }
 
+header vlan_t {
+    bit<3>  pcp;
+    bit<1>  dei;
+    bit<12> vid;
+    bit<16> etherType;
+}
+
 // What the controller is told about a source address.
 struct learn_t {
+    bit<12> vid;
     bit<48> srcAddr;
     bit<9>  port;
 }
 
 struct metadata_t {
-    bit<9> known_port;
+    // 0: not tagged, or tagged with a priority only.
+    bit<12> vid;
+    bit<9>  known_port;
 }
 
 struct headers_t {
     ethernet_t ethernet;
+    vlan_t     vlan;
 }
 
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.etherType) {
+            0x8100: vlan;
+            default: accept;
+        }
+    }
+    state vlan {
+        packet.extract(hdr.vlan);
+        meta.vid = hdr.vlan.vid;
         transition accept;
     }
 }
@@ -41,14 +63,33 @@ control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action drop() {
         mark_to_drop(std);
+        exit;
     }
 
-    action forward(bit<9> port) {
-        std.egress_spec = port;
+    // The VLAN of frames that come without one.
+    action assign_vlan(bit<12> vid) {
+        meta.vid = vid;
     }
 
-    action flood() {
-        std.mcast_grp = 1;
+    // The port takes frames of this VLAN.
+    action admit() {
+    }
+
+    action default_vlan() {
+        if (meta.vid != 0) {
+            drop();
+        }
+        meta.vid = 1;
+    }
+
+    table vlan_ingress {
+        key = {
+            std.ingress_port: exact;
+            meta.vid: exact;
+        }
+        actions = { assign_vlan; admit; default_vlan; drop; }
+        default_action = default_vlan();
+        size = 16384;
     }
 
     action seen(bit<9> port) {
@@ -59,34 +100,83 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.known_port = 0x1ff;
     }
 
-    table smac {
-        key = { hdr.ethernet.srcAddr: exact; }
+    table mac_learning {
+        key = {
+            meta.vid: exact;
+            hdr.ethernet.srcAddr: exact;
+        }
         actions = { seen; unknown; }
         default_action = unknown();
-        size = 65536;
+        size = 1048576;
     }
 
-    table dmac {
-        key = { hdr.ethernet.dstAddr: exact; }
+    action forward(bit<9> port) {
+        std.egress_spec = port;
+    }
+
+    // A VLAN's group has all of its ports.
+    action flood() {
+        std.mcast_grp = (bit<16>)meta.vid;
+    }
+
+    table switching {
+        key = {
+            meta.vid: exact;
+            hdr.ethernet.dstAddr: exact;
+        }
         actions = { forward; flood; drop; }
         default_action = flood();
-        size = 65536;
+        size = 1048576;
     }
 
     apply {
-        smac.apply();
-        if (meta.known_port != std.ingress_port) {
-            digest<learn_t>(1, { hdr.ethernet.srcAddr, std.ingress_port });
+        if (std.parser_error != error.NoError) {
+            drop();
         }
-        dmac.apply();
+        vlan_ingress.apply();
+        mac_learning.apply();
+        if (meta.known_port != std.ingress_port) {
+            digest<learn_t>(1, { meta.vid, hdr.ethernet.srcAddr, std.ingress_port });
+        }
+        switching.apply();
     }
 }
 
 control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    action tagged() {
+        if (!hdr.vlan.isValid()) {
+            hdr.vlan.setValid();
+            hdr.vlan.pcp = 0;
+            hdr.vlan.dei = 0;
+            hdr.vlan.etherType = hdr.ethernet.etherType;
+            hdr.ethernet.etherType = 0x8100;
+        }
+        hdr.vlan.vid = meta.vid;
+    }
+
+    action untagged() {
+        if (hdr.vlan.isValid()) {
+            hdr.ethernet.etherType = hdr.vlan.etherType;
+            hdr.vlan.setInvalid();
+        }
+    }
+
+    table vlan_egress {
+        key = {
+            std.egress_port: exact;
+            meta.vid: exact;
+        }
+        actions = { tagged; untagged; }
+        default_action = untagged();
+        size = 16384;
+    }
+
     apply {
         // Flooding reaches every port of the group; drop the copy for the one the frame came from.
         if (std.egress_port == std.ingress_port) {
             mark_to_drop(std);
+        } else {
+            vlan_egress.apply();
         }
     }
 }
@@ -98,6 +188,7 @@ control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
 control MyDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
+        packet.emit(hdr.vlan);
     }
 }
 

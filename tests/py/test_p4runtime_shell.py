@@ -37,7 +37,7 @@ def test_sets_the_program_and_reads_it_back(daemon, shell, tmp_path):
     write_p4info("examples/l2/l2.p4", p4info)
     sh.teardown()
     shell(switch, sh.FwdPipeConfig(str(p4info), str(ROOT / "examples/l2/l2.p4")))
-    assert "MyIngress.dmac" in [table.name for table in sh.P4Objects(sh.P4Type.table)]
+    assert "MyIngress.switching" in [table.name for table in sh.P4Objects(sh.P4Type.table)]
 
 
 def test_table_entries_are_written_read_changed_and_deleted(daemon, shell):

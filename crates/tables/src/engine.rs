@@ -33,6 +33,8 @@ pub(crate) trait Engine: Send {
     fn lookup_batch(&self) -> LookupBatchFn;
     /// What readers find behind the handle at first.
     fn snapshot(&self) -> *const c_void;
+    /// Asks for the memory that a change for this key will need; the caller then does other things first.
+    fn prefetch(&self, _packed: &[u64]) {}
     /// Adds an entry.
     fn insert(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader);
     /// Puts another entry in the place of one.

@@ -14,6 +14,7 @@ use abi::KeyLayout;
 use abi::table::KeyField;
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
+use std::ops::Range;
 
 /// How keys of one table are packed.
 #[derive(Clone, Debug)]
@@ -66,12 +67,19 @@ impl KeyShape {
             }
             return fits(value);
         }
-        let (value, second) = match (key, field.kind) {
-            (KeyMatch::Lpm { value, prefix_len }, MatchKind::Lpm) if *prefix_len <= width => {
-                (value, &Bits::ones(width).shl(u64::from(width - prefix_len)))
+        match (key, field.kind) {
+            (KeyMatch::Lpm { value, prefix_len }, MatchKind::Lpm) if *prefix_len <= width && fits(value) => {
+                put(field, value, 0, out);
+                put_prefix_mask(field, *prefix_len, self.words, out);
             }
-            (KeyMatch::Ternary { value, mask }, MatchKind::Ternary) => (value, mask),
-            (KeyMatch::Optional(Some(value)), MatchKind::Optional) => (value, &Bits::ones(width)),
+            (KeyMatch::Ternary { value, mask }, MatchKind::Ternary) if fits(value) && fits(mask) => {
+                put(field, value, 0, out);
+                put(field, mask, self.words, out);
+            }
+            (KeyMatch::Optional(Some(value)), MatchKind::Optional) if fits(value) => {
+                put(field, value, 0, out);
+                put_prefix_mask(field, width, self.words, out);
+            }
             (KeyMatch::Optional(None), MatchKind::Optional) => return true,
             (KeyMatch::Range { low, high }, MatchKind::Range) => {
                 put(field, low, 0, out);
@@ -79,12 +87,10 @@ impl KeyShape {
                 return fits(low) && fits(high);
             }
             _ => return false,
-        };
-        if !fits(value) || !fits(second) {
-            return false;
         }
-        put(field, &value.and(second), 0, out);
-        put(field, second, self.words, out);
+        for i in field.words() {
+            out[i] &= out[self.words + i] | !field.place();
+        }
         true
     }
 
@@ -109,6 +115,37 @@ impl KeyShape {
 /// The number of leading ones of a prefix mask.
 fn prefix_len(mask: &Bits) -> u32 {
     (0..mask.width()).rev().take_while(|i| mask.bit(*i)).count() as u32
+}
+
+/// Where a field lies in the words of a key.
+trait Place {
+    /// Its words.
+    fn words(&self) -> Range<usize>;
+    /// The bits of each of them that are its own.
+    fn place(&self) -> u64;
+}
+
+impl Place for KeyField {
+    fn words(&self) -> Range<usize> {
+        let first = self.offset as usize / 8;
+        first..first + self.bytes.div_ceil(8) as usize
+    }
+
+    fn place(&self) -> u64 {
+        u64::MAX >> (64 - 8 * self.bytes.min(8)) << (self.offset % 8 * 8)
+    }
+}
+
+/// Sets the upper `len` bits of a field's width.
+fn put_prefix_mask(field: &KeyField, len: u32, base: usize, out: &mut [u64]) {
+    for (i, word) in (0..).zip(field.words()) {
+        // Bits of the field that this word has, and the lowest of them to be set.
+        let bits = (field.width - 64 * i).min(64);
+        let low = (field.width - len).saturating_sub(64 * i).min(bits);
+        if low < bits {
+            out[base + word] |= (u64::MAX >> (64 - bits) & u64::MAX << low) << (field.offset % 8 * 8);
+        }
+    }
 }
 
 fn put(field: &KeyField, value: &Bits, base: usize, out: &mut [u64]) {

@@ -39,6 +39,9 @@ pub const MAX_WIDTH: u32 = 128;
 /// Tables of at least this size get a directory of the first 16 bits (0.6 MB, of which only used pages count).
 const DIRECTORY_FROM_SIZE: u64 = 256;
 
+/// Nodes and lists that are retired in one epoch.
+const RETIRED_TOGETHER: usize = 32;
+
 /// What readers see; at one address for the life of the table.
 #[derive(Debug)]
 #[repr(C)]
@@ -345,7 +348,7 @@ impl<T: Word> Lpm<T> {
             directory,
             groups,
             dead: Vec::new(),
-            runs: Runs::new(),
+            runs: Runs::default(),
             limbo: Limbo::default(),
             word: PhantomData,
         }
@@ -362,9 +365,9 @@ impl<T: Word> Lpm<T> {
         Trie { root, directory: self.directory.as_mut(), dead: &mut self.dead, runs: &mut self.runs, word: PhantomData }
     }
 
-    /// Retires what a change of a trie unlinked.
+    /// Retires what changes of tries unlinked, when there is a number of it: every epoch is a store that all workers see.
     fn retire(&mut self, domain: &Domain) {
-        if !self.dead.is_empty() {
+        if self.dead.len() >= RETIRED_TOGETHER {
             let epoch = domain.advance();
             self.dead.drain(..).for_each(|dead| self.limbo.push(epoch, Retired::Memory(dead)));
         }
@@ -415,6 +418,13 @@ impl<T: Word> Engine for Lpm<T> {
 
     fn snapshot(&self) -> *const c_void {
         (&raw const *self.shared).cast()
+    }
+
+    fn prefetch(&self, packed: &[u64]) {
+        let prefix = self.shared.plan.prefix::<T>(packed);
+        if let Some(directory) = self.directory.as_ref().filter(|_| prefix.len > DIRECTORY_BITS) {
+            directory.prefetch(prefix.value);
+        }
     }
 
     fn insert(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {

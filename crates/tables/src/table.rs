@@ -210,6 +210,9 @@ impl Table {
     ) -> Result<u32, StateError> {
         self.check(runs)?;
         self.pack(&entry.key)?;
+        if let Some(engine) = &self.engine {
+            engine.prefetch(&self.scratch);
+        }
         if self.engine.is_none() {
             return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
         }

@@ -154,7 +154,8 @@ fn entry_of(word: u64) -> *mut EntryHeader {
     ptr::with_exposed_provenance_mut((word >> RANK_BITS) as usize)
 }
 
-/// The runs of a node that is being made.
+/// Neighbouring runs of a node that is being made.
+#[derive(Default)]
 pub struct Runs {
     /// The bitmap.
     pub starts: [u64; QUARTERS],
@@ -162,36 +163,33 @@ pub struct Runs {
     pub leaves: Vec<*mut u8>,
     /// Of each run, bits beyond `depth` of the prefix whose entry it has, or leads on with as base; 0 for none.
     pub lens: Vec<u8>,
-}
-
-impl Default for Runs {
-    fn default() -> Self {
-        Runs::new()
-    }
+    /// The last run, also when it is not among these.
+    last: Option<(*mut u8, u8)>,
 }
 
 impl Runs {
-    /// None.
-    pub fn new() -> Runs {
-        Runs { starts: [0; QUARTERS], leaves: Vec::with_capacity(FANOUT), lens: Vec::with_capacity(FANOUT) }
-    }
-
-    /// Forgets all.
-    pub fn clear(&mut self) {
+    /// Forgets all; the next run comes behind `last`.
+    pub fn clear(&mut self, last: Option<(*mut u8, u8)>) {
         self.starts = [0; QUARTERS];
         self.leaves.clear();
         self.lens.clear();
+        self.last = last;
     }
 
-    /// Adds a run behind the others, or lengthens the last one if it is the same.
+    /// Whether a run behind the last one would be a part of it.
+    pub fn continues(&self, leaf: *mut u8, len: u8) -> bool {
+        self.last == Some((leaf, len)) && tag_of(leaf) == TAG_ENTRY
+    }
+
+    /// Adds a run behind the last one, or lengthens that.
     pub fn push(&mut self, start: usize, leaf: *mut u8, len: u8) {
-        let same = self.leaves.last() == Some(&leaf) && self.lens.last() == Some(&len);
-        if same && tag_of(leaf) == TAG_ENTRY {
+        if self.continues(leaf, len) {
             return;
         }
         self.starts[start / 64] |= 1 << (start % 64);
         self.leaves.push(leaf);
         self.lens.push(len);
+        self.last = Some((leaf, len));
     }
 }
 
@@ -204,27 +202,78 @@ impl<T: Word> Node<T> {
         Layout::from_size_align(size, align_of::<Node<T>>().max(16)).expect("a node is small")
     }
 
-    /// A new node with these runs.
-    pub fn make(value: T, depth: u32, base: *mut EntryHeader, runs: &Runs) -> *mut Node<T> {
-        let count = runs.leaves.len();
+    /// A new node without prefixes.
+    pub fn empty(value: T, depth: u32, base: *mut EntryHeader) -> *mut Node<T> {
+        let node = Self::allocate(value.prefix(depth), depth, base, [1, 0, 0, 0], 1);
+        // SAFETY: the node has one run.
+        unsafe {
+            Self::leaf(node, 0).store(ptr::null_mut(), Ordering::Relaxed);
+            Self::lens(node).write(0);
+        }
+        node
+    }
+
+    /// A copy of a node with another base.
+    ///
+    /// # Safety
+    /// The node is alive.
+    pub unsafe fn copy(node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
+        // SAFETY: the caller's promise; both nodes have as many runs.
+        unsafe {
+            let count = (*node).count();
+            let new = Self::allocate((*node).value, (*node).depth, base, (*node).starts(), count);
+            copy_places(Self::leaf(node, 0), Self::leaf(new, 0), count);
+            ptr::copy_nonoverlapping(Self::lens(node), Self::lens(new), count);
+            new
+        }
+    }
+
+    /// A copy of a node with the bitmap `starts`, its runs below `head`, then `middle`, then its runs from `tail` on.
+    ///
+    /// # Safety
+    /// The node is alive, and the bitmap has as many ones.
+    pub unsafe fn splice(
+        node: *mut Node<T>,
+        starts: [u64; QUARTERS],
+        head: usize,
+        middle: &Runs,
+        tail: usize,
+    ) -> *mut Node<T> {
+        // SAFETY: the caller's promise; the parts are as long as the new node, or as what the old one has.
+        unsafe {
+            let (count, added) = ((*node).count(), middle.leaves.len());
+            let behind = count - tail;
+            let new_count = head + added + behind;
+            let new = Self::allocate((*node).value, (*node).depth, (*node).base(), starts, new_count);
+            debug_assert_eq!((*new).count(), new_count);
+            let leaf = |run: usize| ptr::from_ref(Self::leaf(new, 0)).add(run);
+            copy_places(Self::leaf(node, 0), leaf(0), head);
+            ptr::copy_nonoverlapping(middle.leaves.as_ptr(), leaf(head).cast_mut().cast::<*mut u8>(), added);
+            copy_places(ptr::from_ref(Self::leaf(node, 0)).add(tail), leaf(head + added), behind);
+            let (old_lens, lens) = (Self::lens(node), Self::lens(new));
+            ptr::copy_nonoverlapping(old_lens, lens, head);
+            ptr::copy_nonoverlapping(middle.lens.as_ptr(), lens.add(head), added);
+            ptr::copy_nonoverlapping(old_lens.add(tail), lens.add(head + added), behind);
+            new
+        }
+    }
+
+    /// A node whose places and bytes are not written yet.
+    fn allocate(value: T, depth: u32, base: *mut EntryHeader, starts: [u64; QUARTERS], count: usize) -> *mut Node<T> {
         let layout = Self::layout(count);
         let mut rank = 0;
-        let quarters = runs.starts.map(|starts| {
+        let quarters = starts.map(|starts| {
             let quarter = Quarter { starts, word: AtomicU64::new(pack(base, rank)) };
             rank += u64::from(starts.count_ones());
             quarter
         });
-        debug_assert!(rank as usize == count && runs.starts[0] & 1 == 1 && runs.lens.len() == count);
-        // SAFETY: the layout is not empty; the node, its places and its bytes lie inside.
+        // SAFETY: the layout is not empty, and larger than the node.
         unsafe {
             let node = alloc(layout).cast::<Node<T>>();
             if node.is_null() {
                 handle_alloc_error(layout);
             }
-            node.write(Node { quarters, value: value.prefix(depth), depth, leaves: [] });
-            let leaves = node.cast::<u8>().add(Self::LEAVES);
-            ptr::copy_nonoverlapping(runs.leaves.as_ptr(), leaves.cast::<*mut u8>(), count);
-            ptr::copy_nonoverlapping(runs.lens.as_ptr(), leaves.add(8 * count), count);
+            node.write(Node { quarters, value, depth, leaves: [] });
             node
         }
     }
@@ -302,6 +351,15 @@ impl<T: Word> Node<T> {
             (if base.is_null() { best } else { base }, place)
         }
     }
+}
+
+/// Copies places of a node, which only the writer changes, to one that is not linked.
+///
+/// # Safety
+/// There are as many at both ends.
+unsafe fn copy_places(from: *const Place, to: *const Place, count: usize) {
+    // SAFETY: the caller's promise; readers only read.
+    unsafe { ptr::copy_nonoverlapping(from.cast::<*mut u8>(), to.cast_mut().cast::<*mut u8>(), count) };
 }
 
 impl<T: Word> Item<T> {

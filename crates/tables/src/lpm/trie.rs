@@ -22,8 +22,8 @@
 //! `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-use super::node::{Dead, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
-use super::node::{set_base, tag_of, tagged, untag};
+use super::node::{Dead, FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
+use super::node::{prefetch, set_base, tag_of, tagged, untag};
 use super::word::{DIRECTORY_BITS, Prefix, STRIDE, Word};
 use abi::EntryHeader;
 use std::marker::PhantomData;
@@ -77,6 +77,15 @@ impl Directory {
     /// The first place.
     pub fn places(&self) -> *const Place {
         self.places.as_ptr()
+    }
+
+    /// Asks for the node that a value leads to.
+    pub fn prefetch<T: Word>(&self, value: T) {
+        const LINES: usize = 8;
+        let content = self.places[value.directory_index()].load(Ordering::Relaxed);
+        if tag_of(content) != TAG_ENTRY {
+            (0..LINES).for_each(|line| prefetch(untag::<u8>(content).wrapping_add(64 * line)));
+        }
     }
 }
 
@@ -221,8 +230,8 @@ impl<T: Word> Trie<'_, T> {
                 // one below it, with the base that it has there.
                 let at = common.min(prefix.len - 1) / STRIDE * STRIDE;
                 // SAFETY: as above.
-                let copy = unsafe { self.copy(node, ptr::null_mut()) };
-                let above = self.empty(prefix.value, at, base, depth);
+                let copy = unsafe { Node::copy(node, ptr::null_mut()) };
+                let above = Self::empty(prefix.value, at, base, depth);
                 let index = value.octet(at);
                 let below = tagged(copy, if node_depth == at + STRIDE { TAG_NODE } else { TAG_SKIP });
                 self.rewrite(&above, index..index + 1, &mut |_, len| (below, len));
@@ -327,53 +336,51 @@ impl<T: Word> Trie<'_, T> {
         unsafe {
             let (starts, count, lens) = ((*node).starts(), (*node).count(), Node::lens(node));
             let leaf = |run: usize| Node::leaf(node, run).load(Ordering::Relaxed);
-            let runs = &mut *self.runs;
-            runs.clear();
-            let (first, last) = ((*node).run_of(range.start), (*node).run_of(range.end - 1));
-            // What lies before the range: whole runs and perhaps a part of the first one.
-            let mut start = 0;
-            let copy = |runs: &mut Runs, from: usize, to: usize| {
-                for run in from..to {
-                    runs.leaves.push(leaf(run));
-                    runs.lens.push(*lens.add(run));
-                }
-            };
+            let run_at = |run: usize| (leaf(run), *lens.add(run));
             let is_start = |value: usize| starts[value / 64] >> (value % 64) & 1 == 1;
-            copy(runs, 0, first + usize::from(!is_start(range.start)));
-            for (q, word) in starts.iter().enumerate() {
-                runs.starts[q] = *word & below(range.start, q);
-            }
+            let (first, last) = ((*node).run_of(range.start), (*node).run_of(range.end - 1));
+            // The runs that begin before the range; in it; behind it, from `tail` on.
+            let head = first + usize::from(!is_start(range.start));
+            let middle = &mut *self.runs;
+            middle.clear(head.checked_sub(1).map(run_at));
+            let mut start = range.start;
             for run in first..=last {
-                let (new, len) = change(leaf(run), *lens.add(run));
-                runs.push(range.start.max(start), new, len);
-                start = next_start(&starts, range.start.max(start) + 1);
+                let (there, len) = run_at(run);
+                let (new, len) = change(there, len);
+                middle.push(start, new, len);
+                start = next_start(&starts, start + 1);
             }
-            // What lies behind it.
-            if range.end < 256 {
-                let run = (*node).run_of(range.end);
-                let behind = next_start(&starts, range.end + 1);
-                runs.push(range.end, leaf(run), *lens.add(run));
-                copy(runs, run + 1, count);
-                for (q, word) in starts.iter().enumerate() {
-                    runs.starts[q] |= *word & !below(behind, q);
+            let (mut tail, mut behind) = (last + 1, range.end);
+            if range.end < FANOUT {
+                if !is_start(range.end) {
+                    let (rest, len) = run_at(last);
+                    middle.push(range.end, rest, len);
+                } else if middle.continues(leaf(tail), *lens.add(tail)) {
+                    (tail, behind) = (tail + 1, range.end + 1);
                 }
             }
-            if runs.starts == starts {
-                for run in first..=last {
-                    if leaf(run) != runs.leaves[run] {
-                        Node::leaf(node, run).store(runs.leaves[run], Ordering::Release);
-                    }
-                    *lens.add(run) = runs.lens[run];
-                }
-                if count > 1 || !leaf(0).is_null() {
-                    return false;
-                }
+            let mut new_starts = middle.starts;
+            for (q, word) in starts.iter().enumerate() {
+                new_starts[q] |= *word & (below(range.start, q) | !below(behind, q));
             }
-            let is_empty = runs.leaves.len() == 1 && runs.leaves[0].is_null();
+            let only = if head > 0 { leaf(0) } else { middle.leaves[0] };
+            let is_empty = new_starts == [1, 0, 0, 0] && only.is_null();
             if is_empty {
                 place.store((*node).base().cast(), Ordering::Release);
+            } else if new_starts == starts {
+                for (i, (new, len)) in middle.leaves.iter().zip(&middle.lens).enumerate() {
+                    if leaf(head + i) != *new {
+                        Node::leaf(node, head + i).store(*new, Ordering::Release);
+                    }
+                    *lens.add(head + i) = *len;
+                }
+                return false;
             } else {
-                let new = Node::make((*node).value, (*node).depth, (*node).base(), runs);
+                debug_assert_eq!(
+                    new_starts.iter().map(|s| s.count_ones()).sum::<u32>() as usize,
+                    head + middle.leaves.len() + count - tail
+                );
+                let new = Node::splice(node, new_starts, head, middle, tail);
                 place.store(tagged(new, tag_of(content)), Ordering::Release);
             }
             self.dead.push(Node::dead(node));
@@ -382,36 +389,16 @@ impl<T: Word> Trie<'_, T> {
     }
 
     /// A place with a new node, without prefixes; `depth` is the place's.
-    fn empty(&mut self, value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
-        self.runs.clear();
-        self.runs.push(0, ptr::null_mut(), 0);
-        let node = Node::make(value, at, base, self.runs);
+    fn empty(value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
+        let node = Node::empty(value, at, base);
         AtomicPtr::new(tagged(node, if at == depth { TAG_NODE } else { TAG_SKIP }))
-    }
-
-    /// A copy of a node with another base.
-    ///
-    /// # Safety
-    /// The node is alive.
-    unsafe fn copy(&mut self, node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
-        let runs = &mut *self.runs;
-        runs.clear();
-        // SAFETY: the caller's promise; all runs are below the count.
-        unsafe {
-            runs.starts = (*node).starts();
-            for run in 0..(*node).count() {
-                runs.leaves.push(Node::leaf(node, run).load(Ordering::Relaxed));
-                runs.lens.push(*Node::lens(node).add(run));
-            }
-            Node::make((*node).value, (*node).depth, base, runs)
-        }
     }
 
     /// The content of a place that stands for `depth` bits: a node with these prefixes of more bits.
     fn node_of(&mut self, items: &[(Prefix<T>, *mut EntryHeader)], depth: u32, base: *mut EntryHeader) -> *mut u8 {
         let (first, _) = items[0];
         let part = items.iter().map(|(p, _)| p.value.common(first.value).min(p.len - 1)).min().unwrap_or(0);
-        let place = self.empty(first.value, part / STRIDE * STRIDE, base, depth);
+        let place = Self::empty(first.value, part / STRIDE * STRIDE, base, depth);
         for (prefix, entry) in items {
             self.insert_into(&place, *prefix, *entry);
         }

@@ -29,14 +29,22 @@ pub struct Functions {
 unsafe impl Sync for Functions {}
 
 unsafe extern "C" {
+    #[link_name = "reference_l2"]
+    static L2: Functions;
     #[link_name = "reference_l2l3acl"]
     static L2L3ACL: Functions;
+    #[link_name = "reference_l3router"]
+    static L3ROUTER: Functions;
+    #[link_name = "reference_stateful_firewall"]
+    static STATEFUL_FIREWALL: Functions;
+    #[link_name = "reference_vxlan"]
+    static VXLAN: Functions;
 }
 
 /// The C version of a program, if there is one.
 pub fn named(program: &str) -> Option<&'static Functions> {
     // SAFETY: constants of the linked objects, of this type.
-    let all = unsafe { [&L2L3ACL] };
+    let all = unsafe { [&L2, &L2L3ACL, &L3ROUTER, &STATEFUL_FIREWALL, &VXLAN] };
     all.into_iter().find(|f| f.name() == program)
 }
 

@@ -1,31 +1,28 @@
-//! Random numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
-//! Generators", OOPSLA 2014).
+//! Random numbers that are the same on every machine.
+
+use tables::workload::Random;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Random);
 
 impl Rng {
     /// From a seed; `stream` tells apart what must not follow each other's numbers.
     pub fn new(seed: u64, stream: u64) -> Rng {
-        let mut rng = Rng(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        rng.next();
-        rng
+        let mut random = Random(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        random.next();
+        Rng(random)
     }
 
     /// The next 64 bits.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(clippy::should_implement_trait, reason = "it never ends, and nobody iterates over it")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number below `n`, which is not zero.
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        self.0.below(n)
     }
 
     /// A place in a list that is not empty.

@@ -2,8 +2,7 @@
 
 use crate::measure::{self, Plan, Ratio, Series};
 use crate::subject::{self, Options, Subject};
-use crate::workload::Workload;
-use crate::workload::l2l3acl;
+use crate::workload::{Flows, Workload, l2, l2l3acl, l3router, stateful_firewall, vxlan};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::path::PathBuf;
@@ -114,7 +113,68 @@ pub const WORKS: &[Work] = &[
         plain: None,
         batched: None,
     },
+    Work {
+        name: "l2",
+        title: "l2, 1k stations, 64 flows",
+        workload: |_| l2::workload(1000, Flows::Uniform(64), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l2-100k",
+        title: "l2, 100k stations, 1M flows",
+        workload: |quick| l2::workload(few(quick, 100_000), Flows::Uniform(few(quick, 1_000_000)), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l3router",
+        title: "l3router, 1k routes, 64 flows",
+        workload: |_| l3router::workload(1000, Flows::Uniform(64), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l3router-100k",
+        title: "l3router, 100k routes, 1M flows",
+        workload: |quick| l3router::workload(few(quick, 100_000), Flows::Uniform(few(quick, 1_000_000)), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "vxlan",
+        title: "vxlan, 1k stations, 64 flows",
+        workload: |_| vxlan::workload(1000, Flows::Uniform(64), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "vxlan-100k",
+        title: "vxlan, 100k stations, 1M flows",
+        workload: |quick| vxlan::workload(few(quick, 100_000), Flows::Uniform(few(quick, 1_000_000)), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "stateful_firewall",
+        title: "stateful_firewall, 64 connections",
+        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "stateful_firewall-100k",
+        title: "stateful_firewall, 100k connections",
+        workload: |quick| stateful_firewall::workload(Flows::Uniform(few(quick, 100_000)), 64, 1),
+        plain: Some(1.0),
+        batched: None,
+    },
 ];
+
+/// A count, or as many as a test of the benchmark has time for.
+fn few(quick: bool, count: usize) -> usize {
+    if quick { count.min(500) } else { count }
+}
 
 /// Compares, then measures.
 pub fn run(work: &Work, settings: &Settings) -> Result<Row> {

@@ -1,6 +1,10 @@
 //! Entries and frames for each program. Everything follows from the sizes and a seed.
 
+pub mod l2;
 pub mod l2l3acl;
+pub mod l3router;
+pub mod stateful_firewall;
+pub mod vxlan;
 
 use crate::entry::Entry;
 use crate::frames::Frames;

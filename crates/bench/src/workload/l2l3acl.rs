@@ -243,7 +243,7 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
 
 /// Everything for one size.
 pub fn workload(size: Size) -> Workload {
-    let routes = prefixes::ipv4(size.routes, &mut Rng::new(size.seed, 1));
+    let routes = prefixes::ipv4(size.routes, size.seed);
     let order = sequence(size.flows, &mut Rng::new(size.seed, 4));
     let rules = rules(&size);
     let mut frames = Frames::with_room(order.len(), size.frame + 4);

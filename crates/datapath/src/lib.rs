@@ -12,6 +12,7 @@
 //! | [`pipeline`] | a loaded program with its state |
 //! | [`local`] | a pipeline without threads, for scripts, traces and tests |
 //! | [`replication`] | multicast groups and clone sessions |
+//! | [`switches`] | all optimisations by name, to leave some out |
 //! | [`bench`] | times a pipeline from memory |
 //! | [`drops`] | every way a packet can end, counted |
 //!
@@ -29,9 +30,11 @@ pub mod pipeline;
 pub mod replication;
 pub mod state;
 pub mod switch;
+pub mod switches;
 mod worker;
 
 pub use local::{Local, Sent};
 pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, load, load_with};
 pub use switch::{Switch, SwitchConfig, SwitchError};
+pub use switches::{Optimisation, Without, optimisations};
 pub use worker::{Event, Poll};

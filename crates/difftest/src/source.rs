@@ -5,7 +5,7 @@
 //!
 //! - raw IR on the interpreter, the truth here,
 //! - the IR after each pass alone, after all passes but one, after all, on the interpreter,
-//! - raw and optimised IR as machine code,
+//! - raw and optimised IR as machine code, also without some of the optimisations of code generation,
 //! - raw IR that was printed and read again,
 //! - raw IR of the same program written differently,
 //!

@@ -4,7 +4,7 @@
 
 mod common;
 
-use datapath::{EngineKind, Local};
+use datapath::{EngineKind, Local, Without};
 use frontend::{Input, Options, Until};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,14 +35,15 @@ fn run(script: &Path, verbose: bool) -> Vec<String> {
     let raw = Arc::new(compiled.raw.expect("the program has a `main`"));
     let optimised = Arc::new(compiled.optimised.expect("raw IR is optimised"));
     let engines = [
-        ("raw", &raw, EngineKind::Interpreter),
-        ("interp", &optimised, EngineKind::Interpreter),
-        ("jit", &optimised, EngineKind::Machine),
+        ("raw", &raw, EngineKind::Interpreter, Without::default()),
+        ("interp", &optimised, EngineKind::Interpreter, Without::default()),
+        ("jit", &optimised, EngineKind::Machine, Without::default()),
+        ("jit without all", &raw, EngineKind::Machine, Without::all()),
     ];
     let mut wrong = Vec::new();
     let mut outcomes: Vec<Outcome> = Vec::new();
-    for (name, program, kind) in engines {
-        let pipeline = match datapath::load(Arc::clone(program), kind, 1) {
+    for (name, program, kind, without) in engines {
+        let pipeline = match datapath::load_with(Arc::clone(program), kind, 1, &without.code()) {
             Ok(pipeline) => pipeline,
             Err(error) => return vec![format!("[{name}] {error}")],
         };

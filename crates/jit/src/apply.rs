@@ -42,7 +42,7 @@ impl Translator<'_, '_> {
             )));
         }
         let found = self.lookup(table, &binding, keys);
-        let handle = self.iconst(binding.handle as u64);
+        let handle = self.address(binding.handle as u64);
         let default_offset = offset_of!(TableHandle, default_entry) as i32;
         let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
         let (hit, entry, data) = match found {
@@ -82,13 +82,13 @@ impl Translator<'_, '_> {
             return None;
         }
         let words = self.key_words(&binding.key, keys);
-        if is_inlined(binding.engine) {
+        if is_inlined(binding.engine, self.options) {
             let begun = self.probe_begin(table, binding, &words);
             return Some(self.probe_finish(binding, &begun.carried));
         }
         let buffer = self.buffer_of(binding.key.bytes);
         self.store_words(self.flags.stack, &words, buffer, 0);
-        let handle = self.iconst(binding.handle as u64);
+        let handle = self.address(binding.handle as u64);
         self.call(binding.lookup as usize, &[handle, buffer], Some(I64))
     }
 

@@ -125,7 +125,7 @@ impl Translator<'_, '_> {
         let index = self.saturate_to_word(&index);
         let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
         let offset = self.b.ins().imul_imm_u(index, i64::from(8 * width.div_ceil(64)));
-        let cells = self.iconst(cells as u64);
+        let cells = self.address(cells as u64);
         Ok((self.b.ins().iadd(cells, offset), inside, width))
     }
 

@@ -26,6 +26,7 @@
 
 use crate::bitset::BitSet;
 use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
+use crate::{Optimisation, Options};
 use ir::flow::Cfg;
 use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
 use ir::{StageKind, Terminator};
@@ -51,7 +52,7 @@ pub(crate) struct ProgramFacts {
 }
 
 impl ProgramFacts {
-    pub fn new(program: &Program) -> Result<ProgramFacts, crate::Error> {
+    pub fn new(program: &Program, options: &Options) -> Result<ProgramFacts, crate::Error> {
         let headers = (0..program.headers.len())
             .map(|h| HeaderLayout::new(program, HeaderId::from_index(h)))
             .collect::<Result<Vec<_>, _>>()?;
@@ -67,7 +68,8 @@ impl ProgramFacts {
             field_range.push(from..fields);
         }
         let mut lazy_fields = vec![None; program.slots.len()];
-        for (h, layout) in headers.iter().enumerate().filter(|(_, h)| h.var.is_none()) {
+        let loads_fields_late = |h: &HeaderLayout| h.var.is_none() && options.has(Optimisation::LazyFields);
+        for (h, layout) in headers.iter().enumerate().filter(|(_, h)| loads_fields_late(h)) {
             for segment in &layout.segments {
                 let Segment::Fixed { fields, .. } = segment else { continue };
                 fields.iter().for_each(|f| lazy_fields[f.slot.index()] = Some((HeaderId::from_index(h), *f)));
@@ -333,10 +335,13 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint) -> Flow {
+    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, options: &Options) -> Flow {
         let graph = Graph::new(program, entry);
         let live_at_start = graph.live_at_start(program, facts);
-        let deparsers = find_deparsers(program, facts, entry, &graph);
+        let mut deparsers = find_deparsers(program, facts, entry, &graph);
+        if !options.has(Optimisation::EditMode) {
+            deparsers.iter_mut().for_each(|d| d.in_order = None);
+        }
         let mut flow = Flow {
             at: Vec::new(),
             graph,
@@ -349,6 +354,9 @@ impl Flow {
         };
         flow.solve(program, facts, entry);
         flow.look_once(program, facts);
+        if !options.has(Optimisation::LazyFields) {
+            flow.need_all_extracted(program);
+        }
         flow
     }
 
@@ -574,6 +582,13 @@ impl Flow {
     fn need(&mut self, facts: &ProgramFacts, at: &Facts, slot: SlotId) {
         if facts.lazy_field(slot).is_none() || self.is_dirty(facts, at, slot) {
             self.needed.insert(slot.index());
+        }
+    }
+
+    /// Whatever the parser extracts must have a value, read or not.
+    fn need_all_extracted(&mut self, program: &Program) {
+        for (header, _) in program.headers.iter().zip(&self.is_extracted).filter(|(_, e)| **e) {
+            header.fields.iter().for_each(|f| self.needed.insert(f.slot.index()));
         }
     }
 

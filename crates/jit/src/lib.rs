@@ -16,6 +16,7 @@
 //! Refused by name: values above [`SLOT_WIDTH_MAX`] bits, entries whose wide values need more than [`STACK_BYTES_MAX`]
 //! bytes, random numbers above 64 bits.
 
+mod addresses;
 mod apply;
 mod arith;
 mod bitset;
@@ -24,6 +25,7 @@ mod deparse;
 mod externs;
 mod flow;
 mod header;
+mod optimisation;
 mod pack;
 mod packet;
 mod pipeline;
@@ -32,9 +34,11 @@ mod translate;
 mod unresolved;
 mod value;
 
+pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 
 use abi::{Bindings, RuntimeCalls};
+use addresses::Addresses;
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
@@ -110,6 +114,15 @@ pub struct Options {
     pub thorough_instructions_max: usize,
     /// [`CARRIED_HEADERS_MAX`], or another number.
     pub carried_headers_max: usize,
+    /// Optimisations that are left out.
+    pub without: Without,
+}
+
+impl Options {
+    /// Whether an optimisation is on.
+    pub(crate) fn has(&self, optimisation: Optimisation) -> bool {
+        !self.without.contains(optimisation)
+    }
 }
 
 impl Default for Options {
@@ -122,6 +135,7 @@ impl Default for Options {
             perf_map: false,
             thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
             carried_headers_max: CARRIED_HEADERS_MAX,
+            without: Without::default(),
         }
     }
 }
@@ -186,9 +200,10 @@ pub fn compile(
     if let Some(symbol) = program.unresolved().next() {
         return Err(Error::Unresolved(symbol.to_string()));
     }
-    let Generated { mut module, functions, sites, zeros, mut timing } = generate(program, bindings, calls, options)?;
+    let Generated { mut module, functions, sites, zeros, addresses, mut timing } =
+        generate(program, bindings, calls, options)?;
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
-    let pipeline = CompiledPipeline::new(module, functions, sites, zeros, timing);
+    let pipeline = CompiledPipeline::new(module, functions, sites, (zeros, addresses), timing);
     if options.perf_map {
         write_perf_map(program, &pipeline);
     }
@@ -209,6 +224,7 @@ struct Generated {
     functions: Vec<NewEntry>,
     sites: Vec<Site>,
     zeros: Box<[u8]>,
+    addresses: Addresses,
     timing: Timing,
 }
 
@@ -222,11 +238,12 @@ fn generate(
     let mut timing = Timing::default();
     let isa = host_isa(options, Effort::Thorough)?;
     let mut module = JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()));
-    let facts = timed(&mut timing.analysis, || ProgramFacts::new(program))?;
+    let facts = timed(&mut timing.analysis, || ProgramFacts::new(program, options))?;
     let record = RecordLayout::new(program);
     // What reads of invalid headers' fields load.
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
+    let addresses = Addresses::new(bindings, calls, options);
     let symbols = Symbols::declare(program, &mut module)?;
     let shared = Shared {
         program,
@@ -236,6 +253,7 @@ fn generate(
         options,
         record: &record,
         zeros: &zeros,
+        addresses: &addresses,
         symbols: &symbols,
     };
     let mut sites = Vec::new();
@@ -245,7 +263,7 @@ fn generate(
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
     for entry in &program.entries {
-        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry));
+        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let clif = timed(&mut timing.translation, || {
@@ -269,7 +287,7 @@ fn generate(
         context.set_disasm(options.keep_text);
         functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm });
     }
-    Ok(Generated { module, functions, sites, zeros, timing })
+    Ok(Generated { module, functions, sites, zeros, addresses, timing })
 }
 
 fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {

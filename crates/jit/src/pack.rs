@@ -4,8 +4,10 @@
 //! in network order with the widest stores there are: neighbouring fields are joined in registers, so that an Ethernet
 //! header is three stores. Used for emitted headers and for the data of hashes.
 
+use crate::Optimisation;
 use crate::packet::At;
 use crate::translate::Translator;
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use ir::{HeaderId, Operand};
 
@@ -26,6 +28,9 @@ impl Translator<'_, '_> {
     /// together, up to eight bytes at a time.
     pub fn packed_pieces(&mut self, operands: &[Operand]) -> Vec<Piece> {
         let mut out = Vec::new();
+        if !self.options.has(Optimisation::PackedChecksum) {
+            return self.pieces(operands);
+        }
         let mut rest = operands;
         while !rest.is_empty() {
             let Some((header, first_byte, bytes, count)) = self.run_in_packet(rest) else {
@@ -70,6 +75,9 @@ impl Translator<'_, '_> {
     /// Stores the bytes `from..to` of a bit string at `at` (the place of byte `from`). The first piece begins at bit
     /// `origin` of the string, not behind byte `from`; bits behind the last piece are zero.
     pub fn store_pieces(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {
+        if !self.options.has(Optimisation::WideStores) {
+            return self.store_one_by_one(flags, pieces, origin, from, to, at);
+        }
         // `start` is the bit offset of piece `next`, the first one that ends behind the current byte.
         let (mut next, mut start) = (0, origin);
         let mut byte = from;
@@ -82,6 +90,47 @@ impl Translator<'_, '_> {
             let value = self.join_pieces(&pieces[next.min(pieces.len())..], start, 8 * byte, 8 * size);
             self.store_be(flags, value, at.plus(byte - from), size);
             byte += size;
+        }
+    }
+
+    /// As [`Self::store_pieces`], piece by piece: bytes of two pieces are read and written again.
+    fn store_one_by_one(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {
+        let mut bit = origin;
+        for piece in pieces {
+            let (start, end) = (bit.max(8 * from), (bit + piece.width).min(8 * to));
+            let mut first = start;
+            while first < end {
+                // A row of whole bytes that one store can write, or a part of a byte.
+                let whole = if first.is_multiple_of(8) { (end - first) / 8 } else { 0 };
+                let (byte, place) = (first / 8, at.plus(first / 8 - from));
+                if whole > 0 {
+                    let size = 1 << whole.ilog2().min(3);
+                    let value = self.join_pieces(std::slice::from_ref(piece), bit, first, 8 * size);
+                    self.store_be(flags, value, place, size);
+                    first += 8 * size;
+                } else {
+                    let stop = end.min(8 * (byte + 1));
+                    let ones = ((1u64 << (stop - first)) - 1) << (8 * (byte + 1) - stop);
+                    let value = self.join_pieces(std::slice::from_ref(piece), bit, 8 * byte, 8);
+                    let value = self.b.ins().band_imm_u(value, ones as i64);
+                    let old = self.b.ins().uload8(I64, flags, place.base, place.offset as i32);
+                    let old = self.b.ins().band_imm_u(old, (!ones & 0xff) as i64);
+                    let new = self.b.ins().bor(old, value);
+                    self.store_be(flags, new, place, 1);
+                    first = stop;
+                }
+            }
+            bit += piece.width;
+        }
+        if bit < 8 * to {
+            // Zeros behind the last piece.
+            let (first, zero) = (bit.max(8 * from), self.iconst(0));
+            let rest = Piece { words: vec![zero], width: 8 };
+            let mut rest = vec![rest; (8 * to - first).div_ceil(8) as usize];
+            if let Some(last) = rest.last_mut() {
+                last.width = 8 * to - first - 8 * ((8 * to - first).div_ceil(8) - 1);
+            }
+            self.store_one_by_one(flags, &rest, first, from, to, at);
         }
     }
 

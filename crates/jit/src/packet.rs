@@ -6,6 +6,7 @@
 //! to packets. Extracting a header without a varbit loads nothing: its fields are loaded where they are read
 //! ([`crate::flow`], "Clean fields").
 
+use crate::Optimisation;
 use crate::flow;
 use crate::header::{FieldAt, Segment, bits_of};
 use crate::translate::Translator;
@@ -167,13 +168,20 @@ impl Translator<'_, '_> {
         }
         let one = self.iconst(1);
         self.write_slot(layout.valid, &Val::Word(one));
-        if var_bytes.is_some() {
+        let lazy = self.options.has(Optimisation::LazyFields);
+        if var_bytes.is_some() || !lazy {
+            let flags = self.flags.packet;
+            if !lazy {
+                // Loads that may trap are made even if nothing uses them.
+                self.flags.packet = self.flags.extract;
+            }
             self.load_header(header, at, var_bytes, &mut |t, slot, load| {
                 if t.flow.needed.contains(slot.index()) {
                     let val = load(t);
                     t.write_slot(slot, &val);
                 }
             });
+            self.flags.packet = flags;
         }
         match var_bytes {
             None => self.move_cursor(u64::from(layout.fixed_bytes)),

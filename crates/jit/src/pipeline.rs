@@ -7,6 +7,7 @@
 //! Code never changes after it was made, so a pipeline may be shared and sent freely.
 #![allow(unsafe_code)]
 
+use crate::addresses::Addresses;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
@@ -19,8 +20,8 @@ pub struct CompiledPipeline {
     module: Option<JITModule>,
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
-    /// The code has its address.
-    _zeros: Box<[u8]>,
+    /// The code has their addresses.
+    _data: (Box<[u8]>, Addresses),
     timing: Timing,
 }
 
@@ -105,7 +106,7 @@ impl CompiledPipeline {
         module: JITModule,
         functions: Vec<NewEntry>,
         sites: Vec<Site>,
-        zeros: Box<[u8]>,
+        data: (Box<[u8]>, Addresses),
         timing: Timing,
     ) -> CompiledPipeline {
         let entries = functions
@@ -115,7 +116,7 @@ impl CompiledPipeline {
                 CompiledEntry { kind, code, size, instructions, clif, asm }
             })
             .collect();
-        CompiledPipeline { module: Some(module), entries, sites, _zeros: zeros, timing }
+        CompiledPipeline { module: Some(module), entries, sites, _data: data, timing }
     }
 
     fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {

@@ -16,8 +16,8 @@
 //! values that live through all of the code, for which the register allocator takes time and has no registers; they are
 //! loaded at each lookup.
 
-use crate::Error;
 use crate::translate::Translator;
+use crate::{Error, Optimisation, Options};
 use abi::{EngineKind, TableBinding, TableHandle};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I64, I128};
@@ -30,8 +30,8 @@ use tables::exact::{BUCKET_BYTES, ENTRY_OFFSETS, ExactSnapshot, KEY_OFFSETS, OVE
 const HOISTED_SNAPSHOTS_MAX: usize = 8;
 
 /// Whether a table with this engine is probed by the code itself.
-pub(crate) fn is_inlined(engine: EngineKind) -> bool {
-    matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex)
+pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
+    options.has(Optimisation::InlineTables) && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex)
 }
 
 /// A probe that has not touched its table yet.
@@ -60,7 +60,7 @@ impl Translator<'_, '_> {
             for inst in &self.program.stages[node.stage.index()].blocks[node.block.index()].insts {
                 let Op::Apply { table, .. } = &inst.op else { continue };
                 let binding = self.binding(*table)?;
-                if is_inlined(binding.engine) && !tables.contains(table) {
+                if is_inlined(binding.engine, self.options) && !tables.contains(table) {
                     tables.push(*table);
                 }
                 if tables.len() > HOISTED_SNAPSHOTS_MAX {
@@ -77,7 +77,7 @@ impl Translator<'_, '_> {
     }
 
     fn load_snapshot(&mut self, binding: &TableBinding) -> Value {
-        let handle = self.iconst(binding.handle as u64);
+        let handle = self.address(binding.handle as u64);
         self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, snapshot) as i32)
     }
 

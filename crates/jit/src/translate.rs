@@ -15,6 +15,7 @@
 //!
 //! The rest of [`Translator`] is in the sibling files, by kind of operation.
 
+use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::packet::At;
 use crate::unresolved::Symbols;
@@ -24,7 +25,7 @@ use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self as clif, AbiParam, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot};
-use cranelift_codegen::ir::{Type, Value};
+use cranelift_codegen::ir::{TrapCode, Type, Value};
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Switch, Variable};
 use ir::layout::RecordLayout;
@@ -37,6 +38,8 @@ use std::mem::offset_of;
 pub(crate) struct Flags {
     /// Frames.
     pub packet: MemFlagsData,
+    /// Frames, where the load is to happen whether it is used or not.
+    pub extract: MemFlagsData,
     /// Descriptors, the batch, the worker's context, records.
     pub desc: MemFlagsData,
     /// The function's own stack slots.
@@ -53,8 +56,10 @@ impl Flags {
             let region = func.dfg.alias_regions.insert(AliasRegionData { user_id, description: description.into() });
             MemFlagsData::new().with_notrap().with_alias_region(Some(region))
         };
+        let packet = region(1, "packet");
         Flags {
-            packet: region(1, "packet"),
+            packet,
+            extract: packet.with_trap_code(Some(TrapCode::HEAP_OUT_OF_BOUNDS)),
             desc: region(2, "descriptor"),
             stack: region(3, "stack"),
             state: region(4, "state"),
@@ -90,6 +95,7 @@ pub(crate) struct Shared<'a> {
     pub options: &'a Options,
     pub record: &'a RecordLayout,
     pub zeros: &'a [u8],
+    pub addresses: &'a Addresses,
     pub symbols: &'a Symbols,
 }
 
@@ -114,6 +120,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub header_pointers: Vec<Option<Variable>>,
     /// As many zeros as the longest header has bytes; they live as long as the code.
     pub zeros: &'a [u8],
+    /// Addresses that are loaded from a list.
+    pub addresses: &'a Addresses,
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
     /// Signatures by types, for calls.
@@ -193,6 +201,7 @@ pub(crate) fn translate(
         vars,
         header_pointers: vec![None; shared.program.headers.len()],
         zeros: shared.zeros,
+        addresses: shared.addresses,
         symbols: shared.symbols,
         signatures: HashMap::new(),
         position: 0,
@@ -487,7 +496,7 @@ impl<'a> Translator<'a, '_> {
             signature.returns = ret.into_iter().map(AbiParam::new).collect();
             b.import_signature(signature)
         });
-        let callee = self.iconst(address as u64);
+        let callee = self.address(address as u64);
         let inst = self.b.ins().call_indirect(signature, callee, args);
         self.b.inst_results(inst).first().copied()
     }

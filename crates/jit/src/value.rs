@@ -6,6 +6,7 @@
 //! **Invariant:** bits above the width are zero in every value that is read from or written to a slot. Operations that
 //! can set them mask their result ([`Translator::mask_word`] and friends); nothing else needs to.
 
+use crate::Optimisation;
 use crate::translate::Translator;
 use base::Bits;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -51,7 +52,7 @@ pub(crate) enum Val {
 pub(crate) enum Place {
     /// In an `I64` or `I128` variable.
     Var(Variable),
-    /// On the stack.
+    /// On the stack: values above 128 bits, or all.
     Stack(StackSlot),
 }
 
@@ -265,7 +266,11 @@ impl Translator<'_, '_> {
         if let Some(place) = self.places[slot.index()] {
             return place;
         }
-        let place = match Class::of(self.program.width(slot)) {
+        let class = Class::of(self.program.width(slot));
+        let place = match class {
+            _ if !self.options.has(Optimisation::RegisterSlots) => {
+                Place::Stack(self.stack_slot(8 * self.program.width(slot).div_ceil(64)))
+            }
             Class::Word => Place::Var(self.b.declare_var(I64)),
             Class::Pair => Place::Var(self.b.declare_var(I128)),
             Class::Words(n) => Place::Stack(self.stack_slot(8 * n as u32)),
@@ -298,11 +303,12 @@ impl Translator<'_, '_> {
         }
         match (self.place(slot), val) {
             (Place::Var(var), Val::Word(v) | Val::Pair(v)) => self.b.def_var(var, *v),
-            (Place::Stack(s), Val::Words(words)) => {
+            (Place::Stack(s), val) => {
+                let words = self.words_of_val(val);
                 let at = self.stack_addr(s);
-                self.store_words(self.flags.stack, words, at, 0);
+                self.store_words(self.flags.stack, &words, at, 0);
             }
-            (Place::Var(_), Val::Words(_)) | (Place::Stack(_), Val::Word(_) | Val::Pair(_)) => {
+            (Place::Var(_), Val::Words(_)) => {
                 unreachable!("a value of another class than `{}`", self.program.slots[slot.index()].name)
             }
         }

@@ -14,6 +14,7 @@ use ir::builder::{Builder, FieldWidth};
 use ir::layout::RecordLayout;
 use ir::{BinOp, EntryKind, Fate, HashAlgorithm, HeaderId, Intrinsic, Op, Operand, Program};
 use ir::{ReplicationPoint, SlotId, StageId, StageKind};
+use jit::Optimisation;
 
 const FIELD_WIDTHS: [u32; 24] =
     [1, 2, 3, 4, 5, 8, 8, 8, 9, 12, 13, 16, 16, 20, 24, 32, 32, 48, 56, 64, 65, 100, 128, 200];
@@ -455,6 +456,15 @@ fn check_seed(seed: u64, odd: bool) -> usize {
     if seed.is_multiple_of(3) {
         options.carried_headers_max = 0;
     }
+    // Every other program without one of the optimisations of code generation, or with one alone.
+    if seed.is_multiple_of(2) {
+        let all = Optimisation::ALL;
+        let one = all[seed as usize / 4 % all.len()];
+        options.without = match seed % 4 {
+            0 => [one].into_iter().collect(),
+            _ => all.into_iter().filter(|o| *o != one).collect(),
+        };
+    }
     let both = Both::with_options(generate(seed, odd), &options);
     let mut random = Random::new(seed ^ 0xdead_beef);
     let mut packets: Vec<Vec<u8>> = Vec::new();
@@ -599,20 +609,42 @@ fn tunnel_packets() -> Vec<Vec<u8>> {
 
 const IN_ORDER: &str = "  emit o\n  emit t\n  emit i\n";
 
-/// The stores to packets in the code of a program, before Cranelift's optimisations.
-fn packet_stores(text: &str) -> usize {
-    let options = jit::Options { keep_text: true, ..common::options() };
+/// The loads from and the stores to packets in the code of a program, before Cranelift's optimisations, without some of
+/// the optimisations of code generation.
+fn packet_accesses(text: &str, without: &[Optimisation]) -> (usize, usize) {
+    let without = without.iter().copied().collect();
+    let options = jit::Options { keep_text: true, without, ..common::options() };
     let both = Both::with_options(parse(text), &options);
     both.check(&tunnel_packets());
     let clif = both.pipeline.clif(EntryKind::Ingress).expect("the text was kept");
     let region = clif.lines().find(|l| l.contains("\"packet\"")).expect("a region for packets");
     let region = region.trim().split(' ').next().expect("its name");
-    clif.lines().filter(|l| l.contains("store") && l.contains(region)).count()
+    let count = |word: &str| clif.lines().filter(|l| l.contains(word) && l.contains(region)).count();
+    (count("load"), count("store"))
 }
+
+/// The stores of a program's code with all optimisations.
+fn packet_stores(text: &str) -> usize {
+    packet_accesses(text, &[]).1
+}
+
+const IDLE: &str = "  jump b1\nb1:\n  jump b2";
 
 #[test]
 fn an_unchanged_packet_is_not_written() {
-    assert_eq!(packet_stores(&tunnel("  jump b1\nb1:\n  jump b2", IN_ORDER)), 0);
+    assert_eq!(packet_stores(&tunnel(IDLE, IN_ORDER)), 0);
+}
+
+#[test]
+fn without_edit_mode_an_unchanged_packet_is_written() {
+    assert!(packet_accesses(&tunnel(IDLE, IN_ORDER), &[Optimisation::EditMode]).1 > 0);
+}
+
+#[test]
+fn without_lazy_fields_all_fields_are_loaded() {
+    let (lazy, all) = (&[][..], &[Optimisation::LazyFields][..]);
+    let loads = |without| packet_accesses(&tunnel(IDLE, IN_ORDER), without).0;
+    assert!(loads(all) > loads(lazy), "{} and {}", loads(all), loads(lazy));
 }
 
 #[test]
@@ -625,10 +657,11 @@ fn one_changed_field_is_one_store() {
 
 #[test]
 fn neighbouring_changed_fields_are_joined() {
-    // 48 + 48 + 16 bits in stores of 8, 4 and 2 bytes.
+    // 48 + 48 + 16 bits in stores of 8, 4 and 2 bytes; one by one in 4 + 2, 4 + 2, 2.
     let swap = "  o.src = mov o.dst\n  o.dst = add o.dst, 48w1\n  o.type = mov 16w7\n  jump b2";
-    let swap = format!("  branch o.$valid, b1, b2\nb1:\n{swap}");
-    assert_eq!(packet_stores(&tunnel(&swap, IN_ORDER)), 3);
+    let swap = tunnel(&format!("  branch o.$valid, b1, b2\nb1:\n{swap}"), IN_ORDER);
+    assert_eq!(packet_stores(&swap), 3);
+    assert_eq!(packet_accesses(&swap, &[Optimisation::WideStores]).1, 5);
 }
 
 #[test]

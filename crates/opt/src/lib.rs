@@ -19,4 +19,4 @@ mod simplify_cfg;
 mod ssa;
 mod strip_marks;
 
-pub use pipeline::{Options, PassReport, Report, optimise, pass_names, run_pass, size};
+pub use pipeline::{Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_pass, size};

@@ -26,21 +26,57 @@ enum Phase {
 /// A pass.
 struct Pass {
     name: &'static str,
+    about: &'static str,
     phase: Phase,
     run: fn(&mut Program) -> bool,
 }
 
 /// All passes in the order in which they run.
 const PASSES: &[Pass] = &[
-    Pass { name: "strip_marks", phase: Phase::First, run: strip_marks::run },
-    Pass { name: "simplify_cfg", phase: Phase::Loop, run: simplify_cfg::run },
-    Pass { name: "const_prop", phase: Phase::Loop, run: const_prop::run },
-    Pass { name: "simplify", phase: Phase::Loop, run: simplify::run },
-    Pass { name: "parser_room", phase: Phase::Loop, run: parser_room::run },
-    Pass { name: "dead_code", phase: Phase::Loop, run: dead_code::run },
-    Pass { name: "dead_tables", phase: Phase::Loop, run: dead_code::run_tables },
-    Pass { name: "coalesce", phase: Phase::Loop, run: coalesce::run },
-    Pass { name: "compact_slots", phase: Phase::Last, run: compact_slots::run },
+    Pass {
+        name: "strip_marks",
+        about: "remove the marks that traces are made of",
+        phase: Phase::First,
+        run: strip_marks::run,
+    },
+    Pass {
+        name: "simplify_cfg",
+        about: "fewer and longer blocks: no empty ones, no chains, no ways that cannot be taken",
+        phase: Phase::Loop,
+        run: simplify_cfg::run,
+    },
+    Pass {
+        name: "const_prop",
+        about: "put known constants and copies where they are read, over all stages and branches",
+        phase: Phase::Loop,
+        run: const_prop::run,
+    },
+    Pass { name: "simplify", about: "cheaper forms of single operations", phase: Phase::Loop, run: simplify::run },
+    Pass {
+        name: "parser_room",
+        about: "ask once for the length of all headers that follow, not for each",
+        phase: Phase::Loop,
+        run: parser_room::run,
+    },
+    Pass { name: "dead_code", about: "remove what nobody reads", phase: Phase::Loop, run: dead_code::run },
+    Pass {
+        name: "dead_tables",
+        about: "remove table lookups that change nothing",
+        phase: Phase::Loop,
+        run: dead_code::run_tables,
+    },
+    Pass {
+        name: "coalesce",
+        about: "give variables that are copies of each other one slot",
+        phase: Phase::Loop,
+        run: coalesce::run,
+    },
+    Pass {
+        name: "compact_slots",
+        about: "forget slots that nothing uses, so that records are short",
+        phase: Phase::Last,
+        run: compact_slots::run,
+    },
 ];
 
 /// Most times that the loop runs.
@@ -49,6 +85,11 @@ const ROUNDS_MAX: u32 = 8;
 /// Names of all passes, in order.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
     PASSES.iter().map(|p| p.name)
+}
+
+/// Names of all passes, in order, and what each does, in a line.
+pub fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PASSES.iter().map(|p| (p.name, p.about))
 }
 
 /// What to do.
@@ -109,6 +150,15 @@ pub fn size(program: &Program) -> usize {
 /// # Panics
 /// If the verifier is on and a pass leaves an ill-formed program behind: a bug of that pass, or of who made the program.
 pub fn optimise(program: &mut Program, options: &Options) -> Report {
+    optimise_watched(program, options, &mut |_, _, _| ())
+}
+
+/// As [`optimise`], and shows the program after each run of a pass: its name, how often it has run, the program.
+pub fn optimise_watched(
+    program: &mut Program,
+    options: &Options,
+    watch: &mut dyn FnMut(&'static str, u32, &Program),
+) -> Report {
     let before = size(program);
     check(program, options, "before the first pass");
     let passes = PASSES.iter().filter(|p| !options.disabled.contains(p.name));
@@ -118,6 +168,7 @@ pub fn optimise(program: &mut Program, options: &Options) -> Report {
             let mut changed = false;
             for (pass, report) in runs.iter_mut().filter(|(p, _)| p.phase == phase) {
                 changed |= run_one(pass, report, program, options);
+                watch(pass.name, report.runs, program);
             }
             if !changed {
                 break;

@@ -58,9 +58,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         engines.push(("interpreter, optimised IR", &optimised, EngineKind::Interpreter, 20));
         engines.push(("interpreter, raw IR", &raw, EngineKind::Interpreter, 20));
     }
+    let code = args.program.compile.without()?.code();
     let mut ready = Vec::new();
     for (name, program, kind, batches) in engines {
-        let pipeline = Arc::new(datapath::load(Arc::clone(program), kind, 1)?);
+        let pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
         let local = Local::new(Arc::clone(&pipeline));
         if let Some(file) = &args.entries
             && !crate::run::apply_entries(file, &pipeline, local.replication())?

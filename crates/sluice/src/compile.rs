@@ -1,6 +1,7 @@
 //! What every command that reads P4 shares: `-I`, `-D`, compiling, printing diagnostics.
 
 use anyhow::{Context, Result};
+use datapath::Without;
 use frontend::{Compiled, Input, Options, Until, Warnings, explain};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -14,15 +15,24 @@ pub struct CompileArgs {
     /// Define a preprocessor macro (1 without a value).
     #[arg(short = 'D', value_name = "NAME[=VALUE]", value_parser = parse_define)]
     pub defines: Vec<(String, String)>,
-    /// Switch an optimisation pass off, by its name.
-    #[arg(long = "no-pass", value_name = "PASS")]
-    pub disabled_passes: Vec<String>,
+    /// Leave optimisations out, by name (`--help` lists them).
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', alias = "no-pass", long_help = without_help())]
+    pub without: Vec<String>,
     /// Do not report a warning, by its code.
     #[arg(short = 'W', value_name = "no-CODE", value_parser = parse_silent)]
     pub silent: Vec<String>,
     /// Take a warning for an error, by its code; or all, with `warnings`.
     #[arg(long = "deny", value_name = "CODE|warnings", value_parser = parse_denied)]
     pub denied: Vec<String>,
+}
+
+/// What there is to leave out.
+fn without_help() -> String {
+    let mut text = "Leave optimisations out, by name; the program does the same, slower:\n".to_string();
+    for o in datapath::optimisations() {
+        text += &format!("\n  {:<16} {}", o.name, o.about);
+    }
+    text + "\n  all              none of these"
 }
 
 /// `no-W0503`.
@@ -66,16 +76,16 @@ fn use_colour(variable: impl Fn(&str) -> Option<String>, terminal: bool) -> bool
 }
 
 impl CompileArgs {
+    /// The optimisations that are left out.
+    pub fn without(&self) -> Result<Without> {
+        if self.without.iter().any(|name| name == "all") {
+            return Ok(Without::all());
+        }
+        Without::new(&self.without).map_err(anyhow::Error::msg)
+    }
+
     /// For the frontend.
     pub fn options(&self) -> Result<Options> {
-        for pass in &self.disabled_passes {
-            let names: Vec<&str> = opt::pass_names().collect();
-            anyhow::ensure!(
-                names.contains(&pass.as_str()),
-                "there is no pass `{pass}`; there are: {}",
-                names.join(", ")
-            );
-        }
         Ok(Options {
             include_dirs: self.include_dirs.clone(),
             defines: self.defines.clone(),
@@ -84,7 +94,7 @@ impl CompileArgs {
                 denied: self.denied.iter().filter(|d| *d != ALL_WARNINGS).cloned().collect(),
                 deny_all: self.denied.iter().any(|d| d == ALL_WARNINGS),
             },
-            opt: opt::Options { disabled: self.disabled_passes.iter().cloned().collect(), ..opt::Options::default() },
+            opt: self.without()?.passes(),
         })
     }
 

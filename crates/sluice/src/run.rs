@@ -73,6 +73,9 @@ pub struct Args {
     /// Run the interpreter instead of machine code (slow; to find out whether the compiler is at fault).
     #[arg(long)]
     interpret: bool,
+    /// Write /tmp/perf-PID.map, by which `perf report` names the program's tables, actions and parser states.
+    #[arg(long)]
+    perf_map: bool,
 }
 
 /// Runs it.
@@ -86,6 +89,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
 
     let options = args.compile.options()?;
+    let code = jit::Options { perf_map: args.perf_map, ..args.compile.without()?.code() };
     let compiled = match &args.program {
         None => None,
         Some(path) => match args.compile.compile_program(path)? {
@@ -104,7 +108,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         on_worker_start: ports.register_workers(),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), engine);
+    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine);
     let handle = Handle::new(Control::new());
     handle.with(|control| control.add_device(args.device_id, Arc::new(target)));
     if let Some((path, compiled)) = compiled {

@@ -69,11 +69,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Engine::Jit => name == "jit",
     };
 
+    let code = args.program.compile.without()?.code();
     let mut passed = 0;
     let mut failed = 0;
     let mut first: Option<(&str, Outcome)> = None;
     for (name, program, kind) in engines.iter().filter(|(name, ..)| wanted(name)) {
-        let pipeline = datapath::load(Arc::clone(program), *kind, 1)?;
+        let pipeline = datapath::load_with(Arc::clone(program), *kind, 1, &code)?;
         let outcome = stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
         passed += outcome.passed;
         failed += outcome.failures.len();

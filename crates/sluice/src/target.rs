@@ -11,13 +11,14 @@ use std::sync::Arc;
 pub struct SwitchTarget {
     switch: Arc<Switch>,
     options: Options,
+    code: jit::Options,
     engine: EngineKind,
 }
 
 impl SwitchTarget {
-    /// Programs are compiled with `options` and run on `engine`.
-    pub fn new(switch: Arc<Switch>, options: Options, engine: EngineKind) -> SwitchTarget {
-        SwitchTarget { switch, options, engine }
+    /// Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`.
+    pub fn new(switch: Arc<Switch>, options: Options, code: jit::Options, engine: EngineKind) -> SwitchTarget {
+        SwitchTarget { switch, options, code, engine }
     }
 
     /// Sets up a compiled program's state and code.
@@ -30,8 +31,8 @@ impl SwitchTarget {
         if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
             return Err(problem);
         }
-        let pipeline =
-            datapath::load(Arc::clone(&program), self.engine, self.switch.workers()).map_err(|e| e.to_string())?;
+        let pipeline = datapath::load_with(Arc::clone(&program), self.engine, self.switch.workers(), &self.code)
+            .map_err(|e| e.to_string())?;
         let pipeline = Arc::new(pipeline);
         Ok(Built { p4info, program, state: Arc::clone(pipeline.state()), handle: pipeline })
     }

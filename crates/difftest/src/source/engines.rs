@@ -16,6 +16,14 @@ const PASS_PACKETS: usize = 64;
 /// Packets that the same program written differently is tried with.
 const REWRITTEN_PACKETS: usize = 128;
 
+/// What runs a program.
+#[derive(Clone, Copy)]
+enum Runs {
+    Interpreter,
+    /// Machine code, without these optimisations.
+    Machine(jit::Without),
+}
+
 struct Engine {
     name: String,
     local: Local,
@@ -36,19 +44,19 @@ pub fn compare(
     depth: Depth,
     counts: &mut Counts,
 ) -> Result<(), Finding> {
-    let mut list: Vec<(String, Arc<Program>, EngineKind)> = Vec::new();
-    list.push(("raw".into(), Arc::clone(raw), EngineKind::Interpreter));
+    let mut list: Vec<(String, Arc<Program>, Runs)> = Vec::new();
+    list.push(("raw".into(), Arc::clone(raw), Runs::Interpreter));
     let optimised = Arc::new(optimise("all passes", raw, &opt::Options::default())?);
-    list.push(("optimised".into(), Arc::clone(&optimised), EngineKind::Interpreter));
-    list.push(("machine code".into(), optimised, EngineKind::Machine));
-    list.push(("machine code of raw IR".into(), Arc::clone(raw), EngineKind::Machine));
+    list.push(("optimised".into(), Arc::clone(&optimised), Runs::Interpreter));
+    list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
+    list.push(("machine code of raw IR".into(), Arc::clone(raw), Runs::Machine(jit::Without::default())));
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
     run(list, &lines, usize::MAX, counts)?;
     if depth < Depth::Passes {
         return Ok(());
     }
-    let mut list = vec![("raw".to_string(), Arc::clone(raw), EngineKind::Interpreter)];
-    list.push(("printed and read".into(), Arc::new(again), EngineKind::Interpreter));
+    let mut list = vec![("raw".to_string(), Arc::clone(raw), Runs::Interpreter)];
+    list.push(("printed and read".into(), Arc::new(again), Runs::Interpreter));
     for (i, pass) in opt::pass_names().enumerate() {
         let mut without = opt::Options::default();
         without.disabled.insert(pass.to_string());
@@ -62,12 +70,33 @@ pub fn compare(
             }
             // Machine code of all of them would take too long; of some, chosen by the program.
             if (raw.stages.len() + script.len() + i).is_multiple_of(9) {
-                list.push((format!("machine code {name}"), Arc::clone(&program), EngineKind::Machine));
+                list.push((
+                    format!("machine code {name}"),
+                    Arc::clone(&program),
+                    Runs::Machine(jit::Without::default()),
+                ));
             }
-            list.push((name, program, EngineKind::Interpreter));
+            list.push((name, program, Runs::Interpreter));
         }
     }
-    run(list, &lines, PASS_PACKETS, &mut Counts::default())
+    run(list, &lines, PASS_PACKETS, &mut Counts::default())?;
+    compare_code(&lines, raw, &optimised)
+}
+
+/// Leaves optimisations of code generation out: for each program three of them, alone and together with all others.
+fn compare_code(lines: &[Line], raw: &Arc<Program>, optimised: &Arc<Program>) -> Result<(), Finding> {
+    let all = jit::Optimisation::ALL;
+    let first = raw.stages.len() + lines.len();
+    let mut list = vec![("raw".to_string(), Arc::clone(raw), Runs::Interpreter)];
+    for o in (first..first + 3).map(|i| all[i % all.len()]) {
+        let mut only = jit::Without::all();
+        only.remove(o);
+        for (what, without) in [("without", [o].into_iter().collect()), ("only", only)] {
+            list.push((format!("machine code {what} {}", o.name()), Arc::clone(optimised), Runs::Machine(without)));
+        }
+    }
+    list.push(("machine code without all".into(), Arc::clone(raw), Runs::Machine(jit::Without::all())));
+    run(list, lines, PASS_PACKETS, &mut Counts::default())
 }
 
 /// Compares two programs that are written differently and must do the same.
@@ -78,8 +107,8 @@ pub fn compare_raw(
     counts: &mut Counts,
 ) -> Result<(), Finding> {
     let list = vec![
-        ("raw".into(), Arc::clone(raw), EngineKind::Interpreter),
-        ("written differently".into(), Arc::clone(written), EngineKind::Interpreter),
+        ("raw".into(), Arc::clone(raw), Runs::Interpreter),
+        ("written differently".into(), Arc::clone(written), Runs::Interpreter),
     ];
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
     run(list, &lines, REWRITTEN_PACKETS, counts)
@@ -94,14 +123,19 @@ fn optimise(name: &str, raw: &Program, options: &opt::Options) -> Result<Program
 }
 
 fn run(
-    list: Vec<(String, Arc<Program>, EngineKind)>,
+    list: Vec<(String, Arc<Program>, Runs)>,
     lines: &[Line],
     packets_max: usize,
     counts: &mut Counts,
 ) -> Result<(), Finding> {
     let mut engines = Vec::new();
     for (name, program, kind) in list {
-        let loaded = guard(&format!("loading, {name}"), || datapath::load(program, kind, 1))?;
+        let (kind, without) = match kind {
+            Runs::Interpreter => (EngineKind::Interpreter, jit::Without::default()),
+            Runs::Machine(without) => (EngineKind::Machine, without),
+        };
+        let options = jit::Options { without, ..jit::Options::default() };
+        let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options))?;
         let pipeline = loaded.map_err(|e| Finding {
             kind: Kind::Load,
             place: format!("{name}: {}", super::plain(&e.to_string())),

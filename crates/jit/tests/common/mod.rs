@@ -12,7 +12,7 @@ use abi::{Batch, FateCode, PacketDesc};
 use base::Bits;
 use interp::{Fate, Interp, SeededHost};
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId, SlotKind};
-use jit::{CompiledPipeline, Options, SiteKind};
+use jit::{CompiledPipeline, Optimisation, Options, SiteKind};
 use runtime::Runtime;
 use std::sync::Arc;
 
@@ -66,6 +66,15 @@ pub fn options() -> Options {
     let mut options = Options { check_bounds: true, verify: true, ..Options::default() };
     if std::env::var_os("JIT_LINEAR").is_some() {
         (options.thorough_instructions_max, options.carried_headers_max) = (0, 0);
+    }
+    // `JIT_WITHOUT=NAME,...` leaves optimisations out; `all` leaves out all of them.
+    if let Ok(names) = std::env::var("JIT_WITHOUT") {
+        for name in names.split(',') {
+            let named = |o: &Optimisation| name == "all" || o.name() == name;
+            let mut found = Optimisation::ALL.into_iter().filter(named).peekable();
+            assert!(found.peek().is_some(), "JIT_WITHOUT: there is no `{name}`");
+            found.for_each(|o| options.without.insert(o));
+        }
     }
     options
 }

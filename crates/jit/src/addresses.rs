@@ -1,0 +1,58 @@
+//! Addresses of what code works with: tables' handles and engines, registers, the runtime.
+//!
+//! They are known when code is made and constant as long as it runs, so they are constants in it. Code that is made
+//! without [`Optimisation::BakedAddresses`] loads them from a list instead, each time it needs one: what code has to do
+//! that was compiled before its tables existed.
+
+use crate::translate::Translator;
+use crate::{Optimisation, Options};
+use abi::{Bindings, ExternBinding, RuntimeCalls};
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+/// The list; empty when addresses are constants. It lives as long as the code.
+pub(crate) struct Addresses(Box<[u64]>);
+
+impl Addresses {
+    pub fn new(bindings: &Bindings, runtime: &RuntimeCalls, options: &Options) -> Addresses {
+        let mut list = Vec::new();
+        if !options.has(Optimisation::BakedAddresses) {
+            for table in &bindings.tables {
+                list.extend([table.handle as u64, table.lookup as usize as u64]);
+                list.extend(table.select.map(|select| select as usize as u64));
+            }
+            list.extend(bindings.externs.iter().filter_map(|e| match e {
+                ExternBinding::Register { cells, .. } => Some(*cells as u64),
+                _ => None,
+            }));
+            let RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom } = *runtime;
+            let calls = [
+                meter as usize,
+                hash as usize,
+                random as usize,
+                digest as usize,
+                log as usize,
+                assert_failed as usize,
+                wide_bin as usize,
+                make_headroom as usize,
+            ];
+            list.extend(calls.map(|call| call as u64));
+            list.sort_unstable();
+            list.dedup();
+        }
+        Addresses(list.into_boxed_slice())
+    }
+}
+
+impl Translator<'_, '_> {
+    /// An address that stays the same as long as the code runs.
+    pub fn address(&mut self, address: u64) -> Value {
+        match self.addresses.0.binary_search(&address) {
+            Ok(at) => {
+                let list = self.iconst(self.addresses.0.as_ptr() as u64);
+                self.b.ins().load(I64, self.flags.state, list, 8 * at as i32)
+            }
+            Err(_) => self.iconst(address),
+        }
+    }
+}

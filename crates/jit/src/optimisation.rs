@@ -1,0 +1,123 @@
+//! The optimisations that are part of code generation, each with a switch.
+//!
+//! The passes of crate `opt` turn IR into IR and can be left out one by one. What makes compiled code fast beyond that is
+//! how it is generated; [`Optimisation`] names those parts, so that the worth of each can be measured like a pass's.
+//! Without one of them the code is slower and does the same. Names share one namespace with the passes'
+//! (`datapath::Switches`).
+//!
+//! [`Without`] is a set of them, in `Options::without`.
+//!
+//! Tests: `tests/packets.rs`; all tests of this crate with `JIT_WITHOUT=NAME,...`; crate `difftest` leaves each out.
+
+/// A part of code generation that can be left out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Optimisation {
+    /// The deparser edits packets where they stand. Without: it writes all headers anew, changed or not (PISCES, section
+    /// 4.3, post-pipeline editing).
+    EditMode,
+    /// Fields are loaded where they are read, if they are. Without: the parser loads every field that it extracts
+    /// (PISCES, parser specialisation).
+    LazyFields,
+    /// Neighbouring fields become one store. Without: each field is stored by itself (PISCES, action coalescing).
+    WideStores,
+    /// Slots live in registers. Without: each has a place of its own in memory (PVPP, reducing metadata access).
+    RegisterSlots,
+    /// Addresses of tables, registers and the runtime are constants in the code. Without: they are loaded from a list
+    /// each time (PVPP, reducing pointer dereferences).
+    BakedAddresses,
+    /// Tables whose engine allows it are probed by the code itself. Without: their engines are called.
+    InlineTables,
+    /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
+    PackedChecksum,
+}
+
+use Optimisation as O;
+
+impl Optimisation {
+    /// All of them.
+    pub const ALL: [Optimisation; 7] = [
+        O::EditMode,
+        O::LazyFields,
+        O::WideStores,
+        O::RegisterSlots,
+        O::BakedAddresses,
+        O::InlineTables,
+        O::PackedChecksum,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            O::EditMode => "edit_mode",
+            O::LazyFields => "lazy_fields",
+            O::WideStores => "wide_stores",
+            O::RegisterSlots => "register_slots",
+            O::BakedAddresses => "baked_addresses",
+            O::InlineTables => "inline_tables",
+            O::PackedChecksum => "packed_checksum",
+        }
+    }
+
+    /// What it does, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            O::EditMode => "edit packets where they stand instead of writing all headers anew",
+            O::LazyFields => "load fields where they are read instead of all of them in the parser",
+            O::WideStores => "store neighbouring fields at once instead of one by one",
+            O::RegisterSlots => "keep slots in registers instead of memory",
+            O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
+            O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
+            O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
+        }
+    }
+}
+
+/// A set of optimisations that are left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Without(u32);
+
+impl Without {
+    /// All of them.
+    pub fn all() -> Without {
+        Optimisation::ALL.into_iter().collect()
+    }
+
+    /// Leaves one more out.
+    pub fn insert(&mut self, optimisation: Optimisation) {
+        self.0 |= 1 << optimisation as u32;
+    }
+
+    /// Takes one back in.
+    pub fn remove(&mut self, optimisation: Optimisation) {
+        self.0 &= !(1 << optimisation as u32);
+    }
+
+    /// Whether one is left out.
+    pub fn contains(self, optimisation: Optimisation) -> bool {
+        self.0 >> optimisation as u32 & 1 != 0
+    }
+}
+
+impl FromIterator<Optimisation> for Without {
+    fn from_iter<I: IntoIterator<Item = Optimisation>>(all: I) -> Without {
+        let mut set = Without::default();
+        all.into_iter().for_each(|o| set.insert(o));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_optimisation_is_listed_once_and_has_a_bit_of_its_own() {
+        let all = Optimisation::ALL;
+        for (i, o) in all.into_iter().enumerate() {
+            assert_eq!(o as usize, i, "{} is listed elsewhere than it is declared", o.name());
+            let one: Without = [o].into_iter().collect();
+            assert_eq!(all.into_iter().filter(|o| one.contains(*o)).collect::<Vec<_>>(), [o]);
+        }
+        assert!(all.into_iter().all(|o| Without::all().contains(o)));
+    }
+}

@@ -1,7 +1,8 @@
 //! The `repr(C)` contract between compiled pipelines and the runtime, and the engine-neutral contract for their state.
 //!
 //! - [`packet`]: what compiled code sees of a packet, a batch, a worker.
-//! - [`table`]: how keys and entries lie in memory, and what compiled code is told about a table when it is made.
+//! - [`table`]: how keys lie in memory, and what compiled code is told about a table when it is made.
+//! - [`entry`]: how entries lie in memory.
 //! - [`calls`]: the functions that compiled code may call.
 //! - [`state`]: what the control plane may ask of a pipeline's state, implemented once by the fast tables and once by
 //!   the oracle's naive ones.
@@ -9,11 +10,13 @@
 //! Nothing here computes; every layout has a compile-time size check in its file.
 
 pub mod calls;
+pub mod entry;
 pub mod packet;
 pub mod state;
 pub mod table;
 
 pub use calls::RuntimeCalls;
+pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
 pub use state::{PipelineState, StateError};
-pub use table::{Bindings, EngineKind, EntryHeader, ExternBinding, KeyLayout, TableBinding, TableHandle};
+pub use table::{Bindings, EngineKind, ExternBinding, KeyLayout, TableBinding, TableHandle};

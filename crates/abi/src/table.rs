@@ -4,41 +4,15 @@
 //! for widths up to 8, 16, 32, 64 bits, and a multiple of 8 bytes beyond (least significant word first). Padding is
 //! zero; the whole is padded to a multiple of 8 bytes. So an exact key compares as 64-bit words.
 //!
-//! **Entries.** An [`EntryHeader`], then the action's parameters in order, each in `ceil(width / 64)` little-endian
-//! words (the layout of a packet record). Entries never change once readers can see them: a modification publishes a new
-//! one and retires the old (counters are elsewhere, by `index`).
+//! **Entries.** [`crate::entry`]. They never change once readers can see them: a modification publishes a new one and
+//! retires the old (counters are elsewhere, by index).
 //!
 //! **Readers.** Compiled code holds entry pointers only within one batch. A worker announces a quiescent point between
 //! batches; only then is retired memory freed.
 
+use crate::entry::{EntryHeader, EntryLayout};
 use base::entry::MatchKind;
 use core::sync::atomic::AtomicPtr;
-
-/// The first bytes of an entry.
-#[repr(C)]
-#[derive(Debug)]
-pub struct EntryHeader {
-    /// Position in the table's (or profile's) action list.
-    pub action: u32,
-    /// Dense index of the entry in its table: the cell of its direct counters and meters. `u32::MAX` for default
-    /// entries and profile members, which have none.
-    pub index: u32,
-    /// For tables with an action selector: the group to choose from, or null when the entry runs its own action.
-    pub group: *const core::ffi::c_void,
-    /// Microsecond clock of the last hit, written by readers when `flags & TOUCH`.
-    pub last_hit_us: core::sync::atomic::AtomicU64,
-    /// [`EntryHeader::TOUCH`] and zero bits.
-    pub flags: u32,
-    /// Padding.
-    pub reserved: u32,
-}
-
-impl EntryHeader {
-    /// Readers note the time of a hit in `last_hit_us` (the entry has an idle timeout).
-    pub const TOUCH: u32 = 1;
-    /// Bytes before the first parameter.
-    pub const SIZE: usize = size_of::<EntryHeader>();
-}
 
 /// What stays at one address for as long as a table lives. Engines put their own snapshot pointer behind `snapshot`.
 #[repr(C)]
@@ -59,9 +33,9 @@ pub type LookupFn = unsafe extern "C" fn(handle: *const TableHandle, key: *const
 pub type LookupBatchFn =
     unsafe extern "C" fn(handle: *const TableHandle, keys: *const u8, count: u32, out: *mut *const EntryHeader);
 
-/// Resolves an entry with a group: the chosen member's entry, or null when the group is empty. `hash` is the selector's
-/// hash of the selector keys, already cut to its width.
-pub type SelectFn = unsafe extern "C" fn(entry: *const EntryHeader, hash: u64) -> *const EntryHeader;
+/// Resolves an entry's group, not null: the chosen member's entry, or null when the group is empty. `hash` is the
+/// selector's hash of the selector keys, already cut to its width.
+pub type SelectFn = unsafe extern "C" fn(group: *const core::ffi::c_void, hash: u64) -> *const EntryHeader;
 
 /// Where one key field lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,10 +112,9 @@ pub struct TableBinding {
     pub lookup_batch: LookupBatchFn,
     /// For tables with an action selector.
     pub select: Option<SelectFn>,
-    /// Byte offset of each parameter behind the entry's start, by action and parameter.
-    pub params: Vec<Vec<u32>>,
-    /// Whether entries may carry `TOUCH`.
-    pub idle_timeout: bool,
+    /// What entries look like, those of the table and its default. Members that groups choose have the same action number
+    /// and parameters, and nothing in front of them.
+    pub entry: EntryLayout,
 }
 
 /// What compiled code is told about an extern.
@@ -179,18 +152,4 @@ pub struct Bindings {
     pub externs: Vec<ExternBinding>,
 }
 
-/// Byte offsets of parameters with these widths behind an entry's start, and the entry's size in bytes.
-pub fn param_offsets(widths: impl IntoIterator<Item = u32>) -> (Vec<u32>, u32) {
-    let mut at = EntryHeader::SIZE as u32;
-    let offsets = widths
-        .into_iter()
-        .map(|w| {
-            let here = at;
-            at += w.div_ceil(64) * 8;
-            here
-        })
-        .collect();
-    (offsets, at)
-}
-
-const _: () = assert!(EntryHeader::SIZE == 32 && size_of::<TableHandle>() == 16);
+const _: () = assert!(size_of::<TableHandle>() == 16);

@@ -11,7 +11,7 @@ use datapath::state::{FastState, FastWorker};
 use ir::{Action, CounterUnit, Extern, ExternKind, HashAlgorithm, Key, Program, Table, TableAction};
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parameters of the actions.
 const PARAMS: [&[u32]; 3] = [&[], &[9, 48], &[130]];
@@ -221,19 +221,26 @@ impl Pair {
     }
 
     fn call_of(&self, table: TableId, entry: *const EntryHeader) -> ActionCall {
-        // SAFETY: the worker is online, so the entry is live.
-        let action = unsafe { (*entry).action };
-        let offsets = &self.bindings.tables[table.index()].params[action as usize];
+        let layout = &self.bindings.tables[table.index()].entry;
+        let byte = |at: u32| {
+            // SAFETY: the worker is online, so the entry is live; the binding says which bytes it has.
+            unsafe { entry.cast::<u8>().add(at as usize).read() }
+        };
+        assert_eq!(layout.action_bytes, 1);
+        let action = u32::from(byte(0));
+        let offsets = &layout.params[action as usize];
         let arg = |(width, offset): (&u32, &u32)| {
-            let word = |i: u32| {
-                // SAFETY: the binding says where the parameter's words are.
-                let word = unsafe { entry.cast::<u8>().add((*offset + 8 * i) as usize).cast::<u64>().read() };
-                Bits::new(64, word.into())
-            };
-            let words = (0..width.div_ceil(64)).rev().map(word);
-            words.fold(Bits::zero(0), |all, word| all.concat(&word)).resize_u(*width)
+            let bytes: Vec<u8> = (0..width.div_ceil(8)).rev().map(|i| byte(offset + i)).collect();
+            Bits::from_bytes_be(*width, &bytes)
         };
         ActionCall { action, args: PARAMS[action as usize].iter().zip(offsets).map(arg).collect() }
+    }
+
+    /// The group of a live entry, or null.
+    fn group_of(&self, table: TableId, entry: *const EntryHeader) -> *const std::ffi::c_void {
+        let Some(at) = self.bindings.tables[table.index()].entry.group else { return std::ptr::null() };
+        // SAFETY: the binding says that a pointer is there.
+        unsafe { entry.byte_offset(at as isize).cast::<*const std::ffi::c_void>().read_unaligned() }
     }
 
     /// A packet looks up, counts and meters; compiled code does the same on the fast side.
@@ -253,28 +260,31 @@ impl Pair {
         // SAFETY: the worker is online and the key has the table's layout.
         let found = unsafe { (binding.lookup)(binding.handle, words.as_ptr()) };
         let mut data = found;
-        // SAFETY: found entries are live.
-        if let Some(entry) = unsafe { found.as_ref() } {
-            if entry.flags & EntryHeader::TOUCH != 0 {
-                entry.last_hit_us.store(self.now_us, Ordering::Relaxed);
+        if !found.is_null() {
+            if let Some(last_hit) = binding.entry.last_hit {
+                // SAFETY: the binding says where it is.
+                unsafe {
+                    let cell = found.byte_offset(last_hit as isize).cast_mut().cast();
+                    AtomicU64::from_ptr(cell).store(self.now_us, Ordering::Relaxed);
+                }
             }
-            if !entry.group.is_null() {
+            let group = self.group_of(table, found);
+            if !group.is_null() {
                 let hash = selector.to_u64().expect("a short selector") & 0x7f;
                 // SAFETY: the entry has a group.
-                data = unsafe { binding.select.expect("groups need a selector")(found, hash) };
+                data = unsafe { binding.select.expect("groups need a selector")(group, hash) };
             }
         }
         let hit = !data.is_null();
         assert_eq!(hit, expected.hit, "{}: {table:?} {key:?}", self.what);
         let default = self.default_entry(table);
-        // SAFETY: the default entry is live.
-        let default_group = unsafe { !(*default).group.is_null() };
+        let default_group = self.group_of(table, default);
         let runs = if hit {
             data
-        } else if default_group && found.is_null() {
+        } else if !default_group.is_null() && found.is_null() {
             let hash = selector.to_u64().expect("a short selector") & 0x7f;
             // SAFETY: the default entry has a group.
-            let member = unsafe { binding.select.expect("groups need a selector")(default, hash) };
+            let member = unsafe { binding.select.expect("groups need a selector")(default_group, hash) };
             if member.is_null() { default } else { member }
         } else {
             default
@@ -287,8 +297,9 @@ impl Pair {
     }
 
     fn packet_direct(&self, table: TableId, found: *const EntryHeader, expected: u64, bytes: u32) {
-        // SAFETY: the entry is live.
-        let index = unsafe { (*found).index };
+        let at = self.bindings.tables[table.index()].entry.index.expect("the entries of such tables have indices");
+        // SAFETY: the entry is live and has an index there.
+        let index = unsafe { found.byte_offset(at as isize).cast::<u32>().read_unaligned() };
         for ext in &self.program.tables[table.index()].direct {
             if let ExternKind::Meter { .. } = self.program.externs[ext.index()].kind {
                 // SAFETY: the context is the worker's.

@@ -1,7 +1,10 @@
 //! `measure X.p4 [clif|asm ENTRY]`: how long compiling a program takes, phase by phase, how large its code is, and what
 //! the code looks like. The code is made for tables without entries and is never run.
 
-use abi::{Bindings, EngineKind, EntryHeader, ExternBinding, KeyLayout, RuntimeCalls, TableBinding, TableHandle};
+use abi::{
+    Bindings, EngineKind, EntryHeader, EntryLayout, EntryParts, ExternBinding, KeyLayout, RuntimeCalls, TableBinding,
+    TableHandle,
+};
 use base::entry::MatchKind;
 use ir::{EntryKind, ExternKind, Program};
 use std::error::Error;
@@ -50,8 +53,10 @@ fn bindings(program: &Program) -> Bindings {
             lookup,
             lookup_batch,
             select: None,
-            params: widths.into_iter().map(|w| abi::table::param_offsets(w).0).collect(),
-            idle_timeout: t.idle_timeout,
+            entry: EntryLayout::new(
+                &widths,
+                EntryParts { last_hit: t.idle_timeout, index: true, ..EntryParts::default() },
+            ),
         }
     });
     let externs = program.externs.iter().map(|e| match e.kind {

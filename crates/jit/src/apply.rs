@@ -11,7 +11,7 @@ use crate::packet::At;
 use crate::probe::is_inlined;
 use crate::translate::Translator;
 use crate::value::Val;
-use abi::{EngineKind, EntryHeader, KeyLayout, TableBinding, TableHandle, WorkerCtx};
+use abi::{EngineKind, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -56,8 +56,9 @@ impl Translator<'_, '_> {
             Some(found) => {
                 let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
                 let entry = self.b.ins().select(is_hit, found, default);
-                if binding.idle_timeout {
-                    self.touch(entry);
+                if let Some(last_hit) = binding.entry.last_hit {
+                    // Defaults have a place for it too.
+                    self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
                 }
                 let hit = self.bool_word(is_hit);
                 match binding.select {
@@ -67,7 +68,7 @@ impl Translator<'_, '_> {
             }
         };
         self.count_apply(table, hit);
-        let action = self.b.ins().uload32(self.flags.entry, data, offset_of!(EntryHeader, action) as i32);
+        let action = self.entry_action(&binding.entry, data);
         let [hit_slot, action_slot, entry_slot, data_slot] = slots;
         self.write_slot(hit_slot, &Val::Word(hit));
         self.write_slot(action_slot, &Val::Word(action));
@@ -109,21 +110,6 @@ impl Translator<'_, '_> {
         words.into_iter().map(|w| w.unwrap_or_else(|| self.iconst(0))).collect()
     }
 
-    /// Notes the time of a hit in entries that ask for it.
-    fn touch(&mut self, entry: Value) {
-        let flags = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, flags) as i32);
-        let wanted = self.b.ins().band_imm_u(flags, i64::from(EntryHeader::TOUCH));
-        let (note, done) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(wanted, note, &[], done, &[]);
-        self.b.seal_block(note);
-        self.b.switch_to_block(note);
-        let offset = offset_of!(EntryHeader, last_hit_us) as i32;
-        self.b.ins().store(self.flags.state, self.now_us, entry, offset);
-        self.b.ins().jump(done, &[]);
-        self.b.seal_block(done);
-        self.b.switch_to_block(done);
-    }
-
     /// If the entry has a group, the member the selector picks: hit, entry, data.
     fn choose_member(
         &mut self,
@@ -139,7 +125,8 @@ impl Translator<'_, '_> {
         let Some(ExternKind::ActionSelector { algorithm, hash_width, .. }) = kind else {
             return Ok((hit, entry, entry));
         };
-        let group = self.b.ins().load(I64, self.flags.entry, entry, offset_of!(EntryHeader, group) as i32);
+        let Some(group) = self.binding(table)?.entry.group else { return Ok((hit, entry, entry)) };
+        let group = self.b.ins().load(I64, self.flags.entry, entry, group);
         let (choose, done) = (self.b.create_block(), self.b.create_block());
         let params = [(); 3].map(|()| self.b.append_block_param(done, I64));
         self.b.ins().brif(group, choose, &[], done, &[hit.into(), entry.into(), entry.into()]);
@@ -147,7 +134,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(choose);
         let hash = self.hash_value(*algorithm, selector, &[], false);
         let hash = self.mask_word(hash, *hash_width);
-        let member = self.call(select, &[entry, hash], Some(I64)).expect("the call has a result");
+        let member = self.call(select, &[group, hash], Some(I64)).expect("the call has a result");
         let is_member = self.icmp_imm(IntCC::NotEqual, member, 0);
         let (data, entry) =
             (self.b.ins().select(is_member, member, default), self.b.ins().select(is_member, entry, default));
@@ -187,13 +174,14 @@ impl Translator<'_, '_> {
         param: u32,
         data: SlotId,
     ) -> Result<(), Error> {
-        let offset = self.binding(table)?.params.get(action as usize).and_then(|p| p.get(param as usize)).copied();
+        let offset =
+            self.binding(table)?.entry.params.get(action as usize).and_then(|p| p.get(param as usize)).copied();
         let Some(offset) = offset else {
             let name = &self.program.tables[table.index()].name;
             return Err(Error::Binding(format!("table `{name}` has no parameter {param} of action {action}")));
         };
         let base = self.read_word(&Operand::Slot(data));
-        let val = self.load_val(self.flags.entry, self.program.width(dst), base, offset);
+        let val = self.entry_param(self.program.width(dst), base, offset);
         self.write_slot(dst, &val);
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::pack::Piece;
 use crate::translate::Translator;
 use crate::value::{Class, Val, const_words};
 use crate::{Error, Site, SiteKind};
-use abi::{EntryHeader, ExternBinding, WorkerCtx};
+use abi::{ExternBinding, WorkerCtx};
 use base::Span;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
@@ -50,7 +50,7 @@ impl Translator<'_, '_> {
         self.b.seal_block(check);
         self.b.switch_to_block(check);
         let entry = self.read_flag(entry);
-        let index = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, index) as i32);
+        let index = self.entry_index(counter, entry)?;
         let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
         self.count_if(counter, inside, index);
         self.b.ins().jump(done, &[]);
@@ -89,7 +89,7 @@ impl Translator<'_, '_> {
         self.write_number(dst, colour);
     }
 
-    pub fn meter_direct(&mut self, meter: ExternId, dst: SlotId, hit: &Operand, entry: SlotId) {
+    pub fn meter_direct(&mut self, meter: ExternId, dst: SlotId, hit: &Operand, entry: SlotId) -> Result<(), Error> {
         let hit = self.read_word(hit);
         let (ask, done) = (self.b.create_block(), self.b.create_block());
         let colour = self.b.append_block_param(done, I64);
@@ -98,12 +98,13 @@ impl Translator<'_, '_> {
         self.b.seal_block(ask);
         self.b.switch_to_block(ask);
         let entry = self.read_flag(entry);
-        let index = self.b.ins().uload32(self.flags.entry, entry, offset_of!(EntryHeader, index) as i32);
+        let index = self.entry_index(meter, entry)?;
         let result = self.call_meter(meter, index);
         self.b.ins().jump(done, &[result.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         self.write_number(dst, colour);
+        Ok(())
     }
 
     fn call_meter(&mut self, meter: ExternId, index: Value) -> Value {

@@ -22,6 +22,7 @@ mod arith;
 mod bitset;
 mod csum;
 mod deparse;
+mod entry;
 mod externs;
 mod flow;
 mod header;

@@ -573,7 +573,7 @@ impl Translator<'_, '_> {
             Op::Count { counter, index } => self.count(*counter, index)?,
             Op::CountDirect { counter, hit, entry } => self.count_direct(*counter, hit, *entry)?,
             Op::Meter { meter, dst, index } => self.meter(*meter, *dst, index),
-            Op::MeterDirect { meter, dst, hit, entry } => self.meter_direct(*meter, *dst, hit, *entry),
+            Op::MeterDirect { meter, dst, hit, entry } => self.meter_direct(*meter, *dst, hit, *entry)?,
             Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {

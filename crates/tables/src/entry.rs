@@ -1,42 +1,21 @@
-//! Entry memory: where the [`EntryHeader`]s and parameters that readers see are made, laid out and recycled.
+//! Entries: what is written into a cell of memory and read from it ([`EntryWriter`]; `abi::entry` says how it lies
+//! there), and the memory of those that readers find through pointers ([`EntryMemory`]). Entries that lie in the buckets
+//! of an exact table ([`crate::exact`]) have the same writer.
 //!
-//! Entries are small and many, and a packet touches one per table, so they are cut from chunks in sizes that do not
-//! straddle cache lines: 32 bytes (no parameters), 64 (up to four words), then multiples of 64. Freed cells are kept
-//! for the next entry of their size; chunks go back to the system with the [`EntryMemory`].
-//!
-//! An entry never changes once published, but for `last_hit_us`. Freeing is the owner's decision: only after every
-//! worker has been quiescent ([`crate::reclaim`]).
+//! An entry never changes once published, but for the time of its last hit. Freeing is the owner's decision: only after
+//! every worker has been quiescent ([`crate::reclaim`]).
 //!
 //! Threads: the writer's. Tests: `entry/tests.rs`.
 #![allow(unsafe_code)]
 
-use abi::EntryHeader;
-use abi::table::param_offsets;
+use crate::cells::Cells;
+use abi::entry::param_bytes;
+use abi::{EntryHeader, EntryLayout, EntryParts};
 use base::Bits;
-use base::entry::ActionCall;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use base::entry::{ActionCall, EntryAction};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The action of an entry that has none of its own because a group decides.
-pub const NO_ACTION: u32 = u32::MAX;
-/// The index of entries that have no direct resources: defaults and profile members.
-pub const NO_INDEX: u32 = u32::MAX;
-
-/// Cells of up to this size are cut from chunks; larger ones are allocated alone.
-const LARGEST_CELL: usize = 512;
-/// Bytes of a chunk of cells.
-const CHUNK_BYTES: usize = 64 << 10;
-const LINE: usize = 64;
-
-/// The parameters of one action in an entry.
-#[derive(Debug)]
-struct ActionShape {
-    widths: Vec<u32>,
-    offsets: Vec<u32>,
-    cell: usize,
-}
 
 /// What an entry runs.
 #[derive(Clone, Copy, Debug)]
@@ -49,111 +28,258 @@ pub enum Runs<'a> {
     GroupOr(*const c_void, &'a ActionCall),
 }
 
-/// What an entry carries besides its action.
+/// What an entry carries besides what it runs; what its table's entries have no place for is not kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// The cell of its direct resources, or [`NO_INDEX`].
+    /// The cell of its direct resources, or [`EntryLayout::NO_INDEX`].
     pub index: u32,
-    /// Whether readers note their hits.
-    pub touch: bool,
     /// The first time of a hit, in microseconds.
     pub last_hit_us: u64,
+    /// The control plane's.
+    pub idle_timeout_ns: u64,
+    /// What its action came from.
+    pub source: Source,
 }
 
 impl Tag {
     /// Of defaults and members.
-    pub const NONE: Tag = Tag { index: NO_INDEX, touch: false, last_hit_us: 0 };
+    pub const NONE: Tag =
+        Tag { index: EntryLayout::NO_INDEX, last_hit_us: 0, idle_timeout_ns: 0, source: Source::Call };
 }
 
-/// The entries of one table or profile.
-#[derive(Debug)]
-pub struct EntryMemory {
-    actions: Vec<ActionShape>,
-    /// Free cells of 32, 64, 128, 192, ... bytes.
-    free: Vec<FreeCells>,
-    chunks: Vec<*mut u8>,
+/// What an entry's action came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Source {
+    /// The entry itself.
+    #[default]
+    Call,
+    /// A member of the table's action profile.
+    Member(u32),
+    /// A group.
+    Group(u32),
 }
 
-/// The free cells of one size.
-#[derive(Debug)]
-struct FreeCells {
-    given_back: Vec<*mut EntryHeader>,
-    /// Cells at the end of the latest chunk that were never handed out: the first one and their number.
-    fresh: (*mut u8, usize),
-}
-
-// SAFETY: the pointers are to memory that this value owns; it is not shared with other writers.
-unsafe impl Send for EntryMemory {}
-
-fn cell_bytes(bytes: usize) -> usize {
-    if bytes <= LINE / 2 { LINE / 2 } else { bytes.next_multiple_of(LINE) }
-}
-
-fn chunk_layout() -> Layout {
-    Layout::from_size_align(CHUNK_BYTES, LINE).expect("a chunk is no larger than memory")
-}
-
-fn large_layout(cell: usize) -> Layout {
-    Layout::from_size_align(cell, LINE).expect("an entry is no larger than memory")
-}
-
-impl EntryMemory {
-    /// Memory for entries that run one of `actions`, given by the widths of their parameters.
-    pub fn new(actions: &[Vec<u32>]) -> EntryMemory {
-        let shape = |widths: &Vec<u32>| {
-            let (offsets, bytes) = param_offsets(widths.iter().copied());
-            ActionShape { widths: widths.clone(), offsets, cell: cell_bytes(bytes as usize) }
-        };
-        let classes = LARGEST_CELL / LINE + 1;
-        EntryMemory {
-            actions: actions.iter().map(shape).collect(),
-            free: (0..classes).map(|_| FreeCells { given_back: Vec::new(), fresh: (ptr::null_mut(), 0) }).collect(),
-            chunks: Vec::new(),
+impl Source {
+    /// Of an action.
+    pub fn of(action: &EntryAction) -> Source {
+        match action {
+            EntryAction::Call(_) => Source::Call,
+            EntryAction::Member(member) => Source::Member(*member),
+            EntryAction::Group(group) => Source::Group(*group),
         }
     }
+}
 
-    /// Byte offset of each parameter behind an entry's start, by action and parameter.
-    pub fn param_offsets(&self) -> Vec<Vec<u32>> {
-        self.actions.iter().map(|a| a.offsets.clone()).collect()
+/// Writes and reads the entries of one table or profile, wherever they lie.
+#[derive(Clone, Debug)]
+pub struct EntryWriter {
+    layout: EntryLayout,
+    /// Of the parameters, by action.
+    widths: Vec<Vec<u32>>,
+}
+
+impl EntryWriter {
+    /// For entries that run one of `actions`, given by the widths of their parameters.
+    pub fn new(actions: &[Vec<u32>], parts: EntryParts) -> EntryWriter {
+        EntryWriter { layout: EntryLayout::new(actions, parts), widths: actions.to_vec() }
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &EntryLayout {
+        &self.layout
     }
 
     /// Whether `call` names one of the actions and has a value of the right width for each parameter.
     pub fn accepts(&self, call: &ActionCall) -> bool {
-        self.actions.get(call.action as usize).is_some_and(|a| {
-            a.widths.len() == call.args.len() && a.widths.iter().zip(&call.args).all(|(w, v)| *w == v.width())
+        self.widths.get(call.action as usize).is_some_and(|widths| {
+            widths.len() == call.args.len() && widths.iter().zip(&call.args).all(|(w, v)| *w == v.width())
         })
     }
 
-    /// A new entry. `runs` must be [accepted](EntryMemory::accepts).
-    pub fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
-        let (action, group) = match runs {
-            Runs::Call(call) => (call.action, ptr::null()),
-            Runs::Group(group) => (NO_ACTION, group),
-            Runs::GroupOr(group, call) => (call.action, group),
+    /// Bytes that an entry takes which runs this.
+    pub fn bytes(&self, runs: Runs<'_>) -> usize {
+        self.layout.bytes(self.action_of(runs).0) as usize
+    }
+
+    fn action_of<'a>(&self, runs: Runs<'a>) -> (u32, Option<&'a ActionCall>, *const c_void) {
+        match runs {
+            Runs::Call(call) => (call.action, Some(call), ptr::null()),
+            Runs::Group(group) => (self.layout.no_action(), None, group),
+            Runs::GroupOr(group, call) => (call.action, Some(call), group),
+        }
+    }
+
+    /// Writes an entry into a cell; its address. `runs` must be [accepted](EntryWriter::accepts).
+    ///
+    /// # Safety
+    /// The cell has [`bytes`](EntryWriter::bytes) bytes for what the entry runs, which are the caller's alone. It is
+    /// aligned to 8 if entries have a time of the last hit.
+    pub unsafe fn write(&self, cell: *mut u8, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
+        let EntryLayout { action_bytes, params, last_hit, idle_timeout, group, index, source, before, .. } =
+            &self.layout;
+        let (action, call, pointer) = self.action_of(runs);
+        // SAFETY: the cell begins `before` bytes in front of the entry.
+        let entry = unsafe { cell.add(*before as usize) };
+        let put = |offset: &Option<i32>, bytes: &[u8]| {
+            if let Some(offset) = offset {
+                // SAFETY: the layout's parts are inside the cell.
+                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), entry.offset(*offset as isize), bytes.len()) };
+            }
         };
-        let entry = self.cell(self.cell_of(action));
-        let header = EntryHeader {
-            action,
-            index: tag.index,
-            group,
-            last_hit_us: AtomicU64::new(tag.last_hit_us),
-            flags: if tag.touch { EntryHeader::TOUCH } else { 0 },
-            reserved: 0,
+        put(last_hit, &tag.last_hit_us.to_le_bytes());
+        put(idle_timeout, &tag.idle_timeout_ns.to_le_bytes());
+        put(group, &(pointer as usize).to_le_bytes());
+        put(index, &tag.index.to_le_bytes());
+        let (id, kind) = match tag.source {
+            Source::Call => (0, 0),
+            Source::Member(id) => (id, 1),
+            Source::Group(id) => (id, 2),
         };
-        // SAFETY: the cell is free, aligned and large enough for the header and the action's parameters.
-        unsafe { entry.write(header) };
-        if let Runs::Call(call) | Runs::GroupOr(_, call) = runs {
-            let shape = &self.actions[call.action as usize];
-            for ((offset, width), value) in shape.offsets.iter().zip(&shape.widths).zip(&call.args) {
-                // SAFETY: the offset is inside the cell and a multiple of 8.
-                let words = unsafe { entry.cast::<u8>().add(*offset as usize).cast::<u64>() };
+        put(source, &(u64::from(id) | kind << 32).to_le_bytes()[..5]);
+        put(&Some(0), &action.to_le_bytes()[..*action_bytes as usize]);
+        if let Some(call) = call {
+            let (offsets, widths) = (&params[action as usize], &self.widths[action as usize]);
+            for ((offset, width), value) in offsets.iter().zip(widths).zip(&call.args) {
+                let bytes = param_bytes(*width) as usize;
                 write_words(value, width.div_ceil(64) as usize, |i, word| {
-                    // SAFETY: a parameter has `ceil(width / 64)` words.
-                    unsafe { words.add(i).write(word) }
+                    put(&Some((*offset as usize + 8 * i) as i32), &word.to_le_bytes()[..(bytes - 8 * i).min(8)]);
                 });
             }
         }
-        entry
+        entry.cast()
+    }
+
+    /// Reads `bytes` bytes, at most eight, of an entry.
+    ///
+    /// # Safety
+    /// The entry is live and has them.
+    unsafe fn read(entry: *const EntryHeader, offset: i32, bytes: usize) -> u64 {
+        let mut word = [0; 8];
+        // SAFETY: the caller's promise; entries do not change.
+        unsafe {
+            ptr::copy_nonoverlapping(entry.cast::<u8>().offset(offset as isize), word.as_mut_ptr(), bytes);
+        }
+        u64::from_le_bytes(word)
+    }
+
+    /// The number of an entry's action.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn action(&self, entry: *const EntryHeader) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { Self::read(entry, 0, self.layout.action_bytes as usize) as u32 }
+    }
+
+    /// The action that an entry runs by itself; `None` if a group decides.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn call(&self, entry: *const EntryHeader) -> Option<ActionCall> {
+        // SAFETY: the caller's promise.
+        let action = unsafe { self.action(entry) };
+        let widths = self.widths.get(action as usize)?;
+        let arg = |(offset, width): (&u32, &u32)| {
+            let bytes = param_bytes(*width) as usize;
+            // SAFETY: the parameter lies inside the entry.
+            let word = |i: usize| unsafe {
+                Self::read(entry, (*offset as usize + 8 * i) as i32, bytes.saturating_sub(8 * i).min(8))
+            };
+            read_words(*width, word)
+        };
+        Some(ActionCall { action, args: self.layout.params[action as usize].iter().zip(widths).map(arg).collect() })
+    }
+
+    /// The index of an entry, or [`EntryLayout::NO_INDEX`] where entries have none.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn index(&self, entry: *const EntryHeader) -> u32 {
+        // SAFETY: the caller's promise.
+        self.layout.index.map_or(EntryLayout::NO_INDEX, |at| unsafe { Self::read(entry, at, 4) as u32 })
+    }
+
+    /// The group of an entry, or null.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn group(&self, entry: *const EntryHeader) -> *const c_void {
+        let Some(at) = self.layout.group else { return ptr::null() };
+        // SAFETY: the caller's promise; a pointer lies there.
+        unsafe { entry.cast::<u8>().offset(at as isize).cast::<*const c_void>().read_unaligned() }
+    }
+
+    /// What the action of an entry came from, for layouts that tell.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn source(&self, entry: *const EntryHeader) -> Source {
+        let Some(at) = self.layout.source else { return Source::Call };
+        // SAFETY: the caller's promise.
+        let word = unsafe { Self::read(entry, at, 5) };
+        match word >> 32 {
+            1 => Source::Member(word as u32),
+            2 => Source::Group(word as u32),
+            _ => Source::Call,
+        }
+    }
+
+    /// The idle timeout of an entry, for layouts that have it.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn idle_timeout_ns(&self, entry: *const EntryHeader) -> u64 {
+        // SAFETY: the caller's promise.
+        self.layout.idle_timeout.map_or(0, |at| unsafe { Self::read(entry, at, 8) })
+    }
+
+    /// Microseconds of the clock at the last hit, for layouts that have it.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn last_hit_us(&self, entry: *const EntryHeader) -> u64 {
+        let Some(at) = self.layout.last_hit else { return 0 };
+        // SAFETY: the caller's promise; such cells are aligned, and the time is a multiple of 8 behind their start.
+        unsafe { AtomicU64::from_ptr(entry.cast_mut().cast::<u8>().offset(at as isize).cast()).load(Ordering::Relaxed) }
+    }
+
+    /// Notes a hit, for layouts that have its time; what compiled code does.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub unsafe fn hit(&self, entry: *const EntryHeader, now_us: u64) {
+        let Some(at) = self.layout.last_hit else { return };
+        // SAFETY: as above.
+        unsafe {
+            let cell = entry.cast_mut().cast::<u8>().offset(at as isize).cast();
+            AtomicU64::from_ptr(cell).store(now_us, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The entries of one table or profile, each in a cell of its own.
+#[derive(Debug)]
+pub struct EntryMemory {
+    writer: EntryWriter,
+    cells: Cells,
+}
+
+impl EntryMemory {
+    /// Memory for entries that run one of `actions`, given by the widths of their parameters.
+    pub fn new(actions: &[Vec<u32>], parts: EntryParts) -> EntryMemory {
+        EntryMemory { writer: EntryWriter::new(actions, parts), cells: Cells::default() }
+    }
+
+    /// What reads the entries.
+    pub fn writer(&self) -> &EntryWriter {
+        &self.writer
+    }
+
+    /// A new entry. `runs` must be [accepted](EntryWriter::accepts).
+    pub fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
+        let cell = self.cells.take(self.writer.bytes(runs));
+        // SAFETY: the cell is large enough, aligned and nobody else's.
+        unsafe { self.writer.write(cell, runs, tag) }
     }
 
     /// Takes an entry back.
@@ -161,84 +287,13 @@ impl EntryMemory {
     /// # Safety
     /// `entry` came from [`make`](EntryMemory::make) of this memory, is freed once, and no reader can hold it.
     pub unsafe fn free(&mut self, entry: *mut EntryHeader) {
-        // SAFETY: the caller's promise: the entry is still there.
-        let cell = self.cell_of(unsafe { (*entry).action });
-        if cell > LARGEST_CELL {
-            // SAFETY: a cell of this size was allocated alone with this layout.
-            unsafe { dealloc(entry.cast(), large_layout(cell)) };
-        } else {
-            self.free[cell / LINE].given_back.push(entry);
+        // SAFETY: the caller's promise: the entry is still there, and its cell begins in front of it.
+        unsafe {
+            let layout = self.writer.layout();
+            let bytes = layout.bytes(self.writer.action(entry)) as usize;
+            self.cells.give_back(entry.cast::<u8>().sub(layout.before as usize), bytes);
         }
     }
-
-    /// The action that an entry runs by itself; `None` if a group decides.
-    ///
-    /// # Safety
-    /// `entry` is a live entry of this memory.
-    pub unsafe fn call(&self, entry: *const EntryHeader) -> Option<ActionCall> {
-        // SAFETY: the caller's promise.
-        let action = unsafe { (*entry).action };
-        let shape = self.actions.get(action as usize)?;
-        let arg = |(offset, width): (&u32, &u32)| {
-            // SAFETY: the parameter lies inside the entry; its words were written before it was published.
-            let word = |i: usize| unsafe { entry.cast::<u8>().add(*offset as usize).cast::<u64>().add(i).read() };
-            read_words(*width, word)
-        };
-        Some(ActionCall { action, args: shape.offsets.iter().zip(&shape.widths).map(arg).collect() })
-    }
-
-    fn cell_of(&self, action: u32) -> usize {
-        self.actions.get(action as usize).map_or(cell_bytes(EntryHeader::SIZE), |a| a.cell)
-    }
-
-    fn cell(&mut self, bytes: usize) -> *mut EntryHeader {
-        if bytes > LARGEST_CELL {
-            let layout = large_layout(bytes);
-            // SAFETY: the layout is not empty.
-            let cell = unsafe { alloc(layout) };
-            if cell.is_null() {
-                handle_alloc_error(layout);
-            }
-            return cell.cast();
-        }
-        let FreeCells { given_back, fresh: (fresh, left) } = &mut self.free[bytes / LINE];
-        if let Some(cell) = given_back.pop() {
-            return cell;
-        }
-        if *left == 0 {
-            // SAFETY: the layout is not empty.
-            *fresh = unsafe { alloc(chunk_layout()) };
-            if fresh.is_null() {
-                handle_alloc_error(chunk_layout());
-            }
-            self.chunks.push(*fresh);
-            *left = CHUNK_BYTES / bytes;
-        }
-        let cell = *fresh;
-        *left -= 1;
-        // SAFETY: the cells that are left, `cell` among them, are inside the chunk.
-        *fresh = unsafe { fresh.add(bytes) };
-        cell.cast()
-    }
-}
-
-impl Drop for EntryMemory {
-    /// Frees the chunks. Entries above [`LARGEST_CELL`] are the owner's to free first.
-    fn drop(&mut self) {
-        for chunk in self.chunks.drain(..) {
-            // SAFETY: allocated with this layout and freed once.
-            unsafe { dealloc(chunk, chunk_layout()) };
-        }
-    }
-}
-
-/// Microseconds of the clock at the last hit.
-///
-/// # Safety
-/// `entry` is a live entry.
-pub unsafe fn last_hit_us(entry: *const EntryHeader) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { (*entry).last_hit_us.load(Ordering::Relaxed) }
 }
 
 /// Hands the `count` little-endian words of a value to `put`.

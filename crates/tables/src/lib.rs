@@ -17,6 +17,8 @@ pub mod version;
 
 // The model checker (`--cfg loom`) sees the lock-free protocols above; what is built on them is tested with threads.
 #[cfg(not(loom))]
+mod cells;
+#[cfg(not(loom))]
 pub mod direct;
 #[cfg(not(loom))]
 mod engine;

@@ -10,20 +10,12 @@
 //!
 //! Threads: the writer's. Tests: `tests/properties.rs`, through tables; `index/tests.rs`, `key/tests.rs`.
 
+use crate::entry::Source;
 use crate::index::Index;
 use crate::key::KeyShape;
 use crate::key::compact::CompactForm;
 use abi::EntryHeader;
 use std::ptr;
-
-/// What an entry's action came from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Source {
-    #[default]
-    Call,
-    Member(u32),
-    Group(u32),
-}
 
 /// A value for each position, most of which are the default.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 //! `W`. A packet with hash `h` takes the member `i` with `w0 + ... + w(i-1) <= h mod W < w0 + ... + wi`. No available
 //! member: no entry. (The oracle uses the same function, which P4 leaves to the target.)
 //!
-//! A [`Group`] stays at one address, which entries hold in `EntryHeader::group`; its [`Slots`] are replaced as a whole,
+//! A [`Group`] stays at one address, which entries hold as their group; its [`Slots`] are replaced as a whole,
 //! so a packet sees the members before a change or after it. Up to [`MAX_EXPANDED`] the sum of weights is laid out as
 //! an array and the choice is one load; beyond, sums are searched.
 //!
@@ -85,7 +85,7 @@ impl Group {
         OldMembers(unsafe { Box::from_raw(old) })
     }
 
-    /// What entries hold in `EntryHeader::group`.
+    /// What entries hold.
     pub fn as_ptr(&self) -> *const c_void {
         ptr::from_ref(self).cast()
     }
@@ -98,14 +98,14 @@ impl Drop for Group {
     }
 }
 
-/// Resolves an entry with a group; see [`abi::table::SelectFn`].
+/// Resolves a group; see [`abi::table::SelectFn`].
 ///
 /// # Safety
-/// `entry` is live and its group, which is not null, is a [`Group`]; the caller is online.
-pub unsafe extern "C" fn select(entry: *const EntryHeader, hash: u64) -> *const EntryHeader {
+/// `group` is that of a live entry and a [`Group`]; the caller is online.
+pub unsafe extern "C" fn select(group: *const c_void, hash: u64) -> *const EntryHeader {
     // SAFETY: the caller's promise; slots live until the caller is quiescent.
     unsafe {
-        let group = &*(*entry).group.cast::<Group>();
+        let group = &*group.cast::<Group>();
         (*group.slots.load(Ordering::Acquire)).choose(hash)
     }
 }

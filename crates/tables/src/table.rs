@@ -11,14 +11,14 @@
 #![allow(unsafe_code)]
 
 use crate::engine::{Engine, Rank, Writing};
-use crate::entry::{EntryMemory, Runs, Tag, last_hit_us};
+use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
-use crate::records::{Record, Records, Source};
+use crate::records::{Record, Records};
 use crate::{selector, strategy};
 use abi::state::StateError;
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{EngineKind, EntryHeader, TableBinding, TableHandle};
+use abi::{EngineKind, EntryHeader, EntryParts, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
 use std::ptr;
@@ -110,7 +110,9 @@ impl Table {
         }
         let shape = KeyShape::new(&spec.keys);
         let engine = strategy::engine(&spec, &shape)?;
-        let mut memory = EntryMemory::new(&spec.actions);
+        let parts =
+            EntryParts { last_hit: spec.idle_timeout, group: spec.selector, index: true, ..EntryParts::default() };
+        let mut memory = EntryMemory::new(&spec.actions, parts);
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
         let handle = Box::new(TableHandle {
             snapshot: AtomicPtr::new(snapshot.cast_mut()),
@@ -145,8 +147,7 @@ impl Table {
             lookup: self.lookup_fn(),
             lookup_batch: self.lookup_batch_fn(),
             select: self.spec.selector.then_some(selector::select),
-            params: self.memory.param_offsets(),
-            idle_timeout: self.spec.idle_timeout,
+            entry: self.memory.writer().layout().clone(),
         }
     }
 
@@ -175,7 +176,7 @@ impl Table {
             self.lookup_batch_fn()(&*self.handle, keys.as_ptr(), entries.len() as u32, entries.as_mut_ptr());
             entries
                 .into_iter()
-                .map(|entry| (!entry.is_null()).then(|| ((*entry).index, self.memory.call(entry))))
+                .map(|entry| (!entry.is_null()).then(|| (self.entries().index(entry), self.entries().call(entry))))
                 .collect()
         }
     }
@@ -229,7 +230,7 @@ impl Table {
             entry: pointer,
             priority: entry.priority,
             idle_timeout_ns: entry.idle_timeout_ns,
-            source: source_of(&entry.action),
+            source: Source::of(&entry.action),
         };
         let rank = (entry.priority, self.records.insert(index, &self.scratch, record));
         self.len += 1;
@@ -243,7 +244,7 @@ impl Table {
         self.check(runs)?;
         let index = self.find(&entry.key, entry.priority)?;
         let old = self.action_at(index);
-        self.records.set_action(index, entry.idle_timeout_ns, source_of(&entry.action));
+        self.records.set_action(index, entry.idle_timeout_ns, Source::of(&entry.action));
         self.run_other(index, runs);
         Ok(old)
     }
@@ -252,7 +253,7 @@ impl Table {
     pub fn run_other(&mut self, index: u32, runs: Runs<'_>) {
         let old = self.records.entry(index);
         // SAFETY: the record is in use, so its entry is live.
-        let tag = self.tag(index, unsafe { last_hit_us(old) });
+        let tag = self.tag(index, unsafe { self.entries().last_hit_us(old) });
         let new = self.memory.make(runs, tag);
         self.records.set_entry(index, new);
         let rank = self.rank(index);
@@ -304,7 +305,7 @@ impl Table {
     fn action_at(&self, index: u32) -> EntryAction {
         let call = |entry| {
             // SAFETY: the record is in use, so its entry is live.
-            unsafe { self.memory.call(entry) }.expect("it runs an action")
+            unsafe { self.entries().call(entry) }.expect("it runs an action")
         };
         match self.records.source(index) {
             Source::Call => EntryAction::Call(call(self.records.entry(index))),
@@ -316,7 +317,7 @@ impl Table {
     /// Nanoseconds since the entry at an index in use was hit, for tables with idle timeouts.
     pub fn idle_ns(&self, index: u32, now_us: u64) -> Option<u64> {
         // SAFETY: the record is in use, so its entry is live.
-        let last_hit = || unsafe { last_hit_us(self.records.entry(index)) };
+        let last_hit = || unsafe { self.entries().last_hit_us(self.records.entry(index)) };
         self.spec.idle_timeout.then(|| now_us.saturating_sub(last_hit()).saturating_mul(1000))
     }
 
@@ -343,7 +344,7 @@ impl Table {
     /// The default action; for a group the one behind it.
     pub fn default_call(&self) -> Option<ActionCall> {
         // SAFETY: the default entry is live.
-        unsafe { self.memory.call(self.handle.default_entry.load(Ordering::Relaxed)) }
+        unsafe { self.entries().call(self.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
     /// Looks a packet's key up, which has the table's layout: the index of the entry and its action. For tests and
@@ -353,7 +354,7 @@ impl Table {
         // SAFETY: the handle is this table's; entries stay live while `self` is borrowed.
         unsafe {
             let entry = self.lookup_fn()(&*self.handle, key.as_ptr());
-            (!entry.is_null()).then(|| ((*entry).index, self.memory.call(entry)))
+            (!entry.is_null()).then(|| (self.entries().index(entry), self.entries().call(entry)))
         }
     }
 
@@ -367,7 +368,7 @@ impl Table {
             // SAFETY: the entry was unlinked, and every worker has been quiescent since.
             unsafe {
                 if retired.index && spec.direct {
-                    free.push((*retired.entry).index);
+                    free.push(memory.writer().index(retired.entry));
                 }
                 memory.free(retired.entry);
             }
@@ -387,16 +388,21 @@ impl Table {
         }
     }
 
+    /// What reads entries.
+    fn entries(&self) -> &EntryWriter {
+        self.memory.writer()
+    }
+
     fn check(&self, runs: Runs<'_>) -> Result<(), StateError> {
         match runs {
-            Runs::Call(call) | Runs::GroupOr(_, call) if !self.memory.accepts(call) => Err(StateError::WrongKind),
+            Runs::Call(call) | Runs::GroupOr(_, call) if !self.entries().accepts(call) => Err(StateError::WrongKind),
             Runs::Group(_) | Runs::GroupOr(..) if !self.spec.selector => Err(StateError::WrongKind),
             _ => Ok(()),
         }
     }
 
     fn tag(&self, index: u32, now_us: u64) -> Tag {
-        Tag { index, touch: self.spec.idle_timeout, last_hit_us: now_us }
+        Tag { index, last_hit_us: now_us, ..Tag::NONE }
     }
 
     /// Packs a key into `scratch`.
@@ -409,7 +415,7 @@ impl Table {
         let engine = self.engine.as_ref()?;
         if let Some(entry) = engine.find(&self.scratch) {
             // SAFETY: what the engine has is live.
-            return unsafe { entry.as_ref() }.map(|e| e.index);
+            return (!entry.is_null()).then(|| unsafe { self.entries().index(entry) });
         }
         self.records.find(&self.scratch, priority)
     }
@@ -438,14 +444,6 @@ impl Table {
         if let Some(engine) = engine {
             change(engine.as_mut(), &writing, scratch);
         }
-    }
-}
-
-fn source_of(action: &EntryAction) -> Source {
-    match action {
-        EntryAction::Call(_) => Source::Call,
-        EntryAction::Member(member) => Source::Member(*member),
-        EntryAction::Group(group) => Source::Group(*group),
     }
 }
 

@@ -60,8 +60,8 @@ fn table(keys: &[(u32, MatchKind)], domain: &Arc<Domain>) -> Table {
 /// # Safety
 /// The reader that found it has not been quiescent since.
 unsafe fn tag(found: *const EntryHeader) -> u64 {
-    // SAFETY: the entry has three words of parameters behind its header.
-    let [tag, check, generation] = unsafe { found.add(1).cast::<[u64; 3]>().read() };
+    // SAFETY: the entry has three words of parameters behind the byte of its action.
+    let [tag, check, generation] = unsafe { found.byte_add(1).cast::<[u64; 3]>().read_unaligned() };
     assert_eq!(check, tag.wrapping_mul(K).wrapping_add(generation), "a torn or freed entry");
     tag
 }
@@ -324,12 +324,12 @@ fn rules_that_move_between_tuples() {
 #[test]
 fn groups_that_change() {
     let domain = Domain::new(READERS);
-    let mut memory = tables::entry::EntryMemory::new(&[vec![64; 3]]);
+    let mut memory = tables::entry::EntryMemory::new(&[vec![64; 3]], abi::EntryParts::default());
     let members: Vec<usize> =
         (0..8).map(|i| memory.make(Runs::Call(&call(i, i)), tables::entry::Tag::NONE) as usize).collect();
     let of = |i: usize| members[i] as *const EntryHeader;
     let group = Group::new(&[(1, of(0))]);
-    let holder = memory.make(Runs::Group(group.as_ptr()), tables::entry::Tag::NONE) as usize;
+    let holder = group.as_ptr() as usize;
     let stop = AtomicBool::new(false);
     // What is in it at the end is freed when the readers are gone.
     let mut limbo = Limbo::default();
@@ -342,9 +342,9 @@ fn groups_that_change() {
                 while !stop.load(Ordering::Relaxed) {
                     worker.online();
                     for _ in 0..BATCH {
-                        // SAFETY: the holder is live and has a group; the worker is online.
+                        // SAFETY: the group is live; the worker is online.
                         unsafe {
-                            let chosen = select(holder as *const EntryHeader, random.next());
+                            let chosen = select(holder as *const std::ffi::c_void, random.next());
                             assert!(!chosen.is_null(), "the group is never empty");
                             tag(chosen);
                         }

@@ -9,7 +9,7 @@
 //! `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
 
-use abi::{EntryHeader, StateError};
+use abi::{EntryHeader, EntryParts, StateError};
 use base::entry::{ActionCall, EntryAction, GroupMember};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -73,7 +73,7 @@ impl Resolved {
 
 impl Profile {
     pub(super) fn new(size: u64, selector: bool, actions: &[Vec<u32>]) -> Profile {
-        let memory = EntryMemory::new(actions);
+        let memory = EntryMemory::new(actions, EntryParts::default());
         let (members, groups, limbo) = (BTreeMap::new(), BTreeMap::new(), Limbo::default());
         Profile { size, selector, memory, members, groups, limbo }
     }
@@ -241,7 +241,7 @@ impl Profile {
     }
 
     fn check_call(&self, call: &ActionCall) -> Result<()> {
-        if self.memory.accepts(call) { Ok(()) } else { Err(StateError::WrongKind) }
+        if self.memory.writer().accepts(call) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
     fn check_group(&self, members: &[GroupMember], max_size: u32) -> Result<()> {

@@ -95,9 +95,23 @@ fn look(worker: &FastWorker, table: TableId, value: u64) -> *const EntryHeader {
     unsafe { (binding.lookup)(binding.handle, key.as_ptr()) }
 }
 
+/// The index of an entry of [`DIRECT`].
+fn index(worker: &FastWorker, entry: *const EntryHeader) -> u32 {
+    let at = worker.state().bindings().tables[DIRECT.index()].entry.index.expect("entries have indices");
+    // SAFETY: the entry is live, and the binding says where its index is.
+    unsafe { entry.byte_offset(at as isize).cast::<u32>().read_unaligned() }
+}
+
+/// The group of an entry of [`SELECTED`].
+fn group(worker: &FastWorker, entry: *const EntryHeader) -> *const std::ffi::c_void {
+    let at = worker.state().bindings().tables[SELECTED.index()].entry.group.expect("entries have groups");
+    // SAFETY: the entry is live, and the binding says where its group is.
+    unsafe { entry.byte_offset(at as isize).cast::<*const std::ffi::c_void>().read_unaligned() }
+}
+
 fn argument(entry: *const EntryHeader) -> u64 {
-    // SAFETY: the entry is live and runs action 1, whose only parameter follows the header.
-    unsafe { entry.add(1).cast::<u64>().read() }
+    // SAFETY: the entry is live and runs action 1, whose only parameter follows the byte of its number.
+    unsafe { entry.byte_add(1).cast::<u32>().read_unaligned().into() }
 }
 
 /// Counts a packet as compiled code does.
@@ -136,7 +150,7 @@ fn a_direct_cell_starts_at_zero_for_each_entry_and_late_counts_go_nowhere() {
     state.insert(DIRECT, &entry(1, EntryAction::Call(call(1)))).expect("room");
     worker.begin(0);
     // SAFETY: the entry is live until the worker is quiescent.
-    let old = unsafe { (*look(&worker, DIRECT, 1)).index };
+    let old = index(&worker, look(&worker, DIRECT, 1));
     state
         .direct_meter_set(DIRECT_METER, &key(1), 0, Some(MeterConfig { cir: 0, cburst: 0, pir: 0, pburst: 0 }))
         .expect("there");
@@ -159,7 +173,7 @@ fn a_direct_cell_starts_at_zero_for_each_entry_and_late_counts_go_nowhere() {
             assert_eq!(state.direct_meter(DIRECT_METER, &key(value), 0), Ok(None));
             worker.begin(0);
             // SAFETY: as above.
-            let index = unsafe { (*look(&worker, DIRECT, value as u64)).index };
+            let index = index(&worker, look(&worker, DIRECT, value as u64));
             indices.push(index);
             count(&worker, DIRECT_COUNTER, index as usize, 1);
             worker.idle();
@@ -176,8 +190,7 @@ fn modifying_an_entry_keeps_its_counts_and_its_idle_time() {
     let worker = state.worker(0).expect("free");
     state.set_time(1_000);
     state.insert(DIRECT, &entry(1, EntryAction::Call(call(1)))).expect("room");
-    // SAFETY: one thread, and nothing is deleted.
-    count(&worker, DIRECT_COUNTER, unsafe { (*look(&worker, DIRECT, 1)).index } as usize, 9);
+    count(&worker, DIRECT_COUNTER, index(&worker, look(&worker, DIRECT, 1)) as usize, 9);
     state.set_time(5_000);
     state.modify(DIRECT, &entry(1, EntryAction::Call(call(2)))).expect("there");
     assert_eq!(argument(look(&worker, DIRECT, 1)), 2);
@@ -213,7 +226,7 @@ fn members_reach_packets_through_entries_and_groups() {
     state.insert(SELECTED, &entry(2, EntryAction::Group(1))).expect("room");
     let select = state.bindings().tables[SELECTED.index()].select.expect("the table has a selector");
     // SAFETY: the entry has a group; the worker is online.
-    let chosen = |worker: &FastWorker, hash| unsafe { select(look(worker, SELECTED, 2), hash) };
+    let chosen = |worker: &FastWorker, hash| unsafe { select(group(worker, look(worker, SELECTED, 2)), hash) };
     assert_eq!(argument(look(&worker, SELECTED, 1)), 70);
     assert_eq!([0, 1, 2, 3].map(|h| argument(chosen(&worker, h))), [70, 80, 80, 70]);
     state.member_modify(SELECTOR, 7, &call(71)).expect("there");
@@ -241,7 +254,7 @@ fn members_reach_packets_through_entries_and_groups() {
     let (action, group) = unsafe {
         let handle = state.bindings().tables[SELECTED.index()].handle;
         let entry = (*handle).default_entry.load(std::sync::atomic::Ordering::Acquire);
-        ((*entry).action, (*entry).group)
+        (u32::from(entry.cast::<u8>().read()), group(&worker, entry))
     };
     assert_eq!((action, group.is_null()), (own, false));
     assert_eq!(state.group_delete(SELECTOR, 1), Err(StateError::InUse));

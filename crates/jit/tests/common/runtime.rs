@@ -1,8 +1,10 @@
 //! The runtime under the compiled code of the tests.
 
 use super::format_log;
-use abi::table::param_offsets;
-use abi::{Bindings, EngineKind, EntryHeader, ExternBinding, KeyLayout, PacketDesc, RuntimeCalls, TableBinding};
+use abi::{
+    Bindings, EngineKind, EntryHeader, EntryLayout, EntryParts, ExternBinding, KeyLayout, PacketDesc, RuntimeCalls,
+    TableBinding,
+};
 use abi::{TableHandle, WorkerCtx};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, GroupMember, KeyMatch, TableEntry};
@@ -13,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
+use tables::Runs;
+use tables::entry::{EntryWriter, Tag};
 
 /// What a packet made the runtime do.
 #[derive(Default)]
@@ -41,13 +45,12 @@ pub struct Runtime {
 struct ScannedTable {
     handle: TableHandle,
     layout: KeyLayout,
-    params: Vec<Vec<u32>>,
-    widths: Vec<Vec<u32>>,
+    writer: EntryWriter,
     entries: Vec<(TableEntry, *const EntryHeader)>,
     algorithm: Option<u32>,
 }
 
-/// What `EntryHeader::group` points at.
+/// What the group of an entry points at.
 struct Group {
     members: Vec<GroupMember>,
     entries: BTreeMap<u32, *const EntryHeader>,
@@ -60,23 +63,22 @@ impl ScannedTable {
             .iter()
             .map(|a| program.actions[a.action.index()].params.iter().map(|(_, w)| *w).collect())
             .collect();
-        let params = widths.iter().map(|w| param_offsets(w.iter().copied()).0).collect();
+        let parts = EntryParts { group: true, index: true, ..EntryParts::default() };
         let mut new = Box::new(ScannedTable {
             handle: TableHandle {
                 snapshot: AtomicPtr::new(std::ptr::null_mut()),
                 default_entry: AtomicPtr::new(std::ptr::null_mut()),
             },
             layout: KeyLayout::new(table.keys.iter().map(|k| (k.width, k.kind))),
-            params,
-            widths,
+            writer: EntryWriter::new(&widths, parts),
             entries: Vec::new(),
             algorithm: None,
         });
-        let default = make_entry(&new.widths, &table.default_action, u32::MAX, std::ptr::null());
+        let default = make_entry(&new.writer, Runs::Call(&table.default_action), EntryLayout::NO_INDEX);
         new.handle.default_entry.store(default.cast_mut(), Ordering::Release);
         for (i, entry) in table.entries.iter().enumerate() {
             if let EntryAction::Call(call) = &entry.action {
-                let made = make_entry(&new.widths, call, i as u32, std::ptr::null());
+                let made = make_entry(&new.writer, Runs::Call(call), i as u32);
                 new.entries.push((entry.clone(), made));
             }
         }
@@ -87,19 +89,10 @@ impl ScannedTable {
 }
 
 /// An entry in memory, never freed: tests are short.
-fn make_entry(widths: &[Vec<u32>], call: &ActionCall, index: u32, group: *const c_void) -> *const EntryHeader {
-    let (offsets, size) = param_offsets(widths[call.action as usize].iter().copied());
-    let words = vec![0u64; size as usize / 8].leak();
-    for (arg, offset) in call.args.iter().zip(offsets) {
-        for (i, word) in words_of_bits(arg).into_iter().enumerate() {
-            words[offset as usize / 8 + i] = word;
-        }
-    }
-    let header = EntryHeader { action: call.action, index, group, last_hit_us: 0.into(), flags: 0, reserved: 0 };
-    let at: *mut EntryHeader = words.as_mut_ptr().cast();
-    // SAFETY: the memory is large enough and aligned.
-    unsafe { at.write(header) };
-    at
+fn make_entry(writer: &EntryWriter, runs: Runs<'_>, index: u32) -> *const EntryHeader {
+    let cell = vec![0u8; writer.bytes(runs)].leak();
+    // SAFETY: the memory is large enough; entries have no time of the last hit.
+    unsafe { writer.write(cell.as_mut_ptr(), runs, Tag { index, ..Tag::NONE }) }
 }
 
 pub fn words_of_bits(bits: &Bits) -> Vec<u64> {
@@ -160,8 +153,7 @@ impl Runtime {
                     lookup: scan,
                     lookup_batch: scan_batch,
                     select: Some(select),
-                    params: t.params.clone(),
-                    idle_timeout: false,
+                    entry: t.writer.layout().clone(),
                 })
             })
             .collect();
@@ -207,13 +199,12 @@ impl Runtime {
             members: members.iter().map(|(m, _)| m.clone()).collect(),
             entries: members
                 .iter()
-                .map(|(m, call)| (m.member, make_entry(&t.widths, call, u32::MAX, std::ptr::null())))
+                .map(|(m, call)| (m.member, make_entry(&t.writer, Runs::Call(call), EntryLayout::NO_INDEX)))
                 .collect(),
         };
         let group: *const Group = Box::leak(Box::new(group));
         let index = t.entries.len() as u32;
-        let any = ActionCall { action: 0, args: t.widths[0].iter().map(|&w| Bits::zero(w)).collect() };
-        let made = make_entry(&t.widths, &any, index, group.cast());
+        let made = make_entry(&t.writer, Runs::Group(group.cast()), index);
         let entry = TableEntry { key, priority: 0, action: EntryAction::Group(0), idle_timeout_ns: 0 };
         t.entries.push((entry, made));
     }
@@ -284,9 +275,9 @@ unsafe extern "C" fn scan_batch(handle: *const TableHandle, keys: *const u8, cou
     }
 }
 
-unsafe extern "C" fn select(entry: *const EntryHeader, hash: u64) -> *const EntryHeader {
+unsafe extern "C" fn select(group: *const c_void, hash: u64) -> *const EntryHeader {
     // SAFETY: compiled code calls this for entries with a group only.
-    let group = unsafe { &*(*entry).group.cast::<Group>() };
+    let group = unsafe { &*group.cast::<Group>() };
     choose(&group.members, &BTreeSet::new(), hash).map_or(std::ptr::null(), |m| group.entries[&m])
 }
 

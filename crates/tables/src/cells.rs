@@ -1,0 +1,110 @@
+//! Cells of memory for entries: small and many, cut from chunks in multiples of 16 bytes. Freed cells are kept for the
+//! next entry of their size; chunks go back to the system with the [`Cells`].
+//!
+//! Threads: the writer's. Tests: `entry/tests.rs`.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr;
+
+/// What sizes are multiples of, and cells are aligned to.
+const GRAIN: usize = 16;
+/// Cells of up to this size are cut from chunks; larger ones are allocated alone.
+const LARGEST_CELL: usize = 512;
+/// Bytes of a chunk of cells.
+const CHUNK_BYTES: usize = 64 << 10;
+const LINE: usize = 64;
+
+/// Cells of memory in sizes of multiples of 16 bytes, aligned to as much.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    /// By the number of 16 bytes.
+    sizes: Vec<FreeCells>,
+    chunks: Vec<*mut u8>,
+}
+
+/// The free cells of one size.
+#[derive(Clone, Debug)]
+struct FreeCells {
+    given_back: Vec<*mut u8>,
+    /// Cells at the end of the latest chunk that were never handed out: the first one and their number.
+    fresh: (*mut u8, usize),
+}
+
+// SAFETY: the pointers are to memory that this value owns; it is not shared with other writers.
+unsafe impl Send for Cells {}
+
+/// Bytes of the cell for so many.
+fn cell_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(GRAIN).max(GRAIN)
+}
+
+fn chunk_layout() -> Layout {
+    Layout::from_size_align(CHUNK_BYTES, LINE).expect("a chunk is no larger than memory")
+}
+
+fn large_layout(cell: usize) -> Layout {
+    Layout::from_size_align(cell, LINE).expect("an entry is no larger than memory")
+}
+
+impl Cells {
+    /// A cell of at least so many bytes, aligned to 16.
+    pub(crate) fn take(&mut self, bytes: usize) -> *mut u8 {
+        let bytes = cell_bytes(bytes);
+        if bytes > LARGEST_CELL {
+            let layout = large_layout(bytes);
+            // SAFETY: the layout is not empty.
+            let cell = unsafe { alloc(layout) };
+            if cell.is_null() {
+                handle_alloc_error(layout);
+            }
+            return cell;
+        }
+        let class = bytes / GRAIN;
+        if self.sizes.len() <= class {
+            self.sizes.resize(class + 1, FreeCells { given_back: Vec::new(), fresh: (ptr::null_mut(), 0) });
+        }
+        let FreeCells { given_back, fresh: (fresh, left) } = &mut self.sizes[class];
+        if let Some(cell) = given_back.pop() {
+            return cell;
+        }
+        if *left == 0 {
+            // SAFETY: the layout is not empty.
+            *fresh = unsafe { alloc(chunk_layout()) };
+            if fresh.is_null() {
+                handle_alloc_error(chunk_layout());
+            }
+            self.chunks.push(*fresh);
+            *left = CHUNK_BYTES / bytes;
+        }
+        let cell = *fresh;
+        *left -= 1;
+        // SAFETY: the cells that are left, `cell` among them, are inside the chunk.
+        *fresh = unsafe { fresh.add(bytes) };
+        cell
+    }
+
+    /// Takes a cell back.
+    ///
+    /// # Safety
+    /// The cell was taken with as many bytes, is given back once, and nobody uses it.
+    pub(crate) unsafe fn give_back(&mut self, cell: *mut u8, bytes: usize) {
+        let bytes = cell_bytes(bytes);
+        if bytes > LARGEST_CELL {
+            // SAFETY: a cell of this size was allocated alone with this layout.
+            unsafe { dealloc(cell, large_layout(bytes)) };
+        } else {
+            self.sizes[bytes / GRAIN].given_back.push(cell);
+        }
+    }
+}
+
+impl Drop for Cells {
+    /// Frees the chunks. Cells above [`LARGEST_CELL`] are the owner's to free first.
+    fn drop(&mut self) {
+        for chunk in self.chunks.drain(..) {
+            // SAFETY: allocated with this layout and freed once.
+            unsafe { dealloc(chunk, chunk_layout()) };
+        }
+    }
+}

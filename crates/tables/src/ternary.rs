@@ -4,7 +4,8 @@
 //! tuple, not one compare per entry. Tuples are visited in the order of the highest priority in them, and the search
 //! ends at the first one that cannot beat what was found. (Srinivasan, Suri, Varghese: "Packet classification using
 //! tuple space search"; the sorting by priority is Pfaff et al.: "The design and implementation of Open vSwitch",
-//! section 5.2.)
+//! section 5.2.) The key is hashed for eight tuples at a time, and a filter says which of them can have an entry
+//! ([`search`]), so a tuple that has none costs a few cycles.
 //!
 //! - *Ranges* do not become prefixes, which would multiply entries. A range contributes the leading bits that its ends
 //!   share to the mask, and is checked on the candidates that the hash finds; a range of one value is thus hashed in
@@ -14,12 +15,12 @@
 //!
 //! Tables of up to [`LINEAR_MAX`] entries are compared one by one instead ([`linear`]).
 //!
-//! Structure: a [`TupleList`], replaced as a whole when a tuple comes, goes or changes its place; each [`Tuple`] has a
+//! Structure: a [`Filter`] over all entries, replaced when it is worn; a [`TupleList`], replaced as a whole when a tuple comes, goes or changes its place; each [`Tuple`] has a
 //! [`Buckets`] array, replaced when it grows; each bucket is a list of [`Node`]s, best rank first, changed in place.
 //!
 //! Why readers may run meanwhile: each change of one entry becomes visible with one store (a link, or the entry of a
-//! node), before a new list that ranks the tuple higher, and after such a list never: a stale list only hides the
-//! newest entry or costs a probe. Lookups that overlap with several changes look again ([`crate::version`]). Unlinked
+//! node), after the entry is in the filter and before a new list that ranks the tuple higher: a stale filter or list only
+//! hides the newest entry or costs a probe. Lookups that overlap with several changes look again ([`crate::version`]). Unlinked
 //! nodes keep their own link until they are freed, so that a reader on one finds its way out.
 //!
 //! Cost: insert and remove touch one bucket, and the list of tuples if the order changes.
@@ -27,22 +28,31 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+mod filter;
+mod lanes;
 mod linear;
 mod memory;
+mod search;
 
-use crate::engine::{Engine, Rank, Writing, one_by_one};
+use crate::engine::{Engine, Rank, Writing};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::version::Version;
 use abi::table::{KeyField, LookupBatchFn, LookupFn};
-use abi::{EngineKind, EntryHeader, TableHandle};
+use abi::{EngineKind, EntryHeader};
 use base::entry::MatchKind;
+use filter::Filter;
+use lanes::Hasher;
 use linear::{Item, LINEAR_MAX, Linear};
 use memory::{Buckets, Dead, Node};
+use search::{RangeField, Shared, Tuple, TupleList, lookups};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Things that are retired in one epoch.
+const RETIRED_TOGETHER: usize = 32;
 
 /// Which of several matching entries wins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,42 +61,6 @@ pub enum Rule {
     Priority,
     /// The one with the longest prefix in the only `lpm` field.
     PrefixLength,
-}
-
-/// What readers see; at one address for the life of the table.
-struct Shared {
-    /// Null when there are too many entries.
-    linear: AtomicPtr<Linear>,
-    tuples: AtomicPtr<TupleList>,
-    version: Version,
-    seeds: [u64; 2],
-    /// Words of a packet's key.
-    words: usize,
-    /// Range fields, checked on candidates.
-    ranges: Vec<RangeField>,
-}
-
-/// Where a range field lies.
-#[derive(Clone, Copy, Debug)]
-struct RangeField {
-    word: usize,
-    shift: u32,
-    /// Of a field within one word.
-    mask: u64,
-    /// More than 1 for fields above 64 bits.
-    words: usize,
-}
-
-/// All tuples, highest priority first. Immutable.
-struct TupleList {
-    tuples: Vec<(i32, *const Tuple)>,
-}
-
-/// The entries with one mask.
-struct Tuple {
-    /// One word per word of the key.
-    mask: Vec<u64>,
-    buckets: AtomicPtr<Buckets>,
 }
 
 /// What only the writer knows of a tuple.
@@ -104,6 +78,8 @@ pub(crate) struct Ternary {
     prefix: Option<KeyField>,
     tuples: HashMap<Vec<u64>, Writer>,
     len: usize,
+    /// Unlinked, and not yet in limbo.
+    retired: Vec<Retired>,
     limbo: Limbo<Retired>,
 }
 
@@ -115,6 +91,7 @@ enum Retired {
     Buckets(*mut Buckets),
     Tuple(*mut Tuple),
     List(*mut TupleList),
+    Filter(*mut Filter),
     Linear(*mut Linear),
 }
 
@@ -127,13 +104,15 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
         mask: u64::MAX >> (64 - (f.bytes * 8).min(64)),
         words: f.bytes.div_ceil(8) as usize,
     };
-    let list = Box::into_raw(Box::new(TupleList { tuples: Vec::new() }));
+    let hasher = Hasher::new(shape.words());
+    let list = Box::into_raw(Box::new(TupleList::new(Vec::new(), &hasher)));
     Box::new(Ternary {
         shared: Box::new(Shared {
             linear: AtomicPtr::new(Box::into_raw(Box::new(Linear::new(Vec::new())))),
             tuples: AtomicPtr::new(list),
             version: Version::new(),
-            seeds: crate::random_seeds(),
+            filter: AtomicPtr::new(Box::into_raw(Box::new(Filter::new(&[])))),
+            hasher,
             words: shape.words(),
             ranges: fields.iter().filter(|f| f.kind == MatchKind::Range).map(range).collect(),
         }),
@@ -141,120 +120,15 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
         prefix: fields.iter().find(|f| f.kind == MatchKind::Lpm).cloned(),
         tuples: HashMap::new(),
         len: 0,
+        retired: Vec::new(),
         limbo: Limbo::default(),
     })
-}
-
-/// Hash of the masked words of a key.
-#[inline]
-fn hash(words: impl Iterator<Item = u64>, seeds: [u64; 2]) -> u64 {
-    words.fold(seeds[0], |h, word| {
-        let product = u128::from(h ^ word) * u128::from(seeds[1]);
-        product as u64 ^ (product >> 64) as u64
-    })
-}
-
-/// Looks a key up; see [`LookupFn`].
-unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
-    // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online; what is linked stays
-    // until it is quiescent.
-    unsafe {
-        let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>();
-        let key = key.cast::<u64>();
-        shared.version.read(|| shared.search(|i| key.add(i).read_unaligned()))
-    }
-}
-
-/// Looks keys up; see [`LookupBatchFn`].
-unsafe extern "C" fn lookup_batch(
-    handle: *const TableHandle,
-    keys: *const u8,
-    count: u32,
-    out: *mut *const EntryHeader,
-) {
-    // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and is online.
-    unsafe {
-        let stride = (*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>()).words * 8;
-        one_by_one(lookup, stride, handle, keys, count, out);
-    }
-}
-
-impl Shared {
-    /// The best entry for a key, or null.
-    ///
-    /// # Safety
-    /// The caller is online; `key` gives each of the key's words.
-    #[inline]
-    unsafe fn search(&self, key: impl Fn(usize) -> u64 + Copy) -> *mut EntryHeader {
-        // SAFETY: linked memory outlives the caller's batch.
-        if let Some(linear) = unsafe { self.linear.load(Ordering::Acquire).as_ref() } {
-            return linear.search(self, key);
-        }
-        let mut best: Option<&Node> = None;
-        // SAFETY: linked memory outlives the caller's batch.
-        for &(priority, tuple) in unsafe { &(*self.tuples.load(Ordering::Acquire)).tuples } {
-            if best.is_some_and(|b| b.priority > priority) {
-                break;
-            }
-            // SAFETY: as above.
-            let tuple = unsafe { &*tuple };
-            let masked = |i: usize| key(i) & tuple.mask[i];
-            let hash = hash((0..self.words).map(masked), self.seeds);
-            // SAFETY: as above.
-            let buckets = unsafe { &*tuple.buckets.load(Ordering::Acquire) };
-            let mut next = buckets.head(hash).load(Ordering::Acquire);
-            // SAFETY: as above.
-            while let Some(node) = unsafe { next.as_ref() } {
-                if best.is_some_and(|b| !node.beats(b)) {
-                    break;
-                }
-                // SAFETY: a node of this engine has all the words that are asked for.
-                if node.hash == hash && unsafe { self.accepts(next, masked, key) } {
-                    best = Some(node);
-                    break;
-                }
-                next = node.next.load(Ordering::Acquire);
-            }
-        }
-        best.map_or(ptr::null_mut(), |node| node.entry.load(Ordering::Acquire))
-    }
-
-    /// Whether a node's value equals the masked key and its ranges contain the key.
-    ///
-    /// # Safety
-    /// The node is alive and has the words of this engine.
-    #[inline]
-    unsafe fn accepts(&self, node: *const Node, masked: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
-        // SAFETY: the caller's promise.
-        let word = |i: usize| unsafe { Node::word(node, i) };
-        (0..self.words).all(|i| word(i) == masked(i)) && self.in_ranges(|i| word(self.words + i), key)
-    }
-
-    /// Whether the key is in all ranges; `ends` gives the words of the low ends and then of the high ends.
-    #[inline]
-    fn in_ranges(&self, ends: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
-        self.ranges.iter().all(|range| {
-            let (low, high) = (range.word, self.words + range.word);
-            if range.words == 1 {
-                let part = |w: u64| w >> range.shift & range.mask;
-                let value = part(key(range.word));
-                part(ends(low)) <= value && value <= part(ends(high))
-            } else {
-                let at_least = |a: &dyn Fn(usize) -> u64, b: &dyn Fn(usize) -> u64| {
-                    (0..range.words).rev().map(a).ge((0..range.words).rev().map(b))
-                };
-                let value = |i: usize| key(range.word + i);
-                at_least(&value, &|i| ends(low + i)) && at_least(&|i| ends(high + i), &value)
-            }
-        })
-    }
 }
 
 /// What of a packed key goes where: the tuple's mask, and the words of the node.
 struct Split {
     mask: Vec<u64>,
     words: Vec<u64>,
-    hash: u64,
     priority: i32,
 }
 
@@ -267,7 +141,6 @@ impl Ternary {
             share_prefix(range, &packed[..n], &packed[n..], &mut mask);
         }
         let mut words: Vec<u64> = packed[..n].iter().zip(&mask).map(|(v, m)| v & m).collect();
-        let hash = hash(words.iter().copied(), self.shared.seeds);
         if !self.shared.ranges.is_empty() {
             words.extend_from_slice(packed);
         }
@@ -284,21 +157,47 @@ impl Ternary {
             }
             _ => priority,
         };
-        Split { mask, words, hash, priority }
+        Split { mask, words, priority }
+    }
+
+    /// Puts what changes unlinked into limbo, when there is a number of it: every epoch is a store that all workers see.
+    fn retire(&mut self, domain: &Domain) {
+        if self.retired.len() >= RETIRED_TOGETHER {
+            let epoch = domain.advance();
+            self.retired.drain(..).for_each(|retired| self.limbo.push(epoch, retired));
+        }
     }
 
     /// Publishes the list of tuples anew.
-    fn publish(&mut self, domain: &Domain) {
+    fn publish(&mut self) {
         let top = |w: &Writer| w.priorities.last_key_value().map(|(priority, _)| (*priority, w.tuple.cast_const()));
         let mut tuples: Vec<(i32, *const Tuple)> = self.tuples.values().filter_map(top).collect();
         tuples.sort_unstable_by_key(|(priority, _)| std::cmp::Reverse(*priority));
-        let list = Box::into_raw(Box::new(TupleList { tuples }));
+        let list = Box::into_raw(Box::new(TupleList::new(tuples, &self.shared.hasher)));
         let old = self.shared.tuples.swap(list, Ordering::AcqRel);
-        self.limbo.push(domain.advance(), Retired::List(old));
+        self.retired.push(Retired::List(old));
+    }
+
+    /// Puts an entry into the filter, perhaps into a new one.
+    fn filter(&mut self, hash: u32) {
+        let filter = self.shared.filter.load(Ordering::Relaxed);
+        // SAFETY: the filter is linked, so it is alive.
+        let there = unsafe { &*filter };
+        if !there.is_worn() {
+            return there.add(hash);
+        }
+        let mut hashes = vec![hash];
+        for writer in self.tuples.values() {
+            // SAFETY: tuples in the map are alive, and so is what is linked below them.
+            unsafe { (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| hashes.push((*node).hash)) };
+        }
+        let new = Box::into_raw(Box::new(Filter::new(&hashes)));
+        let old = self.shared.filter.swap(new, Ordering::AcqRel);
+        self.retired.push(Retired::Filter(old));
     }
 
     /// Publishes the list of few entries anew, or that there are too many.
-    fn publish_linear(&mut self, domain: &Domain) {
+    fn publish_linear(&mut self) {
         let new = if self.len > LINEAR_MAX {
             ptr::null_mut()
         } else {
@@ -321,7 +220,7 @@ impl Ternary {
         };
         let old = self.shared.linear.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            self.limbo.push(domain.advance(), Retired::Linear(old));
+            self.retired.push(Retired::Linear(old));
         }
     }
 
@@ -330,11 +229,12 @@ impl Ternary {
         let tuple = self.tuples[&split.mask].tuple;
         // SAFETY: tuples in the map are alive, and so is what is linked below them.
         unsafe {
-            let mut link = (*(*tuple).buckets.load(Ordering::Relaxed)).head(split.hash);
+            let hash = self.shared.hasher.hash((*tuple).salt, split.words.iter().copied());
+            let mut link = (*(*tuple).buckets.load(Ordering::Relaxed)).head(hash);
             loop {
                 let node = link.load(Ordering::Relaxed);
                 let found = node.as_ref().expect("the entry is stored");
-                if found.hash == split.hash && (found.priority, found.seq) == (split.priority, seq) {
+                if found.hash == hash && (found.priority, found.seq) == (split.priority, seq) {
                     return (link, node);
                 }
                 link = &found.next;
@@ -371,11 +271,11 @@ impl Engine for Ternary {
     }
 
     fn lookup(&self) -> LookupFn {
-        lookup
+        lookups().0
     }
 
     fn lookup_batch(&self) -> LookupBatchFn {
-        lookup_batch
+        lookups().1
     }
 
     fn snapshot(&self) -> *const c_void {
@@ -386,35 +286,39 @@ impl Engine for Ternary {
         let split = self.split(packed, rank);
         self.shared.version.change();
         let new_tuple = || {
-            let buckets = AtomicPtr::new(Buckets::new(1));
-            let tuple = Box::into_raw(Box::new(Tuple { mask: split.mask.clone(), buckets }));
+            let (salt, buckets) = (crate::random_seeds()[0], AtomicPtr::new(Buckets::new(1)));
+            let tuple = Box::into_raw(Box::new(Tuple { mask: split.mask.clone(), salt, buckets }));
             Writer { tuple, len: 0, priorities: BTreeMap::new() }
         };
         let writer = self.tuples.entry(split.mask.clone()).or_insert_with(new_tuple);
         let before = writer.priorities.last_key_value().map(|(p, _)| *p);
         *writer.priorities.entry(split.priority).or_insert(0) += 1;
         writer.len += 1;
+        let (tuple, len) = (writer.tuple, writer.len);
+        // SAFETY: the tuple is alive.
+        let hash = self.shared.hasher.hash(unsafe { (*tuple).salt }, split.words.iter().copied());
+        self.filter(hash);
         // SAFETY: the tuple is alive; its buckets are replaced only here, by the writer.
         unsafe {
-            let place = &(*writer.tuple).buckets;
+            let place = &(*tuple).buckets;
             let mut buckets = place.load(Ordering::Relaxed);
-            if writer.len > (*buckets).len() {
+            if len > (*buckets).len() {
                 let old = buckets;
                 buckets = (*old).doubled();
                 place.store(buckets, Ordering::Release);
-                let epoch = w.domain.advance();
-                (*old).nodes(|node| self.limbo.push(epoch, Retired::Node(Node::dead(node))));
-                self.limbo.push(epoch, Retired::Buckets(old));
+                (*old).nodes(|node| self.retired.push(Retired::Node(Node::dead(node))));
+                self.retired.push(Retired::Buckets(old));
             }
-            (*buckets).insert(Node::new(split.hash, split.priority, rank.1, entry, &split.words));
+            (*buckets).insert(Node::new(hash, split.priority, rank.1, entry, &split.words));
         }
         if before.is_none_or(|p| split.priority > p) {
-            self.publish(w.domain);
+            self.publish();
         }
         self.len += 1;
         if self.len <= LINEAR_MAX + 1 {
-            self.publish_linear(w.domain);
+            self.publish_linear();
         }
+        self.retire(w.domain);
     }
 
     fn replace(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader) {
@@ -424,8 +328,9 @@ impl Engine for Ternary {
         // SAFETY: the node is linked, so it is alive.
         unsafe { (*node).entry.store(entry, Ordering::Release) };
         if self.len <= LINEAR_MAX {
-            self.publish_linear(w.domain);
+            self.publish_linear();
         }
+        self.retire(w.domain);
     }
 
     fn remove(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank) {
@@ -437,7 +342,7 @@ impl Engine for Ternary {
             link.store((*node).next.load(Ordering::Relaxed), Ordering::Release);
             Node::dead(node)
         };
-        self.limbo.push(w.domain.advance(), Retired::Node(dead));
+        self.retired.push(Retired::Node(dead));
         let writer = self.tuples.get_mut(&split.mask).expect("the entry's tuple is there");
         writer.len -= 1;
         let before = writer.priorities.last_key_value().map(|(p, _)| *p);
@@ -450,16 +355,17 @@ impl Engine for Ternary {
         let after = writer.priorities.last_key_value().map(|(p, _)| *p);
         let gone = (writer.len == 0).then_some(writer.tuple);
         if before != after {
-            self.publish(w.domain);
+            self.publish();
         }
         if let Some(tuple) = gone {
             self.tuples.remove(&split.mask);
-            self.limbo.push(w.domain.advance(), Retired::Tuple(tuple));
+            self.retired.push(Retired::Tuple(tuple));
         }
         self.len -= 1;
         if self.len <= LINEAR_MAX {
-            self.publish_linear(w.domain);
+            self.publish_linear();
         }
+        self.retire(w.domain);
     }
 
     fn collect(&mut self, domain: &Domain) {
@@ -478,6 +384,7 @@ impl Retired {
                 Retired::Node(dead) => dead.free(),
                 Retired::Buckets(buckets) => drop(Box::from_raw(buckets)),
                 Retired::List(list) => drop(Box::from_raw(list)),
+                Retired::Filter(filter) => drop(Box::from_raw(filter)),
                 Retired::Linear(linear) => drop(Box::from_raw(linear)),
                 Retired::Tuple(tuple) => {
                     let tuple = Box::from_raw(tuple);
@@ -504,11 +411,12 @@ impl Drop for Ternary {
         // SAFETY: nobody reads.
         unsafe {
             Retired::List(self.shared.tuples.load(Ordering::Relaxed)).free();
+            Retired::Filter(self.shared.filter.load(Ordering::Relaxed)).free();
             let linear = self.shared.linear.load(Ordering::Relaxed);
             if !linear.is_null() {
                 Retired::Linear(linear).free();
             }
-            self.limbo.drain().for_each(|retired| retired.free());
+            self.retired.drain(..).chain(self.limbo.drain()).for_each(|retired| retired.free());
         }
     }
 }

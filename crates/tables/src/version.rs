@@ -16,8 +16,9 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The counter.
+/// The counter, alone on its cache lines: the writer writes it at every change, what lies beside it in an engine is read.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Version(AtomicU64);
 
 impl Version {

@@ -1,20 +1,25 @@
-//! Few entries: all of them in one array, best rank first, compared one after the other.
+//! Few entries: all of them beside each other, best rank first, eight compared at a time.
 //!
-//! The array is immutable and replaced as a whole, so its readers need neither hash nor links. Tuples are kept beside it,
-//! unread, so that a table that grows goes over to them with one store.
+//! The arrays are immutable and replaced as a whole, so their readers need neither hash nor links. Tuples are kept beside
+//! them, unread, so that a table that grows goes over to them with one store.
 #![allow(unsafe_code)]
 
-use super::Shared;
+use super::lanes::LANES;
+use super::search::Shared;
 use abi::EntryHeader;
 
 /// Tables of up to this many entries are compared linearly.
 pub(super) const LINEAR_MAX: usize = 16;
 
-/// The entries. Each has the words of its value, of its mask and, in tables with ranges, of the low and the high ends.
+/// The entries.
 pub(super) struct Linear {
-    stride: usize,
-    words: Vec<u64>,
+    /// Positions of the key's words that some mask has bits of.
+    words: Vec<usize>,
+    /// For eight entries after the other, for each of those words: the values and the masks.
+    lanes: Vec<[[u64; LANES]; 2]>,
     entries: Vec<*mut EntryHeader>,
+    /// In tables with ranges: low and high ends of each entry.
+    ranges: Vec<u64>,
 }
 
 /// One entry for [`Linear::new`].
@@ -29,27 +34,53 @@ pub(super) struct Item<'a> {
 impl Linear {
     pub(super) fn new(mut items: Vec<Item<'_>>) -> Linear {
         items.sort_unstable_by_key(|item| (std::cmp::Reverse(item.rank.0), item.rank.1));
-        let stride = items.first().map_or(0, |item| item.mask.len() + item.words.len());
-        let mut words = Vec::with_capacity(stride * items.len());
-        for item in &items {
-            let (value, ranges) = item.words.split_at(item.mask.len());
-            words.extend_from_slice(value);
-            words.extend_from_slice(item.mask);
-            words.extend_from_slice(ranges);
+        let count = items.first().map_or(0, |item| item.mask.len());
+        let words: Vec<usize> = (0..count).filter(|i| items.iter().any(|item| item.mask[*i] != 0)).collect();
+        let mut lanes = Vec::new();
+        for chunk in items.chunks(LANES) {
+            for &word in &words {
+                // Lanes without an entry never accept: their value has bits that are not zero behind the mask.
+                let mut lane = [[0; LANES]; 2];
+                for (i, item) in chunk.iter().enumerate() {
+                    (lane[0][i], lane[1][i]) = (item.words[word], item.mask[word]);
+                }
+                lanes.push(lane);
+            }
         }
-        Linear { stride, words, entries: items.iter().map(|item| item.entry).collect() }
+        let ranges = items.iter().flat_map(|item| item.words[count..].iter().copied()).collect();
+        Linear { words, lanes, entries: items.iter().map(|item| item.entry).collect(), ranges }
     }
 
     /// The first entry that accepts the key, or null.
-    #[inline]
-    pub(super) fn search(&self, shared: &Shared, key: impl Fn(usize) -> u64 + Copy) -> *mut EntryHeader {
-        let n = shared.words;
-        for (words, entry) in self.words.chunks_exact(self.stride.max(1)).zip(&self.entries) {
-            let (value, rest) = words.split_at(n);
-            let (mask, ranges) = rest.split_at(n);
-            let differ = (0..n).fold(0, |differ, i| differ | (key(i) ^ value[i]) & mask[i]);
-            if differ == 0 && shared.in_ranges(|i| ranges[i], key) {
-                return *entry;
+    ///
+    /// # Safety
+    /// `key` has the table's words.
+    #[inline(always)]
+    pub(super) unsafe fn search(&self, shared: &Shared, key: *const u64) -> *mut EntryHeader {
+        let width = self.words.len();
+        for (group, entries) in self.entries.chunks(LANES).enumerate() {
+            let mut differ = [0; LANES];
+            for (&word, [values, masks]) in self.words.iter().zip(&self.lanes[group * width..][..width]) {
+                // SAFETY: the caller's promise.
+                let word = unsafe { key.add(word).read_unaligned() };
+                for i in 0..LANES {
+                    differ[i] |= (word ^ values[i]) & masks[i];
+                }
+            }
+            let mut accepts = 0u32;
+            for (i, differ) in differ.iter().enumerate() {
+                accepts |= u32::from(*differ == 0) << i;
+            }
+            accepts &= (1 << entries.len()) - 1;
+            while accepts != 0 {
+                let i = accepts.trailing_zeros() as usize;
+                // SAFETY: the caller's promise.
+                let key = |i: usize| unsafe { key.add(i).read_unaligned() };
+                let ends = 2 * shared.words * (group * LANES + i);
+                if shared.ranges.is_empty() || shared.in_ranges(|i| self.ranges[ends + i], key) {
+                    return entries[i];
+                }
+                accepts &= accepts - 1;
             }
         }
         std::ptr::null_mut()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(super) struct Node {
     pub(super) next: AtomicPtr<Node>,
     pub(super) entry: AtomicPtr<EntryHeader>,
-    pub(super) hash: u64,
+    pub(super) hash: u32,
     pub(super) seq: u64,
     pub(super) priority: i32,
     count: u32,
@@ -39,7 +39,7 @@ impl Node {
         Layout::from_size_align(size_of::<Node>() + 8 * words, align_of::<Node>()).expect("a key is short")
     }
 
-    pub(super) fn new(hash: u64, priority: i32, seq: u64, entry: *mut EntryHeader, words: &[u64]) -> *mut Node {
+    pub(super) fn new(hash: u32, priority: i32, seq: u64, entry: *mut EntryHeader, words: &[u64]) -> *mut Node {
         let layout = Node::layout(words.len());
         let next = AtomicPtr::new(ptr::null_mut());
         let count = words.len() as u32;
@@ -103,7 +103,7 @@ impl Buckets {
     }
 
     #[inline]
-    pub(super) fn head(&self, hash: u64) -> &AtomicPtr<Node> {
+    pub(super) fn head(&self, hash: u32) -> &AtomicPtr<Node> {
         &self.heads[hash as usize & (self.heads.len() - 1)]
     }
 

@@ -1,0 +1,177 @@
+//! The innermost step of a ternary lookup, eight tuples at a time: hash the key under their masks, and ask the filter.
+//! Written once for every processor, and once with the instructions of those that have 256-bit vectors.
+//!
+//! Threads: any number of readers. Tests: `lanes/tests.rs` holds the two against each other and the hash of one tuple.
+#![allow(unsafe_code)]
+
+use super::filter::Filter;
+
+/// Tuples that are hashed together.
+pub(super) const LANES: usize = 8;
+
+/// The secret numbers of the hash: two for each word, in its halves.
+pub(super) struct Hasher {
+    secrets: Vec<u64>,
+}
+
+/// What a word adds to a hash.
+#[inline(always)]
+fn product(word: u64, secret: u64) -> u64 {
+    let low = (word as u32).wrapping_add(secret as u32);
+    let high = ((word >> 32) as u32).wrapping_add((secret >> 32) as u32);
+    u64::from(low).wrapping_mul(u64::from(high))
+}
+
+const FINAL_FACTOR: u32 = 0x9e37_79b1;
+const FINAL_SHIFT: u32 = 15;
+
+#[inline(always)]
+fn finish(sum: u64) -> u32 {
+    let hash = (sum as u32 ^ (sum >> 32) as u32).wrapping_mul(FINAL_FACTOR);
+    hash ^ hash >> FINAL_SHIFT
+}
+
+impl Hasher {
+    /// For keys of so many words.
+    pub(super) fn new(words: usize) -> Hasher {
+        Hasher { secrets: (0..words).map(|_| crate::random_seeds()[0]).collect() }
+    }
+
+    /// Words of a key.
+    pub(super) fn words(&self) -> usize {
+        self.secrets.len()
+    }
+
+    /// The hash of masked words in a tuple with this salt.
+    pub(super) fn hash(&self, salt: u64, words: impl Iterator<Item = u64>) -> u32 {
+        let sum = words.zip(&self.secrets).fold(salt, |sum, (word, secret)| {
+            sum.wrapping_add(product(word, *secret)).wrapping_sub(product(0, *secret))
+        });
+        finish(sum)
+    }
+
+    /// What the sums of [`Rows`] begin with in a tuple with this salt: the products of the words that follow are not
+    /// diminished by what they are for zero.
+    pub(super) fn first(&self, salt: u64, words: &[Word]) -> u64 {
+        words.iter().fold(salt, |sum, word| sum.wrapping_sub(product(0, word.secret)))
+    }
+
+    /// The word at a position.
+    pub(super) fn word(&self, position: usize) -> Word {
+        Word { position, secret: self.secrets[position] }
+    }
+}
+
+/// A word of the key that some mask has bits of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    pub(super) position: usize,
+    secret: u64,
+}
+
+/// Eight tuples: what their sums begin with, then for each word their masks.
+pub(super) type Rows = [[u64; LANES]];
+
+/// The hash of a key in one of eight tuples.
+///
+/// # Safety
+/// The key has the words.
+#[inline(always)]
+pub(super) unsafe fn hash_one(words: &[Word], rows: &Rows, lane: usize, key: *const u64) -> u32 {
+    finish(words.iter().zip(&rows[1..]).fold(rows[0][lane], |sum, (word, masks)| {
+        // SAFETY: the caller's promise.
+        let key = unsafe { key.add(word.position).read_unaligned() };
+        sum.wrapping_add(product(key & masks[lane], word.secret))
+    }))
+}
+
+/// The hashes of a key in eight tuples, and which of them the filter lets pass.
+pub(super) trait Pass {
+    /// # Safety
+    /// The key has the words; the processor has the instructions.
+    unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]);
+}
+
+/// For every processor.
+pub(super) struct Portable;
+
+impl Pass for Portable {
+    #[inline(always)]
+    unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]) {
+        let mut sums = rows[0];
+        for (word, masks) in words.iter().zip(&rows[1..]) {
+            // SAFETY: the caller's promise.
+            let key = unsafe { key.add(word.position).read_unaligned() };
+            for i in 0..LANES {
+                sums[i] = sums[i].wrapping_add(product(key & masks[i], word.secret));
+            }
+        }
+        let hashes = sums.map(finish);
+        let passed = hashes.iter().rev().fold(0, |passed, hash| passed << 1 | u32::from(filter.test(*hash)));
+        (passed, hashes)
+    }
+}
+
+/// For processors with AVX2.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl Pass for Avx2 {
+    #[inline(always)]
+    unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]) {
+        // SAFETY: the caller's promise.
+        unsafe { avx2::pass(words, rows, key, filter) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{FINAL_FACTOR, FINAL_SHIFT, Filter, LANES, Rows, Word};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// As [`super::Pass::pass`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]) {
+        // SAFETY: rows have eight numbers; the key has the words; gathered words are the filter's.
+        unsafe {
+            let halves = |row: &[u64; LANES]| {
+                let row = row.as_ptr().cast::<__m256i>();
+                [_mm256_loadu_si256(row), _mm256_loadu_si256(row.add(1))]
+            };
+            let mut sums = halves(&rows[0]);
+            for (word, masks) in words.iter().zip(rows.get_unchecked(1..)) {
+                let key = _mm256_set1_epi64x(key.add(word.position).read_unaligned() as i64);
+                let secret = _mm256_set1_epi64x(word.secret as i64);
+                for (sum, mask) in sums.iter_mut().zip(halves(masks)) {
+                    let parts = _mm256_add_epi32(_mm256_and_si256(key, mask), secret);
+                    let product = _mm256_mul_epu32(parts, _mm256_srli_epi64::<32>(parts));
+                    *sum = _mm256_add_epi64(*sum, product);
+                }
+            }
+            // The halves of each sum together, then the eight results in one vector.
+            let [low, high] = sums.map(|sum| _mm256_xor_si256(sum, _mm256_srli_epi64::<32>(sum)));
+            let even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+            let (low, high) = (_mm256_permutevar8x32_epi32(low, even), _mm256_permutevar8x32_epi32(high, even));
+            let sums = _mm256_blend_epi32::<0xf0>(low, high);
+            let hashes = _mm256_mullo_epi32(sums, _mm256_set1_epi32(FINAL_FACTOR as i32));
+            let hashes = _mm256_xor_si256(hashes, _mm256_srli_epi32::<{ FINAL_SHIFT as i32 }>(hashes));
+            let mut out = [0; LANES];
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), hashes);
+            let (at, shift) = filter.parts();
+            let positions = _mm256_srl_epi32(hashes, _mm_cvtsi32_si128(shift as i32));
+            let there = _mm256_i32gather_epi32::<4>(at, positions);
+            let (one, five) = (_mm256_set1_epi32(1), _mm256_set1_epi32(31));
+            let first = _mm256_sllv_epi32(one, _mm256_and_si256(hashes, five));
+            let second = _mm256_sllv_epi32(one, _mm256_and_si256(_mm256_srli_epi32::<5>(hashes), five));
+            let bits = _mm256_or_si256(first, second);
+            let passed = _mm256_cmpeq_epi32(_mm256_and_si256(there, bits), bits);
+            (_mm256_movemask_ps(_mm256_castsi256_ps(passed)) as u32, out)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! What readers see of a ternary table, and how they search it.
+//!
+//! **Hashing eight tuples at once.** A lookup must hash the key under each tuple's mask. So the masks of eight tuples lie
+//! beside each other, word by word, and eight hashes are computed together in vector registers ([`super::lanes`]): each
+//! 64-bit word contributes the product of its halves, after the addition of secret numbers (Black, Halevi, Krawczyk,
+//! Krovetz, Rogaway: "UMAC: fast and secure message authentication", NH). Words that no mask has bits of are left out; the
+//! contribution of a word whose mask is zero is zero, so hashes do not depend on what is left out. The [`Filter`] then
+//! says which of the eight tuples may have an entry; the others, nearly always all that have none, cost nothing more.
+//!
+//! **Batches.** For each of up to 16 keys the first tuple that may have an entry is found, and its bucket asked for; then
+//! for each the first node of the bucket; then the searches go on from there.
+//!
+//! Threads: any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
+#![allow(unsafe_code)]
+
+use super::filter::Filter;
+use super::lanes::{Hasher, LANES, Pass, Portable, Word, hash_one};
+use super::linear::Linear;
+use super::memory::{Buckets, Node};
+use crate::lpm::node::prefetch;
+use crate::version::Version;
+use abi::table::{LookupBatchFn, LookupFn};
+use abi::{EntryHeader, TableHandle};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Tables of up to this many tuples are probed without the filter.
+const UNFILTERED_MAX: usize = 2;
+/// Keys of a batch whose memory is asked for together.
+const BATCH: usize = 16;
+/// What readers see; at one address for the life of the table.
+pub(super) struct Shared {
+    /// Null when there are too many entries.
+    pub(super) linear: AtomicPtr<Linear>,
+    pub(super) tuples: AtomicPtr<TupleList>,
+    /// Has all entries that are linked, and perhaps more.
+    pub(super) filter: AtomicPtr<Filter>,
+    pub(super) version: Version,
+    pub(super) hasher: Hasher,
+    /// Words of a packet's key.
+    pub(super) words: usize,
+    /// Range fields, checked on candidates.
+    pub(super) ranges: Vec<RangeField>,
+}
+
+/// Where a range field lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RangeField {
+    pub(super) word: usize,
+    pub(super) shift: u32,
+    /// Of a field within one word.
+    pub(super) mask: u64,
+    /// More than 1 for fields above 64 bits.
+    pub(super) words: usize,
+}
+
+/// The entries with one mask.
+pub(super) struct Tuple {
+    /// One word per word of the key.
+    pub(super) mask: Vec<u64>,
+    /// What hashes of the tuple begin with.
+    pub(super) salt: u64,
+    pub(super) buckets: AtomicPtr<Buckets>,
+}
+
+/// All tuples, highest priority first. Immutable.
+pub(super) struct TupleList {
+    pub(super) tuples: Vec<(i32, *const Tuple)>,
+    /// The words of the key that some mask has bits of.
+    words: Vec<Word>,
+    /// For eight tuples after the other, their rows.
+    rows: Vec<[u64; LANES]>,
+}
+
+/// A search on its way: the tuples of a group that may have an entry.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    group: usize,
+    /// As bits. If there are none, the search is at its end.
+    candidates: u32,
+    hashes: [u32; LANES],
+}
+
+impl TupleList {
+    /// Of these tuples, ordered.
+    pub(super) fn new(tuples: Vec<(i32, *const Tuple)>, hasher: &Hasher) -> TupleList {
+        // SAFETY: the writer lists tuples that are alive.
+        let tuple = |i: usize| unsafe { &*tuples[i].1 };
+        let has_bits = |word: &usize| (0..tuples.len()).any(|i| tuple(i).mask[*word] != 0);
+        let words: Vec<Word> = (0..hasher.words()).filter(has_bits).map(|i| hasher.word(i)).collect();
+        let mut rows = Vec::with_capacity(tuples.len().div_ceil(LANES) * (words.len() + 1));
+        for first in (0..tuples.len()).step_by(LANES) {
+            let group = first..(first + LANES).min(tuples.len());
+            let mut row = |of: &dyn Fn(&Tuple) -> u64| {
+                let mut row = [0; LANES];
+                group.clone().for_each(|i| row[i - first] = of(tuple(i)));
+                rows.push(row);
+            };
+            row(&|tuple| hasher.first(tuple.salt, &words));
+            words.iter().for_each(|word| row(&|tuple| tuple.mask[word.position]));
+        }
+        TupleList { tuples, words, rows }
+    }
+
+    /// The first group from `group` on in which a tuple may have an entry of at least this priority.
+    ///
+    /// # Safety
+    /// `key` has the table's words; the processor has the instructions.
+    #[inline(always)]
+    unsafe fn find<P: Pass>(&self, filter: &Filter, group: usize, key: *const u64, priority: i32) -> Found {
+        let width = self.words.len() + 1;
+        if self.tuples.len() <= UNFILTERED_MAX {
+            let mut found = Found::default();
+            for i in 0..if group == 0 { self.tuples.len() } else { 0 } {
+                // SAFETY: the caller's promise.
+                found.hashes[i] = unsafe { hash_one(&self.words, &self.rows, i, key) };
+                found.candidates |= 1 << i;
+            }
+            return found;
+        }
+        let groups = self.tuples.chunks(LANES).zip(self.rows.chunks_exact(width)).enumerate();
+        for (group, (tuples, rows)) in groups.skip(group) {
+            if tuples[0].0 < priority {
+                break;
+            }
+            // SAFETY: the caller's promise.
+            let (passed, hashes) = unsafe { P::pass(&self.words, rows, key, filter) };
+            let candidates = passed & ((1 << tuples.len()) - 1);
+            if candidates != 0 {
+                return Found { group, candidates, hashes };
+            }
+        }
+        Found::default()
+    }
+}
+
+impl Shared {
+    /// The best entry for a key, or null.
+    ///
+    /// # Safety
+    /// The caller is online; `key` has the table's words; the processor has the instructions of `P`.
+    #[inline(always)]
+    unsafe fn search<P: Pass>(&self, key: *const u64) -> *mut EntryHeader {
+        // SAFETY: the caller's promise; linked memory outlives the caller's batch.
+        unsafe {
+            if let Some(linear) = self.linear.load(Ordering::Acquire).as_ref() {
+                return linear.search(self, key);
+            }
+            let (list, filter) = self.lists();
+            self.search_on::<P>(list, filter, list.find::<P>(filter, 0, key, i32::MIN), key)
+        }
+    }
+
+    /// # Safety
+    /// As [`Shared::search`].
+    #[inline(always)]
+    unsafe fn lists(&self) -> (&TupleList, &Filter) {
+        // SAFETY: linked memory outlives the caller's batch.
+        unsafe { (&*self.tuples.load(Ordering::Acquire), &*self.filter.load(Ordering::Acquire)) }
+    }
+
+    /// The best entry for a key, or null, when a search has come to the first tuples that may have one.
+    ///
+    /// # Safety
+    /// As [`Shared::search`].
+    #[inline(always)]
+    unsafe fn search_on<P: Pass>(
+        &self,
+        list: &TupleList,
+        filter: &Filter,
+        found: Found,
+        key: *const u64,
+    ) -> *mut EntryHeader {
+        let (mut found, mut best) = (found, None::<&Node>);
+        // SAFETY: the caller's promise; the list's tuples and all linked memory outlive the caller's batch.
+        unsafe {
+            while found.candidates != 0 {
+                let i = found.candidates.trailing_zeros() as usize;
+                found.candidates &= found.candidates - 1;
+                let (priority, tuple) = *list.tuples.get_unchecked(LANES * found.group + i);
+                if best.is_some_and(|b| b.priority > priority) {
+                    break;
+                }
+                self.probe(&*tuple, found.hashes[i], key, &mut best);
+                if found.candidates == 0 {
+                    found = list.find::<P>(filter, found.group + 1, key, best.map_or(i32::MIN, |b| b.priority));
+                }
+            }
+        }
+        best.map_or(ptr::null_mut(), |node| node.entry.load(Ordering::Acquire))
+    }
+
+    /// Makes the first entry of a tuple that accepts the key the best one, if it is better.
+    ///
+    /// # Safety
+    /// As [`Shared::search`]; the tuple was in the list.
+    #[inline(always)]
+    unsafe fn probe(&self, tuple: &Tuple, hash: u32, key: *const u64, best: &mut Option<&Node>) {
+        // SAFETY: linked memory outlives the caller's batch; the key has the table's words.
+        unsafe {
+            let key = |i: usize| key.add(i).read_unaligned();
+            let buckets = &*tuple.buckets.load(Ordering::Acquire);
+            let mut next = buckets.head(hash).load(Ordering::Acquire);
+            while let Some(node) = next.as_ref() {
+                if best.is_some_and(|b| !node.beats(b)) {
+                    break;
+                }
+                if node.hash == hash && self.accepts(next, |i| key(i) & tuple.mask[i], key) {
+                    *best = Some(node);
+                    break;
+                }
+                next = node.next.load(Ordering::Acquire);
+            }
+        }
+    }
+
+    /// Whether a node's value equals the masked key and its ranges contain the key.
+    ///
+    /// # Safety
+    /// The node is alive and has the words of this engine.
+    #[inline(always)]
+    unsafe fn accepts(&self, node: *const Node, masked: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
+        // SAFETY: the caller's promise.
+        let word = |i: usize| unsafe { Node::word(node, i) };
+        (0..self.words).all(|i| word(i) == masked(i))
+            && (self.ranges.is_empty() || self.in_ranges(|i| word(self.words + i), key))
+    }
+
+    /// Whether the key is in all ranges; `ends` gives the words of the low ends and then of the high ends.
+    #[inline]
+    pub(super) fn in_ranges(&self, ends: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
+        self.ranges.iter().all(|range| {
+            let (low, high) = (range.word, self.words + range.word);
+            if range.words == 1 {
+                let part = |w: u64| w >> range.shift & range.mask;
+                let value = part(key(range.word));
+                part(ends(low)) <= value && value <= part(ends(high))
+            } else {
+                let at_least = |a: &dyn Fn(usize) -> u64, b: &dyn Fn(usize) -> u64| {
+                    (0..range.words).rev().map(a).ge((0..range.words).rev().map(b))
+                };
+                let value = |i: usize| key(range.word + i);
+                at_least(&value, &|i| ends(low + i)) && at_least(&|i| ends(high + i), &value)
+            }
+        })
+    }
+
+    /// Looks up as many keys as there are results.
+    ///
+    /// # Safety
+    /// As [`Shared::search`] for each key.
+    #[inline(always)]
+    unsafe fn search_all<P: Pass>(&self, keys: *const u64, result: &mut [*const EntryHeader]) {
+        for (chunk, result) in result.chunks_mut(BATCH).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let key = |i: usize| keys.add((chunk * BATCH + i) * self.words);
+                let together = || match self.linear.load(Ordering::Acquire).as_ref() {
+                    Some(linear) => (0..result.len()).for_each(|i| result[i] = linear.search(self, key(i))),
+                    None => self.search_batch::<P>(key(0), result),
+                };
+                if self.version.try_read(together).is_none() {
+                    // A writer that changes all the time would have many keys looked up again and again.
+                    for (i, result) in result.iter_mut().enumerate() {
+                        *result = self.version.read(|| self.search::<P>(key(i)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Shared::search`] for each key; at most [`BATCH`].
+    #[inline(always)]
+    unsafe fn search_batch<P: Pass>(&self, keys: *const u64, result: &mut [*const EntryHeader]) {
+        // SAFETY: the caller's promise; linked memory outlives the caller's batch.
+        unsafe {
+            let (list, filter) = self.lists();
+            let mut found = [Found::default(); BATCH];
+            let mut heads = [ptr::null::<AtomicPtr<Node>>(); BATCH];
+            for i in 0..result.len() {
+                found[i] = list.find::<P>(filter, 0, keys.add(i * self.words), i32::MIN);
+                let Found { group, candidates, hashes } = found[i];
+                if candidates != 0 {
+                    let lane = candidates.trailing_zeros() as usize;
+                    let (_, tuple) = *list.tuples.get_unchecked(LANES * group + lane);
+                    heads[i] = (*(*tuple).buckets.load(Ordering::Acquire)).head(hashes[lane]);
+                    prefetch(heads[i].cast());
+                }
+            }
+            for head in heads[..result.len()].iter().filter(|head| !head.is_null()) {
+                prefetch((**head).load(Ordering::Acquire).cast());
+            }
+            for (i, result) in result.iter_mut().enumerate() {
+                *result = self.search_on::<P>(list, filter, found[i], keys.add(i * self.words));
+                prefetch(result.cast());
+            }
+        }
+    }
+}
+
+/// The lookup functions, compiled for every processor and for those with 256-bit vectors.
+macro_rules! lookups {
+    ($module:ident, $pass:ty $(, $feature:meta)?) => {
+        mod $module {
+            use super::*;
+
+            /// Looks a key up; see [`LookupFn`].
+            $(#[$feature])?
+            pub(super) unsafe extern "C" fn one(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
+                // SAFETY: the caller passes a handle of such a table and a key of its layout, and is online; what is
+                // linked stays until it is quiescent.
+                unsafe {
+                    let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>();
+                    shared.version.read(|| shared.search::<$pass>(key.cast()))
+                }
+            }
+
+            /// Looks keys up; see [`LookupBatchFn`].
+            $(#[$feature])?
+            pub(super) unsafe extern "C" fn many(
+                handle: *const TableHandle,
+                keys: *const u8,
+                count: u32,
+                out: *mut *const EntryHeader,
+            ) {
+                // SAFETY: as above; there is room for as many entries. What is in `out` is not read.
+                unsafe {
+                    let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>();
+                    (0..count as usize).for_each(|i| out.add(i).write(ptr::null()));
+                    shared.search_all::<$pass>(keys.cast(), std::slice::from_raw_parts_mut(out, count as usize));
+                }
+            }
+        }
+    };
+}
+
+lookups!(portable, Portable);
+#[cfg(target_arch = "x86_64")]
+lookups!(vectors, super::super::lanes::Avx2, target_feature(enable = "avx2,popcnt,lzcnt,bmi1,bmi2"));
+
+/// The lookup functions for this processor.
+pub(super) fn lookups() -> (LookupFn, LookupBatchFn) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("popcnt")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+        {
+            return (vectors::one, vectors::many);
+        }
+    }
+    (portable::one, portable::many)
+}

@@ -94,6 +94,22 @@ impl KeyShape {
         true
     }
 
+    /// The first that `find` finds of the packed keys which a packet's key has in a table with one `lpm` field and exact
+    /// ones beside it, longest prefix first. `packed` is scratch memory.
+    pub fn prefixes<R>(&self, key: &[u64], packed: &mut [u64], mut find: impl FnMut(&[u64]) -> Option<R>) -> Option<R> {
+        let longest = self.layout.fields.iter().find(|f| f.kind == MatchKind::Lpm)?.width;
+        (0..=longest).rev().find_map(|len| {
+            packed.fill(0);
+            for field in &self.layout.fields {
+                let len = if field.kind == MatchKind::Lpm { len } else { field.width };
+                put_prefix_mask(field, len, self.words, packed);
+            }
+            let (values, masks) = packed.split_at_mut(self.words);
+            values.iter_mut().zip(key).zip(masks).for_each(|((value, key), mask)| *value = key & *mask);
+            find(packed)
+        })
+    }
+
     /// The key that was packed.
     pub fn unpack(&self, packed: &[u64]) -> Vec<KeyMatch> {
         let value_of = |field: &KeyField, base: usize| get(field, base, packed);

@@ -35,6 +35,8 @@ mod records;
 #[cfg(not(loom))]
 pub mod selector;
 #[cfg(not(loom))]
+mod shared;
+#[cfg(not(loom))]
 pub mod strategy;
 #[cfg(not(loom))]
 mod table;

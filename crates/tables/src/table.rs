@@ -4,7 +4,9 @@
 //! - an entry is in the engine if and only if its record ([`crate::records`]) is in use, and both have the same index;
 //! - entry memory and the indices of tables with direct resources are reused only after every worker has been
 //!   quiescent, so a packet never counts for an entry that came after the one it matched;
-//! - the handle, which compiled code holds, stays at one address.
+//! - the handle, which compiled code holds, stays at one address;
+//! - in tables of prefixes whose entries are nothing but action and parameters, keys with the same share one entry
+//!   ([`crate::shared`]).
 //!
 //! Readers get a [`TableBinding`]; everything here is the writer's, one at a time (`&mut`).
 //! Tests: `tests/properties.rs`, `tests/stress.rs`.
@@ -15,6 +17,7 @@ use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::records::{Record, Records};
+use crate::shared::SharedEntries;
 use crate::{selector, strategy};
 use abi::state::StateError;
 use abi::table::{LookupBatchFn, LookupFn};
@@ -84,6 +87,8 @@ pub struct Table {
     engine: Option<Box<dyn Engine>>,
     domain: Arc<Domain>,
     memory: EntryMemory,
+    /// In tables whose entries have no index.
+    shared: Option<SharedEntries>,
     records: Records,
     /// Indices that are free.
     free: Vec<u32>,
@@ -110,8 +115,15 @@ impl Table {
         }
         let shape = KeyShape::new(&spec.keys);
         let engine = strategy::engine(&spec, &shape)?;
-        let parts =
-            EntryParts { last_hit: spec.idle_timeout, group: spec.selector, index: true, ..EntryParts::default() };
+        let prioritised = spec.keys.iter().any(|(_, kind)| kind.needs_priority());
+        let prefixes = !prioritised && spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Lpm);
+        let shared = (prefixes && !spec.direct && !spec.idle_timeout).then(SharedEntries::default);
+        let parts = EntryParts {
+            last_hit: spec.idle_timeout,
+            group: spec.selector,
+            index: shared.is_none(),
+            ..EntryParts::default()
+        };
         let mut memory = EntryMemory::new(&spec.actions, parts);
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
         let handle = Box::new(TableHandle {
@@ -121,7 +133,6 @@ impl Table {
         let scratch = vec![0; shape.packed_words()];
         let finds = |e: &dyn Engine| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex);
         let indexed = engine.as_deref().is_some_and(|e| !finds(e));
-        let prioritised = spec.keys.iter().any(|(_, kind)| kind.needs_priority());
         let records = Records::new(&shape, prioritised, indexed);
         Ok(Table {
             spec,
@@ -130,6 +141,7 @@ impl Table {
             engine,
             domain,
             memory,
+            shared,
             records,
             free: Vec::new(),
             limbo: Limbo::default(),
@@ -174,11 +186,30 @@ impl Table {
         // SAFETY: the handle is this table's; entries stay live while `self` is borrowed.
         unsafe {
             self.lookup_batch_fn()(&*self.handle, keys.as_ptr(), entries.len() as u32, entries.as_mut_ptr());
-            entries
-                .into_iter()
-                .map(|entry| (!entry.is_null()).then(|| (self.entries().index(entry), self.entries().call(entry))))
-                .collect()
+            let found = entries.into_iter().zip(keys.chunks_exact(bytes.max(1)));
+            found.map(|(entry, key)| self.describe(entry, key)).collect()
         }
+    }
+
+    /// The index and the action of what a lookup found.
+    ///
+    /// # Safety
+    /// The entry is live, or null.
+    unsafe fn describe(&self, entry: *const EntryHeader, key: &[u8]) -> Option<(u32, Option<ActionCall>)> {
+        // SAFETY: the caller's promise.
+        let (index, call) = match unsafe { entry.as_ref() } {
+            None => return None,
+            // SAFETY: as above.
+            Some(_) => unsafe { (self.entries().index(entry), self.entries().call(entry)) },
+        };
+        if self.shared.is_none() {
+            return Some((index, call));
+        }
+        // The entry says nothing of the key: it is the longest prefix that there is.
+        let key: Vec<u64> = key.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight"))).collect();
+        let mut packed = vec![0; self.shape.packed_words()];
+        let longest = self.shape.prefixes(&key, &mut packed, |packed| self.records.find(packed, 0));
+        Some((longest.expect("the entry is of a prefix of the key"), call))
     }
 
     /// Number of entries.
@@ -225,7 +256,7 @@ impl Table {
         }
         let index = self.take_index()?;
         prepare(index);
-        let pointer = self.memory.make(runs, self.tag(index, now_us));
+        let pointer = self.make(runs, self.tag(index, now_us));
         let record = Record {
             entry: pointer,
             priority: entry.priority,
@@ -254,12 +285,12 @@ impl Table {
         let old = self.records.entry(index);
         // SAFETY: the record is in use, so its entry is live.
         let tag = self.tag(index, unsafe { self.entries().last_hit_us(old) });
-        let new = self.memory.make(runs, tag);
+        let new = self.make(runs, tag);
         self.records.set_entry(index, new);
         let rank = self.rank(index);
         self.records.key(index, &mut self.scratch);
         self.write(|engine, w, packed| engine.replace(w, packed, rank, new));
-        self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
+        self.retire(Retired { entry: old, index: false });
         self.collect_some();
     }
 
@@ -271,7 +302,7 @@ impl Table {
         let entry = self.records.remove(index);
         self.len -= 1;
         self.write(|engine, w, packed| engine.remove(w, packed, rank));
-        self.limbo.push(self.domain.advance(), Retired { entry, index: true });
+        self.retire(Retired { entry, index: true });
         if !self.spec.direct {
             // Nothing that readers do depends on the index.
             self.free.push(index);
@@ -354,7 +385,7 @@ impl Table {
         // SAFETY: the handle is this table's; entries stay live while `self` is borrowed.
         unsafe {
             let entry = self.lookup_fn()(&*self.handle, key.as_ptr());
-            (!entry.is_null()).then(|| (self.entries().index(entry), self.entries().call(entry)))
+            self.describe(entry, key)
         }
     }
 
@@ -386,6 +417,24 @@ impl Table {
         if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.records.next_seq().is_multiple_of(EVERY) {
             self.collect();
         }
+    }
+
+    /// The memory of an entry; perhaps one that others have.
+    fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
+        match &mut self.shared {
+            Some(shared) => shared.take(&mut self.memory, runs),
+            None => self.memory.make(runs, tag),
+        }
+    }
+
+    /// Retires an entry that the engine does not have any more, unless others have it.
+    fn retire(&mut self, retired: Retired) {
+        if let Some(shared) = &mut self.shared
+            && !shared.give_back(&self.memory, retired.entry)
+        {
+            return;
+        }
+        self.limbo.push(self.domain.advance(), retired);
     }
 
     /// What reads entries.
@@ -452,7 +501,10 @@ impl Drop for Table {
     fn drop(&mut self) {
         // The engine names entries, so it goes first.
         self.engine = None;
-        let live: Vec<_> = self.records.used().map(|i| self.records.entry(i)).collect();
+        let live: Vec<_> = match &self.shared {
+            Some(shared) => shared.iter().collect(),
+            None => self.records.used().map(|i| self.records.entry(i)).collect(),
+        };
         let retired: Vec<_> = self.limbo.drain().map(|r| r.entry).collect();
         let default = self.handle.default_entry.load(Ordering::Relaxed);
         for entry in live.into_iter().chain(retired).chain([default]) {

@@ -1,0 +1,44 @@
+//! Each content is there once, as long as it has users.
+
+use super::SharedEntries;
+use crate::entry::{EntryMemory, Runs};
+use crate::workload::Random;
+use abi::EntryParts;
+use base::Bits;
+use base::entry::ActionCall;
+use std::collections::HashMap;
+
+#[test]
+fn each_content_is_there_once() {
+    let mut memory = EntryMemory::new(&[vec![], vec![9, 128], vec![300]], EntryParts::default());
+    let mut shared = SharedEntries::default();
+    let mut users: HashMap<ActionCall, (usize, u32)> = HashMap::new();
+    let mut random = Random(1);
+    for _ in 0..20_000 {
+        let n = u128::from(random.below(300));
+        let call = match random.below(3) {
+            0 => ActionCall { action: 0, args: vec![] },
+            1 => ActionCall { action: 1, args: vec![Bits::new(9, n), Bits::new(128, n << 64)] },
+            _ => ActionCall { action: 2, args: vec![Bits::new(300, n).shl(280)] },
+        };
+        if random.below(2) == 0 {
+            let entry = shared.take(&mut memory, Runs::Call(&call));
+            // SAFETY: the entry has a user.
+            assert_eq!(unsafe { memory.writer().call(entry) }.as_ref(), Some(&call));
+            let (there, count) = users.entry(call).or_insert((entry.addr(), 0));
+            assert_eq!(*there, entry.addr());
+            *count += 1;
+        } else if let Some((address, count)) = users.get_mut(&call) {
+            let entry = shared.iter().find(|e| e.addr() == *address).expect("it has users");
+            *count -= 1;
+            let last = *count == 0;
+            assert_eq!(shared.give_back(&memory, entry), last);
+            if last {
+                users.remove(&call);
+                // SAFETY: nobody uses the entry.
+                unsafe { memory.free(entry) };
+            }
+        }
+        assert_eq!(shared.iter().count(), users.len());
+    }
+}

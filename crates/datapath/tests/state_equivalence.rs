@@ -297,6 +297,9 @@ impl Pair {
     }
 
     fn packet_direct(&self, table: TableId, found: *const EntryHeader, expected: u64, bytes: u32) {
+        if self.program.tables[table.index()].direct.is_empty() {
+            return;
+        }
         let at = self.bindings.tables[table.index()].entry.index.expect("the entries of such tables have indices");
         // SAFETY: the entry is live and has an index there.
         let index = unsafe { found.byte_offset(at as isize).cast::<u32>().read_unaligned() };

@@ -7,7 +7,10 @@
 //! | [`subject`] | what is measured: a loaded P4 program, or a C reference ([`mod@reference`]) |
 //! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends |
 //! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
-//! | [`rows`] | the table of the benchmark |
+//! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
+//! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
+//! | [`passes`] | each pass alone, and left out |
+//! | [`report`] | terminal, CSV, SVG |
 //!
 //! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
 //! differs. Nothing is timed whose output was not compared.
@@ -17,11 +20,17 @@
 pub mod compare;
 pub mod entry;
 pub mod frames;
+pub mod generated;
+pub mod growth;
 pub mod machine;
 pub mod measure;
+pub mod parts;
+pub mod passes;
 pub mod prefixes;
 pub mod reference;
+pub mod report;
 pub mod rng;
 pub mod rows;
 pub mod subject;
+pub mod workers;
 pub mod workload;

@@ -7,6 +7,13 @@ fn field(text: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
+/// Ticks of the clock that everything is measured with, per second.
+pub fn ticks_per_second() -> f64 {
+    let (start, from) = (std::time::Instant::now(), datapath::bench::ticks());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    (datapath::bench::ticks() - from) as f64 / start.elapsed().as_secs_f64()
+}
+
 /// Processor, system, compilers and commit, one line each.
 pub fn lines() -> Vec<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

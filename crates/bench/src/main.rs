@@ -1,19 +1,21 @@
-//! `sluice-bench`: runs the rows that are asked for, or all, and prints their table.
+//! `sluice-bench`: runs what is asked for, or all; prints tables, writes CSV files and plots.
 
 use anyhow::{Result, ensure};
-use bench::rows::{self, Row, Settings, WORKS};
+use bench::report::Report;
+use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
+use bench::workload::{Workload, l2l3acl, pins};
+use bench::{growth, parts, passes, workers};
 use clap::Parser;
-use comfy_table::{CellAlignment, Table, presets};
 use std::path::PathBuf;
 
-/// Measures compiled P4 programs beside hand-written C, from memory.
+/// Measures compiled P4 programs from memory, beside hand-written C that does the same.
 #[derive(Parser)]
 #[command(max_term_width = 100)]
 struct Args {
-    /// Rows to run, by name or a part of it; without any, all.
-    rows: Vec<String>,
-    /// Print the rows' names.
+    /// What to run, by name or a part of it; without any, all.
+    names: Vec<String>,
+    /// Print the names.
     #[arg(long)]
     list: bool,
     /// Packets of a batch.
@@ -22,7 +24,13 @@ struct Args {
     /// Turns of each subject.
     #[arg(long, default_value_t = 11)]
     rounds: usize,
-    /// Hold this file's lock while a row is timed, so that measurements on one machine take turns.
+    /// A checkout of p4lang/p4c, for the SAI P4 program.
+    #[arg(long, value_name = "DIR")]
+    p4c: Option<PathBuf>,
+    /// Where CSV files and plots go.
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    out: PathBuf,
+    /// Hold this file's lock while something is timed, so that measurements on one machine take turns.
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
     /// Switch an optimisation pass off, by its name.
@@ -36,54 +44,127 @@ struct Args {
     quick: bool,
 }
 
+/// Something with a name on the command line.
+enum Item {
+    /// A program beside its C version.
+    Work(&'static Work),
+    /// SAI P4.
+    Sai,
+    /// Two workers beside one.
+    Workers(&'static str, usize, usize),
+    /// Cycles by part.
+    Parts,
+    /// What passes are worth.
+    Passes(&'static str),
+    /// A curve.
+    Growth(&'static growth::Growth),
+}
+
+impl Item {
+    fn all() -> Vec<Item> {
+        let mut all: Vec<Item> = WORKS.iter().map(Item::Work).collect();
+        all.push(Item::Sai);
+        all.push(Item::Workers("workers", 1000, 64));
+        all.push(Item::Workers("workers-100k", 100_000, 1_000_000));
+        all.push(Item::Parts);
+        all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
+        all.extend(growth::ALL.iter().map(Item::Growth));
+        all
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Item::Work(work) => work.name,
+            Item::Sai => "sai",
+            Item::Workers(name, ..) | Item::Passes(name) => name,
+            Item::Parts => "parts",
+            Item::Growth(growth) => growth.name,
+        }
+    }
+
+    fn title(&self) -> String {
+        match self {
+            Item::Work(work) => work.title.to_string(),
+            Item::Sai => "SAI P4: 10k routes, 100 next hops, 500 ternary entries that miss, 10k flows".to_string(),
+            Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
+            Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
+            Item::Passes(name) => format!("passes, each alone and left out: {}", passes_work(name).title),
+            Item::Growth(growth) => growth.title.to_string(),
+        }
+    }
+
+    fn run(&self, args: &Args, settings: &Settings, report: &mut Report) -> Result<()> {
+        let of = |n: usize, flows: usize| -> Workload {
+            let size = if args.quick { (n.min(300), flows.min(500)) } else { (n, flows) };
+            l2l3acl::workload(l2l3acl::Size::of(size.0, size.1))
+        };
+        let title = self.title();
+        let row = match self {
+            Item::Growth(growth) => return report.curves(&growth::run(growth, settings)?),
+            Item::Work(work) => rows::run(work, settings)?,
+            Item::Sai => {
+                let Some(p4c) = &args.p4c else {
+                    println!("{title}: left out, there is no --p4c\n");
+                    return Ok(());
+                };
+                let program = p4c.join("testdata/p4_16_samples/pins/pins_middleblock.p4");
+                let workload = pins::workload(&program, if args.quick { 500 } else { 10_000 });
+                rows::rate(&title, &workload, 3.0, settings)?
+            }
+            Item::Workers(_, entries, flows) => {
+                if !args.quick && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+                    println!("{title}: left out, there is one CPU\n");
+                    return Ok(());
+                }
+                workers::run(&title, &of(*entries, *flows), settings)?
+            }
+            Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
+            Item::Passes(name) => passes::run(&title, &(passes_work(name).workload)(args.quick), settings)?,
+        };
+        report.row(&row)
+    }
+}
+
+/// The row whose program `passes-...` takes apart.
+fn passes_work(name: &str) -> &'static Work {
+    let program = name.trim_start_matches("passes-");
+    WORKS
+        .iter()
+        .find(|w| w.name.trim_end_matches("-1k") == program)
+        .expect("passes are measured on programs with a row")
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
+    let mut items = Item::all();
     if args.list {
-        WORKS.iter().for_each(|w| println!("{:<20} {}", w.name, w.title));
+        items.iter().for_each(|i| println!("{:<24} {}", i.name(), i.title()));
         return Ok(());
     }
-    let wanted = |name: &str| args.rows.is_empty() || args.rows.iter().any(|r| name.contains(r.as_str()));
-    let works: Vec<_> = WORKS.iter().filter(|w| wanted(w.name)).collect();
-    ensure!(!works.is_empty(), "no row has such a name; --list prints them");
+    // A name that is one exactly means no other.
+    let exactly = |name: &str| args.names.iter().any(|n| n == name);
+    let partly =
+        |name: &str| args.names.iter().any(|n| !Item::all().iter().any(|i| i.name() == n) && name.contains(n.as_str()));
+    items.retain(|i| args.names.is_empty() || exactly(i.name()) || partly(i.name()));
+    ensure!(!items.is_empty(), "nothing has such a name; --list prints all");
     let mut options = Options::default();
+    for pass in &args.disabled_passes {
+        ensure!(opt::pass_names().any(|p| p == pass), "there is no pass `{pass}`");
+    }
     options.frontend.opt.disabled = args.disabled_passes.iter().cloned().collect();
     options.jit.perf_map = args.perf_map;
     let settings =
-        Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock, quick: args.quick };
+        Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };
     bench::machine::lines().iter().for_each(|l| println!("{l}"));
-    println!("batches of {}, {} rounds; cycles of the time stamp counter per packet\n", args.batch, args.rounds);
-    for work in works {
-        let row = rows::run(work, &settings)?;
-        print_row(&row);
+    println!(
+        "batches of {}, {} rounds, subjects take turns; cycles of the time stamp counter per packet",
+        args.batch, args.rounds
+    );
+    println!("ratios are of medians; quartiles are of the rounds' own ratios; spread is between quartiles\n");
+    let mut report = Report::new(args.out.clone())?;
+    for item in &items {
+        item.run(&args, &settings, &mut report)?;
     }
+    println!("CSV files and plots: {}", args.out.display());
     Ok(())
-}
-
-fn print_row(row: &Row) {
-    let [sent, dropped, replicated] = row.fates;
-    println!("{} (compared: {sent} sent, {dropped} dropped, {replicated} replicated)", row.name);
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["", "min", "median", "spread", "ratio", "quartiles", "bar", ""]);
-    for (i, series) in row.series.iter().enumerate() {
-        let mut cells = vec![
-            series.name.clone(),
-            format!("{:.1}", series.min()),
-            format!("{:.1}", series.median()),
-            format!("{:.0} %", 100.0 * series.spread()),
-        ];
-        if let Some(bar) = i.checked_sub(1).and_then(|i| row.bars.get(i)) {
-            cells.push(format!("{:.2}", bar.ratio.value));
-            cells.push(format!("{:.2} to {:.2}", bar.ratio.low, bar.ratio.high));
-            if !bar.bar.is_nan() {
-                cells.push(format!("{:.2}", bar.bar));
-                cells.push(bar.ratio.verdict(bar.bar, bar.at_most).to_string());
-            }
-        }
-        table.add_row(cells);
-    }
-    for column in table.column_iter_mut().skip(1).take(6) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    println!("{table}");
 }

@@ -22,6 +22,25 @@ pub struct Settings {
     pub quick: bool,
 }
 
+impl Settings {
+    /// How much of a workload is played.
+    pub fn plan(&self, workload: &Workload) -> Plan {
+        if self.quick {
+            return Plan { batch: self.batch, rounds: 2, warm: 64, count: 256 };
+        }
+        Plan::for_frames(workload.frames.len(), self.batch, self.rounds)
+    }
+}
+
+/// Does something while it holds the lock.
+pub fn with_lock<R>(settings: &Settings, f: impl FnOnce() -> R) -> Result<R> {
+    let lock = settings.lock.as_ref().map(File::create).transpose().context("the lock file cannot be made")?;
+    if let Some(lock) = &lock {
+        lock.lock().context("the lock cannot be had")?;
+    }
+    Ok(f())
+}
+
 /// A bar that a ratio is held against.
 #[derive(Clone, Debug)]
 pub struct Bar {
@@ -29,10 +48,29 @@ pub struct Bar {
     pub name: String,
     /// The ratio.
     pub ratio: Ratio,
-    /// The bar.
+    /// The bar; not a number where there is none.
     pub bar: f64,
     /// Whether the ratio must not be above (else below) it.
     pub at_most: bool,
+    /// What stands behind the number.
+    pub unit: &'static str,
+}
+
+impl Bar {
+    /// A ratio that must not be above a bar.
+    pub fn with(name: &str, ratio: Ratio, bar: f64) -> Bar {
+        Bar { name: name.to_string(), ratio, bar, at_most: true, unit: "" }
+    }
+
+    /// A ratio that is only told.
+    pub fn without(name: &str, ratio: Ratio) -> Bar {
+        Bar::with(name, ratio, f64::NAN)
+    }
+
+    /// A value with its unit.
+    pub fn number(&self, value: f64) -> String {
+        format!("{value:.2}{}", self.unit)
+    }
 }
 
 /// A row that was measured.
@@ -189,8 +227,7 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
     let series = timed(&mut subjects, &workload, settings)?;
     let bar = |name: &str, of: &Series, bar: Option<f64>| {
-        let ratio = Ratio::new(&series[0], of);
-        Bar { name: name.to_string(), ratio, bar: bar.unwrap_or(f64::NAN), at_most: true }
+        Bar::with(name, Ratio::new(&series[0], of), bar.unwrap_or(f64::NAN))
     };
     let bars =
         vec![bar("Sluice / C, plain", &series[1], work.plain), bar("Sluice / C, batched", &series[2], work.batched)];
@@ -199,14 +236,19 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
 
 /// The subjects' turns, under the lock.
 pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<Vec<Series>> {
-    let lock = settings.lock.as_ref().map(File::create).transpose().context("the lock file cannot be made")?;
-    if let Some(lock) = &lock {
-        lock.lock().context("the lock cannot be had")?;
-    }
-    let plan = if settings.quick {
-        Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
-    } else {
-        Plan::for_frames(workload.frames.len(), settings.batch, settings.rounds)
-    };
-    Ok(measure::interleaved(subjects, &workload.frames, plan))
+    let plan = settings.plan(workload);
+    with_lock(settings, || measure::interleaved(subjects, &workload.frames, plan))
+}
+
+/// A program without a C version: packets a second, in millions, against the least there must be.
+pub fn rate(title: &str, workload: &Workload, least: f64, settings: &Settings) -> Result<Row> {
+    let mut subjects = vec![subject::sluice("Sluice", workload, &settings.options)?];
+    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch)?;
+    anyhow::ensure!(fates[0] > 0, "{title}: every packet was dropped");
+    let series = timed(&mut subjects, workload, settings)?;
+    let mega = crate::machine::ticks_per_second() / 1e6;
+    let at = |part| mega / measure::quantile(&series[0].rounds, part);
+    let ratio = Ratio { value: at(0.5), low: at(0.75), high: at(0.25) };
+    let bar = Bar { at_most: false, unit: " Mpps", ..Bar::with("packets a second", ratio, least) };
+    Ok(Row { name: title.to_string(), series, bars: vec![bar], fates })
 }

@@ -68,7 +68,8 @@ pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn Pipeli
             });
         }
     });
-    result
+    result?;
+    workload.more.as_ref().map_or(Ok(()), |more| more(program, state))
 }
 
 /// The workload's program, compiled and loaded with its entries, for some workers.

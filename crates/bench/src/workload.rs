@@ -1,17 +1,22 @@
 //! Entries and frames for each program. Everything follows from the sizes and a seed.
 
+pub mod generated;
 pub mod l2;
 pub mod l2l3acl;
 pub mod l3router;
+pub mod pins;
 pub mod stateful_firewall;
 pub mod vxlan;
 
 use crate::entry::Entry;
 use crate::frames::Frames;
 use crate::subject::Source;
+use abi::state::PipelineState;
+use anyhow::Result;
+use std::sync::Arc;
 
 /// Calls its argument with each entry, in the order in which they are to be inserted; the same ones each time.
-pub type Entries = Box<dyn Fn(&mut dyn FnMut(&Entry)) + Send + Sync>;
+pub type Entries = Arc<dyn Fn(&mut dyn FnMut(&Entry)) + Send + Sync>;
 
 /// What a program is given to do.
 pub struct Workload {
@@ -27,6 +32,26 @@ pub struct Workload {
     pub frames: Frames,
     /// What is compared besides: the uncommon cases.
     pub odd: Frames,
+    /// Entries that are not numbers by position alone, for P4 only.
+    pub more: Option<More>,
+}
+
+/// Adds entries to a program's state.
+pub type More = Box<dyn Fn(&ir::Program, &dyn PipelineState) -> Result<()> + Send + Sync>;
+
+impl Workload {
+    /// The program and its entries, without frames.
+    pub fn same_but_frames(&self) -> Workload {
+        Workload {
+            program: self.program,
+            source: self.source.clone(),
+            kinds: self.kinds,
+            entries: Arc::clone(&self.entries),
+            frames: Frames::default(),
+            odd: Frames::default(),
+            more: None,
+        }
+    }
 }
 
 /// How frames follow each other.

@@ -7,6 +7,7 @@ use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::rng::Rng;
 use crate::subject::example;
+use std::sync::Arc;
 
 /// What entries may be.
 pub const KINDS: &[&str] = &[
@@ -100,8 +101,9 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
         program: "l2",
         source: example("l2"),
         kinds: KINDS,
-        entries: Box::new(move |emit| entries(stations, seed, emit)),
+        entries: Arc::new(move |emit| entries(stations, seed, emit)),
         frames,
         odd,
+        more: None,
     }
 }

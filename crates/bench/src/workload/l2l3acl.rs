@@ -10,6 +10,7 @@ use crate::frames::{Frames, Writer};
 use crate::prefixes;
 use crate::rng::Rng;
 use crate::subject::example;
+use std::sync::Arc;
 
 /// What entries may be.
 pub const KINDS: &[&str] = &[
@@ -258,6 +259,7 @@ pub fn workload(size: Size) -> Workload {
         kinds: KINDS,
         odd: odd(&size, &routes, &rules),
         frames,
-        entries: Box::new(move |emit| entries(&size, &routes, emit)),
+        entries: Arc::new(move |emit| entries(&size, &routes, emit)),
+        more: None,
     }
 }

@@ -6,6 +6,7 @@ use crate::frames::{Frames, Writer};
 use crate::prefixes;
 use crate::rng::Rng;
 use crate::subject::example;
+use std::sync::Arc;
 
 /// What entries may be.
 pub const KINDS: &[&str] = &["ipv4_match.route", "ipv4_match.drop", "rewrite_dst.set_dst", "rewrite_src.set_src"];
@@ -67,8 +68,9 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         program: "l3router",
         source: example("l3router"),
         kinds: KINDS,
-        entries: Box::new(move |emit| entries(&routes, hops, emit)),
+        entries: Arc::new(move |emit| entries(&routes, hops, emit)),
         frames,
         odd,
+        more: None,
     }
 }

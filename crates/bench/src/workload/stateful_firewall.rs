@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::rng::Rng;
 use crate::subject::example;
+use std::sync::Arc;
 
 /// What entries may be.
 pub const KINDS: &[&str] = &["zone.inside", "zone.outside", "zone.drop"];
@@ -65,8 +66,9 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         program: "stateful_firewall",
         source: example("stateful_firewall"),
         kinds: KINDS,
-        entries: Box::new(|emit| entries(emit)),
+        entries: Arc::new(|emit| entries(emit)),
         frames,
         odd,
+        more: None,
     }
 }

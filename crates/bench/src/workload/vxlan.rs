@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::rng::Rng;
 use crate::subject::example;
+use std::sync::Arc;
 
 /// What entries may be.
 pub const KINDS: &[&str] = &["own_address.decap", "tenant_port.tenant", "local.deliver", "encap.tunnel_to"];
@@ -92,8 +93,9 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         program: "vxlan",
         source: example("vxlan"),
         kinds: KINDS,
-        entries: Box::new(move |emit| entries(stations, seed, emit)),
+        entries: Arc::new(move |emit| entries(stations, seed, emit)),
         frames,
         odd,
+        more: None,
     }
 }

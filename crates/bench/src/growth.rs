@@ -1,0 +1,184 @@
+//! How cycles grow with flows, entries, rules, tables, headers and fields (PISCES figures 8 to 11, and beyond).
+
+use crate::measure::{self, Plan};
+use crate::report::{Curves, Point};
+use crate::rows::{Settings, with_lock};
+use crate::subject;
+use crate::workload::{Flows, Workload, generated, l2l3acl};
+use anyhow::{Context, Result};
+
+/// One point to be measured.
+struct Task {
+    x: usize,
+    line: String,
+    workload: Box<dyn FnOnce() -> Workload>,
+    /// Whether there is a C version beside it.
+    with_c: bool,
+}
+
+/// A measurement over something that grows.
+pub struct Growth {
+    /// On the command line.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    x: &'static str,
+    log: bool,
+    tasks: fn(bool) -> Vec<Task>,
+}
+
+/// Powers of ten, or few small numbers.
+fn decades(quick: bool, from: usize, to: usize) -> Vec<usize> {
+    if quick {
+        return vec![from.max(1), from.max(1) * 10];
+    }
+    let mut all = vec![from];
+    while all.last().is_some_and(|&n| n * 10 <= to) {
+        all.extend(all.last().map(|n| n * 10));
+    }
+    all
+}
+
+fn tasks_of(xs: &[usize], line: &str, make: fn(usize) -> Workload) -> Vec<Task> {
+    let task = |&x: &usize| Task { x, line: line.to_string(), workload: Box::new(move || make(x)), with_c: false };
+    xs.iter().map(task).collect()
+}
+
+/// Flows for a table of `n` entries: each asked for some times, up to a million.
+fn flows_for(n: usize) -> usize {
+    (4 * n).clamp(64, 1_000_000)
+}
+
+fn flow_tasks(quick: bool) -> Vec<Task> {
+    let entries = if quick { 300 } else { 100_000 };
+    let task = |flows: Flows, x: usize, line: &str| Task {
+        x,
+        line: line.to_string(),
+        workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { flows, ..l2l3acl::Size::of(entries, 1) })),
+        with_c: true,
+    };
+    let xs = decades(quick, 1, 10_000_000);
+    let mut all: Vec<Task> = xs.iter().map(|&x| task(Flows::Uniform(x), x, "uniform")).collect();
+    // Beyond a million packets Zipf's tail is not seen.
+    all.extend(xs.iter().filter(|&&x| x <= 1_000_000).map(|&x| task(Flows::Zipf(x), x, "Zipf")));
+    all
+}
+
+/// All of them.
+pub const ALL: &[Growth] = &[
+    Growth {
+        name: "growth-flows",
+        title: "l2l3acl with 100k entries: flows",
+        x: "flows",
+        log: true,
+        tasks: flow_tasks,
+    },
+    Growth {
+        name: "growth-exact",
+        title: "One exact table",
+        x: "entries",
+        log: true,
+        tasks: |quick| tasks_of(&decades(quick, 1, 10_000_000), "Sluice", |n| generated::exact(n, flows_for(n))),
+    },
+    Growth {
+        name: "growth-lpm",
+        title: "One LPM table, prefixes as the Internet has them",
+        x: "prefixes",
+        log: true,
+        tasks: |quick| tasks_of(&decades(quick, 1, 1_000_000), "Sluice", |n| generated::lpm(n, flows_for(n))),
+    },
+    Growth {
+        name: "growth-ternary",
+        title: "One ternary table of IPv4 5-tuples",
+        x: "rules",
+        log: true,
+        tasks: |quick| {
+            let make: [(usize, fn(usize) -> Workload); 4] = [
+                (1, |n| generated::ternary(n, 1, flows_for(n))),
+                (5, |n| generated::ternary(n, 5, flows_for(n))),
+                (20, |n| generated::ternary(n, 20, flows_for(n))),
+                (50, |n| generated::ternary(n, 50, flows_for(n))),
+            ];
+            let mut all = Vec::new();
+            for (masks, make) in make {
+                let xs: Vec<usize> = decades(quick, 1, 10_000).into_iter().filter(|&n| n >= masks || quick).collect();
+                all.extend(tasks_of(&xs, &format!("{masks} masks"), make));
+            }
+            all
+        },
+    },
+    Growth {
+        name: "growth-tables",
+        title: "Exact tables with 1k entries in a row",
+        x: "tables",
+        log: false,
+        tasks: |quick| tasks_of(if quick { &[1, 4] } else { &[1, 2, 4, 8, 16, 24, 32] }, "Sluice", generated::tables),
+    },
+    Growth {
+        name: "growth-parse",
+        title: "Headers parsed (PISCES figure 8)",
+        x: "headers",
+        log: false,
+        tasks: |_| tasks_of(&[1, 2, 3, 4, 5, 6, 7, 8], "Sluice", generated::parse),
+    },
+    Growth {
+        name: "growth-set",
+        title: "Fields set (PISCES figure 9)",
+        x: "fields",
+        log: false,
+        tasks: |_| tasks_of(&[1, 2, 4, 8, 12, 16], "Sluice", generated::set),
+    },
+    Growth {
+        name: "growth-add",
+        title: "Headers added (PISCES figure 10)",
+        x: "headers",
+        log: false,
+        tasks: |_| tasks_of(&[1, 2, 4, 8, 12, 16], "Sluice", generated::add),
+    },
+    Growth {
+        name: "growth-remove",
+        title: "Headers removed (PISCES figure 11)",
+        x: "headers",
+        log: false,
+        tasks: |_| tasks_of(&[1, 2, 4, 8, 12, 16], "Sluice", generated::remove),
+    },
+];
+
+/// Measures all points of one.
+pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
+    let mut points = Vec::new();
+    for task in (growth.tasks)(settings.quick) {
+        let context = || format!("{}: {} {}, {}", growth.name, task.x, growth.x, task.line);
+        let workload = (task.workload)();
+        let mut subjects = vec![subject::sluice("Sluice", &workload, &settings.options).with_context(context)?];
+        if task.with_c {
+            subjects.push(subject::c(&workload, false)?);
+            subjects.push(subject::c(&workload, true)?);
+        }
+        // Without a C version this plays every frame once, and says what became of them.
+        let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+        anyhow::ensure!(fates[0] > 0, "{}: every packet was dropped", context());
+        let plan = if settings.quick {
+            Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
+        } else {
+            let plan = Plan::for_frames(workload.frames.len(), settings.batch, settings.rounds.div_ceil(2));
+            // A set of flows beyond that is never seen twice in one turn anyway.
+            Plan { count: plan.count.min(1_000_000), ..plan }
+        };
+        let all = with_lock(settings, || measure::interleaved(&mut subjects, &workload.frames, plan))?;
+        for series in all {
+            let line = match (task.with_c, task.line.as_str()) {
+                (true, line) => format!("{}, {line}", series.name),
+                (false, line) => line.to_string(),
+            };
+            points.push(Point { x: task.x as f64, line, series });
+        }
+    }
+    Ok(Curves {
+        name: growth.name.to_string(),
+        title: growth.title.to_string(),
+        x: growth.x.to_string(),
+        log: growth.log,
+        points,
+    })
+}

@@ -1,0 +1,107 @@
+//! Cycles of `l2l3acl` by part: the program cut short, more of it each time, and the differences.
+//!
+//! - *nothing*: nothing is parsed, every frame goes to one port: the loop over the batch, receiving and sending.
+//! - *parse*: all headers, and every field that the program matches on is read.
+//! - *match*: all tables, whose actions do only what other tables match on.
+//! - *act and deparse*: the program. A write to a header is a store into the frame and a tag moves its head: what other
+//!   switches do in two steps is one here, so there is no line between the two to measure at.
+//!
+//! The compiler sees each cut as a program of its own and leaves out what that does not need, so a part's cost is what it
+//! adds, not what it would take alone.
+
+use crate::measure::{Ratio, Series};
+use crate::rows::{Bar, Row, Settings, timed};
+use crate::subject::{self, Source};
+use crate::workload::Workload;
+use anyhow::{Context, Result, ensure};
+use std::sync::Arc;
+
+/// Replaces what stands from `from` up to `to`, which must be there.
+fn cut(text: &str, from: &str, to: &str, new: &str) -> Result<String> {
+    let start = text.find(from).with_context(|| format!("l2l3acl has no `{from}`"))?;
+    let end = start + text[start..].find(to).with_context(|| format!("l2l3acl has no `{to}` behind `{from}`"))?;
+    Ok(format!("{}{new}{}", &text[..start], &text[end..]))
+}
+
+const INGRESS_BODY: (&str, &str) = ("    apply {\n        if (std.parser_error", "control MyEgress");
+const EGRESS_BODY: (&str, &str) = ("    apply {\n        // Flooding", "control MyComputeChecksum");
+
+/// The program with all tables and without any change to a header.
+fn matching(full: &str) -> Result<String> {
+    let mut text = cut(full, "        hdr.ethernet.srcAddr = srcAddr;", "    }", "")?;
+    text = cut(&text, "        verify_checksum(", "    }\n}\n\ncontrol MyIngress", "")?;
+    text = cut(&text, "        update_checksum(", "    }\n}\n\ncontrol MyDeparser", "")?;
+    // Which action ran is told in metadata that decides something, so that nothing becomes superfluous.
+    text = cut(
+        &text,
+        "        if (!hdr.vlan.isValid()) {",
+        "    }\n\n    action untagged",
+        "        meta.next_hop = 1;\n",
+    )?;
+    text = cut(
+        &text,
+        "        if (hdr.vlan.isValid()) {\n            hdr.ethernet",
+        "    }\n\n    table",
+        "        meta.next_hop = 2;\n",
+    )?;
+    cut(
+        &text,
+        "            vlan_egress.apply();",
+        "        }\n    }\n}\n\ncontrol MyCompute",
+        "            vlan_egress.apply();\n            if (meta.next_hop == 3) {\n                mark_to_drop(std);\n            }\n",
+    )
+}
+
+/// The program's parser, and the fields of its keys.
+fn parsing(full: &str) -> Result<String> {
+    let ingress = "    apply {
+        bit<48> seen = hdr.ethernet.dstAddr ^ hdr.ethernet.srcAddr ^ (bit<48>)meta.vid ^
+            (bit<48>)(hdr.ipv4.srcAddr ^ hdr.ipv4.dstAddr) ^ (bit<48>)hdr.ipv4.protocol ^
+            (bit<48>)(meta.srcPort ^ meta.dstPort);
+        std.egress_spec = 9;
+        if (seen == 0x123456789abc) {
+            drop();
+        }
+    }
+}
+
+";
+    let text = cut(&matching(full)?, INGRESS_BODY.0, INGRESS_BODY.1, ingress)?;
+    cut(&text, EGRESS_BODY.0, EGRESS_BODY.1, "    apply { }\n}\n\n")
+}
+
+/// Measures the cuts.
+pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
+    let Source::File(path) = &workload.source else { anyhow::bail!("only programs in files are cut") };
+    let full = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let parse = parsing(&full)?;
+    let nothing = {
+        let text = cut(&parse, "        bit<48> seen", "        std.egress_spec = 9;", "")?;
+        let text = cut(&text, "        if (seen ==", "    }\n}\n\ncontrol MyEgress", "")?;
+        cut(&text, "        packet.extract(hdr.ethernet);", "    }\n    state vlan", "        transition accept;\n")?
+    };
+    let mut subjects = Vec::new();
+    for (name, text) in [("nothing", nothing), ("parse", parse), ("match", matching(&full)?), ("all", full)] {
+        let cut = Workload { source: Source::Text(text), ..workload.same_but_frames() };
+        let subject = if matches!(name, "match" | "all") {
+            subject::sluice(name, &cut, &settings.options)
+        } else {
+            subject::sluice(name, &Workload { kinds: &[], entries: Arc::new(|_| {}), ..cut }, &settings.options)
+        };
+        subjects.push(subject.with_context(|| format!("the cut after {name}"))?);
+    }
+    let series = timed(&mut subjects, workload, settings)?;
+    ensure!(series.len() == 4, "four cuts");
+    let difference = |name: &str, a: &Series, b: &Series| {
+        let rounds: Vec<f64> = b.rounds.iter().zip(&a.rounds).map(|(b, a)| b - a).collect();
+        let part = Series { name: name.to_string(), rounds };
+        Bar::without(&format!("{name}, part of all"), Ratio::new(&part, &series[3]))
+    };
+    let bars = vec![
+        Bar::without("batch loop, part of all", Ratio::new(&series[0], &series[3])),
+        difference("parse", &series[0], &series[1]),
+        difference("match", &series[1], &series[2]),
+        difference("act and deparse", &series[2], &series[3]),
+    ];
+    Ok(Row { name: title.to_string(), series, bars, fates: [0; 3] })
+}

@@ -7,6 +7,7 @@ use bench::subject::Options;
 use bench::workload::{Workload, l2l3acl, pins};
 use bench::{growth, parts, passes, workers};
 use clap::Parser;
+use datapath::Without;
 use std::path::PathBuf;
 
 /// Measures compiled P4 programs from memory, beside hand-written C that does the same.
@@ -33,9 +34,9 @@ struct Args {
     /// Hold this file's lock while something is timed, so that measurements on one machine take turns.
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
-    /// Switch an optimisation pass off, by its name.
-    #[arg(long = "no-pass", value_name = "PASS")]
-    disabled_passes: Vec<String>,
+    /// Leave optimisations out, by name (as `sluice check --help` lists them).
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    without: Vec<String>,
     /// Name the machine code in /tmp/perf-PID.map, for `perf report`.
     #[arg(long)]
     perf_map: bool,
@@ -88,7 +89,7 @@ impl Item {
             Item::Sai => "SAI P4: 10k routes, 100 next hops, 500 ternary entries that miss, 10k flows".to_string(),
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
-            Item::Passes(name) => format!("passes, each alone and left out: {}", passes_work(name).title),
+            Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Growth(growth) => growth.title.to_string(),
         }
     }
@@ -148,10 +149,9 @@ fn main() -> Result<()> {
     items.retain(|i| args.names.is_empty() || exactly(i.name()) || partly(i.name()));
     ensure!(!items.is_empty(), "nothing has such a name; --list prints all");
     let mut options = Options::default();
-    for pass in &args.disabled_passes {
-        ensure!(opt::pass_names().any(|p| p == pass), "there is no pass `{pass}`");
-    }
-    options.frontend.opt.disabled = args.disabled_passes.iter().cloned().collect();
+    let without = Without::new(&args.without).map_err(anyhow::Error::msg)?;
+    options.frontend.opt = without.passes();
+    options.jit.without = without.code().without;
     options.jit.perf_map = args.perf_map;
     let settings =
         Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };

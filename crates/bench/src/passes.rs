@@ -1,4 +1,5 @@
-//! What each pass and each way to make code is worth: no pass, each alone, all but one, all (PISCES table 5, PVPP table 1).
+//! What each optimisation of `datapath::optimisations` is worth: none, each alone, all but one, all (PISCES table 5, PVPP table
+//! 1).
 //!
 //! All variants of a program are held against each other packet by packet, like any two subjects, before they are timed.
 
@@ -7,33 +8,29 @@ use crate::rows::{Bar, Row, Settings, timed};
 use crate::subject::{self, Options};
 use crate::workload::Workload;
 use anyhow::{Context, Result};
+use datapath::Without;
 
-/// All passes, or the chosen few.
-fn with_passes(base: &Options, keep: impl Fn(&str) -> bool) -> Options {
-    let mut options = base.clone();
-    options.frontend.opt.disabled = opt::pass_names().filter(|p| !keep(p)).map(str::to_string).collect();
-    options
-}
-
+/// What is compared, and how it is compiled: first with everything.
 fn variants(base: &Options) -> Vec<(String, Options)> {
-    let mut all = vec![("all passes".to_string(), with_passes(base, |_| true))];
-    all.push(("no pass".to_string(), with_passes(base, |_| false)));
-    for pass in opt::pass_names() {
-        all.push((format!("{pass} alone"), with_passes(base, |p| p == pass)));
-    }
-    for pass in opt::pass_names() {
-        all.push((format!("all but {pass}"), with_passes(base, |p| p != pass)));
-    }
-    let plain = |level| {
-        let mut options = with_passes(base, |_| true);
-        options.jit.opt_level = level;
+    let without = |w: Without| {
+        let mut options = base.clone();
+        options.frontend.opt = w.passes();
+        options.jit.without = w.code().without;
         options
     };
-    all.push(("all passes, Cranelift without its own".to_string(), plain(jit::OptLevel::None)));
+    let mut all = vec![("everything".to_string(), without(Without::default()))];
+    all.push(("nothing".to_string(), without(Without::all())));
+    let names: Vec<&str> = datapath::optimisations().into_iter().map(|o| o.name).collect();
+    all.extend(names.iter().map(|name| (format!("{name} alone"), without(Without::all_but(name)))));
+    let one = |name: &&str| Without::new([name]).expect("the name is in the list");
+    all.extend(names.iter().map(|name| (format!("all but {name}"), without(one(name)))));
+    let mut plain = without(Without::default());
+    plain.jit.opt_level = jit::OptLevel::None;
+    all.push(("everything, Cranelift without its own passes".to_string(), plain));
     all
 }
 
-/// Measures all variants of one program; ratios are to all passes.
+/// Measures all variants of one program; ratios are to everything.
 pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let mut subjects = Vec::new();
     for (name, options) in variants(&settings.options) {
@@ -45,7 +42,7 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
     let series = timed(&mut subjects, workload, settings)?;
     let bars = series[1..]
         .iter()
-        .map(|s| Bar::without(&format!("{} / all passes", s.name), Ratio::new(s, &series[0])))
+        .map(|s| Bar::without(&format!("{} / everything", s.name), Ratio::new(s, &series[0])))
         .collect();
     Ok(Row { name: title.to_string(), series, bars, fates })
 }

@@ -74,6 +74,21 @@ pub const ALL: &[Growth] = &[
         tasks: flow_tasks,
     },
     Growth {
+        name: "growth-size",
+        title: "l2l3acl with 1k entries, 64 flows: bytes of a frame",
+        x: "bytes",
+        log: false,
+        tasks: |_| {
+            let task = |&frame: &usize| Task {
+                x: frame,
+                line: "uniform".to_string(),
+                workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { frame, ..l2l3acl::Size::of(1000, 64) })),
+                with_c: true,
+            };
+            [64, 128, 256, 512, 1024, 1500].iter().map(task).collect()
+        },
+    },
+    Growth {
         name: "growth-exact",
         title: "One exact table",
         x: "entries",

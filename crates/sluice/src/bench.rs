@@ -1,7 +1,8 @@
 //! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory.
 //!
 //! The engines are measured in turn, round by round, so that what else the machine does hits all of them; figures are to
-//! be read as ratios within one run.
+//! be read as ratios within one run. For a program and frames of one's own; the benchmark of the examples beside
+//! hand-written C is crate `bench` (`make bench`).
 
 use crate::compile::ProgramArgs;
 use anyhow::{Context, Result, ensure};

@@ -47,7 +47,7 @@ enum Command {
     Trace(trace::Args),
     /// Show or change tables of a running switch.
     Table(table::Args),
-    /// Time a program's pipeline from memory.
+    /// Time a program's pipeline from memory (`make bench` in the sources measures the examples beside C).
     Bench(bench::Args),
     /// Show ports, tables and drops of a running switch.
     Stats(stats::Args),

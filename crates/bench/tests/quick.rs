@@ -1,13 +1,19 @@
 //! The benchmark does not rot: every row with tiny counts. Nothing is said about time.
 
-use bench::compare;
+use bench::report::Report;
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
 use bench::workload::l2l3acl;
+use bench::{compare, growth, parts, passes, workers};
+use std::sync::Arc;
+
+fn settings() -> Settings {
+    Settings { options: Options::default(), batch: 32, rounds: 2, lock: None, quick: true }
+}
 
 #[test]
 fn every_row_compares_and_runs() {
-    let settings = Settings { options: Options::default(), batch: 32, rounds: 2, lock: None, quick: true };
+    let settings = settings();
     for work in WORKS {
         let row = rows::run(work, &settings).unwrap_or_else(|e| panic!("{e:#}"));
         assert!(row.fates[0] > 0, "{}: no packet was sent", work.name);
@@ -16,13 +22,42 @@ fn every_row_compares_and_runs() {
 }
 
 #[test]
+fn every_curve_has_points_and_becomes_a_plot() {
+    let folder = std::env::temp_dir().join(format!("sluice-bench-{}", std::process::id()));
+    let report = Report::new(folder.clone()).expect("a folder below the temporary one");
+    for growth in growth::ALL {
+        let curves = growth::run(growth, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(curves.points.len() >= 2, "{}", growth.name);
+        report.curves(&curves).unwrap_or_else(|e| panic!("{e:#}"));
+        let plot = std::fs::read_to_string(folder.join(format!("{}.svg", growth.name))).expect("a plot");
+        assert!(plot.contains("<polyline"), "{}", growth.name);
+    }
+    std::fs::remove_dir_all(folder).expect("the folder was made above");
+}
+
+#[test]
+fn optimisations_left_out_change_no_packet() {
+    let size = l2l3acl::Size { mixed: true, ..l2l3acl::Size::of(100, 64) };
+    let row = passes::run("l2l3acl", &l2l3acl::workload(size), &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!(row.series.len(), 3 + 2 * datapath::optimisations().len());
+}
+
+#[test]
+fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
+    let workload = l2l3acl::workload(l2l3acl::Size::of(100, 64));
+    parts::run("parts", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let row = workers::run("workers", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!(row.series.len(), 2);
+}
+
+#[test]
 fn a_difference_is_found_and_told_with_both_packets() {
     let size = l2l3acl::Size::of(100, 64);
     let workload = l2l3acl::workload(size);
     let mut other = l2l3acl::workload(size);
     // The same entries, but next hops have other addresses.
-    let entries = std::mem::replace(&mut other.entries, Box::new(|_| {}));
-    other.entries = Box::new(move |emit| {
+    let entries = Arc::clone(&other.entries);
+    other.entries = Arc::new(move |emit| {
         entries(&mut |entry| {
             let mut entry = *entry;
             if l2l3acl::KINDS[entry.kind as usize] == "next_hop.rewrite" {

@@ -34,7 +34,7 @@ pub mod switches;
 mod worker;
 
 pub use local::{Local, Sent};
-pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, load, load_with};
+pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_with};
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
 pub use worker::{Event, Poll};

@@ -63,6 +63,12 @@ impl Machine {
         Ok(phases(state_time, code))
     }
 
+    /// What a verified program's entries are translated to, without making it run.
+    pub(crate) fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, MachineError> {
+        let fast = FastState::new(Arc::clone(program), 1)?;
+        jit::listing(program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)
+    }
+
     /// The code, for dumps and timings.
     pub fn code(&self) -> &Arc<CompiledPipeline> {
         &self.code

@@ -103,6 +103,16 @@ pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>
     Ok(times.to_vec())
 }
 
+/// What a program's entries are translated to, for people. As for [`check_code`], the program need not be one that can be
+/// loaded.
+pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, PipelineError> {
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    if let Some(first) = ir::verify(program).first() {
+        return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
+    }
+    Machine::listing(program, options).map_err(|e| refuse(e.to_string()))
+}
+
 /// A loaded program.
 pub struct Pipeline {
     program: Arc<Program>,

@@ -26,17 +26,21 @@ mod entry;
 mod externs;
 mod flow;
 mod header;
+mod listing;
 mod optimisation;
 mod pack;
 mod packet;
 mod pipeline;
+mod places;
 mod probe;
 mod translate;
 mod unresolved;
 mod value;
 
+pub use listing::Listing;
 pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
+pub use places::{CodePlace, LOOP, Place};
 
 use abi::{Bindings, RuntimeCalls};
 use addresses::Addresses;
@@ -109,7 +113,7 @@ pub struct Options {
     pub check_bounds: bool,
     /// Run Cranelift's verifier.
     pub verify: bool,
-    /// Append the functions to `/tmp/perf-<pid>.map` for Linux `perf`.
+    /// Append the functions' parts (tables, actions, parser states) to `/tmp/perf-<pid>.map` for Linux `perf`.
     pub perf_map: bool,
     /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
     pub thorough_instructions_max: usize,
@@ -219,6 +223,18 @@ pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, optio
     Ok(generated.timing)
 }
 
+/// As [`check`], and gives what the entries were translated to.
+pub fn listing(
+    program: &Program,
+    bindings: &Bindings,
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<Vec<Listing>, Error> {
+    let mut generated = generate(program, bindings, calls, &Options { keep_text: true, ..options.clone() })?;
+    pipeline::discard(generated.module);
+    Ok(generated.functions.iter_mut().filter_map(|f| f.listing.take()).collect())
+}
+
 /// Code that is not linked yet.
 struct Generated {
     module: JITModule,
@@ -267,12 +283,13 @@ fn generate(
         let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
-        let clif = timed(&mut timing.translation, || {
+        let (clif, places) = timed(&mut timing.translation, || {
             context.func.signature = translate::entry_signature(module.isa().default_call_conv());
             context.func.name = UserFuncName::user(0, id.as_u32());
             let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-            translate::translate(&shared, &flow, entry, &mut sites, builder, module.isa().frontend_config())?;
-            Ok::<_, Error>(options.keep_text.then(|| context.func.display().to_string()))
+            let frontend = module.isa().frontend_config();
+            let places = translate::translate(&shared, &flow, entry, &mut sites, builder, frontend)?;
+            Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places))
         })?;
         let instructions = context.func.dfg.num_insts();
         let (size, asm) = timed(&mut timing.codegen, || {
@@ -284,9 +301,20 @@ fn generate(
             let code = context.compiled_code().expect("just compiled");
             Ok::<_, Error>((code.code_buffer().len(), code.vcode.clone()))
         })?;
+        let code = context.compiled_code().expect("just compiled");
+        let code_places = places.as_ref().map(|p| p.of_code(code.buffer.get_srclocs_sorted(), size as u32));
+        let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
+            kind: entry.kind,
+            code: code.code_buffer().to_vec(),
+            places: code_places.clone().unwrap_or_default(),
+            clif: clif.clone(),
+            numbered: places.list,
+            vcode: asm.clone().unwrap_or_default(),
+        });
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
-        functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm });
+        let places = code_places.unwrap_or_default();
+        functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm, places, listing });
     }
     Ok(Generated { module, functions, sites, zeros, addresses, timing })
 }
@@ -367,14 +395,20 @@ fn declare(module: &mut JITModule, name: &str) -> Result<FuncId, Error> {
     Ok(module.declare_function(name, Linkage::Export, &signature)?)
 }
 
-/// Tells `perf` the functions' names. Profiling is a convenience: if the file cannot be written, there are no names.
+/// Tells `perf` what the parts of the code are. Profiling is a convenience: if the file cannot be written, there are no names.
 fn write_perf_map(program: &Program, pipeline: &CompiledPipeline) {
     use std::io::Write;
     let path = format!("/tmp/perf-{}.map", std::process::id());
     let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) else { return };
     for kind in EntryKind::ALL {
         if let Some((start, size)) = pipeline.code_range(kind) {
-            let _ = writeln!(file, "{start:x} {size:x} sluice::{}::{}", program.name, kind.name());
+            let (name, entry) = (&program.name, kind.name());
+            for (from, to, region) in pipeline.regions(kind) {
+                let _ = writeln!(file, "{:x} {:x} sluice/{name}/{entry}/{region}", start + from, to - from);
+            }
+            if pipeline.regions(kind).is_empty() {
+                let _ = writeln!(file, "{start:x} {size:x} sluice/{name}/{entry}");
+            }
         }
     }
 }

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 
 use crate::addresses::Addresses;
+use crate::listing::Listing;
+use crate::places::CodePlace;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
@@ -33,6 +35,8 @@ pub(crate) struct NewEntry {
     pub instructions: usize,
     pub clif: Option<String>,
     pub asm: Option<String>,
+    pub places: Vec<CodePlace>,
+    pub listing: Option<Listing>,
 }
 
 /// One entry.
@@ -43,6 +47,7 @@ struct CompiledEntry {
     instructions: usize,
     clif: Option<String>,
     asm: Option<String>,
+    places: Vec<CodePlace>,
 }
 
 /// What a log or assertion site is.
@@ -111,9 +116,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, clif, asm }| {
+            .map(|NewEntry { kind, id, size, instructions, clif, asm, places, .. }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, clif, asm }
+                CompiledEntry { kind, code, size, instructions, clif, asm, places }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, _data: data, timing }
@@ -134,6 +139,24 @@ impl CompiledPipeline {
     /// Address and length of an entry's code, for symbol maps.
     pub fn code_range(&self, kind: EntryKind) -> Option<(usize, usize)> {
         self.find(kind).map(|e| (e.code as usize, e.size))
+    }
+
+    /// Which part of the program each byte of an entry's code comes from, without gaps; with `Options::keep_text` or
+    /// `Options::perf_map` only.
+    pub fn places(&self, kind: EntryKind) -> &[CodePlace] {
+        self.find(kind).map_or(&[], |e| &e.places)
+    }
+
+    /// As [`Self::places`], by regions: start, end, region. Neighbours differ.
+    pub fn regions(&self, kind: EntryKind) -> Vec<(usize, usize, &str)> {
+        let mut out: Vec<(usize, usize, &str)> = Vec::new();
+        for CodePlace { start, end, place } in self.places(kind) {
+            match out.last_mut() {
+                Some((_, last, region)) if *region == place.region => *last = *end as usize,
+                _ => out.push((*start as usize, *end as usize, &place.region)),
+            }
+        }
+        out
     }
 
     /// Bytes of machine code.

@@ -18,6 +18,7 @@
 use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::packet::At;
+use crate::places::Places;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
@@ -148,6 +149,10 @@ pub(crate) struct Translator<'a, 'f> {
     /// Bytes of the frame when it entered, for counters.
     pub entry_len: Value,
     next_packet: clif::Block,
+    /// Numbers the parts of the program, if somebody wants to know.
+    places_of_code: Option<Places>,
+    /// The node being translated.
+    node: usize,
 }
 
 /// The signature of an entry.
@@ -157,7 +162,7 @@ pub(crate) fn entry_signature(call_conv: CallConv) -> Signature {
     signature
 }
 
-/// Translates an entry into the function behind `b`.
+/// Translates an entry into the function behind `b`. Gives what the source locations in it mean, if options ask for them.
 pub(crate) fn translate(
     shared: &Shared<'_>,
     flow: &Flow,
@@ -165,7 +170,7 @@ pub(crate) fn translate(
     sites: &mut Vec<Site>,
     mut b: FunctionBuilder<'_>,
     frontend: cranelift_codegen::isa::TargetFrontendConfig,
-) -> Result<(), Error> {
+) -> Result<Option<Places>, Error> {
     let start = b.create_block();
     b.append_block_params_for_function_params(start);
     b.switch_to_block(start);
@@ -216,6 +221,9 @@ pub(crate) fn translate(
         now_us: packet,
         entry_len: packet,
         next_packet,
+        places_of_code: (shared.options.keep_text || shared.options.perf_map)
+            .then(|| Places::new(shared.program, &flow.graph)),
+        node: 0,
         b,
     };
     t.packet_loop(head)?;
@@ -226,13 +234,15 @@ pub(crate) fn translate(
             max: crate::STACK_BYTES_MAX,
         });
     }
+    let places = t.places_of_code.take();
     t.b.finalize(frontend);
-    Ok(())
+    Ok(places)
 }
 
 // The packet loop.
 impl<'a> Translator<'a, '_> {
     fn packet_loop(&mut self, head: clif::Block) -> Result<(), Error> {
+        self.locate_outside();
         let count = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
         self.now_us = self.b.ins().load(I64, self.flags.desc, self.batch, offset_of!(Batch, now_us) as i32);
         self.load_snapshots()?;
@@ -255,6 +265,7 @@ impl<'a> Translator<'a, '_> {
 
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
+        self.locate_outside();
         let next = self.add_imm(self.packet, size_of::<PacketDesc>() as u64);
         self.b.ins().jump(head, &[next.into()]);
         self.b.seal_block(head);
@@ -377,6 +388,7 @@ impl<'a> Translator<'a, '_> {
         }
         for (n, node) in nodes.iter().enumerate() {
             self.b.switch_to_block(blocks[n]);
+            self.node = n;
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             if node.is_loop_head {
@@ -386,6 +398,7 @@ impl<'a> Translator<'a, '_> {
             for inst in &block.insts {
                 self.inst(inst)?;
             }
+            self.locate(None, block.span);
             if !matches!(block.term, Terminator::Next) {
                 node.succs.iter().for_each(|&s| self.materialise_for(s));
             }
@@ -402,6 +415,21 @@ impl<'a> Translator<'a, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What is generated from now on is an operation of the node at hand, or its end.
+    fn locate(&mut self, op: Option<&Op>, span: base::Span) {
+        if let Some(places) = &mut self.places_of_code {
+            let location = places.location(self.program, self.node, op, span);
+            self.b.set_srcloc(location);
+        }
+    }
+
+    /// What is generated from now on belongs to no part of the program.
+    fn locate_outside(&mut self) {
+        if self.places_of_code.is_some() {
+            self.b.set_srcloc(Places::outside());
+        }
     }
 
     /// Loads what is clean here and dirty where another path joins.
@@ -510,6 +538,7 @@ impl<'a> Translator<'a, '_> {
 impl Translator<'_, '_> {
     fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
         let op = &inst.op;
+        self.locate(Some(op), inst.span);
         // An operation whose every result is unused, and that does nothing else, is left out. (Facts follow all the
         // same, so that they agree with what the analysis found.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });

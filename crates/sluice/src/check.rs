@@ -4,11 +4,13 @@
 
 use crate::compile::ProgramArgs;
 use crate::json;
+use crate::show::ShowArgs;
 use anyhow::Result;
 use base::SourceMap;
 use base::span::SourceFile;
 use frontend::Until;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Arguments of `check`.
 #[derive(clap::Args)]
@@ -21,11 +23,13 @@ pub struct Args {
     /// Print the IR as lowered, before any pass.
     #[arg(long)]
     raw_ir: bool,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Print the time of each stage.
     #[arg(long)]
     time: bool,
     /// How diagnostics are printed.
-    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir"])]
+    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "clif", "asm"])]
     format: Format,
 }
 
@@ -41,6 +45,8 @@ enum Format {
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);
+    args.show.validate()?;
+    let code = options.without()?.code();
     let compiled = match args.format {
         Format::Text => options.compile(path, Until::Ir)?,
         Format::Json => options.compile_quietly(path, Until::Ir)?,
@@ -61,11 +67,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for program in wanted.into_iter().flatten() {
         print!("{}", ir::print::print(program));
     }
+    if let Some(raw) = &compiled.raw {
+        args.show.show_passes(raw, &options.options()?.opt);
+    }
     let mut rows = compiled.times.clone();
     if let Some(program) = compiled.optimised {
+        let program = Arc::new(program);
+        args.show.show_code(&program, &code, &compiled.sources)?;
         match compiled.unloadable.is_empty() {
-            true => rows.extend(datapath::load(program.into(), datapath::EngineKind::Machine, 1)?.load_times()),
-            false => rows.extend(datapath::check_code(program.into())?),
+            true => rows.extend(datapath::load_with(program, datapath::EngineKind::Machine, 1, &code)?.load_times()),
+            false => rows.extend(datapath::check_code(program)?),
         }
     }
     for reason in &compiled.unloadable {

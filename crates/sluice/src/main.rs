@@ -10,6 +10,7 @@ mod explain;
 mod json;
 mod p4info;
 mod run;
+mod show;
 mod stats;
 mod stf;
 mod table;

@@ -1,0 +1,200 @@
+//! What part of the P4 program each piece of code is: for listings and profilers.
+//!
+//! A [`Place`] is a *region* (a parser state, a table, an action, otherwise the stage) and a place in the source. While an
+//! entry is translated every Cranelift instruction is given the number of its place as source location; Cranelift says
+//! which bytes of machine code came of which. Instructions that it merged or moved count for one of their places; those of
+//! which it has forgotten the place (it does when it simplifies an expression) count for the place of the code before
+//! them; entering, leaving and the loop over the batch are [`LOOP`].
+//!
+//! Regions. What an `apply` becomes belongs to the table, with what counts its hits. The blocks that only the switch on an
+//! applied action leads to are that action; with them goes all that is reached only from there. Blocks of a parser belong
+//! to the state that they are labelled with, or that leads to them. What is reached from several regions belongs to the
+//! stage.
+//!
+//! Only made when somebody looks (`Options::keep_text`, `Options::perf_map`).
+//!
+//! Tests: `tests/places.rs`.
+
+use crate::flow::Graph;
+use base::Span;
+use cranelift_codegen::ir::SourceLoc;
+use ir::{Op, Program, SlotId, StageKind, Terminator};
+use std::collections::HashMap;
+
+/// The region of what belongs to no part of the program.
+pub const LOOP: &str = "loop";
+
+/// A part of the program.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// `table:MyIngress.ipv4_lpm`, `action:MyIngress.drop`, `state:MyParser.start`, `control:MyEgress`, `deparser:D`,
+    /// [`LOOP`].
+    pub region: String,
+    /// In the source; `Span::NONE` where there is no more to say than the region.
+    pub span: Span,
+}
+
+/// Bytes `start..end` of an entry's code and where they come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodePlace {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+    /// What it is.
+    pub place: Place,
+}
+
+/// Numbers places, and knows which region each node of an entry belongs to.
+#[derive(Default)]
+pub(crate) struct Places {
+    pub list: Vec<Place>,
+    numbers: HashMap<Place, u32>,
+    /// By node.
+    regions: Vec<String>,
+}
+
+impl Places {
+    /// For an entry whose graph is given.
+    pub fn new(program: &Program, graph: &Graph) -> Places {
+        let mut places = Places { regions: regions(program, graph), ..Places::default() };
+        places.number(Place { region: LOOP.to_string(), span: Span::NONE });
+        places
+    }
+
+    /// The source location that stands for an operation of a node, or for the node's end.
+    pub fn location(&mut self, program: &Program, node: usize, op: Option<&Op>, span: Span) -> SourceLoc {
+        let table = |t: ir::TableId| format!("table:{}", program.tables[t.index()].name);
+        let owner = |e: ir::ExternId| match program.externs[e.index()].kind {
+            ir::ExternKind::Counter { direct, .. } | ir::ExternKind::Meter { direct, .. } => direct,
+            _ => None,
+        };
+        let region = match op {
+            Some(Op::Apply { table: t, .. }) => Some(table(*t)),
+            Some(Op::CountDirect { counter: e, .. } | Op::MeterDirect { meter: e, .. }) => owner(*e).map(table),
+            Some(Op::ActionParam { table: t, action, .. }) => Some(action_region(program, *t, *action)),
+            _ => None,
+        };
+        let region = region.unwrap_or_else(|| self.regions[node].clone());
+        self.number(Place { region, span })
+    }
+
+    /// The source location of what belongs to no part of the program.
+    pub fn outside() -> SourceLoc {
+        SourceLoc::new(0)
+    }
+
+    fn number(&mut self, place: Place) -> SourceLoc {
+        let next = self.list.len() as u32;
+        let number = *self.numbers.entry(place.clone()).or_insert(next);
+        if number == next {
+            self.list.push(place);
+        }
+        SourceLoc::new(number)
+    }
+
+    /// What Cranelift says about where code came from, without gaps: from byte 0 to `size`.
+    pub fn of_code(
+        &self,
+        locations: &[cranelift_codegen::MachSrcLoc<cranelift_codegen::Final>],
+        size: u32,
+    ) -> Vec<CodePlace> {
+        let mut out: Vec<CodePlace> = Vec::new();
+        let mut push = |start: u32, end: u32, place: Option<&Place>| match (out.last_mut(), place) {
+            _ if start >= end => {}
+            (Some(last), None) => last.end = end,
+            (Some(last), Some(place)) if last.place == *place => last.end = end,
+            (_, place) => out.push(CodePlace { start, end, place: place.unwrap_or(&self.list[0]).clone() }),
+        };
+        let mut at = 0;
+        for l in locations {
+            // A branch that was taken back may leave a range that begins before the last one ends.
+            let (start, end) = (l.start.clamp(at, size), l.end.clamp(at, size));
+            let place = (!l.loc.is_default()).then(|| &self.list[l.loc.bits() as usize]);
+            push(at, start, None);
+            push(start, end, place);
+            at = end;
+        }
+        push(at, size, None);
+        out
+    }
+}
+
+fn action_region(program: &Program, table: ir::TableId, action: u32) -> String {
+    let table = &program.tables[table.index()];
+    match table.actions.get(action as usize) {
+        Some(a) => format!("action:{}", program.actions[a.action.index()].name),
+        None => format!("table:{}", table.name),
+    }
+}
+
+/// The region of each node of a graph in reverse post-order.
+fn regions(program: &Program, graph: &Graph) -> Vec<String> {
+    let stage_region = |n: usize| {
+        let stage = &program.stages[graph.nodes[n].stage.index()];
+        let word = match stage.kind {
+            StageKind::Parser => "parser",
+            StageKind::Control => "control",
+            StageKind::Deparser => "deparser",
+        };
+        format!("{word}:{}", stage.name)
+    };
+    // What leads to a node: a region that begins there, or the region that goes on; none when there are several.
+    let mut led: Vec<Option<Option<String>>> = vec![None; graph.nodes.len()];
+    let lead = |led: &mut Vec<Option<Option<String>>>, to: usize, region: String| match &mut led[to] {
+        none @ None => *none = Some(Some(region)),
+        Some(known) if known.as_ref() != Some(&region) => *known = None,
+        Some(_) => {}
+    };
+    let mut regions: Vec<String> = Vec::with_capacity(graph.nodes.len());
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let stage = &program.stages[node.stage.index()];
+        let block = &stage.blocks[node.block.index()];
+        let region = match led[n].take() {
+            _ if stage.kind == StageKind::Parser && !block.label.is_empty() => {
+                format!("state:{}.{}", stage.name, block.label)
+            }
+            Some(Some(region)) if !node.is_loop_head => region,
+            _ => stage_region(n),
+        };
+        match &block.term {
+            Terminator::Next => node.succs.iter().for_each(|&s| lead(&mut led, s, stage_region(s))),
+            term => {
+                let actions = applied_action(&block.insts, term);
+                term.for_each_target(|to| {
+                    let to_node = graph.node(node.position, to);
+                    let ways = match (actions, term) {
+                        (Some(table), Terminator::Switch { cases, default, .. }) => {
+                            let mut numbers: Vec<Option<u64>> =
+                                cases.iter().filter(|(_, t)| *t == to).map(|(v, _)| v.to_u64()).collect();
+                            if *default == to {
+                                // All actions that have no case.
+                                let count = program.tables[table.index()].actions.len() as u64;
+                                let has_case = |i: &u64| cases.iter().any(|(v, _)| v.to_u64() == Some(*i));
+                                numbers.extend((0..count).filter(|i| !has_case(i)).map(Some));
+                            }
+                            match numbers[..] {
+                                [Some(only)] => action_region(program, table, only as u32),
+                                _ => stage_region(to_node),
+                            }
+                        }
+                        _ => region.clone(),
+                    };
+                    lead(&mut led, to_node, ways);
+                });
+            }
+        }
+        regions.push(region);
+    }
+    regions
+}
+
+/// The table whose applied action a block ends with a switch on.
+fn applied_action(insts: &[ir::Inst], term: &Terminator) -> Option<ir::TableId> {
+    let Terminator::Switch { on, .. } = term else { return None };
+    let on: SlotId = on.slot()?;
+    insts.iter().rev().find_map(|inst| match &inst.op {
+        Op::Apply { table, action, .. } if *action == on => Some(*table),
+        _ => None,
+    })
+}

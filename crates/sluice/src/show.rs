@@ -1,0 +1,79 @@
+//! What the compiler made of a program, for `sluice check --ir-after`, `--clif` and `--asm`.
+//!
+//! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
+//! action, parser state, stage) and show the line of the source.
+
+use anyhow::{Result, ensure};
+use base::{SourceMap, Span};
+use ir::Program;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Arguments of `check` about what is shown.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ShowArgs {
+    /// Print the IR after each run of a pass that changed it, or of all passes with `all`.
+    #[arg(long, value_name = "PASS|all")]
+    pub ir_after: Option<String>,
+    /// Print each entry in Cranelift's form, with the program's parts and lines as comments.
+    #[arg(long)]
+    pub clif: bool,
+    /// Print each entry's machine code, with the program's parts and lines as comments.
+    #[arg(long)]
+    pub asm: bool,
+}
+
+impl ShowArgs {
+    /// Whether the names exist.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(pass) = self.ir_after.as_deref().filter(|p| *p != "all") {
+            let names: Vec<&str> = opt::pass_names().collect();
+            ensure!(names.contains(&pass), "there is no pass `{pass}`; there are: {}", names.join(", "));
+        }
+        Ok(())
+    }
+
+    /// The IR after passes, made once more from the raw IR.
+    pub fn show_passes(&self, raw: &Program, options: &opt::Options) {
+        let Some(wanted) = &self.ir_after else { return };
+        let mut program = raw.clone();
+        let mut before = ir::print::print(raw);
+        opt::optimise_watched(&mut program, options, &mut |pass, run, program| {
+            let after = ir::print::print(program);
+            if (wanted == "all" || wanted == pass) && after != before {
+                println!("// after {pass}, run {run}\n{after}");
+            }
+            before = after;
+        });
+    }
+
+    /// The code.
+    pub fn show_code(&self, program: &Arc<Program>, options: &jit::Options, sources: &SourceMap) -> Result<()> {
+        if !self.clif && !self.asm {
+            return Ok(());
+        }
+        let source = |span: Span| line_of(sources, span);
+        for listing in datapath::listing(program, options)? {
+            if self.clif {
+                println!("; entry {}: Cranelift\n{}", listing.kind.name(), listing.clif(&source));
+            }
+            if self.asm {
+                println!(
+                    "; entry {}: {} bytes of machine code\n{}",
+                    listing.kind.name(),
+                    listing.code.len(),
+                    listing.asm(&source)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `router.p4:112: hdr.ipv4.ttl = hdr.ipv4.ttl - 1;`
+fn line_of(sources: &SourceMap, span: Span) -> Option<String> {
+    let (file, line, _) = sources.locate(span)?;
+    let text = sources.get(span.file)?.text.lines().nth(line as usize - 1)?.trim();
+    let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
+    Some(format!("{name}:{line}: {text}"))
+}

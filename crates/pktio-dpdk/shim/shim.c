@@ -21,6 +21,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_prefetch.h>
 
 /* Most packets handed to or taken from a driver at once; bounds the arrays on the stack. */
 #define BURST_MAX 64
@@ -344,6 +345,8 @@ uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 				burst->dropped++;
 				continue;
 			}
+			/* Nobody has looked at the packet yet when the driver is a network card's. */
+			rte_prefetch0(rte_pktmbuf_mtod(m, void *));
 			describe(m, vtable, &out[done++]);
 			bytes += m->data_len;
 		}
@@ -354,8 +357,8 @@ uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 	return done;
 }
 
-uint16_t shim_tx(uint16_t port, uint16_t queue, const struct shim_packet *packets, uint16_t count,
-		 struct shim_burst *burst)
+uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_max,
+		 const struct shim_packet *packets, uint16_t count, struct shim_burst *burst)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t done = 0;
@@ -363,17 +366,23 @@ uint16_t shim_tx(uint16_t port, uint16_t queue, const struct shim_packet *packet
 
 	while (done < count) {
 		uint16_t n = RTE_MIN((uint16_t)(count - done), (uint16_t)BURST_MAX);
-		for (uint16_t i = 0; i < n; i++) {
-			const struct shim_packet *packet = &packets[done + i];
+		uint16_t ready = 0;
+		for (; ready < n; ready++) {
+			const struct shim_packet *packet = &packets[done + ready];
 			struct rte_mbuf *m = packet->handle;
+			/* An empty packet's length wraps around. */
+			if (unlikely(packet->vtable != vtable || (uint16_t)(packet->len - 1) >= len_max)) {
+				burst->stopped = 1;
+				break;
+			}
 			m->data_off = packet->offset;
 			m->data_len = packet->len;
 			m->pkt_len = packet->len;
-			mbufs[i] = m;
+			mbufs[ready] = m;
 			bytes += packet->len;
 		}
-		uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, n);
-		for (uint16_t i = sent; i < n; i++)
+		uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, ready);
+		for (uint16_t i = sent; i < ready; i++)
 			bytes -= packets[done + i].len;
 		done += sent;
 		if (sent < n)

@@ -28,6 +28,7 @@ struct shim_packet {
 struct shim_burst {
 	uint64_t bytes;
 	uint64_t dropped;
+	uint64_t stopped; /* tx: 1 if it came to a packet that it must not take */
 };
 
 struct shim_stats {
@@ -76,11 +77,12 @@ int shim_port_stats(uint16_t port, struct shim_stats *out);
 int shim_port_mac(uint16_t port, uint8_t out[6]);
 int shim_port_mtu(uint16_t port);
 
-/* Packets. rx drops frames of len_limit bytes and more (0: no limit), which a device cannot deliver whole. */
+/* Packets. rx drops frames of len_limit bytes and more (0: no limit), which a device cannot deliver whole. tx takes packets
+ * of this vtable with 1 to len_max bytes, and stops before any other. */
 uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_limit, struct shim_packet *out,
 		 uint16_t max, struct shim_burst *burst);
-uint16_t shim_tx(uint16_t port, uint16_t queue, const struct shim_packet *packets, uint16_t count,
-		 struct shim_burst *burst);
+uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_max,
+		 const struct shim_packet *packets, uint16_t count, struct shim_burst *burst);
 
 /* Kernel interfaces */
 int shim_interface_exists(const char *name);

@@ -34,11 +34,13 @@ pub struct EalConfig {
     pub hugepages: HugepageUse,
     /// Addresses of the network cards that will be opened; no other card is touched.
     pub pci: Vec<String>,
+    /// Whether a port will be a guest (`virtio:`): its switch maps our memory, which must then be in few files.
+    pub guest: bool,
 }
 
 impl Default for EalConfig {
     fn default() -> Self {
-        EalConfig { buffers: 32_767, hugepages: HugepageUse::Auto, pci: Vec::new() }
+        EalConfig { buffers: 32_767, hugepages: HugepageUse::Auto, pci: Vec::new(), guest: false }
     }
 }
 
@@ -148,7 +150,7 @@ impl Eal {
             return pktio::open(spec, self.pool());
         }
         let mut control = self.inner.lock();
-        let plan = vdev::plan(spec, control.next_number, options.queues.max(1))?;
+        let plan = vdev::plan(spec, control.next_number, options)?;
         control.next_number += 1;
         take_log();
         let id = attach(spec, &plan)?;
@@ -258,6 +260,9 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
         let megabytes = (u64::from(config.buffers) * BYTES_PER_BUFFER + OVERHEAD_BYTES) >> 20;
         arguments.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), megabytes.to_string()]);
     }
+    if config.guest {
+        arguments.push("--single-file-segments".into());
+    }
     if config.pci.is_empty() {
         arguments.push("--no-pci".into());
     }
@@ -288,7 +293,9 @@ fn eal_error(reason: String) -> Error {
 fn device_error(spec: &DeviceSpec, what: &str, error: c_int) -> Error {
     let reason = failure(what, error);
     match spec {
-        DeviceSpec::Vhost { path, .. } | DeviceSpec::Memif { path, .. } => Error::Socket { path: path.clone(), reason },
+        DeviceSpec::Vhost { path, .. } | DeviceSpec::Virtio { path, .. } | DeviceSpec::Memif { path, .. } => {
+            Error::Socket { path: path.clone(), reason }
+        }
         _ => Error::Device { device: spec.to_string(), reason },
     }
 }
@@ -349,6 +356,10 @@ mod tests {
         assert!(plain.contains(&"--no-pci".into()) && plain.contains(&"--in-memory".into()));
         assert!(!plain.contains(&"--no-huge".into()));
         let config = EalConfig { pci: vec!["0000:03:00.0".into()], buffers: 1023, ..EalConfig::default() };
+        assert!(!plain.contains(&"--single-file-segments".into()));
+        assert!(
+            arguments(&EalConfig { guest: true, ..config.clone() }, true).contains(&"--single-file-segments".into())
+        );
         let card = arguments(&config, false);
         assert!(!card.contains(&"--no-pci".into()));
         assert!(card.windows(2).any(|pair| pair == ["-a", "0000:03:00.0"]));

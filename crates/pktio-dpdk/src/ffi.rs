@@ -11,6 +11,7 @@ use std::ffi::{c_char, c_int, c_void};
 pub(crate) struct Burst {
     pub bytes: u64,
     pub dropped: u64,
+    pub stopped: u64,
 }
 
 #[repr(C)]
@@ -93,7 +94,15 @@ unsafe extern "C" {
         max: u16,
         burst: *mut Burst,
     ) -> u16;
-    pub(crate) fn shim_tx(port: u16, queue: u16, packets: *const RawPacket, count: u16, burst: *mut Burst) -> u16;
+    pub(crate) fn shim_tx(
+        port: u16,
+        queue: u16,
+        vtable: &'static PoolVtable,
+        len_max: u16,
+        packets: *const RawPacket,
+        count: u16,
+        burst: *mut Burst,
+    ) -> u16;
 
     pub(crate) fn shim_interface_exists(name: *const c_char) -> c_int;
     pub(crate) fn shim_interface_up(name: *const c_char) -> c_int;

@@ -173,23 +173,15 @@ impl Queue for DpdkQueue {
             return 0;
         }
         let Some(_pass) = self.pass() else { return 0 };
-        let longest = self.port.tx_len_max;
-        let all_sendable = packets.iter().all(|packet| is_mbuf(packet) && has_sendable_len(packet, longest));
-        let unsendable = if all_sendable { 0 } else { self.make_sendable(packets) };
-        let len = packets.len().min(usize::from(u16::MAX));
         let mut burst = ffi::Burst::default();
-        // SAFETY: all packets are mbufs. The driver takes the first `sent` of them: they leave the vector without being
-        // dropped, and the others move to its front. This queue belongs to this thread only.
-        let sent = unsafe {
-            let first = packets.as_mut_ptr();
-            let sent = usize::from(ffi::shim_tx(self.id, self.index, first.cast(), len as u16, &mut burst));
-            let rest = packets.len() - sent;
-            if rest != 0 {
-                std::ptr::copy(first.add(sent), first, rest);
-            }
-            packets.set_len(rest);
-            sent
-        };
+        let mut sent = self.send(packets, &mut burst);
+        let mut unsendable = 0;
+        if burst.stopped != 0 {
+            unsendable = self.make_sendable(packets);
+            let mut rest = ffi::Burst::default();
+            sent += self.send(packets, &mut rest);
+            burst.bytes += rest.bytes;
+        }
         self.counters().add(&PortStats {
             tx_packets: sent as u64,
             tx_bytes: burst.bytes,
@@ -224,6 +216,27 @@ impl DpdkQueue {
 
     fn counters(&self) -> &QueueCounters {
         &self.port.counters[usize::from(self.index)]
+    }
+
+    /// Hands packets to the driver, up to the first that it must not see; those it takes leave the vector.
+    #[inline]
+    fn send(&self, packets: &mut Vec<Packet>, burst: &mut ffi::Burst) -> usize {
+        let count = packets.len().min(usize::from(u16::MAX)) as u16;
+        let longest = self.port.tx_len_max;
+        // SAFETY: a packet is laid out as a `RawPacket`, and those of this vtable are mbufs. The driver takes the first
+        // `sent` of them: they leave the vector without being dropped, and the others move to its front. This queue
+        // belongs to this thread only.
+        unsafe {
+            let first = packets.as_mut_ptr();
+            let sent = ffi::shim_tx(self.id, self.index, &MBUF_VTABLE, longest, first.cast(), count, burst);
+            let sent = usize::from(sent);
+            let rest = packets.len() - sent;
+            if rest != 0 {
+                std::ptr::copy(first.add(sent), first, rest);
+            }
+            packets.set_len(rest);
+            sent
+        }
     }
 
     /// Replaces packets of other pools by copies in mbufs, and frees what cannot be sent: packets that are empty or too

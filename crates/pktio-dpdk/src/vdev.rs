@@ -4,6 +4,7 @@
 //! Values cannot smuggle in further driver arguments: the port syntax refuses commas, equals signs and brackets.
 #![allow(unsafe_code)]
 
+use crate::eal::PortOptions;
 use crate::ffi;
 use pktio::{DeviceSpec, Error, MemifRole};
 use std::ffi::CString;
@@ -46,7 +47,8 @@ pub(crate) struct PortPlan {
 }
 
 /// Plans the port for `spec`; `number` makes the name unique in the process.
-pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPlan, Error> {
+pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Result<PortPlan, Error> {
+    let queues = options.queues.max(1);
     let (driver, arguments) = match spec {
         DeviceSpec::AfPacket { interface } => {
             check_interface(spec, interface)?;
@@ -70,6 +72,15 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
             }
             let client = u8::from(!server);
             ("net_vhost", format!("iface={},queues={queues},client={client}", path.display()))
+        }
+        DeviceSpec::Virtio { path, server } => {
+            let path = socket_path(path)?;
+            if *server {
+                make_room_for_socket(&path)?;
+            }
+            let server = u8::from(*server);
+            let rings = format!("queues={queues},queue_size={}", ring_size(options.descriptors));
+            ("net_virtio_user", format!("path={},server={server},{rings}", path.display()))
         }
         DeviceSpec::Memif { path, id, role } => {
             let path = socket_path(path)?;
@@ -115,6 +126,11 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, queues: u16) -> Result<PortPl
         interface,
         needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
     })
+}
+
+/// Rings of virtio have a power of two of places, 1,024 at most for virtio-user.
+fn ring_size(descriptors: u16) -> u16 {
+    descriptors.clamp(64, 1024).next_power_of_two()
 }
 
 /// A C string of a text that the port syntax has checked: it holds no control characters.

@@ -226,3 +226,21 @@ fn vhost_server_waits_for_a_guest() {
         assert!(!Path::new(&socket).exists(), "closing the port removes its socket");
     });
 }
+
+#[test]
+fn virtio_is_the_guest_of_another_switch() {
+    const TEST: &str = "virtio_is_the_guest_of_another_switch";
+    isolated(TEST, Needs::Root, || {
+        let folder = Folder::new(TEST);
+        let socket = folder.path("switch.sock");
+        let config = EalConfig { buffers: 8191, hugepages: HugepageUse::Never, guest: true, ..EalConfig::default() };
+        let eal = Eal::init(&config).unwrap_or_else(|error| panic!("{error}"));
+        let arguments = ["--no-huge", "--no-shconf", "-m", "128"];
+        let Some(_switch) = echo_peer(TEST, &arguments, &format!("net_vhost0,iface={socket},queues=1")) else { return };
+        wait_for("the switch's socket", || Path::new(&socket).exists());
+        let (device, mut queue) = open(&eal, &format!("virtio:{socket}"));
+        wait_for("the link is up", is_up(&*device));
+        exchange(&eal, &mut *queue);
+        assert!(device.stats().rx_packets > 1000 && device.stats().tx_packets > 1000, "{:?}", device.stats());
+    });
+}

@@ -4,6 +4,7 @@
 //! 0@veth0                     kernel interface (AF_PACKET)
 //! 1@vhost:/run/vm1.sock       connect to a guest's vhost-user socket, and reconnect when the guest restarts
 //! 2@vhost-server:/run/vm2.sock   listen on the socket
+//! 2@virtio:/run/vm3.sock      be the guest: connect to another switch's vhost-user port (virtio-server: listen)
 //! 3@memif:/run/memif.sock,id=0,role=client
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! ```
@@ -18,7 +19,7 @@ use std::str::FromStr;
 pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
-    memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME";
+    virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME";
 
 /// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -48,6 +49,13 @@ pub enum DeviceSpec {
         /// The socket.
         path: PathBuf,
         /// Whether we listen (`vhost-server:`) or connect to the guest's socket (`vhost:`).
+        server: bool,
+    },
+    /// The guest's end of a vhost-user socket: another switch has the other end.
+    Virtio {
+        /// The socket.
+        path: PathBuf,
+        /// Whether we listen (`virtio-server:`) or connect to the switch's socket (`virtio:`).
         server: bool,
     },
     /// A memif socket: shared memory to another process.
@@ -149,14 +157,16 @@ impl DeviceSpec {
                 "" => Err("the device is missing after `@`".into()),
                 "memory" => Ok(DeviceSpec::Memory),
                 "null" => Ok(DeviceSpec::Null),
-                "vhost" | "vhost-server" | "memif" | "xdp" | "tap" | "pci" | "pcap" | "ring" => {
-                    Err(format!("`{text}` needs an argument: `{text}:...`"))
-                }
+                "vhost" | "vhost-server" | "virtio" | "virtio-server" | "memif" | "xdp" | "tap" | "pci" | "pcap"
+                | "ring" => Err(format!("`{text}` needs an argument: `{text}:...`")),
                 name => Ok(DeviceSpec::AfPacket { interface: interface(name)? }),
             };
         };
         match scheme {
             "vhost" | "vhost-server" => Ok(DeviceSpec::Vhost { path: socket(rest)?, server: scheme == "vhost-server" }),
+            "virtio" | "virtio-server" => {
+                Ok(DeviceSpec::Virtio { path: socket(rest)?, server: scheme == "virtio-server" })
+            }
             "memif" => memif(rest),
             "xdp" => Ok(DeviceSpec::Xdp { interface: interface(rest)? }),
             "tap" => Ok(DeviceSpec::Tap { interface: interface(rest)? }),
@@ -173,6 +183,7 @@ impl DeviceSpec {
         match self {
             DeviceSpec::AfPacket { .. } => "af_packet",
             DeviceSpec::Vhost { .. } => "vhost",
+            DeviceSpec::Virtio { .. } => "virtio",
             DeviceSpec::Memif { .. } => "memif",
             DeviceSpec::Xdp { .. } => "xdp",
             DeviceSpec::Tap { .. } => "tap",
@@ -202,6 +213,8 @@ impl fmt::Display for DeviceSpec {
             DeviceSpec::AfPacket { interface } => f.write_str(interface),
             DeviceSpec::Vhost { path, server: false } => write!(f, "vhost:{}", path.display()),
             DeviceSpec::Vhost { path, server: true } => write!(f, "vhost-server:{}", path.display()),
+            DeviceSpec::Virtio { path, server: false } => write!(f, "virtio:{}", path.display()),
+            DeviceSpec::Virtio { path, server: true } => write!(f, "virtio-server:{}", path.display()),
             DeviceSpec::Memif { path, id, role } => {
                 let role = if *role == MemifRole::Server { "server" } else { "client" };
                 write!(f, "memif:{},id={id},role={role}", path.display())

@@ -17,6 +17,8 @@ fn each_form_parses() {
     assert_eq!(port("0@veth0"), PortSpec { number: 0, device: DeviceSpec::AfPacket { interface: "veth0".into() } });
     assert_eq!(port("1@vhost:/run/vm1.sock").device, DeviceSpec::Vhost { path: "/run/vm1.sock".into(), server: false });
     assert_eq!(port("1@vhost-server:a.sock").device, DeviceSpec::Vhost { path: "a.sock".into(), server: true });
+    assert_eq!(port("1@virtio:/v").device, DeviceSpec::Virtio { path: "/v".into(), server: false });
+    assert_eq!(port("1@virtio-server:/v").device, DeviceSpec::Virtio { path: "/v".into(), server: true });
     assert_eq!(
         port("1@memif:/run/m.sock,id=7,role=server").device,
         DeviceSpec::Memif { path: "/run/m.sock".into(), id: 7, role: MemifRole::Server }
@@ -45,6 +47,8 @@ fn printing_and_parsing_are_inverse() {
         "0@veth0",
         "1@vhost:/a",
         "1@vhost-server:/a",
+        "1@virtio:/a",
+        "1@virtio-server:/a",
         "1@memif:/m,id=3,role=client",
         "2@xdp:e",
         "2@tap:t",

@@ -86,6 +86,11 @@ impl DropCounters {
 
     /// Counts one packet.
     pub fn count(&self, reason: DropReason) {
+        self.count_many(reason, 1);
+    }
+
+    /// Counts `packets` packets.
+    pub fn count_many(&self, reason: DropReason, packets: u64) {
         let cell = match reason {
             DropReason::Runtime(r) => &self.runtime[r as usize],
             DropReason::Program(i) => match self.program.get(i as usize) {
@@ -94,7 +99,7 @@ impl DropCounters {
             },
         };
         // One writer: a plain add is enough.
-        cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        cell.store(cell.load(Ordering::Relaxed) + packets, Ordering::Relaxed);
     }
 
     /// `(name, packets)` of all reasons, the program's first.

@@ -45,6 +45,10 @@ pub const PASS_LIMIT: u32 = 64;
 pub trait Sink {
     /// Takes a packet for a port.
     fn send(&mut self, port: u32, packet: Packet);
+    /// Takes a whole batch for one port; `packets` is empty afterwards.
+    fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
+        packets.drain(..).for_each(|packet| self.send(port, packet));
+    }
     /// Takes a packet that is dropped.
     fn drop(&mut self, reason: DropReason, packet: Packet);
     /// Counts a copy that could not be made.
@@ -93,10 +97,8 @@ pub struct Engine {
     batch: Box<Batch>,
     /// The batch of one for what waits.
     single: Box<Batch>,
-    /// Records of the packets of a batch, `layout.words()` each.
+    /// Records of the packets of a batch, `layout.words()` each; the descriptors of `batch` point at them.
     records: Vec<u64>,
-    /// Packets of the batch, kept in descriptor order.
-    held: Vec<Packet>,
     waiting: VecDeque<Item>,
     budget: u32,
 }
@@ -106,14 +108,18 @@ impl Engine {
     pub fn new(program: Arc<Program>, replication: Arc<Replication>) -> Engine {
         let layout = RecordLayout::new(&program);
         let words = layout.words().max(1);
+        let mut records = vec![0; words * BATCH_MAX];
+        let mut batch = Box::new(Batch::new());
+        for (desc, record) in batch.packets.iter_mut().zip(records.chunks_exact_mut(words)) {
+            desc.record = record.as_mut_ptr();
+        }
         Engine {
-            records: vec![0; words * BATCH_MAX],
+            records,
             layout,
             program,
             replication,
-            batch: Box::new(Batch::new()),
+            batch,
             single: Box::new(Batch::new()),
-            held: Vec::with_capacity(BATCH_MAX),
             waiting: VecDeque::new(),
             budget: 0,
         }
@@ -122,6 +128,7 @@ impl Engine {
     /// Runs packets received on `port` to their ends. At most [`BATCH_MAX`] packets; `packets` is empty afterwards.
     ///
     /// Generic over the sink, so that sending a packet is inlined into the loop; what is rare takes it as `dyn`.
+    #[inline]
     pub fn receive<S: Sink>(
         &mut self,
         exec: &mut dyn Executor,
@@ -131,30 +138,59 @@ impl Engine {
         sink: &mut S,
     ) {
         debug_assert!(packets.len() <= BATCH_MAX);
-        let words = self.layout.words().max(1);
+        if packets.is_empty() {
+            return;
+        }
         self.batch.count = packets.len() as u32;
         self.batch.now_us = now_us;
-        for (i, packet) in packets.iter().enumerate() {
-            let record = self.records[i * words..].as_mut_ptr();
-            self.batch.packets[i] = describe(packet, port, now_us, 0, record);
+        // Only what compiled code reads: it writes the rest itself, and the records are where they were put.
+        for (packet, desc) in packets.iter().zip(&mut self.batch.packets) {
+            desc.data = packet.data_mut_ptr();
+            desc.len = packet.len() as u32;
+            desc.headroom = packet.headroom() as u32;
+            desc.tailroom = packet.tailroom() as u32;
+            desc.ingress_port = port;
+            desc.consumed = 0;
+            desc.timestamp_us = now_us;
         }
-        std::mem::swap(&mut self.held, packets);
         exec.run(EntryKind::Ingress, &mut self.batch);
-        let mut held = std::mem::take(&mut self.held);
-        for (i, mut packet) in held.drain(..).enumerate() {
-            let desc = self.batch.packets[i];
-            apply(&desc, &mut packet);
-            match fate(&desc) {
+        // One pass over the descriptors, without a branch: the common batch leaves as a whole by one port.
+        let to = self.batch.packets[0].egress_port;
+        let mut differ = 0;
+        for (packet, desc) in packets.iter_mut().zip(&self.batch.packets) {
+            apply(desc, packet);
+            differ |= (desc.fate ^ FateCode::Send as u32) | (desc.egress_port ^ to);
+        }
+        if differ == 0 {
+            return sink.send_all(to, packets);
+        }
+        self.sort_out(exec, packets, port, now_us, sink);
+    }
+
+    /// Takes each packet of the batch where its descriptor says.
+    fn sort_out<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        port: u32,
+        now_us: u64,
+        sink: &mut S,
+    ) {
+        let words = self.layout.words().max(1);
+        for (i, packet) in packets.drain(..).enumerate() {
+            let desc = &self.batch.packets[i];
+            match fate(desc) {
                 Ended::Send(to) => sink.send(to, packet),
                 Ended::Drop(reason) => sink.drop(reason, packet),
                 Ended::Replicate(point) => {
+                    let consumed = desc.consumed;
                     self.budget = ITEM_LIMIT;
                     let record: Box<[u64]> = self.records[i * words..(i + 1) * words].into();
                     let item = Item {
                         packet,
                         record,
                         entry: EntryKind::Ingress,
-                        consumed: desc.consumed,
+                        consumed,
                         ingress_port: port,
                         timestamp_us: now_us,
                         passes: 0,
@@ -165,7 +201,6 @@ impl Engine {
                 }
             }
         }
-        self.held = held;
     }
 
     /// Runs waiting items until none is left.

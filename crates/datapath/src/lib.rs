@@ -37,4 +37,4 @@ pub use local::{Local, Sent};
 pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_with};
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
-pub use worker::{Event, Poll};
+pub use worker::{Event, Idle, SLEEP_MAX, WorkerLoad};

@@ -6,10 +6,9 @@
 use crate::drops::DropCounters;
 use crate::pipeline::Pipeline;
 use crate::replication::Replication;
-use crate::worker::{Command, Event, Mailbox, Poll, PortQueue, WorkerCounters, WorkerSetup, run};
+use crate::worker::{Command, Event, Idle, Mailbox, PortQueue, WorkerCounters, WorkerLoad, WorkerSetup, run};
 use abi::state::{DigestMessage, PipelineState};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -33,7 +32,7 @@ pub struct SwitchConfig {
     /// The port number that stands for the controller.
     pub cpu_port: Option<u32>,
     /// What idle workers do.
-    pub poll: Poll,
+    pub idle: Idle,
     /// Where injected packets' buffers come from; `None` for the heap.
     pub pool: Option<PoolRef>,
     /// Runs on each worker's thread first.
@@ -42,7 +41,7 @@ pub struct SwitchConfig {
 
 impl Default for SwitchConfig {
     fn default() -> Self {
-        SwitchConfig { workers: 1, cpu_port: None, poll: Poll::Adaptive, pool: None, on_worker_start: None }
+        SwitchConfig { workers: 1, cpu_port: None, idle: Idle::default(), pool: None, on_worker_start: None }
     }
 }
 
@@ -148,7 +147,7 @@ impl Switch {
                 events: tx.clone(),
                 pool: Arc::clone(&pool),
                 cpu_port: config.cpu_port,
-                poll: config.poll,
+                idle: config.idle,
                 start,
             };
             switch.mailboxes.push(Arc::clone(&setup.mailbox));
@@ -351,13 +350,9 @@ impl Switch {
         sum
     }
 
-    /// `(packets, bursts, busy nanoseconds)` of each worker.
-    pub fn worker_load(&self) -> Vec<(u64, u64, u64)> {
-        let read = |c: &Arc<WorkerCounters>| {
-            let get = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
-            (get(&c.packets), get(&c.bursts), get(&c.busy_ns))
-        };
-        self.counters.iter().map(read).collect()
+    /// What each worker has done, and where its cycles went.
+    pub fn worker_load(&self) -> Vec<WorkerLoad> {
+        self.counters.iter().map(|counters| counters.read()).collect()
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) -> Result<(), SwitchError> {

@@ -11,6 +11,7 @@
 //! | `packet` | [`Packet`], [`RawPacket`], [`free_bulk`] |
 //! | `pool` | [`Pool`], [`HeapPool`] |
 //! | `device` | [`Device`], [`Queue`], [`LinkState`], [`PortStats`], per-queue counters |
+//! | `clock` | [`ticks`], [`Clock`]: time that is cheap to read |
 //! | `spec` | [`PortSpec`] and [`DeviceSpec`]: the command line's port syntax |
 //! | `error` | [`Error`]: what can go wrong when a port is opened, with the remedy |
 //! | `memory` | [`MemoryDevice`]: a test or a program injects and collects packets |
@@ -22,6 +23,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod capture;
+mod clock;
 mod device;
 mod error;
 mod fault;
@@ -32,6 +34,7 @@ mod pool;
 mod spec;
 
 pub use capture::{Capture, CaptureHandle, CaptureLimits, CaptureStatus};
+pub use clock::{Clock, ticks, ticks_per_second};
 pub use device::{Device, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
 pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};

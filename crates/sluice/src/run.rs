@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Event, Pipeline, Poll, Switch, SwitchConfig};
+use datapath::{EngineKind, Event, Idle, Pipeline, Switch, SwitchConfig};
 use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -48,8 +48,8 @@ pub struct Args {
     program: Option<PathBuf>,
     #[command(flatten)]
     compile: CompileArgs,
-    /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH,
-    /// memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory.
+    /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
+    /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
     /// Where P4Runtime listens; `none` for nowhere.
@@ -67,9 +67,10 @@ pub struct Args {
     /// The port number that stands for the controller.
     #[arg(long, value_name = "PORT", default_value_t = 510)]
     cpu_port: u32,
-    /// Workers never sleep, for the lowest latency.
-    #[arg(long)]
-    busy_poll: bool,
+    /// What workers do when no packet comes: `sleep` between polls, longer and longer up to half a millisecond, or stay
+    /// `busy`, for the lowest latency.
+    #[arg(long, value_name = "POLICY", default_value = "sleep", value_parser = parse_idle)]
+    idle: Idle,
     /// Run the interpreter instead of machine code (slow; to find out whether the compiler is at fault).
     #[arg(long)]
     interpret: bool,
@@ -103,7 +104,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let switch = Arc::new(Switch::new(SwitchConfig {
         workers,
         cpu_port: Some(args.cpu_port),
-        poll: if args.busy_poll { Poll::Busy } else { Poll::Adaptive },
+        idle: args.idle,
         pool: ports.pool.clone(),
         on_worker_start: ports.register_workers(),
     }));
@@ -223,6 +224,14 @@ fn init_log() {
     let _ = log.try_init();
 }
 
+fn parse_idle(text: &str) -> Result<Idle, String> {
+    match text {
+        "sleep" => Ok(Idle::Sleep),
+        "busy" => Ok(Idle::Busy),
+        _ => Err("policies are `sleep` and `busy`".to_string()),
+    }
+}
+
 fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {
     let mut specs: Vec<PortSpec> = Vec::new();
     for text in texts {
@@ -269,7 +278,9 @@ impl Ports {
             pktio::DeviceSpec::Pci { address } => Some(address.clone()),
             _ => None,
         });
-        let eal = pktio_dpdk::Eal::init(&pktio_dpdk::EalConfig { pci: pci.collect(), ..Default::default() })?;
+        let guest = specs.iter().any(|s| matches!(s.device, pktio::DeviceSpec::Virtio { .. }));
+        let config = pktio_dpdk::EalConfig { pci: pci.collect(), guest, ..Default::default() };
+        let eal = pktio_dpdk::Eal::init(&config)?;
         for notice in eal.notices() {
             tracing::warn!("{notice}");
         }

@@ -81,7 +81,14 @@ fn collect(switch: &Switch) -> AdminStats {
         hits: table.lookups.map(|(hits, _)| hits),
         misses: table.lookups.map(|(_, misses)| misses),
     };
-    let worker = |(packets, bursts, busy_ns)| pb::Worker { packets, bursts, busy_ns };
+    let worker = |load: datapath::WorkerLoad| pb::Worker {
+        packets: load.packets,
+        bursts: load.bursts,
+        receive_cycles: load.receive_cycles,
+        pipeline_cycles: load.pipeline_cycles,
+        send_cycles: load.send_cycles,
+        idle_cycles: load.idle_cycles,
+    };
     AdminStats {
         uptime_us: switch.now_us(),
         ports: switch.ports().into_iter().map(port).collect(),
@@ -105,14 +112,18 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         })
     };
     let table = |t: &pb::Table| json!({ "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses });
+    let worker = |w: &pb::Worker| {
+        json!({
+            "packets": w.packets, "bursts": w.bursts, "receive_cycles": w.receive_cycles,
+            "pipeline_cycles": w.pipeline_cycles, "send_cycles": w.send_cycles, "idle_cycles": w.idle_cycles,
+        })
+    };
     json!({
         "uptime_us": stats.uptime_us,
         "ports": stats.ports.iter().map(port).collect::<Vec<_>>(),
         "tables": stats.tables.iter().map(table).collect::<Vec<_>>(),
         "drops": stats.drops.iter().map(|d| json!({ "reason": d.reason, "packets": d.packets })).collect::<Vec<_>>(),
-        "workers": stats.workers.iter()
-            .map(|w| json!({ "packets": w.packets, "bursts": w.bursts, "busy_ns": w.busy_ns }))
-            .collect::<Vec<_>>(),
+        "workers": stats.workers.iter().map(worker).collect::<Vec<_>>(),
     })
 }
 
@@ -157,15 +168,31 @@ fn render(stats: &AdminStats) -> String {
     }
     text += &section(&drops, "no packet was dropped");
 
-    for (i, worker) in stats.workers.iter().enumerate() {
-        let burst = worker.packets as f64 / worker.bursts.max(1) as f64;
-        let busy = worker.busy_ns as f64 / 1000.0 / stats.uptime_us.max(1) as f64 * 100.0;
-        text += &format!(
-            "worker {i}: {} packets in {} bursts ({burst:.1} each), busy {busy:.1} % of the time\n",
-            worker.packets, worker.bursts
-        );
-    }
+    text += &workers(&stats.workers);
     text
+}
+
+/// What each worker's time went into, in shares of all its time and in cycles per packet.
+fn workers(workers: &[pb::Worker]) -> String {
+    if workers.is_empty() {
+        return String::new();
+    }
+    let mut table = new_table(&["worker", "packets", "per burst", "", "receive", "pipeline", "send", "idle"]);
+    align_right(&mut table, 1);
+    for (i, w) in workers.iter().enumerate() {
+        let busy = [w.receive_cycles, w.pipeline_cycles, w.send_cycles];
+        let all = (busy.iter().sum::<u64>() + w.idle_cycles).max(1) as f64;
+        let share = |cycles: u64| format!("{:.1} %", cycles as f64 / all * 100.0);
+        let each = |cycles: u64| format!("{:.1}", cycles as f64 / w.packets.max(1) as f64);
+        let burst = format!("{:.1}", w.packets as f64 / w.bursts.max(1) as f64);
+        let mut row = vec![i.to_string(), w.packets.to_string(), burst, "of its time".to_string()];
+        row.extend(busy.iter().chain([&w.idle_cycles]).map(|cycles| share(*cycles)));
+        table.add_row(row);
+        let mut row = vec![String::new(), String::new(), String::new(), "cycles per packet".to_string()];
+        row.extend(busy.iter().map(|cycles| each(*cycles)));
+        table.add_row(row);
+    }
+    format!("{}\n", table.trim_fmt())
 }
 
 fn link(port: &pb::Port) -> String {
@@ -235,7 +262,14 @@ mod tests {
                 pb::Drop { reason: "ingress".into(), packets: 5 },
                 pb::Drop { reason: "no such port".into(), packets: 0 },
             ],
-            workers: vec![pb::Worker { packets: 1000, bursts: 100, busy_ns: 9_000_000_000 }],
+            workers: vec![pb::Worker {
+                packets: 1000,
+                bursts: 100,
+                receive_cycles: 100_000,
+                pipeline_cycles: 50_000,
+                send_cycles: 50_000,
+                idle_cycles: 800_000,
+            }],
         };
         expect![[r#"
             up 1 min 30 s
@@ -260,12 +294,14 @@ mod tests {
             uptime_us: 5,
             ports: vec![pb::Port { number: 12, name: "memory".into(), ..Default::default() }],
             drops: vec![pb::Drop { reason: "ingress".into(), packets: 5 }],
+            workers: vec![pb::Worker { packets: 7, idle_cycles: 9, ..Default::default() }],
             ..AdminStats::default()
         };
         let json = to_json(&stats);
         assert_eq!(json["ports"][0]["number"], 12);
         assert_eq!(json["ports"][0]["rx"]["packets"], 0);
         assert_eq!(json["drops"][0]["packets"], 5);
+        assert_eq!((&json["workers"][0]["packets"], &json["workers"][0]["idle_cycles"]), (&7.into(), &9.into()));
         assert_eq!(json["tables"], serde_json::json!([]));
     }
 

@@ -1,0 +1,174 @@
+//! Where a worker's packets go: a buffer for each port, the controller's channel, or a drop counter.
+//!
+//! Buffers are flushed after each received burst, so no packet waits for others. A burst that leaves as a whole by one
+//! port is not touched packet by packet: its vector becomes the port's buffer. What is dropped is freed in one call.
+//! One worker, one thread.
+
+use super::{Event, PortQueue};
+use crate::drops::{DropCounters, DropReason, RuntimeDrop};
+use crate::engine::Sink;
+use abi::BATCH_MAX;
+use pktio::{Packet, free_bulk};
+use std::collections::HashMap;
+use std::sync::mpsc::SyncSender;
+
+/// Tries to send a burst before the rest is dropped.
+const TX_TRIES: u32 = 4;
+
+/// A port as one worker has it.
+pub(super) struct Port {
+    pub number: u32,
+    pub queue: PortQueue,
+    out: Vec<Packet>,
+}
+
+/// All ports of one worker, and what waits to leave by them.
+#[derive(Default)]
+pub(super) struct Ports {
+    pub all: Vec<Port>,
+    index: PortIndex,
+    /// Positions of the ports whose buffers are not empty.
+    touched: Vec<usize>,
+    dropped: Vec<Packet>,
+}
+
+impl Ports {
+    /// Adds a port.
+    pub(super) fn add(&mut self, number: u32, queue: PortQueue) {
+        self.all.push(Port { number, queue, out: Vec::with_capacity(BATCH_MAX) });
+        self.index = PortIndex::new(&self.all);
+    }
+
+    /// Removes a port.
+    pub(super) fn remove(&mut self, number: u32) {
+        self.all.retain(|port| port.number != number);
+        self.index = PortIndex::new(&self.all);
+    }
+
+    /// The sink of a batch.
+    pub(super) fn sink<'a>(
+        &'a mut self,
+        drops: &'a DropCounters,
+        cpu_port: Option<u32>,
+        events: &'a SyncSender<Event>,
+    ) -> Out<'a> {
+        Out { ports: self, drops, cpu_port, events }
+    }
+
+    /// Sends what waits, and frees what was dropped or no port takes.
+    #[inline]
+    pub(super) fn flush(&mut self, drops: &DropCounters) {
+        for i in self.touched.drain(..) {
+            let port = &mut self.all[i];
+            for _ in 0..TX_TRIES {
+                port.queue.tx(&mut port.out);
+                if port.out.is_empty() {
+                    break;
+                }
+            }
+            if !port.out.is_empty() {
+                drops.count_many(DropReason::Runtime(RuntimeDrop::PortFull), port.out.len() as u64);
+                free_bulk(&mut port.out);
+            }
+        }
+        if !self.dropped.is_empty() {
+            free_bulk(&mut self.dropped);
+        }
+    }
+}
+
+/// Takes a batch's packets.
+pub(super) struct Out<'a> {
+    ports: &'a mut Ports,
+    drops: &'a DropCounters,
+    cpu_port: Option<u32>,
+    events: &'a SyncSender<Event>,
+}
+
+impl Out<'_> {
+    /// The buffer of a port, which is not left empty.
+    #[inline]
+    fn buffer(&mut self, port: u32) -> Option<&mut Vec<Packet>> {
+        let i = self.ports.index.get(port)?;
+        let out = &mut self.ports.all[i].out;
+        if out.is_empty() {
+            self.ports.touched.push(i);
+        }
+        Some(out)
+    }
+
+    /// A packet for a port that is none of ours.
+    #[cold]
+    fn elsewhere(&mut self, port: u32, packet: Packet) {
+        if Some(port) != self.cpu_port {
+            return self.drop(DropReason::Runtime(RuntimeDrop::NoSuchPort), packet);
+        }
+        if self.events.try_send(Event::PacketIn(packet.data().to_vec())).is_err() {
+            self.drops.count(DropReason::Runtime(RuntimeDrop::ControllerFull));
+        }
+    }
+}
+
+impl Sink for Out<'_> {
+    #[inline]
+    fn send(&mut self, port: u32, packet: Packet) {
+        match self.buffer(port) {
+            Some(out) => out.push(packet),
+            None => self.elsewhere(port, packet),
+        }
+    }
+
+    #[inline]
+    fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
+        match self.buffer(port) {
+            Some(out) if out.is_empty() => std::mem::swap(out, packets),
+            Some(out) => out.append(packets),
+            None => packets.drain(..).for_each(|packet| self.elsewhere(port, packet)),
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason, packet: Packet) {
+        self.drops.count(reason);
+        self.ports.dropped.push(packet);
+    }
+
+    fn lost_copy(&mut self, reason: DropReason) {
+        self.drops.count(reason);
+    }
+}
+
+/// Port number to position; dense for small numbers.
+#[derive(Default)]
+struct PortIndex {
+    small: Vec<u32>,
+    large: HashMap<u32, u32>,
+}
+
+impl PortIndex {
+    const SMALL: u32 = 1024;
+    const NONE: u32 = u32::MAX;
+
+    fn new(ports: &[Port]) -> PortIndex {
+        let mut index = PortIndex { small: vec![Self::NONE; Self::SMALL as usize], large: HashMap::default() };
+        for (i, port) in ports.iter().enumerate() {
+            if port.number < Self::SMALL {
+                index.small[port.number as usize] = i as u32;
+            } else {
+                index.large.insert(port.number, i as u32);
+            }
+        }
+        index
+    }
+
+    #[inline]
+    fn get(&self, number: u32) -> Option<usize> {
+        if number < Self::SMALL {
+            match self.small.get(number as usize) {
+                None | Some(&Self::NONE) => None,
+                Some(i) => Some(*i as usize),
+            }
+        } else {
+            self.large.get(&number).map(|i| *i as usize)
+        }
+    }
+}

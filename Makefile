@@ -1,7 +1,7 @@
 # The two set-up commands of the README are `make demo` and `make test`. Everything else is for developers.
 # Both install what is missing first (Debian packages, Python packages in .venv) and say what to do if they cannot.
 
-.PHONY: demo test build setup clean bench fuzz
+.PHONY: demo test build setup clean bench bench-memory bench-ports fuzz
 
 CARGO ?= cargo
 
@@ -20,9 +20,17 @@ demo: build
 test: setup
 	@scripts/test
 
-# Compiled programs beside hand-written C, from memory: tables with ratios. `docs/performance.md` says how to read them.
-bench: setup
+# Tables with ratios; `docs/performance.md` says how to read them.
+bench: bench-memory bench-ports
+
+# Compiled programs beside hand-written C, from memory.
+bench-memory: setup
 	$(CARGO) run --release --package bench -- $(BENCH)
+
+# Sluice beside testpmd and OVS-DPDK through vhost-user ports. As root; says which Debian packages are missing.
+bench-ports: setup
+	$(CARGO) build --release --package sluice --package portgen
+	python3 bench/ports/run.py $(BENCH_PORTS)
 
 # Each fuzz target for a minute.
 fuzz:

@@ -1,0 +1,223 @@
+"""The benchmark through ports: testpmd, OVS-DPDK and Sluice in turn on the same kind of ports, with the same traffic.
+
+    python3 bench/ports/run.py [--work l2,...] [--sizes 64,imix] [--directions bi,uni] [--rounds N] [--seconds S]
+
+Two CPUs: what is measured has CPU 0 for its one forwarding thread, the generator (`portgen`, in this folder) is on CPU 1
+as two virtio-user guests. Rounds are interleaved: each takes one short measurement of everything, so that what else the
+machine does hits all alike. Read ratios, and mind the spread. Needs root, 2 MB hugepages (reserved here and given back),
+and the Debian packages dpdk-dev and openvswitch-switch-dpdk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import fcntl
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import l2  # noqa: E402
+import l2l3acl  # noqa: E402
+import middles  # noqa: E402
+from workload import Workload  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = Path("/proc/sys/vm/nr_hugepages")
+PAGES_NEEDED = 1024
+#: By name.
+WORKLOADS = l2.ALL | l2l3acl.ALL
+#: A guest that connects while the switch still lets go of the last one is refused now and then.
+ATTEMPTS = 3
+
+
+@contextlib.contextmanager
+def hugepages():
+    """Reserves hugepages and gives them back."""
+    before = int(PAGES.read_text())
+    try:
+        if before < PAGES_NEEDED:
+            PAGES.write_text(str(PAGES_NEEDED))
+        if int(PAGES.read_text()) < PAGES_NEEDED:
+            sys.exit(f"the kernel gives {PAGES.read_text().strip()} hugepages, {PAGES_NEEDED} are needed")
+        yield
+    finally:
+        PAGES.write_text(str(before))
+
+
+@contextlib.contextmanager
+def alone(path: str | None):
+    """Others that measure on this machine wait meanwhile."""
+    if path is None:
+        yield
+        return
+    with open(path, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def measure(middle: middles.Middle, generator: str, files: list[Path], size: int | None, extra: list[str], seconds: float) -> dict:
+    """One measurement: what `portgen` prints."""
+    command = ["chrt", "-f", str(middles.WORKER_PRIORITY), "taskset", "-c", str(middles.OTHER_CPU), generator]
+    for socket, file in zip(middle.sockets(), files):
+        command += ["--port", socket, "--frames", str(file)]
+    command += ["--mixed"] if size is None else ["--size", str(size)]
+    command += ["--seconds", str(seconds), *extra]
+    middle.resume()
+    try:
+        for attempt in range(ATTEMPTS):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 30)
+            if done.returncode == 0:
+                break
+            if attempt + 1 == ATTEMPTS:
+                raise middles.Failed(f"{middle.name}: {done.stderr[:1000]}\n{middle.log.read_text()[-3000:]}")
+            time.sleep(0.5)
+        # The other side notices that its guest has gone before it sleeps again.
+        time.sleep(0.1)
+        return json.loads(done.stdout)
+    finally:
+        middle.pause()
+
+
+def make(work: Workload, folder: Path, binary: str, only: set[str] | None) -> list[middles.Middle]:
+    """Everything that a workload is measured on."""
+    made: list[middles.Middle] = [middles.TestPmd(folder, mode) for mode in work.testpmd]
+    made += [middles.Ovs(folder, work.flows)]
+    for place, path in enumerate(binary.split(",")):
+        made += [middles.Sluice(folder, path, work.program, work.entries, "sluice" if place == 0 else f"sluice {place + 1}")]
+    return [m for m in made if only is None or m.name in only]
+
+
+def spell(rates: list[float]) -> str:
+    """Median and spread."""
+    return f"{statistics.median(rates):6.2f} ({min(rates):.2f} to {max(rates):.2f})"
+
+
+def version(*command: str) -> str:
+    """The first line of what a program says about itself."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[0]
+    except (OSError, IndexError):
+        return "?"
+
+
+def machine(binary: str) -> list[str]:
+    """Where this was measured."""
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    return [
+        f"machine: {model}, {os.cpu_count()} CPUs, Linux {platform.release()}",
+        f"versions: {version(binary.split(',')[0], '--version')}; {version('ovs-vsctl', '--version')}; "
+        f"DPDK {version('pkg-config', '--modversion', 'libdpdk')}",
+    ]
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sluice", default=str(ROOT / "target/release/sluice"), help="binaries to compare, with commas between them")
+    parser.add_argument("--portgen", default=str(ROOT / "target/release/portgen"))
+    parser.add_argument("--work", default=",".join(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--only", help="names of what is measured, with commas between them")
+    parser.add_argument("--sizes", default="64", help="bytes, or imix")
+    parser.add_argument("--directions", default="bi", help="bi, uni or both")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--csv", help="a file for all single readings")
+    parser.add_argument("--lock", help="a file to lock for the length of a round")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0 or (os.cpu_count() or 1) < 2:
+        sys.exit("this needs root and two CPUs")
+    if middles.missing():
+        sys.exit(f"as root: apt-get install --no-install-recommends {' '.join(middles.missing())}")
+    for line in machine(arguments.sluice):
+        print(line)
+    only = set(arguments.only.split(",")) if arguments.only else None
+    readings = []
+    with hugepages():
+        for name in arguments.work.split(","):
+            work = WORKLOADS[name]()
+            with tempfile.TemporaryDirectory(prefix="ports") as folder:
+                readings += measure_work(work, Path(folder), arguments, only)
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(readings[0]))
+            writer.writeheader()
+            writer.writerows(readings)
+
+
+def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None) -> list[dict]:
+    """All sizes and directions of one workload."""
+    all_middles = make(work, folder, arguments.sluice, only)
+    readings = []
+    try:
+        for middle in all_middles:
+            with alone(arguments.lock):
+                middle.start()
+        for place, text in enumerate(arguments.sizes.split(",")):
+            size = None if text == "imix" else int(text)
+            both = []
+            # The sizes are those on the wire, where a frame ends with a check sequence of four bytes.
+            length = None if size is None else size - 4
+            for i, data in enumerate(work.frames(length)):
+                both.append(folder / f"frames{i}.bin")
+                both[i].write_bytes(data)
+            if work.warm_seconds and place == 0:
+                warm(work, all_middles, arguments, both, length)
+            for direction in arguments.directions.split(","):
+                files = both if direction == "bi" else [both[0], Path("none")]
+                rates: dict[str, list[float]] = {middle.name: [] for middle in all_middles}
+                for turn in range(arguments.rounds):
+                    with alone(arguments.lock):
+                        for middle in all_middles:
+                            result = measure(middle, arguments.portgen, files, length, work.generator, arguments.seconds)
+                            rates[middle.name].append(result["mpps"])
+                            readings.append(
+                                {
+                                    "work": work.name, "size": text, "direction": direction, "round": turn,
+                                    "middle": middle.name, "mpps": result["mpps"], "sent_mpps": result["sent_mpps"],
+                                }  # fmt: skip
+                            )
+                report(work, text, direction, rates)
+    finally:
+        for middle in all_middles:
+            middle.stop()
+    return readings
+
+
+def warm(work: Workload, all_middles: list[middles.Middle], arguments: argparse.Namespace, files: list[Path], length: int | None) -> None:
+    """Fills OVS's caches, in pieces, so that others get their turn on the machine."""
+    for middle in all_middles:
+        if isinstance(middle, middles.Ovs):
+            for _ in range(round(work.warm_seconds / 5)):
+                with alone(arguments.lock):
+                    measure(middle, arguments.portgen, files, length, [*work.generator, "--rate", "1e6"], 5)
+
+
+def report(work: Workload, size: str, direction: str, rates: dict[str, list[float]]) -> None:
+    """A table of medians and ratios."""
+    print(f"\n{work.title}; {size} bytes, {'both ways' if direction == 'bi' else 'one way'}; Mpps that come back: median (spread)")
+    ours = rates.get("sluice")
+    for name, values in rates.items():
+        ratio = ""
+        if ours and name != "sluice":
+            each = sorted(o / v for o, v in zip(ours, values) if v)
+            if each:
+                of_medians = statistics.median(ours) / statistics.median(values)
+                ratio = f"  sluice is {of_medians:.2f} of this (by round {each[0]:.2f} to {each[-1]:.2f})"
+        print(f"  {name:16} {spell(values)}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except middles.Failed as failed:
+        sys.exit(str(failed))

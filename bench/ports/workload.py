@@ -1,0 +1,27 @@
+"""What a row of the benchmark consists of: what is sent, and the same function for each switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Workload:
+    """One row: P4 and entries for Sluice, OpenFlow for OVS, forwarding modes of testpmd where one does the same."""
+
+    name: str
+    title: str
+    program: Path
+    entries: str
+    flows: str
+    #: Arrays of frames as `portgen` reads them: for a length (None: mixed lengths), what each of the two ports sends.
+    frames: Callable[[int | None], list[bytes]]
+    testpmd: list[str] = field(default_factory=list)
+    #: Further arguments of `portgen`.
+    generator: list[str] = field(default_factory=list)
+    #: How long OVS is sent this traffic before the first round, to fill its caches.
+    warm_seconds: float = 0.0

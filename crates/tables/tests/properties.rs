@@ -5,6 +5,7 @@ mod common;
 
 use abi::StateError;
 use base::Bits;
+use base::entry::KeyMatch;
 use base::entry::MatchKind::{self, Exact, Lpm, Optional, Range, Ternary};
 use common::{Linear, Random, call, call_of, entry, key_bytes};
 use tables::{Domain, Runs, SpecError, Table, TableSpec};
@@ -132,6 +133,50 @@ fn prefixes_beside_exact_fields() {
     check_all(&[(12, Exact), (32, Lpm)]);
     check_all(&[(128, Lpm), (64, Exact), (5, Exact)]);
     check_all(&[(16, Exact), (20, Lpm), (8, Exact)]);
+}
+
+/// Prefixes as they are in routing tables: many in the same nodes, one inside the other.
+#[test]
+fn prefixes_shaped_like_the_internets() {
+    for seed in 0..4 {
+        let direct = seed % 2 == 0;
+        let (mut random, mut slow) = (Random(seed), Linear::default());
+        let mut fast = table(TableSpec { direct, ..spec(&[(32, Lpm)], 2000) });
+        let prefixes = tables::workload::ipv4_prefixes(800, seed);
+        for step in 0..2500u64 {
+            let (value, prefix_len) = prefixes[random.below(800) as usize];
+            let new = entry(vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }], 0, step % 5);
+            // First more come than go, later the other way round.
+            match slow.position(&new.key, 0) {
+                None if random.below(2500) >= step => {
+                    fast.insert(&new, Runs::Call(call_of(&new)), 0).expect("there is room");
+                    slow.entries.push(new);
+                }
+                Some(at) if random.below(2500) < step => {
+                    assert_eq!(fast.delete(&new.key, 0), Ok(slow.entries.remove(at)));
+                }
+                Some(at) => {
+                    fast.modify(&new, Runs::Call(call_of(&new))).expect("it is there");
+                    slow.entries[at] = new;
+                }
+                None => {}
+            }
+            let values: Vec<Bits> = (0..8)
+                .map(|_| {
+                    let (value, len) = prefixes[random.below(800) as usize];
+                    let rest = u32::MAX.checked_shr(len).unwrap_or(0);
+                    Bits::new(32, u128::from(value | random.next() as u32 & rest))
+                })
+                .collect();
+            let layout = fast.binding().key;
+            let keys: Vec<u8> = values.iter().flat_map(|v| key_bytes(&layout, std::slice::from_ref(v))).collect();
+            for (value, found) in values.iter().zip(fast.lookup_batch(&keys)) {
+                let found = found.map(|(index, call)| (fast.entry_at(index), call));
+                let expected = slow.lookup(std::slice::from_ref(value)).map(|e| (e.clone(), Some(call_of(e).clone())));
+                assert_eq!(found, expected, "seed {seed}, step {step}, {value:x?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,13 +2,13 @@
 //!
 //! Entries carry `[tag, tag * K + generation, generation]`, with a tag that follows from the key, so a reader knows a
 //! torn, freed or wrong entry when it sees one. Readers keep what they found until the end of their batch and look at it
-//! again. Each test runs for a fixed short time; `STRESS_MS` makes it longer.
+//! again. One of them looks keys up in batches. Each test runs for a fixed short time; `STRESS_MS` makes it longer.
 #![cfg(not(loom))]
 #![allow(unsafe_code)]
 
 mod common;
 
-use abi::table::LookupFn;
+use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EntryHeader, TableHandle};
 use base::Bits;
 use base::entry::MatchKind::{self, Exact, Lpm, Range, Ternary};
@@ -67,7 +67,7 @@ unsafe fn tag(found: *const EntryHeader) -> u64 {
 }
 
 #[derive(Clone, Copy)]
-struct Probe(*const TableHandle, LookupFn);
+struct Probe(*const TableHandle, LookupFn, LookupBatchFn);
 
 // SAFETY: the table outlives the readers.
 unsafe impl Send for Probe {}
@@ -90,7 +90,7 @@ fn stress(
     std::thread::scope(|scope| {
         for reader in 0..READERS {
             let mut worker = domain.register().expect("a slot is free");
-            let probe = Probe(binding.handle, binding.lookup);
+            let probe = Probe(binding.handle, binding.lookup, binding.lookup_batch);
             let (layout, stop, lookups) = (&binding.key, &stop, &lookups);
             scope.spawn(move || {
                 let probe = probe;
@@ -108,9 +108,15 @@ fn stress(
                         break;
                     }
                     worker.online();
-                    for (values, bytes) in batch {
+                    let mut all = [std::ptr::null(); BATCH];
+                    if reader > 0 {
+                        let bytes: Vec<u8> = batch.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+                        // SAFETY: the worker is online, the table outlives the scope; there is room for all entries.
+                        unsafe { probe.2(probe.0, bytes.as_ptr(), batch.len() as u32, all.as_mut_ptr()) };
+                    }
+                    for ((values, bytes), found) in batch.iter().zip(all) {
                         // SAFETY: the worker is online, the table outlives the scope.
-                        let found = unsafe { probe.1(probe.0, bytes.as_ptr()) };
+                        let found = if reader > 0 { found } else { unsafe { probe.1(probe.0, bytes.as_ptr()) } };
                         // SAFETY: found since the worker went online.
                         let tag = (!found.is_null()).then(|| unsafe { tag(found) });
                         check(values, tag);

@@ -60,12 +60,22 @@ pub struct LpmShared {
 #[derive(Debug)]
 struct Plan {
     prefix: KeyField,
-    /// Of each exact field: offset in the key, bytes, offset in the packed exact fields.
-    exact: Vec<(usize, usize, usize)>,
+    /// Of each word of the exact fields.
+    exact: Vec<ExactWord>,
     /// Whether the key is the prefix field alone, as wide as the trie's words.
     plain: bool,
     /// Of a whole key.
     bytes: usize,
+}
+
+/// Where a word of an exact field lies in a key, and where in the packed exact fields.
+#[derive(Debug)]
+struct ExactWord {
+    word: usize,
+    shift: u32,
+    mask: u64,
+    to: usize,
+    to_shift: u32,
 }
 
 impl Plan {
@@ -79,9 +89,14 @@ impl Plan {
         let fits = prefix.width <= MAX_WIDTH
             && packed.bytes <= exact::MAX_KEY_BYTES
             && rest().all(|f| f.kind == MatchKind::Exact);
-        let place =
-            |(from, to): (&KeyField, &KeyField)| (from.offset as usize, from.bytes as usize, to.offset as usize);
-        let exact = || rest().zip(&packed.fields).map(place).collect();
+        let words = |(from, to): (&KeyField, &KeyField)| {
+            let (first, to_first) = (from.offset as usize / 8, to.offset as usize / 8);
+            let mask = u64::MAX >> (64 - 8 * from.bytes.min(8));
+            let (shift, to_shift) = (from.offset % 8 * 8, to.offset % 8 * 8);
+            let word = move |i: usize| ExactWord { word: first + i, shift, mask, to: to_first + i, to_shift };
+            (0..from.bytes.div_ceil(8) as usize).map(word)
+        };
+        let exact = || rest().zip(&packed.fields).flat_map(words).collect();
         let plain = fields.len() == 1 && matches!(prefix.width, 32 | 64 | 128);
         fits.then(|| Plan { prefix, exact: exact(), plain, bytes: shape.layout().bytes as usize })
     }
@@ -113,9 +128,15 @@ impl Plan {
     #[inline(always)]
     unsafe fn exact(&self, key: *const u8) -> [u64; 2] {
         let mut packed = [0u64; 2];
-        for &(from, bytes, to) in &self.exact {
+        for field in &self.exact {
             // SAFETY: the field lies in the key, its copy in the 16 bytes that the plan was checked against.
-            unsafe { ptr::copy_nonoverlapping(key.add(from), packed.as_mut_ptr().cast::<u8>().add(to), bytes) };
+            unsafe {
+                let word = key.cast::<u64>().add(field.word).read_unaligned();
+                let part = (word >> field.shift & field.mask) << field.to_shift;
+                // In registers: two stores of 8 bytes and a load of 16 would wait for each other.
+                let second = (field.to as u64).wrapping_neg();
+                packed = [packed[0] | part & !second, packed[1] | part & second];
+            }
         }
         packed
     }
@@ -183,23 +204,36 @@ impl LpmShared {
         // SAFETY: the caller's promise; a directory has a place for each index.
         unsafe {
             let value = self.key_value::<T, PLAIN>(key);
-            if PLAIN || self.plan.exact.is_empty() {
-                return self.version.read(|| {
-                    let best = self.root.default.load(Ordering::Acquire);
-                    if self.directory.is_null() {
-                        return walk(self.root.place.load(Ordering::Acquire), value, 0, best);
-                    }
-                    let place = &*self.directory.add(value.directory_index());
-                    walk(place.load(Ordering::Acquire), value, DIRECTORY_BITS, best)
-                });
+            let exact = if PLAIN { [0; 2] } else { self.plan.exact(key) };
+            // No closures here: they would be compiled for every processor.
+            loop {
+                let before = self.version.begin();
+                let found = self.find_once::<T, PLAIN>(value, exact);
+                if self.version.is_still(before) {
+                    return found;
+                }
             }
-            let exact = self.plan.exact(key);
-            self.version.read(|| {
+        }
+    }
+
+    /// # Safety
+    /// As [`LpmShared::find`].
+    #[inline(always)]
+    unsafe fn find_once<T: Word, const PLAIN: bool>(&self, value: T, exact: [u64; 2]) -> *const EntryHeader {
+        // SAFETY: the caller's promise; a directory has a place for each index.
+        unsafe {
+            if !PLAIN && !self.plan.exact.is_empty() {
                 let group = exact::probe(self.groups.load(Ordering::Acquire), exact).cast::<Group>();
                 let Some(group) = group.as_ref() else { return ptr::null_mut() };
                 let best = group.root.default.load(Ordering::Acquire);
-                walk(group.root.place.load(Ordering::Acquire), value, 0, best)
-            })
+                return walk(group.root.place.load(Ordering::Acquire), value, 0, best);
+            }
+            let best = self.root.default.load(Ordering::Acquire);
+            if self.directory.is_null() {
+                return walk(self.root.place.load(Ordering::Acquire), value, 0, best);
+            }
+            let place = &*self.directory.add(value.directory_index());
+            walk(place.load(Ordering::Acquire), value, DIRECTORY_BITS, best)
         }
     }
 
@@ -222,7 +256,9 @@ impl LpmShared {
             // SAFETY: the caller's promise.
             unsafe {
                 let keys = keys.add(chunk * BATCH * bytes);
-                if self.version.try_read(|| self.find_batch::<T, PLAIN>(keys, result)).is_none() {
+                let before = self.version.begin();
+                self.find_batch::<T, PLAIN>(keys, result);
+                if !self.version.is_still(before) {
                     // A writer that removes all the time would have many keys looked up again and again.
                     for (i, result) in result.iter_mut().enumerate() {
                         *result = self.find::<T, PLAIN>(keys.add(i * bytes));

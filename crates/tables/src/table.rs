@@ -314,6 +314,9 @@ impl Table {
     /// The index of the entry with this key and priority.
     pub fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
         self.pack(key)?;
+        if let Some(engine) = &self.engine {
+            engine.prefetch(&self.scratch);
+        }
         self.position(priority).ok_or(StateError::NotFound)
     }
 

@@ -34,27 +34,28 @@ impl Version {
         fence(Ordering::Release);
     }
 
-    /// A reader's: runs `look` once; `None` if a change began meanwhile.
-    #[inline]
-    pub fn try_read<R>(&self, look: impl FnOnce() -> R) -> Option<R> {
-        let before = self.0.load(Ordering::Acquire);
-        let result = look();
+    /// A reader's, before it looks: the count.
+    #[inline(always)]
+    pub fn begin(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// A reader's, after it looked: whether no change began meanwhile.
+    #[inline(always)]
+    pub fn is_still(&self, before: u64) -> bool {
         fence(Ordering::Acquire);
-        (self.0.load(Ordering::Relaxed) == before).then_some(result)
+        self.0.load(Ordering::Relaxed) == before
     }
 
     /// A reader's: runs `look` until no change began meanwhile.
-    #[inline]
+    #[inline(always)]
     pub fn read<R>(&self, mut look: impl FnMut() -> R) -> R {
-        let mut before = self.0.load(Ordering::Acquire);
         loop {
+            let before = self.begin();
             let result = look();
-            fence(Ordering::Acquire);
-            let after = self.0.load(Ordering::Relaxed);
-            if before == after {
+            if self.is_still(before) {
                 return result;
             }
-            before = self.0.load(Ordering::Acquire);
         }
     }
 }

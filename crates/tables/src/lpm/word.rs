@@ -17,7 +17,7 @@ pub trait Word: Copy + Eq + Ord + Debug + Send + Sync + 'static {
     fn align(value: u128, width: u32) -> Self;
     /// The inverse of [`align`](Word::align).
     fn number(self, width: u32) -> u128;
-    /// The eight bits behind the first `depth`.
+    /// The eight bits behind the first `depth`, which is a multiple of eight.
     fn octet(self, depth: u32) -> usize;
     /// The first [`DIRECTORY_BITS`] bits.
     fn directory_index(self) -> usize;
@@ -33,7 +33,7 @@ pub trait Word: Copy + Eq + Ord + Debug + Send + Sync + 'static {
 }
 
 macro_rules! word {
-    ($($word:ty)*) => {$(
+    ($($word:ty, $octet:expr;)*) => {$(
         impl Word for $word {
             const BITS: u32 = <$word>::BITS;
             const ZERO: Self = 0;
@@ -46,7 +46,8 @@ macro_rules! word {
             }
             #[inline(always)]
             fn octet(self, depth: u32) -> usize {
-                (self << depth >> (<$word>::BITS - STRIDE)) as usize
+                let octet: fn($word, u32) -> usize = $octet;
+                octet(self, depth)
             }
             #[inline(always)]
             fn directory_index(self) -> usize {
@@ -64,7 +65,15 @@ macro_rules! word {
     )*};
 }
 
-word!(u32 u64 u128);
+word! {
+    u32, |word, depth| (word << depth >> 24) as usize;
+    u64, |word, depth| (word << depth >> 56) as usize;
+    // An octet lies in one half; shifting both takes long.
+    u128, |word, depth| {
+        let half = if depth < 64 { (word >> 64) as u64 } else { word as u64 };
+        (half << (depth % 64) >> 56) as usize
+    };
+}
 
 /// A stored prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

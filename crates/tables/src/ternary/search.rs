@@ -102,6 +102,18 @@ impl TupleList {
         TupleList { tuples, words, rows }
     }
 
+    /// Whether its entries are so few that they are in a cache that answers at once.
+    ///
+    /// # Safety
+    /// The tuples are alive.
+    #[inline(always)]
+    unsafe fn is_cached(&self) -> bool {
+        const BUCKETS_MAX: usize = 1024;
+        // SAFETY: the caller's promise.
+        let buckets = |(_, tuple): &(i32, *const Tuple)| unsafe { (*(**tuple).buckets.load(Ordering::Acquire)).len() };
+        self.tuples.len() <= UNFILTERED_MAX && self.tuples.iter().map(buckets).sum::<usize>() <= BUCKETS_MAX
+    }
+
     /// The first group from `group` on in which a tuple may have an entry of at least this priority.
     ///
     /// # Safety
@@ -135,6 +147,23 @@ impl TupleList {
 }
 
 impl Shared {
+    /// The best entry for a key, or null: [`Shared::search`] until no change began meanwhile.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn find<P: Pass>(&self, key: *const u64) -> *mut EntryHeader {
+        // No closure here: it would be compiled for every processor.
+        loop {
+            let before = self.version.begin();
+            // SAFETY: the caller's promise.
+            let found = unsafe { self.search::<P>(key) };
+            if self.version.is_still(before) {
+                return found;
+            }
+        }
+    }
+
     /// The best entry for a key, or null.
     ///
     /// # Safety
@@ -147,7 +176,17 @@ impl Shared {
                 return linear.search(self, key);
             }
             let (list, filter) = self.lists();
-            self.search_on::<P>(list, filter, list.find::<P>(filter, 0, key, i32::MIN), key)
+            if list.tuples.len() > UNFILTERED_MAX {
+                return self.search_on::<P>(list, filter, list.find::<P>(filter, 0, key, i32::MIN), key);
+            }
+            let mut best = None::<&Node>;
+            for (i, &(priority, tuple)) in list.tuples.iter().enumerate() {
+                if best.is_some_and(|b| b.priority > priority) {
+                    break;
+                }
+                self.probe(&*tuple, hash_one(&list.words, &list.rows, i, key), key, &mut best);
+            }
+            best.map_or(ptr::null_mut(), |node| node.entry.load(Ordering::Acquire))
         }
     }
 
@@ -255,14 +294,19 @@ impl Shared {
             // SAFETY: the caller's promise.
             unsafe {
                 let key = |i: usize| keys.add((chunk * BATCH + i) * self.words);
-                let together = || match self.linear.load(Ordering::Acquire).as_ref() {
-                    Some(linear) => (0..result.len()).for_each(|i| result[i] = linear.search(self, key(i))),
+                let before = self.version.begin();
+                match self.linear.load(Ordering::Acquire).as_ref() {
+                    Some(linear) => {
+                        for (i, result) in result.iter_mut().enumerate() {
+                            *result = linear.search(self, key(i));
+                        }
+                    }
                     None => self.search_batch::<P>(key(0), result),
-                };
-                if self.version.try_read(together).is_none() {
+                }
+                if !self.version.is_still(before) {
                     // A writer that changes all the time would have many keys looked up again and again.
                     for (i, result) in result.iter_mut().enumerate() {
-                        *result = self.version.read(|| self.search::<P>(key(i)));
+                        *result = self.find::<P>(key(i));
                     }
                 }
             }
@@ -276,6 +320,12 @@ impl Shared {
         // SAFETY: the caller's promise; linked memory outlives the caller's batch.
         unsafe {
             let (list, filter) = self.lists();
+            if list.is_cached() {
+                for (i, result) in result.iter_mut().enumerate() {
+                    *result = self.search::<P>(keys.add(i * self.words));
+                }
+                return;
+            }
             let mut found = [Found::default(); BATCH];
             let mut heads = [ptr::null::<AtomicPtr<Node>>(); BATCH];
             for i in 0..result.len() {
@@ -312,7 +362,7 @@ macro_rules! lookups {
                 // linked stays until it is quiescent.
                 unsafe {
                     let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<Shared>();
-                    shared.version.read(|| shared.search::<$pass>(key.cast()))
+                    shared.find::<$pass>(key.cast())
                 }
             }
 

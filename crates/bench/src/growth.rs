@@ -39,7 +39,10 @@ fn decades(quick: bool, from: usize, to: usize) -> Vec<usize> {
     all
 }
 
-fn tasks_of(xs: &[usize], line: &str, make: fn(usize) -> Workload) -> Vec<Task> {
+/// A workload of a size.
+type Make = fn(usize) -> Workload;
+
+fn tasks_of(xs: &[usize], line: &str, make: Make) -> Vec<Task> {
     let task = |&x: &usize| Task { x, line: line.to_string(), workload: Box::new(move || make(x)), with_c: false };
     xs.iter().map(task).collect()
 }
@@ -108,7 +111,7 @@ pub const ALL: &[Growth] = &[
         x: "rules",
         log: true,
         tasks: |quick| {
-            let make: [(usize, fn(usize) -> Workload); 4] = [
+            let make: [(usize, Make); 4] = [
                 (1, |n| generated::ternary(n, 1, flows_for(n))),
                 (5, |n| generated::ternary(n, 5, flows_for(n))),
                 (20, |n| generated::ternary(n, 20, flows_for(n))),

@@ -33,7 +33,7 @@ fn entries(stations: u64, seed: u64, emit: &mut dyn FnMut(&Entry)) {
     }
     for i in 0..stations {
         let (mac, vni) = station(seed, i);
-        if i / TENANTS % 2 == 0 {
+        if (i / TENANTS).is_multiple_of(2) {
             emit(&Entry::exact(DELIVER, &[vni, mac], &[1 + i % TENANTS]));
         } else {
             let remote = (i / TENANTS) % REMOTES;

@@ -115,6 +115,8 @@ pub struct TableBinding {
     /// What entries look like, those of the table and its default. Members that groups choose have the same action number
     /// and parameters, and nothing in front of them.
     pub entry: EntryLayout,
+    /// About how much memory lookups can touch: whether caches hold it decides how code goes about them.
+    pub footprint_bytes: u64,
 }
 
 /// What compiled code is told about an extern.

@@ -37,6 +37,9 @@ struct Args {
     /// Leave optimisations out, by name (as `sluice check --help` lists them).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     without: Vec<String>,
+    /// How machine code goes through batches: `rtc`, `staged`, or `auto` by the sizes of the tables.
+    #[arg(long, default_value = "auto")]
+    strategy: jit::Strategy,
     /// Name the machine code in /tmp/perf-PID.map, for `perf report`.
     #[arg(long)]
     perf_map: bool,
@@ -153,6 +156,7 @@ fn main() -> Result<()> {
     options.frontend.opt = without.passes();
     options.jit.without = without.code().without;
     options.jit.perf_map = args.perf_map;
+    options.jit.strategy = args.strategy;
     let settings =
         Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };
     bench::machine::lines().iter().for_each(|l| println!("{l}"));

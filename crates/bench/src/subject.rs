@@ -75,8 +75,10 @@ pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn Pipeli
 /// The workload's program, compiled and loaded with its entries, for some workers.
 pub fn load(workload: &Workload, options: &Options, workers: usize) -> Result<Arc<Pipeline>> {
     let program = compile(&workload.source, options)?;
-    let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
+    let mut pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
     insert_all(workload, pipeline.program(), pipeline.state().as_ref())?;
+    // The code was made for empty tables.
+    pipeline.recompile(&options.jit)?;
     Ok(Arc::new(pipeline))
 }
 

@@ -115,6 +115,12 @@ impl Backend for Machine {
         self.fast.set_time(now_us);
         self.fast.collect();
     }
+
+    fn recompile(&mut self, program: &Program, options: &jit::Options) -> Result<(), MachineError> {
+        let code = jit::compile(program, &self.fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
+        self.code = Arc::new(code);
+        Ok(())
+    }
 }
 
 impl Machine {

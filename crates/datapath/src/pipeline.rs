@@ -10,7 +10,7 @@
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineError};
 use crate::oracle::Oracle;
 use crate::switch::TableInfo;
 use abi::Batch;
@@ -35,6 +35,10 @@ pub trait Backend: Send + Sync {
     fn take_logs(&self) -> Vec<String>;
     /// To be called now and then: tells the time, frees what nobody uses any more.
     fn housekeeping(&self, now_us: u64);
+    /// Makes the code anew for the tables as they are now, before anything runs it; nothing where there is no code.
+    fn recompile(&mut self, _program: &Program, _options: &jit::Options) -> Result<(), MachineError> {
+        Ok(())
+    }
 }
 
 /// What runs a program's packets.
@@ -43,6 +47,8 @@ pub enum EngineKind {
     /// Machine code on the fast tables.
     #[default]
     Machine,
+    /// As `Machine`, staged at every table that can be (`jit::Strategy::Staged`): what tests compare with the others.
+    Staged,
     /// The interpreter on its naive tables.
     Interpreter,
 }
@@ -82,7 +88,9 @@ pub fn load_with(
     }
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
-        EngineKind::Machine => {
+        EngineKind::Machine | EngineKind::Staged => {
+            let staged = jit::Options { strategy: jit::Strategy::Staged, ..options.clone() };
+            let options = if engine == EngineKind::Staged { &staged } else { options };
             let machine = Machine::new(Arc::clone(&program), workers, options);
             let machine = machine.map_err(|e| refuse(e.to_string()))?;
             times.extend(machine.load_times());
@@ -211,6 +219,14 @@ impl Pipeline {
     /// A worker's drop counters.
     pub fn drops(&self, worker: usize) -> &DropCounters {
         &self.drops[worker]
+    }
+
+    /// Makes the code anew for the tables as they are now: `jit::Strategy::Auto` goes by their sizes. For a pipeline that
+    /// nothing runs yet.
+    pub fn recompile(&mut self, options: &jit::Options) -> Result<(), PipelineError> {
+        let program = Arc::clone(&self.program);
+        let refused = |e: MachineError| PipelineError { program: program.name.clone(), reason: e.to_string() };
+        self.backend.recompile(&program, options).map_err(refused)
     }
 
     /// All tables with entries, hits and misses; value sets included.

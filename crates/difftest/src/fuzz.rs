@@ -84,7 +84,7 @@ fn examples() -> Vec<PathBuf> {
 struct Bench {
     subject: Subject,
     /// Raw IR interpreted, optimised IR interpreted, machine code.
-    engines: [Local; 3],
+    engines: [Local; 4],
 }
 
 impl Bench {
@@ -104,6 +104,7 @@ impl Bench {
             load(&subject.raw, EngineKind::Interpreter),
             load(&subject.optimised, EngineKind::Interpreter),
             load(&subject.optimised, EngineKind::Machine),
+            load(&subject.optimised, EngineKind::Staged),
         ];
         Some(Bench { subject, engines })
     }
@@ -169,17 +170,18 @@ pub fn packets(bytes: &[u8]) {
             let port = batch[0].0;
             let frames: Vec<&[u8]> = batch.iter().map(|(_, frame)| *frame).collect();
             let mut run = |local: &mut Local| local.receive_batch(port, &frames).expect("frames fit in buffers");
-            let [raw, optimised, machine] = bench.engines.each_mut().map(&mut run);
-            for (engine, sent) in [("optimised", &optimised), ("machine code", &machine)] {
+            let [raw, optimised, machine, staged] = bench.engines.each_mut().map(&mut run);
+            for (engine, sent) in [("optimised", &optimised), ("machine code", &machine), ("staged", &staged)] {
                 assert_eq!(
                     raw, *sent,
                     "{name}: raw IR on the left, {engine} on the right, frames {frames:02x?} on {port}"
                 );
             }
         }
-        let [raw, optimised, machine] = bench.engines.each_ref().map(crate::round::visible_state);
+        let [raw, optimised, machine, staged] = bench.engines.each_ref().map(crate::round::visible_state);
         assert_eq!(raw, optimised, "{name}: state of raw IR and of optimised IR");
         assert_eq!(raw, machine, "{name}: state of raw IR and of machine code");
+        assert_eq!(raw, staged, "{name}: state of raw IR and of staged machine code");
     });
 }
 

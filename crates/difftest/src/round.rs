@@ -60,6 +60,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         load("raw", &subject.raw, EngineKind::Interpreter)?,
         load("interp", &subject.optimised, EngineKind::Interpreter)?,
         load("jit", &subject.optimised, EngineKind::Machine)?,
+        load("staged", &subject.optimised, EngineKind::Staged)?,
     ];
     // Every other round keeps the script's own entries below the generated ones.
     let with_setup = dice.one_in(2) || subject.raw.tables.iter().any(|t| t.implementation.is_some());

@@ -39,6 +39,7 @@ fn run(script: &Path, verbose: bool) -> Vec<String> {
         ("interp", &optimised, EngineKind::Interpreter, Without::default()),
         ("jit", &optimised, EngineKind::Machine, Without::default()),
         ("jit without all", &raw, EngineKind::Machine, Without::all()),
+        ("staged", &optimised, EngineKind::Staged, Without::default()),
     ];
     let mut wrong = Vec::new();
     let mut outcomes: Vec<Outcome> = Vec::new();

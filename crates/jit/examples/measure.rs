@@ -57,6 +57,7 @@ fn bindings(program: &Program) -> Bindings {
                 &widths,
                 EntryParts { last_hit: t.idle_timeout, index: true, ..EntryParts::default() },
             ),
+            footprint_bytes: 0,
         }
     });
     let externs = program.externs.iter().map(|e| match e.kind {

@@ -41,7 +41,7 @@ impl Translator<'_, '_> {
                 "table `{name}` is applied with {found} key fields, its engine has {want}"
             )));
         }
-        let found = self.lookup(table, &binding, keys);
+        let found = self.lookup(table, &binding, keys)?;
         let handle = self.address(binding.handle as u64);
         let default_offset = offset_of!(TableHandle, default_entry) as i32;
         let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
@@ -78,24 +78,33 @@ impl Translator<'_, '_> {
     }
 
     /// The entry that matches, or null; `None` for a table that never hits.
-    fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Value> {
-        if binding.engine == EngineKind::Empty {
-            return None;
+    fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Option<Value>, Error> {
+        if let Some(lookup) = self.begun_here() {
+            return Ok(Some(self.finish_begun(lookup, keys)?));
         }
+        Ok(match binding.engine {
+            EngineKind::Empty => None,
+            engine if is_inlined(engine, self.options) => {
+                let words = self.key_words(&binding.key, keys);
+                let begun = self.probe_begin(table, binding, &words);
+                Some(self.probe_finish(binding, &begun.carried))
+            }
+            _ => Some(self.lookup_by_call(binding, keys)),
+        })
+    }
+
+    /// The same through `TableBinding::lookup`.
+    pub fn lookup_by_call(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
         let words = self.key_words(&binding.key, keys);
-        if is_inlined(binding.engine, self.options) {
-            let begun = self.probe_begin(table, binding, &words);
-            return Some(self.probe_finish(binding, &begun.carried));
-        }
         let buffer = self.buffer_of(binding.key.bytes);
         self.store_words(self.flags.stack, &words, buffer, 0);
         let handle = self.address(binding.handle as u64);
-        self.call(binding.lookup as usize, &[handle, buffer], Some(I64))
+        self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result")
     }
 
     /// The key as the words of its layout: fields of up to 64 bits at their byte offset in one word, wider ones in words
     /// of their own.
-    fn key_words(&mut self, layout: &KeyLayout, keys: &[Operand]) -> Vec<Value> {
+    pub fn key_words(&mut self, layout: &KeyLayout, keys: &[Operand]) -> Vec<Value> {
         let mut words: Vec<Option<Value>> = vec![None; layout.bytes as usize / 8];
         for (field, key) in layout.fields.iter().zip(keys) {
             let (at, shift) = ((field.offset / 8) as usize, 8 * (field.offset % 8));

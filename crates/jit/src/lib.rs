@@ -7,6 +7,7 @@
 //!   packet's bytes, which slots are needed.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `externs`, `csum`, `pack` translate operations.
+//! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
 //! - `pipeline` owns the result.
 //!
 //! The code trusts the IR: it must have passed `ir::verify`. Bounds of the packet are checked by the program's own
@@ -32,7 +33,9 @@ mod pack;
 mod packet;
 mod pipeline;
 mod places;
+mod prefetch;
 mod probe;
+mod stage;
 mod translate;
 mod unresolved;
 mod value;
@@ -47,7 +50,7 @@ use addresses::Addresses;
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{CodegenError, control::ControlPlane};
+use cranelift_codegen::{CodegenError, CompileError, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
@@ -55,6 +58,7 @@ use flow::{Flow, ProgramFacts};
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program};
 use pipeline::NewEntry;
+use stage::plan::Plan;
 use std::time::{Duration, Instant};
 use translate::Shared;
 use unresolved::Symbols;
@@ -76,6 +80,12 @@ pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 /// Extracted headers up to which the place of each is carried along; beyond, the place of a header that always stands at
 /// the same offset is made of its validity where it is needed. Every value that is carried costs at every join.
 pub const CARRIED_HEADERS_MAX: usize = 16;
+/// Packets that staged code takes through its phases together, at most.
+pub const CHUNK: u32 = 32;
+/// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
+pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
+/// Bytes of a table up to which `Strategy::Auto` never cuts at it.
+pub const CUT_BYTES_MIN: u64 = 64 * 1024;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 
@@ -101,6 +111,34 @@ impl OptLevel {
     }
 }
 
+/// How the packets of a batch go through an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Strategy {
+    /// One packet after the other.
+    RunToCompletion,
+    /// Many packets up to every table with a key, then the table for all of them, as far as order and size allow (the
+    /// file `stage/plan.rs` says how far).
+    Staged,
+    /// As `Staged`, but only at tables that are too large for the caches; see [`CACHED_BYTES_MAX`] and
+    /// [`CUT_BYTES_MIN`].
+    #[default]
+    Auto,
+}
+
+impl std::str::FromStr for Strategy {
+    type Err = String;
+
+    /// `rtc`, `staged` or `auto`.
+    fn from_str(name: &str) -> Result<Strategy, String> {
+        match name {
+            "rtc" => Ok(Strategy::RunToCompletion),
+            "staged" => Ok(Strategy::Staged),
+            "auto" => Ok(Strategy::Auto),
+            _ => Err("there are `rtc`, `staged` and `auto`".to_string()),
+        }
+    }
+}
+
 /// How to compile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -119,6 +157,10 @@ pub struct Options {
     pub thorough_instructions_max: usize,
     /// [`CARRIED_HEADERS_MAX`], or another number.
     pub carried_headers_max: usize,
+    /// Whether code is staged.
+    pub strategy: Strategy,
+    /// [`CHUNK`], or another number.
+    pub chunk: u32,
     /// Optimisations that are left out.
     pub without: Without,
 }
@@ -141,6 +183,8 @@ impl Default for Options {
             thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
             carried_headers_max: CARRIED_HEADERS_MAX,
             without: Without::default(),
+            strategy: Strategy::default(),
+            chunk: CHUNK,
         }
     }
 }
@@ -283,29 +327,41 @@ fn generate(
         let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
+        let mut plan = timed(&mut timing.analysis, || Plan::new(program, entry, &flow, bindings, options));
         let (clif, places) = timed(&mut timing.translation, || {
-            context.func.signature = translate::entry_signature(module.isa().default_call_conv());
-            context.func.name = UserFuncName::user(0, id.as_u32());
-            let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
-            let frontend = module.isa().frontend_config();
-            let places = translate::translate(&shared, &flow, entry, &mut sites, builder, frontend)?;
+            let sites_before = sites.len();
+            let places = loop {
+                context.func.signature = translate::entry_signature(module.isa().default_call_conv());
+                context.func.name = UserFuncName::user(0, id.as_u32());
+                let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+                let frontend = module.isa().frontend_config();
+                match translate::translate(&shared, &flow, &plan, entry, &mut sites, builder, frontend) {
+                    // Packets that wait need room in the frame; there may be room for one.
+                    Err(Error::Limit { .. }) if plan.is_staged() => {
+                        plan = Plan::run_to_completion(&flow);
+                        sites.truncate(sites_before);
+                        context.func.clear();
+                        builder_context = FunctionBuilderContext::new();
+                    }
+                    done => break done?,
+                }
+            };
             Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places))
         })?;
         let instructions = context.func.dfg.num_insts();
         let (size, asm) = timed(&mut timing.codegen, || {
-            if instructions <= options.thorough_instructions_max {
-                module.define_function_with_control_plane(id, &mut context, &mut control)?;
-            } else {
-                define_in_linear_time(&mut module, id, &mut context, &mut control, options)?;
-            }
+            let thorough = instructions <= options.thorough_instructions_max;
+            define(&mut module, id, &mut context, &mut control, options, thorough)?;
             let code = context.compiled_code().expect("just compiled");
             Ok::<_, Error>((code.code_buffer().len(), code.vcode.clone()))
         })?;
         let code = context.compiled_code().expect("just compiled");
         let code_places = places.as_ref().map(|p| p.of_code(code.buffer.get_srclocs_sorted(), size as u32));
+        let mut listed = code.code_buffer().to_vec();
+        prefetch::patch(&mut listed, code.buffer.traps())?;
         let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
             kind: entry.kind,
-            code: code.code_buffer().to_vec(),
+            code: listed,
             places: code_places.clone().unwrap_or_default(),
             clif: clif.clone(),
             numbered: places.list,
@@ -314,7 +370,8 @@ fn generate(
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
         let places = code_places.unwrap_or_default();
-        functions.push(NewEntry { kind: entry.kind, id, size, instructions, clif, asm, places, listing });
+        let phases = plan.phases.len();
+        functions.push(NewEntry { kind: entry.kind, id, size, instructions, phases, clif, asm, places, listing });
     }
     Ok(Generated { module, functions, sites, zeros, addresses, timing })
 }
@@ -337,21 +394,28 @@ fn check_widths(program: &Program) -> Result<(), Error> {
     }
 }
 
-/// Compiles a large function and places its code. See [`THOROUGH_INSTRUCTIONS_MAX`].
-fn define_in_linear_time(
+/// Compiles a function and places its code. See [`THOROUGH_INSTRUCTIONS_MAX`] for large ones.
+fn define(
     module: &mut JITModule,
     id: FuncId,
     context: &mut cranelift_codegen::Context,
     control: &mut ControlPlane,
     options: &Options,
+    thorough: bool,
 ) -> Result<(), Error> {
-    let isa = host_isa(options, Effort::Linear)?;
-    context.compile(&*isa, control).map_err(|e| Error::Codegen(format!("{:?}", e.inner)))?;
+    let failed = |e: CompileError<'_>| Error::Codegen(format!("{:?}", e.inner));
+    if thorough {
+        context.compile(module.isa(), control).map_err(failed)?;
+    } else {
+        context.compile(&*host_isa(options, Effort::Linear)?, control).map_err(failed)?;
+    }
     let code = context.compiled_code().expect("just compiled");
     let alignment = u64::from(code.buffer.alignment);
     let relocs = code.buffer.relocs().iter().map(|r| ModuleReloc::from_mach_reloc(r, &context.func, id));
     let relocs: Vec<ModuleReloc> = relocs.collect();
-    Ok(module.define_function_bytes(id, alignment, code.code_buffer(), &relocs)?)
+    let mut bytes = code.code_buffer().to_vec();
+    prefetch::patch(&mut bytes, code.buffer.traps())?;
+    Ok(module.define_function_bytes(id, alignment, &bytes, &relocs)?)
 }
 
 /// How much time code generation may take.

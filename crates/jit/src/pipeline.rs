@@ -33,6 +33,7 @@ pub(crate) struct NewEntry {
     pub id: cranelift_module::FuncId,
     pub size: usize,
     pub instructions: usize,
+    pub phases: usize,
     pub clif: Option<String>,
     pub asm: Option<String>,
     pub places: Vec<CodePlace>,
@@ -45,6 +46,7 @@ struct CompiledEntry {
     code: *const u8,
     size: usize,
     instructions: usize,
+    phases: usize,
     clif: Option<String>,
     asm: Option<String>,
     places: Vec<CodePlace>,
@@ -116,9 +118,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, clif, asm, places, .. }| {
+            .map(|NewEntry { kind, id, size, instructions, phases, clif, asm, places, .. }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, clif, asm, places }
+                CompiledEntry { kind, code, size, instructions, phases, clif, asm, places }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, _data: data, timing }
@@ -167,6 +169,11 @@ impl CompiledPipeline {
     /// Instructions of an entry in Cranelift's form, before its optimisations.
     pub fn instructions(&self, kind: EntryKind) -> Option<usize> {
         self.find(kind).map(|e| e.instructions)
+    }
+
+    /// Phases that packets go through an entry in; 1 where it runs to completion.
+    pub fn phases(&self, kind: EntryKind) -> Option<usize> {
+        self.find(kind).map(|e| e.phases)
     }
 
     /// Log and assertion sites, by the ids that the runtime's calls give.

@@ -34,10 +34,18 @@ pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
     options.has(Optimisation::InlineTables) && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex)
 }
 
+/// How many words [`Begun::carried`] has.
+pub(crate) fn carried_words(binding: &TableBinding) -> usize {
+    match binding.engine {
+        EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8,
+        EngineKind::DirectIndex => 1,
+        EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
+    }
+}
+
 /// A probe that has not touched its table yet.
 pub(crate) struct Begun {
     /// An address in the cache line that the second half reads first.
-    #[allow(dead_code, reason = "for code that stages its lookups; run to completion has nothing to do meanwhile")]
     pub prefetch: Value,
     /// What the second half needs, as 64-bit words.
     pub carried: Vec<Value>,

@@ -19,6 +19,8 @@ use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::packet::At;
 use crate::places::Places;
+use crate::stage::Waiting;
+use crate::stage::plan::{Plan, Spot};
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
@@ -148,11 +150,21 @@ pub(crate) struct Translator<'a, 'f> {
     pub now_us: Value,
     /// Bytes of the frame when it entered, for counters.
     pub entry_len: Value,
-    next_packet: clif::Block,
     /// Numbers the parts of the program, if somebody wants to know.
     places_of_code: Option<Places>,
     /// The node being translated.
-    node: usize,
+    pub node: usize,
+    /// Where control goes when a packet has its fate, or waits.
+    pub next_packet: clif::Block,
+    /// How the entry is cut, and the phase being translated.
+    pub plan: &'a Plan,
+    pub phase: usize,
+    /// The operation being translated.
+    pub spot: Spot,
+    /// By lookup: the entry, or where it will be.
+    pub answers: Vec<Variable>,
+    /// By phase; taken out while it is read.
+    pub waiting: Vec<Option<Waiting>>,
 }
 
 /// The signature of an entry.
@@ -166,6 +178,7 @@ pub(crate) fn entry_signature(call_conv: CallConv) -> Signature {
 pub(crate) fn translate(
     shared: &Shared<'_>,
     flow: &Flow,
+    plan: &Plan,
     entry: &EntryPoint,
     sites: &mut Vec<Site>,
     mut b: FunctionBuilder<'_>,
@@ -224,6 +237,11 @@ pub(crate) fn translate(
         places_of_code: (shared.options.keep_text || shared.options.perf_map)
             .then(|| Places::new(shared.program, &flow.graph)),
         node: 0,
+        plan,
+        phase: 0,
+        spot: (0, 0),
+        answers: Vec::new(),
+        waiting: Vec::new(),
         b,
     };
     t.packet_loop(head)?;
@@ -249,6 +267,10 @@ impl<'a> Translator<'a, '_> {
         let first = self.add_imm(self.batch, offset_of!(Batch, packets) as u64);
         let bytes = self.b.ins().imul_imm_u(count, size_of::<PacketDesc>() as i64);
         let end = self.b.ins().iadd(first, bytes);
+        self.declare_header_pointers();
+        if self.plan.is_staged() {
+            return self.staged_loop(first, end);
+        }
         self.b.ins().jump(head, &[first.into()]);
 
         // The exit first: with the body as the fall-through of the other edge Cranelift keeps invariants outside.
@@ -261,7 +283,7 @@ impl<'a> Translator<'a, '_> {
 
         self.b.switch_to_block(body);
         self.start_packet();
-        self.blocks()?;
+        self.run_phase(0)?;
 
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
@@ -285,7 +307,21 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32);
     }
 
-    fn start_packet(&mut self) {
+    /// Makes the variables of headers' places that are carried along.
+    fn declare_header_pointers(&mut self) {
+        let extracted = self.flow.is_extracted.iter().filter(|e| **e).count();
+        let carry_all = extracted <= self.options.carried_headers_max;
+        for header in 0..self.program.headers.len() {
+            let varies = self.flow.extracted_at[header] == flow::Place::Varying;
+            if self.flow.is_extracted[header] && (carry_all || varies) {
+                self.header_pointers[header] = Some(self.b.declare_var(I64));
+            }
+        }
+    }
+
+    /// Sets everything as it is when a packet enters.
+    pub fn start_packet(&mut self) {
+        self.facts_now = self.flow.initial(self.program, self.facts, self.entry.kind);
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
         self.entry_len = self.load_desc32(offset_of!(PacketDesc, len));
@@ -301,15 +337,8 @@ impl<'a> Translator<'a, '_> {
         self.b.def_var(self.vars.emitted, zero);
         self.b.def_var(self.vars.rounds, zero);
         let zeros = self.zeros();
-        let extracted = self.flow.is_extracted.iter().filter(|e| **e).count();
-        let carry_all = extracted <= self.options.carried_headers_max;
-        for header in 0..self.program.headers.len() {
-            let varies = self.flow.extracted_at[header] == flow::Place::Varying;
-            if self.flow.is_extracted[header] && (carry_all || varies) {
-                let var = self.b.declare_var(I64);
-                self.b.def_var(var, zeros);
-                self.header_pointers[header] = Some(var);
-            }
+        for var in self.header_pointers.clone().into_iter().flatten() {
+            self.b.def_var(var, zeros);
         }
         self.load_slots();
         if self.entry.kind == EntryKind::Ingress {
@@ -375,42 +404,67 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// All blocks of all stages.
-    fn blocks(&mut self) -> Result<(), Error> {
-        let flow = self.flow;
+    /// The code of a phase: from where its packets start to their fates or to where they wait. Without cuts that is all
+    /// blocks of all stages.
+    pub fn run_phase(&mut self, number: usize) -> Result<(), Error> {
+        let (flow, plan) = (self.flow, self.plan);
         let nodes = &flow.graph.nodes;
-        let blocks: Vec<clif::Block> = nodes.iter().map(|_| self.b.create_block()).collect();
-        let mut open: Vec<u32> = nodes.iter().map(|n| n.preds).collect();
-        self.enter_stage(0);
-        self.b.ins().jump(blocks[0], &[]);
-        if open[0] == 0 {
-            self.b.seal_block(blocks[0]);
+        let phase = &plan.phases[number];
+        self.phase = number;
+        let mut blocks: Vec<Option<clif::Block>> = vec![None; nodes.len()];
+        let mut open: Vec<u32> = vec![0; nodes.len()];
+        for &(n, stop) in &phase.nodes {
+            blocks[n] = Some(self.b.create_block());
+            if stop.is_none() {
+                nodes[n].succs.iter().for_each(|&s| open[s] += 1);
+            }
         }
-        for (n, node) in nodes.iter().enumerate() {
-            self.b.switch_to_block(blocks[n]);
+        let block = |n: usize| blocks[n].expect("a phase has the successors of its nodes");
+        let start = phase.cut.map(|c| plan.lookups[c].spot);
+        if start.is_none() {
+            self.enter_stage(0);
+        }
+        let first = start.map_or(0, |s| s.0);
+        self.b.ins().jump(block(first), &[]);
+        if open[first] == 0 {
+            self.b.seal_block(block(first));
+        }
+        for &(n, stop) in &phase.nodes {
+            let node = &nodes[n];
+            self.b.switch_to_block(block(n));
             self.node = n;
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             if node.is_loop_head {
                 self.bound_loop();
             }
-            let block = &self.program.stages[node.stage.index()].blocks[node.block.index()];
-            for inst in &block.insts {
+            let code = &self.program.stages[node.stage.index()].blocks[node.block.index()];
+            let from = start.filter(|s| s.0 == n).map_or(0, |s| s.1);
+            for inst in &code.insts[..from] {
+                flow.step(self.program, self.facts, node.position, &inst.op, &mut self.facts_now);
+            }
+            for (i, inst) in code.insts.iter().enumerate().take(stop.unwrap_or(usize::MAX)).skip(from) {
+                self.spot = (n, i);
                 self.inst(inst)?;
             }
-            self.locate(None, block.span);
-            if !matches!(block.term, Terminator::Next) {
+            if let Some(stop) = stop {
+                self.locate(Some(&code.insts[stop].op), code.insts[stop].span);
+                self.park(plan.lookup_at((n, stop)).expect("phases stop at lookups"))?;
+                continue;
+            }
+            self.locate(None, code.span);
+            if !matches!(code.term, Terminator::Next) {
                 node.succs.iter().for_each(|&s| self.materialise_for(s));
             }
             self.terminator(
-                &block.term,
-                &|to| blocks[flow.graph.node(node.position, to)],
-                node.succs.first().map(|&s| (s, blocks[s])),
+                &code.term,
+                &|to| block(flow.graph.node(node.position, to)),
+                node.succs.first().map(|&s| (s, block(s))),
             )?;
             for &s in &node.succs {
                 open[s] -= 1;
                 if open[s] == 0 {
-                    self.b.seal_block(blocks[s]);
+                    self.b.seal_block(block(s));
                 }
             }
         }
@@ -418,7 +472,7 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// What is generated from now on is an operation of the node at hand, or its end.
-    fn locate(&mut self, op: Option<&Op>, span: base::Span) {
+    pub fn locate(&mut self, op: Option<&Op>, span: base::Span) {
         if let Some(places) = &mut self.places_of_code {
             let location = places.location(self.program, self.node, op, span);
             self.b.set_srcloc(location);
@@ -426,7 +480,7 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// What is generated from now on belongs to no part of the program.
-    fn locate_outside(&mut self) {
+    pub fn locate_outside(&mut self) {
         if self.places_of_code.is_some() {
             self.b.set_srcloc(Places::outside());
         }

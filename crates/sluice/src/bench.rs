@@ -59,10 +59,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         engines.push(("interpreter, optimised IR", &optimised, EngineKind::Interpreter, 20));
         engines.push(("interpreter, raw IR", &raw, EngineKind::Interpreter, 20));
     }
-    let code = args.program.compile.without()?.code();
+    let code = args.program.compile.code()?;
     let mut ready = Vec::new();
     for (name, program, kind, batches) in engines {
-        let pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
+        let mut pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
         let local = Local::new(Arc::clone(&pipeline));
         if let Some(file) = &args.entries
             && !crate::run::apply_entries(file, &pipeline, local.replication())?
@@ -71,6 +71,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         // The executor of `local` must be gone before another one for worker 0 is made.
         drop(local);
+        Arc::get_mut(&mut pipeline).context("nothing else has the pipeline yet")?.recompile(&code)?;
         let words = ir::layout::RecordLayout::new(program).words();
         ready.push((name, pipeline.executor(0), words, batches, Vec::new()));
     }

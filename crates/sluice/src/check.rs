@@ -46,7 +46,7 @@ enum Format {
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);
     args.show.validate()?;
-    let code = options.without()?.code();
+    let code = options.code()?;
     let compiled = match args.format {
         Format::Text => options.compile(path, Until::Ir)?,
         Format::Json => options.compile_quietly(path, Until::Ir)?,

@@ -18,6 +18,10 @@ pub struct CompileArgs {
     /// Leave optimisations out, by name (`--help` lists them).
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', alias = "no-pass", long_help = without_help())]
     pub without: Vec<String>,
+    /// How the packets of a batch go through machine code: one after the other (`rtc`), many up to each table with a key
+    /// (`staged`), or many up to each table that caches do not hold (`auto`).
+    #[arg(long, value_name = "rtc|staged|auto", default_value = "auto")]
+    pub strategy: jit::Strategy,
     /// Do not report a warning, by its code.
     #[arg(short = 'W', value_name = "no-CODE", value_parser = parse_silent)]
     pub silent: Vec<String>,
@@ -82,6 +86,11 @@ impl CompileArgs {
             return Ok(Without::all());
         }
         Without::new(&self.without).map_err(anyhow::Error::msg)
+    }
+
+    /// For the machine code.
+    pub fn code(&self) -> Result<jit::Options> {
+        Ok(jit::Options { strategy: self.strategy, ..self.without()?.code() })
     }
 
     /// For the frontend.

@@ -90,7 +90,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
 
     let options = args.compile.options()?;
-    let code = jit::Options { perf_map: args.perf_map, ..args.compile.without()?.code() };
+    let code = jit::Options { perf_map: args.perf_map, ..args.compile.code()? };
     let compiled = match &args.program {
         None => None,
         Some(path) => match args.compile.compile_program(path)? {

@@ -33,7 +33,9 @@ enum Engine {
     Raw,
     /// Machine code.
     Jit,
-    /// All three, compared with each other.
+    /// Machine code, staged at every table.
+    Staged,
+    /// All of them, compared with each other.
     All,
 }
 
@@ -61,15 +63,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         ("raw", &raw, EngineKind::Interpreter),
         ("interp", &optimised, EngineKind::Interpreter),
         ("jit", &optimised, EngineKind::Machine),
+        ("staged", &optimised, EngineKind::Staged),
     ];
     let wanted = |name: &str| match args.engine {
         Engine::All => true,
         Engine::Raw => name == "raw",
         Engine::Interp => name == "interp",
         Engine::Jit => name == "jit",
+        Engine::Staged => name == "staged",
     };
 
-    let code = args.program.compile.without()?.code();
+    let code = args.program.compile.code()?;
     let mut passed = 0;
     let mut failed = 0;
     let mut first: Option<(&str, Outcome)> = None;

@@ -160,7 +160,15 @@ impl Table {
             lookup_batch: self.lookup_batch_fn(),
             select: self.spec.selector.then_some(selector::select),
             entry: self.memory.writer().layout().clone(),
+            footprint_bytes: self.footprint_bytes(),
         }
+    }
+
+    /// An estimate: a cache line of the engine's and an entry, for each entry.
+    fn footprint_bytes(&self) -> u64 {
+        let entry = self.memory.writer().layout();
+        let size = entry.before + entry.sizes.iter().max().copied().unwrap_or(0);
+        self.len * (64 + u64::from(size))
     }
 
     fn lookup_fn(&self) -> LookupFn {

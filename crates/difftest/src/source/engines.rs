@@ -22,6 +22,8 @@ enum Runs {
     Interpreter,
     /// Machine code, without these optimisations.
     Machine(jit::Without),
+    /// Machine code that is staged at every table.
+    Staged,
 }
 
 struct Engine {
@@ -49,6 +51,7 @@ pub fn compare(
     let optimised = Arc::new(optimise("all passes", raw, &opt::Options::default())?);
     list.push(("optimised".into(), Arc::clone(&optimised), Runs::Interpreter));
     list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
+    list.push(("staged".into(), Arc::clone(&optimised), Runs::Staged));
     list.push(("machine code of raw IR".into(), Arc::clone(raw), Runs::Machine(jit::Without::default())));
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
     run(list, &lines, usize::MAX, counts)?;
@@ -70,11 +73,8 @@ pub fn compare(
             }
             // Machine code of all of them would take too long; of some, chosen by the program.
             if (raw.stages.len() + script.len() + i).is_multiple_of(9) {
-                list.push((
-                    format!("machine code {name}"),
-                    Arc::clone(&program),
-                    Runs::Machine(jit::Without::default()),
-                ));
+                let code = if i % 2 == 0 { Runs::Machine(jit::Without::default()) } else { Runs::Staged };
+                list.push((format!("machine code {name}"), Arc::clone(&program), code));
             }
             list.push((name, program, Runs::Interpreter));
         }
@@ -133,6 +133,7 @@ fn run(
         let (kind, without) = match kind {
             Runs::Interpreter => (EngineKind::Interpreter, jit::Without::default()),
             Runs::Machine(without) => (EngineKind::Machine, without),
+            Runs::Staged => (EngineKind::Staged, jit::Without::default()),
         };
         let options = jit::Options { without, ..jit::Options::default() };
         let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options))?;

@@ -76,6 +76,10 @@ pub fn options() -> Options {
             found.for_each(|o| options.without.insert(o));
         }
     }
+    // `JIT_STAGED=1` runs all tests on staged code.
+    if std::env::var_os("JIT_STAGED").is_some() {
+        options.strategy = jit::Strategy::Staged;
+    }
     options
 }
 
@@ -149,6 +153,11 @@ impl Both {
         let of = |s: &SlotId| (self.program.slots[s.index()].name.clone(), self.interp.layout().get(record, *s));
         // A validity or length that is not asked for may be stale; the compared ones are all asked for.
         self.compared.iter().filter(|s| self.program.slots[s.index()].kind != SlotKind::Temp).map(of).collect()
+    }
+
+    /// One packet on the interpreter.
+    pub fn run_one_interpreted(&self, kind: EntryKind, packet: &[u8]) -> Outcome {
+        self.run_interpreted(kind, packet, &|_| {})
     }
 
     fn run_interpreted(&self, kind: EntryKind, packet: &[u8], fill: &dyn Fn(&mut [u64])) -> Outcome {

@@ -154,6 +154,7 @@ impl Runtime {
                     lookup_batch: scan_batch,
                     select: Some(select),
                     entry: t.writer.layout().clone(),
+                    footprint_bytes: 0,
                 })
             })
             .collect();

@@ -1,0 +1,74 @@
+//! Prefetches, which Cranelift has no instruction for.
+//!
+//! [`Translator::prefetch`] makes a load that nothing uses: one byte, sign-extended to 64 bits (no other load of this
+//! compiler is), and allowed to trap with [`TAG`], so that it is neither dropped nor merged with a real load. Cranelift
+//! notes for every instruction that may trap where it begins. Before the code gets its address, [`patch`] goes to those
+//! places and makes `prefetcht0 m8` of `movsx r64, m8`: the two have the same length and the same operand.
+//!
+//! ```text
+//! REX.W 0F BE /r   movsx r64, m8
+//! REX   0F 18 /1   prefetcht0 m8        REX.X and REX.B, which belong to the address, stay
+//! ```
+//!
+//! Anything else at such a place is an error: an address that is prefetched may be one that must not be read. On other
+//! processors than x86-64 nothing is prefetched.
+//!
+//! Tests: at the end of the file; `tests/staged.rs` looks at the assembly.
+
+use crate::Error;
+use crate::translate::Translator;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
+
+/// What marks loads that become prefetches.
+const TAG: TrapCode = TrapCode::unwrap_user(0x51);
+
+impl Translator<'_, '_> {
+    /// Asks for the cache line of an address, which need not be one that can be read.
+    pub fn prefetch(&mut self, address: Value) {
+        if cfg!(target_arch = "x86_64") {
+            let flags = MemFlagsData::new().with_trap_code(Some(TAG));
+            self.b.ins().sload8(I64, flags, address, 0);
+        }
+    }
+}
+
+/// Makes prefetches of the tagged loads in `code`; how many there were.
+pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> Result<usize, Error> {
+    let mut count = 0;
+    for trap in traps.iter().filter(|t| t.code == TAG) {
+        let at = trap.offset as usize;
+        let load = code.get_mut(at..at + 4).and_then(|bytes| <&mut [u8; 4]>::try_from(bytes).ok());
+        let Some(patched) = load.as_deref().copied().and_then(prefetch_of) else {
+            return Err(Error::Codegen(format!("no load at {at:#x} that a prefetch could be made of")));
+        };
+        load.into_iter().for_each(|bytes| *bytes = patched);
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The first four bytes of `prefetcht0 m8` for those of `movsx r64, m8`.
+fn prefetch_of([rex, escape, opcode, modrm]: [u8; 4]) -> Option<[u8; 4]> {
+    let (wide, memory) = (rex & 0xf8 == 0x48, modrm >> 6 != 3);
+    let is_load = wide && memory && (escape, opcode) == (0x0f, 0xbe);
+    is_load.then_some([0x40 | (rex & 3), 0x0f, 0x18, (modrm & 0xc7) | 1 << 3])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefetch_of;
+
+    #[test]
+    fn only_the_tagged_kind_of_load_becomes_a_prefetch() {
+        // movsx r10, byte [r13 + ..] and movsx rax, byte [rcx]
+        assert_eq!(prefetch_of([0x4d, 0x0f, 0xbe, 0x55]), Some([0x41, 0x0f, 0x18, 0x4d]));
+        assert_eq!(prefetch_of([0x48, 0x0f, 0xbe, 0x01]), Some([0x40, 0x0f, 0x18, 0x09]));
+        // with an index: REX.X stays
+        assert_eq!(prefetch_of([0x4b, 0x0f, 0xbe, 0x04]), Some([0x43, 0x0f, 0x18, 0x0c]));
+        for other in [[0x48, 0x0f, 0xb6, 0x01], [0x48, 0x0f, 0xbe, 0xc1], [0x0f, 0xbe, 0x01, 0], [0x40, 0x0f, 0xbe, 1]]
+        {
+            assert_eq!(prefetch_of(other), None, "{other:02x?}");
+        }
+    }
+}

@@ -15,6 +15,7 @@
 #![allow(unsafe_code)]
 
 pub mod node;
+pub mod spare;
 pub mod trie;
 pub mod word;
 
@@ -26,7 +27,8 @@ use crate::version::Version;
 use abi::table::{KeyField, LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
 use base::entry::MatchKind;
-use node::{BATCH, Dead, Place, Runs, prefetch, walk, walk_batch};
+use node::{BATCH, Place, Runs, prefetch, walk, walk_batch};
+use spare::{Dead, Spare};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
@@ -176,6 +178,7 @@ pub(crate) struct Lpm<T: Word> {
     groups: Option<ExactMap>,
     dead: Vec<Dead>,
     runs: Runs,
+    spare: Spare,
     limbo: Limbo<Retired>,
     word: PhantomData<T>,
 }
@@ -385,6 +388,7 @@ impl<T: Word> Lpm<T> {
             groups,
             dead: Vec::new(),
             runs: Runs::default(),
+            spare: Spare::default(),
             limbo: Limbo::default(),
             word: PhantomData,
         }
@@ -398,7 +402,14 @@ impl<T: Word> Lpm<T> {
     fn trie(&mut self, root: *const Root) -> Trie<'_, T> {
         // SAFETY: both kinds of roots stay where they are as long as `self` is borrowed.
         let root = unsafe { &*root };
-        Trie { root, directory: self.directory.as_mut(), dead: &mut self.dead, runs: &mut self.runs, word: PhantomData }
+        Trie {
+            root,
+            directory: self.directory.as_mut(),
+            dead: &mut self.dead,
+            runs: &mut self.runs,
+            spare: &mut self.spare,
+            word: PhantomData,
+        }
     }
 
     /// Retires what changes of tries unlinked, when there is a number of it: every epoch is a store that all workers see.
@@ -510,15 +521,16 @@ impl<T: Word> Engine for Lpm<T> {
     }
 
     fn collect(&mut self, domain: &Domain) {
+        let Lpm { limbo, spare, .. } = self;
         // SAFETY: what comes out of limbo was unlinked, and every worker has been quiescent since.
-        self.limbo.collect(domain, |retired| unsafe { retired.free() });
+        limbo.collect(domain, |retired| unsafe { retired.free(spare) });
     }
 }
 
 impl<T: Word> Drop for Lpm<T> {
     /// There are no readers any more.
     fn drop(&mut self) {
-        let Lpm { shared, directory, groups, dead, limbo, .. } = self;
+        let Lpm { shared, directory, groups, dead, limbo, spare, .. } = self;
         let mut clear = |root: &Root, directory: Option<&mut Directory>| {
             trie::clear::<T>(root, directory, dead);
         };
@@ -530,19 +542,19 @@ impl<T: Word> Drop for Lpm<T> {
             clear(&group.root, None);
         }
         // SAFETY: nothing is linked any more and nobody reads.
-        dead.drain(..).for_each(|dead| unsafe { dead.free() });
+        dead.drain(..).for_each(|dead| unsafe { spare.give_back(dead) });
         // SAFETY: as above.
-        limbo.drain().for_each(|retired| unsafe { retired.free() });
+        limbo.drain().for_each(|retired| unsafe { retired.free(spare) });
     }
 }
 
 impl Retired {
     /// # Safety
     /// No reader can see it any more.
-    unsafe fn free(self) {
+    unsafe fn free(self, spare: &mut Spare) {
         match self {
             // SAFETY: the caller's promise.
-            Retired::Memory(dead) => unsafe { dead.free() },
+            Retired::Memory(dead) => unsafe { spare.give_back(dead) },
             // SAFETY: groups are boxed, and retired once, when they are empty.
             Retired::Group(group) => drop(unsafe { Box::from_raw(group) }),
             Retired::Array(old) => drop(old),

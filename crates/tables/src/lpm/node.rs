@@ -45,9 +45,9 @@
 //! Threads: readers call [`walk`] and [`walk_batch`]; making and changing memory is the writer's ([`super::trie`]).
 #![allow(unsafe_code)]
 
+use super::spare::{Dead, Spare};
 use super::word::{Prefix, STRIDE, Word};
 use abi::EntryHeader;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -104,25 +104,6 @@ pub struct Item<T> {
     value: T,
     /// `entry << 16 | len`.
     word: AtomicU64,
-}
-
-/// Memory that was unlinked but that readers may still see.
-#[derive(Debug)]
-pub struct Dead(*mut u8, Layout);
-
-// SAFETY: whoever has the value owns the memory.
-unsafe impl Send for Dead {}
-
-impl Dead {
-    /// Frees it.
-    ///
-    /// # Safety
-    /// No reader can see it any more, and it is freed once.
-    pub unsafe fn free(self) {
-        let Dead(at, layout) = self;
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(at, layout) };
-    }
 }
 
 /// The tag of a place's content.
@@ -197,14 +178,13 @@ impl<T: Word> Node<T> {
     /// Offset of the runs' places.
     pub const LEAVES: usize = size_of::<Node<T>>();
 
-    fn layout(runs: usize) -> Layout {
-        let size = Self::LEAVES + runs * (size_of::<Place>() + 1);
-        Layout::from_size_align(size, align_of::<Node<T>>().max(16)).expect("a node is small")
+    fn bytes(runs: usize) -> usize {
+        Self::LEAVES + runs * (size_of::<Place>() + 1)
     }
 
     /// A new node without prefixes.
-    pub fn empty(value: T, depth: u32, base: *mut EntryHeader) -> *mut Node<T> {
-        let node = Self::allocate(value.prefix(depth), depth, base, [1, 0, 0, 0], 1);
+    pub fn empty(spare: &mut Spare, value: T, depth: u32, base: *mut EntryHeader) -> *mut Node<T> {
+        let node = Self::allocate(spare, value.prefix(depth), depth, base, [1, 0, 0, 0], 1);
         // SAFETY: the node has one run.
         unsafe {
             Self::leaf(node, 0).store(ptr::null_mut(), Ordering::Relaxed);
@@ -217,11 +197,11 @@ impl<T: Word> Node<T> {
     ///
     /// # Safety
     /// The node is alive.
-    pub unsafe fn copy(node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
+    pub unsafe fn copy(spare: &mut Spare, node: *mut Node<T>, base: *mut EntryHeader) -> *mut Node<T> {
         // SAFETY: the caller's promise; both nodes have as many runs.
         unsafe {
             let count = (*node).count();
-            let new = Self::allocate((*node).value, (*node).depth, base, (*node).starts(), count);
+            let new = Self::allocate(spare, (*node).value, (*node).depth, base, (*node).starts(), count);
             copy_places(Self::leaf(node, 0), Self::leaf(new, 0), count);
             ptr::copy_nonoverlapping(Self::lens(node), Self::lens(new), count);
             new
@@ -233,6 +213,7 @@ impl<T: Word> Node<T> {
     /// # Safety
     /// The node is alive, and the bitmap has as many ones.
     pub unsafe fn splice(
+        spare: &mut Spare,
         node: *mut Node<T>,
         starts: [u64; QUARTERS],
         head: usize,
@@ -244,7 +225,7 @@ impl<T: Word> Node<T> {
             let (count, added) = ((*node).count(), middle.leaves.len());
             let behind = count - tail;
             let new_count = head + added + behind;
-            let new = Self::allocate((*node).value, (*node).depth, (*node).base(), starts, new_count);
+            let new = Self::allocate(spare, (*node).value, (*node).depth, (*node).base(), starts, new_count);
             debug_assert_eq!((*new).count(), new_count);
             let leaf = |run: usize| ptr::from_ref(Self::leaf(new, 0)).add(run);
             copy_places(Self::leaf(node, 0), leaf(0), head);
@@ -259,20 +240,23 @@ impl<T: Word> Node<T> {
     }
 
     /// A node whose places and bytes are not written yet.
-    fn allocate(value: T, depth: u32, base: *mut EntryHeader, starts: [u64; QUARTERS], count: usize) -> *mut Node<T> {
-        let layout = Self::layout(count);
+    fn allocate(
+        spare: &mut Spare,
+        value: T,
+        depth: u32,
+        base: *mut EntryHeader,
+        starts: [u64; QUARTERS],
+        count: usize,
+    ) -> *mut Node<T> {
         let mut rank = 0;
         let quarters = starts.map(|starts| {
             let quarter = Quarter { starts, word: AtomicU64::new(pack(base, rank)) };
             rank += u64::from(starts.count_ones());
             quarter
         });
-        // SAFETY: the layout is not empty, and larger than the node.
+        // SAFETY: the memory is aligned to 16 and larger than the node.
         unsafe {
-            let node = alloc(layout).cast::<Node<T>>();
-            if node.is_null() {
-                handle_alloc_error(layout);
-            }
+            let node = spare.take(Self::bytes(count)).cast::<Node<T>>();
             node.write(Node { quarters, value, depth, leaves: [] });
             node
         }
@@ -331,7 +315,7 @@ impl<T: Word> Node<T> {
     /// `node` is alive; it is unlinked, and taken here once.
     pub unsafe fn dead(node: *mut Node<T>) -> Dead {
         // SAFETY: the caller's promise.
-        Dead(node.cast(), Self::layout(unsafe { (*node).count() }))
+        Dead::new(node, Self::bytes(unsafe { (*node).count() }))
     }
 
     /// One step of a walk: the base's entry or else `best`, and the place of the value.
@@ -381,20 +365,15 @@ impl<T: Word> Item<T> {
 }
 
 impl<T: Word> List<T> {
-    fn layout(count: usize) -> Layout {
-        let size = size_of::<List<T>>() + count * size_of::<Item<T>>();
-        Layout::from_size_align(size, align_of::<List<T>>()).expect("a list is short")
+    fn bytes(count: usize) -> usize {
+        size_of::<List<T>>() + count * size_of::<Item<T>>()
     }
 
     /// A new list of these prefixes, which are ordered longest first.
-    pub fn make(base: *mut EntryHeader, items: &[(Prefix<T>, *mut EntryHeader)]) -> *mut List<T> {
-        let layout = Self::layout(items.len());
-        // SAFETY: the layout is not empty; header and items lie inside.
+    pub fn make(spare: &mut Spare, base: *mut EntryHeader, items: &[(Prefix<T>, *mut EntryHeader)]) -> *mut List<T> {
+        // SAFETY: the memory is aligned to 16; header and items lie inside.
         unsafe {
-            let list = alloc(layout).cast::<List<T>>();
-            if list.is_null() {
-                handle_alloc_error(layout);
-            }
+            let list = spare.take(Self::bytes(items.len())).cast::<List<T>>();
             list.write(List { base: AtomicPtr::new(base), count: items.len() as u64, items: [] });
             for (i, (prefix, entry)) in items.iter().enumerate() {
                 list.add(1).cast::<Item<T>>().add(i).write(Item::new(*prefix, *entry));
@@ -424,7 +403,7 @@ impl<T: Word> List<T> {
     /// As [`Node::dead`].
     pub unsafe fn dead(list: *mut List<T>) -> Dead {
         // SAFETY: the caller's promise.
-        Dead(list.cast(), Self::layout(unsafe { (*list).count } as usize))
+        Dead::new(list, Self::bytes(unsafe { (*list).count } as usize))
     }
 
     /// The entry of the longest prefix that a key has, or of the base, or `best`.

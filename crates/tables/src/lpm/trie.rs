@@ -22,8 +22,9 @@
 //! `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-use super::node::{Dead, FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
+use super::node::{FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
 use super::node::{prefetch, set_base, tag_of, tagged, untag};
+use super::spare::{Dead, Spare};
 use super::word::{DIRECTORY_BITS, Prefix, STRIDE, Word};
 use abi::EntryHeader;
 use std::marker::PhantomData;
@@ -115,8 +116,10 @@ pub struct Trie<'a, T> {
     pub directory: Option<&'a mut Directory>,
     /// What was unlinked.
     pub dead: &'a mut Vec<Dead>,
-    /// Memory for making nodes.
+    /// Scratch memory for making nodes.
     pub runs: &'a mut Runs,
+    /// Where memory comes from.
+    pub spare: &'a mut Spare,
     /// The type of values.
     pub word: PhantomData<T>,
 }
@@ -200,7 +203,7 @@ impl<T: Word> Trie<'_, T> {
         let content = place.load(Ordering::Relaxed);
         match tag_of(content) {
             TAG_ENTRY => {
-                let list = List::make(content.cast(), &[(prefix, entry)]);
+                let list = List::make(self.spare, content.cast(), &[(prefix, entry)]);
                 place.store(tagged(list, TAG_LIST), Ordering::Release);
             }
             TAG_LIST => {
@@ -210,7 +213,7 @@ impl<T: Word> Trie<'_, T> {
                 let at = items.partition_point(|(p, _)| p.len >= prefix.len);
                 items.insert(at, (prefix, entry));
                 let new = if items.len() <= LIST_MAX {
-                    tagged(List::make(base, &items), TAG_LIST)
+                    tagged(List::make(self.spare, base, &items), TAG_LIST)
                 } else {
                     self.node_of(&items, depth, base)
                 };
@@ -230,8 +233,8 @@ impl<T: Word> Trie<'_, T> {
                 // one below it, with the base that it has there.
                 let at = common.min(prefix.len - 1) / STRIDE * STRIDE;
                 // SAFETY: as above.
-                let copy = unsafe { Node::copy(node, ptr::null_mut()) };
-                let above = Self::empty(prefix.value, at, base, depth);
+                let copy = unsafe { Node::copy(self.spare, node, ptr::null_mut()) };
+                let above = self.empty(prefix.value, at, base, depth);
                 let index = value.octet(at);
                 let below = tagged(copy, if node_depth == at + STRIDE { TAG_NODE } else { TAG_SKIP });
                 self.rewrite(&above, index..index + 1, &mut |_, len| (below, len));
@@ -261,9 +264,8 @@ impl<T: Word> Trie<'_, T> {
         if tag_of(leaf.load(Ordering::Relaxed)) != TAG_ENTRY {
             return self.insert_below(leaf, depth + STRIDE, prefix, entry);
         }
-        self.rewrite(place, index..index + 1, &mut |content, there| {
-            (tagged(List::make(content.cast(), &[(prefix, entry)]), TAG_LIST), there)
-        });
+        let list = List::make(self.spare, leaf.load(Ordering::Relaxed).cast(), &[(prefix, entry)]);
+        self.rewrite(place, index..index + 1, &mut |_, there| (tagged(list, TAG_LIST), there));
     }
 
     fn replace_below(&mut self, place: &Place, depth: u32, prefix: Prefix<T>, entry: *mut EntryHeader) {
@@ -304,7 +306,10 @@ impl<T: Word> Trie<'_, T> {
             let (base, mut items) = unsafe { ((*list).base(), read_list(list)) };
             items.retain(|(p, _)| *p != prefix);
             let gone = items.is_empty();
-            place.store(if gone { base.cast() } else { tagged(List::make(base, &items), TAG_LIST) }, Ordering::Release);
+            place.store(
+                if gone { base.cast() } else { tagged(List::make(self.spare, base, &items), TAG_LIST) },
+                Ordering::Release,
+            );
             // SAFETY: it was just unlinked.
             self.dead.push(unsafe { List::dead(list) });
             return gone;
@@ -380,7 +385,7 @@ impl<T: Word> Trie<'_, T> {
                     new_starts.iter().map(|s| s.count_ones()).sum::<u32>() as usize,
                     head + middle.leaves.len() + count - tail
                 );
-                let new = Node::splice(node, new_starts, head, middle, tail);
+                let new = Node::splice(self.spare, node, new_starts, head, middle, tail);
                 place.store(tagged(new, tag_of(content)), Ordering::Release);
             }
             self.dead.push(Node::dead(node));
@@ -389,8 +394,8 @@ impl<T: Word> Trie<'_, T> {
     }
 
     /// A place with a new node, without prefixes; `depth` is the place's.
-    fn empty(value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
-        let node = Node::empty(value, at, base);
+    fn empty(&mut self, value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
+        let node = Node::empty(self.spare, value, at, base);
         AtomicPtr::new(tagged(node, if at == depth { TAG_NODE } else { TAG_SKIP }))
     }
 
@@ -398,7 +403,7 @@ impl<T: Word> Trie<'_, T> {
     fn node_of(&mut self, items: &[(Prefix<T>, *mut EntryHeader)], depth: u32, base: *mut EntryHeader) -> *mut u8 {
         let (first, _) = items[0];
         let part = items.iter().map(|(p, _)| p.value.common(first.value).min(p.len - 1)).min().unwrap_or(0);
-        let place = Self::empty(first.value, part / STRIDE * STRIDE, base, depth);
+        let place = self.empty(first.value, part / STRIDE * STRIDE, base, depth);
         for (prefix, entry) in items {
             self.insert_into(&place, *prefix, *entry);
         }

@@ -23,8 +23,9 @@
 #![allow(unsafe_code)]
 
 use super::node::{FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
-use super::node::{prefetch, set_base, tag_of, tagged, untag};
+use super::node::{set_base, tag_of, tagged, untag};
 use super::spare::{Dead, Spare};
+use super::walk::prefetch;
 use super::word::{DIRECTORY_BITS, Prefix, STRIDE, Word};
 use abi::EntryHeader;
 use std::marker::PhantomData;

@@ -17,7 +17,7 @@ use super::filter::Filter;
 use super::lanes::{Hasher, LANES, Pass, Portable, Word, hash_one};
 use super::linear::Linear;
 use super::memory::{Buckets, Node};
-use crate::lpm::node::prefetch;
+use crate::lpm::walk::prefetch;
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EntryHeader, TableHandle};

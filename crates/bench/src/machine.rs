@@ -31,7 +31,11 @@ pub fn lines() -> Vec<String> {
     let commit = commit.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default();
     vec![
         format!("machine: {model}, {mhz} MHz, {cpus} CPUs, {}; kernel {}", caches.join(", "), kernel.trim()),
-        format!("C: {}, -O3 -march=native; Sluice {}, sources at {commit}", env!("C_COMPILER"), env!("CARGO_PKG_VERSION")),
+        format!(
+            "C: {}, -O3 -march=native; Sluice {}, sources at {commit}",
+            env!("C_COMPILER"),
+            env!("CARGO_PKG_VERSION")
+        ),
         format!("load average at the start: {}", load.split(' ').take(3).collect::<Vec<_>>().join(" ")),
     ]
 }

@@ -58,6 +58,8 @@ enum Item {
     Workers(&'static str, usize, usize),
     /// Cycles by part.
     Parts,
+    /// A program by each way through its code.
+    Strategies(&'static str),
     /// What passes are worth.
     Passes(&'static str),
     /// A curve.
@@ -71,6 +73,8 @@ impl Item {
         all.push(Item::Workers("workers", 1000, 64));
         all.push(Item::Workers("workers-100k", 100_000, 1_000_000));
         all.push(Item::Parts);
+        let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
+        all.extend(large.map(Item::Strategies));
         all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
         all.extend(growth::ALL.iter().map(Item::Growth));
         all
@@ -80,7 +84,7 @@ impl Item {
         match self {
             Item::Work(work) => work.name,
             Item::Sai => "sai",
-            Item::Workers(name, ..) | Item::Passes(name) => name,
+            Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) => name,
             Item::Parts => "parts",
             Item::Growth(growth) => growth.name,
         }
@@ -93,6 +97,7 @@ impl Item {
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
+            Item::Strategies(name) => format!("strategies: {}", strategies_work(name).title),
             Item::Growth(growth) => growth.title.to_string(),
         }
     }
@@ -123,6 +128,9 @@ impl Item {
                 workers::run(&title, &of(*entries, *flows), settings)?
             }
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
+            Item::Strategies(name) => {
+                rows::strategies(&title, &(strategies_work(name).workload)(args.quick), settings)?
+            }
             Item::Passes(name) => passes::run(&title, &(passes_work(name).workload)(args.quick), settings)?,
         };
         report.row(&row)
@@ -136,6 +144,12 @@ fn passes_work(name: &str) -> &'static Work {
         .iter()
         .find(|w| w.name.trim_end_matches("-1k") == program)
         .expect("passes are measured on programs with a row")
+}
+
+/// The row that `strategies-...` measures by each strategy.
+fn strategies_work(name: &str) -> &'static Work {
+    let row = name.trim_start_matches("strategies-");
+    WORKS.iter().find(|w| w.name == row).expect("strategies are measured on rows")
 }
 
 fn main() -> Result<()> {

@@ -22,6 +22,13 @@ fn variants(base: &Options) -> Vec<(String, Options)> {
     all.push(("nothing".to_string(), without(Without::all())));
     let names: Vec<&str> = datapath::optimisations().into_iter().map(|o| o.name).collect();
     all.extend(names.iter().map(|name| (format!("{name} alone"), without(Without::all_but(name)))));
+    for (name, strategy) in
+        [("run to completion", jit::Strategy::RunToCompletion), ("staged at every table", jit::Strategy::Staged)]
+    {
+        let mut options = without(Without::default());
+        options.jit.strategy = strategy;
+        all.push((format!("everything, {name}"), options));
+    }
     let one = |name: &&str| Without::new([name]).expect("the name is in the list");
     all.extend(names.iter().map(|name| (format!("all but {name}"), without(one(name)))));
     let mut plain = without(Without::default());

@@ -234,6 +234,29 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     Ok(Row { name: work.title.to_string(), series, bars, fates })
 }
 
+/// A program by each way through its code, beside C: ratios are to plain C.
+pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
+    let mut subjects = Vec::new();
+    for (name, strategy) in [
+        ("Sluice, auto", jit::Strategy::Auto),
+        ("Sluice, run to completion", jit::Strategy::RunToCompletion),
+        ("Sluice, staged", jit::Strategy::Staged),
+    ] {
+        let mut options = settings.options.clone();
+        options.jit.strategy = strategy;
+        subjects.push(subject::sluice(name, workload, &options)?);
+    }
+    subjects.push(subject::c(workload, true)?);
+    subjects.push(subject::c(workload, false)?);
+    let context = || format!("{title}: two differ");
+    crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
+    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+    let series = timed(&mut subjects, workload, settings)?;
+    let (c, others) = series.split_last().context("there are subjects")?;
+    let bars = others.iter().map(|s| Bar::without(&format!("{} / {}", s.name, c.name), Ratio::new(s, c))).collect();
+    Ok(Row { name: title.to_string(), series, bars, fates })
+}
+
 /// The subjects' turns, under the lock.
 pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<Vec<Series>> {
     let plan = settings.plan(workload);

@@ -39,7 +39,7 @@ fn every_curve_has_points_and_becomes_a_plot() {
 fn optimisations_left_out_change_no_packet() {
     let size = l2l3acl::Size { mixed: true, ..l2l3acl::Size::of(100, 64) };
     let row = passes::run("l2l3acl", &l2l3acl::workload(size), &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    assert_eq!(row.series.len(), 3 + 2 * datapath::optimisations().len());
+    assert_eq!(row.series.len(), 5 + 2 * datapath::optimisations().len());
 }
 
 #[test]
@@ -48,6 +48,13 @@ fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
     parts::run("parts", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
     let row = workers::run("workers", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
     assert_eq!(row.series.len(), 2);
+}
+
+#[test]
+fn every_strategy_sends_the_same_packets() {
+    let size = l2l3acl::Size { mixed: true, ..l2l3acl::Size::of(300, 500) };
+    let row = rows::strategies("l2l3acl", &l2l3acl::workload(size), &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!((row.series.len(), row.bars.len()), (5, 4));
 }
 
 #[test]

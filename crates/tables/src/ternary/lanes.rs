@@ -1,4 +1,5 @@
-//! The innermost step of a ternary lookup, eight tuples at a time: hash the key under their masks, and ask the filter.
+//! The innermost steps of a ternary lookup: hash the key under the masks of eight tuples, and ask the filter; or, in tables of
+//! few entries, compare it with eight of them.
 //! Written once for every processor, and once with the instructions of those that have 256-bit vectors.
 //!
 //! Threads: any number of readers. Tests: `lanes/tests.rs` holds the two against each other and the hash of one tuple.
@@ -85,11 +86,22 @@ pub(super) unsafe fn hash_one(words: &[Word], rows: &Rows, lane: usize, key: *co
     }))
 }
 
-/// The hashes of a key in eight tuples, and which of them the filter lets pass.
+/// Eight entries of a table of few: for each of the key's words that matter the values and the masks.
+pub(super) type Entries = [[[u64; LANES]; 2]];
+
+/// What is done with eight tuples or entries at a time.
 pub(super) trait Pass {
+    /// The hashes of a key in eight tuples, and which of them the filter lets pass.
+    ///
     /// # Safety
     /// The key has the words; the processor has the instructions.
     unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]);
+
+    /// Which of eight entries accept a key.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn accept(words: &[usize], entries: &Entries, key: *const u64) -> u32;
 }
 
 /// For every processor.
@@ -110,6 +122,19 @@ impl Pass for Portable {
         let passed = hashes.iter().rev().fold(0, |passed, hash| passed << 1 | u32::from(filter.test(*hash)));
         (passed, hashes)
     }
+
+    #[inline(always)]
+    unsafe fn accept(words: &[usize], entries: &Entries, key: *const u64) -> u32 {
+        let mut differ = [0; LANES];
+        for (&word, [values, masks]) in words.iter().zip(entries) {
+            // SAFETY: the caller's promise.
+            let word = unsafe { key.add(word).read_unaligned() };
+            for i in 0..LANES {
+                differ[i] |= (word ^ values[i]) & masks[i];
+            }
+        }
+        differ.iter().rev().fold(0, |accepts, differ| accepts << 1 | u32::from(*differ == 0))
+    }
 }
 
 /// For processors with AVX2.
@@ -123,12 +148,52 @@ impl Pass for Avx2 {
         // SAFETY: the caller's promise.
         unsafe { avx2::pass(words, rows, key, filter) }
     }
+
+    #[inline(always)]
+    unsafe fn accept(words: &[usize], entries: &Entries, key: *const u64) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { avx2::accept(words, entries, key) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{FINAL_FACTOR, FINAL_SHIFT, Filter, LANES, Rows, Word};
+    use super::{Entries, FINAL_FACTOR, FINAL_SHIFT, Filter, LANES, Rows, Word};
     use std::arch::x86_64::*;
+
+    /// Eight numbers in two vectors.
+    ///
+    /// # Safety
+    /// The processor has the instructions.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn halves(row: &[u64; LANES]) -> [__m256i; 2] {
+        let row = row.as_ptr().cast::<__m256i>();
+        // SAFETY: a row has eight numbers.
+        unsafe { [_mm256_loadu_si256(row), _mm256_loadu_si256(row.add(1))] }
+    }
+
+    /// # Safety
+    /// As [`super::Pass::accept`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn accept(words: &[usize], entries: &Entries, key: *const u64) -> u32 {
+        // SAFETY: the key has the words.
+        unsafe {
+            let mut differ = [_mm256_setzero_si256(); 2];
+            for (&word, [values, masks]) in words.iter().zip(entries) {
+                let key = _mm256_set1_epi64x(key.add(word).read_unaligned() as i64);
+                for ((differ, value), mask) in differ.iter_mut().zip(halves(values)).zip(halves(masks)) {
+                    *differ = _mm256_or_si256(*differ, _mm256_and_si256(_mm256_xor_si256(key, value), mask));
+                }
+            }
+            let [low, high] = differ.map(|differ| {
+                let equal = _mm256_cmpeq_epi64(differ, _mm256_setzero_si256());
+                _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+            });
+            low | high << 4
+        }
+    }
 
     /// # Safety
     /// As [`super::Pass::pass`].
@@ -137,10 +202,6 @@ mod avx2 {
     pub(super) unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]) {
         // SAFETY: rows have eight numbers; the key has the words; gathered words are the filter's.
         unsafe {
-            let halves = |row: &[u64; LANES]| {
-                let row = row.as_ptr().cast::<__m256i>();
-                [_mm256_loadu_si256(row), _mm256_loadu_si256(row.add(1))]
-            };
             let mut sums = halves(&rows[0]);
             for (word, masks) in words.iter().zip(rows.get_unchecked(1..)) {
                 let key = _mm256_set1_epi64x(key.add(word.position).read_unaligned() as i64);

@@ -4,7 +4,7 @@
 //! them, unread, so that a table that grows goes over to them with one store.
 #![allow(unsafe_code)]
 
-use super::lanes::LANES;
+use super::lanes::{LANES, Pass};
 use super::search::Shared;
 use abi::EntryHeader;
 
@@ -54,24 +54,14 @@ impl Linear {
     /// The first entry that accepts the key, or null.
     ///
     /// # Safety
-    /// `key` has the table's words.
+    /// `key` has the table's words; the processor has the instructions of `P`.
     #[inline(always)]
-    pub(super) unsafe fn search(&self, shared: &Shared, key: *const u64) -> *mut EntryHeader {
+    pub(super) unsafe fn search<P: Pass>(&self, shared: &Shared, key: *const u64) -> *mut EntryHeader {
         let width = self.words.len();
         for (group, entries) in self.entries.chunks(LANES).enumerate() {
-            let mut differ = [0; LANES];
-            for (&word, [values, masks]) in self.words.iter().zip(&self.lanes[group * width..][..width]) {
-                // SAFETY: the caller's promise.
-                let word = unsafe { key.add(word).read_unaligned() };
-                for i in 0..LANES {
-                    differ[i] |= (word ^ values[i]) & masks[i];
-                }
-            }
-            let mut accepts = 0u32;
-            for (i, differ) in differ.iter().enumerate() {
-                accepts |= u32::from(*differ == 0) << i;
-            }
-            accepts &= (1 << entries.len()) - 1;
+            // SAFETY: the caller's promise.
+            let accepts = unsafe { P::accept(&self.words, &self.lanes[group * width..][..width], key) };
+            let mut accepts = accepts & ((1 << entries.len()) - 1);
             while accepts != 0 {
                 let i = accepts.trailing_zeros() as usize;
                 // SAFETY: the caller's promise.

@@ -173,7 +173,7 @@ impl Shared {
         // SAFETY: the caller's promise; linked memory outlives the caller's batch.
         unsafe {
             if let Some(linear) = self.linear.load(Ordering::Acquire).as_ref() {
-                return linear.search(self, key);
+                return linear.search::<P>(self, key);
             }
             let (list, filter) = self.lists();
             if list.tuples.len() > UNFILTERED_MAX {
@@ -298,7 +298,7 @@ impl Shared {
                 match self.linear.load(Ordering::Acquire).as_ref() {
                     Some(linear) => {
                         for (i, result) in result.iter_mut().enumerate() {
-                            *result = linear.search(self, key(i));
+                            *result = linear.search::<P>(self, key(i));
                         }
                     }
                     None => self.search_batch::<P>(key(0), result),

@@ -52,3 +52,29 @@ fn few_others_pass_a_full_filter() {
     let passed = (0..100_000).filter(|_| filter.test(random.next() as u32)).count();
     assert!(passed < 2000, "{passed} of 100,000");
 }
+
+#[test]
+fn every_way_to_compare_gives_the_same() {
+    let mut random = Random(3);
+    for _ in 0..500 {
+        let words: Vec<usize> = (0..4).filter(|_| random.below(2) == 0).collect();
+        let key: [u64; 4] = std::array::from_fn(|_| random.next());
+        let entries: Vec<[[u64; LANES]; 2]> = words
+            .iter()
+            .map(|word| {
+                let masks: [u64; LANES] = std::array::from_fn(|_| random.next() & random.next());
+                let off = |random: &mut Random| if random.below(4) == 0 { 1 << random.below(64) } else { 0 };
+                [masks.map(|mask| (key[*word] ^ off(&mut random)) & mask), masks]
+            })
+            .collect();
+        let accepts = |i: usize| words.iter().zip(&entries).all(|(w, [values, masks])| key[*w] & masks[i] == values[i]);
+        let expected = (0..LANES).fold(0, |bits, i| bits | u32::from(accepts(i)) << i);
+        // SAFETY: the key has the words.
+        assert_eq!(unsafe { Portable::accept(&words, &entries, key.as_ptr()) }, expected);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: as above, and the processor has the instructions.
+            assert_eq!(unsafe { super::Avx2::accept(&words, &entries, key.as_ptr()) }, expected);
+        }
+    }
+}

@@ -19,4 +19,4 @@ pub use calls::RuntimeCalls;
 pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
 pub use state::{PipelineState, StateError};
-pub use table::{Bindings, EngineKind, ExternBinding, KeyLayout, TableBinding, TableHandle};
+pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

@@ -47,7 +47,9 @@ pub trait PipelineState: Send + Sync {
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
     /// Removes the entry with this key and priority.
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
-    /// All entries in insertion order, the program's own included; a snapshot.
+    /// All entries, the program's own included; a snapshot. In insertion order, but for tables of exact fields: to remember
+    /// it would take memory for each entry. Theirs come in no particular order, or, with direct resources, in that of the
+    /// cells, which is the order of insertion until entries are deleted.
     fn entries(&self, table: TableId) -> Vec<ReadEntry>;
     /// The entry with this key and priority.
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry, StateError>;

@@ -1,8 +1,10 @@
 //! How keys and entries lie in memory, and what compiled code is told about a table when it is made.
 //!
 //! **Keys.** A key is laid out as little-endian integers, each key field at its natural alignment: 1, 2, 4 or 8 bytes
-//! for widths up to 8, 16, 32, 64 bits, and a multiple of 8 bytes beyond (least significant word first). Padding is
-//! zero; the whole is padded to a multiple of 8 bytes. So an exact key compares as 64-bit words.
+//! for widths up to 8, 16, 32, 64 bits, and a multiple of 8 bytes beyond (least significant word first). Keys of exact
+//! fields only are packed: each field takes the whole bytes of its width, none of up to 64 bits lies across two 64-bit
+//! words, wider ones begin with a word. Padding is zero; the whole is padded to a multiple of 8 bytes. So an exact key
+//! compares as 64-bit words, and a VLAN with an Ethernet address is one word.
 //!
 //! **Entries.** [`crate::entry`]. They never change once readers can see them: a modification publishes a new one and
 //! retires the old (counters are elsewhere, by index).
@@ -42,7 +44,7 @@ pub type SelectFn = unsafe extern "C" fn(group: *const core::ffi::c_void, hash: 
 pub struct KeyField {
     /// Byte offset in the key.
     pub offset: u32,
-    /// Bytes it takes: 1, 2, 4, 8 or a multiple of 8.
+    /// Bytes it takes: 1, 2, 4, 8 or a multiple of 8; in packed keys any number.
     pub bytes: u32,
     /// Bits that count.
     pub width: u32,
@@ -60,6 +62,30 @@ pub struct KeyLayout {
 }
 
 impl KeyLayout {
+    /// The layout of exact key fields with these widths in as few words as first fit, widest first, finds.
+    pub fn packed(widths: impl IntoIterator<Item = u32>) -> KeyLayout {
+        let field = |width: u32| KeyField { offset: 0, bytes: width.div_ceil(8).max(1), width, kind: MatchKind::Exact };
+        let mut fields: Vec<KeyField> = widths.into_iter().map(field).collect();
+        let mut order: Vec<usize> = (0..fields.len()).collect();
+        order.sort_by_key(|i| std::cmp::Reverse(fields[*i].bytes));
+        // Bytes that are taken of each word.
+        let mut words: Vec<u32> = Vec::new();
+        for i in order {
+            let bytes = fields[i].bytes;
+            let room = words.iter().position(|taken| taken + bytes <= 8);
+            let at = room.unwrap_or(words.len());
+            fields[i].offset = 8 * at as u32 + room.map_or(0, |at| words[at]);
+            match room {
+                Some(at) => words[at] += bytes,
+                None => {
+                    words.extend(std::iter::repeat_n(8, bytes as usize / 8));
+                    words.extend((bytes % 8 > 0).then_some(bytes % 8));
+                }
+            }
+        }
+        KeyLayout { fields, bytes: 8 * words.len() as u32 }
+    }
+
     /// The layout of key fields with these widths and kinds.
     pub fn new(keys: impl IntoIterator<Item = (u32, MatchKind)>) -> KeyLayout {
         let mut at = 0u32;
@@ -90,11 +116,27 @@ pub enum EngineKind {
     Empty,
     /// Only through `lookup`.
     Opaque,
-    /// Two-slot buckets of `tables::exact`; `jit` inlines the probe (layout: that module).
+    /// The buckets of `tables::exact`, which describes them; `jit` inlines the probe ([`TableBinding::exact`]).
     ExactInline,
     /// One entry pointer per key value, `tables::direct`: `snapshot` points at an array of entry pointers, indexed by
     /// the key; `jit` inlines it.
     DirectIndex,
+}
+
+/// How the buckets of an exact table are divided. It stays the same while the table lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExactLayout {
+    /// Bytes of a key in a slot: 4, 8, 12 or 16; keys lie one after the other from the bucket's start. A key of the
+    /// table's layout has as many, and behind them zeros.
+    pub key_bytes: u32,
+    /// Slots of a bucket.
+    pub slots: u32,
+    /// Where the first slot's entry is: its address itself, or, if entries are far, the place that says where it is.
+    pub entry_offset: u32,
+    /// From a slot's entry to the next one's.
+    pub entry_bytes: u32,
+    /// Whether a slot has, instead of an entry, its address in six bytes.
+    pub far: bool,
 }
 
 /// What compiled code is told about a table.
@@ -106,6 +148,8 @@ pub struct TableBinding {
     pub key: KeyLayout,
     /// The probe.
     pub engine: EngineKind,
+    /// With [`EngineKind::ExactInline`].
+    pub exact: Option<ExactLayout>,
     /// Always usable.
     pub lookup: LookupFn,
     /// Always usable: many keys at once.

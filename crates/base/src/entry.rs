@@ -98,7 +98,7 @@ pub struct TableEntry {
     pub priority: i32,
     /// What it does.
     pub action: EntryAction,
-    /// Nanoseconds without a hit after which the controller is told; 0 for never.
+    /// Nanoseconds without a hit after which the controller is told; 0 for never, and in tables without idle timeouts.
     pub idle_timeout_ns: u64,
 }
 

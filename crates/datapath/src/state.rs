@@ -132,6 +132,7 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
         // A program may have more entries than its size says; they are all there.
         size: table.size.max(table.entries.len() as u64),
         actions: param_widths(program, &table.actions),
+        members: implementation.is_some(),
         selector: matches!(implementation, Some(ExternKind::ActionSelector { .. })),
         idle_timeout: table.idle_timeout,
         direct: !table.direct.is_empty(),
@@ -272,10 +273,8 @@ impl FastState {
         let timed = content.tables.iter().enumerate().filter(|(i, _)| self.program.tables[*i].idle_timeout);
         let mut idle = Vec::new();
         for (i, TableState { table, .. }) in timed {
-            for index in table.indices() {
-                let entry = table.entry_at(index);
-                let since = table.idle_ns(index, now_us).unwrap_or(0);
-                if entry.idle_timeout_ns > 0 && since >= entry.idle_timeout_ns {
+            for ReadEntry { entry, idle_ns } in table.entries(now_us) {
+                if entry.idle_timeout_ns > 0 && idle_ns.unwrap_or(0) >= entry.idle_timeout_ns {
                     idle.push((TableId::from_index(i), entry));
                 }
             }
@@ -421,18 +420,12 @@ impl PipelineState for FastState {
 
     fn entries(&self, table: TableId) -> Vec<ReadEntry> {
         let now_us = self.now_us();
-        let content = self.lock();
-        let table = &content.tables[table.index()].table;
-        let read = |index| ReadEntry { entry: table.entry_at(index), idle_ns: table.idle_ns(index, now_us) };
-        table.indices().into_iter().map(read).collect()
+        self.lock().tables[table.index()].table.entries(now_us)
     }
 
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
         let now_us = self.now_us();
-        let mut content = self.lock();
-        let table = &mut content.tables[table.index()].table;
-        let index = table.find(key, priority)?;
-        Ok(ReadEntry { entry: table.entry_at(index), idle_ns: table.idle_ns(index, now_us) })
+        self.lock().tables[table.index()].table.entry(key, priority, now_us)
     }
 
     fn len(&self, table: TableId) -> u64 {
@@ -475,9 +468,7 @@ impl PipelineState for FastState {
         }
         let tables = self.program.tables.iter().zip(&mut content.tables);
         for (_, state) in tables.filter(|(t, _)| t.implementation == Some(profile)) {
-            for index in state.table.users_of_member(member) {
-                state.table.run_other(index, Runs::Call(action));
-            }
+            state.table.change_member(member, Runs::Call(action));
             if state.default == EntryAction::Member(member) {
                 state.table.set_default(Runs::Call(action))?;
             }

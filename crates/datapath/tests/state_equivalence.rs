@@ -2,6 +2,7 @@
 //! have the same results, always, and leave the same state.
 #![allow(unsafe_code)]
 
+use abi::state::ReadEntry;
 use abi::{Bindings, EntryHeader, PipelineState};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
@@ -215,6 +216,18 @@ impl Pair {
         fast
     }
 
+    /// All entries of a table, from both; those of exact fields come in any order.
+    fn entries(&self, table: TableId) -> Vec<ReadEntry> {
+        let unordered = self.program.tables[table.index()].keys.iter().all(|k| k.kind == MatchKind::Exact);
+        self.answer(|s| {
+            let mut entries = s.entries(table);
+            if unordered {
+                entries.sort_by_key(|read| format!("{:?}", read.entry.key));
+            }
+            entries
+        })
+    }
+
     fn default_entry(&self, table: TableId) -> *const EntryHeader {
         // SAFETY: the handle lives as long as the state.
         unsafe { (*self.bindings.tables[table.index()].handle).default_entry.load(Ordering::Acquire) }
@@ -338,7 +351,7 @@ impl Pair {
         let cell = random.below(8);
         let selector = table.implementation == Some(ExternId(6));
         let prioritised = table.keys.iter().any(|k| k.kind.needs_priority());
-        let known = self.answer(|s| s.entries(table_id));
+        let known = self.entries(table_id);
         let (key, priority) = if !known.is_empty() && random.below(2) == 0 {
             let entry = &random.pick(&known).entry;
             (entry.key.clone(), entry.priority)
@@ -355,7 +368,7 @@ impl Pair {
             key: key.clone(),
             priority,
             action: random.action(table, selector),
-            idle_timeout_ns: random.below(3) * 1000,
+            idle_timeout_ns: if table.idle_timeout { random.below(3) * 1000 } else { 0 },
         };
         let profile = *random.pick(&[ExternId(5), ExternId(6)]);
         let (member, group, call) = (random.below(5) as u32, random.below(4) as u32, random.maybe_wrong_call());
@@ -441,7 +454,7 @@ impl Pair {
             let id = TableId::from_index(i);
             self.both(|s| s.len(id));
             self.both(|s| s.default_action(id));
-            for read in self.answer(|s| s.entries(id)) {
+            for read in self.entries(id) {
                 let TableEntry { key, priority, .. } = &read.entry;
                 assert_eq!(self.answer(|s| s.entry(id, key, *priority)), Ok(read.clone()), "{}", self.what);
                 for ext in &table.direct {

@@ -1,16 +1,12 @@
 //! `measure X.p4 [clif|asm ENTRY]`: how long compiling a program takes, phase by phase, how large its code is, and what
 //! the code looks like. The code is made for tables without entries and is never run.
 
-use abi::{
-    Bindings, EngineKind, EntryHeader, EntryLayout, EntryParts, ExternBinding, KeyLayout, RuntimeCalls, TableBinding,
-    TableHandle,
-};
-use base::entry::MatchKind;
+use abi::{Bindings, ExternBinding, RuntimeCalls};
 use ir::{EntryKind, ExternKind, Program};
 use std::error::Error;
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicPtr;
+use tables::{Domain, Runs, Table, TableSpec};
 
 extern "C" fn meter(_: *const abi::WorkerCtx, _: u32, _: u64, _: u32) -> u32 {
     0
@@ -27,38 +23,21 @@ extern "C" fn wide_bin(_: u32, _: u32, _: *mut u64, _: *const u64, _: *const u64
 extern "C" fn make_headroom(_: *const abi::WorkerCtx, _: *mut abi::PacketDesc, _: u32) -> bool {
     false
 }
-extern "C" fn lookup(_: *const TableHandle, _: *const u8) -> *const EntryHeader {
-    null_mut()
-}
-extern "C" fn lookup_batch(_: *const TableHandle, _: *const u8, _: u32, _: *mut *const EntryHeader) {}
-
 fn bindings(program: &Program) -> Bindings {
     let tables = program.tables.iter().map(|t| {
-        let key = KeyLayout::new(t.keys.iter().map(|k| (k.width, k.kind)));
-        let exact = t.keys.iter().all(|k| k.kind == MatchKind::Exact);
         let widths = |a: &ir::TableAction| program.actions[a.action.index()].params.iter().map(|p| p.1).collect();
-        let widths: Vec<Vec<u32>> = t.actions.iter().map(widths).collect();
-        TableBinding {
-            handle: Box::leak(Box::new(TableHandle {
-                snapshot: AtomicPtr::new(null_mut()),
-                default_entry: AtomicPtr::new(null_mut()),
-            })),
-            engine: match t.keys.as_slice() {
-                [] => EngineKind::Empty,
-                [only] if exact && only.width <= 16 => EngineKind::DirectIndex,
-                _ if exact && key.bytes <= tables::exact::MAX_KEY_BYTES => EngineKind::ExactInline,
-                _ => EngineKind::Opaque,
-            },
-            key,
-            lookup,
-            lookup_batch,
-            select: None,
-            entry: EntryLayout::new(
-                &widths,
-                EntryParts { last_hit: t.idle_timeout, index: true, ..EntryParts::default() },
-            ),
-            footprint_bytes: 0,
-        }
+        let spec = TableSpec {
+            keys: t.keys.iter().map(|k| (k.width, k.kind)).collect(),
+            size: t.size,
+            actions: t.actions.iter().map(widths).collect(),
+            members: t.implementation.is_some(),
+            selector: t.implementation.is_some(),
+            idle_timeout: t.idle_timeout,
+            direct: !t.direct.is_empty(),
+        };
+        let table = Table::new(spec, Runs::Call(&t.default_action), Domain::new(1)).expect("a possible table");
+        // The code has its address.
+        Box::leak(Box::new(table)).binding()
     });
     let externs = program.externs.iter().map(|e| match e.kind {
         ExternKind::Counter { size, .. } => ExternBinding::Counter { size },

@@ -18,13 +18,15 @@
 
 use crate::translate::Translator;
 use crate::{Error, Optimisation, Options};
-use abi::{EngineKind, TableBinding, TableHandle};
+use abi::{EngineKind, ExactLayout, TableBinding, TableHandle};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I64, I128};
+use cranelift_codegen::ir::types::{I64, I64X2, I128};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{Op, TableId};
 use std::mem::offset_of;
-use tables::exact::{BUCKET_BYTES, ENTRY_OFFSETS, ExactSnapshot, KEY_OFFSETS, OVERFLOW_OFFSET};
+use tables::exact::{
+    BUCKET_BYTES, ExactSnapshot, FAR_BYTES, MARK_SHIFT, META_OFFSET, PASSED_MARKS, PASSED_SHIFT, WINDOW,
+};
 
 /// Most inlined tables whose snapshots are loaded once per batch.
 const HOISTED_SNAPSHOTS_MAX: usize = 8;
@@ -37,7 +39,7 @@ pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
 /// How many words [`Begun::carried`] has.
 pub(crate) fn carried_words(binding: &TableBinding) -> usize {
     match binding.engine {
-        EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8,
+        EngineKind::ExactInline => 2 + binding.key.bytes as usize / 8,
         EngineKind::DirectIndex => 1,
         EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
     }
@@ -54,8 +56,12 @@ pub(crate) struct Begun {
 /// Where an exact table's buckets are and how keys are spread over them.
 struct ExactBase {
     first: Value,
-    mask: Value,
+    count: Value,
     seeds: [Value; 2],
+}
+
+fn exact_layout(binding: &TableBinding) -> ExactLayout {
+    binding.exact.expect("a table with such an engine tells its layout")
 }
 
 // Snapshots.
@@ -105,8 +111,9 @@ impl Translator<'_, '_> {
         let snapshot = self.snapshot(table, binding);
         match binding.engine {
             EngineKind::ExactInline => {
-                let bucket = self.exact_bucket(snapshot, words);
-                Begun { prefetch: bucket, carried: std::iter::once(bucket).chain(words.iter().copied()).collect() }
+                let two = exact_layout(binding).key_bytes > 8;
+                let (bucket, hash) = self.exact_home(snapshot, words, two);
+                Begun { prefetch: bucket, carried: [bucket, hash].into_iter().chain(words.iter().copied()).collect() }
             }
             EngineKind::DirectIndex => {
                 let offset = self.b.ins().ishl_imm_u(words[0], 3);
@@ -120,75 +127,130 @@ impl Translator<'_, '_> {
     /// The second half: the entry that matches, or null.
     pub fn probe_finish(&mut self, binding: &TableBinding, carried: &[Value]) -> Value {
         match binding.engine {
-            EngineKind::ExactInline => self.exact_find(carried[0], &carried[1..]),
+            EngineKind::ExactInline => self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..]),
             EngineKind::DirectIndex => self.b.ins().load(I64, self.flags.state, carried[0], 0),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }
 }
 
-// Exact tables.
+// Exact tables: see "Hash and probe" and "Why readers may run while the writer writes" in `tables::exact`.
 impl Translator<'_, '_> {
     fn exact_base(&mut self, snapshot: Value) -> ExactBase {
         let mut load = |offset: usize| self.b.ins().load(I64, self.flags.state, snapshot, offset as i32);
         let seeds = offset_of!(ExactSnapshot, seeds);
         ExactBase {
             first: load(offset_of!(ExactSnapshot, buckets)),
-            mask: load(offset_of!(ExactSnapshot, mask)),
+            count: load(offset_of!(ExactSnapshot, count)),
             seeds: [load(seeds), load(seeds + 8)],
         }
     }
 
-    /// The address of a key's bucket.
-    fn exact_bucket(&mut self, snapshot: Value, key: &[Value]) -> Value {
+    /// The address of a key's home and the key's hash. Keys have `two` words or one that counts.
+    fn exact_home(&mut self, snapshot: Value, key: &[Value], two: bool) -> (Value, Value) {
         let base = self.exact_base(snapshot);
-        let a = self.b.ins().bxor(key[0], base.seeds[0]);
-        let b = match key.get(1) {
-            Some(&word) => self.b.ins().bxor(word, base.seeds[1]),
-            None => base.seeds[1],
-        };
+        let second = if two { key[1] } else { self.b.ins().rotl_imm_u(key[0], 32) };
+        let (a, b) = (self.b.ins().bxor(key[0], base.seeds[0]), self.b.ins().bxor(second, base.seeds[1]));
         let (a, b) = (self.b.ins().uextend(I128, a), self.b.ins().uextend(I128, b));
         let product = self.b.ins().imul(a, b);
         let (low, high) = self.b.ins().isplit(product);
         let hash = self.b.ins().bxor(low, high);
-        let index = self.b.ins().band(hash, base.mask);
+        let upper = self.b.ins().ushr_imm_u(hash, 32);
+        let scaled = self.b.ins().imul(upper, base.count);
+        let index = self.b.ins().ushr_imm_u(scaled, 32);
         let offset = self.b.ins().ishl_imm_u(index, i64::from(BUCKET_BYTES.ilog2()));
-        self.b.ins().iadd(base.first, offset)
+        (self.b.ins().iadd(base.first, offset), hash)
     }
 
-    /// Goes through a bucket and those that it overflows to.
-    fn exact_find(&mut self, start: Value, key: &[Value]) -> Value {
-        let load = |t: &mut Self, base: Value, offset: usize| t.b.ins().load(I64, t.flags.state, base, offset as i32);
+    /// Goes through a key's home and, if the home says so, the buckets behind it.
+    fn exact_find(&mut self, layout: ExactLayout, home: Value, hash: Value, key: &[Value]) -> Value {
+        let mark = self.b.ins().ushr_imm_u(hash, i64::from(MARK_SHIFT));
+        let mark = self.b.ins().band_imm_u(mark, i64::from(PASSED_MARKS - 1));
+        let mark = self.add_imm(mark, u64::from(PASSED_SHIFT));
+        let step = self.b.ins().band_imm_u(hash, WINDOW as i64 - 1);
+        let step = self.b.ins().ishl_imm_u(step, i64::from(BUCKET_BYTES.ilog2()));
+        let second = self.b.ins().iadd(home, step);
+        let second = self.add_imm(second, u64::from(BUCKET_BYTES));
+
         let (head, done) = (self.b.create_block(), self.b.create_block());
-        let bucket = self.b.append_block_param(head, I64);
-        self.b.ins().jump(head, &[start.into()]);
+        let [bucket, next] = [(); 2].map(|()| self.b.append_block_param(head, I64));
+        self.b.ins().jump(head, &[home.into(), second.into()]);
         self.b.switch_to_block(head);
-        // Entries before keys: see "Why readers may run while the writer writes" there.
-        let entries = ENTRY_OFFSETS.map(|offset| load(self, bucket, offset));
-        let next = load(self, bucket, OVERFLOW_OFFSET);
-        let zero = self.iconst(0);
-        let mut found = zero;
-        for (entry, key_offset) in entries.into_iter().zip(KEY_OFFSETS) {
-            let mut same = None;
-            for (i, &word) in key.iter().enumerate() {
-                let stored = load(self, bucket, key_offset + 8 * i);
-                let equal = self.icmp(IntCC::Equal, stored, word);
-                same = Some(match same {
-                    Some(so_far) => self.b.ins().band(so_far, equal),
-                    None => equal,
-                });
-            }
-            let same = same.expect("a key has a word");
-            let entry = self.b.ins().select(same, entry, zero);
-            found = self.b.ins().bor(found, entry);
-        }
-        let missed = self.icmp_imm(IntCC::Equal, found, 0);
-        let more = self.icmp_imm(IntCC::NotEqual, next, 0);
+        // The states before keys and entries.
+        let meta = self.b.ins().uload32(self.flags.state, bucket, META_OFFSET as i32);
+        let same = self.exact_matches(layout, bucket, key);
+        let live = self.b.ins().band(same, meta);
+        let missed = self.icmp_imm(IntCC::Equal, live, 0);
+        let passed = self.b.ins().ushr(meta, mark);
+        let passed = self.b.ins().band_imm_u(passed, 1);
+        let more = self.icmp_imm(IntCC::NotEqual, passed, 0);
         let again = self.b.ins().band(missed, more);
-        self.b.ins().brif(again, head, &[next.into()], done, &[]);
+        let after = self.add_imm(next, u64::from(BUCKET_BYTES));
+        self.b.ins().brif(again, head, &[next.into(), after.into()], done, &[]);
         self.b.seal_block(head);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        found
+        // A miss computes the last slot's address, which may be read, and is null then.
+        let some = self.b.ins().bor_imm_u(live, 1 << (layout.slots - 1));
+        let slot = self.b.ins().ctz(some);
+        let offset = self.b.ins().imul_imm_u(slot, i64::from(layout.entry_bytes));
+        let entry = self.b.ins().iadd(bucket, offset);
+        let entry = if layout.far {
+            // Six bytes and two before them: keys come first, so they are of the bucket.
+            let before = 8 - FAR_BYTES;
+            let at = (layout.entry_offset - before) as i32;
+            let address = self.b.ins().load(I64, self.flags.state, entry, at);
+            self.b.ins().ushr_imm_u(address, i64::from(8 * before))
+        } else {
+            self.add_imm(entry, u64::from(layout.entry_offset))
+        };
+        let null = self.iconst(0);
+        self.b.ins().select(missed, null, entry)
+    }
+
+    /// One bit for each slot of a bucket that has this key, whether it is live or not.
+    fn exact_matches(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> Value {
+        let mut slot = 0;
+        let mut bits = None;
+        // Two keys of one word at a time.
+        while layout.key_bytes == 8 && slot + 2 <= layout.slots {
+            let wanted = self.b.ins().splat(I64X2, key[0]);
+            let stored = self.b.ins().load(I64X2, self.flags.state, bucket, (8 * slot) as i32);
+            let equal = self.b.ins().icmp(IntCC::Equal, stored, wanted);
+            let two = self.b.ins().vhigh_bits(I64, equal);
+            bits = Some(self.exact_bit(bits, two, slot));
+            slot += 2;
+        }
+        for slot in slot..layout.slots {
+            let at = (slot * layout.key_bytes) as i32;
+            let mut differ = None;
+            for word in 0..layout.key_bytes.div_ceil(8) {
+                let at = at + 8 * word as i32;
+                let stored = if layout.key_bytes - 8 * word >= 8 {
+                    self.b.ins().load(I64, self.flags.state, bucket, at)
+                } else {
+                    self.b.ins().uload32(self.flags.state, bucket, at)
+                };
+                let other = self.b.ins().bxor(stored, key[word as usize]);
+                differ = Some(match differ {
+                    Some(so_far) => self.b.ins().bor(so_far, other),
+                    None => other,
+                });
+            }
+            let differ = differ.expect("a key has a word");
+            let equal = self.icmp_imm(IntCC::Equal, differ, 0);
+            let one = self.bool_word(equal);
+            bits = Some(self.exact_bit(bits, one, slot));
+        }
+        bits.expect("a bucket has slots")
+    }
+
+    /// `bits | more << slot`.
+    fn exact_bit(&mut self, bits: Option<Value>, more: Value, slot: u32) -> Value {
+        let more = if slot > 0 { self.b.ins().ishl_imm_u(more, i64::from(slot)) } else { more };
+        match bits {
+            Some(bits) => self.b.ins().bor(bits, more),
+            None => more,
+        }
     }
 }

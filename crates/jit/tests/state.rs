@@ -190,6 +190,7 @@ fn fast_table(program: &Program, idle_timeout: bool) -> Table {
             .iter()
             .map(|a| program.actions[a.action.index()].params.iter().map(|p| p.1).collect())
             .collect(),
+        members: false,
         selector: false,
         idle_timeout,
         direct: false,
@@ -235,10 +236,11 @@ fn hits_are_noted_where_entries_ask_for_it() {
     }
     let packets = key_packets(&mut random, keys, &entries[..10], 100);
     let program = lookup_program(keys, entries.clone(), 100, true);
-    let table = fast_table(&program, true);
+    let mut table = fast_table(&program, true);
     let both = Both::with_runtime(program, &options(), |runtime| runtime.replaced[0] = Some(table.binding()));
     both.check(&packets);
-    let idle: Vec<u64> = table.indices().iter().map(|&i| table.idle_ns(i, NOW_US).expect("it is kept")).collect();
+    let mut idle_of = |entry: &TableEntry| table.entry(&entry.key, 0, NOW_US).expect("it is there").idle_ns;
+    let idle: Vec<u64> = entries.iter().map(|entry| idle_of(entry).expect("it is kept")).collect();
     for (i, entry) in entries.iter().enumerate() {
         let KeyMatch::Exact(key) = &entry.key[0] else { panic!("exact") };
         let was_hit = packets.iter().any(|p| Bits::from_bytes_be(32, &p[..4]) == *key);

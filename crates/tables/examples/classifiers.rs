@@ -96,6 +96,7 @@ fn measure(name: &str, widths: &[u32], rules: usize, mask_count: usize) {
         keys: widths.iter().map(|w| (*w, Ternary)).collect(),
         size: 1 << 20,
         actions: vec![vec![16]],
+        members: false,
         selector: false,
         idle_timeout: false,
         direct: false,

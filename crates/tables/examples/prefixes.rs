@@ -146,7 +146,15 @@ fn measure(name: &str, content: &Content) {
     let lpm = (content.width, Lpm);
     let keys = if content.vrf { vec![(12, Exact), lpm] } else { vec![lpm] };
     let actions = vec![vec![48, 9]];
-    let spec = TableSpec { keys, size: count as u64, actions, selector: false, idle_timeout: false, direct: false };
+    let spec = TableSpec {
+        keys,
+        size: count as u64,
+        actions,
+        members: false,
+        selector: false,
+        idle_timeout: false,
+        direct: false,
+    };
     let domain = Domain::new(1);
     let mut worker = domain.register().expect("a slot is free");
     let default = content.entry(0);

@@ -72,6 +72,7 @@ fn measure(name: &str, kinds: &[(u32, MatchKind)], count: u64) {
         keys: kinds.to_vec(),
         size: count,
         actions: vec![vec![48, 9]],
+        members: false,
         selector: false,
         idle_timeout: false,
         direct: false,

@@ -99,6 +99,13 @@ impl Cells {
     }
 }
 
+impl Cells {
+    /// Bytes of all chunks.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_BYTES
+    }
+}
+
 impl Drop for Cells {
     /// Frees the chunks. Cells above [`LARGEST_CELL`] are the owner's to free first.
     fn drop(&mut self) {

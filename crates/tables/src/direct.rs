@@ -24,10 +24,15 @@ pub(crate) struct Direct {
     entries: Box<[AtomicPtr<EntryHeader>]>,
 }
 
+/// Whether keys of this shape are positions.
+pub(crate) fn fits(shape: &KeyShape) -> bool {
+    matches!(shape.layout().fields.as_slice(), [field] if field.kind == MatchKind::Exact && field.width <= MAX_WIDTH)
+}
+
 /// The engine for keys of this shape; `None` if it needs another engine.
 pub(crate) fn engine(shape: &KeyShape) -> Option<Box<dyn Engine>> {
     let [field] = shape.layout().fields.as_slice() else { return None };
-    if field.kind != MatchKind::Exact || field.width > MAX_WIDTH {
+    if !fits(shape) {
         return None;
     }
     // SAFETY: all zero bytes are null pointers.

@@ -17,8 +17,6 @@ pub(crate) type Rank = (i32, u64);
 pub(crate) struct Writing<'a> {
     /// Readers to wait for before memory is reused.
     pub(crate) domain: &'a Domain,
-    /// Where a new snapshot is published.
-    pub(crate) handle: &'a TableHandle,
     /// The entry with a packed key, or null; only for engines that do not find keys themselves.
     pub(crate) stored: &'a dyn Fn(&[u64]) -> *mut EntryHeader,
 }

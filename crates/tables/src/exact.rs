@@ -1,391 +1,202 @@
-//! Exact match on keys of up to 16 bytes: a hash table of two-slot, one-cache-line buckets, probed without locks and
-//! without branches, and simple enough for `jit` to inline the probe.
+//! Exact match: a hash table whose entries lie in its buckets, so that a lookup is one cache line, probed without locks
+//! and without branches, and simple enough for `jit` to inline the probe.
 //!
 //! # Memory layout (what inlined probes rely on)
 //!
-//! `TableHandle::snapshot` points at an [`ExactSnapshot`]: the bucket array, its index mask and the table's two hash
-//! seeds. The snapshot and everything in it never changes, and lives until all workers that could have loaded it have
-//! been quiescent; a table that grows publishes a new one. Seeds stay the same for the life of a table.
-//!
-//! A [`Bucket`] has [`BUCKET_BYTES`] bytes at a multiple of them:
+//! `TableHandle::snapshot` points at an [`ExactSnapshot`]: the buckets, their number, the hash's seeds. A snapshot never
+//! changes, and lives until all workers that could have loaded it have been quiescent; a table that grows publishes a
+//! new one. A bucket is one cache line of as many slots as fit, two to eight ([`Shape`]; `abi::ExactLayout` tells `jit`):
 //!
 //! ```text
-//! offset  0   key of slot 0: words 0 and 1 of the key layout (word 1 is zero for keys of one word)
-//!        16   key of slot 1
-//!        32   entry of slot 0, null if the slot has none
-//!        40   entry of slot 1
-//!        48   the next bucket of the chain, or null (nearly always)
-//!        56   the writer's; readers skip it
+//! offset  0   the keys of the slots, one after the other: key_bytes each, a multiple of 4, words little-endian
+//!         k   the entries of the slots, one after the other: entry_bytes each
+//!        60   the states, a 32-bit word: bits 0..8 which slots are live, 8..16 which are dead (the writer's),
+//!             16..32 the marks of keys that were passed on
 //! ```
 //!
-//! # Hash
+//! *Near* entries are the bytes that `abi::entry` describes; the lookup's result is an address in the bucket. An 8-byte
+//! key with a port as data takes 12 bytes of the line, a 16-byte key with two parameters 28. Entries that are larger, and
+//! those with a time of the last hit, are *far*: six bytes of the slot are the entry's address. Keys above 16 bytes are in
+//! the far cell too, and the slot's key is 32 bits of the hash ([`store`]): such tables are looked up through calls.
 //!
-//! `p = (w0 ^ seed0) * (w1 ^ seed1)` as a 128-bit product of 64-bit words, `hash = low64(p) ^ high64(p)`,
-//! `bucket = buckets + BUCKET_BYTES * (hash & mask)`. Two exclusive ors, one multiplication. The seeds are random, so
-//! that no sender can choose keys that collide.
+//! # Hash and probe
 //!
-//! # Probe
+//! `p = (w0 ^ seed0) * (w1 ^ seed1)` as a 128-bit product, where `w1` is `w0` with its halves exchanged for keys of one
+//! word; `h = low64(p) ^ high64(p)`. The seeds are random, so that no sender can choose keys that collide. The key's
+//! *home* is bucket `(h >> 32) * count >> 32` (so the number of buckets need not be a power of two), its *second* bucket
+//! `home + 1 + (h & 31)`, then come those behind the second, one after the other. Its *mark* is `h >> 5 & 15`.
 //!
 //! ```text
-//! do {
-//!     e0 = bucket[32]; e1 = bucket[40];                 // the entries before the keys
-//!     m0 = (bucket[0], bucket[8]) == (w0, w1);  m1 = (bucket[16], bucket[24]) == (w0, w1);
-//!     hit = (m0 ? e0 : 0) | (m1 ? e1 : 0);              // at most one slot of a chain has the key and an entry
-//! } while (hit == 0 && (bucket = bucket[48]) != 0);
+//! loop {
+//!     states = bucket[60];                                  // before keys and entries
+//!     hits = (bits of the slots whose key is equal) & states;
+//!     if hits != 0 { return slot number trailing_zeros(hits) }
+//!     if !(states >> (16 + mark) & 1) { return miss }
+//!     bucket = next bucket;                                 // seldom
+//! }
 //! ```
+//!
+//! A mark is set in every bucket that an entry was passed on from, so a miss too is one line, mostly. Why a second bucket
+//! at a distance and not the next one: at [`LOAD`] two slots in ten overflow otherwise, and neighbours of full buckets
+//! fill up in turn. Why not anywhere: within two kilobytes it is mostly on the same page, and compiled code finds it
+//! without knowing the table.
 //!
 //! # Why readers may run while the writer writes
 //!
-//! - A slot is *filled* by storing the key, then the entry with release order. A reader loads the entry (acquire) before
-//!   the key: an entry that is not null comes with its own key. On x86-TSO plain loads in this order and plain stores are
-//!   enough, since neither loads nor stores change places among themselves.
-//! - A slot's key never changes while a reader could combine it with an older entry: a slot whose entry was removed is
-//!   refilled with *another* key only after all workers have been quiescent ([`Bucket`]'s writer words hold the epoch).
-//!   Refilling with the same key is always right.
-//! - Changing an action stores another entry over the old one: one word. Entries themselves never change.
-//! - Buckets are only ever appended to a chain. Growing copies keys and entry pointers into a new array, which becomes
-//!   visible with one store of `TableHandle::snapshot`; readers of the old one see the table as it was then.
+//! - A slot is *filled* while it is neither live nor dead: entry, key, then its live bit with release order. A reader
+//!   loads the states (acquire) before keys and entries: what it sees live has its own key and entry. On x86-TSO plain
+//!   loads and stores in this order are enough.
+//! - A slot that is emptied or replaced becomes *dead*: it is not found any more, and nothing of it changes until every
+//!   reader that could have found it has been quiescent. Then it is free.
+//! - A change of an entry writes the new one to another slot. In the same bucket one store makes the new one live and the
+//!   old one dead. If that bucket is full, the new one goes to a *later* bucket of the key's path, is live before the
+//!   old one is dead, and the marks on the way are set before that: a reader that finds the old one dead finds the new
+//!   one. It never goes to an earlier bucket: a reader could have passed it and then find the old one dead. Readers may
+//!   find both; they take the first.
+//! - Entries do not move within an array. Growing copies them into a new one, which becomes visible with one store of
+//!   `TableHandle::snapshot`; readers of the old one see the table as it was then.
 //!
 //! So a lookup returns what the table held for that key at some moment during the lookup (or when the batch began, for
 //! code that holds the snapshot pointer).
 //!
-//! # Costs
+//! # Load and costs
 //!
-//! At most one entry per bucket on average ([`MAX_LOAD_PER_BUCKET`]); then 8 % of buckets have a chain, after growing
-//! 1.4 %. An insert touches one bucket; growth doubles the array in one go, so inserts are constant time on average. A
-//! table never shrinks.
+//! An array has room for as many entries at a load of [`LOAD`]; it doubles, but never beyond what the table's size needs.
+//! Why not more: at 0.7 one entry in ten is not at home with four slots a bucket (one in seven at 0.8), and every such
+//! lookup is a branch mispredicted and a line that was not prefetched. The entries of a 16-byte key with 8 bytes of data
+//! then take 46 bytes with everything; a table has no other memory per entry.
 //!
-//! Threads: one writer (`&mut`), any number of readers of the snapshot. Tests: `tests/properties.rs`,
-//! `tests/stress.rs`, `tests/loom.rs`.
+//! Threads: one writer (`&mut`), any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`,
+//! `tests/loom.rs`; rates: `examples/exact.rs`.
 #![allow(unsafe_code)]
 
+mod array;
+mod bucket;
 #[cfg(not(loom))]
-pub(crate) mod engine;
+mod lookup;
+#[cfg(not(loom))]
+pub(crate) mod store;
 
-use crate::reclaim::Domain;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use abi::EntryHeader;
-use std::ptr;
+pub use array::{Array, At};
+pub use bucket::{BUCKET_BYTES, Bucket, META_OFFSET, PASSED_MARKS, PASSED_SHIFT, SLOTS_MAX, Shape};
 
-/// Bytes of a bucket, and its alignment: one cache line.
-pub const BUCKET_BYTES: usize = 64;
-/// Slots of a bucket.
-pub const SLOTS: usize = 2;
-/// Offsets of the slots' keys in a bucket.
-pub const KEY_OFFSETS: [usize; SLOTS] = [0, 16];
-/// Offsets of the slots' entry pointers in a bucket.
-pub const ENTRY_OFFSETS: [usize; SLOTS] = [32, 40];
-/// Offset of the pointer to the next bucket of the chain.
-pub const OVERFLOW_OFFSET: usize = 48;
-/// Bytes of a key that fit into a slot; tables with longer keys use another engine.
+/// Number of buckets among which a key's second one is chosen, behind its home.
+pub const WINDOW: u64 = if cfg!(loom) { 1 } else { 32 };
+/// The lowest bit of a key's mark in its hash.
+pub const MARK_SHIFT: u32 = 5;
+/// Entries per slot when an array is full.
+pub const LOAD: f64 = 0.7;
+/// Bytes of the address of a far entry in its slot: user space has 47 bits of addresses.
+pub const FAR_BYTES: u32 = 6;
+/// Bytes of a key that lies in a slot; longer ones are in the far cell.
 pub const MAX_KEY_BYTES: u32 = 16;
-/// Entries per bucket, on average, above which the table grows.
-pub const MAX_LOAD_PER_BUCKET: usize = 1;
 
-/// Buckets of a new table.
-const FIRST_BUCKETS: usize = if cfg!(loom) { 1 } else { 16 };
-/// Overflow buckets that are allocated together.
-const OVERFLOW_CHUNK: usize = if cfg!(loom) { 1 } else { 32 };
-
-/// What `TableHandle::snapshot` of an [`abi::EngineKind::ExactInline`] table points at. Immutable.
+/// What `TableHandle::snapshot` of an exact table points at. Immutable.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ExactSnapshot {
-    /// `mask + 1` buckets, aligned to [`BUCKET_BYTES`].
+    /// Aligned to [`BUCKET_BYTES`].
     pub buckets: *const Bucket,
-    /// Number of buckets, a power of two, less one.
-    pub mask: u64,
+    /// Number of buckets that are a key's home, below `2^32`; there are more behind them.
+    pub count: u64,
     /// The hash's seeds; they never change during the life of a table.
     pub seeds: [u64; 2],
+    /// How the buckets are divided; it never changes during the life of a table either.
+    pub form: Form,
 }
 
-/// Two slots. See the file's text for the layout and the rules.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Bucket {
-    keys: [[AtomicU64; 2]; SLOTS],
-    entries: [AtomicPtr<EntryHeader>; SLOTS],
-    overflow: AtomicPtr<Bucket>,
-    /// The writer's: 0 for a slot that never had an entry, else the low bits of the epoch of the last removal.
-    removed: [AtomicU32; SLOTS],
+/// What the slots of a table's buckets are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// How a bucket is divided.
+    pub shape: Shape,
+    /// Bytes of an entry in front of its address.
+    pub before: u32,
+    /// Whether slots have addresses of entries.
+    pub far: bool,
+    /// For tables whose keys lie in far cells, in front of the entries: words of a key; otherwise 0.
+    pub wide_words: u32,
 }
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Bucket>() == BUCKET_BYTES && align_of::<Bucket>() == BUCKET_BYTES);
-    assert!(std::mem::offset_of!(Bucket, keys) == KEY_OFFSETS[0] && size_of::<[AtomicU64; 2]>() == KEY_OFFSETS[1]);
-    assert!(std::mem::offset_of!(Bucket, entries) == ENTRY_OFFSETS[0]);
-    assert!(std::mem::offset_of!(Bucket, overflow) == OVERFLOW_OFFSET);
-    assert!(size_of::<ExactSnapshot>() == 32);
-    assert!(std::mem::offset_of!(ExactSnapshot, mask) == 8 && std::mem::offset_of!(ExactSnapshot, seeds) == 16);
+    assert!(size_of::<Bucket>() == BUCKET_BYTES as usize && align_of::<Bucket>() == BUCKET_BYTES as usize);
+    assert!(std::mem::offset_of!(ExactSnapshot, count) == 8 && std::mem::offset_of!(ExactSnapshot, seeds) == 16);
 };
 
-/// The hash of a key of one word (`[w, 0]`) or two.
+/// The hash of a key of up to two words; `key[1]` counts if there are `two`.
 #[inline]
-pub fn hash(key: [u64; 2], seeds: [u64; 2]) -> u64 {
-    let product = u128::from(key[0] ^ seeds[0]) * u128::from(key[1] ^ seeds[1]);
+pub fn hash(key: [u64; 2], two: bool, seeds: [u64; 2]) -> u64 {
+    let second = if two { key[1] } else { key[0].rotate_left(32) };
+    fold(key[0] ^ seeds[0], second ^ seeds[1])
+}
+
+/// The halves of a product, added bit by bit.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Looks a key up: its entry, or null.
+/// The hash of a key of any number of words, which `word` gives: zero behind the last.
+#[inline]
+pub fn hash_words(words: usize, word: impl Fn(usize) -> u64, seeds: [u64; 2]) -> u64 {
+    let step = |h: u64, i: usize| fold(word(i) ^ h, word(i + 1) ^ seeds[1]).wrapping_add(h.rotate_left(29));
+    (0..words).step_by(2).fold(seeds[0], step)
+}
+
+/// Where a key may be.
+#[derive(Clone, Copy)]
+struct Place {
+    home: u32,
+    second: u32,
+    mark: u32,
+}
+
+impl Place {
+    #[inline]
+    fn of(hash: u64, count: u64) -> Place {
+        let home = ((hash >> 32) * count >> 32) as u32;
+        let second = home + 1 + (hash % WINDOW) as u32;
+        Place { home, second, mark: (hash >> MARK_SHIFT) as u32 % PASSED_MARKS }
+    }
+}
+
+/// Looks a key up, given its hash: the bucket and slot that have it and that `is` accepts.
 ///
 /// # Safety
-/// `snapshot` is a published snapshot, and the calling thread has not been quiescent since it loaded it.
+/// `snapshot` is a published snapshot of buckets of this shape, and the calling thread has not been quiescent since it
+/// loaded it; neither may it be while it uses what it found.
 #[inline]
-pub unsafe fn probe(snapshot: *const ExactSnapshot, key: [u64; 2]) -> *mut EntryHeader {
-    // SAFETY: the caller holds the snapshot, which keeps its buckets and their chains alive.
+pub unsafe fn probe(
+    snapshot: *const ExactSnapshot,
+    shape: &Shape,
+    hash: u64,
+    key: &[u32],
+    is: impl Fn(&Bucket, usize) -> bool,
+) -> Option<(*const Bucket, usize)> {
+    // SAFETY: the caller holds the snapshot, which keeps its buckets alive; the last of them has no marks.
     unsafe {
-        let ExactSnapshot { buckets, mask, seeds } = *snapshot;
-        let mut bucket = buckets.add((hash(key, seeds) & mask) as usize);
+        let ExactSnapshot { buckets, count, .. } = *snapshot;
+        let Place { home, second, mark } = Place::of(hash, count);
+        let mut bucket = buckets.add(home as usize);
+        let mut next = buckets.add(second as usize);
         loop {
-            let hit = (*bucket).find(key);
-            if !hit.is_null() {
-                return hit;
-            }
-            bucket = (*bucket).overflow.load(Ordering::Acquire);
-            if bucket.is_null() {
-                return ptr::null_mut();
-            }
-        }
-    }
-}
-
-impl Bucket {
-    #[cfg(loom)]
-    fn new() -> Bucket {
-        let key = || [AtomicU64::new(0), AtomicU64::new(0)];
-        let entry = || AtomicPtr::new(ptr::null_mut());
-        Bucket {
-            keys: [key(), key()],
-            entries: [entry(), entry()],
-            overflow: AtomicPtr::new(ptr::null_mut()),
-            removed: [AtomicU32::new(0), AtomicU32::new(0)],
-        }
-    }
-
-    /// The key's entry in this bucket, or null. Entries are loaded before keys.
-    #[inline]
-    fn find(&self, key: [u64; 2]) -> *mut EntryHeader {
-        let entries = [self.entries[0].load(Ordering::Acquire), self.entries[1].load(Ordering::Acquire)];
-        let pick = |slot: usize| if self.has_key(slot, key) { entries[slot] } else { ptr::null_mut() };
-        let (first, second) = (pick(0), pick(1));
-        if first.is_null() { second } else { first }
-    }
-
-    #[inline]
-    fn has_key(&self, slot: usize, key: [u64; 2]) -> bool {
-        let word = |i: usize| self.keys[slot][i].load(Ordering::Relaxed);
-        (word(0) ^ key[0]) | (word(1) ^ key[1]) == 0
-    }
-
-    /// Whether a slot without an entry may take `key` now.
-    fn may_take(&self, slot: usize, key: [u64; 2], domain: &Domain) -> bool {
-        let removed = self.removed[slot].load(Ordering::Relaxed);
-        if removed == 0 || self.has_key(slot, key) {
-            return true;
-        }
-        // The tag is recent or, after 2^31 removals, of unknown age; the latter may look young, which only wastes it.
-        let age = (domain.safe_epoch() as u32).wrapping_sub(removed);
-        age < 1 << 31
-    }
-
-    fn fill(&self, slot: usize, key: [u64; 2], entry: *mut EntryHeader) {
-        self.keys[slot][0].store(key[0], Ordering::Relaxed);
-        self.keys[slot][1].store(key[1], Ordering::Relaxed);
-        self.entries[slot].store(entry, Ordering::Release);
-    }
-}
-
-/// One array of buckets with its chains and its snapshot.
-#[derive(Debug)]
-struct Array {
-    buckets: Box<[Bucket]>,
-    /// Buckets of chains; the last chunk has `overflow_left` unused ones at its end.
-    overflow: Vec<Box<[Bucket]>>,
-    overflow_left: usize,
-    snapshot: Box<ExactSnapshot>,
-}
-
-fn zeroed_buckets(count: usize) -> Box<[Bucket]> {
-    #[cfg(not(loom))]
-    {
-        // SAFETY: all-zero bytes are a valid `Bucket`: null pointers and zero integers.
-        unsafe { Box::new_zeroed_slice(count).assume_init() }
-    }
-    #[cfg(loom)]
-    (0..count).map(|_| Bucket::new()).collect()
-}
-
-impl Array {
-    fn new(buckets: usize, seeds: [u64; 2]) -> Array {
-        let buckets = zeroed_buckets(buckets.next_power_of_two());
-        let snapshot = Box::new(ExactSnapshot { buckets: buckets.as_ptr(), mask: buckets.len() as u64 - 1, seeds });
-        Array { buckets, overflow: Vec::new(), overflow_left: 0, snapshot }
-    }
-
-    /// Puts `key`, which has no entry, into the first slot of its chain that may take it.
-    fn put(&mut self, key: [u64; 2], entry: *mut EntryHeader, domain: &Domain) {
-        let mut bucket: *const Bucket = &self.buckets[(hash(key, self.snapshot.seeds) & self.snapshot.mask) as usize];
-        loop {
-            // SAFETY: buckets of the array and of its chains live as long as `self`.
-            let here = unsafe { &*bucket };
-            for slot in 0..SLOTS {
-                if here.entries[slot].load(Ordering::Relaxed).is_null() && here.may_take(slot, key, domain) {
-                    here.fill(slot, key, entry);
-                    return;
+            let here = &*bucket;
+            let meta = here.meta();
+            let mut found = here.matching(shape, key) & meta.live(shape);
+            while found != 0 {
+                let slot = found.trailing_zeros() as usize;
+                if is(here, slot) {
+                    return Some((bucket, slot));
                 }
+                found &= found - 1;
             }
-            let next = here.overflow.load(Ordering::Relaxed);
-            if next.is_null() {
-                let fresh = self.overflow_bucket();
-                // SAFETY: as above; the bucket is new and ours.
-                unsafe { (*fresh).fill(0, key, entry) };
-                here.overflow.store(fresh.cast_mut(), Ordering::Release);
-                return;
+            if !meta.passed(mark) {
+                return None;
             }
             bucket = next;
+            next = next.add(1);
         }
-    }
-
-    fn overflow_bucket(&mut self) -> *const Bucket {
-        if self.overflow_left == 0 {
-            self.overflow.push(zeroed_buckets(OVERFLOW_CHUNK));
-            self.overflow_left = OVERFLOW_CHUNK;
-        }
-        let chunk = self.overflow.last().expect("a chunk was pushed");
-        let at = OVERFLOW_CHUNK - self.overflow_left;
-        self.overflow_left -= 1;
-        &chunk[at]
-    }
-
-    /// The bucket and slot that hold `key`'s entry.
-    fn locate(&self, key: [u64; 2]) -> Option<(&Bucket, usize)> {
-        let mut bucket: *const Bucket = &self.buckets[(hash(key, self.snapshot.seeds) & self.snapshot.mask) as usize];
-        // SAFETY: buckets of the array and of its chains live as long as `self`.
-        while let Some(here) = unsafe { bucket.as_ref() } {
-            let found =
-                |&slot: &usize| !here.entries[slot].load(Ordering::Relaxed).is_null() && here.has_key(slot, key);
-            if let Some(slot) = (0..SLOTS).find(found) {
-                return Some((here, slot));
-            }
-            bucket = here.overflow.load(Ordering::Relaxed);
-        }
-        None
-    }
-
-    /// All keys with their entries.
-    fn iter(&self) -> impl Iterator<Item = ([u64; 2], *mut EntryHeader)> + '_ {
-        let buckets = self.buckets.iter().chain(self.overflow.iter().flat_map(|chunk| chunk.iter()));
-        buckets.flat_map(|b| {
-            (0..SLOTS).filter_map(move |slot| {
-                let entry = b.entries[slot].load(Ordering::Relaxed);
-                let key = [b.keys[slot][0].load(Ordering::Relaxed), b.keys[slot][1].load(Ordering::Relaxed)];
-                (!entry.is_null()).then_some((key, entry))
-            })
-        })
-    }
-}
-
-/// Bucket arrays that [`ExactMap::grow`] replaced: to be dropped when no reader can hold their snapshot any more.
-#[derive(Debug)]
-pub struct OldArray(#[allow(dead_code, reason = "kept alive until dropped")] Array);
-
-// SAFETY: the pointers inside lead to memory that the array owns (or to entries that it only compares with null).
-unsafe impl Send for OldArray {}
-
-/// The writer's side. It maps keys to entry pointers and owns buckets, not entries.
-#[derive(Debug)]
-pub struct ExactMap {
-    array: Array,
-    len: usize,
-}
-
-// SAFETY: the pointers inside lead to memory that the map owns; entry pointers are only stored and returned.
-unsafe impl Send for ExactMap {}
-
-impl ExactMap {
-    /// An empty map with random seeds.
-    pub fn new() -> ExactMap {
-        ExactMap::with_seeds(crate::random_seeds())
-    }
-
-    /// An empty map with these seeds.
-    pub fn with_seeds(seeds: [u64; 2]) -> ExactMap {
-        ExactMap { array: Array::new(FIRST_BUCKETS, seeds), len: 0 }
-    }
-
-    /// What readers need; to be published. Changes only by [`grow`](ExactMap::grow).
-    pub fn snapshot(&self) -> *const ExactSnapshot {
-        &*self.array.snapshot
-    }
-
-    /// Number of keys.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no keys.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The entry of a key, or null.
-    pub fn get(&self, key: [u64; 2]) -> *mut EntryHeader {
-        // SAFETY: the snapshot is ours and lives as long as `self`.
-        unsafe { probe(self.snapshot(), key) }
-    }
-
-    /// Whether the next [`insert`](ExactMap::insert) should be preceded by a [`grow`](ExactMap::grow).
-    pub fn is_crowded(&self) -> bool {
-        self.len >= self.array.buckets.len() * MAX_LOAD_PER_BUCKET
-    }
-
-    /// Doubles the buckets. The caller publishes the new [`snapshot`](ExactMap::snapshot), then retires the old array.
-    #[must_use = "the old array must be retired, readers may hold it"]
-    pub fn grow(&mut self, domain: &Domain) -> OldArray {
-        let mut array = Array::new(self.array.buckets.len() * 2, self.array.snapshot.seeds);
-        for (key, entry) in self.array.iter() {
-            array.put(key, entry, domain);
-        }
-        OldArray(std::mem::replace(&mut self.array, array))
-    }
-
-    /// Adds a key that is not there; `entry` is not null.
-    pub fn insert(&mut self, key: [u64; 2], entry: *mut EntryHeader, domain: &Domain) {
-        debug_assert!(!entry.is_null() && self.get(key).is_null(), "a new key and an entry");
-        self.array.put(key, entry, domain);
-        self.len += 1;
-    }
-
-    /// Gives a key another entry; returns the old one, which the caller retires, or null when there is no such key.
-    pub fn replace(&mut self, key: [u64; 2], entry: *mut EntryHeader) -> *mut EntryHeader {
-        debug_assert!(!entry.is_null());
-        let Some((bucket, slot)) = self.array.locate(key) else { return ptr::null_mut() };
-        let old = bucket.entries[slot].load(Ordering::Relaxed);
-        bucket.entries[slot].store(entry, Ordering::Release);
-        old
-    }
-
-    /// Removes a key: its entry and the epoch in which it was retired.
-    pub fn remove(&mut self, key: [u64; 2], domain: &Domain) -> Option<(*mut EntryHeader, u64)> {
-        let (bucket, slot) = self.array.locate(key)?;
-        let old = bucket.entries[slot].load(Ordering::Relaxed);
-        bucket.entries[slot].store(ptr::null_mut(), Ordering::Release);
-        let epoch = domain.advance();
-        // Zero means "never used"; the next number is later, which is safe.
-        bucket.removed[slot].store((epoch as u32).max(1), Ordering::Relaxed);
-        self.len -= 1;
-        Some((old, epoch))
-    }
-
-    /// All keys with their entries, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = ([u64; 2], *mut EntryHeader)> + '_ {
-        self.array.iter()
-    }
-}
-
-impl Default for ExactMap {
-    fn default() -> Self {
-        ExactMap::new()
     }
 }

@@ -27,9 +27,13 @@ pub struct KeyShape {
 impl KeyShape {
     /// For keys of these widths and kinds.
     pub fn new(keys: &[(u32, MatchKind)]) -> KeyShape {
-        let layout = KeyLayout::new(keys.iter().copied());
-        let words = layout.bytes as usize / 8;
         let all_exact = keys.iter().all(|(_, kind)| *kind == MatchKind::Exact);
+        let layout = if all_exact {
+            KeyLayout::packed(keys.iter().map(|(width, _)| *width))
+        } else {
+            KeyLayout::new(keys.iter().copied())
+        };
+        let words = layout.bytes as usize / 8;
         KeyShape { layout, words, all_exact }
     }
 

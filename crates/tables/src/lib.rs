@@ -11,6 +11,7 @@
 //! - [`workload`]: contents of realistic shape, for measurements.
 
 pub mod exact;
+pub mod map;
 pub mod reclaim;
 mod sync;
 pub mod version;
@@ -31,7 +32,11 @@ pub mod key;
 #[cfg(not(loom))]
 pub mod lpm;
 #[cfg(not(loom))]
+mod recorded;
+#[cfg(not(loom))]
 mod records;
+#[cfg(not(loom))]
+mod region;
 #[cfg(not(loom))]
 pub mod selector;
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! Longest prefix match: one `lpm` field, with or without exact fields beside it.
 //!
 //! The prefix field is matched in a multi-bit trie ([`trie`]). With exact fields there is one trie for each combination
-//! of their values (a VRF, say), found by an exact probe ([`crate::exact`]); a trie starts as a list of a few prefixes,
+//! of their values (a VRF, say), found by an exact probe ([`crate::map`]); a trie starts as a list of a few prefixes,
 //! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field 128 bits; tables beyond
 //! that are matched by [`crate::ternary`], one tuple per prefix length.
 //!
@@ -22,8 +22,8 @@ pub mod walk;
 pub mod word;
 
 use crate::engine::{Engine, Rank, Writing};
-use crate::exact::{self, ExactMap, ExactSnapshot, OldArray};
 use crate::key::KeyShape;
+use crate::map::{self, MapSnapshot, OldArray, PointerMap};
 use crate::reclaim::{Domain, Limbo};
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
@@ -56,7 +56,7 @@ pub struct LpmShared {
     /// Its directory, or null.
     pub directory: *const Place,
     /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
-    groups: AtomicPtr<ExactSnapshot>,
+    groups: AtomicPtr<MapSnapshot>,
     version: Version,
     plan: Plan,
 }
@@ -78,7 +78,7 @@ enum Retired {
 pub(crate) struct Lpm<T: Word> {
     shared: Box<LpmShared>,
     directory: Option<Directory>,
-    groups: Option<ExactMap>,
+    groups: Option<PointerMap>,
     dead: Vec<Dead>,
     runs: Runs,
     spare: Spare,
@@ -129,7 +129,7 @@ impl LpmShared {
         // SAFETY: the caller's promise; a directory has a place for each index.
         unsafe {
             if !PLAIN && !self.plan.exact.is_empty() {
-                let group = exact::probe(self.groups.load(Ordering::Acquire), exact).cast::<Group>();
+                let group = map::probe(self.groups.load(Ordering::Acquire), exact).cast::<Group>();
                 let Some(group) = group.as_ref() else { return ptr::null_mut() };
                 let best = group.root.default.load(Ordering::Acquire);
                 return walk(group.root.place.load(Ordering::Acquire), value, 0, best);
@@ -201,7 +201,7 @@ impl LpmShared {
                 let groups = self.groups.load(Ordering::Acquire);
                 for i in 0..count {
                     let exact = self.plan.exact(keys.add(i * self.plan.bytes));
-                    let group = exact::probe(groups, exact).cast::<Group>().as_ref();
+                    let group = map::probe(groups, exact).cast::<Group>().as_ref();
                     result[i] = group.map_or(ptr::null(), |g| g.root.default.load(Ordering::Acquire).cast_const());
                     contents[i] = group.map_or(ptr::null_mut(), |g| g.root.place.load(Ordering::Acquire));
                 }
@@ -277,7 +277,7 @@ impl<T: Word> Lpm<T> {
         let grouped = !plan.exact.is_empty();
         let large = size >= DIRECTORY_FROM_SIZE && plan.prefix.width > DIRECTORY_BITS;
         let directory = (large && !grouped).then(Directory::new);
-        let groups = grouped.then(ExactMap::new);
+        let groups = grouped.then(PointerMap::new);
         let shared = Box::new(LpmShared {
             root: Root::new(),
             directory: directory.as_ref().map_or(ptr::null(), Directory::places),
@@ -438,7 +438,7 @@ impl<T: Word> Drop for Lpm<T> {
             trie::clear::<T>(root, directory, dead);
         };
         clear(&shared.root, directory.as_mut());
-        for (_, group) in groups.iter().flat_map(ExactMap::iter) {
+        for (_, group) in groups.iter().flat_map(PointerMap::iter) {
             let group = group.cast::<Group>();
             // SAFETY: the map holds live groups that were boxed.
             let group = unsafe { Box::from_raw(group) };

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | none | none: always a miss |
 //! | one exact field of at most 16 bits | [`crate::direct`] |
-//! | exact fields, at most 16 bytes | [`crate::exact`] |
+//! | exact fields otherwise | [`crate::exact`], which is a table by itself |
 //! | one lpm field of at most 128 bits and exact fields of at most 16 bytes | [`crate::lpm`] |
 //! | everything else | [`crate::ternary`] |
 //!
@@ -13,10 +13,16 @@
 use crate::engine::Engine;
 use crate::key::KeyShape;
 use crate::ternary::Rule;
-use crate::{SpecError, TableSpec, direct, exact, lpm, ternary};
+use crate::{SpecError, TableSpec, direct, lpm, ternary};
 use base::entry::MatchKind;
 
-/// The engine for a table; `None` if it has no keys.
+/// Whether a table with keys of this shape keeps its entries in buckets.
+pub(crate) fn in_buckets(shape: &KeyShape) -> bool {
+    let fields = &shape.layout().fields;
+    !fields.is_empty() && fields.iter().all(|f| f.kind == MatchKind::Exact) && !direct::fits(shape)
+}
+
+/// The engine for any other table; `None` if it has no keys.
 pub(crate) fn engine(spec: &TableSpec, shape: &KeyShape) -> Result<Option<Box<dyn Engine>>, SpecError> {
     if spec.keys.is_empty() {
         return Ok(None);
@@ -32,9 +38,7 @@ pub(crate) fn engine(spec: &TableSpec, shape: &KeyShape) -> Result<Option<Box<dy
     } else if prefixes == 1 {
         lpm::engine(shape, spec.size).unwrap_or_else(|| ternary::engine(shape, Rule::PrefixLength))
     } else {
-        direct::engine(shape)
-            .or_else(|| exact::engine::engine(shape))
-            .unwrap_or_else(|| ternary::engine(shape, Rule::Priority))
+        direct::engine(shape).unwrap_or_else(|| ternary::engine(shape, Rule::Priority))
     };
     Ok(Some(engine))
 }

@@ -9,7 +9,8 @@ use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use loom::thread;
 use std::ptr;
 use std::sync::Arc;
-use tables::exact::{ExactMap, ExactSnapshot, probe};
+use tables::exact::{self, Array, At, ExactSnapshot, Form, Shape};
+use tables::map::{MapSnapshot, PointerMap, probe};
 use tables::version::Version;
 use tables::{Domain, Worker};
 
@@ -132,7 +133,7 @@ fn entry(key: u64) -> *mut EntryHeader {
 }
 
 #[derive(Clone, Copy)]
-struct Snapshot(*const ExactSnapshot);
+struct Snapshot(*const MapSnapshot);
 
 // SAFETY: the map outlives the threads.
 unsafe impl Send for Snapshot {}
@@ -151,7 +152,7 @@ impl Snapshot {
 fn a_slot_that_is_filled_shows_its_key_with_its_entry() {
     model(3, || {
         let domain = Domain::new(1);
-        let mut map = ExactMap::with_seeds([3, 5]);
+        let mut map = PointerMap::with_seeds([3, 5]);
         let snapshot = Snapshot(map.snapshot());
         let reader = thread::spawn(move || {
             // Key 0 is what an empty slot looks like.
@@ -169,7 +170,7 @@ fn a_slot_that_is_filled_shows_its_key_with_its_entry() {
 fn a_slot_that_is_filled_again_never_mixes_keys_and_entries() {
     model(3, || {
         let domain = Domain::new(1);
-        let mut map = ExactMap::with_seeds([3, 5]);
+        let mut map = PointerMap::with_seeds([3, 5]);
         map.insert([1, 0], entry(1), &domain);
         map.insert([2, 0], entry(2), &domain);
         let snapshot = Snapshot(map.snapshot());
@@ -193,7 +194,7 @@ fn a_slot_that_is_filled_again_never_mixes_keys_and_entries() {
 fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
     model(3, || {
         let domain = Domain::new(1);
-        let mut map = ExactMap::with_seeds([3, 5]);
+        let mut map = PointerMap::with_seeds([3, 5]);
         map.insert([1, 0], entry(1), &domain);
         let snapshot = Snapshot(map.snapshot());
         let reader = thread::spawn(move || {
@@ -204,6 +205,158 @@ fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
         map.insert([1, 0], entry(1), &domain);
         reader.join().expect("the reader does not panic");
         assert!(snapshot.look(1));
+    });
+}
+
+/// Buckets of two slots with keys of two 32-bit words: one is home to all keys. An entry tells its key.
+struct Exact(Array);
+
+const FORM: Form =
+    Form { shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 }, before: 0, far: false, wide_words: 0 };
+
+/// The hash of every key here: all have one home and one mark.
+const HASH: u64 = 0;
+
+impl Exact {
+    fn new() -> Exact {
+        Exact(Array::new(1, FORM, [3, 5]))
+    }
+
+    fn reader(&self) -> Buckets {
+        Buckets(self.0.snapshot())
+    }
+
+    /// Writes an entry and shows it.
+    fn put(&self, key: [u32; 2], generation: u64, instead_of: Option<At>) -> At {
+        let at = self.0.reserve(HASH, instead_of.map(|old| old.bucket)).expect("there is room");
+        let cell = self.0.bucket(at.bucket).entry(&FORM.shape, at.slot as usize);
+        // SAFETY: the slot is free; loom reports who reads it.
+        unsafe { cell.with_mut(|entry| *entry = u64::from(key[0]) << 32 | u64::from(key[1]) << 16 | generation) };
+        self.0.publish(HASH, &key, at, instead_of);
+        at
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Buckets(*const ExactSnapshot);
+
+// SAFETY: the array outlives the threads.
+unsafe impl Send for Buckets {}
+
+impl Buckets {
+    /// The generation of the key's entry, never of another key's.
+    fn look(self, key: [u32; 2]) -> Option<u64> {
+        // SAFETY: the array outlives the threads; loom reports a write to what is read.
+        unsafe {
+            let (bucket, slot) = exact::probe(self.0, &FORM.shape, HASH, &key, |_, _| true)?;
+            let found = (*bucket).entry(&FORM.shape, slot).with(|entry| *entry);
+            assert_eq!(found >> 16, u64::from(key[0]) << 16 | u64::from(key[1]), "the entry of another key");
+            Some(found & 0xffff)
+        }
+    }
+}
+
+#[test]
+fn a_live_slot_shows_its_whole_key_and_entry() {
+    model(3, || {
+        let exact = Exact::new();
+        let reader = exact.reader();
+        let thread = thread::spawn(move || {
+            // The empty slot's key, and one that is half of it and half of a new one.
+            assert_eq!(reader.look([0, 0]), None);
+            assert_eq!(reader.look([1, 0]), None);
+            let first = reader.look([1, 2]);
+            assert!(reader.look([1, 2]).is_some() || first.is_none(), "an entry does not go away by itself");
+        });
+        exact.put([1, 2], 1, None);
+        thread.join().expect("the reader does not panic");
+        assert_eq!(reader.look([1, 2]), Some(1));
+    });
+}
+
+#[test]
+fn a_slot_is_filled_again_when_no_reader_can_be_in_it() {
+    model(3, || {
+        let domain = Domain::new(1);
+        let exact = Exact::new();
+        let at = exact.put([1, 1], 1, None);
+        let reader = exact.reader();
+        let mut worker = worker(&domain);
+        let thread = thread::spawn(move || {
+            worker.online();
+            reader.look([1, 1]);
+            reader.look([2, 1]);
+            worker.quiescent();
+            reader.look([2, 2]);
+            worker.offline();
+        });
+        exact.0.unpublish(at);
+        let epoch = domain.advance();
+        if domain.is_past(epoch) {
+            exact.0.release(at);
+            assert_eq!(exact.put([2, 2], 2, None), at);
+        } else {
+            assert_ne!(exact.put([2, 2], 2, None), at, "the slot waits");
+        }
+        thread.join().expect("the reader does not panic");
+        assert_eq!((reader.look([1, 1]), reader.look([2, 2])), (None, Some(2)));
+    });
+}
+
+#[test]
+fn a_changed_entry_is_found_at_any_time_in_its_bucket() {
+    model(3, || {
+        let exact = Exact::new();
+        let at = exact.put([1, 1], 1, None);
+        let reader = exact.reader();
+        let thread = thread::spawn(move || {
+            let first = reader.look([1, 1]).expect("it is there at any time");
+            let second = reader.look([1, 1]).expect("it is there at any time");
+            assert!(first <= second, "the old entry does not come back");
+        });
+        exact.put([1, 1], 2, Some(at));
+        thread.join().expect("the reader does not panic");
+        assert_eq!(reader.look([1, 1]), Some(2));
+    });
+}
+
+#[test]
+fn a_changed_entry_is_found_at_any_time_when_it_moves_to_a_later_bucket() {
+    model(3, || {
+        let exact = Exact::new();
+        let at = exact.put([1, 1], 1, None);
+        exact.put([3, 3], 3, None);
+        let reader = exact.reader();
+        let thread = thread::spawn(move || {
+            assert!(reader.look([1, 1]).is_some(), "it is there at any time");
+            assert_eq!(reader.look([3, 3]), Some(3));
+        });
+        let new = exact.put([1, 1], 2, Some(at));
+        assert_ne!(new.bucket, at.bucket, "the home is full");
+        thread.join().expect("the reader does not panic");
+        assert_eq!(reader.look([1, 1]), Some(2));
+    });
+}
+
+#[test]
+fn a_copy_is_whole_when_readers_see_it() {
+    model(2, || {
+        let old = Exact::new();
+        old.put([1, 1], 1, None);
+        old.put([2, 2], 2, None);
+        old.put([3, 3], 3, None);
+        let published = Arc::new(AtomicPtr::new(old.reader().0.cast_mut()));
+        let seen = Arc::clone(&published);
+        let thread = thread::spawn(move || {
+            for key in 1..=3 {
+                let reader = Buckets(seen.load(Ordering::Acquire));
+                assert_eq!(reader.look([key, key]), Some(key.into()));
+            }
+        });
+        let new = Exact(Array::new(2, FORM, [3, 5]));
+        assert!(new.0.fill_from(&old.0, |_, _| HASH));
+        published.store(new.reader().0.cast_mut(), Ordering::Release);
+        thread.join().expect("the reader does not panic");
     });
 }
 

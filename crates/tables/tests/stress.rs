@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tables::selector::{Group, select};
 use tables::{Domain, Limbo, Runs, Table, TableSpec};
 
-const K: u64 = 0x9e37_79b9_7f4a_7c15;
+const K: u32 = 0x9e37_79b9;
 const READERS: usize = 2;
 /// Lookups between two quiescent points.
 const BATCH: usize = 64;
@@ -31,8 +31,9 @@ fn duration() -> Duration {
 }
 
 fn call(tag: u64, generation: u64) -> ActionCall {
+    let (tag, generation) = (tag as u32, generation as u32);
     let args = [tag, tag.wrapping_mul(K).wrapping_add(generation), generation];
-    ActionCall { action: 0, args: args.map(|a| Bits::new(64, a.into())).to_vec() }
+    ActionCall { action: 0, args: args.map(|a| Bits::new(32, a.into())).to_vec() }
 }
 
 fn entry(key: Vec<KeyMatch>, priority: i32, tag: u64, generation: u64) -> TableEntry {
@@ -43,11 +44,13 @@ fn call_of(entry: &TableEntry) -> &ActionCall {
     common::call_of(entry)
 }
 
-fn table(keys: &[(u32, MatchKind)], domain: &Arc<Domain>) -> Table {
+/// `large` are the parameters of an action that no entry runs: they decide whether entries fit into buckets.
+fn table(keys: &[(u32, MatchKind)], large: &[u32], domain: &Arc<Domain>) -> Table {
     let spec = TableSpec {
         keys: keys.to_vec(),
         size: 1 << 20,
-        actions: vec![vec![64; 3]],
+        actions: vec![vec![32; 3], large.to_vec()],
+        members: false,
         selector: false,
         idle_timeout: false,
         direct: false,
@@ -61,9 +64,9 @@ fn table(keys: &[(u32, MatchKind)], domain: &Arc<Domain>) -> Table {
 /// The reader that found it has not been quiescent since.
 unsafe fn tag(found: *const EntryHeader) -> u64 {
     // SAFETY: the entry has three words of parameters behind the byte of its action.
-    let [tag, check, generation] = unsafe { found.byte_add(1).cast::<[u64; 3]>().read_unaligned() };
+    let [tag, check, generation] = unsafe { found.byte_add(1).cast::<[u32; 3]>().read_unaligned() };
     assert_eq!(check, tag.wrapping_mul(K).wrapping_add(generation), "a torn or freed entry");
-    tag
+    tag.into()
 }
 
 #[derive(Clone, Copy)]
@@ -75,14 +78,14 @@ unsafe impl Send for Probe {}
 /// Runs `write` again and again while readers draw keys with `key` and check what they find with `check`, which gets the
 /// key's values and the tag, or `None` on a miss.
 fn stress(
-    keys: &[(u32, MatchKind)],
+    (keys, large): (&[(u32, MatchKind)], &[u32]),
     key: impl Fn(&mut Random) -> Vec<Bits> + Copy + Send,
     check: impl Fn(&[Bits], Option<u64>) + Copy + Send,
     prepare: impl FnOnce(&mut Table),
     mut write: impl FnMut(&mut Table, &mut Random, u64),
 ) {
     let domain = Domain::new(READERS);
-    let mut table = table(keys, &domain);
+    let mut table = table(keys, large, &domain);
     prepare(&mut table);
     let binding = table.binding();
     let (stop, lookups) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -149,7 +152,7 @@ fn stress(
 }
 
 /// Insert, modify or delete one of few keys, whose first value is the tag.
-fn churn(keys: &[(u32, MatchKind)], values: u64, width: u32) {
+fn churn(keys: &[(u32, MatchKind)], large: &[u32], values: u64, width: u32) {
     let other = keys.len() - 1;
     let exact = move |value: u64| -> Vec<Bits> {
         let rest = std::iter::repeat_n(Bits::new(16, 3), other);
@@ -164,7 +167,7 @@ fn churn(keys: &[(u32, MatchKind)], values: u64, width: u32) {
         }
     };
     stress(
-        keys,
+        (keys, large),
         |random| exact(random.below(values)),
         |key, tag| {
             let value = key[0].to_u64();
@@ -189,22 +192,28 @@ fn churn(keys: &[(u32, MatchKind)], values: u64, width: u32) {
 
 #[test]
 fn exact_keys_of_one_word() {
-    churn(&[(48, Exact)], 200, 48);
+    churn(&[(48, Exact)], &[], 200, 48);
 }
 
 #[test]
 fn exact_keys_of_two_words() {
-    churn(&[(64, Exact), (16, Exact)], 50, 64);
+    churn(&[(64, Exact), (16, Exact)], &[], 50, 64);
 }
 
 #[test]
 fn exact_keys_beyond_a_bucket() {
-    churn(&[(128, Exact), (16, Exact)], 100, 128);
+    churn(&[(128, Exact), (16, Exact)], &[], 100, 128);
+}
+
+#[test]
+fn exact_keys_with_entries_outside_of_buckets() {
+    churn(&[(32, Exact)], &[400], 60, 32);
+    churn(&[(96, Exact)], &[400], 60, 96);
 }
 
 #[test]
 fn direct_index() {
-    churn(&[(10, Exact)], 1000, 10);
+    churn(&[(10, Exact)], &[], 1000, 10);
 }
 
 /// A table that grows from nothing: what was there stays, what comes is right.
@@ -216,7 +225,7 @@ fn exact_while_it_grows() {
         _ = table.insert(&new, Runs::Call(call_of(&new)), 0);
     };
     stress(
-        &[(48, Exact)],
+        (&[(48, Exact)], &[]),
         |random| key(random.below(20_000)),
         |key, tag| {
             let value = key[0].to_u64();
@@ -245,7 +254,7 @@ fn moving_routes(keys: &'static [(u32, MatchKind)]) {
     const LENGTHS: [u32; 6] = [24, 9, 20, 14, 17, 11];
     let mut current = [0usize; 4];
     stress(
-        keys,
+        (keys, &[]),
         move |random| {
             let value = Bits::new(width, u128::from(10 << 16 | random.below(4) << 14 | random.below(2)));
             let mut key = vec![value.shl(u64::from(width - 24)).or(&Bits::new(width, random.below(200).into()))];
@@ -314,7 +323,7 @@ fn rules_that_move_between_tuples() {
         table.insert(&new, Runs::Call(call_of(&new)), 0).expect("the rule is new");
     };
     stress(
-        keys,
+        (keys, &[]),
         |random| vec![Bits::new(32, 0xabc0), Bits::new(16, (10 + random.below(900)).into())],
         |_, tag| assert_eq!(tag, Some(5), "a rule matches at any time"),
         |table| put(table, 0),
@@ -330,7 +339,7 @@ fn rules_that_move_between_tuples() {
 #[test]
 fn groups_that_change() {
     let domain = Domain::new(READERS);
-    let mut memory = tables::entry::EntryMemory::new(&[vec![64; 3]], abi::EntryParts::default());
+    let mut memory = tables::entry::EntryMemory::new(&[vec![32; 3]], abi::EntryParts::default());
     let members: Vec<usize> =
         (0..8).map(|i| memory.make(Runs::Call(&call(i, i)), tables::entry::Tag::NONE) as usize).collect();
     let of = |i: usize| members[i] as *const EntryHeader;

@@ -150,6 +150,7 @@ impl Runtime {
                     handle: &t.handle,
                     key: t.layout.clone(),
                     engine: if t.layout.fields.is_empty() { EngineKind::Empty } else { EngineKind::Opaque },
+                    exact: None,
                     lookup: scan,
                     lookup_batch: scan_batch,
                     select: Some(select),

@@ -5,8 +5,8 @@
 
 use super::MAX_WIDTH;
 use super::word::{Prefix, Word};
-use crate::exact;
 use crate::key::KeyShape;
+use crate::map;
 use abi::table::KeyField;
 use base::entry::MatchKind;
 
@@ -41,7 +41,7 @@ impl Plan {
         let rest = || fields.iter().filter(|f| !is_prefix(f));
         let packed = abi::KeyLayout::new(rest().map(|f| (f.width, f.kind)));
         let fits = prefix.width <= MAX_WIDTH
-            && packed.bytes <= exact::MAX_KEY_BYTES
+            && packed.bytes <= map::MAX_KEY_BYTES
             && rest().all(|f| f.kind == MatchKind::Exact);
         let words = |(from, to): (&KeyField, &KeyField)| {
             let (first, to_first) = (from.offset as usize / 8, to.offset as usize / 8);

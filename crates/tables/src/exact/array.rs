@@ -1,0 +1,211 @@
+//! The buckets of one table at one time: where keys go, how slots are filled, changed and emptied. The writer's side of
+//! what [`super::probe`] reads.
+#![allow(unsafe_code)]
+
+use super::bucket::{Bucket, Shape};
+use super::{ExactSnapshot, Form, Place, WINDOW};
+#[cfg(not(loom))]
+use crate::region::Region;
+use crate::sync::prefetch;
+use std::ops::Deref;
+
+/// Buckets behind the last one that keys have as home: the window, what may be passed behind it, and the last one, which
+/// is always empty, so that every search ends.
+const BEHIND: usize = WINDOW as usize + RUN as usize;
+/// Most buckets from the second one on where a key may be.
+const RUN: u32 = if cfg!(loom) { 2 } else { 64 };
+
+/// Entries that are copied to a new array at a time.
+const GROUP: usize = if cfg!(loom) { 2 } else { 32 };
+
+/// A slot of an array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct At {
+    /// Position of the bucket.
+    pub bucket: u32,
+    /// The slot in it.
+    pub slot: u32,
+}
+
+#[cfg(not(loom))]
+type Buckets = Region<Bucket>;
+#[cfg(loom)]
+type Buckets = Vec<Bucket>;
+
+fn zeroed(count: usize) -> Buckets {
+    #[cfg(not(loom))]
+    {
+        // SAFETY: zero bytes are an empty bucket: only integers.
+        unsafe { Region::zeroed(count) }
+    }
+    #[cfg(loom)]
+    (0..count).map(|_| Bucket::new()).collect()
+}
+
+/// Buckets, and what readers need to find them.
+#[derive(Debug)]
+pub struct Array {
+    buckets: Buckets,
+    shape: Shape,
+    snapshot: Box<ExactSnapshot>,
+}
+
+// SAFETY: the snapshot's pointer leads to the buckets, which the array owns.
+unsafe impl Send for Array {}
+
+impl Array {
+    /// So many buckets that are a key's home, and those behind them.
+    pub fn new(homes: u32, form: Form, seeds: [u64; 2]) -> Array {
+        let buckets = zeroed(homes as usize + BEHIND);
+        let snapshot = Box::new(ExactSnapshot { buckets: buckets.deref().as_ptr(), count: homes.into(), seeds, form });
+        Array { buckets, shape: form.shape, snapshot }
+    }
+
+    /// What readers need.
+    pub fn snapshot(&self) -> &ExactSnapshot {
+        &self.snapshot
+    }
+
+    /// Buckets that are a key's home.
+    pub fn homes(&self) -> u32 {
+        self.snapshot.count as u32
+    }
+
+    /// A bucket.
+    pub fn bucket(&self, bucket: u32) -> &Bucket {
+        &self.buckets[bucket as usize]
+    }
+
+    /// Bytes of memory.
+    #[cfg(not(loom))]
+    pub(crate) fn bytes(&self) -> usize {
+        self.buckets.bytes()
+    }
+
+    /// The buckets where a key may be, in the order in which they are searched.
+    fn path(&self, hash: u64) -> impl Iterator<Item = u32> + use<> {
+        let Place { home, second, .. } = Place::of(hash, self.snapshot.count);
+        std::iter::once(home).chain(second..second + RUN)
+    }
+
+    /// The live slot with this key that `is` accepts.
+    pub fn locate(&self, hash: u64, key: &[u32], is: impl Fn(&Bucket, usize) -> bool) -> Option<At> {
+        let mark = Place::of(hash, self.snapshot.count).mark;
+        for bucket in self.path(hash) {
+            let here = self.bucket(bucket);
+            let meta = here.meta();
+            let mut found = here.matching(&self.shape, key) & meta.live(&self.shape);
+            while found != 0 {
+                let slot = found.trailing_zeros();
+                if is(here, slot as usize) {
+                    return Some(At { bucket, slot });
+                }
+                found &= found - 1;
+            }
+            if !meta.passed(mark) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether a slot is in the home of a key with this hash.
+    #[cfg(not(loom))]
+    pub(crate) fn is_home(&self, hash: u64, at: At) -> bool {
+        Place::of(hash, self.snapshot.count).home == at.bucket
+    }
+
+    /// A free slot for a key, in or behind the bucket `from` if one is given: then searches that passed the one passed
+    /// the other too, or find it later. `None` if there is none near enough.
+    pub fn reserve(&self, hash: u64, from: Option<u32>) -> Option<At> {
+        let mut path = self.path(hash).skip_while(|bucket| from.is_some_and(|from| from != *bucket));
+        path.find_map(|bucket| {
+            let free = self.bucket(bucket).meta().free(&self.shape);
+            (free != 0).then(|| At { bucket, slot: free.trailing_zeros() })
+        })
+    }
+
+    /// Shows readers a reserved slot, whose entry has been written, under this key; from then on they do not find the
+    /// slot that it replaces.
+    pub fn publish(&self, hash: u64, key: &[u32], at: At, instead_of: Option<At>) {
+        let mark = Place::of(hash, self.snapshot.count).mark;
+        for bucket in self.path(hash).take_while(|bucket| *bucket != at.bucket) {
+            let passed = self.bucket(bucket);
+            if !passed.meta().passed(mark) {
+                passed.pass(mark);
+            }
+        }
+        let bucket = self.bucket(at.bucket);
+        bucket.set_key(&self.shape, at.slot as usize, key);
+        match instead_of {
+            Some(old) if old.bucket == at.bucket => bucket.publish(at.slot as usize, Some(old.slot as usize)),
+            Some(old) => {
+                bucket.publish(at.slot as usize, None);
+                self.unpublish(old);
+            }
+            None => bucket.publish(at.slot as usize, None),
+        }
+    }
+
+    /// Hides a live slot from readers. It stays as it is until it is released.
+    pub fn unpublish(&self, at: At) {
+        self.bucket(at.bucket).unpublish(at.slot as usize);
+    }
+
+    /// Every reader has been quiescent since the slot was hidden: it may be filled again.
+    pub fn release(&self, at: At) {
+        self.bucket(at.bucket).release(at.slot as usize);
+    }
+
+    /// All live slots.
+    pub fn live(&self) -> impl Iterator<Item = At> + '_ {
+        (0..).zip(self.buckets.iter()).flat_map(|(bucket, b)| {
+            let live = b.meta().live(&self.shape);
+            (0..self.shape.slots).filter(move |slot| live >> slot & 1 == 1).map(move |slot| At { bucket, slot })
+        })
+    }
+
+    /// Fills this new array, which no reader sees, with what another one has. First every key that finds room at home,
+    /// then the others, so that as many as can be are found at once. False if one finds no room at all.
+    pub fn fill_from(&self, old: &Array, hash: impl Fn(&Array, At) -> u64) -> bool {
+        let mut key = [0; 4];
+        let key = &mut key[..self.shape.key_words()];
+        let mut put = |from: At, hash: u64, at: At| {
+            let theirs = old.bucket(from.bucket);
+            theirs.key(&self.shape, from.slot as usize, key);
+            self.bucket(at.bucket).copy_entry(at.slot as usize, theirs, from.slot as usize, &self.shape);
+            self.publish(hash, key, at, None);
+        };
+        let mut others = Vec::new();
+        let mut group = Vec::with_capacity(GROUP);
+        let mut live = old.live();
+        loop {
+            // Some homes are fetched while others are filled.
+            group.extend(live.by_ref().take(GROUP));
+            if group.is_empty() {
+                break;
+            }
+            let hashed = |from: At| {
+                let hash = hash(old, from);
+                let home = Place::of(hash, self.snapshot.count).home;
+                prefetch(self.bucket(home));
+                (from, hash, home)
+            };
+            let places: [Option<(At, u64, u32)>; GROUP] = std::array::from_fn(|i| group.get(i).copied().map(hashed));
+            group.clear();
+            for (from, hash, home) in places.into_iter().flatten() {
+                match self.reserve(hash, None) {
+                    Some(at) if at.bucket == home => put(from, hash, at),
+                    _ => others.push((from, hash)),
+                }
+            }
+        }
+        others.into_iter().all(|(from, hash)| match self.reserve(hash, None) {
+            Some(at) => {
+                put(from, hash, at);
+                true
+            }
+            None => false,
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! One bucket, its slots, and the rules by which readers read it while the writer changes it. Layout: [`super`].
+#![allow(unsafe_code)]
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// Bytes of a bucket, and its alignment: one cache line.
+pub const BUCKET_BYTES: u32 = 64;
+/// Where the word with the slots' states is, the last four bytes.
+pub const META_OFFSET: u32 = BUCKET_BYTES - 4;
+/// The states of at most so many slots fit into it.
+pub const SLOTS_MAX: u32 = 8;
+/// The lowest bit of the states: for each slot whether it is dead, retired and perhaps still being read.
+const DEAD_SHIFT: u32 = 8;
+/// The lowest bit of the marks of keys that are not here because there was no room.
+pub const PASSED_SHIFT: u32 = 16;
+/// Number of those marks.
+pub const PASSED_MARKS: u32 = 16;
+
+/// How the buckets of one table are divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes of a key in a slot: 4, 8, 12 or 16. The keys come first, one after the other.
+    pub key_bytes: u32,
+    /// Slots.
+    pub slots: u32,
+    /// Bytes of a slot's entry, or of what leads to it; they come after the keys, one after the other.
+    pub entry_bytes: u32,
+}
+
+impl Shape {
+    /// As many slots as fit.
+    pub fn new(key_bytes: u32, entry_bytes: u32) -> Shape {
+        let slots = (META_OFFSET / (key_bytes + entry_bytes)).min(SLOTS_MAX);
+        Shape { key_bytes, slots, entry_bytes }
+    }
+
+    /// Where the entry of a slot begins.
+    pub fn entry_offset(&self, slot: usize) -> usize {
+        self.slots as usize * self.key_bytes as usize + slot * self.entry_bytes as usize
+    }
+
+    pub(super) fn key_words(&self) -> usize {
+        self.key_bytes as usize / 4
+    }
+
+    pub(super) fn all(&self) -> u32 {
+        (1 << self.slots) - 1
+    }
+}
+
+#[cfg(not(loom))]
+const WORDS: usize = BUCKET_BYTES as usize / 4;
+/// Two keys of two words and the states: a model's steps are few.
+#[cfg(loom)]
+const WORDS: usize = 5;
+
+/// A cache line of slots.
+#[cfg_attr(not(loom), repr(C, align(64)))]
+#[derive(Debug)]
+pub struct Bucket {
+    words: [AtomicU32; WORDS],
+    /// The model checker watches who reads and writes the entries.
+    #[cfg(loom)]
+    entries: [loom::cell::UnsafeCell<u64>; 2],
+}
+
+/// The states of a bucket's slots at one moment, and which keys passed it.
+#[derive(Clone, Copy)]
+pub(super) struct Meta(u32);
+
+impl Meta {
+    /// One bit for each slot with an entry.
+    pub(super) fn live(self, shape: &Shape) -> u32 {
+        self.0 & shape.all()
+    }
+
+    /// One bit for each slot that may be filled.
+    pub(super) fn free(self, shape: &Shape) -> u32 {
+        !(self.0 | self.0 >> DEAD_SHIFT) & shape.all()
+    }
+
+    /// Whether a key with this mark may lie in a later bucket.
+    pub(super) fn passed(self, mark: u32) -> bool {
+        self.0 >> (PASSED_SHIFT + mark) & 1 == 1
+    }
+}
+
+impl Bucket {
+    #[cfg(loom)]
+    pub(super) fn new() -> Bucket {
+        Bucket {
+            words: std::array::from_fn(|_| AtomicU32::new(0)),
+            entries: std::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
+        }
+    }
+
+    /// The states. Before anything else of the bucket: whoever sees a slot live sees its key and entry.
+    #[inline]
+    pub(super) fn meta(&self) -> Meta {
+        Meta(self.words[WORDS - 1].load(Ordering::Acquire))
+    }
+
+    /// Bits of the slots whose key this is, whatever their state.
+    #[inline]
+    pub(super) fn matching(&self, shape: &Shape, key: &[u32]) -> u32 {
+        let same = |slot: usize| {
+            let words = &self.words[slot * key.len()..][..key.len()];
+            words.iter().zip(key).fold(0, |differ, (word, k)| differ | (word.load(Ordering::Relaxed) ^ k)) == 0
+        };
+        (0..shape.slots).fold(0, |bits, slot| bits | u32::from(same(slot as usize)) << slot)
+    }
+
+    /// The key of a slot.
+    pub(super) fn key(&self, shape: &Shape, slot: usize, out: &mut [u32]) {
+        let words = &self.words[slot * shape.key_words()..];
+        out.iter_mut().zip(words).for_each(|(out, word)| *out = word.load(Ordering::Relaxed));
+    }
+}
+
+/// The bytes of entries.
+#[cfg(not(loom))]
+impl Bucket {
+    /// The entry's bytes of a slot.
+    #[inline]
+    pub(crate) fn entry(&self, shape: &Shape, slot: usize) -> *mut u8 {
+        let offset = shape.entry_offset(slot);
+        debug_assert!(offset + shape.entry_bytes as usize <= META_OFFSET as usize);
+        // Through the words' own pointer: they may be written behind a shared reference.
+        self.words.as_ptr().cast::<u8>().cast_mut().wrapping_add(offset)
+    }
+
+    pub(super) fn copy_entry(&self, slot: usize, from: &Bucket, from_slot: usize, shape: &Shape) {
+        // SAFETY: both slots have so many bytes; ours is free and not visible, theirs does not change.
+        unsafe {
+            let bytes = shape.entry_bytes as usize;
+            std::ptr::copy_nonoverlapping(from.entry(shape, from_slot), self.entry(shape, slot), bytes);
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Bucket {
+    /// The entry of a slot.
+    pub fn entry(&self, _shape: &Shape, slot: usize) -> &loom::cell::UnsafeCell<u64> {
+        &self.entries[slot]
+    }
+
+    pub(super) fn copy_entry(&self, slot: usize, from: &Bucket, from_slot: usize, _shape: &Shape) {
+        // SAFETY: the model checker reports who else accesses them.
+        unsafe { self.entries[slot].with_mut(|to| from.entries[from_slot].with(|from| *to = *from)) };
+    }
+}
+
+/// What only the writer does.
+impl Bucket {
+    fn change(&self, change: impl FnOnce(u32) -> u32) {
+        let meta = &self.words[WORDS - 1];
+        meta.store(change(meta.load(Ordering::Relaxed)), Ordering::Release);
+    }
+
+    /// Writes the key of a free slot.
+    pub(super) fn set_key(&self, shape: &Shape, slot: usize, key: &[u32]) {
+        let words = &self.words[slot * shape.key_words()..];
+        words.iter().zip(key).for_each(|(word, k)| word.store(*k, Ordering::Relaxed));
+    }
+
+    /// Makes a slot live, and another one dead in the same moment.
+    pub(super) fn publish(&self, slot: usize, instead_of: Option<usize>) {
+        let old = instead_of.map_or(0, |old| 1 << old);
+        self.change(|meta| (meta | 1 << slot | old << DEAD_SHIFT) & !old);
+    }
+
+    /// Makes a live slot dead.
+    pub(super) fn unpublish(&self, slot: usize) {
+        self.change(|meta| (meta & !(1 << slot)) | 1 << (slot as u32 + DEAD_SHIFT));
+    }
+
+    /// Makes a dead slot free: every reader has been quiescent since it died.
+    pub(super) fn release(&self, slot: usize) {
+        self.change(|meta| meta & !(1 << (slot as u32 + DEAD_SHIFT)));
+    }
+
+    /// Notes that a key with this mark lies in a later bucket.
+    pub(super) fn pass(&self, mark: u32) {
+        self.change(|meta| meta | 1 << (PASSED_SHIFT + mark));
+    }
+}

@@ -1,0 +1,650 @@
+//! A table of exact fields: the entries in its buckets are all that there is of them, for readers and for the control
+//! plane. Keys, parameters, indices, sources and idle timeouts are read back from there; only what waits for readers is
+//! kept beside it.
+//!
+//! Invariants:
+//! - a key has at most one live slot;
+//! - slots, far cells and the indices of tables with direct resources are used again only after every worker has been
+//!   quiescent, so a packet never counts for an entry that came after the one it matched;
+//! - the handle, which compiled code holds, stays at one address.
+//!
+//! A slot that waits belongs to one array: when a larger one replaces it, nothing waits in the new one.
+//!
+//! Threads: the writer's. Tests: `tests/properties.rs`, `tests/stress.rs`.
+#![allow(unsafe_code)]
+
+use super::array::{Array, At};
+use super::bucket::Shape;
+use super::{FAR_BYTES, Form, LOAD, MAX_KEY_BYTES, hash, hash_words};
+use crate::cells::Cells;
+use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
+use crate::key::KeyShape;
+use crate::reclaim::{Domain, Limbo};
+use crate::table::{TableSpec, index_limit};
+use abi::state::{ReadEntry, StateError};
+use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, ExactLayout, TableBinding, TableHandle};
+use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
+
+/// Entries that the first array has room for, if the table may have as many.
+const FIRST_ROOM: u64 = 32;
+/// How long a change waits for readers to let go of a slot before all entries are copied.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// What waits for the readers.
+#[derive(Debug)]
+struct Retired {
+    /// Which of the table's arrays the slot is in.
+    array: u32,
+    at: At,
+    /// The far cell and its bytes, or null.
+    cell: *mut u8,
+    bytes: usize,
+    /// An index that becomes free.
+    index: Option<u32>,
+}
+
+/// A table with its one writer.
+pub(crate) struct ExactTable {
+    spec: TableSpec,
+    shape: KeyShape,
+    form: Form,
+    handle: Box<TableHandle>,
+    domain: Arc<Domain>,
+    writer: EntryWriter,
+    /// Of default entries.
+    defaults: EntryMemory,
+    /// Of far entries.
+    cells: Cells,
+    array: Array,
+    /// Number of `array` among the table's.
+    generation: u32,
+    /// Entries that `array` has room for.
+    room: u64,
+    limbo: Limbo<Retired>,
+    old_arrays: Limbo<Array>,
+    old_defaults: Limbo<usize>,
+    /// Free indices, and the first that was never used.
+    free: Vec<u32>,
+    fresh: u32,
+    len: u64,
+    /// Changes so far.
+    changes: u64,
+    /// Entries that were passed on and are gone: the marks they left cost lookups.
+    stale: u64,
+    /// The packed key of the current call.
+    scratch: Vec<u64>,
+}
+
+// SAFETY: the pointers lead to memory that the table owns.
+unsafe impl Send for ExactTable {}
+
+/// How tables of this kind keep their entries.
+fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
+    let used = shape.layout().fields.iter().map(|f| f.offset + f.bytes).max().unwrap_or(0);
+    let wide = used > MAX_KEY_BYTES;
+    let key_bytes = if wide { 4 } else { used.next_multiple_of(4) };
+    let near = Shape::new(key_bytes, layout.bytes_max());
+    // The time of the last hit is written by readers, so it cannot be copied into another array.
+    let far = wide || near.slots < 2 || spec.idle_timeout;
+    Form {
+        shape: if far { Shape::new(key_bytes, FAR_BYTES) } else { near },
+        before: layout.before,
+        far,
+        wide_words: if wide { shape.words() as u32 } else { 0 },
+    }
+}
+
+/// Buckets for so many entries.
+fn homes_for(entries: u64, shape: &Shape) -> u32 {
+    let homes = (entries as f64 / (f64::from(shape.slots) * LOAD)).ceil();
+    (homes as u64).clamp(1, u64::from(u32::MAX) - 1024) as u32
+}
+
+impl ExactTable {
+    /// An empty table, all of whose fields are exact.
+    pub(crate) fn new(spec: TableSpec, shape: KeyShape, default_action: Runs<'_>, domain: Arc<Domain>) -> ExactTable {
+        let parts = EntryParts {
+            last_hit: spec.idle_timeout,
+            idle_timeout: spec.idle_timeout,
+            group: spec.selector,
+            index: spec.direct,
+            source: spec.members,
+        };
+        let mut defaults = EntryMemory::new(&spec.actions, parts);
+        let writer = defaults.writer().clone();
+        let form = form_of(&spec, &shape, writer.layout());
+        let room = spec.size.clamp(1, FIRST_ROOM);
+        let array = Array::new(homes_for(room, &form.shape), form, crate::random_seeds());
+        let handle = Box::new(TableHandle {
+            snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
+            default_entry: AtomicPtr::new(defaults.make(default_action, Tag::NONE)),
+        });
+        let scratch = vec![0; shape.words()];
+        ExactTable {
+            spec,
+            shape,
+            form,
+            handle,
+            domain,
+            writer,
+            defaults,
+            cells: Cells::default(),
+            array,
+            generation: 0,
+            room,
+            limbo: Limbo::default(),
+            old_arrays: Limbo::default(),
+            old_defaults: Limbo::default(),
+            free: Vec::new(),
+            fresh: 0,
+            len: 0,
+            changes: 0,
+            stale: 0,
+            scratch,
+        }
+    }
+
+    pub(crate) fn binding(&self) -> TableBinding {
+        let (lookup, lookup_batch) = self.form.lookups();
+        let Form { shape, before, far, wide_words } = self.form;
+        let exact = ExactLayout {
+            key_bytes: shape.key_bytes,
+            slots: shape.slots,
+            entry_offset: shape.entry_offset(0) as u32 + if far { 0 } else { before },
+            entry_bytes: shape.entry_bytes,
+            far,
+        };
+        let inlined = wide_words == 0;
+        TableBinding {
+            handle: &*self.handle,
+            key: self.shape.layout().clone(),
+            engine: if inlined { EngineKind::ExactInline } else { EngineKind::Opaque },
+            exact: inlined.then_some(exact),
+            lookup,
+            lookup_batch,
+            select: self.spec.selector.then_some(crate::selector::select),
+            entry: self.writer.layout().clone(),
+            footprint_bytes: self.footprint_bytes(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn index_limit(&self) -> u64 {
+        index_limit(&self.spec)
+    }
+
+    /// Bytes of all memory that there is per entry, which is what lookups touch: buckets and far cells.
+    fn footprint_bytes(&self) -> u64 {
+        (self.array.bytes() + self.cells.chunk_bytes()) as u64
+    }
+
+    pub(crate) fn insert_with(
+        &mut self,
+        entry: &TableEntry,
+        runs: Runs<'_>,
+        now_us: u64,
+        prepare: impl FnOnce(u32),
+    ) -> Result<u32, StateError> {
+        self.check(runs)?;
+        let hash = self.pack(&entry.key)?;
+        if self.locate(hash).is_some() {
+            return Err(StateError::Exists);
+        }
+        if self.len >= self.spec.size {
+            return Err(StateError::Full(self.spec.size));
+        }
+        let index = self.take_index()?;
+        prepare(index);
+        if self.len >= self.room || self.stale > u64::from(self.array.homes()) / 4 + 64 {
+            self.rebuild(0);
+        }
+        let at = self.slot_for(hash, None);
+        let tag = Tag {
+            index,
+            last_hit_us: now_us,
+            idle_timeout_ns: entry.idle_timeout_ns,
+            source: Source::of(&entry.action),
+        };
+        self.write(hash, at, runs, tag, None);
+        self.len += 1;
+        self.collect_some();
+        Ok(index)
+    }
+
+    pub(crate) fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
+        self.check(runs)?;
+        let hash = self.pack(&entry.key)?;
+        let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        let old = self.action_at(at);
+        let tag = Tag { idle_timeout_ns: entry.idle_timeout_ns, source: Source::of(&entry.action), ..self.tag_at(at) };
+        self.replace(hash, at, runs, tag);
+        Ok(old)
+    }
+
+    /// Gives all entries that name a member another action, and leaves all else.
+    pub(crate) fn change_member(&mut self, member: u32, runs: Runs<'_>) {
+        let mut keys = Vec::new();
+        for at in self.array.live() {
+            // SAFETY: the slot is live.
+            if unsafe { self.writer.source(self.entry(at)) } == Source::Member(member) {
+                let mut packed = vec![0; self.scratch.len()];
+                self.key(at, &mut packed);
+                keys.push(packed);
+            }
+        }
+        for packed in keys {
+            self.scratch = packed;
+            let hash = self.hash(&self.scratch);
+            // Slots move when the array does.
+            if let Some(at) = self.locate(hash) {
+                self.replace(hash, at, runs, self.tag_at(at));
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &[KeyMatch]) -> Result<TableEntry, StateError> {
+        let hash = self.pack(key)?;
+        let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        let was = self.entry_at(at);
+        // SAFETY: the slot is live.
+        let index = self.spec.direct.then(|| unsafe { self.writer.index(self.entry(at)) });
+        self.array.unpublish(at);
+        self.retire(hash, at, index);
+        self.len -= 1;
+        self.collect_some();
+        Ok(was)
+    }
+
+    /// The index of the entry with this key, if the table has indices.
+    pub(crate) fn find(&mut self, key: &[KeyMatch]) -> Result<u32, StateError> {
+        let hash = self.pack(key)?;
+        let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        // SAFETY: the slot is live.
+        Ok(unsafe { self.writer.index(self.entry(at)) })
+    }
+
+    pub(crate) fn entry_with(&mut self, key: &[KeyMatch], now_us: u64) -> Result<ReadEntry, StateError> {
+        let hash = self.pack(key)?;
+        let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        Ok(self.read(at, now_us))
+    }
+
+    /// In the order of their indices, or in no particular one if they have none.
+    pub(crate) fn entries(&self, now_us: u64) -> Vec<ReadEntry> {
+        let mut slots: Vec<At> = self.array.live().collect();
+        if self.spec.direct {
+            // SAFETY: the slots are live.
+            slots.sort_by_key(|at| unsafe { self.writer.index(self.entry(*at)) });
+        }
+        slots.into_iter().map(|at| self.read(at, now_us)).collect()
+    }
+
+    pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+        self.check(runs)?;
+        let new = self.defaults.make(runs, Tag::NONE);
+        let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
+        self.old_defaults.push(self.domain.advance(), old.expose_provenance());
+        self.collect();
+        Ok(())
+    }
+
+    pub(crate) fn default_call(&self) -> Option<ActionCall> {
+        // SAFETY: the default entry is live.
+        unsafe { self.writer.call(self.handle.default_entry.load(Ordering::Relaxed)) }
+    }
+
+    /// What a lookup found: an entry of this table.
+    ///
+    /// # Safety
+    /// The entry is live, and was found under this key.
+    pub(crate) unsafe fn found(&self, entry: *const EntryHeader, key: &[u8]) -> (TableEntry, Option<ActionCall>) {
+        let packed: Vec<u64> =
+            key.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes"))).collect();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let was = TableEntry {
+                key: self.shape.unpack(&packed),
+                priority: 0,
+                action: self.action_of(entry),
+                idle_timeout_ns: self.writer.idle_timeout_ns(entry),
+            };
+            (was, self.writer.call(entry))
+        }
+    }
+
+    pub(crate) fn collect(&mut self) {
+        let ExactTable { limbo, old_arrays, old_defaults, domain, array, cells, free, defaults, generation, .. } = self;
+        limbo.collect(domain, |retired| {
+            if retired.array == *generation {
+                array.release(retired.at);
+            }
+            if !retired.cell.is_null() {
+                // SAFETY: the cell was taken with so many bytes, and no reader has its address any more.
+                unsafe { cells.give_back(retired.cell, retired.bytes) };
+            }
+            free.extend(retired.index);
+        });
+        old_arrays.collect(domain, drop);
+        old_defaults.collect(domain, |entry| {
+            // SAFETY: it was unlinked, and every worker has been quiescent since.
+            unsafe { defaults.free(ptr::with_exposed_provenance_mut(entry)) };
+        });
+    }
+
+    /// Slots that wait for readers.
+    pub(crate) fn waiting(&self) -> usize {
+        self.limbo.len()
+    }
+
+    /// Collects once in a while.
+    fn collect_some(&mut self) {
+        const EVERY: u64 = 64;
+        self.changes += 1;
+        if self.changes.is_multiple_of(EVERY) {
+            self.collect();
+        }
+    }
+
+    fn check(&self, runs: Runs<'_>) -> Result<(), StateError> {
+        match runs {
+            Runs::Call(call) | Runs::GroupOr(_, call) if !self.writer.accepts(call) => Err(StateError::WrongKind),
+            Runs::Group(_) | Runs::GroupOr(..) if !self.spec.selector => Err(StateError::WrongKind),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_index(&mut self) -> Result<u32, StateError> {
+        if !self.spec.direct {
+            return Ok(EntryLayout::NO_INDEX);
+        }
+        if self.free.is_empty() && u64::from(self.fresh) >= self.index_limit() {
+            self.collect();
+        }
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if u64::from(self.fresh) >= self.index_limit() {
+            return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
+        }
+        self.fresh += 1;
+        Ok(self.fresh - 1)
+    }
+}
+
+// Keys and slots.
+impl ExactTable {
+    /// Packs a key into `scratch`; its hash.
+    fn pack(&mut self, key: &[KeyMatch]) -> Result<u64, StateError> {
+        if self.shape.pack(key, &mut self.scratch) { Ok(self.hash(&self.scratch)) } else { Err(StateError::WrongKind) }
+    }
+
+    fn hash(&self, packed: &[u64]) -> u64 {
+        hash_packed(&self.form, self.array.snapshot().seeds, packed)
+    }
+
+    /// What a slot has as key for a packed key.
+    fn slot_key<'a>(&self, hash: u64, packed: &[u64], out: &'a mut [u32; 4]) -> &'a [u32] {
+        if self.form.wide_words > 0 {
+            out[0] = hash as u32;
+        } else {
+            let words = packed.iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]);
+            out.iter_mut().zip(words).for_each(|(out, word)| *out = word);
+        }
+        &out[..self.form.shape.key_bytes as usize / 4]
+    }
+
+    /// The slot of the key in `scratch`.
+    fn locate(&self, hash: u64) -> Option<At> {
+        let mut key = [0; 4];
+        let key = self.slot_key(hash, &self.scratch, &mut key);
+        self.array.locate(hash, key, |bucket, slot| {
+            // SAFETY: the slot is live, and the key a key of the table.
+            self.form.wide_words == 0 || unsafe { self.form.has_wide(bucket, slot, self.scratch.as_ptr()) }
+        })
+    }
+
+    /// The entry of a live slot.
+    fn entry(&self, at: At) -> *mut EntryHeader {
+        // SAFETY: the slot is live.
+        unsafe { self.form.entry(self.array.bucket(at.bucket), at.slot as usize) }
+    }
+
+    /// The packed key of a live slot.
+    fn key(&self, at: At, packed: &mut [u64]) {
+        key_of(&self.form, &self.array, at, packed);
+    }
+
+    fn tag_at(&self, at: At) -> Tag {
+        let entry = self.entry(at);
+        // SAFETY: the slot is live.
+        unsafe {
+            Tag {
+                index: self.writer.index(entry),
+                last_hit_us: self.writer.last_hit_us(entry),
+                idle_timeout_ns: self.writer.idle_timeout_ns(entry),
+                source: self.writer.source(entry),
+            }
+        }
+    }
+
+    fn action_at(&self, at: At) -> EntryAction {
+        // SAFETY: the slot is live.
+        unsafe { self.action_of(self.entry(at)) }
+    }
+
+    /// # Safety
+    /// `entry` is one of this table's that is live.
+    unsafe fn action_of(&self, entry: *const EntryHeader) -> EntryAction {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.writer.source(entry) {
+                Source::Call => EntryAction::Call(self.writer.call(entry).expect("it runs an action")),
+                Source::Member(member) => EntryAction::Member(member),
+                Source::Group(group) => EntryAction::Group(group),
+            }
+        }
+    }
+
+    fn entry_at(&self, at: At) -> TableEntry {
+        let mut packed = [0; 8];
+        let mut long = Vec::new();
+        let packed = match packed.get_mut(..self.scratch.len()) {
+            Some(packed) => packed,
+            None => {
+                long.resize(self.scratch.len(), 0);
+                &mut long[..]
+            }
+        };
+        self.key(at, packed);
+        TableEntry {
+            key: self.shape.unpack(packed),
+            priority: 0,
+            action: self.action_at(at),
+            // SAFETY: the slot is live.
+            idle_timeout_ns: unsafe { self.writer.idle_timeout_ns(self.entry(at)) },
+        }
+    }
+
+    fn read(&self, at: At, now_us: u64) -> ReadEntry {
+        // SAFETY: the slot is live.
+        let last_hit = || unsafe { self.writer.last_hit_us(self.entry(at)) };
+        let idle_ns = self.spec.idle_timeout.then(|| now_us.saturating_sub(last_hit()).saturating_mul(1000));
+        ReadEntry { entry: self.entry_at(at), idle_ns }
+    }
+}
+
+// Changes.
+impl ExactTable {
+    /// A free slot for a key with this hash, not before the bucket `from`. Waits for readers, and copies everything, when
+    /// it must; then slots known before are not in the array any more.
+    fn slot_for(&mut self, hash: u64, from: Option<u32>) -> At {
+        if let Some(at) = self.array.reserve(hash, from) {
+            return at;
+        }
+        let start = Instant::now();
+        while !self.limbo.is_empty() && start.elapsed() < PATIENCE {
+            self.collect();
+            if let Some(at) = self.array.reserve(hash, from) {
+                return at;
+            }
+            std::thread::yield_now();
+        }
+        // No slot is dead in a new array; should that not be enough, which is most unlikely, more buckets are.
+        let mut homes = 0;
+        loop {
+            self.rebuild(homes);
+            let from = from.and_then(|_| self.locate(hash)).map(|at| at.bucket);
+            if let Some(at) = self.array.reserve(hash, from) {
+                return at;
+            }
+            homes = self.array.homes() / 8 * 9 + 1;
+        }
+    }
+
+    /// Gives the key in `scratch`, which is in slot `old`, another entry.
+    fn replace(&mut self, hash: u64, old: At, runs: Runs<'_>, tag: Tag) {
+        let at = self.slot_for(hash, Some(old.bucket));
+        // The array may be another one.
+        let old = self.locate(hash).expect("the key is there");
+        self.write(hash, at, runs, tag, Some(old));
+        self.retire(hash, old, None);
+        self.collect_some();
+    }
+
+    /// Writes an entry for the key in `scratch` into a free slot and shows it to readers.
+    fn write(&mut self, hash: u64, at: At, runs: Runs<'_>, tag: Tag, instead_of: Option<At>) {
+        let to = self.array.bucket(at.bucket).entry(&self.form.shape, at.slot as usize);
+        // SAFETY: the slot is free, so its bytes are ours, and enough for any of the table's entries; the cell has room
+        // for the key and the entry, and is aligned.
+        unsafe {
+            if self.form.far {
+                let key_bytes = 8 * self.form.wide_words as usize;
+                let cell = self.cells.take(key_bytes + self.writer.bytes(runs));
+                ptr::copy_nonoverlapping(self.scratch.as_ptr().cast(), cell, key_bytes);
+                let entry = self.writer.write(cell.add(key_bytes), runs, tag);
+                let address = (entry.expose_provenance() as u64).to_le_bytes();
+                debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
+                ptr::copy_nonoverlapping(address.as_ptr(), to, FAR_BYTES as usize);
+            } else {
+                self.writer.write(to, runs, tag);
+            }
+        }
+        let mut key = [0; 4];
+        let key = self.slot_key(hash, &self.scratch, &mut key);
+        self.array.publish(hash, key, at, instead_of);
+    }
+
+    /// Lets a slot wait that readers do not find any more.
+    fn retire(&mut self, hash: u64, at: At, index: Option<u32>) {
+        let (mut cell, mut bytes) = (ptr::null_mut(), 0);
+        if self.form.far {
+            let entry = self.entry(at);
+            let front = self.form.before as usize + 8 * self.form.wide_words as usize;
+            // SAFETY: the slot still has its entry.
+            let action = unsafe { self.writer.action(entry) };
+            bytes = 8 * self.form.wide_words as usize + self.writer.layout().bytes(action) as usize;
+            cell = entry.cast::<u8>().wrapping_sub(front);
+        }
+        if !self.array.is_home(hash, at) {
+            self.stale += 1;
+        }
+        let retired = Retired { array: self.generation, at, cell, bytes, index };
+        self.limbo.push(self.domain.advance(), retired);
+    }
+
+    /// Copies all entries into a new array of at least so many buckets: a larger one if this one is full and may grow.
+    fn rebuild(&mut self, homes_min: u32) {
+        let limit = self.spec.size.max(1);
+        // Not much less than what the table may need in the end.
+        let mut room = self.room;
+        if self.len >= room {
+            room = if (2 * room.max(1)) as f64 * 1.3 >= limit as f64 { limit } else { 2 * room.max(1) };
+        }
+        let mut homes = homes_for(room.max(self.len + 1), &self.form.shape).max(self.array.homes()).max(homes_min);
+        let (form, seeds) = (self.form, self.array.snapshot().seeds);
+        let words = self.scratch.len();
+        let hash = |array: &Array, at: At| {
+            let mut packed = [0; 2];
+            if form.wide_words == 0 {
+                key_of(&form, array, at, &mut packed[..words]);
+                return hash_packed(&form, seeds, &packed[..words]);
+            }
+            // SAFETY: the slot is live, and the key in front of its entry has so many words.
+            let key = unsafe {
+                std::slice::from_raw_parts(form.wide_key(form.entry(array.bucket(at.bucket), at.slot as usize)), words)
+            };
+            hash_packed(&form, seeds, key)
+        };
+        let new = loop {
+            let new = Array::new(homes, form, seeds);
+            if new.fill_from(&self.array, hash) {
+                break new;
+            }
+            // Hardly ever: too many keys with one home.
+            homes += homes / 8 + 1;
+        };
+        let old = std::mem::replace(&mut self.array, new);
+        let snapshot = ptr::from_ref(self.array.snapshot()).cast_mut();
+        self.handle.snapshot.store(snapshot.cast(), Ordering::Release);
+        self.old_arrays.push(self.domain.advance(), old);
+        self.generation += 1;
+        self.stale = 0;
+        self.room = room.max(self.len + 1);
+    }
+}
+
+fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
+    if form.wide_words > 0 {
+        return hash_words(packed.len(), |i| packed.get(i).copied().unwrap_or(0), seeds);
+    }
+    hash([packed[0], packed.get(1).copied().unwrap_or(0)], form.shape.key_bytes > 8, seeds)
+}
+
+fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {
+    let bucket = array.bucket(at.bucket);
+    if form.wide_words > 0 {
+        // SAFETY: the slot is live; the key in front of its entry has as many words.
+        unsafe {
+            let key = form.wide_key(form.entry(bucket, at.slot as usize));
+            ptr::copy_nonoverlapping(key, packed.as_mut_ptr(), packed.len());
+        }
+        return;
+    }
+    let mut key = [0u32; 4];
+    bucket.key(&form.shape, at.slot as usize, &mut key[..form.shape.key_bytes as usize / 4]);
+    for (word, pair) in packed.iter_mut().zip(key.chunks(2)) {
+        *word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+    }
+}
+
+impl Drop for ExactTable {
+    /// There are no readers any more: the owner of the table's bindings is gone.
+    fn drop(&mut self) {
+        let default = self.handle.default_entry.load(Ordering::Relaxed);
+        let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
+        for entry in old.chain([default]).collect::<Vec<_>>() {
+            // SAFETY: every default entry is in one of these places.
+            unsafe { self.defaults.free(entry) };
+        }
+        if self.form.far {
+            // Cells of their own, if they are that large, are not the chunks'.
+            let live: Vec<At> = self.array.live().collect();
+            for at in live {
+                self.retire(0, at, None);
+            }
+        }
+        for retired in self.limbo.drain().collect::<Vec<_>>() {
+            if !retired.cell.is_null() {
+                // SAFETY: every cell is a live slot's or was retired, once.
+                unsafe { self.cells.give_back(retired.cell, retired.bytes) };
+            }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! A table whose entries lie in memory of their own, with a record of each for the control plane and an engine that
+//! readers probe: every table but those of exact fields ([`crate::exact`]).
+//!
+//! Invariants:
+//! - an entry is in the engine if and only if its record ([`crate::records`]) is in use, and both have the same index;
+//! - entry memory and the indices of tables with direct resources are reused only after every worker has been
+//!   quiescent, so a packet never counts for an entry that came after the one it matched;
+//! - the handle, which compiled code holds, stays at one address;
+//! - in tables of prefixes whose entries are nothing but action and parameters, keys with the same share one entry
+//!   ([`crate::shared`]).
+//!
+//! Readers get a [`TableBinding`]; everything here is the writer's, one at a time (`&mut`).
+//! Tests: `tests/properties.rs`, `tests/stress.rs`.
+#![allow(unsafe_code)]
+
+use crate::engine::{Engine, Rank, Writing};
+use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
+use crate::key::KeyShape;
+use crate::reclaim::{Domain, Limbo};
+use crate::records::{Record, Records};
+use crate::shared::SharedEntries;
+use crate::table::{SpecError, TableSpec, index_limit};
+use crate::{selector, strategy};
+use abi::state::{ReadEntry, StateError};
+use abi::table::{LookupBatchFn, LookupFn};
+use abi::{EngineKind, EntryHeader, EntryParts, TableBinding, TableHandle};
+use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What waits for the readers.
+#[derive(Debug)]
+struct Retired {
+    entry: *mut EntryHeader,
+    /// Whether the entry's index becomes free with it.
+    index: bool,
+}
+
+/// A table with its one writer.
+pub(crate) struct RecordedTable {
+    spec: TableSpec,
+    shape: KeyShape,
+    handle: Box<TableHandle>,
+    engine: Option<Box<dyn Engine>>,
+    domain: Arc<Domain>,
+    memory: EntryMemory,
+    /// In tables whose entries have no index.
+    shared: Option<SharedEntries>,
+    records: Records,
+    /// Indices that are free.
+    free: Vec<u32>,
+    limbo: Limbo<Retired>,
+    len: u64,
+    /// The packed key of the current call.
+    scratch: Vec<u64>,
+}
+
+// SAFETY: the pointers lead to memory that the table owns.
+unsafe impl Send for RecordedTable {}
+
+impl RecordedTable {
+    /// An empty table. `default_action` must be one of the actions with values of the right widths.
+    pub(crate) fn new(
+        spec: TableSpec,
+        shape: KeyShape,
+        default_action: Runs<'_>,
+        domain: Arc<Domain>,
+    ) -> Result<RecordedTable, SpecError> {
+        let engine = strategy::engine(&spec, &shape)?;
+        let prioritised = spec.keys.iter().any(|(_, kind)| kind.needs_priority());
+        let prefixes = !prioritised && spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Lpm);
+        let shared = (prefixes && !spec.direct && !spec.idle_timeout).then(SharedEntries::default);
+        let parts = EntryParts {
+            last_hit: spec.idle_timeout,
+            group: spec.selector,
+            index: shared.is_none(),
+            ..EntryParts::default()
+        };
+        let mut memory = EntryMemory::new(&spec.actions, parts);
+        let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
+        let handle = Box::new(TableHandle {
+            snapshot: AtomicPtr::new(snapshot.cast_mut()),
+            default_entry: AtomicPtr::new(memory.make(default_action, Tag::NONE)),
+        });
+        let scratch = vec![0; shape.packed_words()];
+        let finds = |e: &dyn Engine| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex);
+        let indexed = engine.as_deref().is_some_and(|e| !finds(e));
+        let records = Records::new(&shape, prioritised, indexed);
+        Ok(RecordedTable {
+            spec,
+            shape,
+            handle,
+            engine,
+            domain,
+            memory,
+            shared,
+            records,
+            free: Vec::new(),
+            limbo: Limbo::default(),
+            len: 0,
+            scratch,
+        })
+    }
+
+    /// What compiled code needs of the table.
+    pub(crate) fn binding(&self) -> TableBinding {
+        TableBinding {
+            handle: &*self.handle,
+            key: self.shape.layout().clone(),
+            engine: self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind()),
+            exact: None,
+            lookup: self.lookup_fn(),
+            lookup_batch: self.lookup_batch_fn(),
+            select: self.spec.selector.then_some(selector::select),
+            entry: self.memory.writer().layout().clone(),
+            footprint_bytes: self.footprint_bytes(),
+        }
+    }
+
+    /// An estimate: a cache line of the engine's and an entry, for each entry.
+    fn footprint_bytes(&self) -> u64 {
+        let entry = self.memory.writer().layout();
+        let size = entry.before + entry.sizes.iter().max().copied().unwrap_or(0);
+        self.len * (64 + u64::from(size))
+    }
+
+    fn lookup_fn(&self) -> LookupFn {
+        unsafe extern "C" fn miss(_: *const TableHandle, _: *const u8) -> *const EntryHeader {
+            ptr::null()
+        }
+        self.engine.as_ref().map_or(miss, |e| e.lookup())
+    }
+
+    fn lookup_batch_fn(&self) -> LookupBatchFn {
+        unsafe extern "C" fn misses(_: *const TableHandle, _: *const u8, count: u32, out: *mut *const EntryHeader) {
+            // SAFETY: the caller has room for `count` entries.
+            (0..count as usize).for_each(|i| unsafe { out.add(i).write(ptr::null()) });
+        }
+        self.engine.as_ref().map_or(misses, |e| e.lookup_batch())
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn index_limit(&self) -> u64 {
+        index_limit(&self.spec)
+    }
+
+    /// Adds an entry that runs `runs`, and calls `prepare` with its index before packets can find it.
+    pub(crate) fn insert_with(
+        &mut self,
+        entry: &TableEntry,
+        runs: Runs<'_>,
+        now_us: u64,
+        prepare: impl FnOnce(u32),
+    ) -> Result<u32, StateError> {
+        self.check(runs)?;
+        self.pack(&entry.key)?;
+        if let Some(engine) = &self.engine {
+            engine.prefetch(&self.scratch);
+        }
+        if self.engine.is_none() {
+            return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
+        }
+        if self.position(entry.priority).is_some() {
+            return Err(StateError::Exists);
+        }
+        if self.len >= self.spec.size {
+            return Err(StateError::Full(self.spec.size));
+        }
+        let index = self.take_index()?;
+        prepare(index);
+        let pointer = self.make(runs, self.tag(index, now_us));
+        let record = Record {
+            entry: pointer,
+            priority: entry.priority,
+            idle_timeout_ns: entry.idle_timeout_ns,
+            source: Source::of(&entry.action),
+        };
+        let rank = (entry.priority, self.records.insert(index, &self.scratch, record));
+        self.len += 1;
+        self.write(|engine, w, packed| engine.insert(w, packed, rank, pointer));
+        self.collect_some();
+        Ok(index)
+    }
+
+    /// Gives the entry with this key and priority another action and idle timeout; its action until now.
+    pub(crate) fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
+        self.check(runs)?;
+        let index = self.find(&entry.key, entry.priority)?;
+        let old = self.action_at(index);
+        self.records.set_action(index, entry.idle_timeout_ns, Source::of(&entry.action));
+        self.run_other(index, runs);
+        Ok(old)
+    }
+
+    /// Gives entry `index`, which is in use, another action, and leaves all else.
+    fn run_other(&mut self, index: u32, runs: Runs<'_>) {
+        let old = self.records.entry(index);
+        // SAFETY: the record is in use, so its entry is live.
+        let tag = self.tag(index, unsafe { self.entries().last_hit_us(old) });
+        let new = self.make(runs, tag);
+        self.records.set_entry(index, new);
+        let rank = self.rank(index);
+        self.records.key(index, &mut self.scratch);
+        self.write(|engine, w, packed| engine.replace(w, packed, rank, new));
+        self.retire(Retired { entry: old, index: false });
+        self.collect_some();
+    }
+
+    /// Removes the entry with this key and priority; what it was.
+    pub(crate) fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
+        let index = self.find(key, priority)?;
+        let was = self.entry_at(index);
+        let rank = self.rank(index);
+        let entry = self.records.remove(index);
+        self.len -= 1;
+        self.write(|engine, w, packed| engine.remove(w, packed, rank));
+        self.retire(Retired { entry, index: true });
+        if !self.spec.direct {
+            // Nothing that readers do depends on the index.
+            self.free.push(index);
+        }
+        self.collect_some();
+        Ok(was)
+    }
+
+    /// The index of the entry with this key and priority.
+    pub(crate) fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
+        self.pack(key)?;
+        if let Some(engine) = &self.engine {
+            engine.prefetch(&self.scratch);
+        }
+        self.position(priority).ok_or(StateError::NotFound)
+    }
+
+    /// The entry at an index in use.
+    fn entry_at(&self, index: u32) -> TableEntry {
+        let mut packed = vec![0; self.shape.packed_words()];
+        self.records.key(index, &mut packed);
+        TableEntry {
+            key: self.shape.unpack(&packed),
+            priority: self.records.priority(index),
+            action: self.action_at(index),
+            idle_timeout_ns: self.records.idle_timeout_ns(index),
+        }
+    }
+
+    fn rank(&self, index: u32) -> Rank {
+        (self.records.priority(index), self.records.seq(index))
+    }
+
+    fn action_at(&self, index: u32) -> EntryAction {
+        let call = |entry| {
+            // SAFETY: the record is in use, so its entry is live.
+            unsafe { self.entries().call(entry) }.expect("it runs an action")
+        };
+        match self.records.source(index) {
+            Source::Call => EntryAction::Call(call(self.records.entry(index))),
+            Source::Member(member) => EntryAction::Member(member),
+            Source::Group(group) => EntryAction::Group(group),
+        }
+    }
+
+    /// Nanoseconds since the entry at an index in use was hit, for tables with idle timeouts.
+    fn idle_ns(&self, index: u32, now_us: u64) -> Option<u64> {
+        // SAFETY: the record is in use, so its entry is live.
+        let last_hit = || unsafe { self.entries().last_hit_us(self.records.entry(index)) };
+        self.spec.idle_timeout.then(|| now_us.saturating_sub(last_hit()).saturating_mul(1000))
+    }
+
+    fn read(&self, index: u32, now_us: u64) -> ReadEntry {
+        ReadEntry { entry: self.entry_at(index), idle_ns: self.idle_ns(index, now_us) }
+    }
+
+    /// In insertion order.
+    pub(crate) fn read_all(&self, now_us: u64) -> Vec<ReadEntry> {
+        self.records.in_order().into_iter().map(|index| self.read(index, now_us)).collect()
+    }
+
+    pub(crate) fn entry_with(&mut self, key: &[KeyMatch], priority: i32, now_us: u64) -> Result<ReadEntry, StateError> {
+        let index = self.find(key, priority)?;
+        Ok(self.read(index, now_us))
+    }
+
+    /// Gives all entries that name a member another action, and leaves all else.
+    pub(crate) fn change_member(&mut self, member: u32, runs: Runs<'_>) {
+        let users: Vec<u32> =
+            self.records.used().filter(|i| self.records.source(*i) == Source::Member(member)).collect();
+        users.into_iter().for_each(|index| self.run_other(index, runs));
+    }
+
+    /// Publishes another default action.
+    pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+        self.check(runs)?;
+        let new = self.memory.make(runs, Tag::NONE);
+        let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
+        self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
+        self.collect_some();
+        Ok(())
+    }
+
+    /// The default action; for a group the one behind it.
+    pub(crate) fn default_call(&self) -> Option<ActionCall> {
+        // SAFETY: the default entry is live.
+        unsafe { self.entries().call(self.handle.default_entry.load(Ordering::Relaxed)) }
+    }
+
+    /// What a lookup of this key found: an entry of this table.
+    ///
+    /// # Safety
+    /// The entry is live.
+    pub(crate) unsafe fn found(&self, entry: *const EntryHeader, key: &[u8]) -> (TableEntry, Option<ActionCall>) {
+        // SAFETY: the caller's promise.
+        let (index, call) = unsafe { (self.entries().index(entry), self.entries().call(entry)) };
+        if self.shared.is_none() {
+            return (self.entry_at(index), call);
+        }
+        // The entry says nothing of the key: it is the longest prefix that there is.
+        let key: Vec<u64> = key.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight"))).collect();
+        let mut packed = vec![0; self.shape.packed_words()];
+        let longest = self.shape.prefixes(&key, &mut packed, |packed| self.records.find(packed, 0));
+        (self.entry_at(longest.expect("the entry is of a prefix of the key")), call)
+    }
+
+    /// Frees what no reader can see any more. To be called now and then; changes do some of it too.
+    pub(crate) fn collect(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.collect(&self.domain);
+        }
+        let RecordedTable { limbo, memory, free, spec, .. } = self;
+        limbo.collect(&self.domain, |retired| {
+            // SAFETY: the entry was unlinked, and every worker has been quiescent since.
+            unsafe {
+                if retired.index && spec.direct {
+                    free.push(memory.writer().index(retired.entry));
+                }
+                memory.free(retired.entry);
+            }
+        });
+    }
+
+    /// Things that wait for readers, in entries; a measure of how far behind they are.
+    pub(crate) fn waiting(&self) -> usize {
+        self.limbo.len()
+    }
+
+    /// Collects once in a while.
+    fn collect_some(&mut self) {
+        const EVERY: u64 = 64;
+        if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.records.next_seq().is_multiple_of(EVERY) {
+            self.collect();
+        }
+    }
+
+    /// The memory of an entry; perhaps one that others have.
+    fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
+        match &mut self.shared {
+            Some(shared) => shared.take(&mut self.memory, runs),
+            None => self.memory.make(runs, tag),
+        }
+    }
+
+    /// Retires an entry that the engine does not have any more, unless others have it.
+    fn retire(&mut self, retired: Retired) {
+        if let Some(shared) = &mut self.shared
+            && !shared.give_back(&self.memory, retired.entry)
+        {
+            return;
+        }
+        self.limbo.push(self.domain.advance(), retired);
+    }
+
+    /// What reads entries.
+    fn entries(&self) -> &EntryWriter {
+        self.memory.writer()
+    }
+
+    fn check(&self, runs: Runs<'_>) -> Result<(), StateError> {
+        match runs {
+            Runs::Call(call) | Runs::GroupOr(_, call) if !self.entries().accepts(call) => Err(StateError::WrongKind),
+            Runs::Group(_) | Runs::GroupOr(..) if !self.spec.selector => Err(StateError::WrongKind),
+            _ => Ok(()),
+        }
+    }
+
+    fn tag(&self, index: u32, now_us: u64) -> Tag {
+        Tag { index, last_hit_us: now_us, ..Tag::NONE }
+    }
+
+    /// Packs a key into `scratch`.
+    fn pack(&mut self, key: &[KeyMatch]) -> Result<(), StateError> {
+        if self.shape.pack(key, &mut self.scratch) { Ok(()) } else { Err(StateError::WrongKind) }
+    }
+
+    /// The index of the entry with the key in `scratch`.
+    fn position(&self, priority: i32) -> Option<u32> {
+        let engine = self.engine.as_ref()?;
+        if let Some(entry) = engine.find(&self.scratch) {
+            // SAFETY: what the engine has is live.
+            return (!entry.is_null()).then(|| unsafe { self.entries().index(entry) });
+        }
+        self.records.find(&self.scratch, priority)
+    }
+
+    /// An unused index whose record is there.
+    fn take_index(&mut self) -> Result<u32, StateError> {
+        if self.free.is_empty() && self.spec.direct && self.records.positions() as u64 >= self.index_limit() {
+            self.collect();
+        }
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        let index = self.records.positions() as u64;
+        if index >= self.index_limit() {
+            return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
+        }
+        Ok(self.records.add_position())
+    }
+
+    /// Runs a change of the engine for the key in `scratch`.
+    fn write(&mut self, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
+        let RecordedTable { engine, domain, records, scratch, .. } = self;
+        // Only engines without priorities ask.
+        let stored = |packed: &[u64]| records.find(packed, 0).map_or(ptr::null_mut(), |index| records.entry(index));
+        let writing = Writing { domain, stored: &stored };
+        if let Some(engine) = engine {
+            change(engine.as_mut(), &writing, scratch);
+        }
+    }
+}
+
+impl Drop for RecordedTable {
+    /// There are no readers any more: the owner of the table's bindings is gone.
+    fn drop(&mut self) {
+        // The engine names entries, so it goes first.
+        self.engine = None;
+        let live: Vec<_> = match &self.shared {
+            Some(shared) => shared.iter().collect(),
+            None => self.records.used().map(|i| self.records.entry(i)).collect(),
+        };
+        let retired: Vec<_> = self.limbo.drain().map(|r| r.entry).collect();
+        let default = self.handle.default_entry.load(Ordering::Relaxed);
+        for entry in live.into_iter().chain(retired).chain([default]) {
+            // SAFETY: every entry is in exactly one of these places.
+            unsafe { self.memory.free(entry) };
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Large zeroed arrays that readers read and that go back to the system as a whole.
+//!
+//! From the system directly, not from the allocator: pages come zeroed when they are first touched, so that an array of
+//! a million entries is made at once; arrays of two megabytes and more are at multiples of as much and ask for huge
+//! pages, since random lookups in small pages wait for the page table as often as for the data.
+//!
+//! Tests: whatever uses it.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+
+/// From so many bytes on the system is asked, not the allocator.
+const MAPPED: usize = 64 << 10;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// An array of zeroed `T`s.
+#[derive(Debug)]
+pub(crate) struct Region<T> {
+    first: NonNull<T>,
+    count: usize,
+}
+
+// SAFETY: the region owns its memory.
+unsafe impl<T: Send> Send for Region<T> {}
+// SAFETY: it gives out shared references only.
+unsafe impl<T: Sync> Sync for Region<T> {}
+
+impl<T> Region<T> {
+    /// An array of `count` zeroed elements; at least one.
+    ///
+    /// # Safety
+    /// All zero bytes are a `T`, which needs no drop.
+    pub(crate) unsafe fn zeroed(count: usize) -> Region<T> {
+        let layout = Layout::array::<T>(count).expect("an array is no larger than memory");
+        assert!(layout.size() > 0, "an element");
+        let first = if layout.size() < MAPPED {
+            // SAFETY: the layout is not empty.
+            unsafe { alloc_zeroed(layout) }
+        } else {
+            map(layout.size())
+        };
+        let Some(first) = NonNull::new(first.cast()) else { handle_alloc_error(layout) };
+        Region { first, count }
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * size_of::<T>()
+    }
+}
+
+impl<T> Deref for Region<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the region has so many elements and is never written through a mutable reference.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for Region<T> {
+    fn drop(&mut self) {
+        let layout = Layout::array::<T>(self.count).expect("the array was made");
+        // SAFETY: the memory came from the same place, and nobody uses it.
+        unsafe {
+            if layout.size() < MAPPED {
+                dealloc(self.first.as_ptr().cast(), layout);
+            } else {
+                libc::munmap(self.first.as_ptr().cast(), layout.size());
+            }
+        }
+    }
+}
+
+/// Zeroed pages, or null.
+fn map(bytes: usize) -> *mut u8 {
+    let slack = if bytes >= HUGE_PAGE { HUGE_PAGE } else { 0 };
+    // SAFETY: new private pages touch no other memory; what is cut off was just mapped; the advice is only that.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = libc::mmap(ptr::null_mut(), bytes + slack, protection, flags, -1, 0);
+        if start == libc::MAP_FAILED {
+            return ptr::null_mut();
+        }
+        if slack == 0 {
+            return start.cast();
+        }
+        let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+        let front = start.addr().next_multiple_of(HUGE_PAGE) - start.addr();
+        let back = (start.addr() + front + bytes).next_multiple_of(page);
+        if front > 0 {
+            libc::munmap(start, front);
+        }
+        let end = (start.addr() + bytes + slack).next_multiple_of(page);
+        if end > back {
+            libc::munmap(start.byte_add(back - start.addr()), end - back);
+        }
+        let first = start.byte_add(front);
+        libc::madvise(first, bytes, libc::MADV_HUGEPAGE);
+        first.cast()
+    }
+}

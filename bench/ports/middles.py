@@ -126,7 +126,7 @@ class TestPmd(Middle):
 
     def start(self) -> None:
         command = ["dpdk-testpmd", "--lcores", f"0@{OTHER_CPU},1@{WORKER_CPU}", "--no-pci", "--in-memory", "--no-telemetry"]
-        command += ["--socket-mem", "256", "--file-prefix", f"testpmd{os.getpid()}{self.mode}"]
+        command += ["--socket-mem", "128", "--file-prefix", f"testpmd{os.getpid()}{self.mode}"]
         for i in range(2):
             command += ["--vdev", f"net_vhost{i},iface={self.folder}/{i},client=0,queues=1"]
         command += ["--", f"--forward-mode={self.mode}", "--auto-start", "--total-num-mbufs=32768", "--no-mlockall"]
@@ -204,7 +204,7 @@ class Ovs(Middle):
             f"--pidfile={folder}/ovsdb.pid", f"--log-file={folder}/ovsdb.log", f"--unixctl={folder}/ovsdb.ctl", "--detach",
         )  # fmt: skip
         self.vsctl("--no-wait", "init")
-        settings = ["dpdk-init=true", f"pmd-cpu-mask={1 << WORKER_CPU:#x}", "dpdk-socket-mem=512"]
+        settings = ["dpdk-init=true", f"pmd-cpu-mask={1 << WORKER_CPU:#x}", "dpdk-socket-mem=256"]
         # Megaflows stay while other switches are measured, as if traffic had not paused.
         settings += ["max-idle=3600000"]
         settings += [f"dpdk-extra=--no-pci --in-memory --file-prefix=ovs{os.getpid()}"]

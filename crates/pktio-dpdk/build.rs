@@ -15,7 +15,12 @@ fn main() {
         Command::new("pkg-config").args(["--cflags", "libdpdk"]).output().expect("pkg-config ran a moment ago");
     let flags = String::from_utf8(output.stdout).expect("compiler flags are text");
     let mut build = cc::Build::new();
-    build.file("shim/shim.c").opt_level(3).warnings(true).flag_if_supported("-Wno-address-of-packed-member");
+    build
+        .files(["shim/shim.c", "shim/vhost.c"])
+        .define("ALLOW_EXPERIMENTAL_API", None)
+        .opt_level(3)
+        .warnings(true)
+        .flag_if_supported("-Wno-address-of-packed-member");
     flags.split_whitespace().for_each(|flag| {
         build.flag(flag);
     });

@@ -84,6 +84,17 @@ uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_max,
 		 const struct shim_packet *packets, uint16_t count, struct shim_burst *burst);
 
+/* vhost-user ports with rings of their own (vhost.c). Control calls as above; rx and tx as for other ports, but that tx
+ * takes what the guest cannot hold and counts it in burst->dropped. */
+struct shim_vhost;
+struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error);
+void shim_vhost_close(struct shim_vhost *port);
+int shim_vhost_up(const struct shim_vhost *port);
+uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
+		       struct shim_burst *burst);
+uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
+		       uint16_t count, struct shim_burst *burst);
+
 /* Kernel interfaces */
 int shim_interface_exists(const char *name);
 int shim_interface_up(const char *name);

@@ -12,7 +12,7 @@ use crate::pool::{BYTES_PER_BUFFER, MbufPool};
 use crate::port::{DpdkDevice, Port};
 use crate::reconnect::{self, Gate};
 use crate::vdev::{self, PortPlan, c_string};
-use crate::{ffi, hugepages};
+use crate::{ffi, hugepages, vhost};
 use pktio::{Device, DeviceSpec, Error, PoolRef, QueueCounters};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -150,6 +150,10 @@ impl Eal {
             return pktio::open(spec, self.pool());
         }
         let mut control = self.inner.lock();
+        if let DeviceSpec::Vhost { path, server } = spec {
+            take_log();
+            return vhost::open(&self.inner, spec, path, *server, options.queues);
+        }
         let plan = vdev::plan(spec, control.next_number, options)?;
         control.next_number += 1;
         take_log();
@@ -293,7 +297,7 @@ fn eal_error(reason: String) -> Error {
 fn device_error(spec: &DeviceSpec, what: &str, error: c_int) -> Error {
     let reason = failure(what, error);
     match spec {
-        DeviceSpec::Vhost { path, .. } | DeviceSpec::Virtio { path, .. } | DeviceSpec::Memif { path, .. } => {
+        DeviceSpec::Virtio { path, .. } | DeviceSpec::Memif { path, .. } => {
             Error::Socket { path: path.clone(), reason }
         }
         _ => Error::Device { device: spec.to_string(), reason },
@@ -301,7 +305,7 @@ fn device_error(spec: &DeviceSpec, what: &str, error: c_int) -> Error {
 }
 
 /// What failed, the system's word for the error number, and DPDK's own words.
-fn failure(what: &str, error: c_int) -> String {
+pub(crate) fn failure(what: &str, error: c_int) -> String {
     let system = std::io::Error::from_raw_os_error(-error);
     let log = take_log();
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

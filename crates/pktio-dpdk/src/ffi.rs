@@ -104,6 +104,32 @@ unsafe extern "C" {
         burst: *mut Burst,
     ) -> u16;
 
+    pub(crate) fn shim_vhost_open(
+        path: *const c_char,
+        client: c_int,
+        queues: u16,
+        pool: *mut c_void,
+        error: *mut c_int,
+    ) -> *mut c_void;
+    pub(crate) fn shim_vhost_close(port: *mut c_void);
+    pub(crate) fn shim_vhost_up(port: *const c_void) -> c_int;
+    pub(crate) fn shim_vhost_rx(
+        port: *mut c_void,
+        queue: u16,
+        vtable: &'static PoolVtable,
+        out: *mut RawPacket,
+        max: u16,
+        burst: *mut Burst,
+    ) -> u16;
+    pub(crate) fn shim_vhost_tx(
+        port: *mut c_void,
+        queue: u16,
+        vtable: &'static PoolVtable,
+        packets: *const RawPacket,
+        count: u16,
+        burst: *mut Burst,
+    ) -> u16;
+
     pub(crate) fn shim_interface_exists(name: *const c_char) -> c_int;
     pub(crate) fn shim_interface_up(name: *const c_char) -> c_int;
     pub(crate) fn shim_interface_link(name: *const c_char, out: *mut Link) -> c_int;

@@ -21,6 +21,7 @@
 //! | `vdev` | a [`pktio::DeviceSpec`] as DPDK's driver name and arguments, checked beforehand for good errors |
 //! | `pool` | the mempool as a [`pktio::Pool`] |
 //! | `port` | an ethdev port as [`pktio::Device`] and [`pktio::Queue`] |
+//! | `vhost` | a vhost-user port, on rings of our own (`shim/vhost.c`) |
 //! | `reconnect` | keeps a port connected whose driver gives up on a missing peer |
 //!
 //! **Invariant:** the only crate that knows DPDK.
@@ -33,7 +34,7 @@
 //!   segmentation offload on a veth makes them) are dropped and counted instead of being forwarded cut. What the kernel
 //!   drops because the ring is full is counted nowhere.
 //! - `af_packet` does not say that the sender left a checksum to the hardware (veth does). Turn that off at the sender:
-//!   `ethtool -K IFACE tx off tso off gso off`. For vhost-user the driver completes checksums itself.
+//!   `ethtool -K IFACE tx off tso off gso off`. For vhost-user the shim completes checksums itself.
 //! - The kernel takes the outer VLAN tag off a frame for `af_packet`; the driver puts it back with type 0x8100 whatever it
 //!   was (0x88a8, say).
 //! - The kernel's own packets leave through an interface that is a port, and `af_packet` receives them too. Keep the
@@ -57,5 +58,6 @@ mod pool;
 mod port;
 mod reconnect;
 mod vdev;
+mod vhost;
 
 pub use eal::{Eal, EalConfig, HugepageUse, PortOptions, WorkerRegistration, register_worker, take_log};

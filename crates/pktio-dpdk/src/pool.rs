@@ -79,6 +79,25 @@ impl Pool for MbufPool {
     }
 }
 
+/// Replaces packets of other pools by copies in mbufs, since drivers take no others, and frees what cannot be sent: packets
+/// that are empty, which some drivers never recover from, or longer than `longest`, and copies that no buffer is left for.
+/// Returns how many were freed.
+#[cold]
+pub(crate) fn make_sendable(pool: &MbufPool, packets: &mut Vec<Packet>, longest: u16) -> usize {
+    let before = packets.len();
+    packets.retain_mut(|packet| {
+        if packet.is_empty() || packet.len() > usize::from(longest) {
+            return false;
+        }
+        if !std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE) {
+            let Some(copy) = pool.alloc_from(packet.data()) else { return false };
+            *packet = copy;
+        }
+        true
+    });
+    before - packets.len()
+}
+
 unsafe fn mbuf_free(handle: NonNull<()>) {
     // SAFETY: the caller owns the mbuf (`PoolVtable::free`).
     unsafe { ffi::shim_free(handle.as_ptr().cast()) }

@@ -9,11 +9,9 @@
 
 use crate::eal::{Control, Inner};
 use crate::ffi;
-use crate::pool::MBUF_VTABLE;
+use crate::pool::{MBUF_VTABLE, make_sendable};
 use crate::reconnect::{Gate, Pass};
-use pktio::{
-    Device, LinkState, MTU_DEFAULT, MacAddress, Packet, Pool, PoolRef, PortStats, Queue, QueueCounters, RawPacket,
-};
+use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, QueueCounters, RawPacket};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -177,7 +175,7 @@ impl Queue for DpdkQueue {
         let mut sent = self.send(packets, &mut burst);
         let mut unsendable = 0;
         if burst.stopped != 0 {
-            unsendable = self.make_sendable(packets);
+            unsendable = make_sendable(self.port.eal.mbufs(), packets, self.port.tx_len_max);
             let mut rest = ffi::Burst::default();
             sent += self.send(packets, &mut rest);
             burst.bytes += rest.bytes;
@@ -190,18 +188,6 @@ impl Queue for DpdkQueue {
         });
         sent + unsendable
     }
-}
-
-/// Drivers take mbufs only.
-#[inline]
-fn is_mbuf(packet: &Packet) -> bool {
-    std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE)
-}
-
-/// Not empty, which some drivers never recover from, and not too long.
-#[inline]
-fn has_sendable_len(packet: &Packet, longest: u16) -> bool {
-    packet.raw().len.wrapping_sub(1) < longest
 }
 
 impl DpdkQueue {
@@ -237,24 +223,5 @@ impl DpdkQueue {
             packets.set_len(rest);
             sent
         }
-    }
-
-    /// Replaces packets of other pools by copies in mbufs, and frees what cannot be sent: packets that are empty or too
-    /// long, and copies that no buffer is left for. Returns how many were freed.
-    #[cold]
-    fn make_sendable(&self, packets: &mut Vec<Packet>) -> usize {
-        let before = packets.len();
-        let pool = self.port.eal.mbufs();
-        packets.retain_mut(|packet| {
-            if !has_sendable_len(packet, self.port.tx_len_max) {
-                return false;
-            }
-            if !is_mbuf(packet) {
-                let Some(copy) = pool.alloc_from(packet.data()) else { return false };
-                *packet = copy;
-            }
-            true
-        });
-        before - packets.len()
     }
 }

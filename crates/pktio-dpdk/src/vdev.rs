@@ -65,14 +65,6 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
             check_tap(spec)?;
             ("net_tap", format!("iface={interface}"))
         }
-        DeviceSpec::Vhost { path, server } => {
-            let path = socket_path(path)?;
-            if *server {
-                make_room_for_socket(&path)?;
-            }
-            let client = u8::from(!server);
-            ("net_vhost", format!("iface={},queues={queues},client={client}", path.display()))
-        }
         DeviceSpec::Virtio { path, server } => {
             let path = socket_path(path)?;
             if *server {
@@ -106,8 +98,8 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
                 needs_reconnect: false,
             });
         }
-        DeviceSpec::Memory | DeviceSpec::Pcap { .. } => {
-            return Err(Error::Unsupported { device: spec.to_string(), reason: "it is not a DPDK device" });
+        DeviceSpec::Vhost { .. } | DeviceSpec::Memory | DeviceSpec::Pcap { .. } => {
+            return Err(Error::Unsupported { device: spec.to_string(), reason: "no driver of DPDK is behind it" });
         }
     };
     let cuts = matches!(spec, DeviceSpec::AfPacket { .. });
@@ -204,7 +196,7 @@ fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
 }
 
 /// The path from the root, since drivers refuse others; its folder must exist.
-fn socket_path(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn socket_path(path: &Path) -> Result<PathBuf, Error> {
     let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
     let absolute = std::path::absolute(path).map_err(|error| fail(error.to_string()))?;
     match absolute.parent() {
@@ -215,7 +207,7 @@ fn socket_path(path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Removes a socket that nobody listens on, which DPDK would refuse; refuses everything else that is in the way.
-fn make_room_for_socket(path: &Path) -> Result<(), Error> {
+pub(crate) fn make_room_for_socket(path: &Path) -> Result<(), Error> {
     let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
     match fs::symlink_metadata(path) {
         Err(_) => may_make_socket(path),

@@ -1,0 +1,590 @@
+/* vhost-user ports with rings of our own.
+ *
+ * DPDK's library speaks the protocol with the guest's side: sockets, reconnection, features, memory maps, indices. The
+ * rings are read and written here, straight between the guest's buffers and our packets, because the library's general
+ * path costs several times as much per packet. Split rings (virtio 1.1, 2.6), chains of descriptors, mergeable receive
+ * buffers (5.1.6.4), partial checksums of the guest completed here (5.1.6.2), dirty pages logged for migration. Not
+ * offered to the guest: packed rings, indirect descriptors, event indices, segmentation offload.
+ *
+ * Trust: everything in shared memory is the guest's and may change at any moment. Each descriptor is copied once and
+ * checked; an address outside the guest's memory, a loop or a bad index costs the guest its packet and nothing else.
+ *
+ * Threads: each queue belongs to a worker, and has a lock that the worker tries once per burst and never waits for. The
+ * library's threads call back when anything changes; while a message is worked on all queues are at rest, since it may
+ * unmap the guest's memory, and their indices are back in the library, where the protocol looks for them.
+ *
+ * Tests: tests/peers.rs, against dpdk-testpmd as the guest. */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <linux/vhost.h>
+#include <linux/virtio_net.h>
+#include <linux/virtio_ring.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include <rte_ip.h>
+#include <rte_mbuf.h>
+#include <rte_memcpy.h>
+#include <rte_prefetch.h>
+#include <rte_pause.h>
+#include <rte_vhost.h>
+
+/* Most packets of a burst; bounds the arrays on the stack. */
+#define BURST_MAX 64
+#define QUEUES_MAX 64
+#define PATH_MAX_BYTES 108
+
+struct ring {
+	struct rte_vhost_vring v;
+	uint16_t last_avail;
+	uint16_t last_used;
+	uint16_t index; /* the library's number for it */
+	uint8_t usable;
+};
+
+struct queue {
+	uint8_t lock;
+	struct ring from_guest;
+	struct ring to_guest;
+} __rte_cache_aligned;
+
+struct shim_vhost {
+	struct queue queue[QUEUES_MAX];
+	struct rte_vhost_memory *memory;
+	struct rte_mempool *pool;
+	uint32_t header_bytes;
+	int mergeable;
+	int log; /* the guest is being migrated */
+	int vid; /* the connection; -1: none */
+	int live;
+	uint16_t queues;
+	uint8_t enabled[2 * QUEUES_MAX];
+	char path[PATH_MAX_BYTES];
+	struct shim_vhost *next;
+};
+
+/* A spinlock that is let go by a plain store: an exchange would wait for all that was written to the guest's memory. */
+static inline int try_lock(struct queue *queue)
+{
+	return !__atomic_exchange_n(&queue->lock, 1, __ATOMIC_ACQUIRE);
+}
+
+static inline void lock(struct queue *queue)
+{
+	while (!try_lock(queue))
+		rte_pause();
+}
+
+static inline void unlock(struct queue *queue)
+{
+	__atomic_store_n(&queue->lock, 0, __ATOMIC_RELEASE);
+}
+
+/* All ports; `ports_lock` also guards what the library's threads change in them. */
+static struct shim_vhost *ports;
+static pthread_mutex_t ports_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- Control: what the library calls, with ports_lock held after find(). ---- */
+
+static struct shim_vhost *find(int vid)
+{
+	char path[PATH_MAX_BYTES];
+	if (rte_vhost_get_ifname(vid, path, sizeof(path)) != 0)
+		return NULL;
+	for (struct shim_vhost *port = ports; port != NULL; port = port->next)
+		if (strcmp(port->path, path) == 0)
+			return port;
+	return NULL;
+}
+
+/* After this no worker is in a ring, and the library knows the indices. */
+static void rest(struct shim_vhost *port)
+{
+	for (uint16_t i = 0; i < port->queues; i++) {
+		struct queue *queue = &port->queue[i];
+		struct ring *rings[] = { &queue->from_guest, &queue->to_guest };
+		lock(queue);
+		for (int k = 0; k < 2; k++) {
+			if (rings[k]->usable)
+				rte_vhost_set_vring_base(port->vid, rings[k]->index, rings[k]->last_avail,
+							 rings[k]->last_used);
+			rings[k]->usable = 0;
+		}
+		unlock(queue);
+	}
+}
+
+static void load(struct shim_vhost *port, struct ring *ring, uint16_t index)
+{
+	ring->index = index;
+	if (!port->enabled[index] || rte_vhost_get_vhost_vring(port->vid, index, &ring->v) != 0)
+		return;
+	if (ring->v.desc == NULL || ring->v.avail == NULL || ring->v.used == NULL || !rte_is_power_of_2(ring->v.size))
+		return;
+	if (rte_vhost_get_vring_base(port->vid, index, &ring->last_avail, &ring->last_used) != 0)
+		return;
+	/* The worker polls: the guest need not kick. */
+	ring->v.used->flags = VRING_USED_F_NO_NOTIFY;
+	ring->usable = 1;
+}
+
+/* Lets workers at the rings that are ready. They are at rest. */
+static void resume(struct shim_vhost *port)
+{
+	uint64_t features;
+	free(port->memory);
+	port->memory = NULL;
+	if (!port->live || rte_vhost_get_negotiated_features(port->vid, &features) != 0 ||
+	    rte_vhost_get_mem_table(port->vid, &port->memory) != 0)
+		return;
+	port->mergeable = (features >> VIRTIO_NET_F_MRG_RXBUF) & 1;
+	port->log = (features >> VHOST_F_LOG_ALL) & 1;
+	port->header_bytes = port->mergeable || ((features >> VIRTIO_F_VERSION_1) & 1) ?
+				     sizeof(struct virtio_net_hdr_mrg_rxbuf) :
+				     sizeof(struct virtio_net_hdr);
+	for (uint16_t i = 0; i < port->queues; i++) {
+		struct queue *queue = &port->queue[i];
+		lock(queue);
+		load(port, &queue->to_guest, 2 * i);
+		load(port, &queue->from_guest, 2 * i + 1);
+		unlock(queue);
+	}
+}
+
+static enum rte_vhost_msg_result before_message(int vid, void *message)
+{
+	(void)message;
+	pthread_mutex_lock(&ports_lock);
+	struct shim_vhost *port = find(vid);
+	if (port != NULL && port->vid == vid)
+		rest(port);
+	pthread_mutex_unlock(&ports_lock);
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+static enum rte_vhost_msg_result after_message(int vid, void *message)
+{
+	(void)message;
+	pthread_mutex_lock(&ports_lock);
+	struct shim_vhost *port = find(vid);
+	if (port != NULL && port->vid == vid) {
+		rest(port);
+		resume(port);
+	}
+	pthread_mutex_unlock(&ports_lock);
+	return RTE_VHOST_MSG_RESULT_NOT_HANDLED;
+}
+
+static int new_connection(int vid)
+{
+	static const struct rte_vhost_user_extern_ops around = { before_message, after_message };
+	int result = -1;
+	pthread_mutex_lock(&ports_lock);
+	struct shim_vhost *port = find(vid);
+	/* One guest at a time. */
+	if (port != NULL && port->vid < 0 && rte_vhost_extern_callback_register(vid, &around, NULL) == 0) {
+		port->vid = vid;
+		memset(port->enabled, 0, sizeof(port->enabled));
+		result = 0;
+	}
+	pthread_mutex_unlock(&ports_lock);
+	return result;
+}
+
+static void set_live(int vid, int live, int connected)
+{
+	pthread_mutex_lock(&ports_lock);
+	struct shim_vhost *port = find(vid);
+	if (port != NULL && port->vid == vid) {
+		rest(port);
+		port->live = live;
+		resume(port);
+		if (!connected)
+			port->vid = -1;
+	}
+	pthread_mutex_unlock(&ports_lock);
+}
+
+static int new_device(int vid)
+{
+	set_live(vid, 1, 1);
+	return 0;
+}
+
+static void destroy_device(int vid)
+{
+	set_live(vid, 0, 1);
+}
+
+static void destroy_connection(int vid)
+{
+	set_live(vid, 0, 0);
+}
+
+static int vring_state_changed(int vid, uint16_t index, int enable)
+{
+	pthread_mutex_lock(&ports_lock);
+	struct shim_vhost *port = find(vid);
+	if (port != NULL && port->vid == vid && index < 2 * port->queues) {
+		rest(port);
+		port->enabled[index] = enable != 0;
+		resume(port);
+	}
+	pthread_mutex_unlock(&ports_lock);
+	return 0;
+}
+
+static int features_changed(int vid, uint64_t features)
+{
+	(void)features;
+	set_live(vid, 1, 1);
+	return 0;
+}
+
+static const struct rte_vhost_device_ops operations = {
+	.new_device = new_device,
+	.destroy_device = destroy_device,
+	.vring_state_changed = vring_state_changed,
+	.features_changed = features_changed,
+	.new_connection = new_connection,
+	.destroy_connection = destroy_connection,
+};
+
+static const uint64_t not_offered =
+	1ULL << VIRTIO_F_RING_PACKED | 1ULL << VIRTIO_RING_F_INDIRECT_DESC | 1ULL << VIRTIO_RING_F_EVENT_IDX |
+	1ULL << VIRTIO_NET_F_HOST_TSO4 | 1ULL << VIRTIO_NET_F_HOST_TSO6 | 1ULL << VIRTIO_NET_F_HOST_UFO |
+	1ULL << VIRTIO_NET_F_GUEST_CSUM | 1ULL << VIRTIO_NET_F_GUEST_TSO4 | 1ULL << VIRTIO_NET_F_GUEST_TSO6 |
+	1ULL << VIRTIO_NET_F_GUEST_UFO | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
+
+struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error)
+{
+	struct shim_vhost *port;
+	*error = -EINVAL;
+	if (strlen(path) >= PATH_MAX_BYTES || queues == 0 || queues > QUEUES_MAX)
+		return NULL;
+	if (posix_memalign((void **)&port, RTE_CACHE_LINE_SIZE, sizeof(*port)) != 0) {
+		*error = -ENOMEM;
+		return NULL;
+	}
+	memset(port, 0, sizeof(*port));
+	strcpy(port->path, path);
+	port->pool = pool;
+	port->queues = queues;
+	port->vid = -1;
+	if (rte_vhost_driver_register(path, client ? RTE_VHOST_USER_CLIENT : 0) != 0) {
+		*error = -EADDRINUSE;
+		free(port);
+		return NULL;
+	}
+	pthread_mutex_lock(&ports_lock);
+	port->next = ports;
+	ports = port;
+	pthread_mutex_unlock(&ports_lock);
+	if (rte_vhost_driver_disable_features(path, not_offered) != 0 ||
+	    rte_vhost_driver_callback_register(path, &operations) != 0 || rte_vhost_driver_start(path) != 0) {
+		*error = -EIO;
+		shim_vhost_close(port);
+		return NULL;
+	}
+	*error = 0;
+	return port;
+}
+
+void shim_vhost_close(struct shim_vhost *port)
+{
+	/* Ends the connection, with the callbacks that belong to that. */
+	rte_vhost_driver_unregister(port->path);
+	pthread_mutex_lock(&ports_lock);
+	for (struct shim_vhost **at = &ports; *at != NULL; at = &(*at)->next) {
+		if (*at == port) {
+			*at = port->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&ports_lock);
+	free(port->memory);
+	free(port);
+}
+
+int shim_vhost_up(const struct shim_vhost *port)
+{
+	return __atomic_load_n(&port->live, __ATOMIC_ACQUIRE);
+}
+
+/* ---- Packets ---- */
+
+/* Our address of the guest's `length` bytes at `address`; NULL when they are not all in one piece of its memory. */
+static inline void *reach(const struct rte_vhost_memory *memory, uint64_t address, uint32_t length)
+{
+	for (uint32_t i = 0; i < memory->nregions; i++) {
+		const struct rte_vhost_mem_region *region = &memory->regions[i];
+		uint64_t offset = address - region->guest_phys_addr;
+		if (likely(offset < region->size && length <= region->size - offset))
+			return (void *)(uintptr_t)(region->host_user_addr + offset);
+	}
+	return NULL;
+}
+
+/* How many entries the guest has given; none if it counts wrongly. */
+static inline uint16_t given(const struct ring *ring)
+{
+	uint16_t count = __atomic_load_n(&ring->v.avail->idx, __ATOMIC_ACQUIRE) - ring->last_avail;
+	return likely(count <= ring->v.size) ? count : 0;
+}
+
+static inline uint16_t head_at(const struct ring *ring, uint16_t i)
+{
+	return __atomic_load_n(&ring->v.avail->ring[(uint16_t)(ring->last_avail + i) & (ring->v.size - 1)],
+			       __ATOMIC_RELAXED);
+}
+
+static inline void give_back(struct ring *ring, uint16_t i, uint32_t head, uint32_t length)
+{
+	struct vring_used_elem *used = &ring->v.used->ring[(uint16_t)(ring->last_used + i) & (ring->v.size - 1)];
+	used->id = head;
+	used->len = length;
+}
+
+/* Shows the guest `count` entries given back, and wakes it if it wants to be. */
+static inline void publish(const struct shim_vhost *port, struct ring *ring, uint16_t count)
+{
+	ring->last_avail += count;
+	ring->last_used += count;
+	__atomic_store_n(&ring->v.used->idx, ring->last_used, __ATOMIC_RELEASE);
+	if (unlikely(port->log))
+		rte_vhost_log_used_vring(port->vid, ring->index, 0,
+					 sizeof(struct vring_used) + ring->v.size * sizeof(struct vring_used_elem));
+	/* The guest writes its wish and then looks at the index; we wrote the index and look at its wish. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!(__atomic_load_n(&ring->v.avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT) &&
+	    ring->v.callfd >= 0)
+		eventfd_write(ring->v.callfd, 1);
+}
+
+/* Completes a checksum that the guest left to us; false if it lies outside the packet. */
+static int complete_checksum(struct rte_mbuf *m, const struct virtio_net_hdr *header)
+{
+	uint32_t start = header->csum_start, at = start + header->csum_offset;
+	if (start >= m->data_len || at + 2 > m->data_len)
+		return 0;
+	uint8_t *data = rte_pktmbuf_mtod(m, uint8_t *);
+	/* The guest has put the pseudo header's sum in its place. */
+	uint16_t sum = ~rte_raw_cksum(data + start, m->data_len - start);
+	/* In UDP zero means that there is none; elsewhere both zeros are equal. */
+	if (sum == 0)
+		sum = 0xffff;
+	memcpy(data + at, &sum, sizeof(sum));
+	return 1;
+}
+
+/* Copies a packet from a chain of descriptors; false if it is none that can be carried. */
+static int read_chain(const struct shim_vhost *port, const struct ring *ring, uint16_t head, struct rte_mbuf *m)
+{
+	struct virtio_net_hdr_mrg_rxbuf header;
+	uint32_t missing = port->header_bytes, room = rte_pktmbuf_tailroom(m), length = 0;
+	uint8_t *to = rte_pktmbuf_mtod(m, uint8_t *);
+
+	for (uint32_t left = ring->v.size; left > 0; left--) {
+		if (unlikely(head >= ring->v.size))
+			return 0;
+		struct vring_desc desc = *(volatile struct vring_desc *)&ring->v.desc[head];
+		if (unlikely(desc.flags & (VRING_DESC_F_WRITE | VRING_DESC_F_INDIRECT)))
+			return 0;
+		const uint8_t *from = reach(port->memory, desc.addr, desc.len);
+		if (unlikely(from == NULL))
+			return 0;
+		uint32_t of_header = RTE_MIN(missing, desc.len);
+		if (likely(of_header == port->header_bytes)) {
+			/* What is behind these means nothing in this direction. */
+			memcpy(&header.hdr, from, sizeof(header.hdr));
+			missing = 0;
+		} else if (of_header != 0) {
+			memcpy((uint8_t *)&header + (port->header_bytes - missing), from, of_header);
+			missing -= of_header;
+		}
+		uint32_t of_data = desc.len - of_header;
+		if (unlikely(of_data > room - length))
+			return 0;
+		rte_memcpy(to + length, from + of_header, of_data);
+		length += of_data;
+		if (desc.flags & VRING_DESC_F_NEXT) {
+			head = desc.next;
+			continue;
+		}
+		if (unlikely(missing != 0 || length == 0 || header.hdr.gso_type != VIRTIO_NET_HDR_GSO_NONE))
+			return 0;
+		m->data_len = length;
+		m->pkt_len = length;
+		return !(header.hdr.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) || complete_checksum(m, &header.hdr);
+	}
+	return 0;
+}
+
+uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtable, struct shim_packet *out, uint16_t max,
+		       struct shim_burst *burst)
+{
+	struct queue *queue = &port->queue[index];
+	struct ring *ring = &queue->from_guest;
+	struct rte_mbuf *mbufs[BURST_MAX];
+	uint16_t heads[BURST_MAX];
+	uint16_t done = 0;
+
+	if (!try_lock(queue))
+		return 0;
+	uint16_t count = ring->usable ? RTE_MIN(RTE_MIN(given(ring), max), (uint16_t)BURST_MAX) : 0;
+	if (count == 0 || rte_pktmbuf_alloc_bulk(port->pool, mbufs, count) != 0) {
+		unlock(queue);
+		return 0;
+	}
+	/* The guest's processor has written descriptors and data: ask for all of them before the first is needed. */
+	for (uint16_t i = 0; i < count; i++) {
+		heads[i] = head_at(ring, i);
+		give_back(ring, i, heads[i], 0);
+		if (likely(heads[i] < ring->v.size))
+			rte_prefetch0(&ring->v.desc[heads[i]]);
+	}
+	for (uint16_t i = 0; i < count; i++) {
+		if (unlikely(heads[i] >= ring->v.size))
+			continue;
+		const void *data = reach(port->memory, ring->v.desc[heads[i]].addr, 1);
+		if (likely(data != NULL)) {
+			/* The header often ends a cache line. */
+			rte_prefetch0(data);
+			rte_prefetch0((const uint8_t *)data + port->header_bytes);
+		}
+	}
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *m = mbufs[i];
+		if (unlikely(!read_chain(port, ring, heads[i], m))) {
+			rte_pktmbuf_free(m);
+			burst->dropped++;
+			continue;
+		}
+		burst->bytes += m->data_len;
+		out[done++] = (struct shim_packet){ m->buf_addr, m, vtable, m->buf_len, m->data_off, m->data_len };
+	}
+	publish(port, ring, count);
+	unlock(queue);
+	return done;
+}
+
+/* Copies a packet into chains of descriptors from entry `at` on. Returns how many entries it took: 0 if there are too few
+ * left. `*lost` is set when the guest's buffers cannot hold the packet. */
+static uint16_t write_chains(const struct shim_vhost *port, struct ring *ring, uint16_t at, uint16_t ready,
+			     const uint8_t *data, uint32_t length, int *lost)
+{
+	uint8_t *header_at = NULL;
+	uint32_t missing = port->header_bytes, done = 0;
+	uint16_t taken = 0;
+
+	while (missing != 0 || done < length) {
+		if (at + taken >= ready)
+			return 0;
+		uint16_t first = head_at(ring, at + taken), head = first;
+		uint32_t written = 0;
+		for (uint32_t left = ring->v.size; left > 0 && (missing != 0 || done < length); left--) {
+			struct vring_desc desc;
+			if (unlikely(head >= ring->v.size))
+				break;
+			desc = *(volatile struct vring_desc *)&ring->v.desc[head];
+			uint8_t *to = reach(port->memory, desc.addr, desc.len);
+			if (unlikely(to == NULL || !(desc.flags & VRING_DESC_F_WRITE) || (desc.flags & VRING_DESC_F_INDIRECT)))
+				break;
+			uint32_t of_header = 0;
+			if (missing != 0) {
+				/* The header is in one piece: everybody's is. */
+				if (unlikely(desc.len < missing))
+					break;
+				header_at = to;
+				of_header = missing;
+				missing = 0;
+			}
+			uint32_t n = RTE_MIN(desc.len - of_header, length - done);
+			rte_memcpy(to + of_header, data + done, n);
+			if (unlikely(port->log))
+				rte_vhost_log_write(port->vid, desc.addr, of_header + n);
+			done += n;
+			written += of_header + n;
+			if (!(desc.flags & VRING_DESC_F_NEXT))
+				break;
+			head = desc.next;
+		}
+		give_back(ring, at + taken, first, written);
+		taken++;
+		if ((missing != 0 || done < length) && (written == 0 || !port->mergeable)) {
+			/* A chain that is none, or a buffer that is too small: the guest gets it back empty. */
+			for (uint16_t i = 0; i < taken; i++)
+				give_back(ring, at + i, head_at(ring, at + i), 0);
+			*lost = 1;
+			return taken;
+		}
+	}
+	/* Stores of constants: a copy from a structure on the stack would wait until all earlier stores, those to the guest's
+	 * memory among them, have left the processor. */
+	static const struct virtio_net_hdr none;
+	memcpy(header_at, &none, sizeof(none));
+	if (port->header_bytes > sizeof(none))
+		memcpy(header_at + sizeof(none), &taken, sizeof(taken));
+	return taken;
+}
+
+uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtable, const struct shim_packet *packets,
+		       uint16_t count, struct shim_burst *burst)
+{
+	struct queue *queue = &port->queue[index];
+	struct ring *ring = &queue->to_guest;
+	struct rte_mbuf *mbufs[BURST_MAX];
+	uint16_t done = 0, taken = 0;
+
+	/* A guest with fewer queues than there are workers: all of the others send through its first. */
+	if (unlikely(index != 0 && !__atomic_load_n(&ring->usable, __ATOMIC_RELAXED))) {
+		queue = &port->queue[0];
+		ring = &queue->to_guest;
+		lock(queue);
+	} else if (!try_lock(queue)) {
+		return 0;
+	}
+	uint16_t ready = ring->usable ? given(ring) : 0;
+	count = RTE_MIN(RTE_MIN(count, ready), (uint16_t)BURST_MAX);
+	for (uint16_t i = 0; i < count; i++) {
+		uint16_t head = head_at(ring, i);
+		if (likely(head < ring->v.size))
+			rte_prefetch0(&ring->v.desc[head]);
+	}
+	for (uint16_t i = 0; i < count; i++) {
+		uint16_t head = head_at(ring, i);
+		void *to = head < ring->v.size ? reach(port->memory, ring->v.desc[head].addr, 1) : NULL;
+		if (likely(to != NULL)) {
+			rte_prefetch0_write(to);
+			rte_prefetch0_write((uint8_t *)to + port->header_bytes);
+		}
+	}
+	for (; done < count; done++) {
+		const struct shim_packet *packet = &packets[done];
+		if (unlikely(packet->vtable != vtable || packet->len == 0)) {
+			burst->stopped = 1;
+			break;
+		}
+		int lost = 0;
+		uint16_t n =
+			write_chains(port, ring, taken, ready, packet->base + packet->offset, packet->len, &lost);
+		if (n == 0)
+			break;
+		taken += n;
+		mbufs[done] = packet->handle;
+		if (unlikely(lost))
+			burst->dropped++;
+		else
+			burst->bytes += packet->len;
+	}
+	if (taken != 0)
+		publish(port, ring, taken);
+	unlock(queue);
+	if (done != 0)
+		rte_pktmbuf_free_bulk(mbufs, done);
+	return done;
+}

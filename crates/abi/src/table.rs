@@ -79,7 +79,7 @@ impl KeyLayout {
                 Some(at) => words[at] += bytes,
                 None => {
                     words.extend(std::iter::repeat_n(8, bytes as usize / 8));
-                    words.extend((bytes % 8 > 0).then_some(bytes % 8));
+                    words.extend((!bytes.is_multiple_of(8)).then_some(bytes % 8));
                 }
             }
         }

@@ -156,7 +156,7 @@ struct Place {
 impl Place {
     #[inline]
     fn of(hash: u64, count: u64) -> Place {
-        let home = ((hash >> 32) * count >> 32) as u32;
+        let home = (((hash >> 32) * count) >> 32) as u32;
         let second = home + 1 + (hash % WINDOW) as u32;
         Place { home, second, mark: (hash >> MARK_SHIFT) as u32 % PASSED_MARKS }
     }

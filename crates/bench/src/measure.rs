@@ -122,10 +122,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Rounds and batches as given; turns so long that each flow of a big set is seen once, and small sets often.
+    /// Rounds and batches as given. Turns are so long that each flow of a big set is timed once, and small sets often;
+    /// before, each flow is played once untimed (the first million, of more), since whoever had the turn before has
+    /// displaced what this one needs.
     pub fn for_frames(frames: usize, batch: usize, rounds: usize) -> Plan {
         let count = frames.clamp(50_000, 1_000_000);
-        Plan { batch, rounds, warm: count / 4, count }
+        Plan { batch, rounds, warm: frames.min(1_000_000).max(count / 4), count }
     }
 }
 
@@ -204,14 +206,9 @@ pub fn interleaved(subjects: &mut [Subject], frames: &Frames, plan: Plan) -> Vec
     let mut places = vec![0; subjects.len()];
     let mut series: Vec<Series> =
         subjects.iter().map(|s| Series { name: s.name.clone(), rounds: Vec::with_capacity(plan.rounds) }).collect();
-    for round in 0..plan.rounds {
-        // Every other round the other way, so that nobody always follows the same one.
-        let mut order: Vec<usize> = (0..subjects.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for i in order {
-            let cycles = track.turn(&mut subjects[i], frames, &mut places[i], plan.warm, plan.count);
+    for _ in 0..plan.rounds {
+        for (i, subject) in subjects.iter_mut().enumerate() {
+            let cycles = track.turn(subject, frames, &mut places[i], plan.warm, plan.count);
             series[i].rounds.push(cycles);
         }
     }

@@ -13,7 +13,7 @@
 //! Anything else at such a place is an error: an address that is prefetched may be one that must not be read. On other
 //! processors than x86-64 nothing is prefetched.
 //!
-//! Tests: at the end of the file; `tests/staged.rs` looks at the assembly.
+//! Tests: at the end of the file; a tagged load that cannot be patched fails every test that stages an inlined table.
 
 use crate::Error;
 use crate::translate::Translator;

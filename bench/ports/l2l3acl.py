@@ -155,8 +155,8 @@ def many() -> Workload:
 def masks() -> Workload:
     """Many masks in OVS's megaflow cache."""
     return workload(
-        "l2l3acl-masks", "L2/L3/ACL, 1,000 routes, 200 rules of 20 masks, 50,000 flows with random headers", 1000, 200, 20,
-        50_000, "random", warm_seconds=15,
+        "l2l3acl-masks", "L2/L3/ACL, 1,000 routes, 200 rules of 20 masks, 20,000 flows with random headers", 1000, 200, 20,
+        20_000, "random", warm_seconds=10,
     )  # fmt: skip
 
 

@@ -205,6 +205,8 @@ class Ovs(Middle):
         )  # fmt: skip
         self.vsctl("--no-wait", "init")
         settings = ["dpdk-init=true", f"pmd-cpu-mask={1 << WORKER_CPU:#x}", "dpdk-socket-mem=256"]
+        # Otherwise it takes whatever there is for its buffers.
+        settings += ["dpdk-socket-limit=384"]
         # Megaflows stay while other switches are measured, as if traffic had not paused.
         settings += ["max-idle=3600000"]
         settings += [f"dpdk-extra=--no-pci --in-memory --file-prefix=ovs{os.getpid()}"]

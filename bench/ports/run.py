@@ -33,7 +33,7 @@ from workload import Workload  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = Path("/proc/sys/vm/nr_hugepages")
-PAGES_NEEDED = 768
+PAGES_NEEDED = 512
 #: By name.
 WORKLOADS = l2.ALL | l2l3acl.ALL
 #: A guest that connects while the switch still lets go of the last one is refused now and then.

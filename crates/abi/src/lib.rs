@@ -3,6 +3,7 @@
 //! - [`packet`]: what compiled code sees of a packet, a batch, a worker.
 //! - [`table`]: how keys lie in memory, and what compiled code is told about a table when it is made.
 //! - [`entry`]: how entries lie in memory.
+//! - [`shape`]: what tables are like at one moment, for code that is made for them as they are.
 //! - [`calls`]: the functions that compiled code may call.
 //! - [`state`]: what the control plane may ask of a pipeline's state, implemented once by the fast tables and once by
 //!   the oracle's naive ones.
@@ -12,11 +13,13 @@
 pub mod calls;
 pub mod entry;
 pub mod packet;
+pub mod shape;
 pub mod state;
 pub mod table;
 
 pub use calls::RuntimeCalls;
 pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
+pub use shape::{EntryShape, Rule, Shapes, TableShape};
 pub use state::{PipelineState, StateError};
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

@@ -7,7 +7,7 @@ use bench::subject::Options;
 use bench::workload::{Workload, l2l3acl, pins};
 use bench::{growth, parts, passes, workers};
 use clap::Parser;
-use datapath::Without;
+use datapath::{Specialise, Without};
 use std::path::PathBuf;
 
 /// Measures compiled P4 programs from memory, beside hand-written C that does the same.
@@ -43,6 +43,9 @@ struct Args {
     /// Name the machine code in /tmp/perf-PID.map, for `perf report`.
     #[arg(long)]
     perf_map: bool,
+    /// Time code that is right for any tables, not code that was compiled again for the filled ones.
+    #[arg(long)]
+    generic: bool,
     /// Tiny counts, to try the benchmark itself: what it prints means nothing.
     #[arg(long)]
     quick: bool,
@@ -171,6 +174,9 @@ fn main() -> Result<()> {
     options.jit.without = without.code().without;
     options.jit.perf_map = args.perf_map;
     options.jit.strategy = args.strategy;
+    if args.generic {
+        options.specialise = Specialise::Off;
+    }
     let settings =
         Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };
     bench::machine::lines().iter().for_each(|l| println!("{l}"));

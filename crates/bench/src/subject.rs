@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use abi::state::PipelineState;
 use anyhow::{Context, Result, bail};
 use datapath::executor::Executor;
-use datapath::{EngineKind, Pipeline};
+use datapath::{EngineKind, Pipeline, Specialise};
 use frontend::{Compiled, Input, Until};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub struct Options {
     pub frontend: frontend::Options,
     /// For the machine code.
     pub jit: jit::Options,
+    /// What the code is compiled for once the tables are filled.
+    pub specialise: Specialise,
 }
 
 /// Something that runs batches, with a name for tables.
@@ -75,10 +77,10 @@ pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn Pipeli
 /// The workload's program, compiled and loaded with its entries, for some workers.
 pub fn load(workload: &Workload, options: &Options, workers: usize) -> Result<Arc<Pipeline>> {
     let program = compile(&workload.source, options)?;
-    let mut pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
+    let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
     insert_all(workload, pipeline.program(), pipeline.state().as_ref())?;
     // The code was made for empty tables.
-    pipeline.recompile(&options.jit)?;
+    pipeline.recompile(options.specialise);
     Ok(Arc::new(pipeline))
 }
 

@@ -34,7 +34,8 @@ pub mod switches;
 mod worker;
 
 pub use local::{Local, Sent};
-pub use pipeline::{Backend, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_with};
+pub use machine::Specialise;
+pub use pipeline::{Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_with};
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
 pub use worker::{Event, Idle, SLEEP_MAX, WorkerLoad};

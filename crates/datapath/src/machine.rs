@@ -2,26 +2,45 @@
 //!
 //! Code and state live and die together: the code has the state's addresses in it, so both are behind one `Arc` that every
 //! executor holds. A worker's executor is its membership among the state's readers; see `state` for the rules.
+//!
+//! Besides the code that the program is loaded with there is code for the tables as they are: [`code`] says when which
+//! runs, `tuner` when it is made, `assume` what follows from tables' entries.
 #![allow(unsafe_code)]
+
+mod assume;
+mod code;
+mod tuner;
+
+pub use code::Specialise;
 
 use crate::calls::CALLS;
 use crate::executor::Executor;
-use crate::pipeline::Backend;
+use crate::pipeline::{Backend, CodeInfo};
 use crate::state::{FastState, FastWorker, LoadError};
-use abi::packet::{Batch, PipelineFn};
+use abi::packet::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
+use code::{Choice, Code};
 use ir::{EntryKind, Program};
 use jit::{CompiledPipeline, SiteKind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tuner::Tuner;
+
+/// Entries of a table with ternary or optional fields up to which they may be part of the code.
+const RULES_MAX: u64 = 16;
+/// The same for a table with an lpm field.
+const PREFIXES_MAX: u64 = 10;
+/// The same for a table of exact fields.
+const EXACT_MAX: u64 = 8;
 
 /// Compiled code with its state.
 pub struct Machine {
-    code: Arc<CompiledPipeline>,
+    code: Arc<Code>,
     fast: Arc<FastState>,
     state: Arc<dyn PipelineState>,
     state_time: Duration,
+    tuner: Mutex<Option<Tuner>>,
 }
 
 /// Why a program cannot run as machine code.
@@ -41,14 +60,14 @@ impl Machine {
         let start = Instant::now();
         let fast = Arc::new(FastState::new(Arc::clone(&program), workers)?);
         let state_time = start.elapsed();
-        let code = jit::compile(&program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
+        let code = Code::new(program, Arc::clone(&fast), options).map_err(MachineError::Code)?;
         let state: Arc<dyn PipelineState> = Arc::clone(&fast) as _;
-        Ok(Machine { code: Arc::new(code), fast, state, state_time })
+        Ok(Machine { code: Arc::new(code), fast, state, state_time, tuner: Mutex::default() })
     }
 
     /// How long the phases of [`Machine::new`] took, in order.
     pub(crate) fn load_times(&self) -> [(&'static str, Duration); 5] {
-        phases(self.state_time, self.code.timing())
+        phases(self.state_time, self.code.generic().timing())
     }
 
     /// Whether a verified program's state and code can be made, without making it run; how long the phases took.
@@ -69,9 +88,9 @@ impl Machine {
         jit::listing(program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)
     }
 
-    /// The code, for dumps and timings.
+    /// The code that the program was loaded with, for dumps and timings.
     pub fn code(&self) -> &Arc<CompiledPipeline> {
-        &self.code
+        self.code.generic()
     }
 }
 
@@ -88,11 +107,7 @@ fn phases(state: Duration, code: jit::Timing) -> [(&'static str, Duration); 5] {
 impl Backend for Machine {
     fn executor(&self, worker: usize) -> Box<dyn Executor> {
         let member = self.fast.worker(worker).expect("the state was made for this many workers, one executor each");
-        Box::new(Run {
-            entries: EntryKind::ALL.map(|kind| self.code.entry(kind)),
-            worker: member,
-            _code: Arc::clone(&self.code),
-        })
+        Box::new(Run { choice: Choice::new(Arc::clone(&self.code)), worker: member })
     }
 
     fn state(&self) -> &Arc<dyn PipelineState> {
@@ -114,12 +129,24 @@ impl Backend for Machine {
     fn housekeeping(&self, now_us: u64) {
         self.fast.set_time(now_us);
         self.fast.collect();
+        self.code.collect();
     }
 
-    fn recompile(&mut self, program: &Program, options: &jit::Options) -> Result<(), MachineError> {
-        let code = jit::compile(program, &self.fast.bindings(), &CALLS, options).map_err(MachineError::Code)?;
-        self.code = Arc::new(code);
-        Ok(())
+    fn specialise(&self, mode: Specialise) {
+        let mut tuner = self.tuner.lock().unwrap_or_else(PoisonError::into_inner);
+        *tuner = None;
+        if mode != Specialise::Off {
+            // Without a thread, generic code goes on running.
+            *tuner = Tuner::start(Arc::clone(&self.code), mode).ok();
+        }
+    }
+
+    fn recompile(&self, mode: Specialise) -> Option<Duration> {
+        self.code.recompile(mode, |_| true).ok()
+    }
+
+    fn code_info(&self) -> Option<CodeInfo> {
+        Some(self.code.info())
     }
 }
 
@@ -147,36 +174,28 @@ impl Machine {
 }
 
 struct Run {
-    /// By position in `EntryKind::ALL`.
-    entries: [Option<PipelineFn>; EntryKind::ALL.len()],
-    worker: FastWorker,
     /// Keeps the code mapped.
-    _code: Arc<CompiledPipeline>,
+    choice: Choice,
+    worker: FastWorker,
 }
 
 impl Executor for Run {
     fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
-        let code = self.entries[entry as usize].expect("the program has this entry");
         self.worker.begin(batch.now_us);
-        // SAFETY: the code was compiled for this state and lives as long as `self`; the context is this worker's and
-        // only used here; the engine fills descriptors as `abi::packet` demands, records included.
+        let code = self.choice.entry(entry);
+        // SAFETY: the code was compiled for this state and lives as long as `choice`; it was chosen in this batch, so it
+        // fits the tables; the context is this worker's and only used here; the engine fills descriptors as
+        // `abi::packet` demands, records included.
         unsafe { code(self.worker.ctx(), batch) }
     }
 
     fn quiescent(&mut self) {
+        self.choice.end();
         self.worker.quiescent();
     }
 
     fn idle(&mut self) {
+        self.choice.end();
         self.worker.idle();
     }
 }
-
-// `entries` is indexed by the kind's discriminant.
-const _: () = {
-    let mut i = 0;
-    while i < EntryKind::ALL.len() {
-        assert!(EntryKind::ALL[i] as usize == i);
-        i += 1;
-    }
-};

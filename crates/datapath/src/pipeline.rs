@@ -10,7 +10,7 @@
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
-use crate::machine::{Machine, MachineError};
+use crate::machine::{Machine, Specialise};
 use crate::oracle::Oracle;
 use crate::switch::TableInfo;
 use abi::Batch;
@@ -35,10 +35,34 @@ pub trait Backend: Send + Sync {
     fn take_logs(&self) -> Vec<String>;
     /// To be called now and then: tells the time, frees what nobody uses any more.
     fn housekeeping(&self, now_us: u64);
-    /// Makes the code anew for the tables as they are now, before anything runs it; nothing where there is no code.
-    fn recompile(&mut self, _program: &Program, _options: &jit::Options) -> Result<(), MachineError> {
-        Ok(())
+    /// From now on compiles code for the tables as they are, in the background, as `mode` says.
+    fn specialise(&self, _mode: Specialise) {}
+    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
+    /// `Specialise::Off` only the strategy goes by the tables. `None` if there is no code, or it cannot be compiled.
+    fn recompile(&self, _mode: Specialise) -> Option<Duration> {
+        None
     }
+    /// Which code runs; `None` without machine code.
+    fn code_info(&self) -> Option<CodeInfo> {
+        None
+    }
+}
+
+/// Which code runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeInfo {
+    /// Whether it is code for the tables as they are.
+    pub specialised: bool,
+    /// How it goes through a batch.
+    pub strategy: String,
+    /// How often code was compiled for the tables as they were.
+    pub compiled: u64,
+    /// How long the last time took, until workers could run it.
+    pub last: Duration,
+    /// Bytes of machine code.
+    pub code_bytes: u64,
+    /// Tables whose entries are part of the code.
+    pub contents: Vec<String>,
 }
 
 /// What runs a program's packets.
@@ -216,17 +240,25 @@ impl Pipeline {
         self.backend.housekeeping(now_us);
     }
 
+    /// From now on compiles code for the tables as they are, in the background, as `mode` says.
+    pub fn specialise(&self, mode: Specialise) {
+        self.backend.specialise(mode);
+    }
+
+    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
+    /// `Specialise::Off` only the strategy goes by the tables. `None` for the interpreter.
+    pub fn recompile(&self, mode: Specialise) -> Option<Duration> {
+        self.backend.recompile(mode)
+    }
+
+    /// Which code runs; `None` for the interpreter.
+    pub fn code_info(&self) -> Option<CodeInfo> {
+        self.backend.code_info()
+    }
+
     /// A worker's drop counters.
     pub fn drops(&self, worker: usize) -> &DropCounters {
         &self.drops[worker]
-    }
-
-    /// Makes the code anew for the tables as they are now: `jit::Strategy::Auto` goes by their sizes. For a pipeline that
-    /// nothing runs yet.
-    pub fn recompile(&mut self, options: &jit::Options) -> Result<(), PipelineError> {
-        let program = Arc::clone(&self.program);
-        let refused = |e: MachineError| PipelineError { program: program.name.clone(), reason: e.to_string() };
-        self.backend.recompile(&program, options).map_err(refused)
     }
 
     /// All tables with entries, hits and misses; value sets included.

@@ -20,11 +20,13 @@
 mod cells;
 mod meters;
 mod profile;
+mod shape;
 mod worker;
 
 pub use worker::FastWorker;
 
 pub(crate) use meters::Meters;
+pub(crate) use shape::Activity;
 
 use crate::calls::Messages;
 use crate::calls::hash::CustomCrcs;

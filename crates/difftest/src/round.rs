@@ -2,8 +2,11 @@
 
 use crate::generate::{Change, Dice, changes, packet};
 use crate::seed::Subject;
+use abi::PipelineState;
 use anyhow::{Result, anyhow};
-use datapath::{EngineKind, Local, Sent};
+use base::entry::TableEntry;
+use base::ids::TableId;
+use datapath::{EngineKind, Local, Sent, Specialise};
 use ir::Program;
 use std::sync::Arc;
 use stf::{Setup, Target};
@@ -35,6 +38,9 @@ pub struct Totals {
     pub entries: u64,
 }
 
+/// The engine that is compiled again for the tables as they are, now and then.
+const RECOMPILED: &str = "recompiled jit";
+
 struct Engine {
     name: &'static str,
     local: Local,
@@ -61,13 +67,12 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         load("interp", &subject.optimised, EngineKind::Interpreter)?,
         load("jit", &subject.optimised, EngineKind::Machine)?,
         load("staged", &subject.optimised, EngineKind::Staged)?,
+        load(RECOMPILED, &subject.optimised, EngineKind::Machine)?,
     ];
     // Every other round keeps the script's own entries below the generated ones.
     let with_setup = dice.one_in(2) || subject.raw.tables.iter().any(|t| t.implementation.is_some());
     let list = changes(subject, &mut dice);
-    let mut answers: Vec<Vec<String>> = Vec::new();
-    for engine in &mut engines {
-        let mut answer = Vec::new();
+    for engine in &engines {
         if with_setup {
             let pipeline = Arc::clone(engine.local.pipeline());
             let replication = Arc::clone(engine.local.replication());
@@ -78,25 +83,10 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
                 setup.apply(&line.command, target).map_err(|e| anyhow!("{}: {e}", subject.name))?;
             }
         }
-        let state = engine.local.pipeline().state();
-        for change in &list {
-            let result = match change {
-                Change::Insert(table, entry) => state.insert(*table, entry),
-                Change::SetDefault(table, action) => state.set_default(*table, Some(action)),
-                Change::Meter(meter, index, config) => state.meter_set(*meter, *index, Some(*config)),
-                Change::Register(register, index, value) => state.register_set(*register, *index, value),
-            };
-            answer.push(format!("{result:?}"));
-        }
-        answers.push(answer);
     }
-    for (engine, answer) in engines.iter().zip(&answers).skip(1) {
-        if let Some(i) = (0..list.len()).find(|&i| answer[i] != answers[0][i]) {
-            let (name, change) = (engine.name, &list[i]);
-            return Ok(Some(format!("raw answers {} and {name} {} to {change:?}", answers[0][i], answer[i])));
-        }
+    if let Some(difference) = apply(&engines, list.into_iter().map(Edit::New), totals) {
+        return Ok(Some(difference));
     }
-    totals.entries += answers[0].iter().filter(|a| *a == "Ok(())").count() as u64;
 
     let mut left = PACKETS;
     while left > 0 {
@@ -105,6 +95,20 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         let mut frames = vec![first];
         frames.extend((0..more).map(|_| packet(subject, &mut dice).1));
         left -= frames.len();
+        if dice.one_in(4) {
+            // A few at a time: tables as the code was made for, and others.
+            let mut list = changes(subject, &mut dice);
+            list.truncate(dice.below(4));
+            let edits = list.into_iter().map(Edit::New).chain(taken_back(&engines[0], &mut dice));
+            if let Some(difference) = apply(&engines, edits, totals) {
+                return Ok(Some(difference));
+            }
+        }
+        if dice.one_in(16) {
+            let recompiled = engines.iter().find(|e| e.name == RECOMPILED).expect("it is in the list");
+            let took = recompiled.local.pipeline().recompile(Specialise::Auto);
+            took.ok_or_else(|| anyhow!("{}: it was not recompiled", subject.name))?;
+        }
         let views: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         let mut outcomes: Vec<Vec<Sent>> = Vec::new();
         for engine in &mut engines {
@@ -126,6 +130,69 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         }
     }
     Ok(None)
+}
+
+/// What a controller does.
+#[derive(Debug)]
+enum Edit {
+    /// Adds or sets something.
+    New(Change),
+    /// Gives an entry another action.
+    Modify(TableId, TableEntry),
+    /// Takes an entry away.
+    Delete(TableId, TableEntry),
+}
+
+/// Makes changes on all engines; where they answer differently.
+fn apply(engines: &[Engine], list: impl IntoIterator<Item = Edit>, totals: &mut Totals) -> Option<String> {
+    let change = |state: &dyn PipelineState, edit: &Edit| match edit {
+        Edit::Modify(table, entry) => state.modify(*table, entry),
+        Edit::Delete(table, entry) => state.delete(*table, &entry.key, entry.priority),
+        Edit::New(change) => match change {
+            Change::Insert(table, entry) => state.insert(*table, entry),
+            Change::SetDefault(table, action) => state.set_default(*table, Some(action)),
+            Change::Meter(meter, index, config) => state.meter_set(*meter, *index, Some(*config)),
+            Change::Register(register, index, value) => state.register_set(*register, *index, value),
+        },
+    };
+    for this in &list.into_iter().collect::<Vec<Edit>>() {
+        let mut expected = None;
+        for engine in engines {
+            let answer = format!("{:?}", change(engine.local.pipeline().state().as_ref(), this));
+            match &expected {
+                None => {
+                    let is_new = matches!(this, Edit::New(Change::Insert(..))) && answer == "Ok(())";
+                    totals.entries += u64::from(is_new);
+                    expected = Some(answer);
+                }
+                Some(expected) if *expected != answer => {
+                    return Some(format!("raw answers {expected} and {} {answer} to {this:?}", engine.name));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    None
+}
+
+/// An entry of a table that another one's action takes over, or that is deleted.
+fn taken_back(engine: &Engine, dice: &mut Dice) -> Option<Edit> {
+    let pipeline = engine.local.pipeline();
+    let tables: Vec<_> = pipeline.program().tables.iter().enumerate().filter(|(_, t)| !t.const_entries).collect();
+    if tables.is_empty() {
+        return None;
+    }
+    let id = TableId::from_index(dice.pick(&tables).0);
+    let entries = pipeline.state().entries(id);
+    if entries.is_empty() {
+        return None;
+    }
+    let entry = dice.pick(&entries).entry.clone();
+    if dice.one_in(2) {
+        return Some(Edit::Delete(id, entry));
+    }
+    let action = dice.pick(&entries).entry.action.clone();
+    Some(Edit::Modify(id, TableEntry { action, ..entry }))
 }
 
 /// Digests, drop counters, counters and registers as text, in one order for all engines.

@@ -6,17 +6,26 @@
 //! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
 //! (`tables::Runs::GroupOr`).
 
-use crate::Error;
 use crate::packet::At;
 use crate::probe::is_inlined;
 use crate::translate::Translator;
 use crate::value::Val;
+use crate::{Error, Optimisation};
 use abi::{EngineKind, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{ExternKind, Operand, SlotId, TableId};
 use std::mem::offset_of;
+
+/// Where a lookup's results go.
+#[derive(Clone, Copy)]
+struct ApplySlots {
+    hit: SlotId,
+    action: SlotId,
+    entry: SlotId,
+    data: SlotId,
+}
 
 impl Translator<'_, '_> {
     pub fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
@@ -41,10 +50,12 @@ impl Translator<'_, '_> {
                 "table `{name}` is applied with {found} key fields, its engine has {want}"
             )));
         }
+        let slots = ApplySlots { hit: slots[0], action: slots[1], entry: slots[2], data: slots[3] };
+        if binding.select.is_none() && self.begun_here().is_none() && self.apply_rules(table, &binding, keys, slots) {
+            return Ok(());
+        }
         let found = self.lookup(table, &binding, keys)?;
-        let handle = self.address(binding.handle as u64);
-        let default_offset = offset_of!(TableHandle, default_entry) as i32;
-        let default = self.b.ins().load(I64, self.flags.state, handle, default_offset);
+        let default = self.default_entry(table, &binding);
         let (hit, entry, data) = match found {
             None => {
                 let miss = self.iconst(0);
@@ -69,12 +80,43 @@ impl Translator<'_, '_> {
         };
         self.count_apply(table, hit);
         let action = self.entry_action(&binding.entry, data);
-        let [hit_slot, action_slot, entry_slot, data_slot] = slots;
-        self.write_slot(hit_slot, &Val::Word(hit));
-        self.write_slot(action_slot, &Val::Word(action));
-        self.write_slot(entry_slot, &Val::Word(entry));
-        self.write_slot(data_slot, &Val::Word(data));
+        self.write_slot(slots.hit, &Val::Word(hit));
+        self.write_slot(slots.action, &Val::Word(action));
+        self.write_slot(slots.entry, &Val::Word(entry));
+        self.write_slot(slots.data, &Val::Word(data));
         Ok(())
+    }
+
+    /// The lookup in a table whose entries are part of the code; false if they are not.
+    fn apply_rules(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand], slots: ApplySlots) -> bool {
+        let known = self.shape(table).is_some_and(|shape| shape.rules.is_some());
+        if !known || !self.options.has(Optimisation::InlineTables) {
+            return false;
+        }
+        let words = self.key_words(&binding.key, keys);
+        let Some(selected) = self.select_entry(table, &words) else { return false };
+        if let Some(last_hit) = binding.entry.last_hit {
+            self.b.ins().store(self.flags.state, self.now_us, selected.entry, last_hit);
+        }
+        self.count_apply(table, selected.hit);
+        let action = match selected.action {
+            Some(action) => action,
+            None => self.entry_action(&binding.entry, selected.entry),
+        };
+        self.write_slot(slots.hit, &Val::Word(selected.hit));
+        self.write_slot(slots.action, &Val::Word(action));
+        self.write_slot(slots.entry, &Val::Word(selected.entry));
+        self.write_slot(slots.data, &Val::Word(selected.entry));
+        true
+    }
+
+    fn default_entry(&mut self, table: TableId, binding: &TableBinding) -> Value {
+        if let Some(shape) = self.shape(table) {
+            let entry = shape.default.entry as u64;
+            return self.iconst(entry);
+        }
+        let handle = self.address(binding.handle as u64);
+        self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, default_entry) as i32)
     }
 
     /// The entry that matches, or null; `None` for a table that never hits.

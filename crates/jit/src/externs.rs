@@ -348,8 +348,11 @@ impl Translator<'_, '_> {
     }
 
     fn site(&mut self, site: Site) -> Value {
-        let id = self.sites.len() as u32;
-        self.sites.push(site);
-        self.i32_const(id)
+        // Code for tables as they are has the sites of the code it replaces.
+        let id = self.sites.iter().position(|s| *s == site).unwrap_or_else(|| {
+            self.sites.push(site);
+            self.sites.len() - 1
+        });
+        self.i32_const(id as u32)
     }
 }

@@ -6,7 +6,7 @@
 //! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
 //!   packet's bytes, which slots are needed.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `externs`, `csum`, `pack` translate operations.
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `rules`, `externs`, `csum`, `pack` translate operations.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
 //! - `pipeline` owns the result.
 //!
@@ -35,6 +35,7 @@ mod pipeline;
 mod places;
 mod prefetch;
 mod probe;
+mod rules;
 mod stage;
 mod translate;
 mod unresolved;
@@ -45,7 +46,7 @@ pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};
 
-use abi::{Bindings, RuntimeCalls};
+use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
@@ -246,11 +247,24 @@ pub fn compile(
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<CompiledPipeline, Error> {
+    compile_for(program, bindings, &Shapes::default(), &[], calls, options)
+}
+
+/// As [`compile`], for tables that are like `shapes`: the code may run only as long as they are (`abi::shape`). `sites` are
+/// those of other code of the same program; this code's sites have the same numbers.
+pub fn compile_for(
+    program: &Program,
+    bindings: &Bindings,
+    shapes: &Shapes,
+    sites: &[Site],
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<CompiledPipeline, Error> {
     if let Some(symbol) = program.unresolved().next() {
         return Err(Error::Unresolved(symbol.to_string()));
     }
     let Generated { mut module, functions, sites, zeros, addresses, mut timing } =
-        generate(program, bindings, calls, options)?;
+        generate(program, bindings, shapes, sites, calls, options)?;
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
     let pipeline = CompiledPipeline::new(module, functions, sites, (zeros, addresses), timing);
     if options.perf_map {
@@ -262,7 +276,7 @@ pub fn compile(
 /// Translates all entries of a verified program to machine code and throws the code away: whether it can be done. Calls
 /// of what nobody has stay unresolved symbols.
 pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
-    let generated = generate(program, bindings, calls, options)?;
+    let generated = generate(program, bindings, &Shapes::default(), &[], calls, options)?;
     pipeline::discard(generated.module);
     Ok(generated.timing)
 }
@@ -274,7 +288,8 @@ pub fn listing(
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<Vec<Listing>, Error> {
-    let mut generated = generate(program, bindings, calls, &Options { keep_text: true, ..options.clone() })?;
+    let options = Options { keep_text: true, ..options.clone() };
+    let mut generated = generate(program, bindings, &Shapes::default(), &[], calls, &options)?;
     pipeline::discard(generated.module);
     Ok(generated.functions.iter_mut().filter_map(|f| f.listing.take()).collect())
 }
@@ -292,6 +307,8 @@ struct Generated {
 fn generate(
     program: &Program,
     bindings: &Bindings,
+    shapes: &Shapes,
+    sites: &[Site],
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<Generated, Error> {
@@ -310,6 +327,7 @@ fn generate(
         program,
         facts: &facts,
         bindings,
+        shapes,
         runtime: calls,
         options,
         record: &record,
@@ -317,7 +335,7 @@ fn generate(
         addresses: &addresses,
         symbols: &symbols,
     };
-    let mut sites = Vec::new();
+    let mut sites = sites.to_vec();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
     let mut context = module.make_context();

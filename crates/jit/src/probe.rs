@@ -11,6 +11,8 @@
 //! changes when a table is resized (where the buckets begin, the mask, the seeds) comes from [`Translator::exact_base`]
 //! alone.
 //!
+//! Where the table's shape is known ([`Translator::shape`]), all of that is constant, and no snapshot is loaded.
+//!
 //! **Snapshots** of inlined tables are loaded once per batch, if they are few: entries that were there when the batch began
 //! are found, which is what a batch that started a little earlier would have seen. Many snapshots would only be many
 //! values that live through all of the code, for which the register allocator takes time and has no registers; they are
@@ -74,7 +76,8 @@ impl Translator<'_, '_> {
             for inst in &self.program.stages[node.stage.index()].blocks[node.block.index()].insts {
                 let Op::Apply { table, .. } = &inst.op else { continue };
                 let binding = self.binding(*table)?;
-                if is_inlined(binding.engine, self.options) && !tables.contains(table) {
+                let is_wanted = is_inlined(binding.engine, self.options) && self.shape(*table).is_none();
+                if is_wanted && !tables.contains(table) {
                     tables.push(*table);
                 }
                 if tables.len() > HOISTED_SNAPSHOTS_MAX {
@@ -97,6 +100,10 @@ impl Translator<'_, '_> {
 
     /// The snapshot of a table that is probed inline.
     fn snapshot(&mut self, table: TableId, binding: &TableBinding) -> Value {
+        if let Some(shape) = self.shape(table) {
+            let snapshot = shape.snapshot as u64;
+            return self.iconst(snapshot);
+        }
         match self.snapshots.get(&table) {
             Some(&snapshot) => snapshot,
             None => self.load_snapshot(binding),
@@ -112,7 +119,7 @@ impl Translator<'_, '_> {
         match binding.engine {
             EngineKind::ExactInline => {
                 let two = exact_layout(binding).key_bytes > 8;
-                let (bucket, hash) = self.exact_home(snapshot, words, two);
+                let (bucket, hash) = self.exact_home(table, snapshot, words, two);
                 Begun { prefetch: bucket, carried: [bucket, hash].into_iter().chain(words.iter().copied()).collect() }
             }
             EngineKind::DirectIndex => {
@@ -136,8 +143,8 @@ impl Translator<'_, '_> {
 
 // Exact tables: see "Hash and probe" and "Why readers may run while the writer writes" in `tables::exact`.
 impl Translator<'_, '_> {
-    fn exact_base(&mut self, snapshot: Value) -> ExactBase {
-        let mut load = |offset: usize| self.b.ins().load(I64, self.flags.state, snapshot, offset as i32);
+    fn exact_base(&mut self, table: TableId, snapshot: Value) -> ExactBase {
+        let mut load = |offset: usize| self.snapshot_word(table, snapshot, offset);
         let seeds = offset_of!(ExactSnapshot, seeds);
         ExactBase {
             first: load(offset_of!(ExactSnapshot, buckets)),
@@ -146,9 +153,17 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// A word of a snapshot.
+    fn snapshot_word(&mut self, table: TableId, snapshot: Value, offset: usize) -> Value {
+        match self.shape(table).and_then(|shape| shape.words.get(offset / 8).copied()) {
+            Some(word) => self.iconst(word),
+            None => self.b.ins().load(I64, self.flags.state, snapshot, offset as i32),
+        }
+    }
+
     /// The address of a key's home and the key's hash. Keys have `two` words or one that counts.
-    fn exact_home(&mut self, snapshot: Value, key: &[Value], two: bool) -> (Value, Value) {
-        let base = self.exact_base(snapshot);
+    fn exact_home(&mut self, table: TableId, snapshot: Value, key: &[Value], two: bool) -> (Value, Value) {
+        let base = self.exact_base(table, snapshot);
         let second = if two { key[1] } else { self.b.ins().rotl_imm_u(key[0], 32) };
         let (a, b) = (self.b.ins().bxor(key[0], base.seeds[0]), self.b.ins().bxor(second, base.seeds[1]));
         let (a, b) = (self.b.ins().uextend(I128, a), self.b.ins().uextend(I128, b));

@@ -24,7 +24,7 @@ use crate::stage::plan::{Plan, Spot};
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
-use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls};
+use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls, Shapes};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self as clif, AbiParam, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot};
@@ -94,6 +94,8 @@ pub(crate) struct Shared<'a> {
     pub program: &'a Program,
     pub facts: &'a ProgramFacts,
     pub bindings: &'a Bindings,
+    /// What tables are like, as far as the code is made for that.
+    pub shapes: &'a Shapes,
     pub runtime: &'a RuntimeCalls,
     pub options: &'a Options,
     pub record: &'a RecordLayout,
@@ -108,6 +110,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub program: &'a Program,
     pub facts: &'a ProgramFacts,
     pub bindings: &'a Bindings,
+    /// What tables are like, as far as the code is made for that.
+    pub shapes: &'a Shapes,
     pub runtime: &'a RuntimeCalls,
     pub options: &'a Options,
     pub record: &'a RecordLayout,
@@ -207,6 +211,7 @@ pub(crate) fn translate(
         program: shared.program,
         facts: shared.facts,
         bindings: shared.bindings,
+        shapes: shared.shapes,
         runtime: shared.runtime,
         options: shared.options,
         record: shared.record,

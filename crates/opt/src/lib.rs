@@ -2,8 +2,10 @@
 //!
 //! [`optimise`] runs the passes that `pipeline` lists. Every pass keeps the program's behaviour: fate, frame, record,
 //! counters, messages; only time and traces differ. Tables and externs are never renumbered, so state serves the program
-//! before and after; slots are (by `compact_slots`), so records do not.
+//! before and after; slots are (by `compact_slots`), so records do not. [`assume`] makes of a program one for tables as
+//! they are at a moment.
 
+mod assume;
 mod bitset;
 mod coalesce;
 mod compact_slots;
@@ -19,4 +21,5 @@ mod simplify_cfg;
 mod ssa;
 mod strip_marks;
 
+pub use assume::{Assumed, assume};
 pub use pipeline::{Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_pass, size};

@@ -5,6 +5,7 @@
 //! hand-written C is crate `bench` (`make bench`).
 
 use crate::compile::ProgramArgs;
+use crate::specialise::Specialise;
 use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table};
 use datapath::bench::Measured;
@@ -30,6 +31,9 @@ pub struct Args {
     /// Rounds; each engine has one turn a round.
     #[arg(long, default_value_t = 21)]
     rounds: usize,
+    /// Machine code to measure: for any tables, for the tables as they are, also for the entries of tiny ones.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "contents,constants,off")]
+    specialise: Vec<Specialise>,
     /// Also measure the interpreter (on raw and on optimised IR).
     #[arg(long)]
     interpreter: bool,
@@ -54,15 +58,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
     let raw = Arc::new(compiled.raw.context("the program has IR")?);
     let optimised = Arc::new(compiled.optimised.context("the program has optimised IR")?);
-    let mut engines = vec![("machine code", &optimised, EngineKind::Machine, 2000)];
+    let machine = |mode: &Specialise| (mode.describe(), &optimised, EngineKind::Machine, *mode, 2000);
+    let mut engines: Vec<_> = args.specialise.iter().map(machine).collect();
     if args.interpreter {
-        engines.push(("interpreter, optimised IR", &optimised, EngineKind::Interpreter, 20));
-        engines.push(("interpreter, raw IR", &raw, EngineKind::Interpreter, 20));
+        engines.push(("interpreter, optimised IR", &optimised, EngineKind::Interpreter, Specialise::Off, 20));
+        engines.push(("interpreter, raw IR", &raw, EngineKind::Interpreter, Specialise::Off, 20));
     }
     let code = args.program.compile.code()?;
     let mut ready = Vec::new();
-    for (name, program, kind, batches) in engines {
-        let mut pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
+    for (name, program, kind, mode, batches) in engines {
+        let pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
         let local = Local::new(Arc::clone(&pipeline));
         if let Some(file) = &args.entries
             && !crate::run::apply_entries(file, &pipeline, local.replication())?
@@ -71,7 +76,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         // The executor of `local` must be gone before another one for worker 0 is made.
         drop(local);
-        Arc::get_mut(&mut pipeline).context("nothing else has the pipeline yet")?.recompile(&code)?;
+        // The tables are as they will be.
+        if let Some(took) = pipeline.recompile(mode.into()) {
+            println!("{name}: recompiled in {:.1} ms", took.as_secs_f64() * 1e3);
+        }
         let words = ir::layout::RecordLayout::new(program).words();
         ready.push((name, pipeline.executor(0), words, batches, Vec::new()));
     }

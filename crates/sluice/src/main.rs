@@ -11,6 +11,7 @@ mod json;
 mod p4info;
 mod run;
 mod show;
+mod specialise;
 mod stats;
 mod stf;
 mod table;

@@ -10,6 +10,7 @@
 //! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
 
 use crate::compile::CompileArgs;
+use crate::specialise::Specialise;
 use crate::stats;
 use crate::target::{self, SwitchTarget};
 use anyhow::{Context, Result, bail};
@@ -77,6 +78,9 @@ pub struct Args {
     /// Write /tmp/perf-PID.map, by which `perf report` names the program's tables, actions and parser states.
     #[arg(long)]
     perf_map: bool,
+    /// What code is compiled for in the background, while the switch runs, besides being right for all tables.
+    #[arg(long, value_name = "WHAT", default_value = "auto")]
+    specialise: Specialise,
 }
 
 /// Runs it.
@@ -109,7 +113,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         on_worker_start: ports.register_workers(),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine);
+    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine, args.specialise.into());
     let handle = Handle::new(Control::new());
     handle.with(|control| control.add_device(args.device_id, Arc::new(target)));
     if let Some((path, compiled)) = compiled {

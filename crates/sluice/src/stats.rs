@@ -89,12 +89,21 @@ fn collect(switch: &Switch) -> AdminStats {
         send_cycles: load.send_cycles,
         idle_cycles: load.idle_cycles,
     };
+    let code = |code: datapath::CodeInfo| pb::Code {
+        specialised: code.specialised,
+        strategy: code.strategy,
+        compiled: code.compiled,
+        last_us: code.last.as_micros() as u64,
+        bytes: code.code_bytes,
+        contents: code.contents,
+    };
     AdminStats {
         uptime_us: switch.now_us(),
         ports: switch.ports().into_iter().map(port).collect(),
         tables: switch.tables().into_iter().map(table).collect(),
         drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
         workers: switch.worker_load().into_iter().map(worker).collect(),
+        code: switch.pipeline().and_then(|p| p.code_info()).map(code),
     }
 }
 
@@ -112,6 +121,12 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         })
     };
     let table = |t: &pb::Table| json!({ "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses });
+    let code = |c: &pb::Code| {
+        json!({
+            "specialised": c.specialised, "strategy": c.strategy, "compiled": c.compiled, "last_us": c.last_us,
+            "bytes": c.bytes, "contents": c.contents,
+        })
+    };
     let worker = |w: &pb::Worker| {
         json!({
             "packets": w.packets, "bursts": w.bursts, "receive_cycles": w.receive_cycles,
@@ -124,6 +139,7 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         "tables": stats.tables.iter().map(table).collect::<Vec<_>>(),
         "drops": stats.drops.iter().map(|d| json!({ "reason": d.reason, "packets": d.packets })).collect::<Vec<_>>(),
         "workers": stats.workers.iter().map(worker).collect::<Vec<_>>(),
+        "code": stats.code.as_ref().map(code),
     })
 }
 
@@ -169,7 +185,22 @@ fn render(stats: &AdminStats) -> String {
     text += &section(&drops, "no packet was dropped");
 
     text += &workers(&stats.workers);
-    text
+    text + &stats.code.as_ref().map_or_else(String::new, render_code)
+}
+
+/// Which code runs, in a line.
+fn render_code(code: &pb::Code) -> String {
+    let made_for = match (code.specialised, code.contents.as_slice()) {
+        (false, _) => "any tables".to_string(),
+        (true, []) => "the tables as they are".to_string(),
+        (true, names) => format!("the tables as they are and the entries of {}", names.join(", ")),
+    };
+    let times = match code.compiled {
+        0 => "never recompiled".to_string(),
+        1 => format!("recompiled once, in {:.1} ms", code.last_us as f64 / 1e3),
+        n => format!("recompiled {n} times, the last time in {:.1} ms", code.last_us as f64 / 1e3),
+    };
+    format!("\ncode: {}, {} bytes, for {made_for}; {times}\n", code.strategy, code.bytes)
 }
 
 /// What each worker's time went into, in shares of all its time and in cycles per packet.
@@ -270,6 +301,14 @@ mod tests {
                 send_cycles: 50_000,
                 idle_cycles: 800_000,
             }],
+            code: Some(pb::Code {
+                specialised: true,
+                strategy: "run to completion".into(),
+                compiled: 3,
+                last_us: 4200,
+                bytes: 2048,
+                contents: vec!["Ingress.t".into()],
+            }),
         };
         expect![[r#"
             up 1 min 30 s
@@ -284,7 +323,11 @@ mod tests {
             dropped because  packets
             ingress                5
 
-            worker 0: 1000 packets in 100 bursts (10.0 each), busy 10.0 % of the time
+            worker  packets  per burst                     receive  pipeline   send    idle
+            0          1000       10.0        of its time   10.0 %     5.0 %  5.0 %  80.0 %
+                                        cycles per packet    100.0      50.0   50.0
+
+            code: run to completion, 2048 bytes, for the tables as they are and the entries of Ingress.t; recompiled 3 times, the last time in 4.2 ms
         "#]].assert_eq(&render(&stats));
     }
 

@@ -2,7 +2,7 @@
 
 use control::pipeline::{Built, Target};
 use datapath::replication::Replication;
-use datapath::{EngineKind, Pipeline, Switch};
+use datapath::{EngineKind, Pipeline, Specialise, Switch};
 use frontend::{Compiled, Input, Options, Until};
 use std::any::Any;
 use std::sync::Arc;
@@ -13,12 +13,20 @@ pub struct SwitchTarget {
     options: Options,
     code: jit::Options,
     engine: EngineKind,
+    specialise: Specialise,
 }
 
 impl SwitchTarget {
-    /// Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`.
-    pub fn new(switch: Arc<Switch>, options: Options, code: jit::Options, engine: EngineKind) -> SwitchTarget {
-        SwitchTarget { switch, options, code, engine }
+    /// Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
+    /// as `specialise` says.
+    pub fn new(
+        switch: Arc<Switch>,
+        options: Options,
+        code: jit::Options,
+        engine: EngineKind,
+        specialise: Specialise,
+    ) -> SwitchTarget {
+        SwitchTarget { switch, options, code, engine, specialise }
     }
 
     /// Sets up a compiled program's state and code.
@@ -70,7 +78,9 @@ impl Target for SwitchTarget {
     fn activate(&self, built: &Built) -> Result<(), String> {
         let handle: Arc<dyn Any + Send + Sync> = Arc::clone(&built.handle);
         let pipeline = handle.downcast::<Pipeline>().map_err(|_| "this config was built for another target")?;
-        self.switch.set_pipeline(Some(pipeline)).map_err(|e| e.to_string())
+        self.switch.set_pipeline(Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
+        pipeline.specialise(self.specialise);
+        Ok(())
     }
 
     fn replication(&self) -> &Replication {

@@ -10,7 +10,7 @@
 
 use crate::cells::Cells;
 use abi::entry::param_bytes;
-use abi::{EntryHeader, EntryLayout, EntryParts};
+use abi::{EntryHeader, EntryLayout, EntryParts, EntryShape};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction};
 use std::ffi::c_void;
@@ -79,6 +79,21 @@ pub struct EntryWriter {
 }
 
 impl EntryWriter {
+    /// What an entry is, for code that is made for it.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this writer.
+    pub(crate) unsafe fn shape(&self, entry: *const EntryHeader) -> EntryShape {
+        // SAFETY: the caller's promise.
+        let call = unsafe {
+            match self.group(entry).is_null() {
+                true => self.call(entry),
+                false => None,
+            }
+        };
+        EntryShape { entry, call }
+    }
+
     /// For entries that run one of `actions`, given by the widths of their parameters.
     pub fn new(actions: &[Vec<u32>], parts: EntryParts) -> EntryWriter {
         EntryWriter { layout: EntryLayout::new(actions, parts), widths: actions.to_vec() }

@@ -16,6 +16,12 @@
 //!   consistent fence between their store and their load: if the writer's load misses the slot's store, the worker's
 //!   loads after its fence see `p` unlinked.
 //!
+//! **What code takes for granted.** Code that is compiled for tables as they are holds addresses of what writers may retire
+//! (and contents of what they may change). Whoever compiles it reads [`Domain::granted`] together with the tables; a
+//! writer calls [`Domain::withdraw`] *before* it changes anything that such code may hold; a worker compares the number
+//! once per batch, when it is online, and runs other code if it is not the same. This adds nothing to the proof above:
+//! the addresses in the code are reachable through that number only, and `withdraw` is what unlinks them.
+//!
 //! Threads: any number of writers; each [`Worker`] belongs to one thread. Tests: `reclaim/tests.rs`; all interleavings
 //! of small cases in `tests/loom.rs`.
 
@@ -40,6 +46,8 @@ struct Slot {
 #[derive(Debug)]
 pub struct Domain {
     epoch: AtomicU64,
+    /// How often what code takes for granted was withdrawn.
+    granted: AtomicU64,
     slots: Box<[Slot]>,
 }
 
@@ -47,7 +55,11 @@ impl Domain {
     /// A domain for at most `max_workers` workers at a time.
     pub fn new(max_workers: usize) -> Arc<Domain> {
         let slot = |_| Slot { announced: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) };
-        Arc::new(Domain { epoch: AtomicU64::new(OFFLINE + 1), slots: (0..max_workers).map(slot).collect() })
+        Arc::new(Domain {
+            epoch: AtomicU64::new(OFFLINE + 1),
+            granted: AtomicU64::new(0),
+            slots: (0..max_workers).map(slot).collect(),
+        })
     }
 
     /// A new worker, offline; `None` when there are `max_workers` already.
@@ -55,6 +67,17 @@ impl Domain {
         let free = |s: &Slot| s.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let slot = self.slots.iter().position(free)?;
         Some(Worker { domain: Arc::clone(self), slot })
+    }
+
+    /// The number under which code may take the tables as they are for granted; see the file's text.
+    #[inline]
+    pub fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Acquire)
+    }
+
+    /// From here on nothing that was taken for granted holds. A writer's, before it changes any of it.
+    pub fn withdraw(&self) {
+        self.granted.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Begins a new epoch and returns it: what was unlinked before this call may be freed once

@@ -23,7 +23,7 @@ use crate::table::{SpecError, TableSpec, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{EngineKind, EntryHeader, EntryParts, TableBinding, TableHandle};
+use abi::{EngineKind, EntryHeader, EntryParts, EntryShape, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::ptr;
 use std::sync::Arc;
@@ -119,10 +119,45 @@ impl RecordedTable {
     }
 
     /// An estimate: a cache line of the engine's and an entry, for each entry.
-    fn footprint_bytes(&self) -> u64 {
+    pub(crate) fn footprint_bytes(&self) -> u64 {
         let entry = self.memory.writer().layout();
         let size = entry.before + entry.sizes.iter().max().copied().unwrap_or(0);
         self.len * (64 + u64::from(size))
+    }
+
+    /// Nothing: these engines' snapshots say nothing that is constant.
+    pub(crate) fn snapshot_words(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    pub(crate) fn default_shape(&self) -> EntryShape {
+        // SAFETY: the default entry is live.
+        unsafe { self.entries().shape(self.handle.default_entry.load(Ordering::Relaxed)) }
+    }
+
+    /// All entries, those that win first.
+    pub(crate) fn rules(&self) -> Vec<Rule> {
+        let words = self.shape.words();
+        let prioritised = self.spec.keys.iter().any(|(_, kind)| kind.needs_priority());
+        let mut packed = vec![0; self.shape.packed_words()];
+        let mut ranked: Vec<(i64, u64, Rule)> = Vec::new();
+        for index in self.records.used() {
+            self.records.key(index, &mut packed);
+            let (value, mask) = packed.split_at(words);
+            // Bits of exact keys that no field has are zero in every key.
+            let mask = if mask.is_empty() { vec![u64::MAX; words] } else { mask.to_vec() };
+            let (priority, seq) = self.rank(index);
+            let rank = match prioritised {
+                true => i64::from(priority),
+                // The longer prefix wins; all else is exact.
+                false => mask.iter().map(|word| i64::from(word.count_ones())).sum(),
+            };
+            // SAFETY: the record is in use, so its entry is live.
+            let entry = unsafe { self.entries().shape(self.records.entry(index)) };
+            ranked.push((rank, seq, Rule { mask, value: value.to_vec(), entry }));
+        }
+        ranked.sort_by_key(|(rank, seq, _)| (std::cmp::Reverse(*rank), *seq));
+        ranked.into_iter().map(|(_, _, rule)| rule).collect()
     }
 
     fn lookup_fn(&self) -> LookupFn {

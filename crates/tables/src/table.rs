@@ -13,12 +13,13 @@ use crate::key::KeyShape;
 use crate::reclaim::Domain;
 use crate::recorded::RecordedTable;
 use crate::strategy;
-use abi::TableBinding;
 use abi::state::{ReadEntry, StateError};
+use abi::{TableBinding, TableShape};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Indices that a table with direct resources has beyond its size, so that an entry can be added at once after one was
 /// deleted: an eighth of the size, and this many.
@@ -74,6 +75,11 @@ pub(crate) fn index_limit(spec: &TableSpec) -> u64 {
 pub struct Table {
     spec: TableSpec,
     kind: Kind,
+    domain: Arc<Domain>,
+    /// How often entries or the default were changed.
+    changes: u64,
+    /// Whether code may take the entries for granted ([`Table::shape`]).
+    entries_granted: bool,
 }
 
 enum Kind {
@@ -105,11 +111,11 @@ impl Table {
         }
         let shape = KeyShape::new(&spec.keys);
         let kind = if strategy::in_buckets(&shape) {
-            Kind::Exact(Box::new(ExactTable::new(spec.clone(), shape, default_action, domain)))
+            Kind::Exact(Box::new(ExactTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))))
         } else {
-            Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, domain)?))
+            Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))?))
         };
-        Ok(Table { spec, kind })
+        Ok(Table { spec, kind, domain, changes: 0, entries_granted: false })
     }
 
     /// What compiled code needs of the table.
@@ -145,22 +151,26 @@ impl Table {
         now_us: u64,
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
+        self.entries_change();
         each!(&mut self.kind, t => t.insert_with(entry, runs, now_us, prepare))
     }
 
     /// Gives the entry with this key and priority another action and idle timeout; its action until now.
     pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
+        self.entries_change();
         each!(&mut self.kind, t => t.modify(entry, runs))
     }
 
     /// Gives all entries that name a member another action, and leaves all else.
     pub fn change_member(&mut self, member: u32, runs: Runs<'_>) {
+        self.entries_change();
         each!(&mut self.kind, t => t.change_member(member, runs));
     }
 
     /// Removes the entry with this key and priority; what it was. Priorities mean nothing in tables without ternary,
     /// range or optional fields.
     pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
+        self.entries_change();
         match &mut self.kind {
             Kind::Exact(t) => t.delete(key),
             Kind::Recorded(t) => t.delete(key, priority),
@@ -194,7 +204,42 @@ impl Table {
 
     /// Publishes another default action.
     pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+        self.changes += 1;
+        self.domain.withdraw();
         each!(&mut self.kind, t => t.set_default(runs))
+    }
+
+    /// How often entries or the default action were to be changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// About how much memory lookups can touch.
+    pub fn footprint_bytes(&self) -> u64 {
+        each!(&self.kind, t => t.footprint_bytes())
+    }
+
+    /// What the table is like now, for code that is compiled for it as it is, under the domain's present
+    /// [number](Domain::granted). With `entries`, its entries too, if there are at most that many, no field is a range and
+    /// no group decides: until one of them changes.
+    pub fn shape(&mut self, entries: Option<u64>) -> TableShape {
+        let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
+        let may_tell = !has_range && !self.spec.selector;
+        let wanted = entries.is_some_and(|max| self.len() <= max && may_tell);
+        let rules = wanted.then(|| each!(&self.kind, t => t.rules()));
+        self.entries_granted |= rules.is_some();
+        let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
+        // SAFETY: the handle is this table's.
+        let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
+        TableShape { snapshot, words, default, rules }
+    }
+
+    /// Entries are about to change.
+    fn entries_change(&mut self) {
+        self.changes += 1;
+        if std::mem::take(&mut self.entries_granted) {
+            self.domain.withdraw();
+        }
     }
 
     /// The default action; for a group the one behind it.

@@ -3,7 +3,7 @@
 use super::{Counts, Depth, Finding, Kind, guard, no_passes};
 use crate::round::visible_state;
 use datapath::drops::RuntimeDrop;
-use datapath::{EngineKind, Local, Sent};
+use datapath::{EngineKind, Local, Sent, Specialise};
 use ir::{ExternKind, Program};
 use std::sync::Arc;
 use stf::{Command, Line, Setup, Target};
@@ -15,6 +15,9 @@ const PASS_PACKETS: usize = 64;
 
 /// Packets that the same program written differently is tried with.
 const REWRITTEN_PACKETS: usize = 128;
+
+/// The name of the engine that is compiled again for the tables as they are, now and then.
+const RECOMPILED: &str = "recompiled machine code";
 
 /// What runs a program.
 #[derive(Clone, Copy)]
@@ -30,6 +33,8 @@ struct Engine {
     name: String,
     local: Local,
     setup: Setup,
+    /// Batches since the start, for engines that are recompiled.
+    batches: u32,
 }
 
 /// A step of a script: packets received together, or another line.
@@ -52,6 +57,7 @@ pub fn compare(
     list.push(("optimised".into(), Arc::clone(&optimised), Runs::Interpreter));
     list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push(("staged".into(), Arc::clone(&optimised), Runs::Staged));
+    list.push((RECOMPILED.into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push(("machine code of raw IR".into(), Arc::clone(raw), Runs::Machine(jit::Without::default())));
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
     run(list, &lines, usize::MAX, counts)?;
@@ -142,7 +148,7 @@ fn run(
             place: format!("{name}: {}", super::plain(&e.to_string())),
             what: format!("{name} cannot be loaded: {e}"),
         })?;
-        engines.push(Engine { name, local: Local::new(Arc::new(pipeline)), setup: Setup::new() });
+        engines.push(Engine { name, local: Local::new(Arc::new(pipeline)), setup: Setup::new(), batches: 0 });
     }
     counts.engines += engines.len() as u64 - 1;
     for step in steps(lines, packets_max) {
@@ -170,6 +176,7 @@ fn run(
                 let mut expected: Option<Vec<Sent>> = None;
                 for engine in &mut engines {
                     engine.local.advance_us(37);
+                    recompile(engine)?;
                     let sent =
                         guard(&format!("{}: packets", engine.name), || engine.local.receive_batch(port, &frames))?;
                     let sent = sent.unwrap_or_default();
@@ -196,6 +203,23 @@ fn run(
         }
     }
     canary(&engines[0].local)
+}
+
+/// Compiles code for the tables as they are, if the engine is one for that; between that and the next time, batches meet
+/// tables that are as the code was made for, and others.
+fn recompile(engine: &mut Engine) -> Result<(), Finding> {
+    if engine.name != RECOMPILED {
+        return Ok(());
+    }
+    engine.batches += 1;
+    // Soon, so that short scripts have some of it, and then less and less often.
+    if engine.batches.is_power_of_two() || engine.batches.is_multiple_of(10) {
+        let pipeline = engine.local.pipeline();
+        let took = guard(RECOMPILED, || pipeline.recompile(Specialise::Auto))?;
+        let refused = || Finding { kind: Kind::Load, place: RECOMPILED.into(), what: "it was not recompiled".into() };
+        took.ok_or_else(refused)?;
+    }
+    Ok(())
 }
 
 /// Whether a packet was given up: engines count differently until then, and it takes long. Edited programs do that.

@@ -22,7 +22,7 @@ use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::table::{TableSpec, index_limit};
 use abi::state::{ReadEntry, StateError};
-use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, ExactLayout, TableBinding, TableHandle};
+use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use std::ptr;
 use std::sync::Arc;
@@ -181,8 +181,32 @@ impl ExactTable {
     }
 
     /// Bytes of all memory that there is per entry, which is what lookups touch: buckets and far cells.
-    fn footprint_bytes(&self) -> u64 {
+    pub(crate) fn footprint_bytes(&self) -> u64 {
         (self.array.bytes() + self.cells.chunk_bytes()) as u64
+    }
+
+    /// The first words of the snapshot: what of it code has as constants.
+    pub(crate) fn snapshot_words(&self) -> Vec<u64> {
+        let crate::exact::ExactSnapshot { buckets, count, seeds, .. } = self.array.snapshot();
+        vec![*buckets as u64, *count, seeds[0], seeds[1]]
+    }
+
+    pub(crate) fn default_shape(&self) -> EntryShape {
+        // SAFETY: the default entry is live.
+        unsafe { self.writer.shape(self.handle.default_entry.load(Ordering::Relaxed)) }
+    }
+
+    /// All entries.
+    pub(crate) fn rules(&self) -> Vec<Rule> {
+        let rule = |at: At| {
+            let mut value = vec![0; self.scratch.len()];
+            self.key(at, &mut value);
+            // Bits that no field has are zero in every key.
+            let mask = vec![u64::MAX; value.len()];
+            // SAFETY: the slot is live.
+            Rule { mask, value, entry: unsafe { self.writer.shape(self.entry(at)) } }
+        };
+        self.array.live().map(rule).collect()
     }
 
     pub(crate) fn insert_with(
@@ -592,6 +616,8 @@ impl ExactTable {
         };
         let old = std::mem::replace(&mut self.array, new);
         let snapshot = ptr::from_ref(self.array.snapshot()).cast_mut();
+        // Code may have the old one in it.
+        self.domain.withdraw();
         self.handle.snapshot.store(snapshot.cast(), Ordering::Release);
         self.old_arrays.push(self.domain.advance(), old);
         self.generation += 1;

@@ -1,0 +1,251 @@
+//! The code of a pipeline: what runs always, what was compiled last for the tables as they are, and what workers may
+//! still run.
+//!
+//! - *Generic* code is right for all tables at all times. It is there first and stays.
+//! - *Specialised* code is right while the domain's number is the one that its shapes were taken under
+//!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
+//!
+//! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
+//! after it sees it, through generic code.
+//!
+//! Code is freed by whoever recompiles or keeps house, after the last worker has let go of it: workers hold it by `Arc`,
+//! and so does `retired`, so a worker's is never the last.
+//!
+//! Tests: `tests/recompile.rs`.
+
+use super::assume::assumed;
+use crate::calls::CALLS;
+use crate::pipeline::CodeInfo;
+use crate::state::FastState;
+use abi::Shapes;
+use abi::packet::PipelineFn;
+use arc_swap::ArcSwapOption;
+use base::entry::MatchKind;
+use base::ids::TableId;
+use ir::{EntryKind, Program};
+use jit::CompiledPipeline;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Functions by position in `EntryKind::ALL`.
+pub(super) type Entries = [Option<PipelineFn>; EntryKind::ALL.len()];
+
+/// What code may be made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Specialise {
+    /// Nothing: generic code runs.
+    Off,
+    /// Addresses, sizes and default entries of tables.
+    Constants,
+    /// Also the entries of tiny tables, each time.
+    Contents,
+    /// Also the entries of tiny tables that do not change too often.
+    #[default]
+    Auto,
+}
+
+/// Code for tables as they were.
+pub(super) struct Special {
+    code: CompiledPipeline,
+    entries: Entries,
+    /// The number under which it may run; `None` if it is right for any tables.
+    granted: Option<u64>,
+    /// Tables whose entries are part of it.
+    contents: BTreeSet<TableId>,
+}
+
+impl Special {
+    /// Whether a batch that begins now may run it.
+    #[inline]
+    fn holds(&self, fast: &FastState) -> bool {
+        self.granted.is_none_or(|granted| granted == fast.granted())
+    }
+}
+
+/// All code of a pipeline.
+pub(super) struct Code {
+    pub(super) program: Arc<Program>,
+    pub(super) fast: Arc<FastState>,
+    options: jit::Options,
+    generic: Arc<CompiledPipeline>,
+    generic_entries: Entries,
+    special: ArcSwapOption<Special>,
+    /// How often `special` was exchanged.
+    published: AtomicU64,
+    /// Code that workers may still hold. Held while compiling, too.
+    retired: Mutex<Vec<Arc<Special>>>,
+    last_ns: AtomicU64,
+}
+
+fn entries(code: &CompiledPipeline) -> Entries {
+    EntryKind::ALL.map(|kind| code.entry(kind))
+}
+
+impl Code {
+    pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &jit::Options) -> Result<Code, jit::Error> {
+        let generic = jit::compile(&program, &fast.bindings(), &CALLS, options)?;
+        Ok(Code {
+            program,
+            fast,
+            options: options.clone(),
+            generic_entries: entries(&generic),
+            generic: Arc::new(generic),
+            special: ArcSwapOption::empty(),
+            published: AtomicU64::new(0),
+            retired: Mutex::default(),
+            last_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// The code that is always right.
+    pub(super) fn generic(&self) -> &Arc<CompiledPipeline> {
+        &self.generic
+    }
+
+    /// Whether a table's entries may be part of the code when it has few.
+    fn entries_max(&self, table: TableId) -> u64 {
+        let keys = &self.program.tables[table.index()].keys;
+        let has = |kind| keys.iter().any(|k| k.kind == kind);
+        if has(MatchKind::Ternary) || has(MatchKind::Optional) {
+            super::RULES_MAX
+        } else if has(MatchKind::Lpm) {
+            super::PREFIXES_MAX
+        } else {
+            super::EXACT_MAX
+        }
+    }
+
+    /// The tables that are tiny, by their numbers of entries.
+    pub(super) fn is_tiny(&self, table: TableId, len: u64) -> bool {
+        let t = &self.program.tables[table.index()];
+        len <= self.entries_max(table) && !t.keys.iter().any(|k| k.kind == MatchKind::Range)
+    }
+
+    /// Compiles for the tables as they are, with the entries of those of `contents` that are tiny if `mode` wants that, and
+    /// publishes it. How long that took.
+    pub(super) fn recompile(
+        &self,
+        mode: Specialise,
+        contents: impl Fn(TableId) -> bool,
+    ) -> Result<Duration, jit::Error> {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let with_contents = matches!(mode, Specialise::Contents | Specialise::Auto);
+        let wanted = |table: TableId| (with_contents && contents(table)).then(|| self.entries_max(table));
+        let (granted, shapes) = match mode {
+            Specialise::Off => (None, Shapes::default()),
+            _ => {
+                let (granted, shapes) = self.fast.shapes(wanted);
+                (Some(granted), shapes)
+            }
+        };
+        let bindings = self.fast.bindings();
+        let layouts = bindings.tables.iter().map(|t| &t.key);
+        let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
+        let special = match known.iter().any(Option::is_some) {
+            true => &opt::assume(&self.program, &known),
+            false => &*self.program,
+        };
+        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, &self.options)?;
+        let contents = shapes.tables.iter().enumerate().filter(|(_, t)| t.rules.is_some());
+        let contents = contents.map(|(i, _)| TableId::from_index(i)).collect();
+        let new = Special { entries: entries(&code), code, granted, contents };
+        retired.extend(self.special.swap(Some(Arc::new(new))));
+        self.published.fetch_add(1, Ordering::Release);
+        let took = start.elapsed();
+        self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
+        retired.retain(|code| Arc::strong_count(code) > 1);
+        Ok(took)
+    }
+
+    /// Frees code that no worker holds any more.
+    pub(super) fn collect(&self) {
+        // If it is being compiled, that does it.
+        if let Ok(mut retired) = self.retired.try_lock() {
+            retired.retain(|code| Arc::strong_count(code) > 1);
+        }
+    }
+
+    /// The number under which the code that was published last may run.
+    pub(super) fn granted(&self) -> Option<u64> {
+        self.special.load().as_ref().and_then(|special| special.granted)
+    }
+
+    /// The code's log and assertion sites: all code has the same.
+    pub(super) fn sites(&self) -> &[jit::Site] {
+        self.generic.sites()
+    }
+
+    /// For the operator.
+    pub(super) fn info(&self) -> CodeInfo {
+        let name = |t: &TableId| self.program.tables[t.index()].name.clone();
+        let running = self.special.load_full().filter(|special| special.holds(&self.fast));
+        let code = running.as_ref().map_or(&*self.generic, |special| &special.code);
+        let phases = EntryKind::ALL.iter().filter_map(|kind| code.phases(*kind)).max().unwrap_or(1);
+        CodeInfo {
+            specialised: running.as_ref().is_some_and(|special| special.granted.is_some()),
+            strategy: match phases {
+                0 | 1 => "run to completion".to_string(),
+                phases => format!("staged in {phases} phases"),
+            },
+            compiled: self.published.load(Ordering::Relaxed),
+            last: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
+            code_bytes: code.code_size() as u64,
+            contents: running.map_or_else(Vec::new, |s| s.contents.iter().map(name).collect()),
+        }
+    }
+}
+
+/// One worker's choice of code.
+pub(super) struct Choice {
+    code: Arc<Code>,
+    special: Option<Arc<Special>>,
+    /// `Code::published` when `special` was taken.
+    seen: u64,
+    /// The choice for the batch that runs.
+    now: Option<Entries>,
+}
+
+impl Choice {
+    pub(super) fn new(code: Arc<Code>) -> Choice {
+        Choice { code, special: None, seen: 0, now: None }
+    }
+
+    /// The function for an entry of the program. The first call of a batch chooses for all of it: what one entry leaves
+    /// in a packet's record is for the same code's other entries. The worker is online.
+    #[inline]
+    pub(super) fn entry(&mut self, kind: EntryKind) -> PipelineFn {
+        let entries = self.now.unwrap_or_else(|| self.choose());
+        self.now = Some(entries);
+        entries[kind as usize].expect("the program has this entry")
+    }
+
+    fn choose(&mut self) -> Entries {
+        let published = self.code.published.load(Ordering::Acquire);
+        if published != self.seen {
+            self.special = self.code.special.load_full();
+            self.seen = published;
+        }
+        match &self.special {
+            Some(special) if special.holds(&self.code.fast) => special.entries,
+            _ => self.code.generic_entries,
+        }
+    }
+
+    /// The batch is over.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        self.now = None;
+    }
+}
+
+// `Entries` is indexed by the kind's discriminant.
+const _: () = {
+    let mut i = 0;
+    while i < EntryKind::ALL.len() {
+        assert!(EntryKind::ALL[i] as usize == i);
+        i += 1;
+    }
+};

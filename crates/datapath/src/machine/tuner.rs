@@ -1,0 +1,289 @@
+//! When code is compiled again for the tables as they are.
+//!
+//! A thread per pipeline looks every [`TICK`]. It compiles when the last specialised code does not hold any more and
+//! nothing has been withdrawn for a while, and when the entries of more tiny tables could be part of the code. Waiting is
+//! doubled each time code was withdrawn soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
+//! the entries of a table that changes while they are part of the code are left out until it has been quiet for longer.
+//! So a table that changes all the time costs a bounded share of one core, and packets run generic code or code without
+//! its entries.
+//!
+//! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
+
+use super::code::{Code, Specialise};
+use crate::state::Activity;
+use base::ids::TableId;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How often a pipeline is looked at.
+const TICK: Duration = Duration::from_millis(10);
+/// How long nothing must have been withdrawn, at first.
+const WAIT: Duration = Duration::from_millis(20);
+/// The longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Code that lasted this many times the wait has lasted.
+const LASTED: u32 = 8;
+
+/// A table as the policy sees it.
+#[derive(Clone, Copy)]
+struct Watched {
+    changes: u64,
+    last_change: Duration,
+    /// How long it must be quiet before its entries become part of the code.
+    wait: Duration,
+}
+
+/// When to compile, and with the entries of which tables.
+struct Policy {
+    mode: Specialise,
+    /// `None` until the first look.
+    tables: Option<Vec<Watched>>,
+    wait: Duration,
+    granted: u64,
+    last_withdrawn: Duration,
+    last_compiled: Option<Duration>,
+    /// Tables whose entries are part of the code.
+    contents: BTreeSet<TableId>,
+    /// Whether the code holds.
+    holds: bool,
+    /// Which tables were too large for the caches when it was compiled.
+    large: Vec<bool>,
+}
+
+impl Policy {
+    fn new(mode: Specialise) -> Policy {
+        Policy {
+            mode,
+            tables: None,
+            wait: WAIT,
+            granted: 0,
+            last_withdrawn: Duration::ZERO,
+            last_compiled: None,
+            contents: BTreeSet::new(),
+            holds: false,
+            large: Vec::new(),
+        }
+    }
+
+    /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made.
+    fn look(
+        &mut self,
+        now: Duration,
+        granted: u64,
+        activity: &[Activity],
+        is_tiny: impl Fn(TableId, u64) -> bool,
+    ) -> Option<BTreeSet<TableId>> {
+        if self.mode == Specialise::Off {
+            return None;
+        }
+        let tables = self.tables.get_or_insert_with(|| {
+            self.last_withdrawn = now;
+            activity.iter().map(|a| Watched { changes: a.changes, last_change: now, wait: WAIT }).collect()
+        });
+        if granted != self.granted {
+            self.granted = granted;
+            self.last_withdrawn = now;
+            if std::mem::take(&mut self.holds) {
+                let lived = now.saturating_sub(self.last_compiled.unwrap_or_default());
+                self.wait = next_wait(self.wait, lived);
+            }
+        }
+        let large = too_large(activity);
+        if self.holds && large != self.large {
+            // Another strategy may be better; the code is right all the same.
+            self.holds = false;
+            self.wait = next_wait(self.wait, now.saturating_sub(self.last_compiled.unwrap_or_default()));
+        }
+        let mut contents = BTreeSet::new();
+        for (i, (table, new)) in tables.iter_mut().zip(activity).enumerate() {
+            let id = TableId::from_index(i);
+            if table.changes != new.changes {
+                if self.contents.remove(&id) {
+                    table.wait = next_wait(table.wait, now.saturating_sub(table.last_change));
+                }
+                *table = Watched { changes: new.changes, last_change: now, ..*table };
+            }
+            let is_quiet = match self.mode {
+                Specialise::Off | Specialise::Constants => false,
+                Specialise::Contents => true,
+                Specialise::Auto => now.saturating_sub(table.last_change) >= table.wait,
+            };
+            if is_quiet && is_tiny(id, new.len) {
+                contents.insert(id);
+            }
+        }
+        self.large = large;
+        let is_quiet = now.saturating_sub(self.last_withdrawn) >= self.wait;
+        let is_rested = self.last_compiled.is_none_or(|last| now.saturating_sub(last) >= self.wait);
+        let is_better = !self.holds || !contents.is_subset(&self.contents);
+        (is_quiet && is_rested && is_better).then_some(contents)
+    }
+
+    /// Code was compiled that holds under this number, or could not be.
+    fn compiled(&mut self, now: Duration, contents: BTreeSet<TableId>, granted: u64) {
+        self.granted = granted;
+        self.last_compiled = Some(now);
+        self.contents = contents;
+        self.holds = true;
+    }
+}
+
+/// What the strategy goes by (`jit::Strategy::Auto`): which tables caches do not hold.
+fn too_large(activity: &[Activity]) -> Vec<bool> {
+    let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
+    let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
+    activity.iter().map(is_large).collect()
+}
+
+/// How long to wait after something has lasted for `lived` only.
+fn next_wait(wait: Duration, lived: Duration) -> Duration {
+    if lived >= wait * LASTED { WAIT } else { (wait * 2).min(WAIT_MAX) }
+}
+
+/// The thread's handle. Dropping it ends the thread within a [`TICK`] or a compilation.
+pub(super) struct Tuner {
+    stop: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl Tuner {
+    /// Starts the thread.
+    pub(super) fn start(code: Arc<Code>, mode: Specialise) -> std::io::Result<Tuner> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = move || run(&code, mode, &stopped);
+        let handle = std::thread::Builder::new().name("recompile".into()).spawn(body)?;
+        Ok(Tuner { stop, thread: handle.thread().clone() })
+    }
+}
+
+impl Drop for Tuner {
+    /// Does not wait: the last owner of a pipeline may be a worker.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
+    let start = Instant::now();
+    let mut policy = Policy::new(mode);
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(TICK);
+        let granted = code.fast.granted();
+        let wanted = policy.look(start.elapsed(), granted, &code.fast.activity(), |t, len| code.is_tiny(t, len));
+        if let Some(contents) = wanted {
+            // Code that cannot be compiled for these tables is not tried again until they change.
+            let _ = code.recompile(mode, |table| contents.contains(&table));
+            policy.compiled(start.elapsed(), contents, code.granted().unwrap_or(granted));
+        }
+        code.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn at(len: u64, changes: u64) -> Activity {
+        Activity { len, changes, footprint_bytes: 100 * len }
+    }
+
+    fn tiny(_: TableId, len: u64) -> bool {
+        len <= 8
+    }
+
+    fn set(tables: &[u32]) -> BTreeSet<TableId> {
+        tables.iter().map(|t| TableId(*t)).collect()
+    }
+
+    #[test]
+    fn compiles_once_when_tables_have_settled() {
+        let mut policy = Policy::new(Specialise::Auto);
+        let tables = [at(3, 3), at(100, 100)];
+        assert_eq!(policy.look(ms(1000), 5, &tables, tiny), None, "just seen");
+        assert_eq!(policy.look(ms(1010), 5, &tables, tiny), None, "not quiet for long enough");
+        let found = policy.look(ms(1020), 5, &tables, tiny);
+        assert_eq!(found, Some(set(&[0])));
+        policy.compiled(ms(1021), set(&[0]), 5);
+        assert_eq!(policy.look(ms(2000), 5, &tables, tiny), None);
+    }
+
+    #[test]
+    fn a_table_that_grows_is_compiled_for_again() {
+        let mut policy = Policy::new(Specialise::Constants);
+        policy.look(ms(0), 1, &[at(100, 100)], tiny);
+        assert!(policy.look(ms(20), 1, &[at(100, 100)], tiny).is_some());
+        policy.compiled(ms(21), set(&[]), 1);
+        // Entries that do not make the table move are no reason.
+        assert_eq!(policy.look(ms(500), 1, &[at(101, 101)], tiny), None);
+        assert_eq!(policy.look(ms(1000), 2, &[at(201, 201)], tiny), None);
+        assert_eq!(policy.look(ms(1020), 2, &[at(202, 202)], tiny), Some(set(&[])));
+    }
+
+    #[test]
+    fn entries_that_change_often_stay_out_for_longer_and_longer() {
+        let mut policy = Policy::new(Specialise::Auto);
+        let (mut granted, mut changes, mut with_entries) = (0, 0, 0);
+        // A change every 50 ms for 20 s.
+        for tick in 0..2000u64 {
+            let now = ms(10 * tick);
+            if tick % 5 == 0 {
+                changes += 1;
+                granted += u64::from(policy.contents.contains(&TableId(0)));
+            }
+            if let Some(contents) = policy.look(now, granted, &[at(4, changes)], tiny) {
+                with_entries += u32::from(!contents.is_empty());
+                policy.compiled(now, contents, granted);
+            }
+        }
+        assert!((1..=4).contains(&with_entries), "{with_entries} of 400");
+        assert!(policy.holds, "without them, the code lasts");
+        // After it has been quiet for long, they are taken in again.
+        let found = policy.look(ms(60_000), granted, &[at(4, changes)], tiny);
+        assert_eq!(found, Some(set(&[0])));
+    }
+
+    #[test]
+    fn code_that_never_lasts_is_made_seldom() {
+        let mut policy = Policy::new(Specialise::Constants);
+        let (mut granted, mut compiled) = (0, 0);
+        // Withdrawn as soon as it was made, for 60 s.
+        for tick in 0..6000u64 {
+            let now = ms(10 * tick);
+            if policy.look(now, granted, &[at(4, 0)], tiny).is_some() {
+                compiled += 1;
+                policy.compiled(now, BTreeSet::new(), granted);
+                granted += 1;
+            }
+        }
+        assert!(compiled < 20, "{compiled}");
+    }
+
+    #[test]
+    fn a_table_that_outgrows_the_caches_is_compiled_for_again() {
+        let mut policy = Policy::new(Specialise::Auto);
+        policy.look(ms(0), 1, &[at(100, 100)], tiny);
+        assert!(policy.look(ms(20), 1, &[at(100, 100)], tiny).is_some());
+        policy.compiled(ms(21), set(&[]), 1);
+        assert_eq!(policy.look(ms(1000), 1, &[at(2000, 2000)], tiny), None);
+        assert_eq!(policy.look(ms(2000), 1, &[at(4000, 4000)], tiny), Some(set(&[])));
+        policy.compiled(ms(2001), set(&[]), 1);
+        assert_eq!(policy.look(ms(3000), 1, &[at(4001, 4001)], tiny), None);
+        assert_eq!(policy.look(ms(4000), 1, &[at(10, 8000)], tiny), Some(set(&[])));
+    }
+
+    #[test]
+    fn switched_off_it_does_nothing() {
+        let mut policy = Policy::new(Specialise::Off);
+        assert_eq!(policy.look(ms(0), 1, &[at(1, 1)], tiny), None);
+        assert_eq!(policy.look(ms(10_000), 1, &[at(1, 1)], tiny), None);
+    }
+}

@@ -1,0 +1,44 @@
+//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::machine`]).
+
+use super::FastState;
+use abi::Shapes;
+use base::ids::TableId;
+
+/// How much a table is used by its writers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Activity {
+    /// Entries.
+    pub(crate) len: u64,
+    /// Changes of entries or the default since the table was made.
+    pub(crate) changes: u64,
+    /// About how much memory lookups can touch.
+    pub(crate) footprint_bytes: u64,
+}
+
+impl FastState {
+    /// The number under which what [`FastState::shapes`] says holds; it changes before any of that does.
+    #[inline]
+    pub(crate) fn granted(&self) -> u64 {
+        self.domain.granted()
+    }
+
+    /// All tables as they are, and the number under which that holds. `entries` says up to how many entries of a table
+    /// are wanted too.
+    pub(crate) fn shapes(&self, entries: impl Fn(TableId) -> Option<u64>) -> (u64, Shapes) {
+        let mut content = self.lock();
+        let tables = content.tables.iter_mut().enumerate();
+        let shapes = tables.map(|(i, t)| t.table.shape(entries(TableId::from_index(i)))).collect();
+        (self.domain.granted(), Shapes { tables: shapes })
+    }
+
+    /// What has been done to each table.
+    pub(crate) fn activity(&self) -> Vec<Activity> {
+        let content = self.lock();
+        let of = |table: &tables::Table| Activity {
+            len: table.len(),
+            changes: table.changes(),
+            footprint_bytes: table.footprint_bytes(),
+        };
+        content.tables.iter().map(|t| of(&t.table)).collect()
+    }
+}

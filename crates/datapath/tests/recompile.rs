@@ -1,0 +1,387 @@
+//! Code that is compiled for the tables as they are, while they change: what a change says holds for every batch that
+//! begins after it has returned, whichever code runs, with writers, workers and compilations at the same time.
+//!
+//! Random programs, entries and packets against the interpreter, with recompilation in between, are in `difftest`.
+
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use base::ids::TableId;
+use datapath::drops::DropReason;
+use datapath::engine::{Engine, Sink};
+use datapath::executor::Executor;
+use datapath::replication::Replication;
+use datapath::{EngineKind, Local, Pipeline, Specialise};
+use pktio::{HeapPool, Packet, PoolRef};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A frame's first 32 bits are looked up in `acl`, which says whether it is denied, then in `station`, then in `route`:
+/// the port it leaves by.
+const PROGRAM: &str = r#"program "three"
+drops short, denied, unknown
+slot port: 9 metadata
+slot out: 9 metadata
+slot h.k: 32 field h
+slot h.$valid: 1 valid h
+slot %ok: 1 temp
+slot %h0: 1 temp
+slot %a0: 32 temp
+slot %e0: 64 temp
+slot %d0: 64 temp
+slot %h1: 1 temp
+slot %a1: 32 temp
+slot %e1: 64 temp
+slot %d1: 64 temp
+slot %h2: 1 temp
+slot %a2: 32 temp
+slot %e2: 64 temp
+slot %d2: 64 temp
+header h valid h.$valid {
+  k = h.k
+}
+action permit ()
+action deny ()
+action forward (port: 9)
+action unknown ()
+extern seen counter size 65536 unit packets
+table acl {
+  key h.k: 32 ternary
+  action permit
+  action deny
+  default 0 ()
+  size 1024
+}
+table station {
+  key h.k: 32 exact
+  action forward
+  action unknown
+  default 1 ()
+  size 1048576
+}
+table route {
+  key h.k: 32 lpm
+  action forward
+  action unknown
+  default 1 ()
+  size 1024
+}
+intrinsic ingress_port = port
+entry ingress (p, c)
+stage parser p {
+b0:
+  %ok = has_bits 32w32
+  branch %ok, b1, b2
+b1:
+  extract h
+  next
+b2:
+  drop short
+}
+stage control c {
+b0:
+  %h0, %a0, %e0, %d0 = apply acl (h.k)
+  switch %a0, 32w0 -> b1, 32w1 -> b2, default -> b2
+b1:
+  %h1, %a1, %e1, %d1 = apply station (h.k)
+  switch %a1, 32w0 -> b3, default -> b4
+b2:
+  drop denied
+b3:
+  out = param station, 0, 0, %d1
+  count seen, 32w1
+  send out
+b4:
+  %h2, %a2, %e2, %d2 = apply route (h.k)
+  switch %a2, 32w0 -> b5, default -> b6
+b5:
+  out = param route, 0, 0, %d2
+  send out
+b6:
+  drop unknown
+}
+"#;
+
+const ACL: TableId = TableId(0);
+const STATION: TableId = TableId(1);
+const ROUTE: TableId = TableId(2);
+const DENIED: DropReason = DropReason::Program(1);
+const UNKNOWN: DropReason = DropReason::Program(2);
+
+fn pipeline(workers: usize) -> Arc<Pipeline> {
+    let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
+    Arc::new(datapath::load(Arc::new(program), EngineKind::Machine, workers).expect("it can be loaded"))
+}
+
+fn bits(value: u32) -> Bits {
+    Bits::new(32, value.into())
+}
+
+fn forward(port: u32) -> EntryAction {
+    EntryAction::Call(ActionCall { action: 0, args: vec![Bits::new(9, port.into())] })
+}
+
+fn station(key: u32, port: u32) -> TableEntry {
+    TableEntry { key: vec![KeyMatch::Exact(bits(key))], priority: 0, action: forward(port), idle_timeout_ns: 0 }
+}
+
+fn route(value: u32, prefix_len: u32, port: u32) -> TableEntry {
+    let key = vec![KeyMatch::Lpm { value: bits(value), prefix_len }];
+    TableEntry { key, priority: 0, action: forward(port), idle_timeout_ns: 0 }
+}
+
+fn rule(value: u32, mask: u32, priority: i32, action: u32) -> TableEntry {
+    let key = vec![KeyMatch::Ternary { value: bits(value & mask), mask: bits(mask) }];
+    let action = EntryAction::Call(ActionCall { action, args: vec![] });
+    TableEntry { key, priority, action, idle_timeout_ns: 0 }
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Sent(u32),
+    Dropped(DropReason),
+}
+
+#[derive(Default)]
+struct Fates(Vec<Fate>);
+
+impl Sink for Fates {
+    fn send(&mut self, port: u32, _: Packet) {
+        self.0.push(Fate::Sent(port));
+    }
+
+    fn drop(&mut self, reason: DropReason, _: Packet) {
+        self.0.push(Fate::Dropped(reason));
+    }
+
+    fn lost_copy(&mut self, _: DropReason) {}
+}
+
+/// A worker without ports.
+struct Worker {
+    engine: Engine,
+    executor: Box<dyn Executor>,
+    pool: PoolRef,
+    now_us: u64,
+}
+
+impl Worker {
+    fn new(pipeline: &Arc<Pipeline>, index: usize) -> Worker {
+        Worker {
+            engine: Engine::new(Arc::clone(pipeline.program()), Arc::new(Replication::new())),
+            executor: pipeline.executor(index),
+            pool: HeapPool::shared(64),
+            now_us: 0,
+        }
+    }
+
+    /// Runs frames with these keys as one batch.
+    fn batch(&mut self, keys: &[u32]) -> Vec<Fate> {
+        let frame = |key: &u32| {
+            let mut bytes = key.to_be_bytes().to_vec();
+            bytes.resize(60, 0);
+            self.pool.alloc_from(&bytes).expect("a buffer")
+        };
+        let mut packets: Vec<Packet> = keys.iter().map(frame).collect();
+        let mut fates = Fates::default();
+        self.now_us += 1;
+        self.engine.receive(self.executor.as_mut(), &mut packets, 1, self.now_us, &mut fates);
+        self.executor.quiescent();
+        fates.0
+    }
+
+    fn one(&mut self, key: u32) -> Fate {
+        self.batch(&[key])[0]
+    }
+}
+
+fn specialised(pipeline: &Pipeline) -> bool {
+    pipeline.code_info().expect("machine code").specialised
+}
+
+#[test]
+fn the_next_batch_sees_every_change_and_recompiled_code_agrees() {
+    let pipeline = pipeline(1);
+    let state = Arc::clone(pipeline.state());
+    let mut worker = Worker::new(&pipeline, 0);
+    let recompile = || {
+        assert!(pipeline.recompile(Specialise::Auto).is_some());
+        assert!(specialised(&pipeline));
+    };
+    // Each step: a change, and what becomes of frames before and after code is compiled for it.
+    let mut check = |what: &str, expected: &[(u32, Fate)]| {
+        for code in ["generic", "recompiled"] {
+            if code == "recompiled" {
+                recompile();
+            }
+            let keys: Vec<u32> = expected.iter().map(|(key, _)| *key).collect();
+            let fates: Vec<Fate> = expected.iter().map(|(_, fate)| *fate).collect();
+            assert_eq!(worker.batch(&keys), fates, "{what}, {code}");
+        }
+    };
+    let unknown = Fate::Dropped(UNKNOWN);
+    let denied = Fate::Dropped(DENIED);
+    check("no entries", &[(7, unknown), (0x0a00_0001, unknown)]);
+
+    state.insert(STATION, &station(7, 3)).expect("room");
+    assert!(!specialised(&pipeline), "code that holds the entries does not hold any more");
+    check("a station", &[(7, Fate::Sent(3)), (8, unknown)]);
+
+    state.insert(ROUTE, &route(0x0a00_0000, 8, 4)).expect("room");
+    state.insert(ROUTE, &route(0x0a01_0000, 16, 5)).expect("room");
+    state.insert(ROUTE, &route(0, 0, 6)).expect("room");
+    let routed = [(0x0a00_0001, Fate::Sent(4)), (0x0a01_0001, Fate::Sent(5)), (9, Fate::Sent(6)), (7, Fate::Sent(3))];
+    check("routes", &routed);
+
+    state.insert(ACL, &rule(0x0a00_0000, 0xff00_0000, 1, 1)).expect("room");
+    state.insert(ACL, &rule(0x0a01_0000, 0xffff_0000, 2, 0)).expect("room");
+    check("rules", &[(0x0a00_0001, denied), (0x0a01_0001, Fate::Sent(5)), (7, Fate::Sent(3))]);
+
+    state.modify(STATION, &station(7, 8)).expect("it is there");
+    check("another port", &[(7, Fate::Sent(8))]);
+
+    state.set_default(ACL, Some(&EntryAction::Call(ActionCall { action: 1, args: vec![] }))).expect("it may change");
+    check("denied by default", &[(7, denied), (0x0a01_0001, Fate::Sent(5))]);
+
+    state.insert(ACL, &rule(0, 0, 0, 0)).expect("room");
+    check("a rule for everything", &[(7, Fate::Sent(8)), (0x0a00_0001, denied)]);
+
+    state.delete(STATION, &station(7, 8).key, 0).expect("it is there");
+    check("the station is gone", &[(7, Fate::Sent(6))]);
+
+    // More than are compared one by one; then the table moves several times.
+    for key in 0..100 {
+        state.insert(STATION, &station(0x1000 + key, key)).expect("room");
+        let expected = [(0x1000 + key, Fate::Sent(key)), (0x1000, Fate::Sent(0)), (0x1001 + key, Fate::Sent(6))];
+        check("a table that grows", &expected);
+    }
+}
+
+#[test]
+fn hits_and_misses_are_counted_by_all_code() {
+    let pipeline = pipeline(1);
+    pipeline.state().insert(STATION, &station(7, 3)).expect("room");
+    let mut worker = Worker::new(&pipeline, 0);
+    for mode in [Specialise::Off, Specialise::Constants, Specialise::Contents] {
+        assert!(pipeline.recompile(mode).is_some());
+        assert_eq!(specialised(&pipeline), mode != Specialise::Off);
+        worker.batch(&[7, 8, 7]);
+    }
+    let lookups = |name: &str| pipeline.table_info().into_iter().find(|t| t.name == name).expect("a table").lookups;
+    assert_eq!((lookups("acl"), lookups("station"), lookups("route")), (Some((0, 9)), Some((6, 3)), Some((0, 3))));
+    let counted = pipeline.state().counter(base::ids::ExternId(0), 1).expect("a cell");
+    assert_eq!(counted.packets, 6);
+}
+
+#[test]
+fn a_batch_that_has_begun_stays_with_its_code() {
+    let pipeline = pipeline(1);
+    pipeline.recompile(Specialise::Contents).expect("it compiles");
+    let mut local = Local::new(Arc::clone(&pipeline));
+    let frame = [0u8; 60];
+    assert!(local.receive(1, &frame).expect("it fits").is_empty());
+    pipeline.state().insert(STATION, &station(0, 9)).expect("room");
+    let sent = local.receive(1, &frame).expect("it fits");
+    assert_eq!(sent[0].port, 9);
+}
+
+#[test]
+fn code_is_recompiled_in_the_background_and_says_so() {
+    let pipeline = pipeline(1);
+    pipeline.specialise(Specialise::Auto);
+    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !holds() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait_until("it is compiled at all", &|| specialised(&pipeline));
+    let info = pipeline.code_info().expect("machine code");
+    assert_eq!(info.contents, ["acl", "station", "route"]);
+    assert!(info.compiled >= 1 && info.last > Duration::ZERO && info.code_bytes > 0);
+    pipeline.state().insert(ACL, &rule(1, 1, 1, 1)).expect("room");
+    wait_until("it is compiled again", &|| {
+        let info = pipeline.code_info().expect("machine code");
+        info.specialised && info.contents.len() == 3
+    });
+    let mut worker = Worker::new(&pipeline, 0);
+    assert_eq!(worker.one(1), Fate::Dropped(DENIED));
+    pipeline.specialise(Specialise::Off);
+}
+
+/// Two workers, one writer, and compilation after compilation: after a change has returned, no batch that begins later
+/// misses it. The tables grow, shrink to a few entries and change their defaults meanwhile.
+#[test]
+fn no_batch_misses_a_change_that_came_before_it() {
+    let pipeline = pipeline(2);
+    let stop = AtomicBool::new(false);
+    // Stations below this are there for good; the one at the number itself comes and goes.
+    let published = AtomicU64::new(0);
+    let batches = AtomicU64::new(0);
+    let limit = Duration::from_secs(std::env::var("STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3));
+    std::thread::scope(|scope| {
+        for index in 0..2 {
+            let (pipeline, stop, published, batches) = (&pipeline, &stop, &published, &batches);
+            scope.spawn(move || {
+                let mut worker = Worker::new(pipeline, index);
+                while !stop.load(Ordering::Relaxed) {
+                    let there = published.load(Ordering::Acquire) as u32;
+                    let keys: Vec<u32> = (0..16u32).map(|i| there.saturating_sub(1 + i * i)).collect();
+                    let fates = worker.batch(&keys);
+                    for (key, fate) in keys.iter().zip(fates) {
+                        // The rule says whether it is denied; the port is the station's.
+                        let expected = Fate::Sent(key % 500);
+                        assert!(there == 0 || fate == expected || fate == Fate::Dropped(DENIED), "{key}: {fate:?}");
+                    }
+                    batches.fetch_add(1, Ordering::Relaxed);
+                    if there.is_multiple_of(64) {
+                        worker.executor.idle();
+                    }
+                }
+            });
+        }
+        let compiler = scope.spawn(|| {
+            let mut compiled = 0;
+            while !stop.load(Ordering::Relaxed) {
+                pipeline.recompile(Specialise::Contents).expect("it compiles");
+                compiled += 1;
+            }
+            compiled
+        });
+        let state = pipeline.state();
+        let start = Instant::now();
+        let mut next = 0u32;
+        while start.elapsed() < limit {
+            state.insert(STATION, &station(next, next % 500)).expect("room");
+            next += 1;
+            published.store(next.into(), Ordering::Release);
+            // A tiny table that comes and goes, one of its rules denies all.
+            match next % 7 {
+                0 => state.insert(ACL, &rule(0, 0, 1, 1)).expect("room"),
+                1 if next > 1 => state.delete(ACL, &rule(0, 0, 1, 1).key, 1).expect("it is there"),
+                3 => state.set_default(ROUTE, Some(&forward(next % 500))).expect("it may change"),
+                _ => {}
+            }
+            pipeline.housekeeping(0);
+            if next > 60_000 {
+                for key in 0..next {
+                    // Workers look at the newest only.
+                    if key + 300 < next {
+                        state.delete(STATION, &station(key, 0).key, 0).expect("it is there");
+                    }
+                }
+                break;
+            }
+            // Now and then there is time to compile.
+            if next.is_multiple_of(32) {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let compiled: u32 = compiler.join().expect("no panic");
+        assert!(compiled > 1 && next > 100, "{compiled} compilations, {next} entries");
+    });
+    assert!(batches.load(Ordering::Relaxed) > 10);
+}

@@ -1,0 +1,88 @@
+//! Tables whose entries are part of the code: straight compares, no branches.
+//!
+//! A table of a handful of entries is not looked up at all: each entry's key is compared, and of the entries that accept
+//! the key the first one is selected, from the last to the first. Addresses of entries, masks and values are constants.
+//! Masked words are shared by the entries with the same mask. Nothing is predicted and no memory is read, but for
+//! parameters of the entry that was selected.
+//!
+//! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that.
+//!
+//! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
+
+use crate::Optimisation;
+use crate::translate::Translator;
+use abi::{EntryShape, TableShape};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::TableId;
+
+/// What a lookup gives.
+pub(crate) struct Selected {
+    /// A one-bit word.
+    pub hit: Value,
+    /// The entry; the default entry on a miss.
+    pub entry: Value,
+    /// What it runs, where it is known.
+    pub action: Option<Value>,
+}
+
+impl Translator<'_, '_> {
+    /// What the table is like, if the code is made for that.
+    pub fn shape(&self, table: TableId) -> Option<&TableShape> {
+        self.shapes.tables.get(table.index()).filter(|_| self.options.has(Optimisation::BakedAddresses))
+    }
+
+    /// Compares the key with all entries of a table; `None` if they are not known.
+    pub fn select_entry(&mut self, table: TableId, key: &[Value]) -> Option<Selected> {
+        let shapes = self.shapes;
+        let shape = shapes.tables.get(table.index())?;
+        let (rules, default) = shape.possible()?;
+        let mut from_last = rules.iter().rev();
+        // Without a default to fall back to, the last rule accepts everything.
+        let (last, mut hit) = match default {
+            Some(default) => (default, self.iconst(0)),
+            None => (&from_last.next().expect("there is a rule or a miss").entry, self.iconst(1)),
+        };
+        let actions: Option<Vec<u32>> = rules.iter().map(|r| &r.entry).chain(default).map(action_of).collect();
+        let same = actions.as_ref().is_some_and(|all| all.iter().all(|a| a == &all[0]));
+        let mut entry = self.iconst(last.entry as u64);
+        let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
+        for rule in from_last {
+            let accepts = self.accepts(&rule.mask, &rule.value, key);
+            let this = self.iconst(rule.entry.entry as u64);
+            entry = self.b.ins().select(accepts, this, entry);
+            if let Some(so_far) = action.filter(|_| !same) {
+                let this = self.iconst(action_of(&rule.entry).unwrap_or(0).into());
+                action = Some(self.b.ins().select(accepts, this, so_far));
+            }
+            let accepts = self.bool_word(accepts);
+            hit = self.b.ins().bor(hit, accepts);
+        }
+        Some(Selected { hit, entry, action })
+    }
+
+    /// Whether the key has this value where the mask has ones.
+    fn accepts(&mut self, mask: &[u64], value: &[u64], key: &[Value]) -> Value {
+        let words: Vec<_> = mask.iter().zip(value).zip(key).filter(|((m, _), _)| **m != 0).collect();
+        let masked = |t: &mut Self, mask: u64, word: Value| match mask {
+            u64::MAX => word,
+            _ => t.b.ins().band_imm_u(word, mask as i64),
+        };
+        if let [((mask, value), word)] = words[..] {
+            let masked = masked(self, *mask, *word);
+            return self.icmp_imm(IntCC::Equal, masked, *value);
+        }
+        let mut different = self.iconst(0);
+        for ((mask, value), word) in words {
+            let masked = masked(self, *mask, *word);
+            let wanted = self.iconst(*value);
+            let difference = self.b.ins().bxor(masked, wanted);
+            different = self.b.ins().bor(different, difference);
+        }
+        self.icmp_imm(IntCC::Equal, different, 0)
+    }
+}
+
+fn action_of(entry: &EntryShape) -> Option<u32> {
+    entry.call.as_ref().map(|call| call.action)
+}

@@ -1,0 +1,223 @@
+//! What the entries of tables say about a program, written into it: for code that is made for tables as they are.
+//!
+//! Not a pass: the result behaves as the program only while the tables are as [`Assumed`] says. Whoever runs it sees to
+//! that (`datapath::machine`).
+//!
+//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so state and records
+//! serve both; every lookup is still there, so that it is counted.
+//!
+//! ```text
+//! (only `drop`, 1, can run)
+//! %h, %a, %e, %d = apply t (k)            %h, %a, %e, %d = apply t (16w0)
+//! switch %a, 32w0 -> b1,          =>      %h = mov 1w0
+//!   default -> b2                         %a = mov 32w1
+//!                                         jump b2
+//! ```
+//!
+//! Tests: below; whole programs in `crates/datapath/tests/recompile.rs`.
+
+use crate::pipeline::{Options, optimise};
+use base::Bits;
+use ir::{BlockId, Inst, Op, Operand, Program, SlotId, Terminator};
+use std::collections::BTreeMap;
+
+/// What is known of all lookups in a table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Assumed {
+    /// Whether they hit; `None` if some do.
+    pub hit: Option<bool>,
+    /// What can run, by position in the table's list, in ascending order; `None` if anything can.
+    pub actions: Option<Vec<u32>>,
+    /// Parameters that have the same value in all entries, by action and position.
+    pub args: BTreeMap<(u32, u32), Bits>,
+    /// Key fields, by position, that no entry looks at.
+    pub unread_keys: Vec<usize>,
+}
+
+/// Passes that would change what the guarantees name.
+const LEFT_OUT: [&str; 2] = ["compact_slots", "dead_tables"];
+
+/// The program for tables that are as `tables` says, by table, optimised again.
+pub fn assume(program: &Program, tables: &[Option<Assumed>]) -> Program {
+    let mut special = program.clone();
+    for stage in 0..special.stages.len() {
+        for block in 0..special.stages[stage].blocks.len() {
+            let old = std::mem::take(&mut special.stages[stage].blocks[block].insts);
+            let mut new = Vec::with_capacity(old.len() + 4);
+            let mut looked_up = None;
+            for inst in old {
+                if let Some(slot) = looked_up.map(|(slot, _)| slot) {
+                    inst.op.for_each_def(program, |s| looked_up = looked_up.filter(|_| s != slot));
+                }
+                looked_up = rewrite(program, tables, inst, &mut new).or(looked_up);
+            }
+            let block = &mut special.stages[stage].blocks[block];
+            block.insts = new;
+            if let Some((slot, actions)) = looked_up {
+                prune(&mut block.term, slot, actions);
+            }
+        }
+    }
+    let disabled = LEFT_OUT.iter().map(|name| name.to_string()).collect();
+    optimise(&mut special, &Options { disabled, ..Options::default() });
+    // Records are laid out by slots: a pass that touched them would have to be in the list above.
+    if special.slots == program.slots { special } else { program.clone() }
+}
+
+/// Puts an instruction and what follows from it into `out`. Of a lookup, the slot of the action and what it can be.
+fn rewrite<'a>(
+    program: &Program,
+    tables: &'a [Option<Assumed>],
+    mut inst: Inst,
+    out: &mut Vec<Inst>,
+) -> Option<(SlotId, &'a [u32])> {
+    let span = inst.span;
+    let assumed = |table: ir::TableId| tables.get(table.index()).and_then(Option::as_ref);
+    match &mut inst.op {
+        Op::Apply { table, keys, hit, action, .. } => {
+            let (hit, action, assumed) = (*hit, *action, assumed(*table));
+            for &i in assumed.iter().flat_map(|a| &a.unread_keys) {
+                keys[i] = Operand::Const(Bits::zero(keys[i].width(program)));
+            }
+            out.push(inst);
+            let assumed = assumed?;
+            let mut known = |dst: SlotId, value: Bits| {
+                out.push(Inst { op: Op::Mov { dst, src: Operand::Const(value) }, span });
+            };
+            if let Some(value) = assumed.hit {
+                known(hit, Bits::from_bool(value));
+            }
+            let actions = assumed.actions.as_deref()?;
+            if let [only] = actions {
+                known(action, Bits::new(32, (*only).into()));
+            }
+            return Some((action, actions));
+        }
+        Op::ActionParam { dst, table, action, param, .. } => {
+            if let Some(value) = assumed(*table).and_then(|a| a.args.get(&(*action, *param))) {
+                inst.op = Op::Mov { dst: *dst, src: Operand::Const(value.clone()) };
+            }
+        }
+        _ => {}
+    }
+    out.push(inst);
+    None
+}
+
+/// Takes what cannot run out of the switch over a lookup's action.
+fn prune(term: &mut Terminator, slot: SlotId, actions: &[u32]) {
+    let Terminator::Switch { on: Operand::Slot(on), cases, default } = term else { return };
+    if *on != slot {
+        return;
+    }
+    let can_run = |value: &Bits| actions.iter().any(|a| *value == Bits::new(32, (*a).into()));
+    cases.retain(|(value, _)| can_run(value));
+    if cases.len() == actions.len()
+        && let Some((_, last)) = cases.pop()
+    {
+        // One of the cases it is, so the last needs no comparison.
+        *default = last;
+    }
+    let all: Vec<BlockId> = cases.iter().map(|(_, to)| *to).chain([*default]).collect();
+    if all.iter().all(|to| to == default) {
+        *term = Terminator::Jump(*default);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = r#"program "test"
+drops end
+slot port: 9 metadata
+slot k: 16 metadata
+slot out: 9 metadata
+slot %h: 1 temp
+slot %a: 32 temp
+slot %e: 64 temp
+slot %d: 64 temp
+action forward (port: 9)
+action drop ()
+intrinsic ingress_port = port
+table t {
+  key k: 16 exact
+  key port: 9 exact
+  action forward
+  action drop
+  default 1 ()
+  size 8
+}
+entry ingress (s)
+stage control s {
+b0:
+  k = zext port
+  %h, %a, %e, %d = apply t (k, port)
+  switch %a, 32w0x0 -> b1, 32w0x1 -> b2, default -> b2
+b1:
+  out = param t, 0, 0, %d
+  send out
+b2:
+  drop "end"
+}
+"#;
+
+    fn assumed(assumed: Assumed) -> String {
+        let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
+        let special = assume(&program, &[Some(assumed)]);
+        assert!(ir::verify(&special).is_empty());
+        assert_eq!((&special.slots, &special.tables), (&program.slots, &program.tables));
+        ir::print::print_stage(&special, ir::StageId::from_index(0))
+    }
+
+    #[test]
+    fn an_empty_table_runs_its_default_action_and_reads_no_key() {
+        let text = assumed(Assumed {
+            hit: Some(false),
+            actions: Some(vec![1]),
+            args: BTreeMap::new(),
+            unread_keys: vec![0, 1],
+        });
+        expect_test::expect![[r#"
+            stage control s {
+            b0:
+              %h, %a, %e, %d = apply t (16w0x0, 9w0x0)
+              drop end
+            }
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn parameters_that_all_entries_share_are_constants() {
+        let text = assumed(Assumed {
+            actions: Some(vec![0, 1]),
+            args: BTreeMap::from([((0, 0), Bits::new(9, 7))]),
+            unread_keys: vec![0],
+            ..Assumed::default()
+        });
+        expect_test::expect![[r#"
+            stage control s {
+            b0:
+              %h, %a, %e, %d = apply t (16w0x0, port)
+              switch %a, 32w0x0 -> b1, default -> b2
+            b1:
+              send 9w0x7
+            b2:
+              drop end
+            }
+        "#]]
+        .assert_eq(&text);
+    }
+
+    #[test]
+    fn nothing_known_changes_nothing() {
+        let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
+        let mut optimised = program.clone();
+        optimise(
+            &mut optimised,
+            &Options { disabled: LEFT_OUT.iter().map(|n| n.to_string()).collect(), ..Options::default() },
+        );
+        assert_eq!(assume(&program, &[None]), optimised);
+    }
+}

@@ -1,54 +1,117 @@
-//! The internet checksum of a bit string of constant layout, from registers (RFC 1071).
+//! The internet checksum of a bit string of constant layout, from registers and straight from the packet (RFC 1071).
 //!
 //! The one's complement sum is linear and does not care which 16-bit word a contribution lands in: a field whose last
 //! bit stands `s` bits before the end of its 16-bit word adds `field << s`. So no bytes are put together: one shift and
-//! one add per field, and a fold at the end. For an IPv4 header that is about 25 instructions.
+//! one add per field, and a fold at the end.
+//!
+//! Fields that follow one another in the packet, unchanged, are not even taken apart: they are added as 32-bit words in the
+//! machine's byte order. Exchanging the bytes of all 16-bit words multiplies a sum by 256, modulo 65,535 (RFC 1071, section
+//! 2 (B)), so all of them together are shifted by eight bits and added to the rest. A sum that is not zero stays so, and
+//! folds to 0xffff, never to 0, whichever way it is added up: the result is the same bit by bit. For an IPv4 header that
+//! is five loads, five adds, and ten instructions for the fold.
 
+use crate::Optimisation;
 use crate::pack::Piece;
+use crate::packet::At;
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::Operand;
 
 /// Bits of the largest contribution that is added whole; leaves room for 64 of them in a word.
 const TERM_BITS_MAX: u32 = 58;
 
+/// A sum that is being added up.
+#[derive(Default)]
+struct Sum {
+    value: Option<Value>,
+    /// Contributions since it was folded.
+    added: u32,
+}
+
 impl Translator<'_, '_> {
-    /// The one's complement of the sum of the 16-bit words of `pieces`, padded with zeros at the end.
-    pub fn internet_checksum(&mut self, pieces: &[Piece]) -> Value {
-        let mut terms = Vec::new();
-        let mut end = 0;
-        for piece in pieces {
-            end += piece.width;
-            let up = (16 - end % 16) % 16;
-            for (i, &word) in piece.words.iter().enumerate() {
-                let bits = (piece.width - 64 * i as u32).min(64);
-                if bits + up <= TERM_BITS_MAX {
-                    terms.push((word, up, bits));
+    /// The one's complement of the sum of the 16-bit words of `data`, padded with zeros at the end.
+    pub fn internet_checksum(&mut self, data: &[Operand]) -> Value {
+        let packed = self.options.has(Optimisation::PackedChecksum);
+        // In network order and in the machine's.
+        let (mut sum, mut native) = (Sum::default(), Sum::default());
+        let mut bit = 0;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let run =
+                if packed && bit % 8 == 0 && cfg!(target_endian = "little") { self.run_in_packet(rest) } else { None };
+            let Some((header, first_byte, bytes, count)) = run else {
+                let piece = &self.pieces(&rest[..1])[0];
+                bit += piece.width;
+                self.add_piece(&mut sum, piece, bit);
+                rest = &rest[1..];
+                continue;
+            };
+            let start = At { base: self.header_pointer(header), offset: first_byte };
+            let mut at = 0;
+            while at < bytes {
+                let left = bytes - at;
+                // A single byte is the low or the high half of its word.
+                if bit % 16 == 8 || left == 1 {
+                    let byte = self.load_be(start.plus(at), 1);
+                    let up = if bit % 16 == 8 { 0 } else { 8 };
+                    self.add_term(&mut sum, byte, up);
+                    (at, bit) = (at + 1, bit + 8);
                 } else {
-                    let high = self.b.ins().ushr_imm_u(word, 32);
-                    let low = self.mask_word(word, 32);
-                    terms.extend([(high, up, bits - 32), (low, up, 32)]);
+                    let (size, flags) = (if left >= 4 { 4 } else { 2 }, self.flags.packet);
+                    let place = start.plus(at);
+                    let word = match size {
+                        4 => self.b.ins().uload32(flags, place.base, place.offset as i32),
+                        _ => self.b.ins().uload16(I64, flags, place.base, place.offset as i32),
+                    };
+                    self.add_term(&mut native, word, 0);
+                    (at, bit) = (at + size, bit + 8 * size);
                 }
             }
+            rest = &rest[count..];
         }
-        let mut sum: Option<Value> = None;
-        let mut added = 0;
-        for (value, up, _) in terms {
-            let term = if up > 0 { self.b.ins().ishl_imm_u(value, i64::from(up)) } else { value };
-            sum = Some(match sum {
-                Some(sum) => self.b.ins().iadd(sum, term),
-                None => term,
-            });
-            added += 1;
-            if added == 60 {
-                // Before the word can overflow, fold it to 33 bits.
-                let so_far = sum.expect("just added");
-                let (high, low) = (self.b.ins().ushr_imm_u(so_far, 32), self.mask_word(so_far, 32));
-                sum = Some(self.b.ins().iadd(high, low));
-                added = 1;
+        if let Some(native) = native.value {
+            // At most 60 contributions of 32 bits, so there is room for eight more bits and for another such sum.
+            self.add_term(&mut sum, native, 8);
+        }
+        self.fold(sum)
+    }
+
+    /// Adds a field whose last bit is bit `end` of the string.
+    fn add_piece(&mut self, sum: &mut Sum, piece: &Piece, end: u32) {
+        let up = (16 - end % 16) % 16;
+        for (i, &word) in piece.words.iter().enumerate() {
+            let bits = (piece.width - 64 * i as u32).min(64);
+            if bits + up <= TERM_BITS_MAX {
+                self.add_term(sum, word, up);
+            } else {
+                let high = self.b.ins().ushr_imm_u(word, 32);
+                let low = self.mask_word(word, 32);
+                self.add_term(sum, high, up);
+                self.add_term(sum, low, up);
             }
         }
-        let sum = match sum {
+    }
+
+    fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32) {
+        let term = if up > 0 { self.b.ins().ishl_imm_u(value, i64::from(up)) } else { value };
+        sum.value = Some(match sum.value {
+            Some(so_far) => self.b.ins().iadd(so_far, term),
+            None => term,
+        });
+        sum.added += 1;
+        if sum.added == 60
+            && let Some(so_far) = sum.value
+        {
+            // Before the word can overflow, fold it to 33 bits.
+            let (high, low) = (self.b.ins().ushr_imm_u(so_far, 32), self.mask_word(so_far, 32));
+            *sum = Sum { value: Some(self.b.ins().iadd(high, low)), added: 1 };
+        }
+    }
+
+    /// The end-around sum of the 16-bit words, complemented.
+    fn fold(&mut self, sum: Sum) -> Value {
+        let sum = match sum.value {
             Some(sum) => sum,
             None => self.iconst(0),
         };

@@ -60,22 +60,30 @@ impl Translator<'_, '_> {
             }
             Some(headers) if !flow.layout_may_change => self.edit(headers),
             Some(headers) => {
-                let (edit, join, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
                 let changed = self.b.use_var(self.vars.layout_changed);
-                self.b.ins().brif(changed, join, &[], edit, &[]);
-                self.b.seal_block(edit);
-                self.b.seal_block(join);
-                self.b.switch_to_block(edit);
-                self.edit(headers);
-                self.b.ins().jump(done, &[]);
-                self.b.switch_to_block(join);
-                self.join_moved(headers);
-                self.b.ins().jump(done, &[]);
-                self.b.seal_block(done);
-                self.b.switch_to_block(done);
+                match self.as_constant(changed) {
+                    Some(0) => self.edit(headers),
+                    Some(_) => self.join_moved(headers),
+                    None => self.edit_or_join(headers, changed),
+                }
             }
         }
         self.cut();
+    }
+
+    fn edit_or_join(&mut self, headers: &[HeaderId], changed: Value) {
+        let (edit, join, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(changed, join, &[], edit, &[]);
+        self.b.seal_block(edit);
+        self.b.seal_block(join);
+        self.b.switch_to_block(edit);
+        self.edit(headers);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(join);
+        self.join_moved(headers);
+        self.b.ins().jump(done, &[]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
     }
 
     /// Stores what may be modified of headers that have not moved.
@@ -200,6 +208,11 @@ impl Translator<'_, '_> {
     /// Runs `body` where a header is valid.
     fn if_valid(&mut self, header: HeaderId, body: impl FnOnce(&mut Self)) {
         let valid = self.read_flag(self.facts.headers[header.index()].valid);
+        match self.as_constant(valid) {
+            Some(0) => return,
+            Some(_) => return body(self),
+            None => {}
+        }
         let (then, done) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(valid, then, &[], done, &[]);
         self.b.seal_block(then);

@@ -228,11 +228,11 @@ impl Translator<'_, '_> {
         varbits: &[(u32, SlotId)],
         payload: bool,
     ) -> Value {
+        if algorithm == HashAlgorithm::Csum16 && varbits.is_empty() && !payload {
+            return self.internet_checksum(data);
+        }
         let pieces = if varbits.is_empty() { self.packed_pieces(data) } else { self.pieces(data) };
         let bits: u32 = pieces.iter().map(|p| p.width).sum();
-        if algorithm == HashAlgorithm::Csum16 && varbits.is_empty() && !payload {
-            return self.internet_checksum(&pieces);
-        }
         let (at, bits) = if varbits.is_empty() {
             let at = self.buffer_at(bits.div_ceil(8));
             self.store_pieces(self.flags.stack, &pieces, 0, 0, bits.div_ceil(8), at);

@@ -26,7 +26,9 @@
 
 use crate::bitset::BitSet;
 use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
+use crate::paths::{self, Known};
 use crate::{Optimisation, Options};
+use base::Bits;
 use ir::flow::Cfg;
 use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
 use ir::{StageKind, Terminator};
@@ -163,24 +165,38 @@ pub(crate) struct Node {
     pub block: BlockId,
     /// Successor nodes, each once; for `Next`, the next stage's start.
     pub succs: Vec<usize>,
+    /// The successors by the blocks that the terminator names.
+    pub targets: Vec<(BlockId, usize)>,
     /// How many nodes have this one as successor.
     pub preds: u32,
     /// Whether an edge from a later node leads here: the head of a loop.
     pub is_loop_head: bool,
+    /// Whether the terminator always leads to the one successor, whatever it asks.
+    pub decided: bool,
+    /// What is known at the start.
+    pub known: Known,
+}
+
+impl Node {
+    /// Adds a successor, which the terminator names as `block`.
+    pub fn link(&mut self, block: BlockId, node: usize) {
+        self.targets.push((block, node));
+        if !self.succs.contains(&node) {
+            self.succs.push(node);
+        }
+    }
 }
 
 /// An entry's nodes in reverse post-order; node 0 is where it starts.
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
-    /// First node of each stage position.
-    first: Vec<usize>,
-    /// Node by stage position and block; `usize::MAX` if it cannot be reached.
-    index: Vec<Vec<usize>>,
+    /// First node of each stage position; not of a graph with copies.
+    pub first: Vec<usize>,
 }
 
 impl Graph {
     pub fn new(program: &Program, entry: &EntryPoint) -> Graph {
-        let mut graph = Graph { nodes: Vec::new(), first: Vec::new(), index: Vec::new() };
+        let mut graph = Graph { nodes: Vec::new(), first: Vec::new() };
         let mut reached = true;
         for (position, &stage_id) in entry.stages.iter().enumerate() {
             if !reached {
@@ -190,19 +206,28 @@ impl Graph {
             let cfg = Cfg::new(stage);
             let first = graph.nodes.len();
             graph.first.push(first);
-            graph
-                .index
-                .push(cfg.rpo_index.iter().map(|i| i.map_or(usize::MAX, |i| first + i as usize)).collect::<Vec<_>>());
+            let index: Vec<usize> =
+                cfg.rpo_index.iter().map(|i| i.map_or(usize::MAX, |i| first + i as usize)).collect();
             reached = false;
             for &block in &cfg.rpo {
                 let is_next = matches!(stage.blocks[block.index()].term, Terminator::Next);
                 reached |= is_next;
-                let succs = if is_next {
-                    vec![first + cfg.rpo.len()]
-                } else {
-                    cfg.succs[block.index()].iter().map(|b| graph.index[position][b.index()]).collect()
+                let mut node = Node {
+                    position,
+                    stage: stage_id,
+                    block,
+                    succs: Vec::new(),
+                    targets: Vec::new(),
+                    preds: 0,
+                    is_loop_head: false,
+                    decided: false,
+                    known: Known::new(),
                 };
-                graph.nodes.push(Node { position, stage: stage_id, block, succs, preds: 0, is_loop_head: false });
+                if is_next {
+                    node.succs.push(first + cfg.rpo.len());
+                }
+                cfg.succs[block.index()].iter().for_each(|b| node.link(*b, index[b.index()]));
+                graph.nodes.push(node);
             }
         }
         for n in 0..graph.nodes.len() {
@@ -214,12 +239,14 @@ impl Graph {
         graph
     }
 
-    /// The node of a block.
-    pub fn node(&self, position: usize, block: BlockId) -> usize {
-        self.index[position][block.index()]
+    /// The node that the terminator of `node` leads to when it names `block`.
+    pub fn target(&self, node: usize, block: BlockId) -> usize {
+        let targets = &self.nodes[node].targets;
+        targets.iter().find(|(b, _)| *b == block).map(|(_, to)| *to).expect("a block that the terminator names")
     }
 
-    fn block<'p>(&self, program: &'p Program, node: usize) -> &'p ir::Block {
+    /// The block of a node.
+    pub fn block<'p>(&self, program: &'p Program, node: usize) -> &'p ir::Block {
         let n = &self.nodes[node];
         &program.stages[n.stage.index()].blocks[n.block.index()]
     }
@@ -336,11 +363,14 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, options: &Options) -> Flow {
-        let graph = Graph::new(program, entry);
+        let mut graph = Graph::new(program, entry);
         let live_at_start = graph.live_at_start(program, facts);
         let mut deparsers = find_deparsers(program, facts, entry, &graph);
         if !options.has(Optimisation::EditMode) {
             deparsers.iter_mut().for_each(|d| d.in_order = None);
+        }
+        if options.has(Optimisation::SplitPaths) {
+            graph = paths::split(program, entry, graph);
         }
         let mut flow = Flow {
             at: Vec::new(),
@@ -522,6 +552,7 @@ impl Flow {
                 self.layout_may_change |= self.enter_stage(program, entry, node.position + 1, &mut out) == Some(true);
             }
             for &s in &self.graph.nodes[n].succs {
+                let out = out.refined(facts, &self.graph.nodes[s].known);
                 let changed = match &mut at[s] {
                     Some(known) => known.join(&out),
                     none => {
@@ -567,6 +598,7 @@ impl Flow {
                         }
                     }
                 }
+                _ if self.graph.nodes[n].decided => {}
                 term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.need(facts, &at, s)),
             }
         }
@@ -618,6 +650,18 @@ impl Flow {
 }
 
 impl Facts {
+    /// With what is known of headers' validity: fields of an invalid header are clean.
+    fn refined(&self, facts: &ProgramFacts, known: &Known) -> Facts {
+        let mut out = self.clone();
+        for (h, header) in facts.headers.iter().enumerate() {
+            if known.get(&header.valid).is_some_and(Bits::is_zero) {
+                out.may_be_valid.remove(h);
+                facts.fields_of(HeaderId::from_index(h)).for_each(|f| out.dirty.remove(f));
+            }
+        }
+        out
+    }
+
     /// Weakens the facts to what also holds in `other`; whether they changed.
     fn join(&mut self, other: &Facts) -> bool {
         let mut changed = false;
@@ -647,7 +691,7 @@ fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, g
         let emitted: Vec<HeaderId> =
             ops().filter_map(|op| if let Op::Emit { header } = op { Some(*header) } else { None }).collect();
         let max_bytes: u64 = emitted.iter().map(|h| u64::from(facts.headers[h.index()].max_bytes)).sum();
-        let backwards = nodes.iter().any(|n| n.succs.iter().any(|&s| s <= graph.node(position, n.block)));
+        let backwards = nodes.iter().enumerate().any(|(i, n)| n.succs.iter().any(|&s| s <= first + i));
         let may_overflow = backwards && !emitted.is_empty() || max_bytes > u64::from(crate::EMITTED_BYTES_MAX);
         let buffer_bytes = if may_overflow { crate::EMITTED_BYTES_MAX } else { max_bytes as u32 };
         let mut place = vec![None; program.headers.len()];

@@ -31,6 +31,7 @@ mod listing;
 mod optimisation;
 mod pack;
 mod packet;
+mod paths;
 mod pipeline;
 mod places;
 mod prefetch;

@@ -27,6 +27,8 @@ pub enum Optimisation {
     BakedAddresses,
     /// Tables whose engine allows it are probed by the code itself. Without: their engines are called.
     InlineTables,
+    /// What follows where ways join is copied for what is known on each way, lookups excepted. Without: it is asked again.
+    SplitPaths,
     /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
     PackedChecksum,
 }
@@ -35,13 +37,14 @@ use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 7] = [
+    pub const ALL: [Optimisation; 8] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
         O::RegisterSlots,
         O::BakedAddresses,
         O::InlineTables,
+        O::SplitPaths,
         O::PackedChecksum,
     ];
 
@@ -54,6 +57,7 @@ impl Optimisation {
             O::RegisterSlots => "register_slots",
             O::BakedAddresses => "baked_addresses",
             O::InlineTables => "inline_tables",
+            O::SplitPaths => "split_paths",
             O::PackedChecksum => "packed_checksum",
         }
     }
@@ -67,6 +71,7 @@ impl Optimisation {
             O::RegisterSlots => "keep slots in registers instead of memory",
             O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
             O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
+            O::SplitPaths => "copy what follows where ways join for what is known on each, instead of asking again",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
         }
     }

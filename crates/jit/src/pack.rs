@@ -52,7 +52,7 @@ impl Translator<'_, '_> {
 
     /// The longest run of operands, from the first one on, that are a whole number of bytes of one header in the packet:
     /// header, first byte, bytes, number of operands. None for a single operand; loading it is no worse.
-    fn run_in_packet(&self, operands: &[Operand]) -> Option<(HeaderId, u32, u32, usize)> {
+    pub fn run_in_packet(&self, operands: &[Operand]) -> Option<(HeaderId, u32, u32, usize)> {
         let clean = |o: &Operand| {
             let slot = o.slot().filter(|s| !self.flow.is_dirty(self.facts, &self.facts_now, *s))?;
             self.facts.lazy_field(slot).filter(|(h, _)| self.flow.is_extracted[h.index()])

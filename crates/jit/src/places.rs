@@ -162,7 +162,8 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
             term => {
                 let actions = applied_action(&block.insts, term);
                 term.for_each_target(|to| {
-                    let to_node = graph.node(node.position, to);
+                    // A way that is never taken has no node.
+                    let Some(to_node) = node.targets.iter().find(|(b, _)| *b == to).map(|(_, n)| *n) else { return };
                     let ways = match (actions, term) {
                         (Some(table), Terminator::Switch { cases, default, .. }) => {
                             let mut numbers: Vec<Option<u64>> =

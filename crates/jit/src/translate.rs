@@ -448,6 +448,11 @@ impl<'a> Translator<'a, '_> {
             self.node = n;
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
+            // Where a phase goes on inside a node, operations may have changed what was known at its start.
+            for (slot, value) in node.known.iter().filter(|_| start.is_none_or(|s| s.0 != n)) {
+                let value = self.constant(value);
+                self.write_slot(*slot, &value);
+            }
             if node.is_loop_head {
                 self.bound_loop();
             }
@@ -469,9 +474,13 @@ impl<'a> Translator<'a, '_> {
             if !matches!(code.term, Terminator::Next) {
                 node.succs.iter().for_each(|&s| self.materialise_for(s));
             }
+            let decided = match node.targets[..] {
+                [(to, _)] if node.decided => Some(Terminator::Jump(to)),
+                _ => None,
+            };
             self.terminator(
-                &code.term,
-                &|to| block(flow.graph.node(node.position, to)),
+                decided.as_ref().unwrap_or(&code.term),
+                &|to| block(flow.graph.target(n, to)),
                 node.succs.first().map(|&s| (s, block(s))),
             )?;
             for &s in &node.succs {
@@ -696,7 +705,10 @@ impl Translator<'_, '_> {
     fn note_layout_change(&mut self, change: LayoutChange, before: Option<Value>) {
         let moved = match (change, before) {
             (LayoutChange::Always, _) => self.iconst(1),
-            (LayoutChange::Validated(_), Some(before)) => self.b.ins().bxor_imm_u(before, 1),
+            (LayoutChange::Validated(_), Some(before)) => match self.as_constant(before) {
+                Some(before) => self.iconst(u64::from(before == 0)),
+                None => self.b.ins().bxor_imm_u(before, 1),
+            },
             (LayoutChange::Invalidated(_), Some(before)) => before,
             (LayoutChange::Assigned(slot), Some(before)) => {
                 let after = self.read_flag(slot);
@@ -704,8 +716,14 @@ impl Translator<'_, '_> {
             }
             _ => return,
         };
+        // A deparser that sees a constant need not be ready for both.
         let flag = self.b.use_var(self.vars.layout_changed);
-        let flag = self.b.ins().bor(flag, moved);
+        let flag = match (self.as_constant(flag), self.as_constant(moved)) {
+            (_, Some(0)) => return,
+            (Some(0), _) => moved,
+            (_, Some(_)) => self.iconst(1),
+            _ => self.b.ins().bor(flag, moved),
+        };
         self.b.def_var(self.vars.layout_changed, flag);
     }
 

@@ -11,7 +11,9 @@ use crate::translate::Translator;
 use base::Bits;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64, I128};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::{
+    InstBuilder, InstructionData, MemFlagsData, Opcode, StackSlot, StackSlotData, StackSlotKind, Value,
+};
 use cranelift_frontend::Variable;
 use ir::{Operand, SlotId};
 
@@ -89,6 +91,16 @@ impl Translator<'_, '_> {
             Class::Word => Val::Word(self.iconst(const_words(bits)[0])),
             Class::Pair => Val::Pair(self.pair_const(bits.to_u128().expect("at most 128 bits"))),
             Class::Words(_) => Val::Words(const_words(bits).into_iter().map(|w| self.iconst(w)).collect()),
+        }
+    }
+
+    /// The constant that a value is, if it is one.
+    pub fn as_constant(&self, value: Value) -> Option<i64> {
+        let dfg = &self.b.func.dfg;
+        let inst = dfg.value_def(dfg.resolve_aliases(value)).inst()?;
+        match dfg.insts[inst] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
+            _ => None,
         }
     }
 

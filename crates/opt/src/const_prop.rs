@@ -24,7 +24,7 @@ use crate::graph::{Node, NodeId, ROOT, StartValue};
 use crate::ssa::{Def, InstValues, Ssa, Use, ValueId};
 use base::Bits;
 use base::ids::{SlotId, TableId};
-use ir::{Block, HeaderId, Op, Operand, Program, Terminator};
+use ir::{Block, HeaderId, Op, Operand, Program, SlotKind, Terminator};
 
 /// What is known of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -288,8 +288,13 @@ fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &
             inst.op = op;
             return true;
         }
+        // A field between its neighbours costs a hash nothing: they are read from the packet together.
+        let is_hash = matches!(inst.op, Op::Hash { .. });
         inst.op.for_each_operand_mut(|operand| {
             if let Operand::Slot(s) = operand {
+                if is_hash && matches!(program.slots[s.index()].kind, SlotKind::Field(_)) {
+                    return;
+                }
                 let read = values.uses.iter().find(|u| u.slot == *s).expect("the view has every read");
                 changed |= replace(operand, known, read);
             }
@@ -343,7 +348,7 @@ fn is_without_effect(program: &Program, known: &[Known], op: &Op, values: &InstV
         Op::Assert { cond, .. } => is(cond, true),
         // Temporaries stay, lest they be read unassigned where they are handles.
         _ if op.is_removable() && !values.writes.is_empty() => values.writes.iter().all(|write| {
-            let is_temp = program.slots[write.slot.index()].kind == ir::SlotKind::Temp;
+            let is_temp = program.slots[write.slot.index()].kind == SlotKind::Temp;
             let after = known[write.value].constant();
             !is_temp && after.is_some() && after == write.before.and_then(|before| known[before].constant())
         }),

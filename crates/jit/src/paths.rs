@@ -1,0 +1,497 @@
+//! Copies of blocks for packets of which something is known.
+//!
+//! Stages follow one another, and where one ends all its ways join: behind a parser it is forgotten that the packet is an
+//! ARP packet, behind a control that it was dropped, and the next stage asks again. Here an entry's graph is followed with
+//! what is known of flags on each way (headers' validity, conditions, what they are compared with), and where ways that know
+//! different things meet, each gets a copy of what follows. Branches on what is known are jumps; a copy in which a header is
+//! never valid has no code for it, and dropped packets go to their end directly.
+//!
+//! ```text
+//! parser:   ipv4 -> next              control: branch ipv4.$valid, a, b
+//!           arp  -> next        =>    ipv4 -> a -> deparser for ipv4
+//!                                     arp  -> b -> deparser for arp
+//! ```
+//!
+//! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. Copies of the rest are
+//! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
+//! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), ways join, and what only one of them knows is forgotten. Knowing less is
+//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks stay as they are, and when [`STEPS_MAX`]
+//! blocks have been looked at to find out what ways have in common, all further ways join.
+//!
+//! Tests: `tests/packets.rs`; crate `difftest`.
+
+use crate::bitset::BitSet;
+use crate::flow::{Graph, Node};
+use base::Bits;
+use ir::{BinOp, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, Terminator, UnOp};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// Entries of more blocks are not looked at.
+const NODES_MAX: usize = 400;
+/// Weight of what two copies may have in common.
+const JOINT_WEIGHT_MAX: u32 = 150;
+/// Blocks that are looked at to compare ways, for each block of the entry.
+const STEPS_MAX: usize = 60;
+/// Weight of all copies of an entry.
+const TOTAL_WEIGHT_MAX: u32 = 600;
+
+/// Values of slots that are known.
+pub(crate) type Known = BTreeMap<SlotId, Bits>;
+
+/// How much code an operation becomes; `None` for one that is not to be copied.
+fn weight(op: &Op) -> Option<u32> {
+    match op {
+        Op::Apply { .. } => None,
+        Op::Emit { .. } => Some(12),
+        Op::Hash { .. } => Some(25),
+        Op::Digest { .. } | Op::Log { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => Some(12),
+        Op::Count { .. } | Op::CountDirect { .. } | Op::Meter { .. } | Op::MeterDirect { .. } => Some(12),
+        _ => Some(1),
+    }
+}
+
+/// A graph that does what `base`, the graph of `entry`, does.
+pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph) -> Graph {
+    if base.nodes.len() > NODES_MAX {
+        return base;
+    }
+    let splitter = Splitter::new(program, base);
+    splitter.run(entry)
+}
+
+struct Splitter<'p> {
+    program: &'p Program,
+    base: Graph,
+    /// Slots of which values are followed.
+    tracked: BitSet,
+    /// By node: tracked slots whose value at the start may matter.
+    live: Vec<BitSet>,
+    /// By node: its weight; `None` where there is a lookup.
+    weights: Vec<Option<u32>>,
+    /// Blocks that may still be looked at.
+    steps: Cell<usize>,
+}
+
+/// A way that leads to a node: what is known on it, and the copies that it comes from.
+struct Way {
+    known: Known,
+    from: Vec<usize>,
+}
+
+impl<'p> Splitter<'p> {
+    fn new(program: &'p Program, base: Graph) -> Splitter<'p> {
+        let weigh = |n: usize| -> Option<u32> {
+            base.block(program, n).insts.iter().map(|i| weight(&i.op)).sum::<Option<u32>>().map(|w| w + 1)
+        };
+        let weights = (0..base.nodes.len()).map(weigh).collect();
+        let steps = Cell::new(STEPS_MAX * base.nodes.len());
+        let mut splitter =
+            Splitter { program, tracked: BitSet::new(program.slots.len()), live: Vec::new(), weights, steps, base };
+        splitter.find_tracked();
+        splitter.find_live();
+        splitter
+    }
+
+    fn insts(&self, node: usize) -> &[Inst] {
+        &self.base.block(self.program, node).insts
+    }
+
+    /// Slots that branches depend on, directly or through what [`Splitter::step`] can evaluate, and validity.
+    fn find_tracked(&mut self) {
+        let track = |tracked: &mut BitSet, operand: &Operand, program: &Program| match operand {
+            Operand::Slot(s) if program.width(*s) <= 64 && !tracked.contains(s.index()) => {
+                tracked.insert(s.index());
+                true
+            }
+            _ => false,
+        };
+        for header in &self.program.headers {
+            self.tracked.insert(header.valid.index());
+        }
+        for n in 0..self.base.nodes.len() {
+            if let Some(operand) = self.base.block(self.program, n).term.operand() {
+                track(&mut self.tracked, operand, self.program);
+            }
+        }
+        loop {
+            let mut changed = false;
+            for n in 0..self.base.nodes.len() {
+                for inst in &self.base.block(self.program, n).insts {
+                    for operand in evaluated(&inst.op, |s| self.tracked.contains(s.index())) {
+                        changed |= track(&mut self.tracked, operand, self.program);
+                    }
+                }
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn find_live(&mut self) {
+        self.live = vec![BitSet::new(self.program.slots.len()); self.base.nodes.len()];
+        loop {
+            let mut changed = false;
+            for n in (0..self.base.nodes.len()).rev() {
+                let mut set = BitSet::new(self.program.slots.len());
+                for &s in &self.base.nodes[n].succs {
+                    set.union(&self.live[s]);
+                }
+                let block = self.base.block(self.program, n);
+                let read = |set: &mut BitSet, operand: &Operand| match operand.slot() {
+                    Some(s) if self.tracked.contains(s.index()) => set.insert(s.index()),
+                    _ => {}
+                };
+                block.term.operand().into_iter().for_each(|o| read(&mut set, o));
+                for inst in block.insts.iter().rev() {
+                    let operands = evaluated(&inst.op, |s| set.contains(s.index()));
+                    inst.op.for_each_def(self.program, |s| set.remove(s.index()));
+                    operands.into_iter().for_each(|o| read(&mut set, o));
+                    if let Op::Emit { header } = &inst.op {
+                        set.insert(self.program.headers[header.index()].valid.index());
+                    }
+                }
+                changed |= self.live[n].union(&set);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn value(&self, known: &Known, operand: &Operand) -> Option<Bits> {
+        match operand {
+            Operand::Const(c) => Some(c.clone()),
+            Operand::Slot(s) => known.get(s).cloned(),
+        }
+    }
+
+    /// Carries knowledge over an operation.
+    fn step(&self, known: &mut Known, op: &Op) {
+        let flag = |b: bool| Bits::from_bool(b);
+        let result = match op {
+            Op::Mov { dst, src } => self.value(known, src).map(|v| (*dst, v)),
+            Op::Un { op: UnOp::Not, dst, a } if self.program.width(*dst) == 1 => {
+                self.value(known, a).map(|v| (*dst, flag(v.is_zero())))
+            }
+            Op::Bin { op, dst, a, b } => {
+                let (a, b) = (self.value(known, a), self.value(known, b));
+                let zero = |v: &Option<Bits>| v.as_ref().is_some_and(Bits::is_zero);
+                let one = |v: &Option<Bits>| v.as_ref().is_some_and(|v| !v.is_zero());
+                let is_flag = self.program.width(*dst) == 1;
+                let value = match op {
+                    BinOp::Eq => a.zip(b).map(|(a, b)| a == b),
+                    BinOp::Ne => a.zip(b).map(|(a, b)| a != b),
+                    BinOp::And if is_flag && (zero(&a) || zero(&b)) => Some(false),
+                    BinOp::And if is_flag && one(&a) && one(&b) => Some(true),
+                    BinOp::Or if is_flag && (one(&a) || one(&b)) => Some(true),
+                    BinOp::Or if is_flag && zero(&a) && zero(&b) => Some(false),
+                    _ => None,
+                };
+                value.map(|v| (*dst, flag(v)))
+            }
+            _ => None,
+        };
+        op.for_each_def(self.program, |s| _ = known.remove(&s));
+        match op {
+            Op::Extract { header, .. } | Op::SetValid { header } => {
+                known.insert(self.program.headers[header.index()].valid, flag(true));
+            }
+            Op::SetInvalid { header } => ir::flow::for_each_header_slot(self.program, *header, |s| {
+                known.insert(s, Bits::zero(self.program.width(s)));
+            }),
+            _ => {}
+        }
+        known.extend(result.filter(|(dst, _)| self.tracked.contains(dst.index())));
+    }
+
+    /// What follows when `slot`, last assigned in `insts`, has a value at the end of them.
+    fn learn(&self, known: &mut Known, insts: &[Inst], slot: SlotId, value: &Bits) {
+        if self.tracked.contains(slot.index()) {
+            known.insert(slot, value.clone());
+        }
+        if value.width() != 1 {
+            return;
+        }
+        let assigns = |inst: &Inst, s: SlotId| {
+            let mut found = false;
+            inst.op.for_each_def(self.program, |d| found |= d == s);
+            found
+        };
+        let Some(at) = insts.iter().rposition(|i| assigns(i, slot)) else { return };
+        let unchanged = |s: SlotId| s != slot && !insts[at..].iter().any(|i| assigns(i, s));
+        let is = value.is_true();
+        let mut more: Vec<(SlotId, Bits)> = Vec::new();
+        match &insts[at].op {
+            Op::Mov { src: Operand::Slot(s), .. } => more.push((*s, value.clone())),
+            Op::Un { op: UnOp::Not, a: Operand::Slot(s), .. } => more.push((*s, Bits::from_bool(!is))),
+            Op::Bin { op: BinOp::Eq, a, b, .. } if is => more.extend(compared(a, b)),
+            Op::Bin { op: BinOp::Ne, a, b, .. } if !is => more.extend(compared(a, b)),
+            Op::Bin { op: BinOp::And, a, b, .. } if is => {
+                more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
+            }
+            Op::Bin { op: BinOp::Or, a, b, .. } if !is => {
+                more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
+            }
+            _ => {}
+        }
+        for (s, value) in more.into_iter().filter(|(s, _)| unchanged(*s)) {
+            self.learn(known, &insts[..at], s, &value);
+        }
+    }
+
+    /// The ways that lead out of a node when `known` holds at its start: base node and what is known on the way. One way
+    /// for a terminator that is decided.
+    fn ways_out(&self, node: usize, known: &Known) -> Vec<(usize, Known)> {
+        let mut known = known.clone();
+        let insts = self.insts(node);
+        insts.iter().for_each(|inst| self.step(&mut known, &inst.op));
+        let term = &self.base.block(self.program, node).term;
+        let target = |to: ir::BlockId| self.base.target(node, to);
+        let mut ways: Vec<(usize, Known)> = Vec::new();
+        match term {
+            Terminator::Branch { cond, then, other } => match self.value(&known, cond) {
+                Some(value) => ways.push((target(if value.is_true() { *then } else { *other }), known)),
+                None => {
+                    for (to, value) in [(then, true), (other, false)] {
+                        let mut known = known.clone();
+                        if let (Some(slot), true) = (cond.slot(), then != other) {
+                            self.learn(&mut known, insts, slot, &Bits::from_bool(value));
+                        }
+                        ways.push((target(*to), known));
+                    }
+                }
+            },
+            Terminator::Switch { on, cases, default } => match self.value(&known, on) {
+                Some(value) => {
+                    let to = cases.iter().find(|(case, _)| *case == value).map_or(default, |(_, to)| to);
+                    ways.push((target(*to), known));
+                }
+                None => {
+                    for (value, to) in cases {
+                        let alone = default != to && cases.iter().filter(|(_, t)| t == to).count() == 1;
+                        let mut known = known.clone();
+                        if let (Some(slot), true) = (on.slot(), alone) {
+                            self.learn(&mut known, insts, slot, value);
+                        }
+                        ways.push((target(*to), known));
+                    }
+                    ways.push((target(*default), known));
+                }
+            },
+            Terminator::Jump(to) => ways.push((target(*to), known)),
+            Terminator::Next => ways.extend(self.base.nodes[node].succs.first().map(|&s| (s, known))),
+            Terminator::Finish(_) => {}
+        }
+        for (to, known) in &mut ways {
+            let live = &self.live[*to];
+            known.retain(|s, _| live.contains(s.index()));
+            if self.base.nodes[*to].is_loop_head {
+                known.clear();
+            }
+        }
+        ways
+    }
+
+    /// The nodes that can be reached from one at whose start `known` holds.
+    fn reach(&self, node: usize, known: &Known) -> BitSet {
+        let mut seen = BitSet::new(self.base.nodes.len());
+        // What holds on all ways to a node so far.
+        let mut at: BTreeMap<usize, Known> = BTreeMap::new();
+        let mut stack = vec![(node, known.clone())];
+        while let Some((n, known)) = stack.pop() {
+            let known = match at.get_mut(&n) {
+                None => known,
+                Some(before) => {
+                    let count = before.len();
+                    before.retain(|s, v| known.get(s) == Some(v));
+                    if before.len() == count {
+                        continue;
+                    }
+                    before.clone()
+                }
+            };
+            seen.insert(n);
+            self.steps.set(self.steps.get().saturating_sub(1));
+            stack.extend(self.ways_out(n, &known));
+            at.insert(n, known);
+        }
+        seen
+    }
+
+    /// Joins ways to a node until the copies that they need are light enough; takes what they cost off `budget`.
+    fn group(&self, node: usize, arrived: Vec<Way>, budget: &mut u32) -> Vec<Way> {
+        if arrived.len() == 1 {
+            return arrived;
+        }
+        if self.steps.get() == 0 {
+            return join_all(arrived);
+        }
+        // (way, what it reaches)
+        let mut kept: Vec<(Way, BitSet)> = Vec::new();
+        for way in arrived {
+            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.known == way.known) {
+                same.from.extend(way.from);
+                continue;
+            }
+            let reached = self.reach(node, &way.known);
+            let joint = kept.iter().fold(Some(0), |sum: Option<u32>, (_, other)| {
+                let both = reached.iter().filter(|n| other.contains(*n));
+                both.fold(sum, |sum, n| Some(sum? + self.weights[n]?))
+            });
+            match joint {
+                _ if kept.is_empty() => kept.push((way, reached)),
+                Some(weight) if weight <= JOINT_WEIGHT_MAX.min(*budget) => {
+                    *budget -= weight;
+                    kept.push((way, reached));
+                }
+                _ => {
+                    let agree = |k: &Known| k.iter().filter(|(s, v)| way.known.get(s) == Some(v)).count();
+                    let best = (0..kept.len()).max_by_key(|&i| agree(&kept[i].0.known)).expect("there is one");
+                    let (mut into, _) = kept.swap_remove(best);
+                    into.known.retain(|s, v| way.known.get(s) == Some(v));
+                    into.from.extend(way.from);
+                    // It may be like another one now, or reach more than before.
+                    let mut rest: Vec<Way> = kept.into_iter().map(|(w, _)| w).collect();
+                    rest.push(into);
+                    let mut next: Vec<(Way, BitSet)> = Vec::new();
+                    for way in rest {
+                        match next.iter_mut().find(|(k, _)| k.known == way.known) {
+                            Some((same, _)) => same.from.extend(way.from),
+                            None => {
+                                let reached = self.reach(node, &way.known);
+                                next.push((way, reached));
+                            }
+                        }
+                    }
+                    // No lookup twice, whatever was joined.
+                    kept = self.without_joint_lookups(node, next);
+                }
+            }
+        }
+        kept.into_iter().map(|(way, _)| way).collect()
+    }
+
+    /// Joins all ways if two of them reach the same lookup.
+    fn without_joint_lookups(&self, node: usize, ways: Vec<(Way, BitSet)>) -> Vec<(Way, BitSet)> {
+        let mut lookups = BitSet::new(self.base.nodes.len());
+        let mut twice = false;
+        for (_, reached) in &ways {
+            for n in reached.iter().filter(|n| self.weights[*n].is_none()) {
+                twice |= lookups.contains(n);
+                lookups.insert(n);
+            }
+        }
+        if !twice {
+            return ways;
+        }
+        let all = join_all(ways.into_iter().map(|(way, _)| way).collect());
+        all.into_iter()
+            .map(|way| {
+                let reached = self.reach(node, &way.known);
+                (way, reached)
+            })
+            .collect()
+    }
+
+    fn run(self, entry: &EntryPoint) -> Graph {
+        let count = self.base.nodes.len();
+        let mut arrived: Vec<Vec<Way>> = (0..count).map(|_| Vec::new()).collect();
+        let mut first = Known::new();
+        if entry.kind == EntryKind::Ingress && !self.base.nodes[0].is_loop_head {
+            let set = |s: SlotId| self.program.intrinsics.iter().any(|(_, i)| *i == s);
+            for s in self.live[0].iter().map(SlotId::from_index).filter(|s| !set(*s)) {
+                first.insert(s, Bits::zero(self.program.width(s)));
+            }
+        }
+        arrived[0].push(Way { known: first, from: Vec::new() });
+        let mut nodes: Vec<Node> = Vec::new();
+        // The copies of loops' heads, for edges that lead back.
+        let mut heads: Vec<Option<usize>> = vec![None; count];
+        let mut back: Vec<(usize, usize)> = Vec::new();
+        let mut budget = TOTAL_WEIGHT_MAX;
+        for n in 0..count {
+            let ways = self.group(n, std::mem::take(&mut arrived[n]), &mut budget);
+            for Way { known, from } in ways {
+                let id = nodes.len();
+                let base = &self.base.nodes[n];
+                for f in from {
+                    nodes[f].link(base.block, id);
+                }
+                if base.is_loop_head {
+                    heads[n] = Some(id);
+                }
+                nodes.push(Node {
+                    position: base.position,
+                    stage: base.stage,
+                    block: base.block,
+                    succs: Vec::new(),
+                    targets: Vec::new(),
+                    preds: 0,
+                    is_loop_head: base.is_loop_head,
+                    decided: false,
+                    known: known.clone(),
+                });
+                let ways = self.ways_out(n, &known);
+                let is_choice = matches!(
+                    self.base.block(self.program, n).term,
+                    Terminator::Branch { .. } | Terminator::Switch { .. }
+                );
+                nodes[id].decided = is_choice && ways.len() == 1;
+                // Several cases may lead to one block: what holds on all of them.
+                let mut by_target: Vec<(usize, Known)> = Vec::new();
+                for (to, known) in ways {
+                    match by_target.iter_mut().find(|(t, _)| *t == to) {
+                        Some((_, all)) => all.retain(|s, v| known.get(s) == Some(v)),
+                        None => by_target.push((to, known)),
+                    }
+                }
+                for (to, known) in by_target {
+                    match heads[to] {
+                        Some(_) if to <= n => back.push((id, to)),
+                        _ => arrived[to].push(Way { known, from: vec![id] }),
+                    }
+                }
+            }
+        }
+        for (from, to) in back {
+            let head = heads[to].expect("heads of loops come before what leads back to them");
+            nodes[from].link(self.base.nodes[to].block, head);
+        }
+        for n in 0..nodes.len() {
+            for s in nodes[n].succs.clone() {
+                nodes[s].preds += 1;
+            }
+        }
+        Graph { nodes, first: Vec::new() }
+    }
+}
+
+/// One way of all, which knows what all of them do.
+fn join_all(ways: Vec<Way>) -> Vec<Way> {
+    let joined = ways.into_iter().reduce(|mut all, way| {
+        all.known.retain(|s, v| way.known.get(s) == Some(v));
+        all.from.extend(way.from);
+        all
+    });
+    joined.into_iter().collect()
+}
+
+/// The slot and the constant of a comparison of the two.
+fn compared(a: &Operand, b: &Operand) -> Option<(SlotId, Bits)> {
+    match (a, b) {
+        (Operand::Slot(s), Operand::Const(c)) | (Operand::Const(c), Operand::Slot(s)) => Some((*s, c.clone())),
+        _ => None,
+    }
+}
+
+/// The operands of an operation that can be evaluated and whose result is wanted.
+fn evaluated(op: &Op, wanted: impl Fn(SlotId) -> bool) -> Vec<&Operand> {
+    match op {
+        Op::Mov { dst, src } if wanted(*dst) => vec![src],
+        Op::Un { op: UnOp::Not, dst, a } if wanted(*dst) => vec![a],
+        Op::Bin { op: BinOp::Eq | BinOp::Ne | BinOp::And | BinOp::Or, dst, a, b } if wanted(*dst) => vec![a, b],
+        _ => Vec::new(),
+    }
+}

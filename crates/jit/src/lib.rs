@@ -4,11 +4,12 @@
 //! batch to their fates. The contract with the runtime is crate `abi`; the meaning of every operation is in `ir::op`.
 //!
 //! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
-//!   packet's bytes, which slots are needed.
+//!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `rules`, `externs`, `csum`, `pack` translate operations.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
-//! - `pipeline` owns the result.
+//! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
+//!   can be left out.
 //!
 //! The code trusts the IR: it must have passed `ir::verify`. Bounds of the packet are checked by the program's own
 //! `HasBits`; a program that extracts without them reads outside the frame ([`Options::check_bounds`] finds that in

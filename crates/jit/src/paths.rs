@@ -336,9 +336,9 @@ impl<'p> Splitter<'p> {
                 continue;
             }
             let reached = self.reach(node, &way.known);
-            let joint = kept.iter().fold(Some(0), |sum: Option<u32>, (_, other)| {
+            let joint = kept.iter().try_fold(0, |sum: u32, (_, other)| {
                 let both = reached.iter().filter(|n| other.contains(*n));
-                both.fold(sum, |sum, n| Some(sum? + self.weights[n]?))
+                both.map(|n| self.weights[n]).try_fold(sum, |sum, weight| Some(sum + weight?))
             });
             match joint {
                 _ if kept.is_empty() => kept.push((way, reached)),

@@ -650,13 +650,13 @@ impl Flow {
 }
 
 impl Facts {
-    /// With what is known of headers' validity: fields of an invalid header are clean.
+    /// With what is known of headers' validity. (Fields of an invalid header stay dirty: the pointer that clean ones are
+    /// loaded from may still lead to the packet.)
     fn refined(&self, facts: &ProgramFacts, known: &Known) -> Facts {
         let mut out = self.clone();
         for (h, header) in facts.headers.iter().enumerate() {
             if known.get(&header.valid).is_some_and(Bits::is_zero) {
                 out.may_be_valid.remove(h);
-                facts.fields_of(HeaderId::from_index(h)).for_each(|f| out.dirty.remove(f));
             }
         }
         out

@@ -450,6 +450,8 @@ impl<'p> Splitter<'p> {
                 for (to, known) in by_target {
                     match heads[to] {
                         Some(_) if to <= n => back.push((id, to)),
+                        // A loop that is entered elsewhere than at its head.
+                        None if to <= n => return self.base,
                         _ => arrived[to].push(Way { known, from: vec![id] }),
                     }
                 }

@@ -432,10 +432,10 @@ impl Translator<'_, '_> {
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
         let distance = self.b.ins().isub(data, old);
-        for var in self.header_pointers.clone().into_iter().flatten() {
-            let pointer = self.b.use_var(var);
+        for place in self.header_pointers.clone().into_iter().flatten() {
+            let pointer = self.read_pointer(place);
             let pointer = self.b.ins().iadd(pointer, distance);
-            self.b.def_var(var, pointer);
+            self.write_pointer(place, pointer);
         }
         self.b.ins().jump(place, &[]);
         self.b.seal_block(place);

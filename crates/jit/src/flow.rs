@@ -409,6 +409,16 @@ impl Flow {
         initial
     }
 
+    /// Headers of which code carries a pointer along. With more than so many, the place of one that always stands at the
+    /// same offset is made of its validity instead.
+    pub fn carried_headers(&self, all_up_to: usize) -> impl Iterator<Item = HeaderId> + '_ {
+        let extracted = self.is_extracted.iter().filter(|e| **e).count();
+        let is_carried = move |h: &usize| {
+            self.is_extracted[*h] && (extracted <= all_up_to || self.extracted_at[*h] == Place::Varying)
+        };
+        (0..self.is_extracted.len()).filter(is_carried).map(HeaderId::from_index)
+    }
+
     /// The deparser whose layout a stage position works towards.
     fn upcoming(&self, position: usize) -> Option<&Deparser> {
         self.deparsers.iter().find(|d| d.position >= position)

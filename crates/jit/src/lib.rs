@@ -5,6 +5,7 @@
 //!
 //! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
 //!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
+//! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `rules`, `externs`, `csum`, `pack` translate operations.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
@@ -34,6 +35,7 @@ mod pack;
 mod packet;
 mod paths;
 mod pipeline;
+mod placement;
 mod places;
 mod prefetch;
 mod probe;
@@ -142,6 +144,18 @@ impl std::str::FromStr for Strategy {
     }
 }
 
+/// Where slots live; see `placement`. All but [`MemorySlots::Auto`] is for tests and comparing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MemorySlots {
+    /// In variables, but for those that would have to be carried far for few accesses.
+    #[default]
+    Auto,
+    /// Every other one in memory.
+    EveryOther,
+    /// None in memory, but for those that are too wide for a register.
+    Never,
+}
+
 /// How to compile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -166,6 +180,8 @@ pub struct Options {
     pub chunk: u32,
     /// Optimisations that are left out.
     pub without: Without,
+    /// Where slots live.
+    pub memory_slots: MemorySlots,
 }
 
 impl Options {
@@ -188,6 +204,7 @@ impl Default for Options {
             without: Without::default(),
             strategy: Strategy::default(),
             chunk: CHUNK,
+            memory_slots: MemorySlots::Auto,
         }
     }
 }

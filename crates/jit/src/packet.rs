@@ -10,7 +10,7 @@ use crate::Optimisation;
 use crate::flow;
 use crate::header::{FieldAt, Segment, bits_of};
 use crate::translate::Translator;
-use crate::value::Val;
+use crate::value::{Place, Val};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -60,8 +60,8 @@ impl Translator<'_, '_> {
 
     /// Where a header's clean fields can be loaded from: its place in the packet, or zeros while it is invalid.
     pub fn header_pointer(&mut self, header: HeaderId) -> Value {
-        if let Some(var) = self.header_pointers[header.index()] {
-            return self.b.use_var(var);
+        if let Some(place) = self.header_pointers[header.index()] {
+            return self.read_pointer(place);
         }
         let zeros = self.zeros();
         match self.flow.extracted_at[header.index()] {
@@ -77,8 +77,31 @@ impl Translator<'_, '_> {
 
     /// Notes where a header stands.
     pub fn set_header_pointer(&mut self, header: HeaderId, to: Value) {
-        if let Some(var) = self.header_pointers[header.index()] {
-            self.b.def_var(var, to);
+        if let Some(place) = self.header_pointers[header.index()] {
+            self.write_pointer(place, to);
+        }
+    }
+
+    /// A header pointer's value.
+    pub fn read_pointer(&mut self, place: Place) -> Value {
+        match place {
+            Place::Var(var) => self.b.use_var(var),
+            Place::Stack(_) | Place::Block(_) => unreachable!("pointers are carried in variables or the frame"),
+            Place::Memory(offset) => {
+                let frame = self.stack_addr(self.frame);
+                self.b.ins().load(I64, self.flags.stack, frame, offset as i32)
+            }
+        }
+    }
+
+    pub fn write_pointer(&mut self, place: Place, to: Value) {
+        match place {
+            Place::Var(var) => self.b.def_var(var, to),
+            Place::Stack(_) | Place::Block(_) => unreachable!("pointers are carried in variables or the frame"),
+            Place::Memory(offset) => {
+                let frame = self.stack_addr(self.frame);
+                self.b.ins().store(self.flags.stack, to, frame, offset as i32);
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::packet::At;
+use crate::placement::{Placement, Where};
 use crate::places::Places;
 use crate::stage::Waiting;
 use crate::stage::plan::{Plan, Spot};
@@ -26,9 +27,9 @@ use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
 use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls, Shapes};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::types::{I8X16, I32, I64};
 use cranelift_codegen::ir::{self as clif, AbiParam, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot};
-use cranelift_codegen::ir::{TrapCode, Type, Value};
+use cranelift_codegen::ir::{StackSlotData, StackSlotKind, TrapCode, Type, Value};
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Switch, Variable};
 use ir::layout::RecordLayout;
@@ -124,7 +125,11 @@ pub(crate) struct Translator<'a, 'f> {
     /// Slots' places, made when first used.
     pub places: Vec<Option<Place>>,
     /// Where headers stand, for those whose place is carried along; see `Translator::header_pointer`.
-    pub header_pointers: Vec<Option<Variable>>,
+    pub header_pointers: Vec<Option<Place>>,
+    /// What lives in memory.
+    pub placement: Placement,
+    /// Slots and header pointers that live in memory.
+    pub frame: StackSlot,
     /// As many zeros as the longest header has bytes; they live as long as the code.
     pub zeros: &'a [u8],
     /// Addresses that are loaded from a list.
@@ -207,6 +212,8 @@ pub(crate) fn translate(
     let head = b.create_block();
     let packet = b.append_block_param(head, I64);
     let next_packet = b.create_block();
+    let frame = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 0, 4));
+    let placement = Placement::new(shared.program, shared.facts, flow, plan, shared.options);
     let mut t = Translator {
         program: shared.program,
         facts: shared.facts,
@@ -223,6 +230,8 @@ pub(crate) fn translate(
         flags,
         vars,
         header_pointers: vec![None; shared.program.headers.len()],
+        placement,
+        frame,
         zeros: shared.zeros,
         addresses: shared.addresses,
         symbols: shared.symbols,
@@ -312,15 +321,13 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32);
     }
 
-    /// Makes the variables of headers' places that are carried along.
+    /// Makes the places of headers' pointers that are carried along.
     fn declare_header_pointers(&mut self) {
-        let extracted = self.flow.is_extracted.iter().filter(|e| **e).count();
-        let carry_all = extracted <= self.options.carried_headers_max;
-        for header in 0..self.program.headers.len() {
-            let varies = self.flow.extracted_at[header] == flow::Place::Varying;
-            if self.flow.is_extracted[header] && (carry_all || varies) {
-                self.header_pointers[header] = Some(self.b.declare_var(I64));
-            }
+        for header in self.flow.carried_headers(self.options.carried_headers_max) {
+            self.header_pointers[header.index()] = Some(match self.placement.pointer(header) {
+                true => Place::Memory(self.frame_words(1)),
+                false => Place::Var(self.b.declare_var(I64)),
+            });
         }
     }
 
@@ -342,8 +349,8 @@ impl<'a> Translator<'a, '_> {
         self.b.def_var(self.vars.emitted, zero);
         self.b.def_var(self.vars.rounds, zero);
         let zeros = self.zeros();
-        for var in self.header_pointers.clone().into_iter().flatten() {
-            self.b.def_var(var, zeros);
+        for place in self.header_pointers.clone().into_iter().flatten() {
+            self.write_pointer(place, zeros);
         }
         self.set_slots(&|_| true);
     }
@@ -362,6 +369,7 @@ impl<'a> Translator<'a, '_> {
         let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         let pair_zero = self.pair_const(0);
+        self.clear_frame(which);
         for s in self.flow.needed.iter() {
             let slot = SlotId::from_index(s);
             if !which(slot) {
@@ -374,6 +382,7 @@ impl<'a> Translator<'a, '_> {
                     let offset = 8 * self.record.offset(slot) as u32;
                     self.load_val(self.flags.desc, width, record, offset)
                 }
+                _ if self.placement.slot(slot) == Where::Memory => continue,
                 Class::Word => Val::Word(zero),
                 Class::Pair => Val::Pair(pair_zero),
                 // A definition costs nothing, but these are stores.
@@ -382,6 +391,39 @@ impl<'a> Translator<'a, '_> {
             };
             self.write_slot(slot, &val);
         }
+    }
+
+    /// Gives slots in the frame that begin as zero their places, next to one another, and clears them.
+    fn clear_frame(&mut self, which: &dyn Fn(SlotId) -> bool) {
+        let (flow, program) = (self.flow, self.program);
+        let from = self.frame_words(0);
+        for s in flow.needed.iter() {
+            let slot = SlotId::from_index(s);
+            // Where headers change, code asks for their validity and varbits' lengths though no operation reads them.
+            let is_asked = matches!(program.slots[s].kind, SlotKind::Valid(_) | SlotKind::VarbitLength(_));
+            let is_read = is_asked || flow.live_at_start.contains(s) && self.has_value(slot);
+            if self.placement.slot(slot) == Where::Memory && which(slot) && is_read {
+                self.place(slot);
+            }
+        }
+        let end = self.frame_words(0);
+        let frame = self.stack_addr(self.frame);
+        let zeros = (end - from >= 16).then(|| {
+            let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
+            self.b.ins().vconst(I8X16, zero)
+        });
+        for offset in (from..end).step_by(16) {
+            let value = match zeros {
+                Some(zeros) if end - offset >= 16 => zeros,
+                _ => self.iconst(0),
+            };
+            self.b.ins().store(self.flags.stack, value, frame, offset as i32);
+        }
+    }
+
+    /// Whether a slot has a value of its own here: clean fields are read from the packet.
+    fn has_value(&self, slot: SlotId) -> bool {
+        self.facts.lazy_field(slot).is_none() || self.flow.is_dirty(self.facts, &self.facts_now, slot)
     }
 
     /// The intrinsics of a packet from a port.
@@ -450,8 +492,11 @@ impl<'a> Translator<'a, '_> {
             self.facts_now = flow.at[n].clone();
             // Where a phase goes on inside a node, operations may have changed what was known at its start.
             for (slot, value) in node.known.iter().filter(|_| start.is_none_or(|s| s.0 != n)) {
-                let value = self.constant(value);
-                self.write_slot(*slot, &value);
+                // In memory it is that already.
+                if self.placement.slot(*slot) != Where::Memory {
+                    let value = self.constant(value);
+                    self.write_slot(*slot, &value);
+                }
             }
             if node.is_loop_head {
                 self.bound_loop();
@@ -657,6 +702,8 @@ impl Translator<'_, '_> {
                 self.set_header_pointer(*header, zeros);
                 let mut slots = Vec::new();
                 ir::flow::for_each_header_slot(self.program, *header, |s| slots.push(s));
+                // Fields become clean: those that are loaded where they are read are not stored.
+                slots.retain(|&s| self.placement.slot(s) != Where::Memory || self.facts.lazy_field(s).is_none());
                 for slot in slots {
                     let zero = self.zero(self.program.width(slot));
                     self.write_slot(slot, &zero);

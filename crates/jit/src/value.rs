@@ -1,12 +1,14 @@
 //! Slots and operands as Cranelift values.
 //!
 //! A value's class follows from its width: up to 64 bits one `I64`, up to 128 bits one `I128`, above that little-endian
-//! 64-bit words ([`Val::Words`]), whose slots live on the stack.
+//! 64-bit words ([`Val::Words`]), whose slots live on the stack. The others live in Cranelift variables, or where `placement`
+//! says so in words of the function's frame.
 //!
 //! **Invariant:** bits above the width are zero in every value that is read from or written to a slot. Operations that
 //! can set them mask their result ([`Translator::mask_word`] and friends); nothing else needs to.
 
 use crate::Optimisation;
+use crate::placement::Where;
 use crate::translate::Translator;
 use base::Bits;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -54,8 +56,12 @@ pub(crate) enum Val {
 pub(crate) enum Place {
     /// In an `I64` or `I128` variable.
     Var(Variable),
-    /// On the stack: values above 128 bits, or all.
+    /// In a stack slot of its own: values above 128 bits, or all.
     Stack(StackSlot),
+    /// In the frame ([`Translator::frame_words`]), from this byte on.
+    Memory(u32),
+    /// Nowhere: the value that the block at hand has written last.
+    Block(Value),
 }
 
 /// The low `width` bits set.
@@ -141,6 +147,13 @@ impl Translator<'_, '_> {
     pub fn stack_slot(&mut self, bytes: u32) -> StackSlot {
         self.stack_bytes += u64::from(bytes.next_multiple_of(8));
         self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.next_multiple_of(8), 3))
+    }
+
+    /// Fresh words in the frame: their offset. All are in one stack slot, whose address is no value to carry.
+    pub fn frame_words(&mut self, words: u32) -> u32 {
+        let offset = self.b.func.sized_stack_slots[self.frame].size;
+        self.grow(self.frame, offset + 8 * words);
+        offset
     }
 
     pub fn stack_addr(&mut self, slot: StackSlot) -> Value {
@@ -273,16 +286,19 @@ impl Translator<'_, '_> {
         operand.width(self.program)
     }
 
-    /// Where a slot lives; made at the first use.
+    /// Where a slot lives that has a place between blocks; made at the first use.
     pub fn place(&mut self, slot: SlotId) -> Place {
         if let Some(place) = self.places[slot.index()] {
             return place;
         }
         let class = Class::of(self.program.width(slot));
+        let in_memory = self.placement.slot(slot) == Where::Memory;
         let place = match class {
             _ if !self.options.has(Optimisation::RegisterSlots) => {
                 Place::Stack(self.stack_slot(8 * self.program.width(slot).div_ceil(64)))
             }
+            Class::Word if in_memory => Place::Memory(self.frame_words(1)),
+            Class::Pair if in_memory => Place::Memory(self.frame_words(2)),
             Class::Word => Place::Var(self.b.declare_var(I64)),
             Class::Pair => Place::Var(self.b.declare_var(I128)),
             Class::Words(n) => Place::Stack(self.stack_slot(8 * n as u32)),
@@ -305,12 +321,22 @@ impl Translator<'_, '_> {
                 let at = self.stack_addr(s);
                 self.load_val(self.flags.stack, self.program.width(slot), at, 0)
             }
+            (Place::Block(v), Class::Pair) => Val::Pair(v),
+            (Place::Block(v), _) => Val::Word(v),
+            (Place::Memory(offset), _) => {
+                let frame = self.stack_addr(self.frame);
+                self.load_val(self.flags.stack, self.program.width(slot), frame, offset)
+            }
         }
     }
 
     /// Writes a normalised value; nothing if no code needs the slot.
     pub fn write_slot(&mut self, slot: SlotId, val: &Val) {
         if !self.flow.needed.contains(slot.index()) {
+            return;
+        }
+        if let (Where::Block, Val::Word(v) | Val::Pair(v)) = (self.placement.slot(slot), val) {
+            self.places[slot.index()] = Some(Place::Block(*v));
             return;
         }
         match (self.place(slot), val) {
@@ -320,7 +346,12 @@ impl Translator<'_, '_> {
                 let at = self.stack_addr(s);
                 self.store_words(self.flags.stack, &words, at, 0);
             }
-            (Place::Var(_), Val::Words(_)) => {
+            (Place::Memory(offset), val) => {
+                let words = self.words_of_val(val);
+                let frame = self.stack_addr(self.frame);
+                self.store_words(self.flags.stack, &words, frame, offset);
+            }
+            (Place::Var(_) | Place::Block(_), _) => {
                 unreachable!("a value of another class than `{}`", self.program.slots[slot.index()].name)
             }
         }

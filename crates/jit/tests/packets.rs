@@ -465,6 +465,12 @@ fn check_seed(seed: u64, odd: bool) -> usize {
             _ => all.into_iter().filter(|o| *o != one).collect(),
         };
     }
+    // Where slots live is no matter of meaning.
+    options.memory_slots = match seed % 5 {
+        1 => jit::MemorySlots::EveryOther,
+        2 => jit::MemorySlots::Never,
+        _ => options.memory_slots,
+    };
     let both = Both::with_options(generate(seed, odd), &options);
     let mut random = Random::new(seed ^ 0xdead_beef);
     let mut packets: Vec<Vec<u8>> = Vec::new();

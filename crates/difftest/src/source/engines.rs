@@ -27,6 +27,8 @@ enum Runs {
     Machine(jit::Without),
     /// Machine code that is staged at every table.
     Staged,
+    /// Machine code with every other slot in memory: what is done to the code of large programs, here to any.
+    MachineInMemory,
 }
 
 struct Engine {
@@ -58,6 +60,7 @@ pub fn compare(
     list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push(("staged".into(), Arc::clone(&optimised), Runs::Staged));
     list.push((RECOMPILED.into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
+    list.push(("machine code with slots in memory".into(), Arc::clone(&optimised), Runs::MachineInMemory));
     list.push(("machine code of raw IR".into(), Arc::clone(raw), Runs::Machine(jit::Without::default())));
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
     run(list, &lines, usize::MAX, counts)?;
@@ -136,12 +139,19 @@ fn run(
 ) -> Result<(), Finding> {
     let mut engines = Vec::new();
     for (name, program, kind) in list {
-        let (kind, without) = match kind {
-            Runs::Interpreter => (EngineKind::Interpreter, jit::Without::default()),
-            Runs::Machine(without) => (EngineKind::Machine, without),
-            Runs::Staged => (EngineKind::Staged, jit::Without::default()),
+        let mut options = jit::Options::default();
+        let kind = match kind {
+            Runs::Interpreter => EngineKind::Interpreter,
+            Runs::Machine(without) => {
+                options.without = without;
+                EngineKind::Machine
+            }
+            Runs::MachineInMemory => {
+                options.memory_slots = jit::MemorySlots::EveryOther;
+                EngineKind::Machine
+            }
+            Runs::Staged => EngineKind::Staged,
         };
-        let options = jit::Options { without, ..jit::Options::default() };
         let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options))?;
         let pipeline = loaded.map_err(|e| Finding {
             kind: Kind::Load,

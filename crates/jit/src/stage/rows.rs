@@ -59,7 +59,9 @@ impl Translator<'_, '_> {
         let mut wanted: Vec<(Variable, u32)> =
             [vars.cursor, vars.truncate, vars.emitted, vars.rounds].map(|v| (v, 8)).to_vec();
         wanted.push((vars.layout_changed, 1));
-        wanted.extend(self.header_pointers.iter().flatten().map(|&v| (v, 8)));
+        // Staged code has all pointers in variables; see `placement`.
+        let pointer = |place: &Place| if let Place::Var(var) = place { Some((*var, 8)) } else { None };
+        wanted.extend(self.header_pointers.iter().flatten().filter_map(pointer));
         let assigned = self.assigned_before(p);
         let mut unassigned = BitSet::new(self.program.slots.len());
         for s in self.flow.needed.iter() {

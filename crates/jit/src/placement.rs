@@ -1,0 +1,324 @@
+//! Which slots of an entry live in memory and not in a Cranelift variable.
+//!
+//! A variable costs nothing where it is neither read nor written, it seems; but its value is an argument at each join that
+//! it lives through, and it competes for a register with everything on the way. Many variables that live long therefore
+//! cost the square of the program's size: in Cranelift's own construction of static single assignment form, in its passes
+//! and in its register allocator, which would put most of them on the stack in the end. So a slot whose *reach*, the code
+//! that it lives through, is long for the number of its accesses gets a word of the function's frame from the start, where
+//! only accesses cost anything.
+//!
+//! The reach of all slots that stay in variables is at most [`REACH_PER_ACCESS_MAX`] times the number of accesses, and the
+//! walk that measures it ends where a slot exceeds it: both are linear in the program. No slot of a program that is
+//! shorter than twice that number exceeds it.
+//!
+//! Besides, everything that is written in a long block without a branch ([`STRAIGHT_MAX`]) is kept in memory. Cranelift
+//! computes pure values where they are first used, not in the order of the program; in a long block that makes thousands of
+//! them live at once. Stores keep their order, and what is stored is computed before.
+//!
+//! Slots that no block hands on to another ([`Where::Block`]) are neither: the translator remembers their values. (Besides
+//! work, that saves memory: Cranelift keeps a table of all blocks for each variable.)
+//!
+//! Header pointers ([`crate::flow`]) are counted as slots behind the program's own. Clean fields have no value in a
+//! variable; reading one reads its header's pointer, or its validity where no pointer is carried.
+//!
+//! Staged code ([`crate::stage`]) has everything in variables and stack slots, which its rows know how to keep.
+//!
+//! This is an estimate: translation reads more than the operations say, where a deparser ends for instance. It decides on
+//! speed, never on what is right. Tests: `tests/packets.rs` with every choice forced, `tests/scale.rs`, and generated programs
+//! in crate `difftest`.
+
+use crate::bitset::BitSet;
+use crate::flow::{Facts, Flow, ProgramFacts};
+use crate::stage::plan::Plan;
+use crate::value::Class;
+use crate::{MemorySlots, Optimisation, Options};
+use ir::{Fate, HeaderId, Op, Program, SlotId, SlotKind, Terminator};
+
+/// Longest reach of a variable for each of its accesses.
+pub const REACH_PER_ACCESS_MAX: u64 = 256;
+/// Operations of a block up to which what it writes may be in variables.
+pub const STRAIGHT_MAX: u64 = 512;
+
+/// Where a slot is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Where {
+    /// In a Cranelift variable.
+    Variable,
+    /// In the frame.
+    Memory,
+    /// Nowhere between blocks: each that reads it has written it before.
+    Block,
+}
+
+/// Where an entry's slots and header pointers are kept.
+pub(crate) struct Placement {
+    in_memory: BitSet,
+    /// Slots that some block needs from before it.
+    between_blocks: BitSet,
+    slots: usize,
+}
+
+impl Placement {
+    pub fn new(program: &Program, facts: &ProgramFacts, flow: &Flow, plan: &Plan, options: &Options) -> Placement {
+        let slots = program.slots.len();
+        let all = slots + program.headers.len();
+        let nowhere_else = Placement { in_memory: BitSet::new(all), between_blocks: BitSet::full(all), slots };
+        if plan.is_staged() || !options.has(Optimisation::RegisterSlots) {
+            return nowhere_else;
+        }
+        let mut survey = Survey::new(program, facts, flow, options);
+        (0..flow.graph.nodes.len()).for_each(|n| survey.node(n));
+        let between_blocks = survey.between_blocks();
+        let mut in_memory = match options.memory_slots {
+            MemorySlots::EveryOther => {
+                let mut half = BitSet::new(all);
+                (0..all).step_by(2).for_each(|key| half.insert(key));
+                half
+            }
+            MemorySlots::Never => BitSet::new(all),
+            MemorySlots::Auto => survey.place(),
+        };
+        // Wide ones have stack slots of their own.
+        for s in (0..slots).filter(|&s| matches!(Class::of(program.slots[s].width), Class::Words(_))) {
+            in_memory.remove(s);
+        }
+        Placement { in_memory, between_blocks, slots }
+    }
+
+    /// Where a slot lives.
+    pub fn slot(&self, slot: SlotId) -> Where {
+        match slot.index() {
+            s if self.in_memory.contains(s) => Where::Memory,
+            s if self.between_blocks.contains(s) => Where::Variable,
+            _ => Where::Block,
+        }
+    }
+
+    /// Whether the pointer to a header lives in memory.
+    pub fn pointer(&self, header: HeaderId) -> bool {
+        self.in_memory.contains(self.slots + header.index())
+    }
+}
+
+/// How much code an operation becomes, roughly, in plain operations; a join counts as one too.
+fn weight(op: &Op) -> u64 {
+    match op {
+        Op::Emit { .. } => 8,
+        Op::Apply { .. } => 16,
+        Op::Count { .. } | Op::CountDirect { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => 4,
+        _ => 1,
+    }
+}
+
+/// A place where a key is needed from before the block, or is written last in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct At {
+    key: u32,
+    node: u32,
+    position: u64,
+}
+
+/// What the operations of an entry do with its slots and header pointers, the *keys*.
+struct Survey<'a> {
+    program: &'a Program,
+    facts: &'a ProgramFacts,
+    flow: &'a Flow,
+    /// By header: whether its pointer is carried along.
+    carries: Vec<bool>,
+    /// By key.
+    accesses: Vec<u64>,
+    reach: Vec<u64>,
+    /// By key: the node that touched it last, plus one, and where.
+    touched: Vec<(u32, u64)>,
+    /// By key: its last entry in `writes`, plus one.
+    written: Vec<u32>,
+    /// Reads of what is not written before in the same block, and last writes.
+    reads: Vec<At>,
+    writes: Vec<At>,
+    /// By node.
+    length: Vec<u64>,
+    node: u32,
+    position: u64,
+    in_memory: BitSet,
+}
+
+impl<'a> Survey<'a> {
+    fn new(program: &'a Program, facts: &'a ProgramFacts, flow: &'a Flow, options: &Options) -> Survey<'a> {
+        let mut carries = vec![false; program.headers.len()];
+        flow.carried_headers(options.carried_headers_max).for_each(|h| carries[h.index()] = true);
+        let keys = program.slots.len() + program.headers.len();
+        Survey {
+            program,
+            facts,
+            flow,
+            carries,
+            accesses: vec![0; keys],
+            reach: vec![0; keys],
+            touched: vec![(0, 0); keys],
+            written: vec![0; keys],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            length: Vec::with_capacity(flow.graph.nodes.len()),
+            node: 0,
+            position: 0,
+            in_memory: BitSet::new(keys),
+        }
+    }
+
+    /// Notes what a node's block does.
+    fn node(&mut self, n: usize) {
+        let (program, facts, flow) = (self.program, self.facts, self.flow);
+        let node = &flow.graph.nodes[n];
+        let block = &program.stages[node.stage.index()].blocks[node.block.index()];
+        (self.node, self.position) = (n as u32, 0);
+        let mut at = flow.at[n].clone();
+        for inst in &block.insts {
+            self.op(&at, &inst.op);
+            flow.step(program, facts, node.position, &inst.op, &mut at);
+        }
+        match &block.term {
+            Terminator::Finish(Fate::Replicate(point)) => {
+                facts.spilled(*point).iter().for_each(|s| self.read(&at, SlotId::from_index(s)));
+            }
+            term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.read(&at, s)),
+        }
+        for &succ in &node.succs {
+            for slot in flow.turning_dirty(program, facts, &at, &flow.at[succ]) {
+                self.read(&at, slot);
+                self.write(slot.index());
+            }
+        }
+        self.length.push(self.position + 1);
+        if self.position > STRAIGHT_MAX {
+            for inst in &block.insts {
+                inst.op.for_each_def(program, |s| self.in_memory.insert(s.index()));
+            }
+        }
+    }
+
+    fn op(&mut self, at: &Facts, op: &Op) {
+        let program = self.program;
+        op.for_each_use(program, |s| self.read(at, s));
+        self.position += weight(op);
+        if let Op::Extract { header, .. } | Op::SetInvalid { header } = op {
+            self.write(program.slots.len() + header.index());
+        }
+        op.for_each_def(program, |s| {
+            // Extracted fields without a value of their own; see `flow`.
+            let is_lazy =
+                matches!(op, Op::Extract { .. } | Op::SetInvalid { .. }) && self.facts.lazy_field(s).is_some();
+            if !is_lazy {
+                self.write(s.index());
+            }
+        });
+    }
+
+    /// A read of a slot, or of what a clean field is loaded by.
+    fn read(&mut self, at: &Facts, slot: SlotId) {
+        let key = match self.facts.lazy_field(slot) {
+            Some((header, _)) if !self.flow.is_dirty(self.facts, at, slot) => match self.carries[header.index()] {
+                true => self.program.slots.len() + header.index(),
+                false => self.facts.headers[header.index()].valid.index(),
+            },
+            _ => slot.index(),
+        };
+        let (touched_in, touched_at) = self.touched[key];
+        self.accesses[key] += 1;
+        let from = if touched_in == self.node + 1 {
+            touched_at
+        } else {
+            self.reads.push(At { key: key as u32, node: self.node, position: self.position });
+            0
+        };
+        self.reach[key] += self.position - from;
+        self.touched[key] = (self.node + 1, self.position);
+    }
+
+    fn write(&mut self, key: usize) {
+        let at = At { key: key as u32, node: self.node, position: self.position };
+        self.accesses[key] += 1;
+        self.touched[key] = (self.node + 1, self.position);
+        match (self.written[key] as usize).checked_sub(1).map(|i| &mut self.writes[i]) {
+            Some(last) if last.node == at.node => *last = at,
+            _ => {
+                self.writes.push(at);
+                self.written[key] = self.writes.len() as u32;
+            }
+        }
+    }
+
+    /// The slots that may be read where the same block has not written them. This is not an estimate: translation reads
+    /// other slots than an operation's only of headers, and of what replication points spill.
+    fn between_blocks(&self) -> BitSet {
+        let mut between = BitSet::new(self.program.slots.len());
+        for (s, slot) in self.program.slots.iter().enumerate() {
+            if !matches!(slot.kind, SlotKind::Temp | SlotKind::Local | SlotKind::Metadata) {
+                between.insert(s);
+            }
+        }
+        self.reads
+            .iter()
+            .filter(|r| (r.key as usize) < self.program.slots.len())
+            .for_each(|r| between.insert(r.key as usize));
+        between
+    }
+
+    /// Measures how far each key reaches, as long as that is not too far.
+    fn place(mut self) -> BitSet {
+        let nodes = &self.flow.graph.nodes;
+        let mut preds: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
+        for (n, node) in nodes.iter().enumerate() {
+            node.succs.iter().for_each(|&s| preds[s].push(n as u32));
+        }
+        self.reads.sort_unstable();
+        self.writes.sort_unstable();
+        // By node: the last key that is needed from before it, and that is written in it, and where.
+        let mut needed = vec![u32::MAX; nodes.len()];
+        let mut written = vec![(u32::MAX, 0u64); nodes.len()];
+        let mut writes = self.writes.iter().peekable();
+        let mut work: Vec<u32> = Vec::new();
+        for reads in self.reads.chunk_by(|a, b| a.key == b.key) {
+            let key = reads[0].key;
+            let reach_max = REACH_PER_ACCESS_MAX * self.accesses[key as usize];
+            let mut reach = self.reach[key as usize];
+            while let Some(write) = writes.next_if(|w| w.key <= key) {
+                written[write.node as usize] = (write.key, write.position);
+            }
+            work.clear();
+            work.extend(reads.iter().map(|r| r.node));
+            reads.iter().for_each(|r| needed[r.node as usize] = key);
+            while let Some(node) = work.pop() {
+                if self.is_clean(key as usize, node as usize) {
+                    continue;
+                }
+                for &pred in &preds[node as usize] {
+                    let length = self.length[pred as usize];
+                    let is_written = written[pred as usize].0 == key;
+                    if is_written {
+                        reach += length - written[pred as usize].1;
+                    } else if std::mem::replace(&mut needed[pred as usize], key) != key {
+                        reach += length;
+                        work.push(pred);
+                    } else {
+                        reach += 1;
+                    }
+                }
+                if reach > reach_max {
+                    break;
+                }
+            }
+            if reach > reach_max {
+                self.in_memory.insert(key as usize);
+            }
+        }
+        self.in_memory
+    }
+
+    /// Whether a key is a field that has no value in a variable when a node begins.
+    fn is_clean(&self, key: usize, node: usize) -> bool {
+        self.program.slots.get(key).is_some_and(|slot| matches!(slot.kind, SlotKind::Field(_))) && {
+            let slot = SlotId::from_index(key);
+            self.facts.lazy_field(slot).is_some() && !self.flow.is_dirty(self.facts, &self.flow.at[node], slot)
+        }
+    }
+}

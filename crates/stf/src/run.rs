@@ -6,6 +6,7 @@
 
 use crate::script::{Command, Line, Pattern};
 use crate::setup::{Setup, Target, counter_value, find_extern, value_of};
+use abi::state::ReadEntry;
 use base::Bits;
 use base::entry::CounterValue;
 use base::ids::ExternId;
@@ -248,12 +249,16 @@ pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
                 .filter(|(_, v)| *v != CounterValue::default())
                 .map(|(i, v)| format!("{i}: {} packets, {} bytes", v.packets, v.bytes))
                 .collect(),
-            ExternKind::Counter { direct: Some(table), .. } => state
-                .entries(*table)
-                .iter()
-                .filter_map(|e| state.direct_counter(id, &e.entry.key, e.entry.priority).ok())
-                .map(|v| format!("{} packets, {} bytes", v.packets, v.bytes))
-                .collect(),
+            ExternKind::Counter { direct: Some(table), .. } => {
+                let cell = |e: ReadEntry| {
+                    let v = state.direct_counter(id, &e.entry.key, e.entry.priority).ok()?;
+                    Some(format!("{:?} {}: {} packets, {} bytes", e.entry.key, e.entry.priority, v.packets, v.bytes))
+                };
+                // Engines read entries back in orders of their own.
+                let mut cells: Vec<String> = state.entries(*table).into_iter().filter_map(cell).collect();
+                cells.sort_unstable();
+                cells
+            }
             ExternKind::Register { size, initial, .. } => (0..*size)
                 .filter_map(|i| Some((i, state.register(id, i).ok()?)))
                 .filter(|(_, v): &(u64, Bits)| v != initial)

@@ -292,7 +292,8 @@ fn direct_table(kind: &ExternKind) -> Option<TableId> {
     }
 }
 
-/// The entry of a table at a position, in the order of insertion; all of them without one.
+/// The entry of a table at a position, in the order in which they are read back, which is that of insertion as long as none was
+/// deleted; all of them without one.
 fn direct_entries(
     state: &dyn PipelineState,
     table: TableId,

@@ -3,7 +3,7 @@
 //! Programs of several shapes, each at one, four and sixteen times a size, are compiled to machine code by
 //! `sluice check --time`, and each phase's growth is printed as the exponent of the last step: 1 is linear, 2 quadratic.
 //! A phase counts as too slow only far above n log n, and only if it takes a time that can be measured; the best of several
-//! runs is taken. It wants a machine with an idle core all the same. Phases that are known to be worse are in [`KNOWN`].
+//! runs is taken. It wants a machine with an idle core all the same.
 //!
 //! `cargo xtask scale SHAPE` runs one shape; `cargo xtask scale SHAPE 4` runs it at four times the sizes (`""` is all
 //! shapes). The programs stay in `target/scale`.
@@ -22,20 +22,6 @@ const JUDGED_FROM_MS: f64 = 15.0;
 const SHOWN_FROM_MS: f64 = 1.5;
 const RUNS: usize = 5;
 const RETRIES: usize = 5;
-
-/// Shapes and phases that grow faster, and why that is so. Many values that live through many joins have an argument at
-/// each: in our view in static single assignment form, in Cranelift's, and in its register allocator, which also compares
-/// each such value with all others in each register.
-const KNOWN: &[(&str, &[&str])] = &[
-    // Each state of the parser may lead to the control, with the validity and the fields of each header.
-    ("headers", &["optimise", "code: translation", "code: Cranelift"]),
-    ("header copies", &["code: translation", "code: Cranelift"]),
-    ("stack", &["code: Cranelift"]),
-    // Values that are made before all conditions and read behind them.
-    ("locals", &["code: translation", "code: Cranelift"]),
-    // Cranelift computes each value where it is first used, which makes values of one long block live long.
-    ("straight line", &["code: Cranelift"]),
-];
 
 /// Milliseconds of each phase.
 type Times = Vec<(String, f64)>;
@@ -344,7 +330,6 @@ fn times(sluice: &Path, program: &Path) -> Result<Times> {
 enum Verdict {
     Small,
     Good,
-    Known,
     TooSlow,
 }
 
@@ -353,14 +338,12 @@ fn exponent(columns: &[Times], phase: usize) -> f64 {
     (columns[2][phase].1 / columns[1][phase].1).ln() / 4f64.ln()
 }
 
-fn judge(shape: &str, columns: &[Times], phase: usize) -> Verdict {
+fn judge(columns: &[Times], phase: usize) -> Verdict {
     let (name, last) = &columns[2][phase];
-    let is_known = || KNOWN.iter().any(|(s, phases)| *s == shape && phases.contains(&name.as_str()));
     match () {
         () if *last < JUDGED_FROM_MS => Verdict::Small,
         // The total is as bad as its worst phase.
         () if exponent(columns, phase) <= EXPONENT_MAX || name == "total" => Verdict::Good,
-        () if is_known() => Verdict::Known,
         () => Verdict::TooSlow,
     }
 }
@@ -391,7 +374,7 @@ pub fn run(only: &str, times_larger: usize) -> Result<ExitCode> {
         }
         // What looks bad may have been interrupted: the largest program has some more chances.
         for _ in 0..RETRIES {
-            if (0..columns[2].len()).all(|phase| judge(shape, &columns, phase) != Verdict::TooSlow) {
+            if (0..columns[2].len()).all(|phase| judge(&columns, phase) != Verdict::TooSlow) {
                 break;
             }
             for (best, again) in columns[2].iter_mut().zip(times(&sluice, &files[2])?) {
@@ -400,11 +383,10 @@ pub fn run(only: &str, times_larger: usize) -> Result<ExitCode> {
         }
         println!("{shape}: {}", steps.map(|step| (size * step).to_string()).join(", "));
         for (i, (phase, last)) in columns[2].iter().enumerate().filter(|(_, (_, last))| *last >= SHOWN_FROM_MS) {
-            let verdict = judge(shape, &columns, i);
+            let verdict = judge(&columns, i);
             let mark = match verdict {
                 Verdict::Small => String::new(),
                 Verdict::Good => format!("n^{:.2}", exponent(&columns, i)),
-                Verdict::Known => format!("n^{:.2}  known", exponent(&columns, i)),
                 Verdict::TooSlow => format!("n^{:.2}  too slow", exponent(&columns, i)),
             };
             println!("    {phase:20} {:9.2} {:9.2} {last:9.2} ms  {mark}", columns[0][i].1, columns[1][i].1);

@@ -15,8 +15,9 @@
 //! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. Copies of the rest are
 //! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
 //! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), ways join, and what only one of them knows is forgotten. Knowing less is
-//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks stay as they are, and when [`STEPS_MAX`]
-//! blocks have been looked at to find out what ways have in common, all further ways join.
+//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or with many of them and much to know
+//! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what ways have in common
+//! ([`STEPS_MAX`]), all further ways join. So the time is linear in the size of the entry.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
@@ -31,8 +32,10 @@ use std::collections::BTreeMap;
 const NODES_MAX: usize = 400;
 /// Weight of what two copies may have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
-/// Blocks that are looked at to compare ways, for each block of the entry.
-const STEPS_MAX: usize = 60;
+/// Operations and known values that are looked at to compare ways, for each operation and block of the entry.
+const STEPS_MAX: usize = 30;
+/// Blocks times slots of which values are followed: what is known is carried from block to block.
+const KNOWN_MAX: usize = 20_000;
 /// Weight of all copies of an entry.
 const TOTAL_WEIGHT_MAX: u32 = 600;
 
@@ -57,6 +60,9 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph) -> Graph
         return base;
     }
     let splitter = Splitter::new(program, base);
+    if splitter.base.nodes.len() * splitter.tracked.iter().count() > KNOWN_MAX {
+        return splitter.base;
+    }
     splitter.run(entry)
 }
 
@@ -69,7 +75,7 @@ struct Splitter<'p> {
     live: Vec<BitSet>,
     /// By node: its weight; `None` where there is a lookup.
     weights: Vec<Option<u32>>,
-    /// Blocks that may still be looked at.
+    /// What may still be looked at; see [`STEPS_MAX`].
     steps: Cell<usize>,
 }
 
@@ -85,7 +91,8 @@ impl<'p> Splitter<'p> {
             base.block(program, n).insts.iter().map(|i| weight(&i.op)).sum::<Option<u32>>().map(|w| w + 1)
         };
         let weights = (0..base.nodes.len()).map(weigh).collect();
-        let steps = Cell::new(STEPS_MAX * base.nodes.len());
+        let operations = |n: usize| base.block(program, n).insts.len() + 1;
+        let steps = Cell::new(STEPS_MAX * (0..base.nodes.len()).map(operations).sum::<usize>());
         let mut splitter =
             Splitter { program, tracked: BitSet::new(program.slots.len()), live: Vec::new(), weights, steps, base };
         splitter.find_tracked();
@@ -116,8 +123,9 @@ impl<'p> Splitter<'p> {
         }
         loop {
             let mut changed = false;
-            for n in 0..self.base.nodes.len() {
-                for inst in &self.base.block(self.program, n).insts {
+            // From the last to the first, as values come from before.
+            for n in (0..self.base.nodes.len()).rev() {
+                for inst in self.base.block(self.program, n).insts.iter().rev() {
                     for operand in evaluated(&inst.op, |s| self.tracked.contains(s.index())) {
                         changed |= track(&mut self.tracked, operand, self.program);
                     }
@@ -294,7 +302,7 @@ impl<'p> Splitter<'p> {
         ways
     }
 
-    /// The nodes that can be reached from one at whose start `known` holds.
+    /// The nodes that can be reached from one at whose start `known` holds; all, when there is no time to find out.
     fn reach(&self, node: usize, known: &Known) -> BitSet {
         let mut seen = BitSet::new(self.base.nodes.len());
         // What holds on all ways to a node so far.
@@ -313,7 +321,11 @@ impl<'p> Splitter<'p> {
                 }
             };
             seen.insert(n);
-            self.steps.set(self.steps.get().saturating_sub(1));
+            let work = 1 + self.insts(n).len() + known.len();
+            self.steps.set(self.steps.get().saturating_sub(work));
+            if self.steps.get() == 0 {
+                return BitSet::full(self.base.nodes.len());
+            }
             stack.extend(self.ways_out(n, &known));
             at.insert(n, known);
         }

@@ -179,32 +179,48 @@ impl Translator<'_, '_> {
 
     /// Goes through a key's home and, if the home says so, the buckets behind it.
     fn exact_find(&mut self, layout: ExactLayout, home: Value, hash: Value, key: &[Value]) -> Value {
+        // Most keys are found at home; where else to look is not computed before it is asked for.
+        let done = self.b.create_block();
+        let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
+        let elsewhere = self.b.create_block();
+        let (at_home, meta) = self.exact_live(layout, home, key);
+        self.b.ins().brif(at_home, done, &[home.into(), at_home.into()], elsewhere, &[]);
+        self.b.seal_block(elsewhere);
+        self.b.set_cold_block(elsewhere);
+
+        self.b.switch_to_block(elsewhere);
         let mark = self.b.ins().ushr_imm_u(hash, i64::from(MARK_SHIFT));
         let mark = self.b.ins().band_imm_u(mark, i64::from(PASSED_MARKS - 1));
         let mark = self.add_imm(mark, u64::from(PASSED_SHIFT));
+        let passed = self.b.ins().ushr(meta, mark);
+        let passed = self.b.ins().band_imm_u(passed, 1);
+        let zero = self.iconst(0);
+        let (second, head) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(passed, second, &[], done, &[home.into(), zero.into()]);
+        self.b.seal_block(second);
+        self.b.set_cold_block(second);
+        self.b.switch_to_block(second);
         let step = self.b.ins().band_imm_u(hash, WINDOW as i64 - 1);
         let step = self.b.ins().ishl_imm_u(step, i64::from(BUCKET_BYTES.ilog2()));
-        let second = self.b.ins().iadd(home, step);
-        let second = self.add_imm(second, u64::from(BUCKET_BYTES));
+        let first = self.b.ins().iadd(home, step);
+        let first = self.add_imm(first, u64::from(BUCKET_BYTES));
+        self.b.ins().jump(head, &[first.into()]);
 
-        let (head, done) = (self.b.create_block(), self.b.create_block());
-        let [bucket, next] = [(); 2].map(|()| self.b.append_block_param(head, I64));
-        self.b.ins().jump(head, &[home.into(), second.into()]);
+        let next = self.b.append_block_param(head, I64);
+        self.b.set_cold_block(head);
         self.b.switch_to_block(head);
-        // The states before keys and entries.
-        let meta = self.b.ins().uload32(self.flags.state, bucket, META_OFFSET as i32);
-        let same = self.exact_matches(layout, bucket, key);
-        let live = self.b.ins().band(same, meta);
-        let missed = self.icmp_imm(IntCC::Equal, live, 0);
+        let (found, meta) = self.exact_live(layout, next, key);
+        let missed = self.icmp_imm(IntCC::Equal, found, 0);
         let passed = self.b.ins().ushr(meta, mark);
         let passed = self.b.ins().band_imm_u(passed, 1);
         let more = self.icmp_imm(IntCC::NotEqual, passed, 0);
         let again = self.b.ins().band(missed, more);
         let after = self.add_imm(next, u64::from(BUCKET_BYTES));
-        self.b.ins().brif(again, head, &[next.into(), after.into()], done, &[]);
+        self.b.ins().brif(again, head, &[after.into()], done, &[next.into(), found.into()]);
         self.b.seal_block(head);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
+        let missed = self.icmp_imm(IntCC::Equal, live, 0);
         // A miss computes the last slot's address, which may be read, and is null then.
         let some = self.b.ins().bor_imm_u(live, 1 << (layout.slots - 1));
         let slot = self.b.ins().ctz(some);
@@ -221,6 +237,14 @@ impl Translator<'_, '_> {
         };
         let null = self.iconst(0);
         self.b.ins().select(missed, null, entry)
+    }
+
+    /// One bit for each slot of a bucket that has this key and is live, and the bucket's state.
+    fn exact_live(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> (Value, Value) {
+        // The state before keys and entries.
+        let meta = self.b.ins().uload32(self.flags.state, bucket, META_OFFSET as i32);
+        let same = self.exact_matches(layout, bucket, key);
+        (self.b.ins().band(same, meta), meta)
     }
 
     /// One bit for each slot of a bucket that has this key, whether it is live or not.

@@ -21,7 +21,7 @@
 //! Tests: `tests/files/const_prop.ir`, `tests/properties.rs`.
 
 use crate::graph::{Node, NodeId, ROOT, StartValue};
-use crate::ssa::{Def, InstValues, Ssa, Use, ValueId};
+use crate::ssa::{Def, InstValues, Ssa, Use, ValueId, WORK_PER_ACCESS_MAX};
 use base::Bits;
 use base::ids::{SlotId, TableId};
 use ir::{Block, HeaderId, Op, Operand, Program, SlotKind, Terminator};
@@ -59,7 +59,12 @@ impl Known {
 
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
-    let ssa = Ssa::new(program);
+    run_following(program, WORK_PER_ACCESS_MAX)
+}
+
+/// As [`run`], where slots are followed from block to block as far as [`Ssa::new`] says.
+pub(crate) fn run_following(program: &mut Program, work_per_access_max: usize) -> bool {
+    let ssa = Ssa::new(program, work_per_access_max);
     let mut solver = Solver::new(program, &ssa);
     solver.solve();
     let known = solver.known;

@@ -22,4 +22,6 @@ mod ssa;
 mod strip_marks;
 
 pub use assume::{Assumed, assume};
-pub use pipeline::{Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_pass, size};
+pub use pipeline::{
+    Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
+};

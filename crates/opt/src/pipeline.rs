@@ -185,6 +185,14 @@ pub fn run_pass(program: &mut Program, name: &str) -> Option<bool> {
     Some(run_one(pass, &mut PassReport::new(pass.name), program, &Options::default()))
 }
 
+/// Runs `const_prop` with less work than it may do, as it has for large programs; whether it changed something.
+pub fn run_const_prop(program: &mut Program, work_per_access_max: usize) -> bool {
+    check(program, &Options::default(), "before the pass");
+    let changed = const_prop::run_following(program, work_per_access_max);
+    check(program, &Options::default(), "const_prop");
+    changed
+}
+
 impl PassReport {
     fn new(name: &'static str) -> PassReport {
         PassReport { name, runs: 0, changes: 0, removed: 0, time: Duration::ZERO }

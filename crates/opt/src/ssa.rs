@@ -4,7 +4,9 @@
 //! records the value of each slot that an instruction reads and writes. Built the classic way (Cytron et al., "Efficiently
 //! computing static single assignment form and the control dependence graph", 1991; dominators by Cooper, Harvey and
 //! Kennedy, "A simple, fast dominance algorithm"), with phis only for slots that are read in a block before they are
-//! written there. Near linear in the program.
+//! written there. A slot whose phis would take too many arguments for the number of its accesses ([`WORK_PER_ACCESS_MAX`])
+//! is not followed from block to block: with many headers in a parser of many states each has a different value on each of
+//! as many ways. What is known of it is what its own block tells. So the view is near linear in the program.
 //!
 //! Two things go beyond the textbook. A branch that tells a slot's value makes a value of its own at the start of the
 //! block it leads to, if nothing else leads there ([`Def::Known`]). And each value remembers what it is a copy of, so that
@@ -18,6 +20,9 @@ use ir::{Op, Operand, Program, SlotKind};
 
 /// Index of a value.
 pub(crate) type ValueId = usize;
+
+/// Arguments of a slot's phis, and steps to find out where they are, for each of its accesses.
+pub(crate) const WORK_PER_ACCESS_MAX: usize = 256;
 
 /// No value: a slot that is not tracked between blocks and not written yet in this one.
 const NONE: ValueId = usize::MAX;
@@ -97,17 +102,21 @@ pub(crate) struct Ssa {
 }
 
 impl Ssa {
-    pub fn new(program: &Program) -> Ssa {
+    /// With [`WORK_PER_ACCESS_MAX`], or another number.
+    pub fn new(program: &Program, work_per_access_max: usize) -> Ssa {
         let graph = Graph::new(program);
         let idom = immediate_dominators(&graph);
         let known = known_on_edges(program, &graph);
-        let (tracked, single) = exposed_slots(program, &graph);
+        let Accesses { exposed, single, number } = Accesses::new(program, &graph);
+        let work_max: Vec<usize> = number.into_iter().map(|n| n * work_per_access_max).collect();
+        let mut tracked = exposed.clone();
         let mut nodes = vec![NodeValues::default(); graph.nodes.len()];
-        place_phis(program, &graph, &idom, &known, &tracked, &mut nodes);
+        place_phis(program, &graph, &idom, &known, &mut tracked, &work_max, &mut nodes);
         let mut renamer = Renamer {
             program,
             graph: &graph,
             known: &known,
+            exposed: &exposed,
             tracked: &tracked,
             single: &single,
             values: Vec::new(),
@@ -152,26 +161,44 @@ fn common_dominator(graph: &Graph, idom: &[NodeId], mut a: NodeId, mut b: NodeId
     a
 }
 
-/// By slot: whether some block reads it before it writes it; and whether only one instruction writes it.
-fn exposed_slots(program: &Program, graph: &Graph) -> (Vec<bool>, Vec<bool>) {
-    let mut exposed = vec![false; program.slots.len()];
-    let mut writes = vec![0u32; program.slots.len()];
-    // The last block that wrote the slot, plus one.
-    let mut written = vec![0usize; program.slots.len()];
-    for &node in &graph.rpo {
-        let Some(block) = graph.block(program, node) else { continue };
-        for inst in &block.insts {
-            inst.op.for_each_use(program, |s| exposed[s.index()] |= written[s.index()] != node + 1);
-            inst.op.for_each_def(program, |s| {
-                written[s.index()] = node + 1;
-                writes[s.index()] += 1;
-            });
+/// How the program uses each slot.
+struct Accesses {
+    /// Whether some block reads it before it writes it.
+    exposed: Vec<bool>,
+    /// Whether only one instruction writes it.
+    single: Vec<bool>,
+    /// How many reads and writes there are.
+    number: Vec<usize>,
+}
+
+impl Accesses {
+    fn new(program: &Program, graph: &Graph) -> Accesses {
+        let slots = program.slots.len();
+        let mut exposed = vec![false; slots];
+        let (mut reads, mut writes) = (vec![0usize; slots], vec![0usize; slots]);
+        // The last block that wrote the slot, plus one.
+        let mut written = vec![0usize; slots];
+        for &node in &graph.rpo {
+            let Some(block) = graph.block(program, node) else { continue };
+            for inst in &block.insts {
+                inst.op.for_each_use(program, |s| {
+                    exposed[s.index()] |= written[s.index()] != node + 1;
+                    reads[s.index()] += 1;
+                });
+                inst.op.for_each_def(program, |s| {
+                    written[s.index()] = node + 1;
+                    writes[s.index()] += 1;
+                });
+            }
+            if let Some(Operand::Slot(s)) = block.term.operand() {
+                exposed[s.index()] |= written[s.index()] != node + 1;
+                reads[s.index()] += 1;
+            }
         }
-        if let Some(Operand::Slot(s)) = block.term.operand() {
-            exposed[s.index()] |= written[s.index()] != node + 1;
-        }
+        let single = writes.iter().map(|n| *n == 1).collect();
+        let number = reads.iter().zip(&writes).map(|(r, w)| r + w).collect();
+        Accesses { exposed, single, number }
     }
-    (exposed, writes.into_iter().map(|n| n == 1).collect())
 }
 
 /// By node: where what it defines may meet other definitions.
@@ -192,12 +219,14 @@ fn dominance_frontiers(graph: &Graph, idom: &[NodeId]) -> Vec<Vec<NodeId>> {
     frontiers
 }
 
+/// Places the phis of tracked slots. A slot that needs too many gets none, and is tracked no more.
 fn place_phis(
     program: &Program,
     graph: &Graph,
     idom: &[NodeId],
     known: &[Vec<(SlotId, Bits)>],
-    tracked: &[bool],
+    tracked: &mut [bool],
+    work_max: &[usize],
     nodes: &mut [NodeValues],
 ) {
     let mut def_nodes: Vec<Vec<NodeId>> = vec![Vec::new(); program.slots.len()];
@@ -227,14 +256,25 @@ fn place_phis(
         }
         let slot = SlotId::from_index(i);
         let mut work: Vec<NodeId> = defs.into_iter().chain(starts.iter().copied()).collect();
+        let mut joins = Vec::new();
+        let mut left = work_max[i] as i64;
         while let Some(node) = work.pop() {
             for &join in &frontiers[node] {
+                left -= 1;
                 if std::mem::replace(&mut has_phi[join], i + 1) != i + 1 {
-                    let args = vec![NONE; graph.preds[join].len()];
-                    nodes[join].phis.push(Phi { slot, value: NONE, args });
+                    left -= graph.preds[join].len() as i64;
+                    joins.push(join);
                     work.push(join);
                 }
             }
+            if left < 0 {
+                break;
+            }
+        }
+        tracked[i] = left >= 0;
+        for join in joins.into_iter().filter(|_| left >= 0) {
+            let args = vec![NONE; graph.preds[join].len()];
+            nodes[join].phis.push(Phi { slot, value: NONE, args });
         }
     }
 }
@@ -243,7 +283,9 @@ struct Renamer<'a> {
     program: &'a Program,
     graph: &'a Graph,
     known: &'a [Vec<(SlotId, Bits)>],
-    /// Slots that have phis, and those that need none because one instruction writes them. What `current` says of any
+    /// Slots that some block reads before it writes them.
+    exposed: &'a [bool],
+    /// Slots that have phis where they need them, and those that only one instruction writes. What `current` says of any
     /// other slot is good within the block that wrote it.
     tracked: &'a [bool],
     single: &'a [bool],
@@ -297,7 +339,7 @@ impl Renamer<'_> {
         }
         let known = self.known;
         for (slot, value) in &known[node] {
-            if self.tracked[slot.index()] {
+            if self.exposed[slot.index()] {
                 self.define(node, *slot, Def::Known(value.clone()), None);
             }
         }
@@ -344,14 +386,18 @@ impl Renamer<'_> {
 
     /// The value that a slot holds at the place of the walk, if that is known.
     fn held(&self, node: NodeId, slot: SlotId) -> Option<ValueId> {
-        let value = Some(self.current[slot.index()]).filter(|v| *v != NONE)?;
-        let known = self.tracked[slot.index()] || self.single[slot.index()] || self.values[value].node == node;
-        known.then_some(value)
+        let id = Some(self.current[slot.index()]).filter(|v| *v != NONE)?;
+        let value = &self.values[id];
+        // The only write, on every way here.
+        let is_only = self.single[slot.index()] && value.def == Def::Inst;
+        (self.tracked[slot.index()] || is_only || value.node == node).then_some(id)
     }
 
     fn read(&mut self, node: NodeId, slot: SlotId) -> Use {
-        let value = self.current[slot.index()];
-        debug_assert_ne!(value, NONE, "a read that nothing is known of: {}", self.program.slots[slot.index()].name);
+        let value = match self.held(node, slot) {
+            Some(value) => value,
+            None => self.define(node, slot, Def::Start(StartValue::Unknown), None),
+        };
         let root = &self.values[self.values[value].root];
         let holds = root.slot != slot && self.held(node, root.slot) == Some(self.values[value].root);
         // A temporary must not be read where its stage has not assigned it.

@@ -149,6 +149,17 @@ proptest! {
     }
 
     #[test]
+    fn constants_are_propagated_as_far_as_slots_are_followed(choices in choices(), packets in packets()) {
+        let before = ir::generate::generate(&choices);
+        for work_per_access_max in [0, 1, 3] {
+            let mut after = before.clone();
+            if opt::run_const_prop(&mut after, work_per_access_max) {
+                compare(&before, &after, &packets, "const_prop with little work")?;
+            }
+        }
+    }
+
+    #[test]
     fn all_passes_together_keep_behaviour(choices in choices(), packets in packets()) {
         let before = ir::generate::generate(&choices);
         let mut after = before.clone();

@@ -29,6 +29,8 @@ pub struct Built {
     pub program: Arc<ir::Program>,
     /// Its tables and externs.
     pub state: Arc<dyn PipelineState>,
+    /// Its multicast groups and clone sessions.
+    pub replication: Arc<Replication>,
     /// The target's own, found again in [`Target::activate`].
     pub handle: Arc<dyn Any + Send + Sync>,
 }
@@ -39,8 +41,6 @@ pub trait Target: Send + Sync {
     fn build(&self, source: &[u8]) -> std::result::Result<Built, String>;
     /// Makes packets go through it.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
-    /// Multicast groups and clone sessions of the running program.
-    fn replication(&self) -> &Replication;
     /// Numbers of all ports.
     fn ports(&self) -> Vec<u32>;
     /// The port that stands for the controller.
@@ -135,8 +135,6 @@ pub struct Forwarding {
     pub(crate) built: Built,
     pub(crate) schema: Schema,
     pub(crate) target: Arc<dyn Target>,
-    /// Whether this is what the switch runs: replication entries go to it at once.
-    pub(crate) running: bool,
     pub(crate) extras: HashMap<TableId, HashMap<EntryKey, EntryExtras>>,
     /// Metadata of default entries.
     pub(crate) default_extras: HashMap<TableId, EntryExtras>,
@@ -153,7 +151,6 @@ impl Forwarding {
             built,
             schema,
             target,
-            running: false,
             extras: HashMap::new(),
             default_extras: HashMap::new(),
             one_shots: Default::default(),
@@ -170,8 +167,6 @@ impl Forwarding {
     /// Makes the switch run it.
     pub(crate) fn activate(&mut self) -> Result<()> {
         self.target.activate(&self.built).map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
-        self.running = true;
-        self.publish_replication();
         Ok(())
     }
 

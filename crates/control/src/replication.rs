@@ -1,7 +1,6 @@
 //! Multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
 //!
-//! What was written is kept here as sent and goes to the switch when the config runs: at once, or when a saved config is
-//! committed. Ports are the switch's numbers; the protocol's number for the controller (`SDN_PORT_CPU`) is translated.
+//! What was written is kept here as sent and goes to the program's own groups and sessions, which packets see while it runs. Ports are the switch's numbers; the protocol's number for the controller (`SDN_PORT_CPU`) is translated.
 
 use crate::bytes;
 use crate::entity::{self, Entity, ReplicaPort, UpdateKind};
@@ -81,14 +80,12 @@ impl Forwarding {
         check_change(kind, group.group_id, self.replication.groups.contains_key(&group.group_id), &name)?;
         if kind == UpdateKind::Delete {
             self.replication.groups.remove(&group.group_id);
-            if self.running {
-                let _ = self.target.replication().group_delete(group.group_id);
-            }
+            let _ = self.built.replication.group_delete(group.group_id);
             return Ok(());
         }
         let (replicas, done) = self.replicas(&group.replicas, &name)?;
         self.replication.groups.insert(group.group_id, entity::MulticastGroup { replicas, ..group.clone() });
-        if self.running { publish_group(self.target.replication(), group.group_id, done, &name) } else { Ok(()) }
+        publish_group(&self.built.replication, group.group_id, done, &name)
     }
 
     pub(crate) fn write_clone_session(&mut self, kind: UpdateKind, session: &entity::CloneSession) -> Result<()> {
@@ -97,33 +94,13 @@ impl Forwarding {
         check_change(kind, id, self.replication.sessions.contains_key(&id), &name)?;
         if kind == UpdateKind::Delete {
             self.replication.sessions.remove(&id);
-            if self.running {
-                let _ = self.target.replication().session_delete(id);
-            }
+            let _ = self.built.replication.session_delete(id);
             return Ok(());
         }
         let (replicas, done) = self.replicas(&session.replicas, &name)?;
         let done = clone_session(session, done, &name)?;
         self.replication.sessions.insert(id, entity::CloneSession { replicas, ..session.clone() });
-        if self.running { publish_session(self.target.replication(), id, done, &name) } else { Ok(()) }
-    }
-
-    /// Gives the switch all groups and sessions of this config, and none of another.
-    pub(crate) fn publish_replication(&self) {
-        let replication = self.target.replication();
-        replication.clear();
-        for (id, group) in &self.replication.groups {
-            // They were checked when written; a port that is gone since then is left out.
-            if let Ok((_, done)) = self.replicas(&group.replicas, "multicast group") {
-                let _ = replication.group_insert(*id, done);
-            }
-        }
-        for (id, session) in &self.replication.sessions {
-            let done = self.replicas(&session.replicas, "clone session");
-            if let Ok(done) = done.and_then(|(_, done)| clone_session(session, done, "clone session")) {
-                let _ = replication.session_insert(*id, done);
-            }
-        }
+        publish_session(&self.built.replication, id, done, &name)
     }
 
     pub(crate) fn read_multicast_groups(&self, query: &entity::MulticastGroup, into: &mut Vec<Entity>) -> Result<()> {

@@ -52,7 +52,7 @@ impl Sink for Collect<'_> {
 impl Local {
     /// Runs `pipeline` as worker 0.
     pub fn new(pipeline: Arc<Pipeline>) -> Local {
-        let replication = Arc::new(Replication::new());
+        let replication = Arc::clone(pipeline.replication());
         Local {
             engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication)),
             executor: pipeline.executor(0),

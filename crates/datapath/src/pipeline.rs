@@ -12,6 +12,7 @@ use crate::drops::DropCounters;
 use crate::executor::Executor;
 use crate::machine::{Machine, Specialise};
 use crate::oracle::Oracle;
+use crate::replication::Replication;
 use crate::switch::TableInfo;
 use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
@@ -150,6 +151,8 @@ pub struct Pipeline {
     program: Arc<Program>,
     backend: Box<dyn Backend>,
     drops: Vec<DropCounters>,
+    /// The program's own, so that no packet meets a program with the groups of another.
+    replication: Arc<Replication>,
     load_times: Vec<(&'static str, Duration)>,
     /// Whose turn it is, for programs whose workers take turns.
     turn: Option<Arc<Mutex<()>>>,
@@ -198,7 +201,7 @@ impl Pipeline {
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
         let turn = (workers > 1 && updates_registers(&program)).then(Arc::default);
-        Pipeline { program, backend, drops, turn, load_times: Vec::new() }
+        Pipeline { program, backend, drops, replication: Arc::new(Replication::new()), turn, load_times: Vec::new() }
     }
 
     /// How long each phase of [`load`] took, in order.
@@ -223,6 +226,11 @@ impl Pipeline {
     /// The state.
     pub fn state(&self) -> &Arc<dyn PipelineState> {
         self.backend.state()
+    }
+
+    /// Multicast groups and clone sessions. Callers serialise their writes.
+    pub fn replication(&self) -> &Arc<Replication> {
+        &self.replication
     }
 
     /// Digest messages since the last call.
@@ -281,7 +289,6 @@ mod tests {
     use super::*;
     use crate::drops::DropReason;
     use crate::engine::{Engine, Sink};
-    use crate::replication::Replication;
     use base::Bits;
     use ir::{Extern, ExternKind, Fate, Operand, StageKind};
     use pktio::{HeapPool, Packet};
@@ -339,7 +346,7 @@ mod tests {
                 for worker in 0..3 {
                     let pipeline = &pipeline;
                     s.spawn(move || {
-                        let replication = Arc::new(Replication::new());
+                        let replication = Arc::clone(pipeline.replication());
                         let mut engine = Engine::new(Arc::clone(pipeline.program()), replication);
                         let mut executor = pipeline.executor(worker);
                         let pool = HeapPool::shared(64);

@@ -5,7 +5,6 @@
 
 use crate::drops::DropCounters;
 use crate::pipeline::Pipeline;
-use crate::replication::Replication;
 use crate::worker::{Command, Event, Idle, Mailbox, PortQueue, WorkerCounters, WorkerLoad, WorkerSetup, run};
 use abi::state::{DigestMessage, PipelineState};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
@@ -112,7 +111,6 @@ pub struct Switch {
     counters: Vec<Arc<WorkerCounters>>,
     orphan_drops: Vec<Arc<DropCounters>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    replication: Arc<Replication>,
     events: Mutex<Option<Receiver<Event>>>,
     cpu_port: Option<u32>,
     start: Instant,
@@ -124,14 +122,12 @@ impl Switch {
         let (tx, rx) = sync_channel(EVENTS_MAX);
         let pool = config.pool.unwrap_or_else(|| HeapPool::shared(4096));
         let start = Instant::now();
-        let replication = Arc::new(Replication::new());
         let mut switch = Switch {
             inner: Mutex::default(),
             mailboxes: Vec::new(),
             counters: Vec::new(),
             orphan_drops: Vec::new(),
             threads: Mutex::default(),
-            replication,
             events: Mutex::new(Some(rx)),
             cpu_port: config.cpu_port,
             start,
@@ -143,7 +139,6 @@ impl Switch {
                 mailbox: Arc::default(),
                 counters: Arc::default(),
                 drops: Arc::new(DropCounters::new(0)),
-                replication: Arc::clone(&switch.replication),
                 events: tx.clone(),
                 pool: Arc::clone(&pool),
                 cpu_port: config.cpu_port,
@@ -221,8 +216,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Makes all workers run `pipeline` (or nothing) and returns when all do. Multicast groups and clone sessions are
-    /// the caller's to keep or clear.
+    /// Makes all workers run `pipeline` (or nothing) and returns when all do. A packet meets one of the two programs, with
+    /// its tables, groups and sessions: workers change between batches, and all copies of a packet end in its batch.
     pub fn set_pipeline(&self, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         if let Some(pipeline) = &pipeline {
@@ -243,11 +238,6 @@ impl Switch {
     /// The running pipeline's state.
     pub fn state(&self) -> Option<Arc<dyn PipelineState>> {
         self.pipeline().map(|p| Arc::clone(p.state()))
-    }
-
-    /// Multicast groups and clone sessions. Callers serialise their writes.
-    pub fn replication(&self) -> &Arc<Replication> {
-        &self.replication
     }
 
     /// Runs a frame through the pipeline as if received on `port` (packet-out: the controller's port).

@@ -30,7 +30,6 @@ use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::Engine;
 use crate::executor::Executor;
 use crate::pipeline::Pipeline;
-use crate::replication::Replication;
 use abi::BATCH_MAX;
 use idle::{Idler, Step};
 use out::Ports;
@@ -142,7 +141,6 @@ pub(crate) struct WorkerSetup {
     pub counters: Arc<WorkerCounters>,
     /// For packets that meet no program.
     pub drops: Arc<DropCounters>,
-    pub replication: Arc<Replication>,
     pub events: SyncSender<Event>,
     pub pool: PoolRef,
     pub cpu_port: Option<u32>,
@@ -306,7 +304,7 @@ impl Worker {
 impl Running {
     fn new(pipeline: Arc<Pipeline>, setup: &WorkerSetup) -> Running {
         Running {
-            engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(&setup.replication)),
+            engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication())),
             executor: pipeline.executor(setup.index),
             pipeline,
         }

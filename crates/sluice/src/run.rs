@@ -127,7 +127,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if let Some(file) = &args.entries {
         let pipeline = switch.pipeline().context("--entries needs a program")?;
-        if !apply_entries(file, &pipeline, switch.replication())? {
+        if !apply_entries(file, &pipeline, pipeline.replication())? {
             return Ok(ExitCode::from(1));
         }
     }

@@ -1,7 +1,6 @@
 //! The running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
 use control::pipeline::{Built, Target};
-use datapath::replication::Replication;
 use datapath::{EngineKind, Pipeline, Specialise, Switch};
 use frontend::{Compiled, Input, Options, Until};
 use std::any::Any;
@@ -42,7 +41,8 @@ impl SwitchTarget {
         let pipeline = datapath::load_with(Arc::clone(&program), self.engine, self.switch.workers(), &self.code)
             .map_err(|e| e.to_string())?;
         let pipeline = Arc::new(pipeline);
-        Ok(Built { p4info, program, state: Arc::clone(pipeline.state()), handle: pipeline })
+        let (state, replication) = (Arc::clone(pipeline.state()), Arc::clone(pipeline.replication()));
+        Ok(Built { p4info, program, state, replication, handle: pipeline })
     }
 }
 
@@ -81,10 +81,6 @@ impl Target for SwitchTarget {
         self.switch.set_pipeline(Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
         pipeline.specialise(self.specialise);
         Ok(())
-    }
-
-    fn replication(&self) -> &Replication {
-        self.switch.replication()
     }
 
     fn ports(&self) -> Vec<u32> {

@@ -84,7 +84,6 @@ fn a_saved_config_takes_writes_and_runs_when_committed() {
     let group = Entity::MulticastGroup(MulticastGroup { group_id: 5, replicas: copies, metadata: vec![] });
     bed.write(Insert, group).unwrap();
     assert!(Arc::ptr_eq(&running, &bed.switch.state()));
-    use control::pipeline::Target;
     assert!(bed.switch.replication().group(5).is_none());
 
     assert_refused(bed.set_config(Commit, Some("router")), Code::InvalidArgument, "takes no config");

@@ -2,7 +2,6 @@
 
 use super::*;
 use UpdateKind::{Delete, Insert, Modify};
-use control::pipeline::Target;
 use datapath::replication as engine;
 
 fn replica(port: &[u8], instance: u32) -> Replica {

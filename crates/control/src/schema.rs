@@ -13,6 +13,7 @@ use crate::translate::Names;
 use base::Bits;
 use base::entry::MatchKind;
 use base::ids::{ExternId, TableId};
+use constraints::Constraint;
 use p4info::{ActionScope, DataType, MatchType, ObjectKind, P4Info, SdnType, TypeInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,6 +136,8 @@ pub struct ActionSchema {
     pub name: String,
     /// In order.
     pub params: Vec<ParamSchema>,
+    /// What arguments must keep to.
+    pub restriction: Option<Constraint>,
 }
 
 /// An action's parameter, or a field of a controller header.
@@ -183,6 +186,8 @@ pub struct TableSchema {
     pub is_const: bool,
     /// `const default_action`.
     pub const_default: bool,
+    /// What entries must keep to.
+    pub restriction: Option<Constraint>,
 }
 
 /// An action profile or selector.
@@ -264,7 +269,8 @@ impl Schema {
                 value: ValueType::for_param(p, &schema, width(i)),
             });
             let params = params.collect();
-            schema.actions.insert(action.preamble.id, ActionSchema { name: action.preamble.name.clone(), params });
+            let (name, restriction) = (action.preamble.name.clone(), action.restriction.clone());
+            schema.actions.insert(action.preamble.id, ActionSchema { name, params, restriction });
         }
         for table in &info.tables {
             let entry = schema.table(table);
@@ -322,6 +328,7 @@ impl Schema {
             idle_timeout: table.idle_timeout,
             is_const: table.is_const_table,
             const_default: table.const_default_action_id.is_some(),
+            restriction: table.restriction.clone(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::schema::{ListedAction, TableSchema, present};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, TableEntry};
 use base::ids::TableId;
+use constraints::Values;
 use p4info::{ActionScope, ObjectKind};
 
 /// What only controllers care about.
@@ -88,6 +89,9 @@ impl Forwarding {
             return Err(Error::invalid(format!("{name}: the entry's action is missing")));
         };
         check_resources(table, entry, &name)?;
+        if let Some(Err(clause)) = table.restriction.as_ref().map(|r| r.check(Values::Entry(&key.0, key.1))) {
+            return Err(Error::invalid(format!("{name}: the entry violates its restriction `{clause}`")));
+        }
         // An entry that is there must be found before a one-shot group is made for it.
         if self.state().entry(target, &key.0, key.1).is_ok() {
             return Err(Error::already_exists(format!("{name}: the entry exists already")));
@@ -298,7 +302,11 @@ impl Forwarding {
                 _ => e,
             })
         };
-        let args = schema.params.iter().map(argument).collect::<Result<_>>()?;
+        let args: Vec<Bits> = schema.params.iter().map(argument).collect::<Result<_>>()?;
+        if let Some(Err(clause)) = schema.restriction.as_ref().map(|r| r.check(Values::Call(&args))) {
+            let message = format!("{owner}: action `{}` is called against its restriction `{clause}`", schema.name);
+            return Err(Error::invalid(message));
+        }
         Ok(ActionCall { action: listed.position, args })
     }
 

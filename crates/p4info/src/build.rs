@@ -12,6 +12,7 @@
 //! several are reported in one run.
 
 mod objects;
+mod restrictions;
 mod tables;
 
 use crate::annotations::{annotations, documentation};
@@ -35,6 +36,8 @@ const DUPLICATE: &str = "E0692";
 const BAD_ANNOTATION: &str = "W0693";
 /// As [`BAD_ANNOTATION`], where nothing sensible can be done without it.
 const BAD_ANNOTATION_ARGUMENT: &str = "E0694";
+/// An `@entry_restriction` or `@action_restriction` that is no constraint.
+const BAD_RESTRICTION: &str = "E0695";
 
 /// The P4Info of a program for the architecture named `arch`, and what is wrong with it.
 pub fn build(program: &TypedProgram, arch: &str) -> (P4Info, Vec<Diagnostic>) {

@@ -9,6 +9,7 @@
 
 use base::Bits;
 use base::entry::MatchKind;
+use constraints::Constraint;
 use std::collections::BTreeMap;
 
 /// Everything a controller can address.
@@ -218,6 +219,8 @@ pub struct Table {
     pub is_const_table: bool,
     /// The program lists entries.
     pub has_initial_entries: bool,
+    /// What entries must keep to (`@entry_restriction`), over the match fields in order.
+    pub restriction: Option<Constraint>,
 }
 
 /// A field of a key or value set.
@@ -287,6 +290,8 @@ pub struct Action {
     pub preamble: Preamble,
     /// What the control plane supplies, in order.
     pub params: Vec<Param>,
+    /// What arguments must keep to (`@action_restriction`).
+    pub restriction: Option<Constraint>,
 }
 
 /// A control-plane parameter of an action, or a field of a controller header.

@@ -483,3 +483,52 @@ fn fields_of_structs_in_a_value_set_stand_in_their_place() {
     let fields: Vec<_> = info.value_sets[0].match_fields.iter().map(|f| (f.id, f.name.as_str(), f.bitwidth)).collect();
     assert_eq!(fields, [(1, "type", 16), (2, "from.port", 9)]);
 }
+
+/// Code, message, and the source text that is pointed at.
+fn complaints(text: &str) -> Vec<String> {
+    let mut sources = base::SourceMap::new();
+    let source = SourceInput { name: "test.p4".into(), text: text.into() };
+    let parsed = syntax::parse_program(source, &syntax::Options::default(), &Embedded, &mut sources);
+    let program = sema::check(&parsed.program, &sources).program.expect("it is well typed");
+    let (_, diags) = p4info::build(&program, "v1model");
+    let at = |span: base::Span| &text[span.start as usize..span.end as usize];
+    diags.iter().map(|d| format!("{}: {} «{}»", d.code, d.message, at(d.span))).collect()
+}
+
+#[test]
+fn restrictions_are_read_with_the_names_and_widths_of_the_data_plane() {
+    let top = r#"@p4runtime_translation("", string) type bit<10> vrf_t;"#;
+    let ingress = r#"
+        @action_restriction("to != 511; vrf != 0x3ff") action a(bit<9> to, @name("vrf") vrf_t v) { sm.egress_spec = to; }
+        @entry_restriction(
+            "group::mask != 0 -> group::mask == -1;"
+            "meta.port == 3 && ::priority < 9")
+        table t { key = { meta.port : exact; meta.group : ternary @name("group"); } actions = { a; } }
+    "#;
+    let (info, diags) = build(&program(top, ingress, "t.apply();"));
+    assert_eq!(diags, Vec::<String>::new());
+    assert!(info.tables[0].restriction.is_some());
+    let action = info.actions.iter().find(|a| a.preamble.name == "ingress.a").unwrap();
+    assert!(action.restriction.is_some());
+    let annotation = &info.tables[0].preamble.annotations.plain[0];
+    assert!(annotation.starts_with("@entry_restriction(\"group::mask"), "{annotation}");
+}
+
+#[test]
+fn wrong_restrictions_are_reported_where_they_stand() {
+    let ingress = r#"
+        @action_restriction("
+            to < 4;
+            from == 1") action a(bit<9> to) { sm.egress_spec = to; }
+        @entry_restriction("meta.port == 3;" "meta.group > ") table t { key = { meta.port : exact; } actions = { a; } }
+        @entry_restriction(meta.port == 3) table u { key = { meta.port : exact; } actions = { a; } }
+        @entry_restriction("meta.port::mask == 0 && \\ true") table v { key = { meta.port : ternary; } actions = { a; } }
+    "#;
+    let found = complaints(&program("", ingress, "t.apply(); u.apply(); v.apply();"));
+    let expected = expect![[r#"
+        E0695: `@action_restriction`: there is no `from` here «from»
+        E0695: `@entry_restriction`: expected a condition, a name or a number, but the constraint ends «»
+        E0695: `@entry_restriction` takes a constraint as a string «@entry_restriction(meta.port == 3)»
+        E0695: `@entry_restriction`: `\` means nothing in a constraint «\»"#]];
+    expected.assert_eq(&found.join("\n"));
+}

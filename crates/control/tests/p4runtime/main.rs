@@ -9,6 +9,7 @@ mod fixture;
 mod arrays;
 mod batches;
 mod configs;
+mod constraints;
 mod profiles;
 mod replication;
 mod streams;

@@ -48,7 +48,12 @@ impl Builder<'_> {
                 Err(ty) => self.bad_type(&format!("action parameter `{name}`"), &ty, param.span),
             }
         }
-        self.info.actions.push(Action { preamble, params });
+        let restriction = if is_listed {
+            self.action_restriction(&action.annotations, &params, action.data_params().map(|p| &p.ty))
+        } else {
+            None
+        };
+        self.info.actions.push(Action { preamble, params, restriction });
     }
 
     /// `users` collects which tables refer to an extern instance.
@@ -71,6 +76,9 @@ impl Builder<'_> {
             ..Table::default()
         };
         result.match_fields = self.match_fields(table);
+        // Fields that no entry matches on are not among those of the P4Info.
+        let types = table.keys.iter().filter(|k| match_type(&k.match_kind_name).is_some()).map(|k| &k.expr.ty);
+        result.restriction = self.entry_restriction(&table.annotations, &result.match_fields, types);
         for listed in &table.actions {
             let action = &self.program.actions[listed.action.index()];
             let mut own = annotations(&listed.annotations, &[]);

@@ -84,6 +84,7 @@ fn tables_and_actions() {
     let action = Action {
         preamble: preamble(ObjectKind::Action, "c.a"),
         params: vec![Param { id: 1, name: "p".into(), bitwidth: 32, ..Param::default() }],
+        ..Action::default()
     };
     expect![[r#"
         pkg_info {

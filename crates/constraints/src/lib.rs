@@ -1,0 +1,94 @@
+//! p4-constraints: what `@entry_restriction` and `@action_restriction` say, and whether an entry keeps to it.
+//!
+//! ```text
+//!   annotation's text ──lexer──▶ tokens ──parser──▶ tree ──check──▶ Constraint ──eval──▶ kept, or the clause that is not
+//! ```
+//!
+//! The language is the one of the p4-constraints project ("p4-constraints language specification"): boolean expressions
+//! over the fields of a key, the parameters of an action and the priority. [`Constraint::new`] does all that can be done
+//! once per program; [`Constraint::check`] then cannot fail but by a violation. Values are what the data plane has: a field
+//! that is a string for controllers is its number.
+//!
+//! What that specification leaves open is decided here: an integer becomes a `bit<W>` as in P4, modulo 2^W; a field that
+//! is not matched exactly equals a number if it accepts that number and nothing else; `true` and `false` are no numbers.
+//!
+//! **Invariants:** knows no P4Info and no protocol; errors have places in the annotation's text; nesting is bounded.
+//! Tests: `tests/language.rs`; in requests, `crates/control/tests/p4runtime/constraints.rs`.
+
+mod check;
+mod eval;
+mod lexer;
+mod parser;
+
+pub use eval::Values;
+
+use base::entry::MatchKind;
+use std::ops::Range;
+
+/// What a name of a constraint stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A field of the key.
+    Field(MatchKind, u32),
+    /// A parameter of the action, so many bits wide.
+    Param(u32),
+}
+
+/// The names that a constraint may use, in the order of the values it is checked with.
+#[derive(Clone, Default, Debug)]
+pub struct Scope {
+    /// Fields of the key, or parameters.
+    pub names: Vec<(String, Operand)>,
+    /// Whether there is a `::priority`.
+    pub has_priority: bool,
+}
+
+/// Why a text is no constraint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// Bytes of the text.
+    pub place: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right, if that is known.
+    pub help: Option<String>,
+}
+
+impl Error {
+    fn new(place: Range<usize>, message: impl Into<String>) -> Error {
+        Error { place, message: message.into(), help: None }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A constraint, ready to be checked against.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Constraint {
+    /// Parts that must all hold, with their text.
+    clauses: Vec<(String, check::Bool)>,
+}
+
+impl Constraint {
+    /// Reads a constraint.
+    pub fn new(text: &str, scope: &Scope) -> Result<Constraint, Error> {
+        let tokens = lexer::tokens(text)?;
+        let trees = parser::parse(&tokens, text.len())?;
+        let clause = |tree: &parser::Tree| {
+            let text = text[tree.place.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
+            Ok((text, check::condition(tree, scope)?))
+        };
+        Ok(Constraint { clauses: trees.iter().map(clause).collect::<Result<_, Error>>()? })
+    }
+
+    /// `Err` is the text of the first clause that does not hold.
+    pub fn check(&self, values: Values) -> Result<(), &str> {
+        match self.clauses.iter().find(|(_, condition)| !condition.holds(values)) {
+            None => Ok(()),
+            Some((text, _)) => Err(text),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `@entry_restriction` of tables and `@action_restriction` of actions (p4-constraints): read once, here, so that a wrong one
+//! is an error of the program and not of the first write.
+//!
+//! Names are those that controllers see, widths those of the data plane.
+
+use super::{BAD_RESTRICTION, Builder};
+use crate::model::{MatchField, MatchType, Param};
+use base::{Diagnostic, Span};
+use constraints::{Constraint, Operand, Scope};
+use sema::typed::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, find_annotation};
+use sema::types::Type;
+use std::ops::Range;
+
+impl Builder<'_> {
+    /// Of a table whose key has these fields; `types` are the fields' types.
+    pub(super) fn entry_restriction<'t>(
+        &mut self,
+        source: &[Annotation],
+        fields: &[MatchField],
+        types: impl Iterator<Item = &'t Type>,
+    ) -> Option<Constraint> {
+        let names = fields.iter().zip(types).filter_map(|(field, ty)| match field.match_type {
+            MatchType::Known(kind) => Some((field.name.clone(), Operand::Field(kind, self.data_width(ty)))),
+            MatchType::Other(_) => None,
+        });
+        let scope = Scope { names: names.collect(), has_priority: true };
+        self.restriction(find_annotation(source, "entry_restriction")?, &scope)
+    }
+
+    /// Of an action with these parameters; `types` are the parameters' types.
+    pub(super) fn action_restriction<'t>(
+        &mut self,
+        source: &[Annotation],
+        params: &[Param],
+        types: impl Iterator<Item = &'t Type>,
+    ) -> Option<Constraint> {
+        let names = params.iter().zip(types).map(|(p, ty)| (p.name.clone(), Operand::Param(self.data_width(ty))));
+        let scope = Scope { names: names.collect(), has_priority: false };
+        self.restriction(find_annotation(source, "action_restriction")?, &scope)
+    }
+
+    fn data_width(&self, ty: &Type) -> u32 {
+        let width = self.program.types.width_bits(ty, true);
+        width.and_then(|width| u32::try_from(width).ok()).unwrap_or(0)
+    }
+
+    fn restriction(&mut self, annotation: &Annotation, scope: &Scope) -> Option<Constraint> {
+        let name = &annotation.name;
+        let Some((text, pieces)) = text(annotation) else {
+            let message = format!("`@{name}` takes a constraint as a string");
+            let help = format!("write @{name}(\"…\")");
+            self.diags.push(Diagnostic::error(BAD_RESTRICTION, annotation.span, message).help(help));
+            return None;
+        };
+        Constraint::new(&text, scope)
+            .map_err(|error| {
+                let span = place(&pieces, &error.place).unwrap_or(annotation.span);
+                let message = format!("`@{name}`: {}", error.message);
+                let diagnostic = Diagnostic::error(BAD_RESTRICTION, span, message);
+                self.diags.push(match error.help {
+                    Some(help) => diagnostic.help(help),
+                    None => diagnostic,
+                });
+            })
+            .ok()
+    }
+}
+
+/// The strings of an annotation, one after the other, and where each begins in them; `None` if there is anything else.
+fn text(annotation: &Annotation) -> Option<(String, Vec<(usize, &AnnotationToken)>)> {
+    let AnnotationBody::Unstructured { tokens, .. } = &annotation.body else { return None };
+    if tokens.is_empty() || tokens.iter().any(|token| token.kind != AnnotationTokenKind::String) {
+        return None;
+    }
+    let mut text = String::new();
+    let mut pieces = Vec::new();
+    for token in tokens {
+        pieces.push((text.len(), token));
+        text.push_str(&token.text);
+    }
+    Some((text, pieces))
+}
+
+/// A part of the text in the source.
+fn place(pieces: &[(usize, &AnnotationToken)], part: &Range<usize>) -> Option<Span> {
+    let (begin, token) = pieces.iter().rev().find(|(begin, _)| *begin <= part.start)?;
+    let span = token.span;
+    // With escapes, or in a macro, the source has other characters: then the whole string is pointed at.
+    if (span.end - span.start) as usize != token.text.len() + 2 {
+        return Some(span);
+    }
+    let offset =
+        |at: usize| span.start + 1 + u32::try_from(at.saturating_sub(*begin).min(token.text.len())).unwrap_or(0);
+    Some(Span { start: offset(part.start), end: offset(part.end), ..span })
+}

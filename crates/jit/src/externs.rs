@@ -1,11 +1,11 @@
 //! Counters, meters, registers, hashes, random numbers, digests, log lines and assertions.
 //!
-//! Counters and registers are inline; hashes too where [`crate::csum`] can; the rest calls the runtime.
+//! Counters and registers are inline; hashes too where [`crate::hashes`] can; the rest calls the runtime.
 
 use crate::pack::Piece;
 use crate::translate::Translator;
 use crate::value::{Class, Val, const_words};
-use crate::{Error, Site, SiteKind};
+use crate::{Error, Optimisation, Site, SiteKind};
 use abi::{ExternBinding, WorkerCtx};
 use base::Span;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -204,6 +204,7 @@ impl Translator<'_, '_> {
             return match words[0] {
                 _ if words[1..].iter().any(|&w| w != 0) => hash,
                 0 => self.iconst(0),
+                max if max.is_power_of_two() => self.b.ins().band_imm_u(hash, (max - 1) as i64),
                 max => {
                     let max = self.iconst(max);
                     self.b.ins().urem(hash, max)
@@ -228,8 +229,9 @@ impl Translator<'_, '_> {
         varbits: &[(u32, SlotId)],
         payload: bool,
     ) -> Value {
-        if algorithm == HashAlgorithm::Csum16 && varbits.is_empty() && !payload {
-            return self.internet_checksum(data);
+        let inline = varbits.is_empty() && !payload && self.options.has(Optimisation::InlineHashes);
+        if let Some(hash) = inline.then(|| self.inline_hash(algorithm, data)).flatten() {
+            return hash;
         }
         let pieces = if varbits.is_empty() { self.packed_pieces(data) } else { self.pieces(data) };
         let bits: u32 = pieces.iter().map(|p| p.width).sum();

@@ -31,13 +31,15 @@ pub enum Optimisation {
     SplitPaths,
     /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
     PackedChecksum,
+    /// Hashes of bit strings of constant length are part of the code. Without: the runtime is called.
+    InlineHashes,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 8] = [
+    pub const ALL: [Optimisation; 9] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -46,6 +48,7 @@ impl Optimisation {
         O::InlineTables,
         O::SplitPaths,
         O::PackedChecksum,
+        O::InlineHashes,
     ];
 
     /// Its name on the command line.
@@ -59,6 +62,7 @@ impl Optimisation {
             O::InlineTables => "inline_tables",
             O::SplitPaths => "split_paths",
             O::PackedChecksum => "packed_checksum",
+            O::InlineHashes => "inline_hashes",
         }
     }
 
@@ -73,6 +77,7 @@ impl Optimisation {
             O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
             O::SplitPaths => "copy what follows where ways join for what is known on each, instead of asking again",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
+            O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
         }
     }
 }

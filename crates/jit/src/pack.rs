@@ -136,7 +136,7 @@ impl Translator<'_, '_> {
 
     /// The `bits` (at most 64) bits at offset `first` of a bit string whose pieces begin at offset `start <= first`.
     /// Above them may be garbage.
-    fn join_pieces(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32) -> Value {
+    pub fn join_pieces(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32) -> Value {
         let end = first + bits;
         let mut value: Option<Value> = None;
         for piece in pieces {

@@ -11,11 +11,13 @@
 //! transaction with respect to other requests.
 
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, Roles};
+use crate::compare::{Side, compare};
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, WriteRequest};
 use crate::error::{Error, Result, choices};
 use crate::packets::Packet;
-use crate::pipeline::{Forwarding, ForwardingConfig, Target, check_claims};
+use crate::pipeline::{Compiled, Forwarding, ForwardingConfig, Target, check_claims};
+use crate::reconcile::{self, Report};
 use abi::state::DigestMessage;
 use p4info::P4Info;
 use std::collections::{BTreeMap, HashMap};
@@ -87,6 +89,15 @@ pub enum ConfigAction {
     VerifyAndCommit,
     Commit,
     ReconcileAndCommit,
+}
+
+/// What happens if something that was written has no place in a new program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Losses {
+    /// The new program is refused.
+    Refused,
+    /// It is told.
+    Accepted,
 }
 
 /// A request to change a device's program.
@@ -311,12 +322,21 @@ impl Control {
         self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, Some(config))
     }
 
+    /// Replaces the running program without a client, with what was written into it; what became of that.
+    pub fn replace(&mut self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report> {
+        self.device(device_id)?.replace(config, losses)
+    }
+
     /// The config that was set last, saved or running.
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;
         let current = device.saved.as_ref().or(device.running.as_ref());
         Ok(current.map(|f| ConfigView { config: f.config.clone(), p4info: Arc::clone(&f.schema.info) }))
     }
+}
+
+fn refused(why: String) -> Error {
+    Error::invalid(format!("the program is refused:\n{why}"))
 }
 
 impl Device {
@@ -340,21 +360,48 @@ impl Device {
                 let saved = self.saved.take();
                 self.commit(saved.ok_or_else(|| Error::not_found("no config is saved; use VERIFY_AND_SAVE first"))?)
             }
-            ConfigAction::ReconcileAndCommit => {
-                let mut forwarding = self.build(config.ok_or_else(none_given)?)?;
-                if let Some(old) = &self.running {
-                    crate::reconcile::carry_over(old, &mut forwarding)?;
-                }
-                self.commit(forwarding)
-            }
+            ConfigAction::ReconcileAndCommit => self.replace(config.ok_or_else(none_given)?, Losses::Refused).map(drop),
         }
     }
 
+    /// Runs another program with what was written into the one that runs.
+    fn replace(&mut self, config: ForwardingConfig, losses: Losses) -> Result<Report> {
+        let Some(old) = &self.running else {
+            let forwarding = self.build(config)?;
+            self.commit(forwarding)?;
+            return Ok(Report::default());
+        };
+        let compiled = self.compile(&config)?;
+        let side = |info, program| Side { info, program };
+        let was = side(&old.built.p4info, &old.built.program);
+        let comparison = compare(was, side(&compiled.p4info, &compiled.program));
+        let built = self.target.build(&compiled, Some((&old.built, &comparison.keep))).map_err(refused)?;
+        let shares = built.shares;
+        let mut forwarding = Forwarding::new(Arc::clone(&self.target), built, config, Some(old));
+        let report = reconcile::carry_over(old, &mut forwarding, &comparison, shares);
+        if losses == Losses::Refused {
+            reconcile::check(&report)?;
+        }
+        forwarding.activate()?;
+        if shares {
+            self.target.inherit(&old.built, &forwarding.built, &comparison.keep);
+        }
+        // Ids go by names, so what was reported of idle entries is still right.
+        self.running = Some(forwarding);
+        self.saved = None;
+        Ok(report)
+    }
+
+    fn compile(&self, config: &ForwardingConfig) -> Result<Compiled> {
+        let compiled = self.target.compile(&config.device_config).map_err(refused)?;
+        check_claims(&compiled.p4info, &config.claims)?;
+        Ok(compiled)
+    }
+
     fn build(&self, config: ForwardingConfig) -> Result<Forwarding> {
-        let refused = |why| Error::invalid(format!("the program is refused:\n{why}"));
-        let built = self.target.build(&config.device_config).map_err(refused)?;
-        check_claims(&built.p4info, &config.claims)?;
-        Ok(Forwarding::new(Arc::clone(&self.target), built, config))
+        let compiled = self.compile(&config)?;
+        let built = self.target.build(&compiled, None).map_err(refused)?;
+        Ok(Forwarding::new(Arc::clone(&self.target), built, config, None))
     }
 
     fn commit(&mut self, mut forwarding: Forwarding) -> Result<()> {

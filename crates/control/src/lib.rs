@@ -9,6 +9,7 @@
 pub mod arbitration;
 mod arrays;
 pub mod bytes;
+pub mod compare;
 pub mod control;
 mod data;
 pub mod digests;
@@ -18,7 +19,7 @@ mod matches;
 pub mod packets;
 pub mod pipeline;
 mod profiles;
-mod reconcile;
+pub mod reconcile;
 mod replication;
 pub mod schema;
 mod tables;

@@ -14,6 +14,7 @@ use crate::tables::EntryExtras;
 use abi::state::PipelineState;
 use base::entry::KeyMatch;
 use base::ids::TableId;
+use datapath::Keep;
 use datapath::replication::Replication;
 use p4info::{ObjectKind, P4Info};
 use std::any::Any;
@@ -31,14 +32,31 @@ pub struct Built {
     pub state: Arc<dyn PipelineState>,
     /// Its multicast groups and clone sessions.
     pub replication: Arc<Replication>,
+    /// Whether it was made with the parts of an earlier program's state that were to be kept.
+    pub shares: bool,
     /// The target's own, found again in [`Target::activate`].
     pub handle: Arc<dyn Any + Send + Sync>,
 }
 
+/// A compiled program without state.
+#[derive(Clone)]
+pub struct Compiled {
+    /// What controllers see of it.
+    pub p4info: Arc<P4Info>,
+    /// What runs.
+    pub program: Arc<ir::Program>,
+}
+
 /// What the control plane needs of a switch.
 pub trait Target: Send + Sync {
-    /// Compiles a program and sets its state up, without running it. The error is for the program's author.
-    fn build(&self, source: &[u8]) -> std::result::Result<Built, String>;
+    /// Compiles a program. The error is for its author.
+    fn compile(&self, source: &[u8]) -> std::result::Result<Compiled, String>;
+    /// Sets a program's state up, without running it. If it can, it makes it of the parts of an earlier program's that are
+    /// to be kept, without changing them: [`Built::shares`].
+    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, String>;
+    /// Told after [`Target::activate`]: no packet runs through the earlier program any more, so what it counted last can be
+    /// taken over.
+    fn inherit(&self, _earlier: &Built, _built: &Built, _keep: &Keep) {}
     /// Makes packets go through it.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
     /// Numbers of all ports.
@@ -144,8 +162,14 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    pub(crate) fn new(target: Arc<dyn Target>, built: Built, config: ForwardingConfig) -> Forwarding {
-        let schema = Schema::new(Arc::clone(&built.p4info), Arc::clone(&built.program));
+    pub(crate) fn new(
+        target: Arc<dyn Target>,
+        built: Built,
+        config: ForwardingConfig,
+        earlier: Option<&Forwarding>,
+    ) -> Forwarding {
+        let earlier = earlier.map(|f| &f.schema);
+        let schema = Schema::new(Arc::clone(&built.p4info), Arc::clone(&built.program), earlier);
         Forwarding {
             config,
             built,

@@ -26,6 +26,12 @@ pub(crate) struct OneShotIds {
 }
 
 impl OneShotIds {
+    /// Takes over those of a profile of an earlier program.
+    pub(crate) fn copy(&mut self, earlier: &OneShotIds, from: ExternId, to: ExternId) {
+        self.groups.extend(earlier.groups.get(&from).map(|groups| (to, groups.clone())));
+        self.members.extend(earlier.members.get(&from).map(|members| (to, members.clone())));
+    }
+
     fn used(&self, profile: ExternId) -> bool {
         self.groups.get(&profile).is_some_and(|groups| !groups.is_empty())
     }

@@ -1,10 +1,13 @@
-//! RECONCILE_AND_COMMIT: a new program takes over what was written into the old one.
+//! A new program takes over what was written into the old one: RECONCILE_AND_COMMIT, and `sluice load`.
 //!
-//! Objects meet by fully qualified name. Everything is read from the old config as a controller would read it, ids are
-//! translated, and it is written into the new one as a controller would write it: so the rules that protect the new
-//! program are the ones that protect it always, and whatever does not fit is named. Counts that change between the copy and
-//! the switch-over are lost; packets are not.
+//! [`crate::compare`] says object by object what can stay. What is kept is shared by the target and not touched here, but for
+//! what only controllers know of it (metadata, action sets). The contents of everything else are read from the old config
+//! as a controller would read them, ids are translated, and they are written into the new one as a controller would write
+//! them: so the rules that protect the new program are the ones that protect it always, and whatever does not fit is
+//! named. Counts of what is copied are added by the target after the change-over, so none is lost; a register that is
+//! copied loses what packets write between the copy and the change-over.
 
+use crate::compare::{Compared, Comparison, Fate};
 use crate::entity::{
     Action, ActionSet, CounterEntry, DigestEntry, Entity, FieldMatch, Group, Member, MeterEntry, MulticastGroup,
     RegisterEntry, TableAction, TableEntry, Update, UpdateKind, ValueSetEntry,
@@ -12,62 +15,271 @@ use crate::entity::{
 use crate::error::{Error, Result};
 use crate::pipeline::Forwarding;
 use crate::schema::Schema;
+use base::ids::ExternId;
 use p4info::{ObjectKind, P4Info};
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
-/// Copies all entities; `Err` names the first that does not fit.
-pub(crate) fn carry_over(old: &Forwarding, new: &mut Forwarding) -> Result<()> {
-    let translate = Translate { old: &old.schema, new: Arc::clone(&new.schema.info) };
-    // Members before groups before entries: each may only refer to what is there.
-    for entity in old_entities(old)? {
-        let updates = translate.updates(&entity).map_err(|e| refuse(&e))?;
-        for mut update in updates {
-            // An entry that the new program brings itself gets the old one's action.
-            if let (UpdateKind::Insert, Some(Entity::Table(entry))) = (update.kind, &update.entity) {
-                update.kind = if new.has_entry(entry) { UpdateKind::Modify } else { UpdateKind::Insert };
-            }
-            new.write(&update).map_err(|e| refuse(&e))?;
+/// What became of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The object, and what the programs say of it.
+    pub object: Compared,
+    /// Entries, members, groups or cells of it that are in the new program now; for kept tables their entries.
+    pub carried: u64,
+    /// Those that have no place there.
+    pub lost: u64,
+    /// Why the first of them has none.
+    pub reason: Option<String>,
+}
+
+/// What became of everything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Object by object; those that had no contents included.
+    pub outcomes: Vec<Outcome>,
+    /// Multicast groups and clone sessions that were carried over.
+    pub replication: u64,
+    /// Why some were not.
+    pub replication_lost: Vec<String>,
+}
+
+impl Report {
+    /// Whether something has no place in the new program.
+    pub fn loses(&self) -> bool {
+        !self.replication_lost.is_empty() || self.outcomes.iter().any(|o| o.lost > 0)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { kind, name, fate, notes } = &self.object;
+        write!(f, "{} {} `{name}`", fate.name(), kind.noun())?;
+        if self.carried > 0 || self.lost > 0 {
+            write!(f, ": {} carried over", self.carried)?;
+        }
+        if self.lost > 0 {
+            write!(f, ", {} lost", self.lost)?;
+        }
+        if !notes.is_empty() {
+            write!(f, " ({})", notes.join("; "))?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, "; the first: {reason}"),
+            None => Ok(()),
         }
     }
-    Ok(())
 }
 
-fn refuse(error: &Error) -> Error {
-    Error::invalid(format!("the existing state cannot be kept: {error}"))
-}
-
-fn old_entities(old: &Forwarding) -> Result<Vec<Entity>> {
-    let table_query = TableEntry {
-        counter_data: Some(Default::default()),
-        meter_config: Some(Default::default()),
-        ..Default::default()
-    };
-    let mut all = Vec::new();
-    for query in [
-        Entity::Member(Member::default()),
-        Entity::Group(Group::default()),
-        Entity::Table(table_query.clone()),
-        Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
-        Entity::Counter(CounterEntry::default()),
-        Entity::Meter(MeterEntry::default()),
-        Entity::Register(RegisterEntry::default()),
-        Entity::ValueSet(ValueSetEntry::default()),
-        Entity::MulticastGroup(MulticastGroup::default()),
-        Entity::CloneSession(Default::default()),
-        Entity::Digest(DigestEntry::default()),
-    ] {
-        old.read(&query, &mut all)?;
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for outcome in &self.outcomes {
+            writeln!(f, "{outcome}")?;
+        }
+        for lost in &self.replication_lost {
+            writeln!(f, "dropped {lost}")?;
+        }
+        Ok(())
     }
-    // What the program itself defines comes with the new program.
-    all.retain(|entity| match entity {
-        Entity::Table(entry) if entry.is_const => false,
-        Entity::Table(entry) if entry.is_default_action => !old.default_is_initial(entry.table_id),
-        Entity::Counter(entry) => entry.data.is_some_and(|data| data != Default::default()),
-        Entity::Meter(entry) => entry.config.is_some(),
-        Entity::ValueSet(entry) => !entry.members.is_empty(),
-        _ => true,
-    });
-    Ok(all)
+}
+
+/// Refuses if something has no place; the message names each object.
+pub(crate) fn check(report: &Report) -> Result<()> {
+    if !report.loses() {
+        return Ok(());
+    }
+    let lines = report.outcomes.iter().filter(|o| o.lost > 0).map(Outcome::to_string);
+    let lines: Vec<String> = lines.chain(report.replication_lost.iter().cloned()).collect();
+    Err(Error::invalid(format!("the existing state cannot be kept:\n{}", lines.join("\n"))))
+}
+
+/// Fills a new config from the old one. `shares` says whether the target shares what the comparison keeps.
+pub(crate) fn carry_over(old: &Forwarding, new: &mut Forwarding, comparison: &Comparison, shares: bool) -> Report {
+    let mut report = Report::default();
+    let mut carrier = Carrier {
+        translate: Translate { old: &old.schema, new: Arc::clone(&new.schema.info) },
+        counted: match shares {
+            true => comparison.keep.copied_externs.iter().map(|(was, _)| *was).collect(),
+            false => BTreeSet::new(),
+        },
+        old,
+        new,
+    };
+    // Members before groups before entries: each may only refer to what is there.
+    let rank = |object: &Compared| (object.kind != ObjectKind::ActionProfile, object.kind);
+    let mut order: Vec<&Compared> = comparison.objects.iter().collect();
+    order.sort_by_key(|object| rank(object));
+    for object in order {
+        let outcome = match object.fate {
+            Fate::Kept if shares => carrier.share(object),
+            _ => carrier.copy(object),
+        };
+        report.outcomes.push(outcome);
+    }
+    for query in [Entity::MulticastGroup(MulticastGroup::default()), Entity::CloneSession(Default::default())] {
+        let mut found = Vec::new();
+        let _ = old.read(&query, &mut found);
+        for entity in found {
+            match carrier.put(&entity) {
+                Ok(()) => report.replication += 1,
+                Err(error) => report.replication_lost.push(error.message),
+            }
+        }
+    }
+    report
+}
+
+struct Carrier<'a> {
+    old: &'a Forwarding,
+    new: &'a mut Forwarding,
+    translate: Translate<'a>,
+    /// Externs of the old program whose counts the target adds.
+    counted: BTreeSet<ExternId>,
+}
+
+impl Carrier<'_> {
+    /// What only controllers know of a table or profile that the target shares.
+    fn share(&mut self, object: &Compared) -> Outcome {
+        let mut carried = 0;
+        let (was, now) = (&self.old.schema.program, &self.new.schema.program);
+        match object.kind {
+            ObjectKind::Table | ObjectKind::ValueSet => {
+                if let Some((from, to)) = was.table_named(&object.name).zip(now.table_named(&object.name)) {
+                    carried = self.old.state().len(from);
+                    if let Some(extras) = self.old.extras.get(&from) {
+                        self.new.extras.insert(to, extras.clone());
+                    }
+                    if let Some(extras) = self.old.default_extras.get(&from) {
+                        self.new.default_extras.insert(to, extras.clone());
+                    }
+                }
+            }
+            ObjectKind::ActionProfile => {
+                if let Some((from, to)) = was.extern_named(&object.name).zip(now.extern_named(&object.name)) {
+                    carried = (self.old.state().members(from).len() + self.old.state().groups(from).len()) as u64;
+                    self.new.one_shots.copy(&self.old.one_shots, from, to);
+                }
+            }
+            _ => {}
+        }
+        Outcome { object: object.clone(), carried, lost: 0, reason: None }
+    }
+
+    /// Writes an object's contents into the new program.
+    fn copy(&mut self, object: &Compared) -> Outcome {
+        let mut outcome = Outcome { object: object.clone(), carried: 0, lost: 0, reason: None };
+        for entity in self.contents(object) {
+            let done = match object.fate {
+                Fate::Incompatible => Err(Error::invalid(object.notes.first().cloned().unwrap_or_default())),
+                _ => self.put(&entity),
+            };
+            match done {
+                Ok(()) => outcome.carried += 1,
+                Err(error) => {
+                    outcome.lost += 1;
+                    outcome.reason.get_or_insert(error.message);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Writes an entity of the old program into the new one.
+    fn put(&mut self, entity: &Entity) -> Result<()> {
+        for mut update in self.translate.updates(entity)? {
+            // An entry that the new program brings itself gets the old one's action.
+            if let (UpdateKind::Insert, Some(Entity::Table(entry))) = (update.kind, &update.entity) {
+                update.kind = if self.new.has_entry(entry) { UpdateKind::Modify } else { UpdateKind::Insert };
+            }
+            self.new.write(&update)?;
+        }
+        Ok(())
+    }
+
+    /// What an object of the old program holds that the program itself did not put there.
+    fn contents(&self, object: &Compared) -> Vec<Entity> {
+        let schema = &self.old.schema;
+        let mut found = Vec::new();
+        for query in self.queries(object) {
+            // What is never used in the old program has nothing.
+            let _ = self.old.read(&query, &mut found);
+        }
+        let initial = |register_id: u32| {
+            let target = schema.arrays.get(&register_id)?.target?;
+            match &schema.program.externs[target.index()].kind {
+                ir::ExternKind::Register { initial, .. } => Some((target, initial)),
+                _ => None,
+            }
+        };
+        // What the program itself defines comes with the new program.
+        found.retain(|entity| match entity {
+            Entity::Table(entry) if entry.is_const => false,
+            Entity::Table(entry) if entry.is_default_action => !self.old.default_is_initial(entry.table_id),
+            Entity::Counter(entry) => entry.data.is_some_and(|data| data != Default::default()),
+            Entity::Meter(entry) => entry.config.is_some(),
+            Entity::ValueSet(entry) => !entry.members.is_empty(),
+            Entity::Register(entry) => {
+                initial(entry.register_id).zip(entry.index).is_none_or(|((target, initial), i)| {
+                    let index = u64::try_from(i).unwrap_or(u64::MAX);
+                    self.old.state().register(target, index).as_ref() != Ok(initial)
+                })
+            }
+            _ => true,
+        });
+        found
+    }
+
+    fn queries(&self, object: &Compared) -> Vec<Entity> {
+        let schema = &self.old.schema;
+        let id = |kind| Translate::find(&schema.info, kind, &object.name).unwrap_or_default();
+        match object.kind {
+            _ if object.fate == Fate::New => vec![],
+            ObjectKind::Table => {
+                let table_id = id(ObjectKind::Table);
+                let counted = schema.tables.get(&table_id).and_then(|t| t.direct_counter);
+                let counted = counted.is_some_and(|(_, ext)| self.counted.contains(&ext));
+                let entries = TableEntry {
+                    table_id,
+                    counter_data: (!counted).then(Default::default),
+                    meter_config: Some(Default::default()),
+                    ..Default::default()
+                };
+                let default = TableEntry { table_id, is_default_action: true, ..Default::default() };
+                vec![Entity::Table(entries), Entity::Table(default)]
+            }
+            ObjectKind::ActionProfile => {
+                let action_profile_id = id(ObjectKind::ActionProfile);
+                vec![
+                    Entity::Member(Member { action_profile_id, ..Default::default() }),
+                    Entity::Group(Group { action_profile_id, ..Default::default() }),
+                ]
+            }
+            ObjectKind::Counter => {
+                let target = schema.program.extern_named(&object.name);
+                if target.is_some_and(|ext| self.counted.contains(&ext)) {
+                    return vec![];
+                }
+                vec![Entity::Counter(CounterEntry { counter_id: id(ObjectKind::Counter), ..Default::default() })]
+            }
+            ObjectKind::Meter => {
+                vec![Entity::Meter(MeterEntry { meter_id: id(ObjectKind::Meter), ..Default::default() })]
+            }
+            ObjectKind::Register => {
+                vec![Entity::Register(RegisterEntry { register_id: id(ObjectKind::Register), ..Default::default() })]
+            }
+            ObjectKind::ValueSet => {
+                let value_set_id = id(ObjectKind::ValueSet);
+                vec![Entity::ValueSet(ValueSetEntry { value_set_id, ..Default::default() })]
+            }
+            ObjectKind::Digest => {
+                vec![Entity::Digest(DigestEntry { digest_id: id(ObjectKind::Digest), config: None })]
+            }
+            // They come with their tables' entries.
+            ObjectKind::DirectCounter | ObjectKind::DirectMeter => vec![],
+            ObjectKind::Action | ObjectKind::ControllerHeader => vec![],
+        }
+    }
 }
 
 /// From ids of one program to those of another with the same names.
@@ -78,7 +290,11 @@ struct Translate<'a> {
 
 impl Translate<'_> {
     fn object(&self, kind: ObjectKind, name: &str) -> Result<u32> {
-        let info = &self.new;
+        let missing = || Error::invalid(format!("the new program has no {} `{name}`", kind.noun()));
+        Translate::find(&self.new, kind, name).ok_or_else(missing)
+    }
+
+    fn find(info: &P4Info, kind: ObjectKind, name: &str) -> Option<u32> {
         let preambles: Vec<&p4info::Preamble> = match kind {
             ObjectKind::Action => info.actions.iter().map(|o| &o.preamble).collect(),
             ObjectKind::Table => info.tables.iter().map(|o| &o.preamble).collect(),
@@ -92,8 +308,7 @@ impl Translate<'_> {
             ObjectKind::Register => info.registers.iter().map(|o| &o.preamble).collect(),
             ObjectKind::Digest => info.digests.iter().map(|o| &o.preamble).collect(),
         };
-        let missing = || Error::invalid(format!("the new program has no {} `{name}`", kind.noun()));
-        preambles.into_iter().find(|p| p.name == name).map(|p| p.id).ok_or_else(missing)
+        preambles.into_iter().find(|p| p.name == name).map(|p| p.id)
     }
 
     fn updates(&self, entity: &Entity) -> Result<Vec<Update>> {

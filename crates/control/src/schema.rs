@@ -62,10 +62,16 @@ pub enum View {
 pub(crate) struct StringTypes(BTreeMap<String, Arc<Names>>);
 
 impl StringTypes {
-    fn of(types: &TypeInfo) -> StringTypes {
+    /// Names keep their numbers from an earlier program, if its types are the same.
+    fn of(types: &TypeInfo, earlier: Option<&Schema>) -> StringTypes {
         let is_string = |t: &p4info::NewType| t.translation.as_ref().is_some_and(|t| t.sdn_type == SdnType::String);
         let names = types.new_types.iter().filter(|(_, t)| is_string(t));
-        StringTypes(names.map(|(name, _)| (name.clone(), Arc::new(Names::new(name)))).collect())
+        let known = |name: &String, t: &p4info::NewType| {
+            let earlier = earlier.filter(|schema| schema.info.type_info.new_types.get(name) == Some(t))?;
+            earlier.strings.0.get(name).cloned()
+        };
+        let of = |(name, t): (&String, _)| (name.clone(), known(name, t).unwrap_or_else(|| Arc::new(Names::new(name))));
+        StringTypes(names.map(of).collect())
     }
 }
 
@@ -247,8 +253,8 @@ pub struct DigestSchema {
 }
 
 impl Schema {
-    /// Joins the two by name.
-    pub fn new(info: Arc<P4Info>, program: Arc<ir::Program>) -> Schema {
+    /// Joins the two by name. Of an earlier program, whose state stays, strings keep their numbers.
+    pub fn new(info: Arc<P4Info>, program: Arc<ir::Program>, earlier: Option<&Schema>) -> Schema {
         let mut schema = Schema {
             tables: BTreeMap::new(),
             actions: BTreeMap::new(),
@@ -256,7 +262,7 @@ impl Schema {
             arrays: BTreeMap::new(),
             value_sets: BTreeMap::new(),
             digests: BTreeMap::new(),
-            strings: StringTypes::of(&info.type_info),
+            strings: StringTypes::of(&info.type_info, earlier),
             info: Arc::clone(&info),
             program: Arc::clone(&program),
         };

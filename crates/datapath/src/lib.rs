@@ -35,7 +35,10 @@ mod worker;
 
 pub use local::{Local, Sent};
 pub use machine::Specialise;
-pub use pipeline::{Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_with};
+pub use pipeline::{
+    Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_keeping, load_with,
+};
+pub use state::Keep;
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
 pub use worker::{Event, Idle, SLEEP_MAX, WorkerLoad};

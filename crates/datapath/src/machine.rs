@@ -16,7 +16,7 @@ pub use code::Specialise;
 use crate::calls::CALLS;
 use crate::executor::Executor;
 use crate::pipeline::{Backend, CodeInfo};
-use crate::state::{FastState, FastWorker, LoadError};
+use crate::state::{FastState, FastWorker, Keep, LoadError};
 use abi::packet::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
@@ -58,8 +58,29 @@ impl Machine {
     /// Makes the state of a verified program for `workers` workers, and compiles it.
     pub fn new(program: Arc<Program>, workers: usize, options: &jit::Options) -> Result<Machine, MachineError> {
         let start = Instant::now();
-        let fast = Arc::new(FastState::new(Arc::clone(&program), workers)?);
-        let state_time = start.elapsed();
+        let fast = FastState::new(Arc::clone(&program), workers)?;
+        Machine::on(program, fast, start.elapsed(), options)
+    }
+
+    /// As [`Machine::new`], with what `keep` says of an earlier program's state.
+    pub fn inheriting(
+        program: Arc<Program>,
+        old: &FastState,
+        keep: &Keep,
+        options: &jit::Options,
+    ) -> Result<Machine, MachineError> {
+        let start = Instant::now();
+        let fast = FastState::inheriting(Arc::clone(&program), old, keep)?;
+        Machine::on(program, fast, start.elapsed(), options)
+    }
+
+    fn on(
+        program: Arc<Program>,
+        fast: FastState,
+        state_time: Duration,
+        options: &jit::Options,
+    ) -> Result<Machine, MachineError> {
+        let fast = Arc::new(fast);
         let code = Code::new(program, Arc::clone(&fast), options).map_err(MachineError::Code)?;
         let state: Arc<dyn PipelineState> = Arc::clone(&fast) as _;
         Ok(Machine { code: Arc::new(code), fast, state, state_time, tuner: Mutex::default() })
@@ -143,6 +164,10 @@ impl Backend for Machine {
 
     fn recompile(&self, mode: Specialise) -> Option<Duration> {
         self.code.recompile(mode, |_| true).ok()
+    }
+
+    fn fast(&self) -> Option<&Arc<FastState>> {
+        Some(&self.fast)
     }
 
     fn code_info(&self) -> Option<CodeInfo> {

@@ -13,6 +13,7 @@ use crate::executor::Executor;
 use crate::machine::{Machine, Specialise};
 use crate::oracle::Oracle;
 use crate::replication::Replication;
+use crate::state::{FastState, Keep};
 use crate::switch::TableInfo;
 use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
@@ -41,6 +42,10 @@ pub trait Backend: Send + Sync {
     /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
     /// `Specialise::Off` only the strategy goes by the tables. `None` if there is no code, or it cannot be compiled.
     fn recompile(&self, _mode: Specialise) -> Option<Duration> {
+        None
+    }
+    /// The fast tables; `None` for the interpreter.
+    fn fast(&self) -> Option<&Arc<FastState>> {
         None
     }
     /// Which code runs; `None` without machine code.
@@ -101,6 +106,18 @@ pub fn load_with(
     workers: usize,
     options: &jit::Options,
 ) -> Result<Pipeline, PipelineError> {
+    load_keeping(program, engine, workers, options, None)
+}
+
+/// As [`load_with`], with what is kept of the program before it, if both run as machine code: see [`Pipeline::shares`].
+/// The old program may go on running: nothing that it uses changes.
+pub fn load_keeping(
+    program: Arc<Program>,
+    engine: EngineKind,
+    workers: usize,
+    options: &jit::Options,
+    old: Option<(&Pipeline, &Keep)>,
+) -> Result<Pipeline, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
     let start = Instant::now();
     let problems = ir::verify(&program);
@@ -111,18 +128,30 @@ pub fn load_with(
     if let Some(symbol) = program.unresolved().next() {
         return Err(refuse(format!("it calls `{symbol}`, which this switch does not have")));
     }
+    let fast = |(old, keep): (&'_ Pipeline, _)| old.backend.fast().cloned().map(|fast| (fast, keep));
+    let kept = old.filter(|(old, _)| engine != EngineKind::Interpreter && old.workers() == workers).and_then(fast);
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
         EngineKind::Machine | EngineKind::Staged => {
             let staged = jit::Options { strategy: jit::Strategy::Staged, ..options.clone() };
             let options = if engine == EngineKind::Staged { &staged } else { options };
-            let machine = Machine::new(Arc::clone(&program), workers, options);
+            let machine = match &kept {
+                Some((fast, keep)) => Machine::inheriting(Arc::clone(&program), fast, keep, options),
+                None => Machine::new(Arc::clone(&program), workers, options),
+            };
             let machine = machine.map_err(|e| refuse(e.to_string()))?;
             times.extend(machine.load_times());
             Box::new(machine)
         }
     };
-    Ok(Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) })
+    let mut pipeline = Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) };
+    if let (true, Some((old, _))) = (kept.is_some(), old) {
+        pipeline.shares = true;
+        if let (Some(turn), Some(old)) = (&mut pipeline.turn, &old.turn) {
+            *turn = Arc::clone(old);
+        }
+    }
+    Ok(pipeline)
 }
 
 /// Sets up a program's state and translates the program to machine code, and throws both away: whether it can be done.
@@ -154,6 +183,8 @@ pub struct Pipeline {
     /// The program's own, so that no packet meets a program with the groups of another.
     replication: Arc<Replication>,
     load_times: Vec<(&'static str, Duration)>,
+    /// Whether it was made with parts of another's state.
+    shares: bool,
     /// Whose turn it is, for programs whose workers take turns.
     turn: Option<Arc<Mutex<()>>>,
 }
@@ -201,7 +232,32 @@ impl Pipeline {
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
         let turn = (workers > 1 && updates_registers(&program)).then(Arc::default);
-        Pipeline { program, backend, drops, replication: Arc::new(Replication::new()), turn, load_times: Vec::new() }
+        Pipeline {
+            program,
+            backend,
+            drops,
+            replication: Arc::new(Replication::new()),
+            turn,
+            shares: false,
+            load_times: Vec::new(),
+        }
+    }
+
+    /// Whether it was made with parts of another's state ([`load_keeping`]).
+    pub fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// Takes over what `old` counted in objects that are not shared. To be called once, when no packet runs through it.
+    pub fn inherit(&self, old: &Pipeline, keep: &Keep) {
+        if let (Some(new), Some(old)) = (self.backend.fast(), old.backend.fast()) {
+            new.inherit(old, keep);
+        }
+    }
+
+    /// How many workers it was made for.
+    pub fn workers(&self) -> usize {
+        self.drops.len()
     }
 
     /// How long each phase of [`load`] took, in order.

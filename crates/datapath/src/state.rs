@@ -12,17 +12,23 @@
 //! Threads: changes and reads by the control plane are serialised by one lock, which packets never take. A packet sees
 //! each change of a table wholly or not at all; a change of a *member* reaches entries that name it one after the other.
 //!
+//! A state may be made with tables, profiles and cells of the state of a program before it ([`FastState::inheriting`]):
+//! the same objects, so nothing is copied and nothing lost while packets still run through the old program. Such objects
+//! have locks of their own, below the state's: taken one table at a time, a profile's before a table's.
+//!
 //! Direct counters and meters are cells by the entry's index. An index is used again only after every worker has been
 //! quiescent, and its cells are set to zero then, so counts never move to another entry.
 //!
 //! Tests: `state/tests.rs`; random operations against the oracle in `tests/state_equivalence.rs`.
 
 mod cells;
+mod inherit;
 mod meters;
 mod profile;
 mod shape;
 mod worker;
 
+pub use inherit::Keep;
 pub use worker::FastWorker;
 
 pub(crate) use meters::Meters;
@@ -36,6 +42,7 @@ use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
 use base::ids::{ExternId, TableId};
 use cells::{Counters, NoMemory, Registers, ZeroedArray};
+use inherit::Inherited;
 use ir::{ExternKind, Program, TableAction};
 use profile::{Profile, Resolved};
 use std::collections::BTreeSet;
@@ -77,11 +84,11 @@ pub enum LoadError {
 }
 
 /// What an extern keeps outside the lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Cells {
-    Counters(Counters),
+    Counters(Arc<Counters>),
     Meters(Arc<Meters>),
-    Registers(Registers),
+    Registers(Arc<Registers>),
     None,
 }
 
@@ -93,10 +100,14 @@ struct TableState {
 
 /// What is under the lock.
 struct Content {
-    tables: Vec<TableState>,
+    tables: Vec<Arc<Mutex<TableState>>>,
     /// By extern.
-    profiles: Vec<Option<Profile>>,
+    profiles: Vec<Option<Arc<Mutex<Profile>>>>,
     ports_down: BTreeSet<u32>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All tables and externs of one program.
@@ -108,6 +119,8 @@ pub struct FastState {
     cells: Vec<Cells>,
     /// Hits and misses by table, one array per worker.
     table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
+    /// What tables had of both under earlier programs.
+    earlier: ZeroedArray<[AtomicU64; 2]>,
     /// Worker numbers that have a [`FastWorker`].
     taken: Vec<AtomicBool>,
     /// The latest time that a worker or the owner has told.
@@ -157,37 +170,55 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
 impl FastState {
     /// The state of a freshly loaded program, for workers `0..workers`: its own entries, cells at their initial values.
     pub fn new(program: Arc<Program>, workers: usize) -> std::result::Result<FastState, LoadError> {
-        // A worker's number becomes free a moment before its place does.
-        let domain = Domain::new(2 * workers);
+        // A worker's number becomes free a moment before its place does; and of two programs, one of which inherits from
+        // the other, both may have one.
+        FastState::with(program, workers, Domain::new(4 * workers), &Inherited::default())
+    }
+
+    fn with(
+        program: Arc<Program>,
+        workers: usize,
+        domain: Arc<Domain>,
+        inherited: &Inherited,
+    ) -> std::result::Result<FastState, LoadError> {
         let mut tables = Vec::new();
-        for table in &program.tables {
+        for (i, table) in program.tables.iter().enumerate() {
+            if let Some(kept) = inherited.tables.get(&TableId::from_index(i)) {
+                tables.push(Arc::clone(kept));
+                continue;
+            }
             let default = EntryAction::Call(table.default_action.clone());
-            tables.push(TableState { table: new_table(&program, table, &domain)?, default });
+            tables.push(Arc::new(Mutex::new(TableState { table: new_table(&program, table, &domain)?, default })));
         }
         let mut cells = Vec::new();
         let mut profiles = Vec::new();
-        for ext in &program.externs {
+        for (i, ext) in program.externs.iter().enumerate() {
+            if let Some((kept, profile)) = inherited.externs.get(&ExternId::from_index(i)) {
+                cells.push(kept.clone());
+                profiles.push(profile.clone());
+                continue;
+            }
             // Direct resources have a cell for each index that an entry can have.
             let count = |size: u64, direct: Option<TableId>| match direct {
-                Some(table) => tables[table.index()].table.index_limit(),
+                Some(table) => lock(&tables[table.index()]).table.index_limit(),
                 None => size,
             };
             let (kind, count) = match &ext.kind {
                 ExternKind::Counter { size, direct, .. } => {
                     let count = count(*size, *direct);
-                    (Counters::new(count, workers).map(Cells::Counters), count)
+                    (Counters::new(count, workers).map(Arc::new).map(Cells::Counters), count)
                 }
                 ExternKind::Meter { size, direct, unit } => {
                     let count = count(*size, *direct);
                     (Meters::new(count, *unit).map(Arc::new).map(Cells::Meters), count)
                 }
                 ExternKind::Register { size, width, initial } => {
-                    (Registers::new(*size, *width, initial).map(Cells::Registers), *size)
+                    (Registers::new(*size, *width, initial).map(Arc::new).map(Cells::Registers), *size)
                 }
                 _ => (Ok(Cells::None), 0),
             };
             cells.push(kind.map_err(|NoMemory| LoadError::Memory { name: ext.name.clone(), cells: count })?);
-            profiles.push(match &ext.kind {
+            let profile = match &ext.kind {
                 ExternKind::ActionProfile { size, actions } => {
                     Some(Profile::new(*size, false, &param_widths(&program, actions)))
                 }
@@ -195,26 +226,28 @@ impl FastState {
                     Some(Profile::new(*size, true, &param_widths(&program, actions)))
                 }
                 _ => None,
-            });
+            };
+            profiles.push(profile.map(|profile| Arc::new(Mutex::new(profile))));
         }
         let table_count = tables.len() as u64;
         let table_counters = (0..workers).map(|_| ZeroedArray::new(table_count)).collect::<std::result::Result<_, _>>();
         let no_memory = |NoMemory| LoadError::Memory { name: "tables".to_string(), cells: table_count };
         Ok(FastState {
             messages: Arc::new(Messages::new(&program)),
-            custom_crcs: Arc::default(),
+            custom_crcs: Arc::clone(&inherited.custom_crcs),
             program,
             domain,
-            content: Mutex::new(Content { tables, profiles, ports_down: BTreeSet::new() }),
+            content: Mutex::new(Content { tables, profiles, ports_down: inherited.ports_down.clone() }),
             cells,
             table_counters: table_counters.map_err(no_memory)?,
+            earlier: ZeroedArray::new(table_count).map_err(no_memory)?,
             taken: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             now_us: AtomicU64::new(0),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.content)
     }
 
     /// What `jit` needs. Valid for as long as the state lives.
@@ -226,7 +259,7 @@ impl FastState {
             Cells::None => ExternBinding::None,
         };
         Bindings {
-            tables: self.lock().tables.iter().map(|t| t.table.binding()).collect(),
+            tables: self.lock().tables.iter().map(|t| lock(t).table.binding()).collect(),
             externs: self.cells.iter().map(bind).collect(),
         }
     }
@@ -254,7 +287,8 @@ impl FastState {
     /// Hits and misses of a table, summed over workers.
     pub fn table_counters(&self, table: TableId) -> (u64, u64) {
         let cell = |cells: &ZeroedArray<[AtomicU64; 2]>, i: usize| cells[table.index()][i].load(Ordering::Relaxed);
-        let sum = |i| self.table_counters.iter().map(|cells| cell(cells, i)).fold(0, u64::wrapping_add);
+        let all = || self.table_counters.iter().chain([&self.earlier]);
+        let sum = |i| all().map(|cells| cell(cells, i)).fold(0, u64::wrapping_add);
         (sum(0), sum(1))
     }
 
@@ -274,8 +308,8 @@ impl FastState {
         let content = self.lock();
         let timed = content.tables.iter().enumerate().filter(|(i, _)| self.program.tables[*i].idle_timeout);
         let mut idle = Vec::new();
-        for (i, TableState { table, .. }) in timed {
-            for ReadEntry { entry, idle_ns } in table.entries(now_us) {
+        for (i, table) in timed {
+            for ReadEntry { entry, idle_ns } in lock(table).table.entries(now_us) {
                 if entry.idle_timeout_ns > 0 && idle_ns.unwrap_or(0) >= entry.idle_timeout_ns {
                     idle.push((TableId::from_index(i), entry));
                 }
@@ -286,9 +320,9 @@ impl FastState {
 
     /// Frees what no worker can see any more. To be called now and then; changes do some of it too.
     pub fn collect(&self) {
-        let mut content = self.lock();
-        content.tables.iter_mut().for_each(|t| t.table.collect());
-        content.profiles.iter_mut().flatten().for_each(|p| p.collect(&self.domain));
+        let content = self.lock();
+        content.tables.iter().for_each(|t| lock(t).table.collect());
+        content.profiles.iter().flatten().for_each(|p| lock(p).collect(&self.domain));
     }
 
     /// What an action of a table runs, if its references exist.
@@ -296,18 +330,18 @@ impl FastState {
         if let EntryAction::Call(call) = action {
             return Ok(Resolved::Call(call.clone()));
         }
-        let profile = self.program.tables[table.index()].implementation.and_then(|e| content.profiles.get(e.index()));
-        profile.and_then(Option::as_ref).ok_or(StateError::WrongKind)?.resolve(action)
+        lock(self.profile_of(content, table).ok_or(StateError::WrongKind)?).resolve(action)
     }
 
     /// The profile of a table.
-    fn profile_of<'c>(&self, content: &'c mut Content, table: TableId) -> Option<&'c mut Profile> {
+    fn profile_of<'c>(&self, content: &'c Content, table: TableId) -> Option<&'c Mutex<Profile>> {
         let profile = self.program.tables[table.index()].implementation?;
-        content.profiles.get_mut(profile.index())?.as_mut()
+        content.profiles.get(profile.index())?.as_deref()
     }
 
-    fn count_use(&self, content: &mut Content, table: TableId, new: Option<&EntryAction>, old: Option<&EntryAction>) {
+    fn count_use(&self, content: &Content, table: TableId, new: Option<&EntryAction>, old: Option<&EntryAction>) {
         if let Some(profile) = self.profile_of(content, table) {
+            let mut profile = lock(profile);
             new.into_iter().for_each(|action| profile.add_use(action));
             old.into_iter().for_each(|action| profile.drop_use(action));
         }
@@ -329,9 +363,9 @@ impl FastState {
         profile: ExternId,
         f: impl FnOnce(&mut Profile, &BTreeSet<u32>) -> Result<R>,
     ) -> Result<R> {
-        let content = &mut *self.lock();
-        let found = content.profiles.get_mut(profile.index()).and_then(Option::as_mut);
-        let found = found.ok_or(StateError::WrongKind)?;
+        let content = &*self.lock();
+        let found = content.profiles.get(profile.index()).and_then(Option::as_deref);
+        let found = &mut *lock(found.ok_or(StateError::WrongKind)?);
         let result = f(found, &content.ports_down);
         found.collect(&self.domain);
         result
@@ -359,7 +393,7 @@ impl FastState {
     fn direct_counters(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Counters, u64)> {
         match (self.cells.get(counter.index()), self.program.externs.get(counter.index()).map(|e| &e.kind)) {
             (Some(Cells::Counters(counters)), Some(ExternKind::Counter { direct: Some(table), .. })) => {
-                let index = self.lock().tables[table.index()].table.find(key, priority)?;
+                let index = lock(&self.lock().tables[table.index()]).table.find(key, priority)?;
                 Ok((counters, index.into()))
             }
             _ => Err(StateError::WrongKind),
@@ -369,7 +403,7 @@ impl FastState {
     fn direct_meters(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Meters, u64)> {
         match (self.cells.get(meter.index()), self.program.externs.get(meter.index()).map(|e| &e.kind)) {
             (Some(Cells::Meters(meters)), Some(ExternKind::Meter { direct: Some(table), .. })) => {
-                let index = self.lock().tables[table.index()].table.find(key, priority)?;
+                let index = lock(&self.lock().tables[table.index()]).table.find(key, priority)?;
                 Ok((meters, index.into()))
             }
             _ => Err(StateError::WrongKind),
@@ -395,51 +429,52 @@ impl FastState {
 
 impl PipelineState for FastState {
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
-        let content = &mut *self.lock();
+        let content = &*self.lock();
         let resolved = self.resolve(content, table, &entry.action)?;
         let now_us = self.now_us();
         // The cells of the new index are cleared before packets can find the entry.
         let direct = |index| self.reset_direct(table, index);
-        content.tables[table.index()].table.insert_with(entry, resolved.runs(), now_us, direct)?;
+        lock(&content.tables[table.index()]).table.insert_with(entry, resolved.runs(), now_us, direct)?;
         self.count_use(content, table, Some(&entry.action), None);
         Ok(())
     }
 
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<()> {
-        let content = &mut *self.lock();
+        let content = &*self.lock();
         let resolved = self.resolve(content, table, &entry.action)?;
-        let old = content.tables[table.index()].table.modify(entry, resolved.runs())?;
+        let old = lock(&content.tables[table.index()]).table.modify(entry, resolved.runs())?;
         self.count_use(content, table, Some(&entry.action), Some(&old));
         Ok(())
     }
 
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<()> {
-        let content = &mut *self.lock();
-        let was = content.tables[table.index()].table.delete(key, priority)?;
+        let content = &*self.lock();
+        let was = lock(&content.tables[table.index()]).table.delete(key, priority)?;
         self.count_use(content, table, None, Some(&was.action));
         Ok(())
     }
 
     fn entries(&self, table: TableId) -> Vec<ReadEntry> {
         let now_us = self.now_us();
-        self.lock().tables[table.index()].table.entries(now_us)
+        lock(&self.lock().tables[table.index()]).table.entries(now_us)
     }
 
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
         let now_us = self.now_us();
-        self.lock().tables[table.index()].table.entry(key, priority, now_us)
+        lock(&self.lock().tables[table.index()]).table.entry(key, priority, now_us)
     }
 
     fn len(&self, table: TableId) -> u64 {
-        self.lock().tables[table.index()].table.len()
+        lock(&self.lock().tables[table.index()]).table.len()
     }
 
     fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<()> {
-        let content = &mut *self.lock();
+        let content = &*self.lock();
         let own = EntryAction::Call(self.program.tables[table.index()].default_action.clone());
         let action = action.unwrap_or(&own);
         let resolved = self.resolve(content, table, action)?;
-        let state = &mut content.tables[table.index()];
+        let mut guard = lock(&content.tables[table.index()]);
+        let state = &mut *guard;
         // Nothing comes behind a default action, so a group has the program's own one in reserve.
         let reserve = &self.program.tables[table.index()].default_action;
         state.table.set_default(match resolved {
@@ -447,12 +482,13 @@ impl PipelineState for FastState {
             Resolved::Call(_) => resolved.runs(),
         })?;
         let old = std::mem::replace(&mut state.default, action.clone());
+        drop(guard);
         self.count_use(content, table, Some(action), Some(&old));
         Ok(())
     }
 
     fn default_action(&self, table: TableId) -> EntryAction {
-        self.lock().tables[table.index()].default.clone()
+        lock(&self.lock().tables[table.index()]).default.clone()
     }
 
     fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
@@ -460,16 +496,17 @@ impl PipelineState for FastState {
     }
 
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
-        let content = &mut *self.lock();
-        let found = content.profiles.get_mut(profile.index()).and_then(Option::as_mut);
-        let found = found.ok_or(StateError::WrongKind)?;
+        let content = &*self.lock();
+        let found = content.profiles.get(profile.index()).and_then(Option::as_deref);
+        let found = &mut *lock(found.ok_or(StateError::WrongKind)?);
         let used = found.member_modify(member, action, &content.ports_down, &self.domain)?;
         found.collect(&self.domain);
         if !used {
             return Ok(());
         }
-        let tables = self.program.tables.iter().zip(&mut content.tables);
+        let tables = self.program.tables.iter().zip(&content.tables);
         for (_, state) in tables.filter(|(t, _)| t.implementation == Some(profile)) {
+            let state = &mut *lock(state);
             state.table.change_member(member, Runs::Call(action));
             if state.default == EntryAction::Member(member) {
                 state.table.set_default(Runs::Call(action))?;
@@ -506,8 +543,8 @@ impl PipelineState for FastState {
         let content = &mut *self.lock();
         let changed = if up { content.ports_down.remove(&port) } else { content.ports_down.insert(port) };
         if changed {
-            let profiles = content.profiles.iter_mut().flatten();
-            profiles.for_each(|p| p.port_changed(port, &content.ports_down, &self.domain));
+            let profiles = content.profiles.iter().flatten();
+            profiles.for_each(|p| lock(p).port_changed(port, &content.ports_down, &self.domain));
         }
     }
 

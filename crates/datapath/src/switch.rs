@@ -8,6 +8,7 @@ use crate::pipeline::Pipeline;
 use crate::worker::{Command, Event, Idle, Mailbox, PortQueue, WorkerCounters, WorkerLoad, WorkerSetup, run};
 use abi::state::{DigestMessage, PipelineState};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -102,6 +103,8 @@ struct PortEntry {
 struct Inner {
     ports: Vec<PortEntry>,
     pipeline: Option<Arc<Pipeline>>,
+    /// What was dropped under earlier programs, by reason.
+    past_drops: BTreeMap<String, u64>,
 }
 
 /// A running switch. Dropping it stops the workers.
@@ -226,7 +229,13 @@ impl Switch {
             }
         }
         self.tell_all(|| Command::Pipeline(pipeline.clone()))?;
-        inner.pipeline = pipeline;
+        let old = std::mem::replace(&mut inner.pipeline, pipeline);
+        if let Some(old) = old.filter(|old| inner.pipeline.as_ref().is_none_or(|new| !Arc::ptr_eq(old, new))) {
+            let drops = (0..self.workers()).flat_map(|worker| old.drops(worker).read(old.program()));
+            for (reason, packets) in drops.filter(|(_, packets)| *packets > 0) {
+                *inner.past_drops.entry(reason).or_default() += packets;
+            }
+        }
         Ok(())
     }
 
@@ -317,7 +326,8 @@ impl Switch {
         self.pipeline().map_or_else(Vec::new, |p| p.table_info())
     }
 
-    /// Drop counters, summed over workers: `(reason, packets)`, zero ones included.
+    /// Drop counters, summed over workers and all programs so far: `(reason, packets)`, zero ones of the running program
+    /// and of the switch included.
     pub fn drops(&self) -> Vec<(String, u64)> {
         let none = ir::Program::default();
         let mut sum: Vec<(String, u64)> = Vec::new();
@@ -337,6 +347,7 @@ impl Switch {
         for drops in &self.orphan_drops {
             add(drops.read(&none));
         }
+        add(self.lock().past_drops.clone().into_iter().collect());
         sum
     }
 

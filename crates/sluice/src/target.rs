@@ -1,8 +1,8 @@
 //! The running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
-use control::pipeline::{Built, Target};
-use datapath::{EngineKind, Pipeline, Specialise, Switch};
-use frontend::{Compiled, Input, Options, Until};
+use control::pipeline::{Built, Compiled, Target};
+use datapath::{EngineKind, Keep, Pipeline, Specialise, Switch};
+use frontend::{Input, Options, Until};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -28,36 +28,14 @@ impl SwitchTarget {
         SwitchTarget { switch, options, code, engine, specialise }
     }
 
-    /// Sets up a compiled program's state and code.
-    fn load(&self, compiled: Compiled) -> Result<Built, String> {
-        let (Some(program), Some(p4info)) = (compiled.optimised, compiled.p4info) else {
-            return Err("the program has no `main`, so there is nothing to run".to_string());
-        };
-        let program = Arc::new(program);
-        let ports = self.switch.ports().into_iter().map(|p| p.number).chain(self.switch.cpu_port());
-        if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
-            return Err(problem);
-        }
-        let pipeline = datapath::load_with(Arc::clone(&program), self.engine, self.switch.workers(), &self.code)
-            .map_err(|e| e.to_string())?;
-        let pipeline = Arc::new(pipeline);
-        let (state, replication) = (Arc::clone(pipeline.state()), Arc::clone(pipeline.replication()));
-        Ok(Built { p4info, program, state, replication, handle: pipeline })
+    fn pipeline(built: &Built) -> Result<Arc<Pipeline>, String> {
+        let handle: Arc<dyn Any + Send + Sync> = Arc::clone(&built.handle);
+        handle.downcast::<Pipeline>().map_err(|_| "this config was built for another target".to_string())
     }
-}
-
-/// Why a program cannot have a port of this number, if it cannot.
-pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
-    let width = program.intrinsic(ir::Intrinsic::IngressPort).map(|slot| program.width(slot))?;
-    if width < 32 && number >> width != 0 {
-        return Some(format!("port {number} does not fit in the program's port numbers, which are bit<{width}>"));
-    }
-    (program.drop_port == Some(u64::from(number)))
-        .then(|| format!("port {number} means «drop» in this program's architecture"))
 }
 
 impl Target for SwitchTarget {
-    fn build(&self, source: &[u8]) -> Result<Built, String> {
+    fn compile(&self, source: &[u8]) -> Result<Compiled, String> {
         let text = std::str::from_utf8(source).map_err(|e| {
             format!(
                 "the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
@@ -72,12 +50,37 @@ impl Target for SwitchTarget {
         if let Some(text) = compiled.render_unloadable(false) {
             return Err(text);
         }
-        self.load(compiled)
+        let (Some(program), Some(p4info)) = (compiled.optimised, compiled.p4info) else {
+            return Err("the program has no `main`, so there is nothing to run".to_string());
+        };
+        Ok(Compiled { p4info, program: Arc::new(program) })
+    }
+
+    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, String> {
+        let Compiled { p4info, program } = compiled.clone();
+        let ports = self.switch.ports().into_iter().map(|p| p.number).chain(self.switch.cpu_port());
+        if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
+            return Err(problem);
+        }
+        let (workers, engine) = (self.switch.workers(), self.engine);
+        let earlier = earlier.map(|(built, keep)| SwitchTarget::pipeline(built).map(|pipeline| (pipeline, keep)));
+        let earlier = earlier.transpose()?;
+        let earlier = earlier.as_ref().map(|(pipeline, keep)| (&**pipeline, *keep));
+        let pipeline = datapath::load_keeping(Arc::clone(&program), engine, workers, &self.code, earlier)
+            .map_err(|e| e.to_string())?;
+        let pipeline = Arc::new(pipeline);
+        let (state, replication) = (Arc::clone(pipeline.state()), Arc::clone(pipeline.replication()));
+        Ok(Built { p4info, program, state, replication, shares: pipeline.shares(), handle: pipeline })
+    }
+
+    fn inherit(&self, earlier: &Built, built: &Built, keep: &Keep) {
+        if let (Ok(earlier), Ok(new)) = (SwitchTarget::pipeline(earlier), SwitchTarget::pipeline(built)) {
+            new.inherit(&earlier, keep);
+        }
     }
 
     fn activate(&self, built: &Built) -> Result<(), String> {
-        let handle: Arc<dyn Any + Send + Sync> = Arc::clone(&built.handle);
-        let pipeline = handle.downcast::<Pipeline>().map_err(|_| "this config was built for another target")?;
+        let pipeline = SwitchTarget::pipeline(built)?;
         self.switch.set_pipeline(Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
         pipeline.specialise(self.specialise);
         Ok(())
@@ -95,3 +98,16 @@ impl Target for SwitchTarget {
         self.switch.inject(port, frame).map_err(|e| e.to_string())
     }
 }
+
+/// Why a program cannot have a port of this number, if it cannot.
+pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
+    let width = program.intrinsic(ir::Intrinsic::IngressPort).map(|slot| program.width(slot))?;
+    if width < 32 && number >> width != 0 {
+        return Some(format!("port {number} does not fit in the program's port numbers, which are bit<{width}>"));
+    }
+    (program.drop_port == Some(u64::from(number)))
+        .then(|| format!("port {number} means «drop» in this program's architecture"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -132,6 +132,16 @@ impl Counters {
         }
         true
     }
+
+    /// Adds to a cell, without loss of what packets count meanwhile. False if there is no such cell.
+    pub(super) fn add(&self, index: u64, value: CounterValue) -> bool {
+        let Some(index) = usize::try_from(index).ok().filter(|i| *i < self.baseline.len()) else { return false };
+        if value != CounterValue::default() {
+            let baseline = subtract(load(&self.baseline[index]), [value.packets, value.bytes]);
+            self.baseline[index].iter().zip(baseline).for_each(|(cell, v)| cell.store(v, Ordering::Relaxed));
+        }
+        true
+    }
 }
 
 fn load(cell: &[AtomicU64; 2]) -> [u64; 2] {

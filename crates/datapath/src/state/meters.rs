@@ -59,6 +59,10 @@ impl Buckets {
         Buckets { cir, cburst, pir, pburst, committed, peak, last_us: 0 }
     }
 
+    fn config(&self) -> MeterConfig {
+        MeterConfig { cir: self.cir, cburst: self.cburst, pir: self.pir, pburst: self.pburst }
+    }
+
     fn take(&mut self, units: u64, now_us: u64) -> u32 {
         let elapsed = u128::from(now_us.saturating_sub(self.last_us));
         self.last_us = self.last_us.max(now_us);
@@ -114,8 +118,25 @@ impl Meters {
     /// `None` if there is no such cell.
     pub(super) fn config(&self, index: u64) -> Option<Option<MeterConfig>> {
         let cell = self.cell(index)?;
-        let config = |b: &mut Buckets| MeterConfig { cir: b.cir, cburst: b.cburst, pir: b.pir, pburst: b.pburst };
-        Some((cell.configured.load(Ordering::Acquire) != 0).then(|| cell.with(config)))
+        Some((cell.configured.load(Ordering::Acquire) != 0).then(|| cell.with(|buckets| buckets.config())))
+    }
+
+    /// Takes over the buckets of a cell that is no longer used, if both have the same configuration: what is gone from
+    /// the one or the other is gone.
+    pub(super) fn inherit(&self, index: u64, old: &Meters, old_index: u64) {
+        let (Some(cell), Some(was)) = (self.cell(index), old.cell(old_index)) else { return };
+        if self.unit != old.unit || [cell, was].iter().any(|c| c.configured.load(Ordering::Acquire) == 0) {
+            return;
+        }
+        let was = was.with(|buckets| *buckets);
+        cell.with(|now| {
+            if now.config() == was.config() {
+                let full = Buckets::full(now.config());
+                now.committed = was.committed.saturating_sub(full.committed - now.committed);
+                now.peak = was.peak.saturating_sub(full.peak - now.peak);
+                now.last_us = now.last_us.max(was.last_us);
+            }
+        });
     }
 
     /// False if there is no such cell.

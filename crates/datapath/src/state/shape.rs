@@ -1,6 +1,6 @@
 //! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::machine`]).
 
-use super::FastState;
+use super::{FastState, lock};
 use abi::Shapes;
 use base::ids::TableId;
 
@@ -25,9 +25,9 @@ impl FastState {
     /// All tables as they are, and the number under which that holds. `entries` says up to how many entries of a table
     /// are wanted too.
     pub(crate) fn shapes(&self, entries: impl Fn(TableId) -> Option<u64>) -> (u64, Shapes) {
-        let mut content = self.lock();
-        let tables = content.tables.iter_mut().enumerate();
-        let shapes = tables.map(|(i, t)| t.table.shape(entries(TableId::from_index(i)))).collect();
+        let content = self.lock();
+        let tables = content.tables.iter().enumerate();
+        let shapes = tables.map(|(i, t)| lock(t).table.shape(entries(TableId::from_index(i)))).collect();
         (self.domain.granted(), Shapes { tables: shapes })
     }
 
@@ -39,6 +39,6 @@ impl FastState {
             changes: table.changes(),
             footprint_bytes: table.footprint_bytes(),
         };
-        content.tables.iter().map(|t| of(&t.table)).collect()
+        content.tables.iter().map(|t| of(&lock(t).table)).collect()
     }
 }

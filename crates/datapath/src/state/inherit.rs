@@ -1,0 +1,115 @@
+//! What a program takes over from the one before it: [`Keep`] says it object by object, by ids of both programs.
+//!
+//! - Objects of the same shape are *shared*: the new state is made with the old one's tables, profiles and cells. Packets of
+//!   both programs may run on them at once, as two workers of one program do; the epochs of both programs' workers are
+//!   counted in one `Domain`. A change-over of a million entries moves none of them.
+//! - Of objects that the control plane copies because their shape is another, counts are *added* when the old program has
+//!   run its last packet ([`FastState::inherit`]): so none is lost between copying and changing over.
+//!
+//! The two programs have the same workers: each counter cell still has one writer, the worker's thread, which runs one
+//! program after the other.
+//!
+//! Threads: the control plane's. Tests: whole programs under load in `crates/sluice/src/target/tests.rs`.
+
+use super::{Cells, FastState, LoadError, Profile, TableState, lock};
+use crate::calls::hash::CustomCrcs;
+use base::ids::{ExternId, TableId};
+use ir::{ExternKind, Program};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// What a new program takes over from an old one. Pairs of ids: the old program's, the new one's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Keep {
+    /// Tables and value sets of the same shape. With a table come its profile and its direct resources, which must be in
+    /// `externs`, and with a profile all tables that use it.
+    pub tables: Vec<(TableId, TableId)>,
+    /// Counters, meters, registers, action profiles and selectors of the same shape.
+    pub externs: Vec<(ExternId, ExternId)>,
+    /// Tables whose entries are copied, with the same keys.
+    pub copied_tables: Vec<(TableId, TableId)>,
+    /// Counters and meters whose shape is another, and those beside entries of `copied_tables`.
+    pub copied_externs: Vec<(ExternId, ExternId)>,
+}
+
+/// An extern's cells, or its members and groups.
+type InheritedExtern = (Cells, Option<Arc<Mutex<Profile>>>);
+
+/// What a state is made with, by ids of its program.
+#[derive(Default)]
+pub(super) struct Inherited {
+    pub(super) tables: HashMap<TableId, Arc<Mutex<TableState>>>,
+    pub(super) externs: HashMap<ExternId, InheritedExtern>,
+    pub(super) ports_down: BTreeSet<u32>,
+    pub(super) custom_crcs: Arc<CustomCrcs>,
+}
+
+impl FastState {
+    /// As [`FastState::new`], with the objects of `old` that `keep` says.
+    pub fn inheriting(program: Arc<Program>, old: &FastState, keep: &Keep) -> Result<FastState, LoadError> {
+        let inherited = {
+            let content = old.lock();
+            let table = |(from, to): &(TableId, TableId)| (*to, Arc::clone(&content.tables[from.index()]));
+            let ext = |(from, to): &(ExternId, ExternId)| {
+                (*to, (old.cells[from.index()].clone(), content.profiles[from.index()].clone()))
+            };
+            Inherited {
+                tables: keep.tables.iter().map(table).collect(),
+                externs: keep.externs.iter().map(ext).collect(),
+                ports_down: content.ports_down.clone(),
+                custom_crcs: Arc::clone(&old.custom_crcs),
+            }
+        };
+        let state = FastState::with(program, old.taken.len(), Arc::clone(&old.domain), &inherited)?;
+        state.set_time(old.now_us());
+        Ok(state)
+    }
+
+    /// Takes over what `old` counted, for objects that are not shared. To be called once, when no packet runs through the
+    /// old program any more.
+    pub fn inherit(&self, old: &FastState, keep: &Keep) {
+        for (from, to) in keep.tables.iter().chain(&keep.copied_tables) {
+            let (hits, misses) = old.table_counters(*from);
+            let cell = &self.earlier[to.index()];
+            cell[0].fetch_add(hits, Ordering::Relaxed);
+            cell[1].fetch_add(misses, Ordering::Relaxed);
+        }
+        for (from, to) in &keep.copied_externs {
+            for (old_index, new_index) in self.same_cells(old, *from, *to, keep) {
+                match (&old.cells[from.index()], &self.cells[to.index()]) {
+                    (Cells::Counters(was), Cells::Counters(now)) => {
+                        let _ = was.get(old_index).is_some_and(|value| now.add(new_index, value));
+                    }
+                    (Cells::Meters(was), Cells::Meters(now)) => now.inherit(new_index, was, old_index),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Cells that are of the same thing: of one index, or beside entries with one key.
+    fn same_cells(&self, old: &FastState, from: ExternId, to: ExternId, keep: &Keep) -> Vec<(u64, u64)> {
+        let kind = |state: &FastState, ext: ExternId| match state.program.externs[ext.index()].kind {
+            ExternKind::Counter { size, direct, .. } | ExternKind::Meter { size, direct, .. } => Some((size, direct)),
+            _ => None,
+        };
+        match (kind(old, from), kind(self, to)) {
+            (Some((was, None)), Some((now, None))) => (0..was.min(now)).map(|index| (index, index)).collect(),
+            (Some((_, Some(was))), Some((_, Some(now)))) if keep.copied_tables.contains(&(was, now)) => {
+                let was = Arc::clone(&old.lock().tables[was.index()]);
+                let now = Arc::clone(&self.lock().tables[now.index()]);
+                let mut pairs = Vec::new();
+                let entries = lock(&now).table.entries(0);
+                for entry in entries.iter().map(|read| &read.entry) {
+                    let find = |table: &Mutex<TableState>| lock(table).table.find(&entry.key, entry.priority);
+                    if let (Ok(was), Ok(now)) = (find(&was), find(&now)) {
+                        pairs.push((was.into(), now.into()));
+                    }
+                }
+                pairs
+            }
+            _ => vec![],
+        }
+    }
+}

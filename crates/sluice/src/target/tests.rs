@@ -1,0 +1,334 @@
+//! Programs replaced under load, on memory ports: no packet is lost or sees two programs, and no count is.
+
+use super::*;
+use abi::state::PipelineState;
+use base::Bits;
+use base::entry::{ActionCall, CounterValue, EntryAction, KeyMatch, MeterConfig, TableEntry};
+use base::ids::{ExternId, TableId};
+use control::Control;
+use control::compare::Fate;
+use control::control::Losses;
+use control::entity::{self, Entity, MatchValue, TableAction};
+use control::pipeline::ForwardingConfig;
+use control::reconcile::Report;
+use datapath::{Idle, SwitchConfig};
+use pktio::{HeapPool, MemoryDevice, MemoryHandle};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const DEVICE: u64 = 1;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Marks packets with `version` in ingress and egress, so that one that saw two programs shows. Packets of kind 1 are
+/// multicast, those of kind 2 recirculated once. `extra` goes into the table's actions, `declared` before them.
+fn source(version: u8, extra: &str, declared: &str, apply: &str) -> Vec<u8> {
+    format!(
+        r#"#include <core.p4>
+#include <v1model.p4>
+header h_t {{ bit<48> dst; bit<8> kind; bit<8> first; bit<8> second; bit<8> third; bit<32> number; }}
+struct headers {{ h_t h; }}
+struct meta_t {{ bit<1> unused; }}
+parser P(packet_in b, out headers hdr, inout meta_t m, inout standard_metadata_t sm) {{
+    state start {{ b.extract(hdr.h); transition accept; }}
+}}
+control V(inout headers hdr, inout meta_t m) {{ apply {{ }} }}
+control I(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {{
+    direct_counter(CounterType.packets_and_bytes) hits;
+    counter(8, CounterType.packets) seen;
+    meter(4, MeterType.packets) limit;
+    register<bit<32>>(4) count;
+    action nothing() {{ }}
+    action forward(bit<9> port) {{ sm.egress_spec = port; hits.count(); }}
+    {declared}
+    table dst {{
+        key = {{ hdr.h.dst: exact; }}
+        actions = {{ forward; {extra} nothing; }}
+        default_action = nothing();
+        counters = hits;
+        size = 1024;
+    }}
+    apply {{
+        sm.egress_spec = 511;
+        if (sm.instance_type == 0) {{
+            hdr.h.first = {version};
+            seen.count(3);
+            bit<32> n;
+            count.read(n, 1);
+            count.write(1, n + 1);
+            bit<32> colour;
+            limit.execute_meter(2, colour);
+            if (hdr.h.kind == 1) {{ sm.mcast_grp = 7; }}
+        }} else {{
+            hdr.h.third = {version};
+            hdr.h.kind = 3;
+        }}
+        {apply}
+        dst.apply();
+    }}
+}}
+control E(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {{
+    apply {{
+        hdr.h.second = {version};
+        if (hdr.h.kind == 2) {{ recirculate_preserving_field_list(0); }}
+        else if (hdr.h.kind != 3) {{ hdr.h.third = {version}; }}
+    }}
+}}
+control C(inout headers hdr, inout meta_t m) {{ apply {{ }} }}
+control D(packet_out b, in headers hdr) {{ apply {{ b.emit(hdr.h); }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"#
+    )
+    .into_bytes()
+}
+
+struct Bed {
+    control: Control,
+    switch: Arc<Switch>,
+    ports: Vec<MemoryHandle>,
+}
+
+impl Bed {
+    fn new(workers: usize, engine: EngineKind) -> Bed {
+        let pool = HeapPool::shared(16 * 1024);
+        let config = SwitchConfig { workers, idle: Idle::Busy, pool: Some(Arc::clone(&pool)), ..Default::default() };
+        let switch = Arc::new(Switch::new(config));
+        let specialise = Specialise::Auto;
+        let target =
+            SwitchTarget::new(Arc::clone(&switch), Options::default(), jit::Options::default(), engine, specialise);
+        let mut control = Control::new();
+        control.add_device(DEVICE, Arc::new(target));
+        let open = |number| {
+            let (device, handle) = MemoryDevice::new(format!("m{number}"), Arc::clone(&pool), workers as u16);
+            switch.add_port(number, Box::new(device)).expect("a new number");
+            handle
+        };
+        let ports = (0..3).map(open).collect();
+        Bed { control, switch, ports }
+    }
+
+    fn load(&mut self, source: Vec<u8>) {
+        let config = ForwardingConfig { device_config: source, ..Default::default() };
+        self.control.load(DEVICE, config).expect("the program is right");
+    }
+
+    fn replace(&mut self, source: Vec<u8>) -> Report {
+        let config = ForwardingConfig { device_config: source, ..Default::default() };
+        self.control.replace(DEVICE, config, Losses::Refused).expect("everything has a place")
+    }
+
+    fn state(&self) -> Arc<dyn PipelineState> {
+        self.switch.state().expect("a program runs")
+    }
+
+    fn table(&self, name: &str) -> TableId {
+        self.switch.pipeline().unwrap().program().table_named(name).expect("the table exists")
+    }
+
+    fn ext(&self, name: &str) -> ExternId {
+        self.switch.pipeline().unwrap().program().extern_named(name).expect("the extern exists")
+    }
+
+    /// Packets for `dst` go out by port 2; kind 1 to ports 1 and 2.
+    fn set_up(&mut self) {
+        let info = Arc::clone(&self.control.config(DEVICE).unwrap().unwrap().p4info);
+        let table = info.tables.iter().find(|t| t.preamble.name == "I.dst").unwrap().preamble.id;
+        let forward = info.actions.iter().find(|a| a.preamble.name == "I.forward").unwrap().preamble.id;
+        let entry = entity::TableEntry {
+            table_id: table,
+            matches: vec![entity::FieldMatch { field_id: 1, value: MatchValue::Exact(vec![5]) }],
+            action: Some(TableAction::Action(entity::Action { action_id: forward, params: vec![(1, vec![2])] })),
+            metadata: vec![77],
+            ..Default::default()
+        };
+        let replica = |port| entity::Replica { port: entity::ReplicaPort::Port(vec![port]), ..Default::default() };
+        let replicas = vec![replica(1), replica(2)];
+        let group = entity::MulticastGroup { group_id: 7, replicas, metadata: vec![] };
+        let update = |entity| entity::Update { kind: entity::UpdateKind::Insert, entity: Some(entity) };
+        let stream = self.control.connect();
+        let claim = control::arbitration::ArbitrationRequest {
+            device_id: DEVICE,
+            role: Default::default(),
+            election_id: Some(1),
+            ..Default::default()
+        };
+        self.control.stream_request(stream, control::control::StreamRequest::Arbitration(claim)).unwrap();
+        let request = entity::WriteRequest {
+            device_id: DEVICE,
+            role: Default::default(),
+            election_id: Some(1),
+            updates: vec![update(Entity::Table(entry)), update(Entity::MulticastGroup(group))],
+            atomicity: entity::Atomicity::ContinueOnError,
+        };
+        let done = self.control.write(&request).expect("the primary writes");
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+    }
+
+    fn metadata(&mut self) -> Vec<Vec<u8>> {
+        let query = Entity::Table(entity::TableEntry::default());
+        let (found, _) = self.control.read(DEVICE, &[Some(query)]).unwrap();
+        let metadata = |e: Entity| match e {
+            Entity::Table(entry) => Some(entry.metadata),
+            _ => None,
+        };
+        found.into_iter().filter_map(metadata).collect()
+    }
+}
+
+fn frame(kind: u8, number: u32) -> Vec<u8> {
+    let mut frame = vec![0, 0, 0, 0, 0, 5, kind, 0, 0, 0];
+    frame.extend(number.to_be_bytes());
+    frame.resize(64, 0);
+    frame
+}
+
+fn number(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(frame[10..14].try_into().unwrap())
+}
+
+/// Replaces the program `swaps` times under load by those of `sources` in turn; checks each packet and each count.
+fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
+    let mut bed = Bed::new(workers, EngineKind::Machine);
+    bed.load(sources[0].clone());
+    bed.set_up();
+    let meter = bed.ext("I.limit");
+    // It never fills up again.
+    let config = MeterConfig { cir: 0, cburst: 1 << 40, pir: 0, pburst: 1 << 40 };
+    bed.state().meter_set(meter, 2, Some(config)).unwrap();
+    let stop = AtomicBool::new(false);
+    let sent = AtomicU32::new(0);
+    let ports = bed.ports.clone();
+    let received = std::thread::scope(|s| {
+        let generator = s.spawn(|| {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                // A full ring is the test's own doing, not a loss.
+                while ports[0].pending() > 256 {
+                    std::thread::yield_now();
+                }
+                assert!(ports[0].inject_on((n % workers as u32) as u16, &frame((n % 8).min(3) as u8 % 3, n)));
+                n += 1;
+                sent.store(n, Ordering::Relaxed);
+            }
+        });
+        let collector = s.spawn(|| {
+            let mut got: [Vec<Vec<u8>>; 2] = Default::default();
+            let mut quiet = None::<Instant>;
+            loop {
+                let mut any = false;
+                for (port, got) in ports[1..].iter().zip(&mut got) {
+                    let new = port.collect();
+                    any |= !new.is_empty();
+                    got.extend(new);
+                }
+                if any || !stop.load(Ordering::Relaxed) || ports[0].pending() > 0 {
+                    quiet = None;
+                } else if quiet.get_or_insert_with(Instant::now).elapsed() > Duration::from_millis(200) {
+                    return got;
+                }
+                std::thread::yield_now();
+            }
+        });
+        for swap in 1..=swaps {
+            let (before, deadline) = (sent.load(Ordering::Relaxed), Instant::now() + LIMIT);
+            while sent.load(Ordering::Relaxed) < before + 300 {
+                assert!(Instant::now() < deadline, "the generator stands still");
+                std::thread::yield_now();
+            }
+            let report = bed.replace(sources[swap % sources.len()].clone());
+            assert!(!report.loses(), "{report}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        generator.join().expect("it does not panic");
+        collector.join().expect("it does not panic")
+    });
+    let sent = sent.load(Ordering::Relaxed);
+    let kind = |n: u32| (n % 8).min(3) as u8 % 3;
+    let expected = |port: usize| (0..sent).filter(move |n| port == 2 || kind(*n) == 1).collect::<Vec<_>>();
+    for (port, frames) in (1..).zip(&received) {
+        let mut numbers: Vec<u32> = frames.iter().map(|f| number(f)).collect();
+        numbers.sort_unstable();
+        assert!(numbers == expected(port), "port {port}: {} of {} arrived", numbers.len(), expected(port).len());
+        for f in frames {
+            assert!(f[7] == f[8] && f[8] == f[9] && f[7] != 0, "packet {} saw {:?}", number(f), &f[7..10]);
+        }
+    }
+    // Recirculated packets meet the table twice.
+    let again = (0..sent).filter(|n| kind(*n) == 2).count() as u64;
+    let state = bed.state();
+    assert_eq!(state.register(bed.ext("I.count"), 1).unwrap().to_u64(), Some(u64::from(sent)), "register");
+    assert_eq!(state.counter(bed.ext("I.seen"), 3).unwrap().packets, u64::from(sent), "counter");
+    let key = [KeyMatch::Exact(Bits::new(48, 5))];
+    let CounterValue { packets, .. } = state.direct_counter(bed.ext("I.hits"), &key, 0).unwrap();
+    assert_eq!(packets, u64::from(sent) + again, "direct counter");
+    let tables = bed.switch.tables();
+    let lookups = tables.iter().find(|t| t.name == "I.dst").unwrap().lookups;
+    assert_eq!(lookups, Some((u64::from(sent) + again, 0)), "hits");
+    assert_eq!(state.meter(bed.ext("I.limit"), 2).unwrap(), Some(config));
+    assert_eq!(bed.metadata(), [vec![77]]);
+}
+
+#[test]
+fn programs_of_one_shape_are_replaced_under_load_without_losing_a_packet_or_a_count() {
+    let sources: Vec<_> = (1..=3).map(|version| source(version, "", "", "")).collect();
+    under_load(2, 12, &sources);
+}
+
+#[test]
+fn tables_of_another_shape_are_copied_under_load_without_losing_a_packet_or_a_count() {
+    let action = "action other(bit<9> port) { sm.egress_spec = port; }";
+    under_load(2, 8, &[source(1, "", "", ""), source(2, "other;", action, "")]);
+}
+
+#[test]
+fn what_is_kept_is_the_same_object_and_what_is_not_is_named() {
+    let mut bed = Bed::new(1, EngineKind::Machine);
+    bed.load(source(1, "", "", ""));
+    bed.set_up();
+    let (count, meter) = (bed.ext("I.count"), bed.ext("I.limit"));
+    bed.state().register_set(count, 3, &Bits::new(32, 99)).unwrap();
+    bed.state().meter_set(meter, 1, Some(MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4 })).unwrap();
+    let more = "counter(4, CounterType.bytes) fresh; action other(bit<9> port) { sm.egress_spec = port; }";
+    let report = bed.replace(source(2, "other;", more, "fresh.count(1);"));
+    let fate = |name: &str| report.outcomes.iter().find(|o| o.object.name == name).map(|o| o.object.fate);
+    assert_eq!(fate("I.count"), Some(Fate::Kept));
+    assert_eq!(fate("I.dst"), Some(Fate::Copied));
+    assert_eq!(fate("I.hits"), Some(Fate::Copied));
+    assert_eq!(fate("I.fresh"), Some(Fate::New));
+    assert!(
+        report.to_string().contains("copied table `I.dst`: 1 carried over (the action `I.other` is new)"),
+        "{report}"
+    );
+    // What the new program has no place for.
+    let table = bed.table("I.dst");
+    let program = Arc::clone(bed.switch.pipeline().unwrap().program());
+    let listed = &program.tables[table.index()].actions;
+    let other = listed.iter().position(|a| program.actions[a.action.index()].name == "I.other").unwrap() as u32;
+    let call = EntryAction::Call(ActionCall { action: other, args: vec![Bits::new(9, 1)] });
+    let key = vec![KeyMatch::Exact(Bits::new(48, 6))];
+    let entry = TableEntry { key, priority: 0, action: call, idle_timeout_ns: 0 };
+    bed.state().insert(table, &entry).unwrap();
+    let config = ForwardingConfig { device_config: source(3, "", "", ""), ..Default::default() };
+    let running = bed.state();
+    let refused = bed.control.replace(DEVICE, config.clone(), Losses::Refused).unwrap_err().message;
+    assert!(refused.contains("copied table `I.dst`: 1 carried over, 1 lost"), "{refused}");
+    assert!(Arc::ptr_eq(&running, &bed.state()), "the old program goes on running");
+    let report = bed.control.replace(DEVICE, config, Losses::Accepted).unwrap();
+    assert!(report.to_string().contains("the new program has no action `I.other`"), "{report}");
+    assert_eq!(bed.state().len(bed.table("I.dst")), 1);
+    assert_eq!(bed.state().register(bed.ext("I.count"), 3), Ok(Bits::new(32, 99)));
+    let config = MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4 };
+    assert_eq!(bed.state().meter(bed.ext("I.limit"), 1), Ok(Some(config)));
+}
+
+#[test]
+fn the_interpreter_has_no_tables_to_share_so_everything_is_copied() {
+    let mut bed = Bed::new(1, EngineKind::Interpreter);
+    bed.load(source(1, "", "", ""));
+    bed.set_up();
+    bed.state().register_set(bed.ext("I.count"), 3, &Bits::new(32, 99)).unwrap();
+    let report = bed.replace(source(2, "", "", ""));
+    assert!(!report.loses(), "{report}");
+    assert_eq!(bed.state().len(bed.table("I.dst")), 1);
+    assert_eq!(bed.state().register(bed.ext("I.count"), 3), Ok(Bits::new(32, 99)));
+    assert_eq!(bed.metadata(), [vec![77]]);
+}

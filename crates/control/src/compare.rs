@@ -201,6 +201,9 @@ fn table(old: Side<'_>, new: Side<'_>, was: Option<&Table>, now: Option<&Table>)
     d.copied(was.idle_timeout != now.idle_timeout, || {
         format!("idle timeouts are {} supported", if now.idle_timeout { "now" } else { "no longer" })
     });
+    d.copied(was.restriction != now.restriction, || {
+        "its restriction is another; entries against it are lost".to_string()
+    });
     d.impossible(was.is_const_table != now.is_const_table, || {
         format!("its entries are {} constant", if now.is_const_table { "now" } else { "no longer" })
     });
@@ -295,8 +298,13 @@ fn actions(d: &mut Differences, old: Side<'_>, new: Side<'_>, was: &[String], no
             d.copied(true, || format!("the action `{name}` is gone; entries that run it are lost"));
             continue;
         }
+        let find = |side: Side<'_>| side.info.actions.iter().position(|a| a.preamble.name == *name);
+        let restriction = |side: Side<'_>| find(side).map(|at| side.info.actions[at].restriction.clone());
+        d.copied(restriction(old) != restriction(new), || {
+            format!("the restriction of the action `{name}` is another; entries against it are lost")
+        });
         let params = |side: Side<'_>| {
-            let action = side.info.actions.iter().find(|a| a.preamble.name == *name);
+            let action = find(side).map(|at| &side.info.actions[at]);
             let params = action.map(|a| a.params.iter().map(|p| (p.name.clone(), p.bitwidth, p.type_name.clone())));
             params.map(|p| p.collect::<Vec<_>>()).unwrap_or_default()
         };

@@ -54,7 +54,8 @@ mod tests {
             ..AdminStats::default()
         });
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = crate::serve_with_admin(address, Handle::new(Control::new()), source).unwrap();
+        let options = crate::ServeOptions { stats: Some(source), ..Default::default() };
+        let server = crate::serve_with(address, Handle::new(Control::new()), options).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let url = format!("http://{}", server.address());
         runtime.block_on(async {

@@ -18,7 +18,7 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status, Streaming};
 
 /// How long the switch may take to accept a connection or to answer a claim.
@@ -32,6 +32,9 @@ pub enum ClientError {
     /// Not HOST:PORT.
     #[error("`{0}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")]
     BadAddress(String),
+    /// The certificates or the key cannot be used.
+    #[error("TLS: {0}")]
+    BadTls(String),
     /// Nobody accepts the connection.
     #[error("no switch answers on {address}: {cause}")]
     Unreachable {
@@ -54,6 +57,25 @@ pub enum ClientError {
     NotPrimary(String),
 }
 
+/// With what a client checks a server, and proves itself: PEM texts.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Certificates of whoever signed the server's.
+    pub ca: Vec<u8>,
+    /// The client's certificate and key, for servers that want one.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl ClientTls {
+    fn config(&self) -> ClientTlsConfig {
+        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
+        match &self.identity {
+            Some((cert, key)) => config.identity(Identity::from_pem(cert, key)),
+            None => config,
+        }
+    }
+}
+
 /// A connection.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
@@ -61,17 +83,26 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `HOST:PORT`.
+    /// Connects to `HOST:PORT` in clear text.
     pub fn connect(address: &str) -> Result<Client, ClientError> {
+        Client::connect_with(address, None)
+    }
+
+    /// Connects to `HOST:PORT`, with TLS if there is something to check the server with.
+    pub fn connect_with(address: &str, tls: Option<&ClientTls>) -> Result<Client, ClientError> {
         let unreachable = |cause| ClientError::Unreachable { address: address.to_string(), cause };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| unreachable(e.to_string()))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let uri: tonic::transport::Uri =
-            format!("http://{address}").parse().map_err(|_| ClientError::BadAddress(address.to_string()))?;
+            format!("{scheme}://{address}").parse().map_err(|_| ClientError::BadAddress(address.to_string()))?;
         if uri.port_u16().is_none() || uri.path() != "/" {
             return Err(ClientError::BadAddress(address.to_string()));
         }
-        let endpoint = Endpoint::from(uri).connect_timeout(ANSWER_MAX);
+        let mut endpoint = Endpoint::from(uri).connect_timeout(ANSWER_MAX);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls.config()).map_err(|e| ClientError::BadTls(innermost(&e)))?;
+        }
         let channel = runtime.block_on(endpoint.connect()).map_err(|e| unreachable(innermost(&e)))?;
         Ok(Client { runtime, channel })
     }

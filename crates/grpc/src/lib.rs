@@ -11,6 +11,7 @@ pub mod proto;
 mod serve;
 pub mod server;
 pub mod status;
+pub mod tls;
 
-pub use serve::{Server, serve, serve_with_admin};
+pub use serve::{ServeOptions, Server, serve, serve_with};
 pub use server::Handle;

@@ -3,6 +3,7 @@
 use crate::admin::{AdminService, StatsSource};
 use crate::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
 use crate::server::{Handle, Service};
+use crate::tls::Tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -11,8 +12,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 
-/// Largest message: a program, or a batch of some hundred thousand updates.
+/// Largest message unless said otherwise: a program, or a batch of some hundred thousand updates.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// How long a connection may be silent, unless said otherwise, before the client is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long it may take to answer that; then its streams end, and another client can become primary.
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
 /// How long open connections may hold up the end.
@@ -26,17 +31,39 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
+/// How to serve.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// Answers the admin service; without it there is none.
+    pub stats: Option<StatsSource>,
+    /// Certificates; without them connections are in clear text.
+    pub tls: Option<Tls>,
+    /// Largest message in either direction.
+    pub message_bytes_max: usize,
+    /// Silence after which a client is asked whether it is still there.
+    pub keepalive: Duration,
+}
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions { stats: None, tls: None, message_bytes_max: MESSAGE_BYTES_MAX, keepalive: KEEPALIVE }
+    }
+}
+
 /// Serves P4Runtime on `address` (port 0: any) until the result is dropped. Returns once the socket listens.
 pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
-    serve_all(address, handle, None)
+    serve_with(address, handle, ServeOptions::default())
 }
 
-/// Serves P4Runtime and the admin service.
-pub fn serve_with_admin(address: SocketAddr, handle: Arc<Handle>, stats: StatsSource) -> io::Result<Server> {
-    serve_all(address, handle, Some(stats))
-}
-
-fn serve_all(address: SocketAddr, handle: Arc<Handle>, stats: Option<StatsSource>) -> io::Result<Server> {
+/// As [`serve`], with options.
+pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOptions) -> io::Result<Server> {
+    let mut builder = tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(options.keepalive))
+        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER));
+    if let Some(tls) = &options.tls {
+        builder = builder.tls_config(tls.config()).map_err(io::Error::other)?;
+    }
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -47,18 +74,16 @@ fn serve_all(address: SocketAddr, handle: Arc<Handle>, stats: Option<StatsSource
         .build()?;
     let (stop, stopped) = oneshot::channel();
     let service = P4RuntimeServer::new(Service::new(Arc::clone(&handle)))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+        .max_decoding_message_size(options.message_bytes_max)
+        .max_encoding_message_size(options.message_bytes_max);
+    let stats = options.stats;
     let body = move || {
         runtime.block_on(async {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
-            let router = tonic::transport::Server::builder()
-                .tcp_nodelay(true)
-                .add_service(service)
-                .add_optional_service(stats.map(AdminService::server));
+            let router = builder.add_service(service).add_optional_service(stats.map(AdminService::server));
             tokio::select! {
                 done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
                     if let Err(error) = done {

@@ -17,6 +17,7 @@ mod stf;
 mod table;
 mod target;
 mod trace;
+mod transport;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;

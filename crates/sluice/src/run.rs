@@ -13,6 +13,7 @@ use crate::compile::CompileArgs;
 use crate::specialise::Specialise;
 use crate::stats;
 use crate::target::{self, SwitchTarget};
+use crate::transport::TransportArgs;
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
@@ -56,6 +57,8 @@ pub struct Args {
     /// Where P4Runtime listens; `none` for nowhere.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
     grpc: String,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Lines that set the switch up: `add`, `setdefault`, `mc_*`, `mirroring_*`, ... as in STF scripts.
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
@@ -146,12 +149,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
                 format!("--grpc: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
             })?;
             let stats = stats::source(Arc::clone(&switch));
-            let server = grpc::serve_with_admin(socket, Arc::clone(&handle), stats).with_context(|| {
+            let options = grpc::ServeOptions { stats: Some(stats), ..args.transport.options()? };
+            let server = grpc::serve_with(socket, Arc::clone(&handle), options).with_context(|| {
                 format!(
                     "cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)"
                 )
             })?;
-            println!("P4Runtime on {}, device {}", server.address(), args.device_id);
+            println!("P4Runtime on {}{}, device {}", server.address(), args.transport.how(), args.device_id);
             Some(server)
         }
     };

@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use datapath::Switch;
 use grpc::admin::{AdminStats, StatsSource};
-use grpc::client::{Client, ClientError};
+use grpc::client::{Client, ClientError, ClientTls};
 use grpc::proto::sluice::v1 as pb;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +19,33 @@ pub struct ServerArgs {
     /// Where the switch listens (`sluice run --grpc`).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", global = true)]
     pub grpc: String,
+    /// Connect with TLS; the file has the certificate of whoever signed the switch's (PEM).
+    #[arg(long, value_name = "FILE", global = true)]
+    pub tls_ca: Option<PathBuf>,
+    /// This client's certificate, for a switch that wants one (`sluice run --tls-client-ca`).
+    #[arg(long, value_name = "FILE", global = true, requires_all = ["tls_ca", "tls_client_key"])]
+    pub tls_client_cert: Option<PathBuf>,
+    /// The private key of --tls-client-cert.
+    #[arg(long, value_name = "FILE", global = true, requires = "tls_client_cert")]
+    pub tls_client_key: Option<PathBuf>,
 }
 
 impl ServerArgs {
     /// Connects; the error says what to do when nobody listens.
     pub fn connect(&self) -> Result<Client> {
         let address = &self.grpc;
-        Client::connect(address).map_err(|error| match error {
+        let read = |file: &PathBuf| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+        let tls = match &self.tls_ca {
+            None => None,
+            Some(ca) => {
+                let identity = match (&self.tls_client_cert, &self.tls_client_key) {
+                    (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+                    _ => None,
+                };
+                Some(ClientTls { ca: read(ca)?, identity })
+            }
+        };
+        Client::connect_with(address, tls.as_ref()).map_err(|error| match error {
             ClientError::Unreachable { .. } => anyhow::anyhow!(
                 "{error}\nstart one with `sluice run X.p4 --grpc {address}`, or say where it listens with --grpc ADDR"
             ),

@@ -1,0 +1,121 @@
+//! Certificates of the server, and of clients that must show one, from PEM files.
+//!
+//! Everything that can be wrong with a file is found here, before anything listens, and the error names the file: tonic
+//! would say «transport error». Tests: below, and `tests/py/test_tls.py` with an unmodified client.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, crypto};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+/// Why the server cannot use a certificate or key.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// No such file, or no right to read it.
+    #[error("cannot read {}: {cause}", .file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// Not what the file should hold.
+    #[error("{}: {problem}", .file.display())]
+    Bad {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// What a server proves itself with, and whom it lets in.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: ServerTlsConfig,
+}
+
+impl Tls {
+    /// Reads a certificate (with those that signed it), its key and, for mutual TLS, the certificates of those who sign
+    /// clients' certificates: then only clients with such a certificate are let in.
+    pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Tls, TlsError> {
+        let bad = |file: &Path, problem: String| TlsError::Bad { file: file.to_path_buf(), problem };
+        let (cert_pem, chain) = certificates(cert)?;
+        let key_pem = read(key)?;
+        let private = PrivateKeyDer::from_pem_slice(&key_pem)
+            .map_err(|error| bad(key, format!("no private key in PEM form is in it ({error})")))?;
+        let mut config = ServerTlsConfig::new().identity(Identity::from_pem(&cert_pem, &key_pem));
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(cert, error.to_string()))?;
+        builder.with_no_client_auth().with_single_cert(chain, private).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                bad(key, format!("this is not the private key of the certificate in {}", cert.display()))
+            }
+            error => bad(cert, error.to_string()),
+        })?;
+        if let Some(ca) = client_ca {
+            let (ca_pem, authorities) = certificates(ca)?;
+            let mut roots = RootCertStore::empty();
+            for authority in authorities {
+                roots.add(authority).map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            verifier.map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
+            config = config.client_ca_root(Certificate::from_pem(ca_pem));
+        }
+        Ok(Tls { config })
+    }
+
+    pub(crate) fn config(&self) -> ServerTlsConfig {
+        self.config.clone()
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(file).map_err(|cause| TlsError::Unreadable { file: file.to_path_buf(), cause })
+}
+
+/// A file's text and the certificates in it, of which there is at least one.
+fn certificates(file: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), TlsError> {
+    let pem = read(file)?;
+    let bad = |problem: String| TlsError::Bad { file: file.to_path_buf(), problem };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let found = found.map_err(|error| bad(format!("is no PEM file ({error})")))?;
+    if found.is_empty() {
+        return Err(bad("no certificate in PEM form (`-----BEGIN CERTIFICATE-----`) is in it".to_string()));
+    }
+    Ok((pem, found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes wrong with files of these contents.
+    fn problem(cert: &str, key: &str) -> String {
+        let folder = std::env::temp_dir().join(format!("sluice-tls-{}-{:p}", std::process::id(), cert));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (cert_file, key_file) = (folder.join("cert.pem"), folder.join("key.pem"));
+        std::fs::write(&cert_file, cert).unwrap();
+        std::fs::write(&key_file, key).unwrap();
+        let message = Tls::load(&cert_file, &key_file, None).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        message
+    }
+
+    #[test]
+    fn files_that_are_not_there_or_not_pem_are_named() {
+        let message = Tls::load(Path::new("/nowhere/cert.pem"), Path::new("/nowhere/key.pem"), None).unwrap_err();
+        assert!(message.to_string().starts_with("cannot read /nowhere/cert.pem: No such file"), "{message}");
+        assert!(problem("hello", "").contains("cert.pem: no certificate in PEM form"));
+        let cert = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        assert!(problem(cert, "hello").contains("key.pem: no private key in PEM form"));
+        let broken = "-----BEGIN CERTIFICATE-----\n???\n-----END CERTIFICATE-----\n";
+        assert!(problem(broken, "").contains("cert.pem: is no PEM file"), "{}", problem(broken, ""));
+    }
+}

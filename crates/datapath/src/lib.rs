@@ -41,4 +41,4 @@ pub use pipeline::{
 pub use state::Keep;
 pub use switch::{Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
-pub use worker::{Event, Idle, SLEEP_MAX, WorkerLoad};
+pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

@@ -5,7 +5,7 @@
 
 use crate::drops::DropCounters;
 use crate::pipeline::Pipeline;
-use crate::worker::{Command, Event, Idle, Mailbox, PortQueue, WorkerCounters, WorkerLoad, WorkerSetup, run};
+use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
 use abi::state::{DigestMessage, PipelineState};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
 use std::collections::BTreeMap;
@@ -92,6 +92,10 @@ pub struct TableInfo {
     /// Lookups that matched and that did not; the interpreter does not count them.
     pub lookups: Option<(u64, u64)>,
 }
+
+/// Names of drop counters that ports have.
+const TOO_LONG: &str = "frame too long for its port";
+const NOT_CUT: &str = "large frame that cannot be cut into segments";
 
 struct PortEntry {
     number: u32,
@@ -183,24 +187,24 @@ impl Switch {
     }
 
     /// Adds a port; its packets flow at once.
-    pub fn add_port(&self, number: u32, mut device: Box<dyn Device>) -> Result<(), SwitchError> {
+    pub fn add_port(&self, number: u32, device: Box<dyn Device>) -> Result<(), SwitchError> {
+        self.add_shared_port(number, device, Sharing::default())
+    }
+
+    /// The same, and what becomes of workers that the device has no queue for.
+    pub fn add_shared_port(
+        &self,
+        number: u32,
+        mut device: Box<dyn Device>,
+        sharing: Sharing,
+    ) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         if inner.ports.iter().any(|p| p.number == number) || Some(number) == self.cpu_port {
             return Err(SwitchError::PortExists(number));
         }
-        let mut queues = device.take_queues();
-        if queues.len() >= self.workers() {
-            for (mailbox, queue) in self.mailboxes.iter().zip(queues) {
-                mailbox.post(Command::AddPort(number, PortQueue::Own(queue)));
-            }
-        } else if let Some(queue) = queues.pop() {
-            // Fewer queues than workers: all send through one, and one worker, chosen by the port's place, receives.
-            let queue = Arc::new(Mutex::new(queue));
-            let receiver = inner.ports.len() % self.workers();
-            for (i, mailbox) in self.mailboxes.iter().enumerate() {
-                let queue = Arc::clone(&queue);
-                mailbox.post(Command::AddPort(number, PortQueue::Shared { queue, receives: i == receiver }));
-            }
+        let queues = share(device.take_queues(), self.workers(), inner.ports.len(), sharing);
+        for (mailbox, queue) in self.mailboxes.iter().zip(queues) {
+            mailbox.post(Command::AddPort(number, queue));
         }
         let up = device.link().up;
         if let Some(pipeline) = &inner.pipeline {
@@ -347,7 +351,13 @@ impl Switch {
         for drops in &self.orphan_drops {
             add(drops.read(&none));
         }
-        add(self.lock().past_drops.clone().into_iter().collect());
+        let inner = self.lock();
+        add(inner.past_drops.clone().into_iter().collect());
+        // Workers hand these to their ports: only the ports know.
+        for port in &inner.ports {
+            let stats = port.device.stats();
+            add(vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)]);
+        }
         sum
     }
 

@@ -13,6 +13,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `worker/queues` | who receives from which queue of a port |
 //! | `worker/out` | the ports and what waits to leave by them |
 //! | `worker/idle` | what happens when no packet comes |
 //! | `worker/load` | where the cycles go |
@@ -22,9 +23,12 @@
 mod idle;
 mod load;
 mod out;
+mod queues;
 
 pub use idle::{Idle, SLEEP_MAX};
 pub use load::{WorkerCounters, WorkerLoad};
+pub use queues::Sharing;
+pub(crate) use queues::{PortQueue, share};
 
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::Engine;
@@ -33,52 +37,17 @@ use crate::pipeline::Pipeline;
 use abi::BATCH_MAX;
 use idle::{Idler, Step};
 use out::Ports;
-use pktio::{Clock, Packet, PoolRef, Queue, free_bulk, ticks};
+use pktio::{Clock, Packet, PoolRef, free_bulk, ticks};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Packets asked of a queue at once.
-const RX_BURST: usize = BATCH_MAX;
 
 /// Something for the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A frame for the controller, with the program's packet-in header in front.
     PacketIn(Vec<u8>),
-}
-
-/// A port's queue as one worker has it.
-pub(crate) enum PortQueue {
-    /// Only this worker's.
-    Own(Box<dyn Queue>),
-    /// A device with fewer queues than workers: whoever comes first. Only one worker receives.
-    Shared {
-        /// The queue.
-        queue: Arc<Mutex<Box<dyn Queue>>>,
-        /// Whether this worker polls it.
-        receives: bool,
-    },
-}
-
-impl PortQueue {
-    fn rx(&mut self, out: &mut Vec<Packet>) -> usize {
-        match self {
-            PortQueue::Own(q) => q.rx(out, RX_BURST),
-            PortQueue::Shared { queue, receives: true } => {
-                queue.lock().unwrap_or_else(PoisonError::into_inner).rx(out, RX_BURST)
-            }
-            PortQueue::Shared { .. } => 0,
-        }
-    }
-
-    fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
-        match self {
-            PortQueue::Own(q) => q.tx(packets),
-            PortQueue::Shared { queue, .. } => queue.lock().unwrap_or_else(PoisonError::into_inner).tx(packets),
-        }
-    }
 }
 
 /// What control tells a worker.
@@ -247,7 +216,7 @@ impl Worker {
     fn poll(&mut self, i: usize) -> bool {
         let port = &mut self.ports.all[i];
         let number = port.number;
-        let received = port.queue.rx(&mut self.burst);
+        let received = port.queue.rx(&mut self.burst, BATCH_MAX);
         if received == 0 {
             return false;
         }

@@ -1,5 +1,6 @@
 /* See shim.h for what this is and for its conventions. */
 #define _GNU_SOURCE
+#include "offload.h"
 #include "shim.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -21,6 +23,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
 /* Most packets handed to or taken from a driver at once; bounds the arrays on the stack. */
@@ -146,11 +149,21 @@ static inline void describe(struct rte_mbuf *m, const void *vtable, struct shim_
 	out->capacity = m->buf_len;
 	out->offset = m->data_off;
 	out->len = m->data_len;
+	out->segment = 0;
 }
 
 int shim_alloc(void *pool, const void *vtable, struct shim_packet *out)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+	if (m == NULL)
+		return -ENOMEM;
+	describe(m, vtable, out);
+	return 0;
+}
+
+int shim_alloc_large(const void *vtable, struct shim_packet *out)
+{
+	struct rte_mbuf *m = offload_large_buffer();
 	if (m == NULL)
 		return -ENOMEM;
 	describe(m, vtable, out);
@@ -212,15 +225,42 @@ int shim_port_by_name(const char *name)
 	return result == 0 ? port : result;
 }
 
+struct shim_eth {
+	struct shim_port base;
+	uint16_t number;
+	char *vdev_name;
+};
+
 static int set_up_queues(uint16_t port, struct rte_mempool *pool, struct shim_port_config *config,
 			 const struct rte_eth_dev_info *info)
 {
+	/* Without offloads packets arrive and leave as the bytes that are there. Both ways of a flow go to one queue: see
+	 * `symmetric_key`. */
+	const uint64_t spread = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP;
 	struct rte_eth_conf conf;
-	memset(&conf, 0, sizeof(conf)); /* no offloads: packets arrive and leave as the bytes that are there */
-	if (config->queues > 1 && (info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP))) {
+	memset(&conf, 0, sizeof(conf));
+	uint16_t mtu = config->mtu;
+	if (mtu != 0) {
+		/* Drivers of shared memory name limits that they do not have; what they are told changes nothing for them. */
+		if (info->max_mtu != 0)
+			mtu = RTE_MIN(mtu, info->max_mtu);
+		if (info->max_rx_pktlen > RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN)
+			mtu = RTE_MIN((uint32_t)mtu, info->max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN);
+		conf.rxmode.mtu = mtu;
+		/* Longer than a buffer: a chain of them, which rx puts together. */
+		conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
+	}
+	/* A key that repeats every 16 bits gives the same hash when addresses and ports change places (Woo and Park, 2012). */
+	static uint8_t symmetric_key[64];
+	for (size_t i = 0; i < sizeof(symmetric_key); i++)
+		symmetric_key[i] = i % 2 == 0 ? 0x6d : 0x5a;
+	if (config->queues > 1 && (info->flow_type_rss_offloads & spread)) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf =
-			info->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP);
+		conf.rx_adv_conf.rss_conf.rss_hf = info->flow_type_rss_offloads & spread;
+		if (info->hash_key_size != 0 && info->hash_key_size <= sizeof(symmetric_key)) {
+			conf.rx_adv_conf.rss_conf.rss_key = symmetric_key;
+			conf.rx_adv_conf.rss_conf.rss_key_len = info->hash_key_size;
+		}
 	}
 	int result = rte_eth_dev_configure(port, config->queues, config->queues, &conf);
 	if (result != 0)
@@ -237,58 +277,78 @@ static int set_up_queues(uint16_t port, struct rte_mempool *pool, struct shim_po
 			return result;
 	}
 	config->descriptors = rx;
-	return 0;
-}
-
-int shim_port_configure(uint16_t port, void *pool, struct shim_port_config *config)
-{
-	struct rte_eth_dev_info info;
-	int result = rte_eth_dev_info_get(port, &info);
-	if (result != 0)
-		return result;
-	config->queues = RTE_MIN(config->queues, RTE_MIN(info.max_rx_queues, info.max_tx_queues));
-	if (config->queues == 0)
-		return -ENODEV;
-	result = set_up_queues(port, pool, config, &info);
-	if (result == 0 && config->mtu != 0)
-		result = rte_eth_dev_set_mtu(port, config->mtu);
+	if (mtu != 0) {
+		result = rte_eth_dev_set_mtu(port, mtu);
+		/* A driver that knows no MTU carries what there is room for. */
+		if (result == -ENOTSUP)
+			result = 0;
+	}
 	return result;
 }
 
-int shim_port_start(uint16_t port)
+struct shim_eth *shim_eth_open(uint16_t number, const char *vdev_name, void *pool, struct shim_port_config *config,
+			       int *error)
 {
-	int result = rte_eth_dev_start(port);
-	if (result != 0)
-		return result;
-	/* A switch wants every packet. Devices without addresses do not know the notion. */
-	result = rte_eth_promiscuous_enable(port);
-	if (result != 0 && result != -ENOTSUP) {
-		rte_eth_dev_stop(port);
-		return result;
+	struct rte_eth_dev_info info;
+	struct shim_eth *port = calloc(1, sizeof(*port));
+	*error = -ENOMEM;
+	if (port == NULL)
+		return NULL;
+	port->number = number;
+	*error = rte_eth_dev_info_get(number, &info);
+	if (*error == 0) {
+		config->queues = RTE_MIN(config->queues, RTE_MIN(info.max_rx_queues, info.max_tx_queues));
+		*error = config->queues == 0 ? -ENODEV : set_up_queues(number, pool, config, &info);
 	}
-	return 0;
+	if (*error == 0 && vdev_name != NULL && (port->vdev_name = strdup(vdev_name)) == NULL)
+		*error = -ENOMEM;
+	if (*error == 0)
+		return port;
+	free(port);
+	return NULL;
 }
 
-void shim_port_stop(uint16_t port)
+void shim_port_detach(uint16_t number, const char *vdev_name)
 {
-	rte_eth_dev_stop(port);
-}
-
-void shim_port_close(uint16_t port, const char *vdev_name)
-{
-	if (rte_eth_dev_is_valid_port(port)) {
-		rte_eth_dev_stop(port);
-		rte_eth_dev_close(port);
+	if (rte_eth_dev_is_valid_port(number)) {
+		rte_eth_dev_stop(number);
+		rte_eth_dev_close(number);
 	}
 	if (vdev_name != NULL)
 		rte_eal_hotplug_remove("vdev", vdev_name);
 }
 
-int shim_port_link(uint16_t port, struct shim_link *out)
+void shim_eth_close(struct shim_eth *port)
+{
+	shim_port_detach(port->number, port->vdev_name);
+	free(port->vdev_name);
+	free(port);
+}
+
+int shim_eth_start(struct shim_eth *port)
+{
+	int result = rte_eth_dev_start(port->number);
+	if (result != 0)
+		return result;
+	/* A switch wants every packet. Devices without addresses do not know the notion. */
+	result = rte_eth_promiscuous_enable(port->number);
+	if (result != 0 && result != -ENOTSUP) {
+		rte_eth_dev_stop(port->number);
+		return result;
+	}
+	return 0;
+}
+
+void shim_eth_stop(struct shim_eth *port)
+{
+	rte_eth_dev_stop(port->number);
+}
+
+int shim_eth_link(struct shim_eth *port, struct shim_link *out)
 {
 	struct rte_eth_link link;
 	memset(&link, 0, sizeof(link));
-	int result = rte_eth_link_get_nowait(port, &link);
+	int result = rte_eth_link_get_nowait(port->number, &link);
 	if (result != 0)
 		return result;
 	out->up = link.link_status == RTE_ETH_LINK_UP;
@@ -296,10 +356,10 @@ int shim_port_link(uint16_t port, struct shim_link *out)
 	return 0;
 }
 
-int shim_port_stats(uint16_t port, struct shim_stats *out)
+int shim_eth_stats(struct shim_eth *port, struct shim_stats *out)
 {
 	struct rte_eth_stats stats;
-	int result = rte_eth_stats_get(port, &stats);
+	int result = rte_eth_stats_get(port->number, &stats);
 	if (result != 0)
 		return result;
 	out->rx_missed = stats.imissed;
@@ -309,39 +369,58 @@ int shim_port_stats(uint16_t port, struct shim_stats *out)
 	return 0;
 }
 
-int shim_port_mac(uint16_t port, uint8_t out[6])
+int shim_eth_mac(struct shim_eth *port, uint8_t out[6])
 {
 	struct rte_ether_addr address;
-	int result = rte_eth_macaddr_get(port, &address);
+	int result = rte_eth_macaddr_get(port->number, &address);
 	if (result == 0)
 		memcpy(out, address.addr_bytes, sizeof(address.addr_bytes));
 	return result;
 }
 
-int shim_port_mtu(uint16_t port)
+int shim_eth_mtu(struct shim_eth *port)
 {
 	uint16_t mtu;
-	int result = rte_eth_dev_get_mtu(port, &mtu);
+	int result = rte_eth_dev_get_mtu(port->number, &mtu);
 	return result == 0 ? mtu : result;
 }
 
 /* ---- Packets ---- */
 
-uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_limit, struct shim_packet *out,
-		 uint16_t max, struct shim_burst *burst)
+/* The chain `m` as a packet in one piece; NULL, and freed, when no buffer can hold it. */
+static struct rte_mbuf *in_one_piece(struct rte_mbuf *m)
+{
+	if (m->pkt_len <= (uint32_t)m->data_len + rte_pktmbuf_tailroom(m) && rte_pktmbuf_linearize(m) == 0)
+		return m;
+	struct rte_mbuf *large = offload_large_buffer();
+	if (large != NULL && m->pkt_len <= rte_pktmbuf_tailroom(large)) {
+		uint8_t *to = rte_pktmbuf_mtod(large, uint8_t *);
+		for (const struct rte_mbuf *part = m; part != NULL; part = part->next) {
+			rte_memcpy(to, rte_pktmbuf_mtod(part, const uint8_t *), part->data_len);
+			to += part->data_len;
+		}
+		large->data_len = large->pkt_len = m->pkt_len;
+		rte_pktmbuf_free(m);
+		return large;
+	}
+	rte_pktmbuf_free(large);
+	rte_pktmbuf_free(m);
+	return NULL;
+}
+
+uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
+		     struct shim_burst *burst)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
-	uint32_t limit = len_limit == 0 ? UINT32_MAX : len_limit;
 	uint16_t done = 0;
 	uint64_t bytes = 0;
 
 	while (done < max) {
 		uint16_t ask = RTE_MIN((uint16_t)(max - done), (uint16_t)BURST_MAX);
-		uint16_t got = rte_eth_rx_burst(port, queue, mbufs, ask);
+		uint16_t got = rte_eth_rx_burst(port->number, queue, mbufs, ask);
 		for (uint16_t i = 0; i < got; i++) {
 			struct rte_mbuf *m = mbufs[i];
-			if (unlikely(m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0) || unlikely(m->pkt_len >= limit)) {
-				rte_pktmbuf_free(m);
+			if (unlikely(m->nb_segs > 1) && (m = in_one_piece(m)) == NULL) {
 				burst->dropped++;
 				continue;
 			}
@@ -357,12 +436,13 @@ uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 	return done;
 }
 
-uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_max,
-		 const struct shim_packet *packets, uint16_t count, struct shim_burst *burst)
+uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
+		     uint16_t count, struct shim_burst *burst)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t done = 0;
 	uint64_t bytes = 0;
+	uint32_t frame_max = __atomic_load_n(&port->base.frame_max, __ATOMIC_RELAXED);
 
 	while (done < count) {
 		uint16_t n = RTE_MIN((uint16_t)(count - done), (uint16_t)BURST_MAX);
@@ -371,7 +451,7 @@ uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 			const struct shim_packet *packet = &packets[done + ready];
 			struct rte_mbuf *m = packet->handle;
 			/* An empty packet's length wraps around. */
-			if (unlikely(packet->vtable != vtable || (uint16_t)(packet->len - 1) >= len_max)) {
+			if (unlikely(packet->vtable != vtable || packet->len - 1u >= frame_max || packet->segment != 0)) {
 				burst->stopped = 1;
 				break;
 			}
@@ -381,14 +461,14 @@ uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len
 			mbufs[ready] = m;
 			bytes += packet->len;
 		}
-		uint16_t sent = rte_eth_tx_burst(port, queue, mbufs, ready);
+		uint16_t sent = rte_eth_tx_burst(port->number, queue, mbufs, ready);
 		for (uint16_t i = sent; i < ready; i++)
 			bytes -= packets[done + i].len;
 		done += sent;
 		if (sent < n)
 			break;
 	}
-	burst->bytes = bytes;
+	burst->bytes += bytes;
 	return done;
 }
 
@@ -447,6 +527,42 @@ int shim_interface_link(const char *name, struct shim_link *out)
 	}
 	close(fd);
 	return 0;
+}
+
+int shim_interface_mtu(const char *name)
+{
+	struct ifreq request;
+	int fd = interface_request(name, &request);
+	if (fd < 0)
+		return fd;
+	int result = ioctl(fd, SIOCGIFMTU, &request) == 0 ? request.ifr_mtu : -errno;
+	close(fd);
+	return result;
+}
+
+int shim_interface_set_mtu(const char *name, uint16_t mtu)
+{
+	struct ifreq request;
+	int fd = interface_request(name, &request);
+	if (fd < 0)
+		return fd;
+	request.ifr_mtu = mtu;
+	int result = ioctl(fd, SIOCSIFMTU, &request) == 0 ? 0 : -errno;
+	close(fd);
+	return result;
+}
+
+int shim_interface_mac(const char *name, uint8_t out[6])
+{
+	struct ifreq request;
+	int fd = interface_request(name, &request);
+	if (fd < 0)
+		return fd;
+	int result = ioctl(fd, SIOCGIFHWADDR, &request) == 0 ? 0 : -errno;
+	if (result == 0)
+		memcpy(out, request.ifr_hwaddr.sa_data, 6);
+	close(fd);
+	return result;
 }
 
 int shim_can_open_packet_socket(void)

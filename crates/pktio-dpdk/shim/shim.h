@@ -22,13 +22,19 @@ struct shim_packet {
 	uint16_t capacity;
 	uint16_t offset;
 	uint16_t len;
+	uint16_t segment; /* not 0: a large frame, see offload.h */
 };
 
 /* What one burst did. */
 struct shim_burst {
 	uint64_t bytes;
 	uint64_t dropped;
-	uint64_t stopped; /* tx: 1 if it came to a packet that it must not take */
+	uint64_t stopped; /* tx: 1 if it came to a packet that it must not take as it is */
+};
+
+/* The first member of every kind of port. */
+struct shim_port {
+	uint32_t frame_max; /* longer frames are not sent; of large frames, longer segments */
 };
 
 struct shim_stats {
@@ -56,36 +62,45 @@ void shim_thread_unregister(void);
 int shim_allowed_cpus(uint16_t *cpus, int max);
 size_t shim_log_take(char *out, size_t size);
 
-/* Buffers */
+/* Buffers: small ones, and a few large ones for what fits into none of those (offload.h). */
 void *shim_pool_create(const char *name, uint32_t count, uint16_t headroom, uint16_t data_bytes, int *error);
+int shim_large_pool_create(const char *name, uint32_t count);
 uint32_t shim_pool_available(const void *pool);
 int shim_alloc(void *pool, const void *vtable, struct shim_packet *out);
+int shim_alloc_large(const void *vtable, struct shim_packet *out);
 uint32_t shim_alloc_bulk(void *pool, const void *vtable, struct shim_packet *out, uint32_t count);
 int shim_alloc_like(void *handle, const void *vtable, struct shim_packet *out);
 void shim_free(void *handle);
 void shim_free_bulk(const struct shim_packet *packets, size_t count);
 
-/* Ports */
+/* Cuts a large frame into at most `max` packets. -EMSGSIZE: they would be longer than frame_max; -EPROTONOSUPPORT,
+ * -E2BIG: it is none that can be cut; -ENOMEM. */
+int shim_segment(const struct shim_packet *packet, void *pool, uint32_t frame_max, struct shim_packet *out, uint32_t max);
+
+/* Ports, of each kind: rx gives at most `max` packets of this vtable. tx takes packets from the front, and stops before one
+ * that is not of this vtable, empty, longer than frame_max, or a large frame that the port does not take. What it takes
+ * and cannot send it counts in burst->dropped. */
+
+/* A port of a DPDK driver. */
+struct shim_eth;
 int shim_vdev_add(const char *name, const char *arguments);
 int shim_port_by_name(const char *name); /* a port number */
-int shim_port_configure(uint16_t port, void *pool, struct shim_port_config *config); /* config is adjusted */
-int shim_port_start(uint16_t port);
-void shim_port_stop(uint16_t port);
-void shim_port_close(uint16_t port, const char *vdev_name); /* vdev_name: null for hardware */
-int shim_port_link(uint16_t port, struct shim_link *out);
-int shim_port_stats(uint16_t port, struct shim_stats *out);
-int shim_port_mac(uint16_t port, uint8_t out[6]);
-int shim_port_mtu(uint16_t port);
+void shim_port_detach(uint16_t number, const char *vdev_name); /* undoes shim_vdev_add */
+struct shim_eth *shim_eth_open(uint16_t number, const char *vdev_name, void *pool, struct shim_port_config *config,
+			       int *error); /* config is adjusted; vdev_name: null for hardware; not started */
+int shim_eth_start(struct shim_eth *port);
+void shim_eth_stop(struct shim_eth *port);
+void shim_eth_close(struct shim_eth *port);
+int shim_eth_link(struct shim_eth *port, struct shim_link *out);
+int shim_eth_stats(struct shim_eth *port, struct shim_stats *out);
+int shim_eth_mac(struct shim_eth *port, uint8_t out[6]);
+int shim_eth_mtu(struct shim_eth *port);
+uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
+		     struct shim_burst *burst);
+uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
+		     uint16_t count, struct shim_burst *burst);
 
-/* Packets. rx drops frames of len_limit bytes and more (0: no limit), which a device cannot deliver whole. tx takes packets
- * of this vtable with 1 to len_max bytes, and stops before any other. */
-uint16_t shim_rx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_limit, struct shim_packet *out,
-		 uint16_t max, struct shim_burst *burst);
-uint16_t shim_tx(uint16_t port, uint16_t queue, const void *vtable, uint16_t len_max,
-		 const struct shim_packet *packets, uint16_t count, struct shim_burst *burst);
-
-/* vhost-user ports with rings of their own (vhost.c). Control calls as above; rx and tx as for other ports, but that tx
- * takes what the guest cannot hold and counts it in burst->dropped. */
+/* vhost-user ports with rings of their own (vhost.c). */
 struct shim_vhost;
 struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error);
 void shim_vhost_close(struct shim_vhost *port);
@@ -95,10 +110,24 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t queue, const void *vtab
 uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
 		       uint16_t count, struct shim_burst *burst);
 
+/* Kernel interfaces with sockets of our own (kernel.c): existing ones through AF_PACKET, and new TAP interfaces. The
+ * interface is up afterwards, with this MTU unless that is 0. */
+struct shim_kernel;
+struct shim_kernel *shim_kernel_open(const char *interface, int is_tap, uint16_t queues, uint16_t mtu, void *pool, int *error);
+void shim_kernel_close(struct shim_kernel *port);
+uint64_t shim_kernel_missed(struct shim_kernel *port); /* dropped by the kernel for want of room, since the port was opened */
+uint16_t shim_kernel_rx(struct shim_kernel *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
+			struct shim_burst *burst);
+uint16_t shim_kernel_tx(struct shim_kernel *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
+			uint16_t count, struct shim_burst *burst);
+
 /* Kernel interfaces */
 int shim_interface_exists(const char *name);
 int shim_interface_up(const char *name);
 int shim_interface_link(const char *name, struct shim_link *out);
+int shim_interface_mtu(const char *name);
+int shim_interface_set_mtu(const char *name, uint16_t mtu);
+int shim_interface_mac(const char *name, uint8_t out[6]);
 int shim_can_open_packet_socket(void);
 
 #endif

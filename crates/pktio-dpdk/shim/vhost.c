@@ -3,8 +3,8 @@
  * DPDK's library speaks the protocol with the guest's side: sockets, reconnection, features, memory maps, indices. The
  * rings are read and written here, straight between the guest's buffers and our packets, because the library's general
  * path costs several times as much per packet. Split rings (virtio 1.1, 2.6), chains of descriptors, mergeable receive
- * buffers (5.1.6.4), partial checksums of the guest completed here (5.1.6.2), dirty pages logged for migration. Not
- * offered to the guest: packed rings, indirect descriptors, event indices, segmentation offload.
+ * buffers (5.1.6.4), checksums and TCP segmentation left to us (5.1.6.2, offload.h), dirty pages logged for migration. Not
+ * offered to the guest: packed rings, indirect descriptors, event indices, fragmentation of UDP.
  *
  * Trust: everything in shared memory is the guest's and may change at any moment. Each descriptor is copied once and
  * checked; an address outside the guest's memory, a loop or a bad index costs the guest its packet and nothing else.
@@ -15,6 +15,7 @@
  *
  * Tests: tests/peers.rs, against dpdk-testpmd as the guest. */
 #define _GNU_SOURCE
+#include "offload.h"
 #include "shim.h"
 
 #include <errno.h>
@@ -53,11 +54,13 @@ struct queue {
 } __rte_cache_aligned;
 
 struct shim_vhost {
+	struct shim_port base;
 	struct queue queue[QUEUES_MAX];
 	struct rte_vhost_memory *memory;
 	struct rte_mempool *pool;
 	uint32_t header_bytes;
 	int mergeable;
+	uint8_t takes; /* the kinds of large frames that the guest takes: bits of VIRTIO_NET_HDR_GSO_* */
 	int log; /* the guest is being migrated */
 	int vid; /* the connection; -1: none */
 	int live;
@@ -142,6 +145,13 @@ static void resume(struct shim_vhost *port)
 	    rte_vhost_get_mem_table(port->vid, &port->memory) != 0)
 		return;
 	port->mergeable = (features >> VIRTIO_NET_F_MRG_RXBUF) & 1;
+	port->takes = 0;
+	if ((features >> VIRTIO_NET_F_GUEST_CSUM) & 1) {
+		if ((features >> VIRTIO_NET_F_GUEST_TSO4) & 1)
+			port->takes |= 1 << VIRTIO_NET_HDR_GSO_TCPV4;
+		if ((features >> VIRTIO_NET_F_GUEST_TSO6) & 1)
+			port->takes |= 1 << VIRTIO_NET_HDR_GSO_TCPV6;
+	}
 	port->log = (features >> VHOST_F_LOG_ALL) & 1;
 	port->header_bytes = port->mergeable || ((features >> VIRTIO_F_VERSION_1) & 1) ?
 				     sizeof(struct virtio_net_hdr_mrg_rxbuf) :
@@ -256,9 +266,8 @@ static const struct rte_vhost_device_ops operations = {
 
 static const uint64_t not_offered =
 	1ULL << VIRTIO_F_RING_PACKED | 1ULL << VIRTIO_RING_F_INDIRECT_DESC | 1ULL << VIRTIO_RING_F_EVENT_IDX |
-	1ULL << VIRTIO_NET_F_HOST_TSO4 | 1ULL << VIRTIO_NET_F_HOST_TSO6 | 1ULL << VIRTIO_NET_F_HOST_UFO |
-	1ULL << VIRTIO_NET_F_GUEST_CSUM | 1ULL << VIRTIO_NET_F_GUEST_TSO4 | 1ULL << VIRTIO_NET_F_GUEST_TSO6 |
-	1ULL << VIRTIO_NET_F_GUEST_UFO | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
+	1ULL << VIRTIO_NET_F_HOST_UFO | 1ULL << VIRTIO_NET_F_HOST_ECN | 1ULL << VIRTIO_NET_F_GUEST_UFO |
+	1ULL << VIRTIO_NET_F_GUEST_ECN | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
 
 struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error)
 {
@@ -365,24 +374,12 @@ static inline void publish(const struct shim_vhost *port, struct ring *ring, uin
 		eventfd_write(ring->v.callfd, 1);
 }
 
-/* Completes a checksum that the guest left to us; false if it lies outside the packet. */
-static int complete_checksum(struct rte_mbuf *m, const struct virtio_net_hdr *header)
-{
-	uint32_t start = header->csum_start, at = start + header->csum_offset;
-	if (start >= m->data_len || at + 2 > m->data_len)
-		return 0;
-	uint8_t *data = rte_pktmbuf_mtod(m, uint8_t *);
-	/* The guest has put the pseudo header's sum in its place. */
-	uint16_t sum = ~rte_raw_cksum(data + start, m->data_len - start);
-	/* In UDP zero means that there is none; elsewhere both zeros are equal. */
-	if (sum == 0)
-		sum = 0xffff;
-	memcpy(data + at, &sum, sizeof(sum));
-	return 1;
-}
+/* What came of a chain of descriptors. */
+enum chain { CHAIN_BAD, CHAIN_READ, CHAIN_LONG };
 
-/* Copies a packet from a chain of descriptors; false if it is none that can be carried. */
-static int read_chain(const struct shim_vhost *port, const struct ring *ring, uint16_t head, struct rte_mbuf *m)
+/* Copies a packet from a chain; CHAIN_LONG when it does not fit into this buffer. */
+static enum chain read_chain(const struct shim_vhost *port, const struct ring *ring, uint16_t head, struct rte_mbuf *m,
+			     uint16_t *segment)
 {
 	struct virtio_net_hdr_mrg_rxbuf header;
 	uint32_t missing = port->header_bytes, room = rte_pktmbuf_tailroom(m), length = 0;
@@ -390,13 +387,13 @@ static int read_chain(const struct shim_vhost *port, const struct ring *ring, ui
 
 	for (uint32_t left = ring->v.size; left > 0; left--) {
 		if (unlikely(head >= ring->v.size))
-			return 0;
+			return CHAIN_BAD;
 		struct vring_desc desc = *(volatile struct vring_desc *)&ring->v.desc[head];
 		if (unlikely(desc.flags & (VRING_DESC_F_WRITE | VRING_DESC_F_INDIRECT)))
-			return 0;
+			return CHAIN_BAD;
 		const uint8_t *from = reach(port->memory, desc.addr, desc.len);
 		if (unlikely(from == NULL))
-			return 0;
+			return CHAIN_BAD;
 		uint32_t of_header = RTE_MIN(missing, desc.len);
 		if (likely(of_header == port->header_bytes)) {
 			/* What is behind these means nothing in this direction. */
@@ -408,20 +405,24 @@ static int read_chain(const struct shim_vhost *port, const struct ring *ring, ui
 		}
 		uint32_t of_data = desc.len - of_header;
 		if (unlikely(of_data > room - length))
-			return 0;
+			return CHAIN_LONG;
 		rte_memcpy(to + length, from + of_header, of_data);
 		length += of_data;
 		if (desc.flags & VRING_DESC_F_NEXT) {
 			head = desc.next;
 			continue;
 		}
-		if (unlikely(missing != 0 || length == 0 || header.hdr.gso_type != VIRTIO_NET_HDR_GSO_NONE))
-			return 0;
+		if (unlikely(missing != 0 || length == 0))
+			return CHAIN_BAD;
 		m->data_len = length;
 		m->pkt_len = length;
-		return !(header.hdr.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) || complete_checksum(m, &header.hdr);
+		*segment = 0;
+		if (likely((header.hdr.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) == 0 &&
+			   header.hdr.gso_type == VIRTIO_NET_HDR_GSO_NONE))
+			return CHAIN_READ;
+		return offload_received(m, &header.hdr, segment) ? CHAIN_READ : CHAIN_BAD;
 	}
-	return 0;
+	return CHAIN_BAD;
 }
 
 uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtable, struct shim_packet *out, uint16_t max,
@@ -459,13 +460,20 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtab
 	}
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *m = mbufs[i];
-		if (unlikely(!read_chain(port, ring, heads[i], m))) {
+		uint16_t segment;
+		enum chain chain = read_chain(port, ring, heads[i], m, &segment);
+		if (unlikely(chain != CHAIN_READ)) {
 			rte_pktmbuf_free(m);
-			burst->dropped++;
-			continue;
+			m = chain == CHAIN_LONG ? offload_large_buffer() : NULL;
+			if (m == NULL || read_chain(port, ring, heads[i], m, &segment) != CHAIN_READ) {
+				rte_pktmbuf_free(m);
+				burst->dropped++;
+				continue;
+			}
 		}
 		burst->bytes += m->data_len;
-		out[done++] = (struct shim_packet){ m->buf_addr, m, vtable, m->buf_len, m->data_off, m->data_len };
+		out[done++] =
+			(struct shim_packet){ m->buf_addr, m, vtable, m->buf_len, m->data_off, m->data_len, segment };
 	}
 	publish(port, ring, count);
 	unlock(queue);
@@ -475,7 +483,7 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtab
 /* Copies a packet into chains of descriptors from entry `at` on. Returns how many entries it took: 0 if there are too few
  * left. `*lost` is set when the guest's buffers cannot hold the packet. */
 static uint16_t write_chains(const struct shim_vhost *port, struct ring *ring, uint16_t at, uint16_t ready,
-			     const uint8_t *data, uint32_t length, int *lost)
+			     const uint8_t *data, uint32_t length, const struct virtio_net_hdr *offload, int *lost)
 {
 	uint8_t *header_at = NULL;
 	uint32_t missing = port->header_bytes, done = 0;
@@ -526,7 +534,10 @@ static uint16_t write_chains(const struct shim_vhost *port, struct ring *ring, u
 	/* Stores of constants: a copy from a structure on the stack would wait until all earlier stores, those to the guest's
 	 * memory among them, have left the processor. */
 	static const struct virtio_net_hdr none;
-	memcpy(header_at, &none, sizeof(none));
+	if (likely(offload == NULL))
+		memcpy(header_at, &none, sizeof(none));
+	else
+		memcpy(header_at, offload, sizeof(*offload));
 	if (port->header_bytes > sizeof(none))
 		memcpy(header_at + sizeof(none), &taken, sizeof(taken));
 	return taken;
@@ -539,6 +550,7 @@ uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtab
 	struct ring *ring = &queue->to_guest;
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t done = 0, taken = 0;
+	uint32_t frame_max = __atomic_load_n(&port->base.frame_max, __ATOMIC_RELAXED);
 
 	/* A guest with fewer queues than there are workers: all of the others send through its first. */
 	if (unlikely(index != 0 && !__atomic_load_n(&ring->usable, __ATOMIC_RELAXED))) {
@@ -565,13 +577,23 @@ uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtab
 	}
 	for (; done < count; done++) {
 		const struct shim_packet *packet = &packets[done];
-		if (unlikely(packet->vtable != vtable || packet->len == 0)) {
+		uint8_t *data = packet->base + packet->offset;
+		struct virtio_net_hdr large, *offload = NULL;
+		if (unlikely(packet->segment != 0)) {
+			offload = &large;
+			if (packet->vtable != vtable || packet->len == 0 || port->takes == 0 ||
+			    !offload_for_peer(data, packet->len, packet->segment, &large) ||
+			    !(port->takes >> large.gso_type & 1) ||
+			    large.hdr_len + (uint32_t)large.gso_size > frame_max) {
+				burst->stopped = 1;
+				break;
+			}
+		} else if (unlikely(packet->vtable != vtable || packet->len - 1u >= frame_max)) {
 			burst->stopped = 1;
 			break;
 		}
 		int lost = 0;
-		uint16_t n =
-			write_chains(port, ring, taken, ready, packet->base + packet->offset, packet->len, &lost);
+		uint16_t n = write_chains(port, ring, taken, ready, data, packet->len, offload, &lost);
 		if (n == 0)
 			break;
 		taken += n;

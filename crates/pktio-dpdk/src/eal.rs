@@ -8,22 +8,21 @@
 //! safe. Packet calls take no lock.
 #![allow(unsafe_code)]
 
-use crate::pool::{BYTES_PER_BUFFER, MbufPool};
-use crate::port::{DpdkDevice, Port};
+use crate::pool::{BYTES_PER_BUFFER, BYTES_PER_LARGE_BUFFER, LARGE_BUFFERS, MbufPool};
+use crate::port::{DpdkDevice, ETHDEV};
+use crate::queue::Port;
 use crate::reconnect::{self, Gate};
 use crate::vdev::{self, PortPlan, c_string};
-use crate::{ffi, hugepages, vhost};
-use pktio::{Device, DeviceSpec, Error, PoolRef, QueueCounters};
+use crate::{ffi, hugepages, kernel, vhost};
+use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, PoolRef};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What DPDK needs besides the buffers: rings, queues, device structures.
 const OVERHEAD_BYTES: u64 = 64 << 20;
-
-/// An Ethernet header with one VLAN tag: what a frame may be longer than the MTU.
-const TAGGED_HEADER_BYTES: u16 = 18;
 
 /// How DPDK starts.
 #[derive(Clone, Debug)]
@@ -150,58 +149,57 @@ impl Eal {
             return pktio::open(spec, self.pool());
         }
         let mut control = self.inner.lock();
-        if let DeviceSpec::Vhost { path, server } = spec {
-            take_log();
-            return vhost::open(&self.inner, spec, path, *server, options.queues);
+        take_log();
+        match spec {
+            DeviceSpec::Vhost { path, server } => return vhost::open(&self.inner, spec, path, *server, options),
+            DeviceSpec::AfPacket { interface } | DeviceSpec::Tap { interface } => {
+                return kernel::open(&self.inner, spec, interface, options);
+            }
+            _ => {}
         }
         let plan = vdev::plan(spec, control.next_number, options)?;
         control.next_number += 1;
-        take_log();
-        let id = attach(spec, &plan)?;
+        let number = attach(spec, &plan)?;
         let mut config = ffi::PortConfig {
             queues: options.queues.max(1),
             descriptors: options.descriptors,
-            mtu: options.mtu.unwrap_or(0),
+            mtu: options.mtu.unwrap_or(if plan.carries_all { MTU_DEFAULT } else { 0 }),
         };
-        // SAFETY: the port exists and nobody else uses it; the pool lives as long as the process.
-        let result = unsafe { ffi::shim_port_configure(id, self.inner.mbufs.as_ptr(), &mut config) };
-        let result = match result {
-            // The reconnecting thread starts it.
-            0 if plan.needs_reconnect => 0,
-            // SAFETY: the port is configured.
-            0 => unsafe { ffi::shim_port_start(id) },
-            error => error,
+        let (mut error, pool) = (0, self.inner.mbufs.as_ptr());
+        // SAFETY: the port exists and nobody else uses it; a C string or null; the pool lives as long as the process.
+        let shim = unsafe { ffi::shim_eth_open(number, plan.vdev_name(), pool, &mut config, &mut error) };
+        let Some(shim) = NonNull::new(shim) else {
+            detach(number, &plan);
+            return Err(device_error(spec, "it cannot be set up", error));
         };
-        if result < 0 {
-            detach(id, &plan);
-            return Err(device_error(spec, "it does not start", result));
-        }
         drop(control);
-        // SAFETY: the port is open.
-        let mtu = unsafe { ffi::shim_port_mtu(id) };
-        let tx_len_max = match u16::try_from(mtu) {
-            Ok(mtu) if plan.stops_at_long_packets => mtu.saturating_add(TAGGED_HEADER_BYTES),
-            _ => u16::MAX,
+        let mtu = if plan.carries_all {
+            options.mtu.unwrap_or(MTU_DEFAULT)
+        } else {
+            // SAFETY: the port is open.
+            u16::try_from(unsafe { ffi::shim_eth_mtu(shim.as_ptr()) }).unwrap_or(MTU_DEFAULT)
         };
-        let PortPlan { name, arguments, len_limit, tx_errors_are_losses, interface, needs_reconnect, .. } = plan;
-        let port = Arc::new(Port {
-            eal: Arc::clone(&self.inner),
-            id,
-            vdev_name: arguments.map(|_| name),
-            counters: (0..config.queues).map(|_| QueueCounters::default()).collect(),
-            len_limit,
-            tx_len_max,
-            tx_errors_are_losses,
-            interface,
-            gate: needs_reconnect.then(|| Gate::new(config.queues)),
-        });
+        let gate = plan.needs_reconnect.then(|| Gate::new(config.queues));
+        let port = Port::new(&self.inner, shim, &ETHDEV, config.queues, mtu, gate);
+        let PortPlan { tx_errors_are_losses, interface, needs_reconnect, .. } = plan;
         if needs_reconnect {
+            // The reconnecting thread starts it.
             reconnect::keep_connected(&port).map_err(|error| Error::Device {
                 device: spec.to_string(),
                 reason: format!("no thread to watch its connection: {error}"),
             })?;
+        } else {
+            // SAFETY: the port is open and configured; control calls are serialised by the lock.
+            let result = {
+                let _control = self.inner.lock();
+                unsafe { ffi::shim_eth_start(port.as_ptr()) }
+            };
+            if result < 0 {
+                return Err(device_error(spec, "it does not start", result));
+            }
         }
-        Ok(Box::new(DpdkDevice { name: spec.to_string(), kind: spec.kind(), port, queues_taken: false }))
+        let (name, kind) = (spec.to_string(), spec.kind());
+        Ok(Box::new(DpdkDevice { name, kind, port, tx_errors_are_losses, interface, queues_taken: false }))
     }
 }
 
@@ -227,13 +225,18 @@ fn attach(spec: &DeviceSpec, plan: &PortPlan) -> Result<u16, Error> {
 
 /// Undoes [`attach`].
 fn detach(id: u16, plan: &PortPlan) {
-    let vdev_name = if plan.arguments.is_some() { plan.name.as_ptr() } else { std::ptr::null() };
-    // SAFETY: the port has no device and no queue yet; the caller holds the control lock.
-    unsafe { ffi::shim_port_close(id, vdev_name) }
+    // SAFETY: the port has no device and no queue yet; a C string or null; the caller holds the control lock.
+    unsafe { ffi::shim_port_detach(id, plan.vdev_name()) }
+}
+
+/// What DPDK takes.
+fn needed_bytes(config: &EalConfig) -> u64 {
+    let large = u64::from(LARGE_BUFFERS) * BYTES_PER_LARGE_BUFFER;
+    u64::from(config.buffers) * BYTES_PER_BUFFER + large + OVERHEAD_BYTES
 }
 
 fn choose_hugepages(config: &EalConfig) -> Result<(bool, Option<String>), Error> {
-    let needed = u64::from(config.buffers) * BYTES_PER_BUFFER + OVERHEAD_BYTES;
+    let needed = needed_bytes(config);
     let free = hugepages::free_bytes();
     match config.hugepages {
         HugepageUse::Never => Ok((false, None)),
@@ -261,7 +264,7 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     } else {
         // Without hugepages the EAL takes its memory at once and never grows. It is in no file anyway, and the EAL
         // refuses `--in-memory` here; what remains of that option is `--no-shconf`.
-        let megabytes = (u64::from(config.buffers) * BYTES_PER_BUFFER + OVERHEAD_BYTES) >> 20;
+        let megabytes = needed_bytes(config) >> 20;
         arguments.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), megabytes.to_string()]);
     }
     if config.guest {
@@ -367,7 +370,7 @@ mod tests {
         let card = arguments(&config, false);
         assert!(!card.contains(&"--no-pci".into()));
         assert!(card.windows(2).any(|pair| pair == ["-a", "0000:03:00.0"]));
-        assert!(card.windows(2).any(|pair| pair == ["-m", "66"]), "{card:?}");
+        assert!(card.windows(2).any(|pair| pair == ["-m", "99"]), "{card:?}");
     }
 
     #[test]

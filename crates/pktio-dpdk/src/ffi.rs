@@ -5,6 +5,7 @@
 
 use pktio::{PoolVtable, RawPacket};
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicU32;
 
 #[repr(C)]
 #[derive(Default)]
@@ -37,7 +38,21 @@ pub(crate) struct PortConfig {
     pub mtu: u16,
 }
 
-// `shim_packet` in shim.h is `RawPacket`: three pointers, then three 16-bit numbers.
+/// The first member of every kind of port: `shim_port`.
+#[repr(C)]
+pub(crate) struct PortBase {
+    pub frame_max: AtomicU32,
+}
+
+/// A kind of port's function to receive: port, queue, vtable, room for packets, most of them, what happened.
+pub(crate) type Rx =
+    unsafe extern "C" fn(*mut c_void, u16, &'static PoolVtable, *mut RawPacket, u16, *mut Burst) -> u16;
+
+/// Its function to send: port, queue, vtable, packets, how many, what happened.
+pub(crate) type Tx =
+    unsafe extern "C" fn(*mut c_void, u16, &'static PoolVtable, *const RawPacket, u16, *mut Burst) -> u16;
+
+// `shim_packet` in shim.h is `RawPacket`: three pointers, then four 16-bit numbers.
 const _: () = {
     assert!(size_of::<RawPacket>() == 32);
     assert!(std::mem::offset_of!(RawPacket, base) == 0);
@@ -46,6 +61,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawPacket, capacity) == 24);
     assert!(std::mem::offset_of!(RawPacket, offset) == 26);
     assert!(std::mem::offset_of!(RawPacket, len) == 28);
+    assert!(std::mem::offset_of!(RawPacket, segment) == 30);
 };
 
 unsafe extern "C" {
@@ -62,7 +78,9 @@ unsafe extern "C" {
         data_bytes: u16,
         error: *mut c_int,
     ) -> *mut c_void;
+    pub(crate) fn shim_large_pool_create(name: *const c_char, count: u32) -> c_int;
     pub(crate) fn shim_pool_available(pool: *const c_void) -> u32;
+    pub(crate) fn shim_alloc_large(vtable: &'static PoolVtable, out: *mut RawPacket) -> c_int;
     pub(crate) fn shim_alloc(pool: *mut c_void, vtable: &'static PoolVtable, out: *mut RawPacket) -> c_int;
     pub(crate) fn shim_alloc_bulk(
         pool: *mut c_void,
@@ -74,31 +92,43 @@ unsafe extern "C" {
     pub(crate) fn shim_free(handle: *mut c_void);
     pub(crate) fn shim_free_bulk(packets: *const RawPacket, count: usize);
 
+    pub(crate) fn shim_segment(
+        packet: *const RawPacket,
+        pool: *mut c_void,
+        frame_max: u32,
+        out: *mut RawPacket,
+        max: u32,
+    ) -> c_int;
+
     pub(crate) fn shim_vdev_add(name: *const c_char, arguments: *const c_char) -> c_int;
     pub(crate) fn shim_port_by_name(name: *const c_char) -> c_int;
-    pub(crate) fn shim_port_configure(port: u16, pool: *mut c_void, config: *mut PortConfig) -> c_int;
-    pub(crate) fn shim_port_start(port: u16) -> c_int;
-    pub(crate) fn shim_port_stop(port: u16);
-    pub(crate) fn shim_port_close(port: u16, vdev_name: *const c_char);
-    pub(crate) fn shim_port_link(port: u16, out: *mut Link) -> c_int;
-    pub(crate) fn shim_port_stats(port: u16, out: *mut Stats) -> c_int;
-    pub(crate) fn shim_port_mac(port: u16, out: *mut [u8; 6]) -> c_int;
-    pub(crate) fn shim_port_mtu(port: u16) -> c_int;
-
-    pub(crate) fn shim_rx(
-        port: u16,
+    pub(crate) fn shim_port_detach(number: u16, vdev_name: *const c_char);
+    pub(crate) fn shim_eth_open(
+        number: u16,
+        vdev_name: *const c_char,
+        pool: *mut c_void,
+        config: *mut PortConfig,
+        error: *mut c_int,
+    ) -> *mut c_void;
+    pub(crate) fn shim_eth_start(port: *mut c_void) -> c_int;
+    pub(crate) fn shim_eth_stop(port: *mut c_void);
+    pub(crate) fn shim_eth_close(port: *mut c_void);
+    pub(crate) fn shim_eth_link(port: *mut c_void, out: *mut Link) -> c_int;
+    pub(crate) fn shim_eth_stats(port: *mut c_void, out: *mut Stats) -> c_int;
+    pub(crate) fn shim_eth_mac(port: *mut c_void, out: *mut [u8; 6]) -> c_int;
+    pub(crate) fn shim_eth_mtu(port: *mut c_void) -> c_int;
+    pub(crate) fn shim_eth_rx(
+        port: *mut c_void,
         queue: u16,
         vtable: &'static PoolVtable,
-        len_limit: u16,
         out: *mut RawPacket,
         max: u16,
         burst: *mut Burst,
     ) -> u16;
-    pub(crate) fn shim_tx(
-        port: u16,
+    pub(crate) fn shim_eth_tx(
+        port: *mut c_void,
         queue: u16,
         vtable: &'static PoolVtable,
-        len_max: u16,
         packets: *const RawPacket,
         count: u16,
         burst: *mut Burst,
@@ -130,8 +160,37 @@ unsafe extern "C" {
         burst: *mut Burst,
     ) -> u16;
 
+    pub(crate) fn shim_kernel_open(
+        interface: *const c_char,
+        is_tap: c_int,
+        queues: u16,
+        mtu: u16,
+        pool: *mut c_void,
+        error: *mut c_int,
+    ) -> *mut c_void;
+    pub(crate) fn shim_kernel_close(port: *mut c_void);
+    pub(crate) fn shim_kernel_missed(port: *mut c_void) -> u64;
+    pub(crate) fn shim_kernel_rx(
+        port: *mut c_void,
+        queue: u16,
+        vtable: &'static PoolVtable,
+        out: *mut RawPacket,
+        max: u16,
+        burst: *mut Burst,
+    ) -> u16;
+    pub(crate) fn shim_kernel_tx(
+        port: *mut c_void,
+        queue: u16,
+        vtable: &'static PoolVtable,
+        packets: *const RawPacket,
+        count: u16,
+        burst: *mut Burst,
+    ) -> u16;
+
     pub(crate) fn shim_interface_exists(name: *const c_char) -> c_int;
     pub(crate) fn shim_interface_up(name: *const c_char) -> c_int;
     pub(crate) fn shim_interface_link(name: *const c_char, out: *mut Link) -> c_int;
+    pub(crate) fn shim_interface_mtu(name: *const c_char) -> c_int;
+    pub(crate) fn shim_interface_mac(name: *const c_char, out: *mut [u8; 6]) -> c_int;
     pub(crate) safe fn shim_can_open_packet_socket() -> c_int;
 }

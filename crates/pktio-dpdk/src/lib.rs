@@ -19,43 +19,45 @@
 //! | `eal` | [`Eal`]: starts DPDK once per process, opens devices |
 //! | `hugepages` | what the kernel has, and whether it is enough |
 //! | `vdev` | a [`pktio::DeviceSpec`] as DPDK's driver name and arguments, checked beforehand for good errors |
-//! | `pool` | the mempool as a [`pktio::Pool`] |
-//! | `port` | an ethdev port as [`pktio::Device`] and [`pktio::Queue`] |
+//! | `pool` | the mempools as a [`pktio::Pool`]; what ports cannot send as it is |
+//! | `queue` | the packet side of every kind of port: [`pktio::Queue`] over the shim's functions |
+//! | `port` | an ethdev port as [`pktio::Device`] |
 //! | `vhost` | a vhost-user port, on rings of our own (`shim/vhost.c`) |
+//! | `kernel` | kernel interfaces and TAP, on sockets of our own (`shim/kernel.c`) |
 //! | `reconnect` | keeps a port connected whose driver gives up on a missing peer |
 //!
 //! **Invariant:** the only crate that knows DPDK.
 //!
-//! # What DPDK's drivers do and do not do
+//! Checksums and segmentation that senders leave to the device: `shim/offload.h` has the rule, `docs/ports.md` what users see.
 //!
-//! - A packet is one buffer with 2,048 bytes of data. A driver that delivers a chain gets it linearised if it fits;
-//!   longer packets are dropped and counted in `rx_dropped`.
-//! - `af_packet` cuts long frames to its ring's frame size without a word. So frames that reach that size (1,982 bytes;
-//!   segmentation offload on a veth makes them) are dropped and counted instead of being forwarded cut. What the kernel
-//!   drops because the ring is full is counted nowhere.
-//! - `af_packet` does not say that the sender left a checksum to the hardware (veth does). Turn that off at the sender:
-//!   `ethtool -K IFACE tx off tso off gso off`. For vhost-user the shim completes checksums itself.
-//! - The kernel takes the outer VLAN tag off a frame for `af_packet`; the driver puts it back with type 0x8100 whatever it
-//!   was (0x88a8, say).
-//! - The kernel's own packets leave through an interface that is a port, and `af_packet` receives them too. Keep the
-//!   kernel quiet there: no IP address, `sysctl net.ipv6.conf.IFACE.disable_ipv6=1`.
+//! # What DPDK's drivers and the kernel do and do not do
+//!
+//! - A packet is one buffer, small or large. A driver that delivers a chain gets it put together; what no buffer can hold is
+//!   dropped and counted in `rx_dropped`.
+//! - The kernel takes the outer VLAN tag off a frame for AF_PACKET; `shim/kernel.c` puts it back with the type it had.
+//! - The kernel's own packets leave through an interface that is a port, and packet sockets would receive them too: ours do not
+//!   (`PACKET_IGNORE_OUTGOING`), from Linux 4.20 on. What arrives there reaches the kernel as well as the port: keep it
+//!   quiet, with no IP address and `sysctl net.ipv6.conf.IFACE.disable_ipv6=1`.
 //! - A vhost-user socket in client mode reconnects when the guest restarts; link state follows. So does a memif client, by
 //!   a thread of ours: the driver gives up when its server is not there. A memif client takes packets only once its
 //!   queue has been polled.
-//! - Packets that are empty, and for `tap` longer than MTU and tagged header, are dropped and counted in `tx_dropped`
-//!   instead of being shown to the driver, which would stop there.
+//! - Packets that are empty, or longer than the MTU with a tagged header, are dropped and counted in `tx_dropped` (and
+//!   `tx_too_long`) instead of being shown to the driver, which may stop there.
 //! - Ports work without hugepages, but slower: see [`Eal::notices`].
 //! - At most 32 ports (`RTE_MAX_ETHPORTS` of Debian's build).
 //! - What DPDK logs is kept back ([`take_log`]) and quoted in errors; libxdp, under `xdp`, writes to the standard error.
 //!
-//! Tests: `tests/ports.rs` (each port type through its queues), `tests/peers.rs` (against `dpdk-testpmd`).
+//! Tests: `tests/ports.rs` (each port type through its queues), `tests/offload.rs` (long frames, checksums, segments; a guest of
+//! the test's own), `tests/peers.rs` (against `dpdk-testpmd`).
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod eal;
 mod ffi;
 mod hugepages;
+mod kernel;
 mod pool;
 mod port;
+mod queue;
 mod reconnect;
 mod vdev;
 mod vhost;

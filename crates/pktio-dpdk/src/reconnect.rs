@@ -10,7 +10,8 @@
 #![allow(unsafe_code)]
 
 use crate::ffi;
-use crate::port::Port;
+use crate::port;
+use crate::queue::Port;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -70,16 +71,16 @@ fn watch(port: &Weak<Port>) {
 fn restart_if_down(port: &Port) {
     let Some(gate) = &port.gate else { return };
     let control = port.eal.lock();
-    if port.link(&control).up {
+    if port::link(port, None, &control).up {
         return;
     }
     gate.shut(|started| {
         // SAFETY: the port is configured, no worker is inside, and control calls are serialised by the lock.
         unsafe {
             if started {
-                ffi::shim_port_stop(port.id);
+                ffi::shim_eth_stop(port.as_ptr());
             }
-            ffi::shim_port_start(port.id) == 0
+            ffi::shim_eth_start(port.as_ptr()) == 0
         }
     });
 }

@@ -7,7 +7,7 @@
 use crate::eal::PortOptions;
 use crate::ffi;
 use pktio::{DeviceSpec, Error, MemifRole};
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -17,53 +17,38 @@ use std::path::{Path, PathBuf};
 /// "Protocol wrong type for socket", which has no name in `std`.
 const EPROTOTYPE: i32 = 91;
 
-/// Size of a frame in `af_packet`'s rings, with the kernel's header; a buffer must hold what remains for data.
-const AF_PACKET_FRAME_BYTES: u16 = 2048;
-
-/// Frames in each of `af_packet`'s rings.
-const AF_PACKET_FRAMES: u16 = 2048;
-
-/// What the kernel puts before a frame in the ring: TPACKET2_HDRLEN and 16 bytes for the link layer, aligned to 16, less
-/// the 14 bytes of the Ethernet header that come from the frame itself (net/packet/af_packet.c, `tpacket_rcv`).
-const AF_PACKET_HEADER_BYTES: u16 = 66;
-
 /// How to make a DPDK port.
 pub(crate) struct PortPlan {
     /// The driver's name and a number, or a card's address.
     pub name: CString,
     /// Arguments of a virtual device; `None` for a card, which the EAL has probed.
     pub arguments: Option<CString>,
-    /// Frames of this length and above may have been cut by the driver; 0 when it cuts none.
-    pub len_limit: u16,
     /// Whether what the driver calls errors on transmission are packets that it took and lost. Most drivers count what
     /// did not fit into their ring, which stays with the worker here.
     pub tx_errors_are_losses: bool,
-    /// Whether the driver stops at a packet that is longer than the MTU allows, so that it must never see one.
-    pub stops_at_long_packets: bool,
     /// The kernel's interface behind the port.
     pub interface: Option<CString>,
     /// Whether the driver neither waits for its peer nor finds it again, so that we have to.
     pub needs_reconnect: bool,
+    /// Whether the device carries frames of any length, whatever MTU its driver knows.
+    pub carries_all: bool,
+}
+
+impl PortPlan {
+    /// The virtual device's name for the shim; null for a card.
+    pub(crate) fn vdev_name(&self) -> *const c_char {
+        if self.arguments.is_some() { self.name.as_ptr() } else { std::ptr::null() }
+    }
 }
 
 /// Plans the port for `spec`; `number` makes the name unique in the process.
 pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Result<PortPlan, Error> {
     let queues = options.queues.max(1);
     let (driver, arguments) = match spec {
-        DeviceSpec::AfPacket { interface } => {
-            check_interface(spec, interface)?;
-            let (size, count) = (AF_PACKET_FRAME_BYTES, AF_PACKET_FRAMES);
-            bring_up(interface)?;
-            ("net_af_packet", format!("iface={interface},qpairs={queues},framesz={size},framecnt={count}"))
-        }
         DeviceSpec::Xdp { interface } => {
             check_interface(spec, interface)?;
             bring_up(interface)?;
             ("net_af_xdp", format!("iface={interface},start_queue=0,queue_count={queues}"))
-        }
-        DeviceSpec::Tap { interface } => {
-            check_tap(spec)?;
-            ("net_tap", format!("iface={interface}"))
         }
         DeviceSpec::Virtio { path, server } => {
             let path = socket_path(path)?;
@@ -91,32 +76,31 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
             return Ok(PortPlan {
                 name: c_string(address.clone()),
                 arguments: None,
-                len_limit: 0,
                 tx_errors_are_losses: true,
-                stops_at_long_packets: false,
                 interface: None,
                 needs_reconnect: false,
+                carries_all: false,
             });
         }
-        DeviceSpec::Vhost { .. } | DeviceSpec::Memory | DeviceSpec::Pcap { .. } => {
+        DeviceSpec::AfPacket { .. }
+        | DeviceSpec::Tap { .. }
+        | DeviceSpec::Vhost { .. }
+        | DeviceSpec::Memory
+        | DeviceSpec::Pcap { .. } => {
             return Err(Error::Unsupported { device: spec.to_string(), reason: "no driver of DPDK is behind it" });
         }
     };
-    let cuts = matches!(spec, DeviceSpec::AfPacket { .. });
     let interface = match spec {
-        DeviceSpec::AfPacket { interface } | DeviceSpec::Xdp { interface } | DeviceSpec::Tap { interface } => {
-            Some(c_string(interface.clone()))
-        }
+        DeviceSpec::Xdp { interface } => Some(c_string(interface.clone())),
         _ => None,
     };
     Ok(PortPlan {
         name: c_string(format!("{driver}{number}")),
         arguments: Some(c_string(arguments)),
-        len_limit: if cuts { AF_PACKET_FRAME_BYTES - AF_PACKET_HEADER_BYTES } else { 0 },
-        tx_errors_are_losses: matches!(spec, DeviceSpec::AfPacket { .. }),
-        stops_at_long_packets: matches!(spec, DeviceSpec::Tap { .. }),
+        tx_errors_are_losses: false,
         interface,
         needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
+        carries_all: !matches!(spec, DeviceSpec::Xdp { .. }),
     })
 }
 
@@ -145,7 +129,7 @@ fn bring_up(interface: &str) -> Result<(), Error> {
     Err(Error::Device { device: interface.to_owned(), reason: format!("it cannot be brought up: {reason}") })
 }
 
-fn check_interface(spec: &DeviceSpec, interface: &str) -> Result<(), Error> {
+pub(crate) fn check_interface(spec: &DeviceSpec, interface: &str) -> Result<(), Error> {
     // SAFETY: a C string that lives for the call.
     if unsafe { ffi::shim_interface_exists(c_string(interface.to_owned()).as_ptr()) } == 0 {
         return Err(Error::NoSuchInterface { interface: interface.to_owned() });
@@ -181,7 +165,7 @@ fn has_capability(number: u32) -> bool {
     effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask >> number & 1 == 1)
 }
 
-fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
+pub(crate) fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
     match fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
         // The file is open to all, the interface that is made through it is not.
         Ok(_) if !has_capability(CAP_NET_ADMIN) => {

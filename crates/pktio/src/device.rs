@@ -46,8 +46,11 @@ pub trait Device: Send {
     }
 }
 
-/// The MTU of devices that have none of their own.
-pub const MTU_DEFAULT: u16 = 1500;
+/// The MTU of devices that have none of their own: jumbo frames pass between them.
+pub const MTU_DEFAULT: u16 = 9000;
+
+/// What a frame may be longer than the MTU: an Ethernet header with a VLAN tag.
+pub const FRAME_HEADER_MAX: u16 = 18;
 
 /// The packet side of a port: one receive and one send queue, used by one worker.
 pub trait Queue: Send {
@@ -102,6 +105,10 @@ pub struct PortStats {
     pub tx_bytes: u64,
     /// Taken from a worker but not sent.
     pub tx_dropped: u64,
+    /// Of these: frames longer than the port carries.
+    pub tx_too_long: u64,
+    /// Of these: large frames in which nobody finds the segments.
+    pub tx_not_cut: u64,
 }
 
 impl std::ops::AddAssign for PortStats {
@@ -113,6 +120,8 @@ impl std::ops::AddAssign for PortStats {
         self.tx_packets += other.tx_packets;
         self.tx_bytes += other.tx_bytes;
         self.tx_dropped += other.tx_dropped;
+        self.tx_too_long += other.tx_too_long;
+        self.tx_not_cut += other.tx_not_cut;
     }
 }
 
@@ -127,6 +136,8 @@ pub struct QueueCounters {
     tx_packets: AtomicU64,
     tx_bytes: AtomicU64,
     tx_dropped: AtomicU64,
+    tx_too_long: AtomicU64,
+    tx_not_cut: AtomicU64,
 }
 
 impl QueueCounters {
@@ -145,6 +156,8 @@ impl QueueCounters {
         bump(&self.tx_packets, burst.tx_packets);
         bump(&self.tx_bytes, burst.tx_bytes);
         bump(&self.tx_dropped, burst.tx_dropped);
+        bump(&self.tx_too_long, burst.tx_too_long);
+        bump(&self.tx_not_cut, burst.tx_not_cut);
     }
 
     /// The counters now.
@@ -157,6 +170,8 @@ impl QueueCounters {
             tx_packets: self.tx_packets.load(Relaxed),
             tx_bytes: self.tx_bytes.load(Relaxed),
             tx_dropped: self.tx_dropped.load(Relaxed),
+            tx_too_long: self.tx_too_long.load(Relaxed),
+            tx_not_cut: self.tx_not_cut.load(Relaxed),
         }
     }
 }

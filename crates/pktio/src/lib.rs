@@ -35,13 +35,13 @@ mod spec;
 
 pub use capture::{Capture, CaptureHandle, CaptureLimits, CaptureStatus};
 pub use clock::{Clock, ticks, ticks_per_second};
-pub use device::{Device, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
+pub use device::{Device, FRAME_HEADER_MAX, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
 pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
 pub use memory::{MemoryDevice, MemoryHandle};
 pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk};
 pub use pcap::PcapDevice;
-pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, Pool, PoolRef};
+pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};
 
 /// Opens a device that needs no DPDK. Other kinds are refused: the DPDK crate opens them.

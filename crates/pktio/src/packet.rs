@@ -58,6 +58,8 @@ pub struct RawPacket {
     pub offset: u16,
     /// Bytes of data.
     pub len: u16,
+    /// Not 0 for a large frame: [`Packet::segment`].
+    pub segment: u16,
 }
 
 /// An operation would have left the buffer: not enough headroom, tailroom or data.
@@ -119,6 +121,19 @@ impl Packet {
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.raw.len)
+    }
+
+    /// Not 0 for a large frame: several segments of one TCP or UDP stream that came as one packet. Then it is the payload of
+    /// each, in bytes, with the uppermost bit set for UDP. A port that does not take large frames cuts them up; where that
+    /// is done says how (`pktio-dpdk`).
+    #[inline]
+    pub fn segment(&self) -> u16 {
+        self.raw.segment
+    }
+
+    /// Says that this is a large frame, or none; see [`Packet::segment`].
+    pub fn set_segment(&mut self, segment: u16) {
+        self.raw.segment = segment;
     }
 
     /// Whether the packet has no data.
@@ -205,9 +220,12 @@ impl Packet {
         Ok(self.data_mut())
     }
 
-    /// Shortens the data to `len` bytes; a shorter packet stays as it is.
+    /// Shortens the data to `len` bytes; a shorter packet stays as it is. What is cut is no large frame any more.
     pub fn truncate(&mut self, len: usize) {
-        self.raw.len = self.raw.len.min(len.min(usize::from(u16::MAX)) as u16);
+        if len < self.len() {
+            self.raw.len = len as u16;
+            self.raw.segment = 0;
+        }
     }
 
     /// Replaces the data by `bytes`, at the present offset.
@@ -223,6 +241,7 @@ impl Packet {
         let mut copy = unsafe { (self.raw.vtable.alloc_like)(self.raw.handle) }?;
         copy.adjust(self.headroom(), self.len()).ok()?;
         copy.data_mut().copy_from_slice(self.data());
+        copy.raw.segment = self.raw.segment;
         Some(copy)
     }
 }

@@ -187,7 +187,10 @@ impl Queue for PcapQueue {
             // A buffer first: a record that has been read cannot be put back.
             let Some(mut packet) = self.pool.alloc() else { break };
             let mut fits = false;
-            match self.input.next(&mut |bytes| fits = packet.set_data(bytes).is_ok()) {
+            match self.input.next(&mut |bytes| {
+                fits =
+                    packet.set_data(bytes).is_ok() || self.pool.alloc_from(bytes).map(|large| packet = large).is_some();
+            }) {
                 Ok(true) if fits => out.push(packet),
                 Ok(true) => burst.rx_dropped += 1,
                 ended => {

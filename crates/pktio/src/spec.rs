@@ -7,9 +7,10 @@
 //! 2@virtio:/run/vm3.sock      be the guest: connect to another switch's vhost-user port (virtio-server: listen)
 //! 3@memif:/run/memif.sock,id=0,role=client
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
+//! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
 //! ```
 //!
-//! [`DeviceSpec`] is the part after `@`. Both print back to what parses to the same value.
+//! [`DeviceSpec`] is the part after `@` without these options. Both print back to what parses to the same value.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +20,14 @@ use std::str::FromStr;
 pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
-    virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME";
+    virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME; \
+    each may end in ,mtu=N ,queues=N ,spread";
+
+/// What an MTU may be: RFC 791's least, and what a buffer holds.
+const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_000;
+
+/// How many queues a port may have.
+const QUEUES_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
 /// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -34,6 +42,12 @@ pub struct PortSpec {
     pub number: u32,
     /// The device.
     pub device: DeviceSpec,
+    /// `mtu=N`: the device's MTU is set, and frames that are longer do not leave by it.
+    pub mtu: Option<u16>,
+    /// `queues=N`: how many queues the device gets; one for each worker without it.
+    pub queues: Option<u16>,
+    /// `spread`: workers without a queue of their own get their share of the flows from those that have one.
+    pub spread: bool,
 }
 
 /// A device, as the command line names it.
@@ -137,8 +151,32 @@ impl FromStr for PortSpec {
         let number = decimal(number)
             .filter(|&n| n <= PORT_NUMBER_MAX)
             .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
-        let device = DeviceSpec::parse(device).map_err(fail)?;
-        Ok(PortSpec { number, device })
+        let mut spec = PortSpec { number, device: DeviceSpec::Memory, mtu: None, queues: None, spread: false };
+        let device = spec.take_options(device).map_err(fail)?;
+        spec.device = DeviceSpec::parse(device).map_err(fail)?;
+        Ok(spec)
+    }
+}
+
+impl PortSpec {
+    /// Takes the options off the end of a device's description; gives the rest.
+    fn take_options<'a>(&mut self, mut text: &'a str) -> Result<&'a str, String> {
+        while let Some((rest, option)) = text.rsplit_once(',') {
+            let number = |value: &str, range: std::ops::RangeInclusive<u32>| {
+                let number = decimal(value).filter(|number| range.contains(number));
+                let refusal = || format!("`{option}`: a number from {} to {} is needed", range.start(), range.end());
+                number.map(|number| Some(number as u16)).ok_or_else(refusal)
+            };
+            match option.split_once('=') {
+                Some(("mtu", value)) if self.mtu.is_none() => self.mtu = number(value, MTU_RANGE)?,
+                Some(("queues", value)) if self.queues.is_none() => self.queues = number(value, QUEUES_RANGE)?,
+                Some(("mtu" | "queues", _)) => return Err(format!("`{option}` is there twice")),
+                None if option == "spread" => self.spread = true,
+                _ => break,
+            }
+            text = rest;
+        }
+        Ok(text)
     }
 }
 
@@ -203,7 +241,14 @@ impl DeviceSpec {
 
 impl fmt::Display for PortSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.number, self.device)
+        write!(f, "{}@{}", self.number, self.device)?;
+        if let Some(mtu) = self.mtu {
+            write!(f, ",mtu={mtu}")?;
+        }
+        if let Some(queues) = self.queues {
+            write!(f, ",queues={queues}")?;
+        }
+        if self.spread { f.write_str(",spread") } else { Ok(()) }
     }
 }
 

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Event, Idle, Pipeline, Switch, SwitchConfig};
+use datapath::{EngineKind, Event, Idle, Pipeline, Sharing, Switch, SwitchConfig};
 use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -51,7 +51,8 @@ pub struct Args {
     #[command(flatten)]
     compile: CompileArgs,
     /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
-    /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory.
+    /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory;
+    /// with ,mtu=N ,queues=N and ,spread behind it if need be.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
     /// Where P4Runtime listens; `none` for nowhere.
@@ -140,7 +141,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             bail!("-i {}@{}: {problem}", spec.number, spec.device);
         }
         println!("port {} is {}", spec.number, spec.device);
-        switch.add_port(spec.number, device)?;
+        let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
+        switch.add_shared_port(spec.number, device, sharing)?;
     }
     let server = match args.grpc.as_str() {
         "none" => None,
@@ -293,7 +295,8 @@ impl Ports {
             tracing::warn!("{notice}");
         }
         for spec in specs {
-            let options = pktio_dpdk::PortOptions { queues: workers, ..Default::default() };
+            let queues = spec.queues.unwrap_or(workers);
+            let options = pktio_dpdk::PortOptions { queues, mtu: spec.mtu, ..Default::default() };
             let device = eal.open(&spec.device, &options).with_context(|| format!("port {}", spec.number))?;
             devices.push((spec.clone(), device));
         }

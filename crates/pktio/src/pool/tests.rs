@@ -1,4 +1,4 @@
-use crate::{HeapPool, Pool, free_bulk};
+use crate::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, free_bulk};
 
 #[test]
 fn the_limit_holds_and_buffers_come_back() {
@@ -38,8 +38,28 @@ fn packets_outlive_the_pool_handle() {
 #[test]
 fn too_long_for_a_buffer_gives_the_buffer_back() {
     let pool = HeapPool::new(1);
-    assert!(pool.alloc_from(&[0; 3000]).is_none());
+    assert!(pool.alloc_from(&[0; LARGE_CAPACITY]).is_none());
     assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn what_fits_into_no_small_buffer_gets_a_large_one() {
+    let pool = HeapPool::new(2);
+    let mut small = pool.alloc_from(&[1; BUFFER_CAPACITY - HEADROOM]).unwrap();
+    let mut large = pool.alloc_from(&[2; LARGE_CAPACITY - HEADROOM]).unwrap();
+    assert_eq!((small.capacity(), large.capacity()), (BUFFER_CAPACITY, LARGE_CAPACITY));
+    assert_eq!((small.headroom(), large.headroom(), large.tailroom()), (HEADROOM, HEADROOM, 0));
+    large.set_segment(1448);
+    let copy = large.copy().unwrap();
+    assert_eq!((copy.data(), copy.segment()), (large.data(), 1448));
+    assert!(large.copy().is_none(), "two large buffers are out");
+    large.truncate(100);
+    assert_eq!(large.segment(), 0, "what is cut is no large frame any more");
+    small.set_segment(1);
+    small.truncate(BUFFER_CAPACITY);
+    assert_eq!(small.segment(), 1);
+    free_bulk(&mut vec![small, large, copy]);
+    assert_eq!((pool.available(), pool.alloc_large().is_some()), (2, true));
 }
 
 #[test]

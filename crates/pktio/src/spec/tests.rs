@@ -14,7 +14,13 @@ fn error(text: &str) -> String {
 
 #[test]
 fn each_form_parses() {
-    assert_eq!(port("0@veth0"), PortSpec { number: 0, device: DeviceSpec::AfPacket { interface: "veth0".into() } });
+    let device = DeviceSpec::AfPacket { interface: "veth0".into() };
+    let plain = PortSpec { number: 0, device, mtu: None, queues: None, spread: false };
+    assert_eq!(port("0@veth0"), plain);
+    assert_eq!(port("0@veth0,queues=2,mtu=9000"), PortSpec { mtu: Some(9000), queues: Some(2), ..plain.clone() });
+    assert_eq!(port("0@veth0,spread"), PortSpec { spread: true, ..plain });
+    let pcap = port("0@pcap:in,out,spread");
+    assert!(pcap.spread && pcap.device.to_string() == "pcap:in,out", "{pcap}");
     assert_eq!(port("1@vhost:/run/vm1.sock").device, DeviceSpec::Vhost { path: "/run/vm1.sock".into(), server: false });
     assert_eq!(port("1@vhost-server:a.sock").device, DeviceSpec::Vhost { path: "a.sock".into(), server: true });
     assert_eq!(port("1@virtio:/v").device, DeviceSpec::Virtio { path: "/v".into(), server: false });
@@ -58,6 +64,7 @@ fn printing_and_parsing_are_inverse() {
         "5@memory",
         "5@null",
         "5@ring:r",
+        "6@memif:/m,id=1,role=server,mtu=1500,queues=4,spread",
     ] {
         assert_eq!(port(text).to_string(), text);
     }
@@ -73,13 +80,17 @@ fn errors_name_what_is_wrong() {
         ("99999999999@veth0", "not a port number"),
         ("0@", "device is missing"),
         ("0@averyverylongname", "longer than 15 bytes"),
-        ("0@veth0,queues=2", "contains ','"),
+        ("0@veth0,queue=2", "contains ','"),
+        ("0@veth0,queues=0", "from 1 to 64"),
+        ("0@veth0,mtu=67", "from 68 to 65000"),
+        ("0@vhost:/v,mtu=x", "`mtu=x`: a number"),
+        ("0@veth0,mtu=1500,queues=1,mtu=1500", "`mtu=1500` is there twice"),
         ("0@vhost", "needs an argument"),
         ("0@vhost:", "socket path is missing"),
         ("0@vhost:/a,b", "contains ','"),
         ("0@memif:/m,id=x", "`x` is not a number"),
         ("0@memif:/m,role=master", "neither `server` nor `client`"),
-        ("0@memif:/m,mtu=1", "no option `mtu=1`"),
+        ("0@memif:/m,mut=1", "no option `mut=1`"),
         ("0@xdp:", "interface name is missing"),
         ("0@pci:3", "not a PCI address"),
         ("0@pci:0000:03:00.9", "not a PCI address"),

@@ -1,0 +1,218 @@
+//! Who receives from which queue of a port, and sends by which.
+//!
+//! A device has a queue for each worker if it can. Guests and peers need not use all of them, and often use the first alone:
+//! so the first queue goes to another worker for each port. A device with more queues gives each worker several, one with
+//! fewer has queues that several workers send by, under a lock, and one of them receives from.
+//!
+//! With [`Sharing::Spread`] such workers are not idle: who receives keeps the flows that are his and hands the others over,
+//! as a network card does that has a queue for each. Packets of a flow, both ways, meet one worker, in order
+//! ([`flow_hash`]). A hand-over costs a lock per burst and the cache lines that change processors: worth it for programs
+//! that take longer than that, so it has to be asked for.
+//!
+//! One worker, one thread; what is shared is behind locks. Tests here and in `tests/worker.rs`.
+
+use abi::BATCH_MAX;
+use pktio::{Packet, Queue};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// When this many packets wait for one of the workers, nobody receives until it has taken some: packets then wait in the device,
+/// which counts what it has no room for.
+const HANDED_OVER_MAX: usize = 1024;
+
+/// What becomes of workers that a device has no queue for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// They receive nothing from it.
+    #[default]
+    Fixed,
+    /// They get their share of its flows.
+    Spread,
+}
+
+/// A port's queues as one worker has them.
+pub(crate) enum PortQueue {
+    /// Only this worker's: receives from all in turn, sends by the first.
+    Own {
+        /// At least one.
+        queues: Vec<Box<dyn Queue>>,
+        /// The queue whose turn it is.
+        next: usize,
+    },
+    /// One that other workers send by, too.
+    Shared {
+        /// The queue.
+        queue: Arc<Mutex<Box<dyn Queue>>>,
+        /// Whether this worker polls it.
+        receives: bool,
+        /// Where flows are handed over.
+        spread: Option<Arc<Spread>>,
+        /// This worker's place among those that share the queue.
+        place: usize,
+    },
+}
+
+/// The workers that share a queue, and what waits for each of them.
+#[derive(Default)]
+pub(crate) struct Spread {
+    waiting: Vec<HandOver>,
+}
+
+#[derive(Default)]
+struct HandOver {
+    count: AtomicUsize,
+    packets: Mutex<Vec<Packet>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Deals a device's queues to `workers` workers; `port` is the port's place among all, for fairness.
+pub(crate) fn share(queues: Vec<Box<dyn Queue>>, workers: usize, port: usize, sharing: Sharing) -> Vec<PortQueue> {
+    let count = queues.len();
+    if count == 0 {
+        return Vec::new();
+    }
+    if count >= workers {
+        let mut own: Vec<Vec<Box<dyn Queue>>> = (0..workers).map(|_| Vec::new()).collect();
+        for (i, queue) in queues.into_iter().enumerate() {
+            own[(i + port) % workers].push(queue);
+        }
+        return own.into_iter().map(|queues| PortQueue::Own { queues, next: 0 }).collect();
+    }
+    let spreads: Vec<Option<Arc<Spread>>> = (0..count)
+        .map(|i| {
+            // Workers i, i + count, ... of the rotated order share queue i.
+            let sharers = (workers - i).div_ceil(count);
+            let waiting = (0..sharers).map(|_| HandOver::default()).collect();
+            (sharing == Sharing::Spread).then(|| Arc::new(Spread { waiting }))
+        })
+        .collect();
+    let queues: Vec<_> = queues.into_iter().map(|queue| Arc::new(Mutex::new(queue))).collect();
+    let deal = |worker: usize| {
+        let rotated = (worker + workers - port % workers) % workers;
+        let (queue, place) = (rotated % count, rotated / count);
+        PortQueue::Shared {
+            queue: Arc::clone(&queues[queue]),
+            receives: place == 0,
+            spread: spreads[queue].clone(),
+            place,
+        }
+    };
+    (0..workers).map(deal).collect()
+}
+
+impl PortQueue {
+    /// Appends at most `max` packets; returns how many.
+    pub(crate) fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
+        match self {
+            PortQueue::Own { queues, next } => {
+                if let [queue] = queues.as_mut_slice() {
+                    return queue.rx(out, max);
+                }
+                for _ in 0..queues.len() {
+                    *next = if *next + 1 >= queues.len() { 0 } else { *next + 1 };
+                    let count = queues[*next].rx(out, max);
+                    if count != 0 {
+                        return count;
+                    }
+                }
+                0
+            }
+            PortQueue::Shared { queue, receives: true, spread: None, .. } => lock(queue).rx(out, max),
+            PortQueue::Shared { queue, receives: true, spread: Some(spread), .. } => {
+                if spread.is_full() {
+                    return 0;
+                }
+                let before = out.len();
+                lock(queue).rx(out, max);
+                spread.hand_over(out, before);
+                out.len() - before
+            }
+            PortQueue::Shared { spread: Some(spread), place, .. } => spread.take(*place, out, max),
+            PortQueue::Shared { .. } => 0,
+        }
+    }
+
+    /// Takes packets from the front and sends them; the others stay.
+    pub(crate) fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
+        match self {
+            PortQueue::Own { queues, .. } => queues[0].tx(packets),
+            PortQueue::Shared { queue, .. } => lock(queue).tx(packets),
+        }
+    }
+}
+
+impl Spread {
+    /// Takes what is for other workers out of the packets from `before` on; the receiving worker's place is 0.
+    fn hand_over(&self, packets: &mut Vec<Packet>, before: usize) {
+        let mut theirs: Vec<Vec<Packet>> = Vec::new();
+        theirs.resize_with(self.waiting.len(), || Vec::with_capacity(BATCH_MAX));
+        for packet in packets.split_off(before) {
+            let place = ((u64::from(flow_hash(packet.data())) * self.waiting.len() as u64) >> 32) as usize;
+            if place == 0 {
+                packets.push(packet);
+            } else {
+                theirs[place].push(packet);
+            }
+        }
+        for (waiting, mut theirs) in self.waiting.iter().zip(theirs).filter(|(_, theirs)| !theirs.is_empty()) {
+            let mut queue = lock(&waiting.packets);
+            queue.append(&mut theirs);
+            waiting.count.store(queue.len(), Ordering::Release);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.count.load(Ordering::Relaxed) >= HANDED_OVER_MAX)
+    }
+
+    fn take(&self, place: usize, out: &mut Vec<Packet>, max: usize) -> usize {
+        let waiting = &self.waiting[place];
+        if waiting.count.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut queue = lock(&waiting.packets);
+        let count = queue.len().min(max);
+        out.extend(queue.drain(..count));
+        waiting.count.store(queue.len(), Ordering::Release);
+        count
+    }
+}
+
+/// A hash of addresses, protocol and ports that both directions of a flow share: addresses and ports are added before they are
+/// mixed. Fragments have no ports; what is not IP has its Ethernet addresses.
+fn flow_hash(frame: &[u8]) -> u32 {
+    let half = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u64::from(u16::from_be_bytes([bytes[0], bytes[1]])));
+    let word = |at: usize| half(at) << 16 | half(at + 2);
+    let long = |at: usize| word(at) << 32 | word(at + 4);
+    let mut at = 12;
+    while matches!(half(at), 0x8100 | 0x88a8) {
+        at += 4;
+    }
+    let (ethertype, ip) = (half(at), at + 2);
+    let (addresses, protocol, transport) = match ethertype {
+        0x0800 => {
+            let first = frame.get(ip).copied().unwrap_or(0);
+            let is_fragment = half(ip + 6) & 0x3fff != 0;
+            let transport = (!is_fragment).then_some(ip + usize::from(first & 15) * 4);
+            (word(ip + 12).wrapping_add(word(ip + 16)), half(ip + 8) & 0xff, transport)
+        }
+        0x86dd => {
+            let halves = [8, 16, 24, 32].map(|at| long(ip + at));
+            let high = halves[0].wrapping_add(halves[2]);
+            (high.rotate_left(32) ^ halves[1].wrapping_add(halves[3]), half(ip + 6) >> 8, Some(ip + 40))
+        }
+        _ => ((long(0) >> 16).wrapping_add(long(6) >> 16), ethertype, None),
+    };
+    let ports = match (protocol, transport) {
+        (6 | 17 | 132, Some(at)) => half(at).wrapping_add(half(at + 2)),
+        _ => 0,
+    };
+    let mixed = (addresses ^ ports << 40 ^ protocol << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed.wrapping_mul(0xff51_afd7_ed55_8ccd) ^ mixed >> 29).wrapping_mul(0xc4ce_b9fe_1a85_ec53).rotate_left(32) as u32
+}
+
+#[cfg(test)]
+mod tests;

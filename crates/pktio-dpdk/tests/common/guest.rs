@@ -1,0 +1,287 @@
+//! A guest of one queue pair for vhost-user ports, of which a test chooses every descriptor: the driver's side of virtio 1.1
+//! (2.6 split rings, 5.1 network device) and the front end's side of the vhost-user protocol.
+//!
+//! Single-threaded. What it waits for ends after a few seconds.
+#![allow(unsafe_code, dead_code)]
+
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+use std::time::{Duration, Instant};
+
+pub const F_CSUM: u64 = 1 << 0;
+pub const F_GUEST_CSUM: u64 = 1 << 1;
+pub const F_GUEST_TSO4: u64 = 1 << 7;
+pub const F_GUEST_TSO6: u64 = 1 << 8;
+pub const F_HOST_TSO4: u64 = 1 << 11;
+pub const F_HOST_TSO6: u64 = 1 << 12;
+pub const F_MRG_RXBUF: u64 = 1 << 15;
+pub const F_VERSION_1: u64 = 1 << 32;
+
+/// Places in each ring.
+const SIZE: u16 = 256;
+const MEMORY_BYTES: usize = 32 << 20;
+/// Where the rings and buffers are in the guest's memory.
+const RINGS: [u64; 2] = [0, 0x1_0000];
+const AVAILABLE: u64 = 0x2000;
+const USED: u64 = 0x4000;
+const RECEIVE_BUFFERS: u64 = 0x10_0000;
+const SEND_BUFFERS: u64 = 0x180_0000;
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+
+/// The header before each frame (5.1.6), with the number of buffers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Header {
+    pub flags: u8,
+    pub gso_type: u8,
+    pub header_len: u16,
+    pub gso_size: u16,
+    pub csum_start: u16,
+    pub csum_offset: u16,
+    pub buffers: u16,
+}
+
+impl Header {
+    pub const BYTES: usize = 12;
+
+    fn to_bytes(self) -> [u8; Header::BYTES] {
+        let mut bytes = [0; Header::BYTES];
+        (bytes[0], bytes[1]) = (self.flags, self.gso_type);
+        let words = [self.header_len, self.gso_size, self.csum_start, self.csum_offset, self.buffers];
+        for (to, word) in bytes[2..].chunks_mut(2).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Header {
+        let word = |i: usize| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
+        Header {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            header_len: word(2),
+            gso_size: word(4),
+            csum_start: word(6),
+            csum_offset: word(8),
+            buffers: word(10),
+        }
+    }
+}
+
+/// One ring as the driver has it: 0 receives, 1 sends.
+#[derive(Default)]
+struct Ring {
+    next_available: u16,
+    next_used: u16,
+}
+
+pub struct Guest {
+    socket: UnixStream,
+    memory: NonNull<u8>,
+    _file: OwnedFd,
+    rings: [Ring; 2],
+    buffer_bytes: u32,
+}
+
+impl Guest {
+    /// Connects to a listening port, accepts exactly these features, and gives it receive buffers of this size.
+    pub fn connect(path: &str, features: u64, buffer_bytes: u32) -> Guest {
+        let socket = UnixStream::connect(path).expect("the port listens");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // SAFETY: a C string; the file is ours; the mapping lives until `drop`.
+        let (file, memory) = unsafe {
+            let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0 && libc::ftruncate(fd, MEMORY_BYTES as i64) == 0);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let at = libc::mmap(std::ptr::null_mut(), MEMORY_BYTES, protection, libc::MAP_SHARED, fd, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            (OwnedFd::from_raw_fd(fd), NonNull::new(at.cast()).unwrap())
+        };
+        let mut guest = Guest { socket, memory, _file: file, rings: Default::default(), buffer_bytes };
+        guest.negotiate(features);
+        guest
+    }
+
+    fn negotiate(&mut self, features: u64) {
+        let offered = self.ask(1, &[]);
+        assert_eq!(features & !offered, 0, "features that the port does not offer");
+        self.tell(3, &[], None);
+        self.tell(2, &features.to_le_bytes(), None);
+        let mut regions = [1u32, 0].map(u32::to_le_bytes).concat();
+        let base = self.memory.as_ptr() as u64;
+        regions.extend([0, MEMORY_BYTES as u64, base, 0].map(u64::to_le_bytes).concat());
+        let fd = self._file.as_raw_fd();
+        self.tell(5, &regions, Some(fd));
+        for (index, ring) in RINGS.iter().enumerate() {
+            let index = index as u32;
+            let state = |value: u32| [index, value].map(u32::to_le_bytes).concat();
+            self.tell(8, &state(u32::from(SIZE)), None);
+            self.tell(10, &state(0), None);
+            let mut addresses = [index, 0].map(u32::to_le_bytes).concat();
+            addresses.extend([ring, &(ring + USED), &(ring + AVAILABLE)].map(|at| (base + at).to_le_bytes()).concat());
+            addresses.extend(0u64.to_le_bytes());
+            self.tell(9, &addresses, None);
+            // No file descriptors: both sides poll.
+            let none = (u64::from(index) | 1 << 8).to_le_bytes();
+            self.tell(13, &none, None);
+            self.tell(12, &none, None);
+        }
+        // An answer to this says that all before has been worked on.
+        self.ask(1, &[]);
+        for place in 0..SIZE {
+            self.give_buffer(place);
+        }
+    }
+
+    fn tell(&mut self, request: u32, payload: &[u8], fd: Option<RawFd>) {
+        let mut message = [request, 1, payload.len() as u32].map(u32::to_le_bytes).concat();
+        message.extend(payload);
+        let Some(fd) = fd else { return self.socket.write_all(&message).unwrap() };
+        let mut control = [0u64; 4];
+        let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: message.len() };
+        // SAFETY: all that the header points to lives during the call, and the control buffer has room for one descriptor.
+        unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            let first = libc::CMSG_FIRSTHDR(&header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(first).cast::<RawFd>().write_unaligned(fd);
+            assert_eq!(libc::sendmsg(self.socket.as_raw_fd(), &header, 0), message.len() as isize);
+        }
+    }
+
+    fn ask(&mut self, request: u32, payload: &[u8]) -> u64 {
+        self.tell(request, payload, None);
+        let mut answer = [0; 20];
+        self.socket.read_exact(&mut answer).expect("the port answers");
+        u64::from_le_bytes(answer[12..].try_into().unwrap())
+    }
+
+    fn at(&self, address: u64, len: usize) -> *mut u8 {
+        assert!(address as usize + len <= MEMORY_BYTES);
+        // SAFETY: inside the mapping.
+        unsafe { self.memory.as_ptr().add(address as usize) }
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) {
+        // SAFETY: inside the mapping; the port does not look there before the index says so.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(address, bytes.len()), bytes.len()) }
+    }
+
+    fn read(&self, address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        // SAFETY: inside the mapping; the port does not write there after the index said so.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(address, len), bytes.as_mut_ptr(), len) }
+        bytes
+    }
+
+    fn index(&self, address: u64) -> &AtomicU16 {
+        // SAFETY: inside the mapping, aligned, and both sides use it atomically.
+        unsafe { AtomicU16::from_ptr(self.at(address, 2).cast()) }
+    }
+
+    /// Writes a descriptor of ring `r`.
+    pub fn describe(&mut self, r: usize, place: u16, address: u64, len: u32, flags: u16, next: u16) {
+        let mut bytes = address.to_le_bytes().to_vec();
+        bytes.extend(len.to_le_bytes());
+        bytes.extend([flags, next].map(u16::to_le_bytes).concat());
+        self.write(RINGS[r] + u64::from(place) * 16, &bytes);
+    }
+
+    /// Gives the port the chain that begins at `head`.
+    pub fn make_available(&mut self, r: usize, head: u16) {
+        let place = self.rings[r].next_available % SIZE;
+        self.write(RINGS[r] + AVAILABLE + 4 + 2 * u64::from(place), &head.to_le_bytes());
+        self.rings[r].next_available = self.rings[r].next_available.wrapping_add(1);
+        self.index(RINGS[r] + AVAILABLE + 2).store(self.rings[r].next_available, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    fn give_buffer(&mut self, place: u16) {
+        let address = RECEIVE_BUFFERS + u64::from(place) * u64::from(self.buffer_bytes);
+        self.describe(0, place, address, self.buffer_bytes, WRITE, 0);
+        self.make_available(0, place);
+    }
+
+    /// Sends a frame whose header and bytes are in one chain, in pieces of these lengths and the rest in a last one.
+    pub fn send(&mut self, header: Header, frame: &[u8], pieces: &[usize]) {
+        let all = [&header.to_bytes(), frame].concat();
+        self.write(SEND_BUFFERS, &all);
+        let mut lengths = pieces.to_vec();
+        lengths.push(all.len() - pieces.iter().sum::<usize>());
+        let mut at = SEND_BUFFERS;
+        for (i, len) in lengths.iter().enumerate() {
+            let flags = if i + 1 == lengths.len() { 0 } else { NEXT };
+            self.describe(1, i as u16, at, *len as u32, flags, i as u16 + 1);
+            at += *len as u64;
+        }
+        self.make_available(1, 0);
+    }
+
+    /// Whether the port has given back everything that was sent.
+    pub fn all_taken(&self) -> bool {
+        self.index(RINGS[1] + USED + 2).load(Ordering::Acquire) == self.rings[1].next_available
+    }
+
+    /// The next used entry of the receiving ring: which buffer, how many bytes.
+    fn used(&mut self) -> Option<(u16, usize)> {
+        if self.index(RINGS[0] + USED + 2).load(Ordering::Acquire) == self.rings[0].next_used {
+            return None;
+        }
+        let place = self.rings[0].next_used % SIZE;
+        let entry = self.read(RINGS[0] + USED + 4 + 8 * u64::from(place), 8);
+        self.rings[0].next_used = self.rings[0].next_used.wrapping_add(1);
+        let word = |i: usize| u32::from_le_bytes(entry[i..i + 4].try_into().unwrap());
+        Some((word(0) as u16, word(4) as usize))
+    }
+
+    /// A frame with its header, if one is there; its buffers go back to the port.
+    pub fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let mut missing = 1;
+        while missing > 0 {
+            let (place, len) = match self.used() {
+                Some(used) => used,
+                None if bytes.is_empty() => return None,
+                None => panic!("a frame lacks {missing} buffers"),
+            };
+            let address = RECEIVE_BUFFERS + u64::from(place) * u64::from(self.buffer_bytes);
+            if bytes.is_empty() {
+                bytes = self.read(address, len);
+                missing = Header::from_bytes(&bytes).buffers;
+            } else {
+                bytes.extend(self.read(address, len));
+            }
+            missing -= 1;
+            self.give_buffer(place);
+        }
+        Some((Header::from_bytes(&bytes), bytes.split_off(Header::BYTES)))
+    }
+
+    /// A frame within five seconds.
+    pub fn wait(&mut self) -> (Header, Vec<u8>) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(received) = self.receive() {
+                return received;
+            }
+            assert!(Instant::now() < deadline, "no frame within 5 seconds");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `connect`, and used by nobody after this.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), MEMORY_BYTES) };
+    }
+}

@@ -118,6 +118,9 @@ pub enum EngineKind {
     Opaque,
     /// The buckets of `tables::exact`, which describes them; `jit` inlines the probe ([`TableBinding::exact`]).
     ExactInline,
+    /// One prefix field of up to 32 bits, the only field: `tables::lpm`. `jit` inlines the walk of `tables::lpm::flat`, and calls
+    /// `lookup` where that has no answer.
+    Prefixes,
     /// One entry pointer per key value, `tables::direct`: `snapshot` points at an array of entry pointers, indexed by
     /// the key; `jit` inlines it.
     DirectIndex,

@@ -7,7 +7,8 @@
 //!   binding alone). Whoever calls it may keep them in registers or in memory.
 //! - [`Translator::probe_finish`] takes those words, reads the table and gives the entry that matches, or null.
 //!
-//! Run to completion calls one after the other. The memory layouts are those of `tables::exact` and `tables::direct`; what
+//! Run to completion calls one after the other. The memory layouts are those of `tables::exact`, `tables::direct` and `tables::lpm::flat`
+//! ([`crate::prefixes`]); what
 //! changes when a table is resized (where the buckets begin, the mask, the seeds) comes from [`Translator::exact_base`]
 //! alone.
 //!
@@ -35,7 +36,8 @@ const HOISTED_SNAPSHOTS_MAX: usize = 8;
 
 /// Whether a table with this engine is probed by the code itself.
 pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
-    options.has(Optimisation::InlineTables) && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex)
+    options.has(Optimisation::InlineTables)
+        && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Prefixes)
 }
 
 /// How many words [`Begun::carried`] has.
@@ -43,6 +45,7 @@ pub(crate) fn carried_words(binding: &TableBinding) -> usize {
     match binding.engine {
         EngineKind::ExactInline => 2 + binding.key.bytes as usize / 8,
         EngineKind::DirectIndex => 1,
+        EngineKind::Prefixes => 2,
         EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
     }
 }
@@ -127,6 +130,12 @@ impl Translator<'_, '_> {
                 let at = self.b.ins().iadd(snapshot, offset);
                 Begun { prefetch: at, carried: vec![at] }
             }
+            EngineKind::Prefixes => {
+                let up = 32 - i64::from(binding.key.fields[0].width);
+                let key = if up > 0 { self.b.ins().ishl_imm_u(words[0], up) } else { words[0] };
+                let (prefetch, carried) = self.prefix_begin(snapshot, key);
+                Begun { prefetch, carried: carried.to_vec() }
+            }
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }
@@ -136,6 +145,7 @@ impl Translator<'_, '_> {
         match binding.engine {
             EngineKind::ExactInline => self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..]),
             EngineKind::DirectIndex => self.b.ins().load(I64, self.flags.state, carried[0], 0),
+            EngineKind::Prefixes => self.prefix_find(binding, carried[0], carried[1]),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }

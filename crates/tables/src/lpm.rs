@@ -5,6 +5,9 @@
 //! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field 128 bits; tables beyond
 //! that are matched by [`crate::ternary`], one tuple per prefix length.
 //!
+//! Large tables of addresses of up to 32 bits alone have their answers spread out beside the trie as long as there is room
+//! ([`flat`]); readers, and compiled code without a call, look there first.
+//!
 //! `TableHandle::snapshot` points at an [`LpmShared`], which stays for the life of the table; what changes is inside.
 //! [`node`] has the layout of the rest.
 //!
@@ -14,6 +17,7 @@
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
+pub mod flat;
 pub mod node;
 mod plan;
 pub mod spare;
@@ -28,6 +32,7 @@ use crate::reclaim::{Domain, Limbo};
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
+use flat::Flat;
 use node::{Place, Runs};
 use plan::{Plan, set_prefix};
 use spare::{Dead, Spare};
@@ -44,6 +49,9 @@ pub const MAX_WIDTH: u32 = 128;
 /// Tables of at least this size get a directory of the first 16 bits (0.6 MB, of which only used pages count).
 const DIRECTORY_FROM_SIZE: u64 = 256;
 
+/// Tables of at least this size have their answers spread out too.
+const FLAT_FROM_SIZE: u64 = 256;
+
 /// Nodes and lists that are retired in one epoch.
 const RETIRED_TOGETHER: usize = 32;
 
@@ -55,6 +63,8 @@ pub struct LpmShared {
     pub root: Root,
     /// Its directory, or null.
     pub directory: *const Place,
+    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there is no room for them.
+    pub flat: AtomicPtr<u8>,
     /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
     groups: AtomicPtr<MapSnapshot>,
     version: Version,
@@ -72,12 +82,23 @@ enum Retired {
     Memory(Dead),
     Group(*mut Group),
     Array(OldArray),
+    Flat(Box<Flat>),
+}
+
+/// The writer's side of [`flat`].
+enum Spread {
+    /// Not in this table, or not any more.
+    Never,
+    /// When there is a prefix.
+    Later,
+    Now(Box<Flat>),
 }
 
 /// The writer's side, for values in words of type `T`.
 pub(crate) struct Lpm<T: Word> {
     shared: Box<LpmShared>,
     directory: Option<Directory>,
+    spread: Spread,
     groups: Option<PointerMap>,
     dead: Vec<Dead>,
     runs: Runs,
@@ -135,6 +156,13 @@ impl LpmShared {
                 return walk(group.root.place.load(Ordering::Acquire), value, 0, best);
             }
             let best = self.root.default.load(Ordering::Acquire);
+            if T::BITS == 32 {
+                let flat = self.flat.load(Ordering::Acquire);
+                if !flat.is_null() {
+                    let found = flat::find(flat, flat_key(value));
+                    return if found.is_null() { best } else { found };
+                }
+            }
             if self.directory.is_null() {
                 return walk(self.root.place.load(Ordering::Acquire), value, 0, best);
             }
@@ -187,7 +215,16 @@ impl LpmShared {
                 *value = self.key_value::<T, PLAIN>(keys.add(i * self.plan.bytes));
             }
             if PLAIN || self.plan.exact.is_empty() {
-                result.fill(self.root.default.load(Ordering::Acquire));
+                let best = self.root.default.load(Ordering::Acquire);
+                result.fill(best);
+                let flat = self.flat.load(Ordering::Acquire);
+                if T::BITS == 32 && !flat.is_null() {
+                    for (result, value) in result.iter_mut().zip(&values[..count]) {
+                        let found = flat::find(flat, flat_key(*value));
+                        *result = if found.is_null() { best } else { found };
+                    }
+                    return result.iter().for_each(|entry| prefetch(entry.cast()));
+                }
                 if self.directory.is_null() {
                     contents[..count].fill(self.root.place.load(Ordering::Acquire));
                 } else {
@@ -210,6 +247,12 @@ impl LpmShared {
         }
         result.iter().for_each(|entry| prefetch(entry.cast()));
     }
+}
+
+/// A value of 32 bits as what [`flat`] has it.
+#[inline(always)]
+fn flat_key<T: Word>(value: T) -> u32 {
+    value.number(T::BITS) as u32
 }
 
 /// The lookup functions, compiled for every processor and for those that count bits in one instruction.
@@ -272,15 +315,22 @@ fn lookups<T: Word, const PLAIN: bool>() -> (LookupFn, LookupBatchFn) {
     (portable::one::<T, PLAIN>, portable::many::<T, PLAIN>)
 }
 
+/// A prefix of a value of 32 bits.
+fn flat_prefix<T: Word>(prefix: Prefix<T>) -> Prefix<u32> {
+    Prefix { value: flat_key(prefix.value), len: prefix.len }
+}
+
 impl<T: Word> Lpm<T> {
     fn new(plan: Plan, size: u64) -> Lpm<T> {
         let grouped = !plan.exact.is_empty();
         let large = size >= DIRECTORY_FROM_SIZE && plan.prefix.width > DIRECTORY_BITS;
         let directory = (large && !grouped).then(Directory::new);
         let groups = grouped.then(PointerMap::new);
+        let can_spread = T::BITS == 32 && size >= FLAT_FROM_SIZE && !grouped;
         let shared = Box::new(LpmShared {
             root: Root::new(),
             directory: directory.as_ref().map_or(ptr::null(), Directory::places),
+            flat: AtomicPtr::new(ptr::null_mut()),
             groups: AtomicPtr::new(groups.as_ref().map_or(ptr::null_mut(), |g| g.snapshot().cast_mut())),
             version: Version::new(),
             plan,
@@ -288,6 +338,7 @@ impl<T: Word> Lpm<T> {
         Lpm {
             shared,
             directory,
+            spread: if can_spread { Spread::Later } else { Spread::Never },
             groups,
             dead: Vec::new(),
             runs: Runs::default(),
@@ -323,6 +374,33 @@ impl<T: Word> Lpm<T> {
         }
     }
 
+    /// The answers spread out, with room for a change; made when there is a prefix for them.
+    fn flat(&mut self) -> Option<&mut Flat> {
+        if let Spread::Later = self.spread {
+            self.spread = Spread::Now(Box::default());
+        }
+        match &mut self.spread {
+            Spread::Now(flat) => Some(flat),
+            _ => None,
+        }
+    }
+
+    /// Adds a prefix that is not empty to the answers spread out. When there is no room they are given up: the trie has all.
+    fn insert_flat(&mut self, prefix: Prefix<T>, entry: *mut EntryHeader, domain: &Domain) {
+        let Some(flat) = self.flat() else { return };
+        let (directory, result) = (flat.directory(), flat.insert(flat_prefix(prefix), entry));
+        if result.is_ok() {
+            self.shared.flat.store(directory.cast_mut(), Ordering::Release);
+            return;
+        }
+        // A reader that still has them must not take a newer default for what is missing in them.
+        self.shared.version.change();
+        self.shared.flat.store(ptr::null_mut(), Ordering::Release);
+        if let Spread::Now(flat) = std::mem::replace(&mut self.spread, Spread::Never) {
+            self.limbo.push(domain.advance(), Retired::Flat(flat));
+        }
+    }
+
     /// The group of a packed key's exact fields, or null.
     fn group(&self, packed: &[u64]) -> *mut Group {
         // SAFETY: the first half of a packed key has the key's layout.
@@ -355,7 +433,11 @@ impl<T: Word> Lpm<T> {
 
 impl<T: Word> Engine for Lpm<T> {
     fn kind(&self) -> EngineKind {
-        EngineKind::Opaque
+        // A key of several fields is not an address in its first word.
+        match self.spread {
+            Spread::Never => EngineKind::Opaque,
+            _ => EngineKind::Prefixes,
+        }
     }
 
     fn lookup(&self) -> LookupFn {
@@ -385,12 +467,20 @@ impl<T: Word> Engine for Lpm<T> {
         }
         let prefix = self.shared.plan.prefix(packed);
         self.trie(self.root(packed)).insert(prefix, entry);
+        if prefix.len > 0 {
+            self.insert_flat(prefix, entry, w.domain);
+        }
         self.retire(w.domain);
     }
 
     fn replace(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
         let prefix = self.shared.plan.prefix(packed);
         self.trie(self.root(packed)).replace(prefix, entry);
+        if let Spread::Now(flat) = &mut self.spread
+            && prefix.len > 0
+        {
+            flat.replace(flat_prefix(prefix), entry);
+        }
         self.retire(w.domain);
     }
 
@@ -405,6 +495,11 @@ impl<T: Word> Engine for Lpm<T> {
             (w.stored)(&key)
         };
         self.trie(root).remove(prefix, &mut stored);
+        if let Spread::Now(flat) = &mut self.spread
+            && prefix.len > 0
+        {
+            flat.remove(flat_prefix(prefix), &mut |len| stored(Prefix { value: prefix.value.prefix(len), len }));
+        }
         self.retire(w.domain);
         let group = self.group(packed);
         if let Some(groups) = self.groups.as_mut() {
@@ -461,6 +556,7 @@ impl Retired {
             // SAFETY: groups are boxed, and retired once, when they are empty.
             Retired::Group(group) => drop(unsafe { Box::from_raw(group) }),
             Retired::Array(old) => drop(old),
+            Retired::Flat(flat) => drop(flat),
         }
     }
 }

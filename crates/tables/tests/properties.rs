@@ -187,6 +187,49 @@ fn prefixes_shaped_like_the_internets() {
     }
 }
 
+/// So many nodes that answers are not kept spread out any more; then with the trie alone.
+#[test]
+fn prefixes_that_outgrow_their_spread_answers() {
+    let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
+    let nodes = tables::lpm::flat::NODES_MAX as u64;
+    let of = |value: u64, prefix_len: u32, action: u64| {
+        entry(vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }], 0, action)
+    };
+    let put = |fast: &mut Table, new: &base::entry::TableEntry| {
+        fast.insert(new, Runs::Call(call_of(new)), 0).expect("there is room");
+    };
+    put(&mut fast, &of(0, 0, 1));
+    put(&mut fast, &of(0x8000_0000, 1, 2));
+    // A /24 in each of many /16, from the ends inwards.
+    let site = |i: u64| (if i.is_multiple_of(2) { i / 2 } else { 0xffff - i / 2 }) << 16 | 0x0500;
+    let check = |fast: &Table, count: u64, gone: u64| {
+        let layout = fast.binding().key;
+        for i in (0..nodes + 10).step_by(97).chain(count.saturating_sub(3)..count + 3) {
+            for low in [0x0500u64, 0x05ff, 0x0600] {
+                let value = Bits::new(32, u128::from(site(i) & 0xffff_0000 | low));
+                let covered = (gone..count).contains(&i) && low < 0x0600;
+                let other = if value.bit(31) { 2 } else { 1 };
+                let expected = if covered { 10 + i % 7 } else { other };
+                let found = fast.lookup(&key_bytes(&layout, std::slice::from_ref(&value)));
+                let found = found.and_then(|(_, call)| call);
+                assert_eq!(found, Some(call(expected)), "{count} prefixes, {gone} of them gone, {value:x?}");
+            }
+        }
+    };
+    for i in 0..nodes + 5 {
+        put(&mut fast, &of(site(i), 24, 10 + i % 7));
+        if i % 5000 == 4999 || (nodes - 2..nodes + 3).contains(&i) {
+            check(&fast, i + 1, 0);
+        }
+        let spread = matches!(fast.binding().engine, abi::EngineKind::Prefixes);
+        assert_eq!(spread, i < nodes, "after {} prefixes", i + 1);
+    }
+    for i in 0..1000 {
+        fast.delete(&of(site(i), 24, 0).key, 0).expect("it is there");
+    }
+    check(&fast, nodes + 5, 1000);
+}
+
 #[test]
 fn prefixes_that_the_trie_does_not_take() {
     check_all(&[(200, Lpm)]);

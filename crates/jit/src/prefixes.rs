@@ -1,0 +1,91 @@
+//! Longest prefix match as part of the code: the walk of `tables::lpm::flat`, which describes the memory.
+//!
+//! The walk has no branch that depends on lengths of prefixes but the one to the last 8 bits, which few addresses need. What it has
+//! no answer for goes to the engine by a call, for it must be looked for with care (`tables::lpm`): addresses that only the
+//! empty prefix matches, or none; and all of them where there are no such answers: in empty tables and in those that
+//! have outgrown them.
+//!
+//! Tests: `crates/datapath/tests/prefixes.rs`; `crates/tables/tests` for what is walked.
+
+use crate::translate::Translator;
+use abi::TableBinding;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, Value};
+use std::mem::offset_of;
+use tables::lpm::LpmShared;
+use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_SHIFT, SLOT_BYTES, STRIDE};
+
+/// Bits of the values that the walk is made for.
+const BITS: u32 = 32;
+
+impl Translator<'_, '_> {
+    /// The first half of a lookup: the address to prefetch, and the directory and the key for the second half.
+    pub fn prefix_begin(&mut self, shared: Value, key: Value) -> (Value, [Value; 2]) {
+        let directory = self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32);
+        // What does not exist is not read, so that its address may be any.
+        (self.prefix_slot(directory, key), [directory, key])
+    }
+
+    /// The slot of a key's first bits. Values are left-aligned in 32 bits.
+    fn prefix_slot(&mut self, directory: Value, key: Value) -> Value {
+        let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(SLOT_BYTES.ilog2()));
+        self.b.ins().iadd(directory, offset)
+    }
+
+    /// The second half: the entry of the longest prefix, or null.
+    pub fn prefix_find(&mut self, binding: &TableBinding, directory: Value, key: Value) -> Value {
+        let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
+        let content = self.b.append_block_param(done, I64);
+        self.b.ins().brif(directory, walk, &[], call, &[]);
+        self.b.seal_block(walk);
+        self.b.switch_to_block(walk);
+        let state = self.flags.state;
+        let slot = self.prefix_slot(directory, key);
+        let link = self.b.ins().load(I64, state, slot, 0);
+        let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
+        let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
+        let value = self.b.ins().band(next, link);
+        let value = self.mask_word(value, STRIDE);
+        let place = self.prefix_place(places, value);
+        // Neither null nor with its highest bit set: an entry.
+        let zero = self.iconst(0);
+        let is_entry = self.b.ins().icmp(IntCC::SignedGreaterThan, place, zero);
+        self.b.ins().brif(is_entry, done, &[place.into()], on, &[]);
+        self.b.seal_block(on);
+
+        self.b.switch_to_block(on);
+        self.b.set_cold_block(on);
+        let last = self.b.create_block();
+        self.b.ins().brif(place, last, &[], call, &[]);
+        self.b.seal_block(last);
+        self.b.switch_to_block(last);
+        self.b.set_cold_block(last);
+        let node = self.b.ins().band_imm_u(place, !LEADS_ON as i64);
+        let value = self.mask_word(key, STRIDE);
+        let place = self.prefix_place(node, value);
+        self.b.ins().brif(place, done, &[place.into()], call, &[]);
+        self.b.seal_block(call);
+
+        self.b.switch_to_block(call);
+        self.b.set_cold_block(call);
+        let width = binding.key.fields[0].width;
+        // Keys have the value at their right end.
+        let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
+        let buffer = self.buffer_of(binding.key.bytes);
+        self.store_words(self.flags.stack, &[own], buffer, 0);
+        let handle = self.address(binding.handle as u64);
+        let found = self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result");
+        self.b.ins().jump(done, &[found.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        content
+    }
+
+    fn prefix_place(&mut self, places: Value, value: Value) -> Value {
+        let offset = self.b.ins().ishl_imm_u(value, 3);
+        let at = self.b.ins().iadd(places, offset);
+        self.b.ins().load(I64, self.flags.state, at, 0)
+    }
+}

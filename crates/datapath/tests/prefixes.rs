@@ -1,10 +1,13 @@
 //! Longest prefix match in compiled code against the interpreter, while prefixes of every length come, change and go; in generic
 //! code and in code that was compiled again, run to completion and staged; and beyond what is kept spread out.
 
+mod common;
+
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
-use datapath::{EngineKind, Local, Pipeline, Sent, Specialise};
+use common::Engines;
+use datapath::Specialise;
 use std::sync::Arc;
 use tables::workload::Random;
 
@@ -86,50 +89,6 @@ fn address(random: &mut Random) -> u32 {
     u32::from_be_bytes([octet(random), octet(random), octet(random), random.next() as u8])
 }
 
-/// The same table on every engine, with packets that go through all of them.
-struct Engines {
-    pipelines: Vec<(&'static str, Arc<Pipeline>)>,
-    locals: Vec<Local>,
-}
-
-impl Engines {
-    fn new(program: &Arc<ir::Program>) -> Engines {
-        let engines = [
-            ("interpreted", EngineKind::Interpreter),
-            ("generic", EngineKind::Machine),
-            ("compiled again", EngineKind::Machine),
-            ("staged", EngineKind::Staged),
-        ];
-        let load = |(name, engine)| (name, Arc::new(datapath::load(Arc::clone(program), engine, 1).expect("it loads")));
-        let pipelines: Vec<_> = engines.into_iter().map(load).collect();
-        let locals = pipelines.iter().map(|(_, p)| Local::new(Arc::clone(p))).collect();
-        Engines { pipelines, locals }
-    }
-
-    fn each(&self, change: impl Fn(&dyn abi::PipelineState)) {
-        self.pipelines.iter().for_each(|(_, p)| change(p.state().as_ref()));
-    }
-
-    fn recompile(&self) {
-        let (_, pipeline) = self.pipelines.iter().find(|(name, _)| *name == "compiled again").expect("it is there");
-        // Not the contents: they would be compared one by one while they are few.
-        pipeline.recompile(Specialise::Constants).expect("it compiles");
-    }
-
-    fn check(&mut self, address: u32, what: &str) {
-        let mut frame = address.to_be_bytes().to_vec();
-        frame.resize(60, 0);
-        let mut expected: Option<Vec<Sent>> = None;
-        for ((name, _), local) in self.pipelines.iter().zip(&mut self.locals) {
-            let sent = local.receive(1, &frame).expect("it fits");
-            match &expected {
-                None => expected = Some(sent),
-                Some(expected) => assert_eq!(&sent, expected, "{what}: {name} (left), interpreted, for {address:#x}"),
-            }
-        }
-    }
-}
-
 #[test]
 fn every_change_of_prefixes_is_what_all_code_sees() {
     for (seed, width) in [(1, 32), (2, 32), (3, 24), (4, 17), (5, 9)] {
@@ -138,7 +97,8 @@ fn every_change_of_prefixes_is_what_all_code_sees() {
         let mut there: Vec<(u32, u32)> = Vec::new();
         for step in 0..500u32 {
             if step % 50 == 0 {
-                engines.recompile();
+                // Not the contents: they would be compared one by one while they are few.
+                engines.recompile(Specialise::Constants);
             }
             let new = prefix(&mut random, width);
             let port = 1 + step % 200;
@@ -162,10 +122,11 @@ fn every_change_of_prefixes_is_what_all_code_sees() {
             }
             for _ in 0..6 {
                 let address = address(&mut random);
-                engines.check(address, &format!("seed {seed}, width {width}, step {step}"));
+                engines.check(&address.to_be_bytes(), &format!("seed {seed}, width {width}, step {step}"));
             }
             if let Some((value, _)) = there.get(random.below(1 + there.len() as u64) as usize) {
-                engines.check(value << (32 - width), &format!("seed {seed}, width {width}, step {step}"));
+                engines
+                    .check(&(value << (32 - width)).to_be_bytes(), &format!("seed {seed}, width {width}, step {step}"));
             }
         }
     }

@@ -7,7 +7,7 @@
 //!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `externs`, `hashes`, `csum`, `pack` translate operations.
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `externs`, `hashes`, `csum`, `pack` translate operations.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.
@@ -31,6 +31,7 @@ mod flow;
 mod hashes;
 mod header;
 mod listing;
+mod matrix;
 mod optimisation;
 mod pack;
 mod packet;
@@ -48,6 +49,7 @@ mod unresolved;
 mod value;
 
 pub use listing::Listing;
+pub use matrix::{COLUMNS_MAX, RULES_MAX};
 pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};
@@ -64,7 +66,8 @@ use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
 use flow::{Flow, ProgramFacts};
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program};
-use pipeline::NewEntry;
+use matrix::Matrices;
+use pipeline::{CodeData, NewEntry};
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
 use translate::Shared;
@@ -284,10 +287,10 @@ pub fn compile_for(
     if let Some(symbol) = program.unresolved().next() {
         return Err(Error::Unresolved(symbol.to_string()));
     }
-    let Generated { mut module, functions, sites, zeros, addresses, mut timing } =
+    let Generated { mut module, functions, sites, data, mut timing } =
         generate(program, bindings, shapes, sites, calls, options)?;
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
-    let pipeline = CompiledPipeline::new(module, functions, sites, (zeros, addresses), timing);
+    let pipeline = CompiledPipeline::new(module, functions, sites, data, timing);
     if options.perf_map {
         write_perf_map(program, &pipeline);
     }
@@ -320,8 +323,7 @@ struct Generated {
     module: JITModule,
     functions: Vec<NewEntry>,
     sites: Vec<Site>,
-    zeros: Box<[u8]>,
-    addresses: Addresses,
+    data: CodeData,
     timing: Timing,
 }
 
@@ -343,6 +345,7 @@ fn generate(
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
     let addresses = Addresses::new(bindings, calls, options);
+    let matrices = Matrices::default();
     let symbols = Symbols::declare(program, &mut module)?;
     let shared = Shared {
         program,
@@ -354,6 +357,7 @@ fn generate(
         record: &record,
         zeros: &zeros,
         addresses: &addresses,
+        matrices: &matrices,
         symbols: &symbols,
     };
     let mut sites = sites.to_vec();
@@ -412,7 +416,9 @@ fn generate(
         let phases = plan.phases.len();
         functions.push(NewEntry { kind: entry.kind, id, size, instructions, phases, clif, asm, places, listing });
     }
-    Ok(Generated { module, functions, sites, zeros, addresses, timing })
+    let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
+    let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices };
+    Ok(Generated { module, functions, sites, data, timing })
 }
 
 fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {

@@ -9,11 +9,13 @@
 
 use crate::addresses::Addresses;
 use crate::listing::Listing;
+use crate::matrix::Matrix;
 use crate::places::CodePlace;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
 use ir::EntryKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A pipeline's entries as machine code.
@@ -22,9 +24,15 @@ pub struct CompiledPipeline {
     module: Option<JITModule>,
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
-    /// The code has their addresses.
-    _data: (Box<[u8]>, Addresses),
+    _data: CodeData,
     timing: Timing,
+}
+
+/// What the code has addresses of.
+pub(crate) struct CodeData {
+    pub _zeros: Box<[u8]>,
+    pub _addresses: Addresses,
+    pub _matrices: Vec<Arc<Matrix>>,
 }
 
 /// An entry whose function is defined in the module.
@@ -113,7 +121,7 @@ impl CompiledPipeline {
         module: JITModule,
         functions: Vec<NewEntry>,
         sites: Vec<Site>,
-        data: (Box<[u8]>, Addresses),
+        data: CodeData,
         timing: Timing,
     ) -> CompiledPipeline {
         let entries = functions

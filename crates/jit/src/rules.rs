@@ -3,15 +3,16 @@
 //! A table of a handful of entries is not looked up at all: each entry's key is compared, and of the entries that accept
 //! the key the first one is selected, from the last to the first. Addresses of entries, masks and values are constants.
 //! Masked words are shared by the entries with the same mask. Nothing is predicted and no memory is read, but for
-//! parameters of the entry that was selected.
+//! parameters of the entry that was selected. Where that would be more instructions, rows of bits say which entries accept
+//! which bytes of the key ([`crate::matrix`]).
 //!
 //! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that.
 //!
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
-use crate::Optimisation;
 use crate::translate::Translator;
-use abi::{EntryShape, TableShape};
+use crate::{Optimisation, matrix};
+use abi::{EntryShape, Rule, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::TableId;
@@ -43,8 +44,17 @@ impl Translator<'_, '_> {
             Some(default) => (default, self.iconst(0)),
             None => (&from_last.next().expect("there is a rule or a miss").entry, self.iconst(1)),
         };
+        // The rules before the last entry.
+        let others = &rules[..rules.len() - usize::from(default.is_none())];
         let actions: Option<Vec<u32>> = rules.iter().map(|r| &r.entry).chain(default).map(action_of).collect();
         let same = actions.as_ref().is_some_and(|all| all.iter().all(|a| a == &all[0]));
+        if let Some(cost) = matrix::cost(others) {
+            if cost < compare_cost(others) {
+                return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), key));
+            }
+        } else if others.len() > COMPARED_MAX {
+            return None;
+        }
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
         for rule in from_last {
@@ -59,6 +69,26 @@ impl Translator<'_, '_> {
             hit = self.b.ins().bor(hit, accepts);
         }
         Some(Selected { hit, entry, action })
+    }
+
+    /// [`Self::select_entry`] by rows of bits. `same` says whether all entries run the same, if it is known what they run.
+    fn select_row(
+        &mut self,
+        table: TableId,
+        rules: &[&Rule],
+        last: &EntryShape,
+        may_miss: bool,
+        same: Option<bool>,
+        key: &[Value],
+    ) -> Selected {
+        let row = self.select_in_matrix(table, rules, last, key);
+        let hit = if may_miss { self.bool_word(row.is_rule) } else { self.iconst(1) };
+        let action = match same {
+            None => None,
+            Some(true) => Some(self.iconst(action_of(last).unwrap_or(0).into())),
+            Some(false) => Some(row.action),
+        };
+        Selected { hit, entry: row.entry, action }
     }
 
     /// Whether the key has this value where the mask has ones.
@@ -81,6 +111,16 @@ impl Translator<'_, '_> {
         }
         self.icmp_imm(IntCC::Equal, different, 0)
     }
+}
+
+/// Most rules that are compared one by one.
+const COMPARED_MAX: usize = 16;
+
+/// About how many instructions it takes to compare with rules one by one.
+fn compare_cost(rules: &[&Rule]) -> usize {
+    let words = |rule: &&Rule| rule.mask.iter().filter(|mask| **mask != 0).count();
+    // Mask and difference of each word; then the comparison, and what it selects.
+    rules.iter().map(|rule| 2 * words(rule) + 5).sum()
 }
 
 fn action_of(entry: &EntryShape) -> Option<u32> {

@@ -17,6 +17,7 @@
 
 use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
+use crate::matrix::Matrices;
 use crate::packet::At;
 use crate::placement::{Placement, Where};
 use crate::places::Places;
@@ -102,6 +103,7 @@ pub(crate) struct Shared<'a> {
     pub record: &'a RecordLayout,
     pub zeros: &'a [u8],
     pub addresses: &'a Addresses,
+    pub matrices: &'a Matrices,
     pub symbols: &'a Symbols,
 }
 
@@ -134,6 +136,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub zeros: &'a [u8],
     /// Addresses that are loaded from a list.
     pub addresses: &'a Addresses,
+    pub matrices: &'a Matrices,
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
     /// Signatures by types, for calls.
@@ -234,6 +237,7 @@ pub(crate) fn translate(
         frame,
         zeros: shared.zeros,
         addresses: shared.addresses,
+        matrices: shared.matrices,
         symbols: shared.symbols,
         signatures: HashMap::new(),
         position: 0,

@@ -109,7 +109,8 @@ impl Code {
         let keys = &self.program.tables[table.index()].keys;
         let has = |kind| keys.iter().any(|k| k.kind == kind);
         if has(MatchKind::Ternary) || has(MatchKind::Optional) {
-            super::RULES_MAX
+            let bits: usize = keys.iter().map(|k| (k.width as usize).next_multiple_of(8)).sum();
+            if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
         } else if has(MatchKind::Lpm) {
             super::PREFIXES_MAX
         } else {

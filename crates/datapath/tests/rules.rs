@@ -1,0 +1,156 @@
+//! Ternary tables of up to 127 rules as part of compiled code, against the interpreter: keys of odd widths, rules that overlap,
+//! rules for everything, and changes in between.
+
+mod common;
+
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use base::ids::TableId;
+use common::Engines;
+use datapath::Specialise;
+use std::fmt::Write;
+use std::sync::Arc;
+use tables::workload::Random;
+
+/// A frame's first fields are looked up in a table that says the port it leaves by, one of two, or drops it.
+fn program(fields: &[(u32, &str)]) -> Arc<ir::Program> {
+    let [mut slots, mut header, mut keys, mut data] = [(); 4].map(|()| String::new());
+    for (i, (width, kind)) in fields.iter().enumerate() {
+        writeln!(slots, "slot h.f{i}: {width} field h").expect("a string");
+        writeln!(header, "  f{i} = h.f{i}").expect("a string");
+        writeln!(keys, "  key h.f{i}: {width} {kind}").expect("a string");
+        write!(data, "{}h.f{i}", if i > 0 { ", " } else { "" }).expect("a string");
+    }
+    let bits: u32 = fields.iter().map(|(width, _)| width).sum();
+    let text = format!(
+        r#"program "rules"
+drops short, unknown
+slot port: 9 metadata
+slot out: 9 metadata
+{slots}slot h.$valid: 1 valid h
+slot %ok: 1 temp
+slot %h: 1 temp
+slot %a: 32 temp
+slot %e: 64 temp
+slot %d: 64 temp
+header h valid h.$valid {{
+{header}}}
+action forward (port: 9)
+action other (port: 9)
+action unknown ()
+table acl {{
+{keys}  action forward
+  action other
+  action unknown
+  default 2 ()
+  size 1024
+}}
+intrinsic ingress_port = port
+entry ingress (p, c)
+stage parser p {{
+b0:
+  %ok = has_bits 32w{bits}
+  branch %ok, b1, b2
+b1:
+  extract h
+  next
+b2:
+  drop short
+}}
+stage control c {{
+b0:
+  %h, %a, %e, %d = apply acl ({data})
+  switch %a, 32w0 -> b1, 32w1 -> b2, default -> b3
+b1:
+  out = param acl, 0, 0, %d
+  send out
+b2:
+  out = param acl, 1, 0, %d
+  send out
+b3:
+  drop unknown
+}}
+"#
+    );
+    Arc::new(ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")))
+}
+
+const ACL: TableId = TableId(0);
+
+/// A value that others are likely to meet: few bits, at either end.
+fn value(random: &mut Random, width: u32) -> Bits {
+    let low = Bits::new(width, u128::from(random.below(3)));
+    match random.below(3) {
+        0 => low,
+        1 => low.shl(u64::from(width.saturating_sub(2))),
+        _ => Bits::new(width, u128::from(random.next() & 0x0101_0101_0101_0101)),
+    }
+}
+
+fn key(random: &mut Random, (width, kind): (u32, &str)) -> KeyMatch {
+    let any = random.below(2) == 0;
+    match kind {
+        "exact" => KeyMatch::Exact(value(random, width)),
+        "optional" => KeyMatch::Optional((!any).then(|| value(random, width))),
+        "lpm" => {
+            let prefix_len = random.below(u64::from(width) + 1) as u32;
+            let mask = Bits::ones(width).shl(u64::from(width - prefix_len));
+            KeyMatch::Lpm { value: value(random, width).and(&mask), prefix_len }
+        }
+        _ => {
+            let mask = if any { Bits::zero(width) } else { Bits::new(width, random.next().into()) };
+            KeyMatch::Ternary { value: value(random, width).and(&mask), mask }
+        }
+    }
+}
+
+fn frame(random: &mut Random, fields: &[(u32, &str)]) -> Vec<u8> {
+    let bits: u32 = fields.iter().map(|(width, _)| width).sum();
+    let mut all = Bits::zero(bits.next_multiple_of(8));
+    for (width, _) in fields {
+        let next = value(random, *width).resize_u(all.width());
+        all = all.shl(u64::from(*width)).or(&next);
+    }
+    all.to_bytes_be().to_vec()
+}
+
+#[test]
+fn rules_in_the_code_are_those_of_the_table() {
+    let shapes: [&[(u32, &str)]; 5] = [
+        &[(32, "ternary"), (32, "ternary"), (8, "ternary"), (16, "ternary"), (16, "ternary")],
+        &[(5, "ternary"), (3, "exact"), (12, "optional"), (20, "lpm")],
+        &[(100, "ternary"), (28, "ternary")],
+        &[(8, "ternary")],
+        &[(48, "lpm"), (16, "optional")],
+    ];
+    for (seed, fields) in shapes.into_iter().enumerate() {
+        let mut random = Random(seed as u64);
+        let mut engines = Engines::new(&program(fields));
+        let mut there: Vec<TableEntry> = Vec::new();
+        for (round, wanted) in [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 127, 63, 20].into_iter().enumerate() {
+            while there.len() > wanted {
+                let old = there.swap_remove(random.below(there.len() as u64) as usize);
+                engines.each(|state| state.delete(ACL, &old.key, old.priority).expect("it is there"));
+            }
+            let mut tries = 0;
+            while there.len() < wanted && tries < 2000 {
+                tries += 1;
+                let key: Vec<KeyMatch> = fields.iter().map(|f| key(&mut random, *f)).collect();
+                let action = random.below(3) as u32;
+                let args = (action < 2).then(|| Bits::new(9, u128::from(1 + random.below(200)))).into_iter().collect();
+                let action = EntryAction::Call(ActionCall { action, args });
+                let priority = 1 + random.below(50) as i32;
+                if !there.iter().any(|e| e.key == key && e.priority == priority) {
+                    let new = TableEntry { key, priority, action, idle_timeout_ns: 0 };
+                    engines.each(|state| state.insert(ACL, &new).expect("there is room"));
+                    there.push(new);
+                }
+            }
+            engines.recompile(Specialise::Contents);
+            for _ in 0..60 {
+                let frame = frame(&mut random, fields);
+                engines.check(&frame, &format!("{fields:?}, round {round}, {} rules", there.len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Tables of some tens of rules as part of the code: for each byte of the key a row of bits, one for each rule.
+//!
+//! A rule with a mask accepts a key if it accepts each of its bytes. So for each byte of the key that some rule looks at (a
+//! *column*) there are 256 rows, one for each value, with the bits of the rules that accept it. The bits that all columns' rows
+//! have in common are the rules that match, and the lowest one is the rule that wins. (Lakshman, Stiliadis: "High-speed
+//! policy-based packet forwarding using efficient multi-dimensional range matching", SIGCOMM 1998, the bit vectors; here
+//! with bytes instead of ranges of whole fields.) Nothing is predicted, no load waits for another one, and the number of
+//! rules matters no more than their masks do.
+//!
+//! The highest bit is set in all rows: it stands for the default entry, or for the last rule if that accepts everything.
+//!
+//! The rows belong to the code that is made for the rules, and are shared by all places of the table in it. [`crate::rules`]
+//! says when code is made for rules, and chooses between this and comparing one by one.
+//!
+//! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
+
+use crate::translate::Translator;
+use abi::{EntryShape, Rule};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I64, I64X2};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use ir::TableId;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Bytes of the key that rules may look at.
+pub const COLUMNS_MAX: usize = 32;
+/// Rules, not counting the last one if that accepts everything.
+pub const RULES_MAX: usize = 127;
+/// Values of a byte.
+const ROWS: usize = 256;
+
+/// A byte of the key that some rule looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Column {
+    word: usize,
+    byte: u32,
+}
+
+/// Which rules accept what, and their entries.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    columns: Vec<Column>,
+    /// Words of a row: 1 or 2.
+    words: usize,
+    /// The rows of the columns one after the other, in pieces that one load can read.
+    rows: Box<[u128]>,
+    /// By bit: the entry, and what it runs if that is known. Bits that are never the lowest one have none.
+    entries: Box<[[u64; 2]]>,
+}
+
+/// The matrices of code that is being made, by table.
+pub(crate) type Matrices = RefCell<Vec<(TableId, Arc<Matrix>)>>;
+
+/// The columns of rules.
+fn columns(rules: &[&Rule]) -> Vec<Column> {
+    let words = rules.first().map_or(0, |rule| rule.mask.len());
+    let all = (0..words).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
+    all.filter(|c| rules.iter().any(|rule| byte_of(rule.mask[c.word], c.byte) != 0)).collect()
+}
+
+fn byte_of(word: u64, byte: u32) -> u64 {
+    word >> (8 * byte) & 0xff
+}
+
+/// About how many instructions it takes to look such rules up here; `None` if it cannot be done.
+pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {
+    let columns = columns(rules).len();
+    let fits = (1..=COLUMNS_MAX).contains(&columns) && rules.len() <= RULES_MAX;
+    // Shift, mask, and the load with the operation; then from bits to the entry.
+    let two = rules.len() > 63;
+    fits.then_some(3 * columns + if two { 14 } else { 6 })
+}
+
+impl Matrix {
+    /// Of the rules in the order in which they win, and what all other keys meet.
+    fn new(rules: &[&Rule], last: &EntryShape) -> Matrix {
+        let words = if rules.len() > 63 { 2 } else { 1 };
+        let columns = columns(rules);
+        let sentinel = 64 * words - 1;
+        let mut rows = vec![0u64; columns.len() * ROWS * words];
+        for (column, rows) in columns.iter().zip(rows.chunks_exact_mut(ROWS * words)) {
+            for (value, row) in rows.chunks_exact_mut(words).enumerate() {
+                for (i, rule) in rules.iter().enumerate() {
+                    let of = |all: &[u64]| byte_of(all[column.word], column.byte);
+                    let differs = (value as u64 ^ of(&rule.value)) & of(&rule.mask) != 0;
+                    row[i / 64] |= u64::from(!differs) << (i % 64);
+                }
+                row[sentinel / 64] |= 1 << (sentinel % 64);
+            }
+        }
+        let mut entries = vec![[0; 2]; sentinel + 1];
+        let of =
+            |entry: &EntryShape| [entry.entry as u64, entry.call.as_ref().map_or(0, |call| u64::from(call.action))];
+        rules.iter().zip(&mut entries).for_each(|(rule, place)| *place = of(&rule.entry));
+        entries[sentinel] = of(last);
+        let rows = rows.chunks_exact(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64).collect();
+        Matrix { columns, words, rows, entries: entries.into() }
+    }
+}
+
+/// What a lookup finds.
+pub(crate) struct Row {
+    /// Whether it is another than the last one, as a condition.
+    pub is_rule: Value,
+    pub entry: Value,
+    /// What it runs, if that is known of all.
+    pub action: Value,
+}
+
+impl Translator<'_, '_> {
+    /// The first of the rules that accepts the key, or the last entry.
+    pub fn select_in_matrix(&mut self, table: TableId, rules: &[&Rule], last: &EntryShape, key: &[Value]) -> Row {
+        let known = self.matrices.borrow().iter().find(|(t, _)| *t == table).map(|(_, m)| Arc::clone(m));
+        let matrix = known.unwrap_or_else(|| {
+            let new = Arc::new(Matrix::new(rules, last));
+            self.matrices.borrow_mut().push((table, Arc::clone(&new)));
+            new
+        });
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let row_bytes = 8 * matrix.words as u32;
+        let (row_type, up) = if matrix.words == 1 { (I64, 3) } else { (I64X2, 4) };
+        let rows = self.iconst(matrix.rows.as_ptr() as u64);
+        // Two products, so that one need not wait for the other.
+        let mut common: [Option<Value>; 2] = [None; 2];
+        for (i, column) in matrix.columns.iter().enumerate() {
+            let offset = match 8 * column.byte {
+                0 => {
+                    let value = self.mask_word(key[column.word], 8);
+                    self.b.ins().ishl_imm_u(value, up)
+                }
+                down if up == 4 => {
+                    let word = self.b.ins().ushr_imm_u(key[column.word], i64::from(down) - up);
+                    self.b.ins().band_imm_u(word, 0xff << up)
+                }
+                down => {
+                    let word = self.b.ins().ushr_imm_u(key[column.word], i64::from(down));
+                    let value = self.mask_word(word, 8);
+                    self.b.ins().ishl_imm_u(value, up)
+                }
+            };
+            let at = self.b.ins().iadd(rows, offset);
+            let row = self.b.ins().load(row_type, flags, at, (i * ROWS) as i32 * row_bytes as i32);
+            common[i % 2] = Some(match common[i % 2] {
+                Some(so_far) => self.b.ins().band(so_far, row),
+                None => row,
+            });
+        }
+        let common = match common {
+            [Some(a), Some(b)] => self.b.ins().band(a, b),
+            [first, _] => first.expect("there is a column"),
+        };
+        let first = if matrix.words == 1 {
+            self.b.ins().ctz(common)
+        } else {
+            let (low, high) = (self.b.ins().extractlane(common, 0), self.b.ins().extractlane(common, 1));
+            let (in_low, in_high) = (self.b.ins().ctz(low), self.b.ins().ctz(high));
+            let in_high = self.add_imm(in_high, 64);
+            self.b.ins().select(low, in_low, in_high)
+        };
+        let sentinel = 64 * matrix.words as u64 - 1;
+        let is_rule = self.icmp_imm(IntCC::NotEqual, first, sentinel);
+        let entries = self.iconst(matrix.entries.as_ptr() as u64);
+        let offset = self.b.ins().ishl_imm_u(first, 4);
+        let at = self.b.ins().iadd(entries, offset);
+        let entry = self.b.ins().load(I64, flags, at, 0);
+        let action = self.b.ins().load(I64, flags, at, 8);
+        Row { is_rule, entry, action }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: usize) -> EntryShape {
+        EntryShape { entry: std::ptr::without_provenance(8 * number), call: None }
+    }
+
+    /// What code that reads a matrix finds.
+    fn find(matrix: &Matrix, key: &[u64]) -> u64 {
+        let columns = matrix.columns.iter().enumerate();
+        let common = columns.fold(u128::MAX, |common, (i, column)| {
+            let at = i * ROWS + byte_of(key[column.word], column.byte) as usize;
+            common
+                & match matrix.words {
+                    1 => matrix.rows[at / 2] >> (64 * (at % 2)) & u128::from(u64::MAX),
+                    _ => matrix.rows[at],
+                }
+        });
+        matrix.entries[common.trailing_zeros() as usize][0]
+    }
+
+    #[test]
+    fn the_lowest_common_bit_is_the_first_rule_that_accepts_the_key() {
+        let mut random = 1u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 33
+        };
+        for count in [1, 2, 62, 63, 64, 65, 126, 127] {
+            let masks = [0xff, 0xff00_00ff, 0x0ff0, 0, 0xf << 60];
+            let rule = |number: usize, mask: Vec<u64>, value: Vec<u64>| {
+                let value = value.iter().zip(&mask).map(|(v, m)| v & m).collect();
+                Rule { mask, value, entry: entry(number) }
+            };
+            let mut draw =
+                |wide: bool| vec![(next() % 5) | ((next() % 3) << 8) | ((next() % 2) << 24), u64::from(wide) << 61];
+            let rules: Vec<Rule> =
+                (0..count).map(|i| rule(i, vec![masks[i % 3], masks[3 + i % 2]], draw(i % 7 == 0))).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            let matrix = Matrix::new(&rules, &entry(1000));
+            assert!(cost(&rules).is_some());
+            for i in 0..500 {
+                let key = draw(i % 3 == 0);
+                let accepts = |rule: &Rule| rule.mask.iter().zip(&rule.value).zip(&key).all(|((m, v), k)| k & m == *v);
+                let expected = rules.iter().find(|rule| accepts(rule)).map_or(8000, |rule| rule.entry.entry as u64);
+                assert_eq!(find(&matrix, &key), expected, "{count} rules, {key:x?}");
+            }
+        }
+    }
+}

@@ -20,7 +20,7 @@ use crate::state::{FastState, FastWorker, Keep, LoadError};
 use abi::packet::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
-use code::{Choice, Code};
+use code::{Choice, Code, Effort};
 use ir::{EntryKind, Program};
 use jit::{CompiledPipeline, SiteKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,7 +165,11 @@ impl Backend for Machine {
     }
 
     fn recompile(&self, mode: Specialise) -> Option<Duration> {
-        self.code.recompile(mode, |_| true).ok()
+        let took = self.code.recompile(mode, Effort::Quick, |_| true).ok()?;
+        if self.code.could_be_better() {
+            self.code.recompile(mode, Effort::Full, |_| true).ok()?;
+        }
+        Some(took)
     }
 
     fn fast(&self) -> Option<&Arc<FastState>> {

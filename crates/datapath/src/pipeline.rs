@@ -309,8 +309,9 @@ impl Pipeline {
         self.backend.specialise(mode);
     }
 
-    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
-    /// `Specialise::Off` only the strategy goes by the tables. `None` for the interpreter.
+    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took
+    /// until the first such code ran (better code may follow before it returns). With `Specialise::Off` only the strategy
+    /// goes by the tables. `None` for the interpreter.
     pub fn recompile(&self, mode: Specialise) -> Option<Duration> {
         self.backend.recompile(mode)
     }

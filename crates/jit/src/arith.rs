@@ -449,6 +449,10 @@ impl Translator<'_, '_> {
 
     pub fn select(&mut self, dst: SlotId, cond: &Operand, then: &Operand, other: &Operand) {
         let cond = self.read_word(cond);
+        if let Some(known) = self.as_constant(cond) {
+            let val = self.read(if known == 0 { other } else { then });
+            return self.write_slot(dst, &val);
+        }
         let cond = self.as_condition(cond);
         let val = match (self.read(then), self.read(other)) {
             (Val::Word(x), Val::Word(y)) => Val::Word(self.b.ins().select(cond, x, y)),

@@ -18,6 +18,7 @@
 //!
 //! Tests: `tests/packets.rs`.
 
+use crate::flow;
 use crate::header::{FieldAt, Segment, bits_of, dirty_bytes, runs};
 use crate::pack::Piece;
 use crate::packet::At;
@@ -28,6 +29,18 @@ use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Type, Value};
 use ir::{HeaderId, Op, Operand, SlotId};
 use std::mem::offset_of;
+
+/// The layout of a frame of which all headers are known.
+struct KnownLayout {
+    /// The valid headers in order, each with its new offset, and where it was extracted from if that is known.
+    emitted: Vec<(HeaderId, u32, Option<i64>)>,
+    /// Their bytes.
+    total: u32,
+    /// By how much the frame grows at its start.
+    grow: i64,
+    /// Whether all headers with unchanged bytes stay where they are in memory.
+    in_place: bool,
+}
 
 impl Translator<'_, '_> {
     /// `Op::Emit`: at once when the deparser has branches, else when the stage ends.
@@ -101,6 +114,9 @@ impl Translator<'_, '_> {
 
     /// The frame's start moves, and perhaps headers too.
     fn join_moved(&mut self, headers: &[HeaderId]) {
+        if let Some(known) = self.known_layout(headers) {
+            return self.join_known(headers, &known);
+        }
         let mut total = self.iconst(0);
         let mut offsets = Vec::new();
         for &header in headers {
@@ -113,11 +129,7 @@ impl Translator<'_, '_> {
         // Whether a valid header with unchanged fields is to stand elsewhere than it does.
         let mut moved = None;
         for (&header, &offset) in headers.iter().zip(&offsets) {
-            // Not only clean bytes: a clean field that shares a byte with a dirty one is read from the packet too.
-            let is_clean = |slot| !self.flow.is_dirty(self.facts, &self.facts_now, slot);
-            let fields = &self.program.headers[header.index()].fields;
-            let reads_packet = self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot));
-            if !reads_packet {
+            if !self.reads_packet(header) {
                 continue;
             }
             let valid = self.read_flag(self.facts.headers[header.index()].valid);
@@ -163,6 +175,79 @@ impl Translator<'_, '_> {
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         self.move_start(data, grow, total);
+    }
+
+    /// The frame's new layout, where the code is only for packets with certain headers.
+    fn known_layout(&mut self, headers: &[HeaderId]) -> Option<KnownLayout> {
+        if self.flow.deparser(self.position).is_some_and(|d| d.may_overflow) {
+            return None;
+        }
+        let flow::Place::Const(consumed) = self.facts_now.cursor else { return None };
+        let data = self.b.use_var(self.vars.data);
+        let mut emitted = Vec::new();
+        let mut total = 0;
+        for &header in headers {
+            let layout = &self.facts.headers[header.index()];
+            let valid = self.read_flag(layout.valid);
+            if self.as_constant(valid)? == 0 {
+                continue;
+            }
+            if layout.var.is_some() {
+                return None;
+            }
+            let from = self.extracted_at(header);
+            let from = self.distance(from.base, data).map(|d| d + i64::from(from.offset));
+            emitted.push((header, total, from));
+            total += layout.fixed_bytes;
+        }
+        let grow = i64::from(total) - i64::from(consumed);
+        let stays = |t: &Self, &(header, to, from): &(HeaderId, u32, Option<i64>)| {
+            !t.reads_packet(header) || from == Some(i64::from(to) - grow)
+        };
+        let in_place = emitted.iter().all(|e| stays(self, e));
+        let places_known = emitted.iter().all(|e| !self.reads_packet(e.0) || e.2.is_some());
+        (in_place || places_known).then_some(KnownLayout { emitted, total, grow, in_place })
+    }
+
+    /// As [`Self::join_moved`], with nothing left to find out but whether there is room.
+    fn join_known(&mut self, headers: &[HeaderId], known: &KnownLayout) {
+        let total = self.iconst(u64::from(known.total));
+        let grow = self.iconst(known.grow as u64);
+        if known.grow > 0 {
+            self.ask_for_room(grow);
+        }
+        let old = self.b.use_var(self.vars.data);
+        let data = self.add_imm(old, known.grow.wrapping_neg() as u64);
+        if known.in_place {
+            for &(header, to, _) in &known.emitted {
+                let to = i64::from(to) - known.grow;
+                let at = match u32::try_from(to) {
+                    Ok(offset) => At { base: old, offset },
+                    Err(_) => At { base: self.add_imm(old, to as u64), offset: 0 },
+                };
+                self.store_modified(header, at, true);
+            }
+        } else {
+            for &header in headers {
+                self.emit_to_buffer(header);
+            }
+            let buffer = self.buffer();
+            let buffer = self.stack_addr(buffer);
+            self.copy_buffer(buffer, data, total);
+        }
+        if known.grow == 0 {
+            self.b.def_var(self.vars.cursor, total);
+        } else {
+            self.move_start(data, grow, total);
+        }
+    }
+
+    /// Whether emitting a header takes bytes from the packet. Not only clean bytes: a clean field that shares a byte with
+    /// a dirty one is read from the packet too.
+    fn reads_packet(&self, header: HeaderId) -> bool {
+        let is_clean = |slot| !self.flow.is_dirty(self.facts, &self.facts_now, slot);
+        let fields = &self.program.headers[header.index()].fields;
+        self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot))
     }
 
     /// The bytes of a header's fixed segments: segment and whether it may be modified.
@@ -408,6 +493,14 @@ impl Translator<'_, '_> {
         }
         let cursor = self.b.use_var(self.vars.cursor);
         let grow = self.b.ins().isub(total, cursor);
+        self.ask_for_room(grow);
+        let old = self.b.use_var(self.vars.data);
+        (self.b.ins().isub(old, grow), grow)
+    }
+
+    /// Makes sure that the frame can grow by `grow` bytes at its start; `data` and what points into the packet may be others
+    /// after it.
+    fn ask_for_room(&mut self, grow: Value) {
         let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
         let (make, moved, refuse, place) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -440,9 +533,6 @@ impl Translator<'_, '_> {
         self.b.ins().jump(place, &[]);
         self.b.seal_block(place);
         self.b.switch_to_block(place);
-
-        let old = self.b.use_var(self.vars.data);
-        (self.b.ins().isub(old, grow), grow)
     }
 
     /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.

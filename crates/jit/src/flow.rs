@@ -362,7 +362,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, options: &Options) -> Flow {
+    pub fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, options: &Options, hot: usize) -> Flow {
         let mut graph = Graph::new(program, entry);
         let live_at_start = graph.live_at_start(program, facts);
         let mut deparsers = find_deparsers(program, facts, entry, &graph);
@@ -370,7 +370,7 @@ impl Flow {
             deparsers.iter_mut().for_each(|d| d.in_order = None);
         }
         if options.has(Optimisation::SplitPaths) {
-            graph = paths::split(program, entry, graph);
+            graph = paths::split(program, entry, graph, hot);
         }
         let mut flow = Flow {
             at: Vec::new(),

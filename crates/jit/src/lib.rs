@@ -30,6 +30,7 @@ mod externs;
 mod flow;
 mod hashes;
 mod header;
+mod hot;
 mod listing;
 mod matrix;
 mod optimisation;
@@ -48,6 +49,7 @@ mod translate;
 mod unresolved;
 mod value;
 
+pub use hot::HOT_WAYS;
 pub use listing::Listing;
 pub use matrix::{COLUMNS_MAX, RULES_MAX};
 pub use optimisation::{Optimisation, Without};
@@ -187,6 +189,8 @@ pub struct Options {
     pub without: Without,
     /// Where slots live.
     pub memory_slots: MemorySlots,
+    /// [`HOT_WAYS`], or another number: how many ways out of the parser get code of their own. More cost time to compile.
+    pub hot_ways: usize,
 }
 
 impl Options {
@@ -210,6 +214,7 @@ impl Default for Options {
             strategy: Strategy::default(),
             chunk: CHUNK,
             memory_slots: MemorySlots::Auto,
+            hot_ways: HOT_WAYS,
         }
     }
 }
@@ -367,10 +372,17 @@ fn generate(
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
     for entry in &program.entries {
-        let flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options));
+        let mut flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options, 0));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let mut plan = timed(&mut timing.analysis, || Plan::new(program, entry, &flow, bindings, options));
+        let has_hot_ways = options.hot_ways > 0 && options.has(Optimisation::HotPaths);
+        if entry.kind == EntryKind::Ingress && !plan.is_staged() && has_hot_ways {
+            timed(&mut timing.analysis, || {
+                flow = Flow::new(program, &facts, entry, options, options.hot_ways);
+                plan = Plan::run_to_completion(&flow);
+            });
+        }
         let (clif, places) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
             let places = loop {

@@ -29,6 +29,9 @@ pub enum Optimisation {
     InlineTables,
     /// What follows where ways join is copied for what is known on each way, lookups excepted. Without: it is asked again.
     SplitPaths,
+    /// Packets with the deepest headers have code of their own from the parser to the end, lookups included. Without: they
+    /// share it with all others, which forgets what the parser found.
+    HotPaths,
     /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
     PackedChecksum,
     /// Hashes of bit strings of constant length are part of the code. Without: the runtime is called.
@@ -39,7 +42,7 @@ use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 9] = [
+    pub const ALL: [Optimisation; 10] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -47,6 +50,7 @@ impl Optimisation {
         O::BakedAddresses,
         O::InlineTables,
         O::SplitPaths,
+        O::HotPaths,
         O::PackedChecksum,
         O::InlineHashes,
     ];
@@ -61,6 +65,7 @@ impl Optimisation {
             O::BakedAddresses => "baked_addresses",
             O::InlineTables => "inline_tables",
             O::SplitPaths => "split_paths",
+            O::HotPaths => "hot_paths",
             O::PackedChecksum => "packed_checksum",
             O::InlineHashes => "inline_hashes",
         }
@@ -76,6 +81,7 @@ impl Optimisation {
             O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
             O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
             O::SplitPaths => "copy what follows where ways join for what is known on each, instead of asking again",
+            O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
             O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
         }

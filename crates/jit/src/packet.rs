@@ -112,7 +112,8 @@ impl Translator<'_, '_> {
 
     /// A clean field's value.
     pub fn load_clean(&mut self, header: HeaderId, field: &FieldAt) -> Val {
-        if !self.flow.is_extracted[header.index()] {
+        let valid = self.read_flag(self.facts.headers[header.index()].valid);
+        if !self.flow.is_extracted[header.index()] || self.as_constant(valid) == Some(0) {
             return self.zero(field.width);
         }
         let at = At { base: self.header_pointer(header), offset: 0 };

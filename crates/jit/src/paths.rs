@@ -12,7 +12,8 @@
 //!                                     arp  -> b -> deparser for arp
 //! ```
 //!
-//! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. Copies of the rest are
+//! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. (Ways that go on from
+//! different hot ways out of the parser never join, see [`crate::hot`].) Copies of the rest are
 //! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
 //! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), ways join, and what only one of them knows is forgotten. Knowing less is
 //! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or with many of them and much to know
@@ -23,8 +24,9 @@
 
 use crate::bitset::BitSet;
 use crate::flow::{Graph, Node};
+use crate::hot;
 use base::Bits;
-use ir::{BinOp, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, Terminator, UnOp};
+use ir::{BinOp, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, StageId, StageKind, Terminator, UnOp};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -55,11 +57,13 @@ fn weight(op: &Op) -> Option<u32> {
 }
 
 /// A graph that does what `base`, the graph of `entry`, does.
-pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph) -> Graph {
+///
+/// Up to `hot` ways out of the parser keep what they know to the end, lookups or not; see [`crate::hot`].
+pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usize) -> Graph {
     if base.nodes.len() > NODES_MAX {
         return base;
     }
-    let splitter = Splitter::new(program, base);
+    let splitter = Splitter::new(program, base, hot);
     if splitter.base.nodes.len() * splitter.tracked.iter().count() > KNOWN_MAX {
         return splitter.base;
     }
@@ -77,24 +81,29 @@ struct Splitter<'p> {
     weights: Vec<Option<u32>>,
     /// What may still be looked at; see [`STEPS_MAX`].
     steps: Cell<usize>,
+    /// Most hot ways out of the parser.
+    hot: usize,
 }
 
 /// A way that leads to a node: what is known on it, and the copies that it comes from.
-struct Way {
-    known: Known,
-    from: Vec<usize>,
+pub(crate) struct Way {
+    pub known: Known,
+    pub from: Vec<usize>,
+    /// The hot way out of the parser that it continues, from 1; 0 for none.
+    pub hot: usize,
 }
 
 impl<'p> Splitter<'p> {
-    fn new(program: &'p Program, base: Graph) -> Splitter<'p> {
+    fn new(program: &'p Program, base: Graph, hot: usize) -> Splitter<'p> {
         let weigh = |n: usize| -> Option<u32> {
             base.block(program, n).insts.iter().map(|i| weight(&i.op)).sum::<Option<u32>>().map(|w| w + 1)
         };
         let weights = (0..base.nodes.len()).map(weigh).collect();
         let operations = |n: usize| base.block(program, n).insts.len() + 1;
-        let steps = Cell::new(STEPS_MAX * (0..base.nodes.len()).map(operations).sum::<usize>());
-        let mut splitter =
-            Splitter { program, tracked: BitSet::new(program.slots.len()), live: Vec::new(), weights, steps, base };
+        let operations = (0..base.nodes.len()).map(operations).sum::<usize>();
+        let steps = Cell::new(STEPS_MAX * (1 + hot) * operations);
+        let tracked = BitSet::new(program.slots.len());
+        let mut splitter = Splitter { program, tracked, live: Vec::new(), weights, steps, hot, base };
         splitter.find_tracked();
         splitter.find_live();
         splitter
@@ -302,8 +311,9 @@ impl<'p> Splitter<'p> {
         ways
     }
 
-    /// The nodes that can be reached from one at whose start `known` holds; all, when there is no time to find out.
-    fn reach(&self, node: usize, known: &Known) -> BitSet {
+    /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups: what is
+    /// behind them is shared if they are, and else looked at where ways meet again. All, when there is no time to find out.
+    fn reach(&self, node: usize, until: usize, known: &Known) -> BitSet {
         let mut seen = BitSet::new(self.base.nodes.len());
         // What holds on all ways to a node so far.
         let mut at: BTreeMap<usize, Known> = BTreeMap::new();
@@ -326,15 +336,18 @@ impl<'p> Splitter<'p> {
             if self.steps.get() == 0 {
                 return BitSet::full(self.base.nodes.len());
             }
-            stack.extend(self.ways_out(n, &known));
+            if self.weights[n].is_some() {
+                stack.extend(self.ways_out(n, &known).into_iter().filter(|(to, _)| *to < until));
+            }
             at.insert(n, known);
         }
         seen
     }
 
-    /// Joins ways to a node until the copies that they need are light enough; takes what they cost off `budget`.
-    fn group(&self, node: usize, arrived: Vec<Way>, budget: &mut u32) -> Vec<Way> {
-        if arrived.len() == 1 {
+    /// Joins ways to a node until the copies that they need are light enough; takes what they cost off `budget`. Only
+    /// nodes before `until` count.
+    fn group(&self, node: usize, until: usize, arrived: Vec<Way>, budget: &mut u32) -> Vec<Way> {
+        if arrived.len() <= 1 {
             return arrived;
         }
         if self.steps.get() == 0 {
@@ -347,7 +360,7 @@ impl<'p> Splitter<'p> {
                 same.from.extend(way.from);
                 continue;
             }
-            let reached = self.reach(node, &way.known);
+            let reached = self.reach(node, until, &way.known);
             let joint = kept.iter().try_fold(0, |sum: u32, (_, other)| {
                 let both = reached.iter().filter(|n| other.contains(*n));
                 both.map(|n| self.weights[n]).try_fold(sum, |sum, weight| Some(sum + weight?))
@@ -372,13 +385,13 @@ impl<'p> Splitter<'p> {
                         match next.iter_mut().find(|(k, _)| k.known == way.known) {
                             Some((same, _)) => same.from.extend(way.from),
                             None => {
-                                let reached = self.reach(node, &way.known);
+                                let reached = self.reach(node, until, &way.known);
                                 next.push((way, reached));
                             }
                         }
                     }
                     // No lookup twice, whatever was joined.
-                    kept = self.without_joint_lookups(node, next);
+                    kept = self.without_joint_lookups(node, until, next);
                 }
             }
         }
@@ -386,7 +399,7 @@ impl<'p> Splitter<'p> {
     }
 
     /// Joins all ways if two of them reach the same lookup.
-    fn without_joint_lookups(&self, node: usize, ways: Vec<(Way, BitSet)>) -> Vec<(Way, BitSet)> {
+    fn without_joint_lookups(&self, node: usize, until: usize, ways: Vec<(Way, BitSet)>) -> Vec<(Way, BitSet)> {
         let mut lookups = BitSet::new(self.base.nodes.len());
         let mut twice = false;
         for (_, reached) in &ways {
@@ -401,10 +414,17 @@ impl<'p> Splitter<'p> {
         let all = join_all(ways.into_iter().map(|(way, _)| way).collect());
         all.into_iter()
             .map(|way| {
-                let reached = self.reach(node, &way.known);
+                let reached = self.reach(node, until, &way.known);
                 (way, reached)
             })
             .collect()
+    }
+
+    /// The node where the stage behind the first parser begins.
+    fn behind_parser(&self, entry: &EntryPoint) -> Option<usize> {
+        let is_parser = |s: &StageId| self.program.stages[s.index()].kind == StageKind::Parser;
+        let parser = entry.stages.iter().position(is_parser)?;
+        self.base.nodes.iter().position(|n| n.position == parser + 1)
     }
 
     fn run(self, entry: &EntryPoint) -> Graph {
@@ -417,22 +437,33 @@ impl<'p> Splitter<'p> {
                 first.insert(s, Bits::zero(self.program.width(s)));
             }
         }
-        arrived[0].push(Way { known: first, from: Vec::new() });
+        arrived[0].push(Way { known: first, from: Vec::new(), hot: 0 });
         let mut nodes: Vec<Node> = Vec::new();
-        // The copies of loops' heads, for edges that lead back.
-        let mut heads: Vec<Option<usize>> = vec![None; count];
-        let mut back: Vec<(usize, usize)> = Vec::new();
-        let mut budget = TOTAL_WEIGHT_MAX;
+        // The copies of loops' heads by hot way, for edges that lead back.
+        let mut heads: Vec<Vec<Option<usize>>> = vec![vec![None; 1 + self.hot]; count];
+        let mut back: Vec<(usize, usize, usize)> = Vec::new();
+        let mut budgets = vec![TOTAL_WEIGHT_MAX; 1 + self.hot];
+        let behind_parser = self.behind_parser(entry);
         for n in 0..count {
-            let ways = self.group(n, std::mem::take(&mut arrived[n]), &mut budget);
-            for Way { known, from } in ways {
+            let mut all = std::mem::take(&mut arrived[n]);
+            if Some(n) == behind_parser {
+                hot::choose(self.program, &mut all, self.hot);
+            }
+            // Ways out of the parser that will be hot need not join in it.
+            let until = behind_parser.filter(|b| self.hot > 0 && n < *b).unwrap_or(count);
+            let mut ways = Vec::new();
+            for (hot, budget) in budgets.iter_mut().enumerate() {
+                let these: Vec<Way> = all.extract_if(.., |w| w.hot == hot).collect();
+                ways.extend(self.group(n, until, these, budget));
+            }
+            for Way { known, from, hot } in ways {
                 let id = nodes.len();
                 let base = &self.base.nodes[n];
                 for f in from {
                     nodes[f].link(base.block, id);
                 }
                 if base.is_loop_head {
-                    heads[n] = Some(id);
+                    heads[n][hot] = Some(id);
                 }
                 nodes.push(Node {
                     position: base.position,
@@ -460,17 +491,17 @@ impl<'p> Splitter<'p> {
                     }
                 }
                 for (to, known) in by_target {
-                    match heads[to] {
-                        Some(_) if to <= n => back.push((id, to)),
+                    match heads[to][hot] {
+                        Some(_) if to <= n => back.push((id, to, hot)),
                         // A loop that is entered elsewhere than at its head.
                         None if to <= n => return self.base,
-                        _ => arrived[to].push(Way { known, from: vec![id] }),
+                        _ => arrived[to].push(Way { known, from: vec![id], hot }),
                     }
                 }
             }
         }
-        for (from, to) in back {
-            let head = heads[to].expect("heads of loops come before what leads back to them");
+        for (from, to, hot) in back {
+            let head = heads[to][hot].expect("heads of loops come before what leads back to them");
             nodes[from].link(self.base.nodes[to].block, head);
         }
         for n in 0..nodes.len() {

@@ -832,9 +832,11 @@ impl Translator<'_, '_> {
     pub fn finish(&mut self, fate: FateCode, arg: u32) {
         let cursor = self.cursor_value();
         self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
-        let (fate, arg) = (self.iconst(u64::from(fate as u32)), self.iconst(u64::from(arg)));
-        self.store_desc32(fate, offset_of!(PacketDesc, fate));
-        self.store_desc32(arg, offset_of!(PacketDesc, fate_arg));
+        // The two are neighbours.
+        const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
+        let both = [(fate as u32).to_ne_bytes(), arg.to_ne_bytes()].concat();
+        let both = self.iconst(u64::from_ne_bytes(both.try_into().expect("two words of four bytes")));
+        self.b.ins().store(self.flags.desc, both, self.packet, offset_of!(PacketDesc, fate) as i32);
         self.b.ins().jump(self.next_packet, &[]);
     }
 

@@ -110,6 +110,23 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// How far behind `base` a pointer is, if it was made by adding constants to it.
+    pub fn distance(&self, pointer: Value, base: Value) -> Option<i64> {
+        let dfg = &self.b.func.dfg;
+        let (mut pointer, base) = (dfg.resolve_aliases(pointer), dfg.resolve_aliases(base));
+        let mut distance = 0i64;
+        while pointer != base {
+            match dfg.insts[dfg.value_def(pointer).inst()?] {
+                InstructionData::Binary { opcode: Opcode::Iadd, args: [x, y] } => {
+                    distance = distance.checked_add(self.as_constant(y)?)?;
+                    pointer = dfg.resolve_aliases(x);
+                }
+                _ => return None,
+            }
+        }
+        Some(distance)
+    }
+
     /// `a & ((1 << width) - 1)`.
     pub fn mask_word(&mut self, a: Value, width: u32) -> Value {
         if width >= 64 { a } else { self.b.ins().band_imm_u(a, ones(width) as i64) }

@@ -5,6 +5,9 @@
 //! - *Specialised* code is right while the domain's number is the one that its shapes were taken under
 //!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
 //!
+//! Specialised code is made in two steps ([`Effort`]): as soon as possible, so that packets do not run generic code for
+//! longer than they must, and then with more code for the packets that a program is written for.
+//!
 //! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
 //! after it sees it, through generic code.
 //!
@@ -46,6 +49,15 @@ pub enum Specialise {
     Auto,
 }
 
+/// How long compiling may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effort {
+    /// A few milliseconds.
+    Quick,
+    /// Twice that or more, for code of their own for hot packets (`jit::Options::hot_ways`).
+    Full,
+}
+
 /// Code for tables as they were.
 pub(super) struct Special {
     code: CompiledPipeline,
@@ -83,9 +95,14 @@ fn entries(code: &CompiledPipeline) -> Entries {
     EntryKind::ALL.map(|kind| code.entry(kind))
 }
 
+/// The options without what takes long.
+fn quick(options: &jit::Options) -> jit::Options {
+    jit::Options { hot_ways: 0, ..options.clone() }
+}
+
 impl Code {
     pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &jit::Options) -> Result<Code, jit::Error> {
-        let generic = jit::compile(&program, &fast.bindings(), &CALLS, options)?;
+        let generic = jit::compile(&program, &fast.bindings(), &CALLS, &quick(options))?;
         Ok(Code {
             program,
             fast,
@@ -129,6 +146,7 @@ impl Code {
     pub(super) fn recompile(
         &self,
         mode: Specialise,
+        effort: Effort,
         contents: impl Fn(TableId) -> bool,
     ) -> Result<Duration, jit::Error> {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,6 +160,10 @@ impl Code {
                 (Some(granted), shapes)
             }
         };
+        let options = match effort {
+            Effort::Quick => &quick(&self.options),
+            Effort::Full => &self.options,
+        };
         let bindings = self.fast.bindings();
         let layouts = bindings.tables.iter().map(|t| &t.key);
         let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
@@ -149,7 +171,7 @@ impl Code {
             true => &opt::assume(&self.program, &known),
             false => &*self.program,
         };
-        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, &self.options)?;
+        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, options)?;
         let contents = shapes.tables.iter().enumerate().filter(|(_, t)| t.rules.is_some());
         let contents = contents.map(|(i, _)| TableId::from_index(i)).collect();
         let new = Special { entries: entries(&code), code, granted, contents };
@@ -159,6 +181,13 @@ impl Code {
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
         retired.retain(|code| Arc::strong_count(code) > 1);
         Ok(took)
+    }
+
+    /// Whether code of more effort could be better than what was published last: hot packets have code of their own only
+    /// where they run to completion.
+    pub(super) fn could_be_better(&self) -> bool {
+        let phases = self.special.load().as_ref().and_then(|special| special.code.phases(EntryKind::Ingress));
+        self.options.hot_ways > 0 && phases == Some(1)
     }
 
     /// Frees code that no worker holds any more.

@@ -9,7 +9,7 @@
 //!
 //! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
 
-use super::code::{Code, Specialise};
+use super::code::{Code, Effort, Specialise};
 use crate::state::Activity;
 use base::ids::TableId;
 use std::collections::BTreeSet;
@@ -177,7 +177,10 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         let wanted = policy.look(start.elapsed(), granted, &code.fast.activity(), |t, len| code.is_tiny(t, len));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
-            let _ = code.recompile(mode, |table| contents.contains(&table));
+            if code.recompile(mode, Effort::Quick, |table| contents.contains(&table)).is_ok() && code.could_be_better()
+            {
+                let _ = code.recompile(mode, Effort::Full, |table| contents.contains(&table));
+            }
             policy.compiled(start.elapsed(), contents, code.granted().unwrap_or(granted));
         }
         code.collect();

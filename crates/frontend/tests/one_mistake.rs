@@ -14,8 +14,8 @@ const MISTAKES_PER_PROGRAM: usize = 16;
 /// The most errors that the mean mistake of a kind may give, in hundredths, and the most that any may give.
 const BARS: &[(&str, u32, usize)] = &[
     ("no ;", 100, 1),
-    ("no }", 101, 2),
-    ("no )", 101, 2),
+    ("no }", 100, 1),
+    ("no )", 100, 1),
     ("misspelt use", 101, 2),
     ("misspelt declaration", 101, 2),
     ("another type", 100, 1),

@@ -39,6 +39,8 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
     let mut diags: Vec<Diagnostic> = Vec::new();
     let mut open: Vec<Open> = Vec::new();
     let mut indent = 0;
+    // Of the block that ended last.
+    let mut closed_indent = 0;
     // Lines within parentheses are indented at will.
     let mut parens = 0_u32;
     let mut line = 0_u32;
@@ -55,7 +57,8 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
             let here = if token.kind == TokenKind::Eof { 0 } else { column(token.span, sources)? };
             let is_brace = token.kind == TokenKind::RBrace;
             let file: FileId = token.span.file;
-            let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace;
+            // A brace further to the right ends a block within.
+            let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace && closed_indent <= here;
             let ended = |o: &Open| match token.kind {
                 TokenKind::Eof => true,
                 _ if o.brace.file != file => false,
@@ -99,7 +102,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
                     i >= 2 && tokens[i - 1].kind == Eq && !matches!(tokens[i - 2].kind, Actions | Entries | Key);
                 open.push(Open { brace: token.span, indent, parens, list_on: assigned.then_some(line) });
             }
-            TokenKind::RBrace => _ = open.pop()?,
+            TokenKind::RBrace => closed_indent = open.pop()?.indent,
             TokenKind::LParen | TokenKind::LBracket => parens += 1,
             TokenKind::RParen | TokenKind::RBracket => parens = parens.saturating_sub(1),
             // A parenthesis that is not closed either.
@@ -149,6 +152,8 @@ mod tests {
         assert_eq!(found, [(4, "expected `}`, found the keyword `struct`".to_string())]);
         let inner = "control c(inout bit<8> x,\n          in bit<8> y) {\n    apply {\n        if (x == 1) {\n            x = y;\n        else {\n            x = 2;\n        }\n    }\n}\n";
         assert_eq!(errors(inner), [(6, "expected `}`, found the keyword `else`".to_string())]);
+        let nested = "control c(inout bit<8> x) {\n    apply {\n        if (x == 1) {\n            if (x == 2) {\n                x = 3;\n            }\n         else {\n            x = 2;\n        }\n    }\n}\n";
+        assert_eq!(errors(nested), [(7, "expected `}`, found the keyword `else`".to_string())]);
         let brace = "control c(inout bit<8> x) {\n    apply {\n        if (x == 1) {\n            x = 2;\n    }\n}\n";
         assert_eq!(errors(brace), [(5, "a `}` is missing before this one".to_string())]);
         let end = "control c(inout bit<8> x)\n{\n    apply { x = 1; }\n";

@@ -377,6 +377,9 @@ impl<'t> Parser<'t> {
                     // `{ a, b }` in the arguments of a call.
                     if !matches!(self.kind(), Comma | RParen) {
                         self.eat(Semi);
+                        if self.tokens[start].kind == If {
+                            self.skip_else();
+                        }
                         return;
                     }
                 }
@@ -404,6 +407,23 @@ impl<'t> Parser<'t> {
             self.bump();
             if open == 0 {
                 return;
+            }
+        }
+    }
+
+    /// Skips the other branches of an `if` whose head is wrong.
+    fn skip_else(&mut self) {
+        while self.eat(TokenKind::Else) {
+            loop {
+                match self.kind() {
+                    TokenKind::RBrace | TokenKind::Eof => return,
+                    kind => {
+                        self.skip_group();
+                        if matches!(kind, TokenKind::LBrace | TokenKind::Semi) {
+                            break;
+                        }
+                    }
+                }
             }
         }
     }

@@ -19,7 +19,8 @@ cargo xtask COMMAND
   generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
-  scale [SHAPE [TIMES]] compiles programs of growing size: no phase may be worse than n log n; so many times larger
+  scale [SHAPE [TIMES|large]]
+                        compiles programs of growing size: no phase may be worse than n log n; so many times larger
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]
                         holds Sluice against the checkout DIR of p4lang/p4c; 1 when a bar is missed
                         suites: accept, stf, refuse, programs, prefixes, mutants; engines of stf: raw, interp, jit,
@@ -36,9 +37,9 @@ fn main() -> Result<ExitCode> {
         ["generate", ..] => generate::run(&args[1..]),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
-        ["scale"] => scale::run("", 1),
-        ["scale", shape] => scale::run(shape, 1),
-        ["scale", shape, times_larger] => scale::run(shape, times_larger.parse()?),
+        ["scale"] => scale::run("", scale::Size::Times(1)),
+        ["scale", shape] => scale::run(shape, scale::Size::Times(1)),
+        ["scale", shape, size] => scale::run(shape, size.parse()?),
         ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -4,6 +4,8 @@
 //! Only conditions are understood that reach their branch as they are, by `mov`, or by `and`. Amounts known only at run
 //! time are taken on trust: they make the amount [`Room::TRUSTED`], which vouches for anything once.
 //!
+//! What a slot would vouch for is known within a block and, of slots that some block reads before it writes them, behind it.
+//!
 //! A forward analysis of one stage; loops that use up what was known are cut short after a few rounds.
 //!
 //! Tests: `tests/verify.rs`, and the pass `parser_room` of `opt`.
@@ -12,7 +14,7 @@ use crate::flow::Cfg;
 use crate::op::{BinOp, Op, Operand, Terminator};
 use crate::program::{Program, Stage};
 use base::ids::SlotId;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// What is known about the packet behind the cursor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -110,6 +112,7 @@ pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<
     let mut at_entry: Vec<Option<Room>> = vec![None; stage.blocks.len()];
     let mut rounds = vec![0u32; stage.blocks.len()];
     at_entry[Stage::START.index()] = Some(Room::default());
+    let exposed = exposed(program, stage, cfg);
     let mut work = VecDeque::from([Stage::START]);
     while let Some(b) = work.pop_front() {
         let Some(mut room) = at_entry[b.index()].clone() else { continue };
@@ -118,13 +121,17 @@ pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<
             let wanted = room.step(program, &inst.op);
             room.advance(&inst.op, wanted);
         }
+        let when_set = block.term.operand().and_then(Operand::slot).map_or(0, |s| room.when_set(s));
         for to in &cfg.succs[b.index()] {
-            let mut room = room.clone();
-            if let Terminator::Branch { cond: Operand::Slot(s), then, other } = &block.term
+            let mut room = Room {
+                bits: room.bits,
+                if_set: room.if_set.iter().filter(|(s, _)| exposed.contains(s)).copied().collect(),
+            };
+            if let Terminator::Branch { cond: Operand::Slot(_), then, other } = &block.term
                 && then == to
                 && then != other
             {
-                room.bits = room.bits.max(room.when_set(*s));
+                room.bits = room.bits.max(when_set);
             }
             let changed = match &mut at_entry[to.index()] {
                 Some(known) => known.meet(&room),
@@ -145,4 +152,23 @@ pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<
         }
     }
     at_entry
+}
+
+/// The slots that some block reads before it writes them.
+fn exposed(program: &Program, stage: &Stage, cfg: &Cfg) -> HashSet<SlotId> {
+    let mut exposed = HashSet::new();
+    for b in &cfg.rpo {
+        let block = &stage.blocks[b.index()];
+        let mut written = HashSet::new();
+        for inst in &block.insts {
+            inst.op.for_each_use(program, |s| {
+                if !written.contains(&s) {
+                    exposed.insert(s);
+                }
+            });
+            inst.op.for_each_def(program, |s| _ = written.insert(s));
+        }
+        exposed.extend(block.term.operand().and_then(Operand::slot).filter(|s| !written.contains(s)));
+    }
+    exposed
 }

@@ -13,7 +13,9 @@
 //! its place in the packet, or to a row of zeros while the header is invalid. That is one value per header to carry
 //! through the graph instead of one per field. Where a field turns dirty without being assigned (its header is set valid,
 //! a path joins one on which it is dirty, the deparser ends) its value is loaded into its variable. Headers with a varbit
-//! are the exception: their fields are loaded when they are extracted ([`ProgramFacts::lazy_field`]).
+//! are the exception: their fields are loaded when they are extracted ([`ProgramFacts::lazy_field`]). So are fields that would
+//! have to be loaded on many edges ([`Flow::loaded_often`]): where the ways of a large `switch` meet, each of which assigns
+//! another field, all of these fields turn dirty on all the ways.
 //!
 //! **Layout changes.** The headers that the next deparser emits stand unmoved at the packet's head as long as (a) none
 //! was valid before the parser began, (b) they were extracted in the order of emission, (c) the parser skipped nothing
@@ -24,17 +26,16 @@
 //!
 //! Tests: `tests/` of this crate compare edited packets with the interpreter's.
 
-use crate::bitset::BitSet;
 use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
 use crate::paths::{self, Known};
 use crate::{Optimisation, Options};
-use base::Bits;
 use ir::flow::Cfg;
-use ir::{BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
+use ir::{BitSet, BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
 use ir::{StageKind, Terminator};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Facts about the whole program that all entries share.
+/// Facts about the whole program that all entries share, but for those with [`Flow::loaded_often`].
+#[derive(Clone)]
 pub(crate) struct ProgramFacts {
     /// By header.
     pub headers: Vec<HeaderLayout>,
@@ -43,6 +44,8 @@ pub(crate) struct ProgramFacts {
     /// The numbers of a header's fields, by header.
     field_range: Vec<std::ops::Range<usize>>,
     fields: usize,
+    /// All fields, by number.
+    all_fields: BitSet,
     /// By slot: for fields of headers without varbits, the header and the place in it.
     lazy_fields: Vec<Option<(HeaderId, FieldAt)>>,
     /// By slot: whether it is a field of a header that is not read or written field by field (`Segment::Odd`); such a
@@ -89,6 +92,7 @@ impl ProgramFacts {
             field_number,
             field_range,
             fields,
+            all_fields: BitSet::full(fields),
             spilled_before_deparse: empty.clone(),
             spilled_after_deparse: empty,
         };
@@ -117,6 +121,13 @@ impl ProgramFacts {
                 return;
             }
         }
+    }
+
+    /// As these facts, where some fields are loaded when their header is extracted.
+    pub fn with_loaded(&self, fields: &BitSet) -> ProgramFacts {
+        let mut facts = self.clone();
+        fields.iter().for_each(|slot| facts.lazy_fields[slot] = None);
+        facts
     }
 
     /// The header and place of a field that is loaded where it is read, as long as it is clean.
@@ -166,7 +177,7 @@ pub(crate) struct Node {
     /// Successor nodes, each once; for `Next`, the next stage's start.
     pub succs: Vec<usize>,
     /// The successors by the blocks that the terminator names.
-    pub targets: Vec<(BlockId, usize)>,
+    pub targets: BTreeMap<BlockId, usize>,
     /// How many nodes have this one as successor.
     pub preds: u32,
     /// Whether an edge from a later node leads here: the head of a loop.
@@ -180,8 +191,7 @@ pub(crate) struct Node {
 impl Node {
     /// Adds a successor, which the terminator names as `block`.
     pub fn link(&mut self, block: BlockId, node: usize) {
-        self.targets.push((block, node));
-        if !self.succs.contains(&node) {
+        if self.targets.insert(block, node).is_none() {
             self.succs.push(node);
         }
     }
@@ -217,7 +227,7 @@ impl Graph {
                     stage: stage_id,
                     block,
                     succs: Vec::new(),
-                    targets: Vec::new(),
+                    targets: BTreeMap::new(),
                     preds: 0,
                     is_loop_head: false,
                     decided: false,
@@ -241,8 +251,7 @@ impl Graph {
 
     /// The node that the terminator of `node` leads to when it names `block`.
     pub fn target(&self, node: usize, block: BlockId) -> usize {
-        let targets = &self.nodes[node].targets;
-        targets.iter().find(|(b, _)| *b == block).map(|(_, to)| *to).expect("a block that the terminator names")
+        *self.nodes[node].targets.get(&block).expect("a block that the terminator names")
     }
 
     /// The block of a node.
@@ -446,7 +455,7 @@ impl Flow {
     pub fn leave_stage(&self, position: usize, at: &mut Facts, facts: &ProgramFacts) {
         if self.deparser(position).is_some() {
             at.cursor = Place::Varying;
-            at.dirty = BitSet::full(facts.fields);
+            at.dirty.clone_from(&facts.all_fields);
         }
     }
 
@@ -537,8 +546,36 @@ impl Flow {
 
     /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the way.
     pub fn turning_dirty(&self, program: &Program, facts: &ProgramFacts, from: &Facts, to: &Facts) -> Vec<SlotId> {
-        let turning = to.dirty.iter().filter(|&f| !from.dirty.contains(f)).map(|f| facts.slot_of_field(program, f));
+        let turning = to.dirty.difference(&from.dirty).map(|f| facts.slot_of_field(program, f));
         turning.filter(|s| self.needed.contains(s.index()) && facts.lazy_field(*s).is_some()).collect()
+    }
+
+    /// The slots of fields that turn dirty on more edges than `loads_max`.
+    pub fn loaded_often(&self, program: &Program, facts: &ProgramFacts, loads_max: u32) -> BitSet {
+        let mut often = BitSet::new(program.slots.len());
+        // Those that are known to turn dirty often are counted no more.
+        let mut counted = BitSet::new(facts.fields);
+        let mut loads = vec![0; facts.fields];
+        for (n, node) in self.graph.nodes.iter().enumerate() {
+            let mut at = self.at[n].clone();
+            for Inst { op, .. } in &self.graph.block(program, n).insts {
+                self.step(program, facts, node.position, op, &mut at);
+            }
+            at.dirty.union(&counted);
+            for &succ in &node.succs {
+                for field in self.at[succ].dirty.difference(&at.dirty) {
+                    loads[field] += 1;
+                    if loads[field] > loads_max {
+                        counted.insert(field);
+                        let slot = facts.slot_of_field(program, field);
+                        if self.needed.contains(slot.index()) && facts.lazy_field(slot).is_some() {
+                            often.insert(slot.index());
+                        }
+                    }
+                }
+            }
+        }
+        often
     }
 
     fn solve(&mut self, program: &Program, facts: &ProgramFacts, entry: &EntryPoint) {
@@ -562,7 +599,7 @@ impl Flow {
                 self.layout_may_change |= self.enter_stage(program, entry, node.position + 1, &mut out) == Some(true);
             }
             for &s in &self.graph.nodes[n].succs {
-                let out = out.refined(facts, &self.graph.nodes[s].known);
+                let out = out.refined(program, &self.graph.nodes[s].known);
                 let changed = match &mut at[s] {
                     Some(known) => known.join(&out),
                     none => {
@@ -662,11 +699,11 @@ impl Flow {
 impl Facts {
     /// With what is known of headers' validity. (Fields of an invalid header stay dirty: the pointer that clean ones are
     /// loaded from may still lead to the packet.)
-    fn refined(&self, facts: &ProgramFacts, known: &Known) -> Facts {
+    fn refined(&self, program: &Program, known: &Known) -> Facts {
         let mut out = self.clone();
-        for (h, header) in facts.headers.iter().enumerate() {
-            if known.get(&header.valid).is_some_and(Bits::is_zero) {
-                out.may_be_valid.remove(h);
+        for (slot, _) in known.iter().filter(|(_, value)| value.is_zero()) {
+            if let SlotKind::Valid(header) = program.slots[slot.index()].kind {
+                out.may_be_valid.remove(header.index());
             }
         }
         out

@@ -22,7 +22,6 @@
 mod addresses;
 mod apply;
 mod arith;
-mod bitset;
 mod csum;
 mod deparse;
 mod entry;
@@ -67,10 +66,11 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
 use flow::{Flow, ProgramFacts};
 use ir::layout::RecordLayout;
-use ir::{EntryKind, Program};
+use ir::{EntryKind, EntryPoint, Program};
 use matrix::Matrices;
 use pipeline::{CodeData, NewEntry};
 use stage::plan::Plan;
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 use translate::Shared;
 use unresolved::Symbols;
@@ -85,6 +85,8 @@ pub const STACK_BYTES_MAX: u64 = 512 * 1024;
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
 /// Most times that one packet may enter the heads of loops; then its fate is `Endless`.
 pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
+/// Edges on which a clean field may turn dirty, and is loaded; one that would on more is loaded when it is extracted.
+pub const LOADS_PER_FIELD_MAX: u32 = 64;
 /// Cranelift instructions of an entry up to which its code is made as fast as can be. Beyond, registers are allocated in one
 /// pass: the time of the better allocator grows with the square of the size for long straight code and for many values
 /// that live long, and code of this size waits for caches more than for registers.
@@ -179,6 +181,8 @@ pub struct Options {
     pub perf_map: bool,
     /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
     pub thorough_instructions_max: usize,
+    /// [`LOADS_PER_FIELD_MAX`], or another number.
+    pub loads_per_field_max: u32,
     /// [`CARRIED_HEADERS_MAX`], or another number.
     pub carried_headers_max: usize,
     /// Whether code is staged.
@@ -210,6 +214,7 @@ impl Default for Options {
             perf_map: false,
             thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
             carried_headers_max: CARRIED_HEADERS_MAX,
+            loads_per_field_max: LOADS_PER_FIELD_MAX,
             without: Without::default(),
             strategy: Strategy::default(),
             chunk: CHUNK,
@@ -352,19 +357,6 @@ fn generate(
     let addresses = Addresses::new(bindings, calls, options);
     let matrices = Matrices::default();
     let symbols = Symbols::declare(program, &mut module)?;
-    let shared = Shared {
-        program,
-        facts: &facts,
-        bindings,
-        shapes,
-        runtime: calls,
-        options,
-        record: &record,
-        zeros: &zeros,
-        addresses: &addresses,
-        matrices: &matrices,
-        symbols: &symbols,
-    };
     let mut sites = sites.to_vec();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
@@ -372,17 +364,36 @@ fn generate(
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
     for entry in &program.entries {
-        let mut flow = timed(&mut timing.analysis, || Flow::new(program, &facts, entry, options, 0));
+        let (mut entry_facts, mut flow) = timed(&mut timing.analysis, || analyse(program, &facts, entry, options, 0));
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
-        let mut plan = timed(&mut timing.analysis, || Plan::new(program, entry, &flow, bindings, options));
+        let mut plan = timed(&mut timing.analysis, || {
+            let plan = Plan::new(program, entry, &flow, bindings, options);
+            match plan.is_staged() && !placement::may_stage(program, &entry_facts, &flow, options) {
+                true => Plan::run_to_completion(&flow),
+                false => plan,
+            }
+        });
         let has_hot_ways = options.hot_ways > 0 && options.has(Optimisation::HotPaths);
         if entry.kind == EntryKind::Ingress && !plan.is_staged() && has_hot_ways {
             timed(&mut timing.analysis, || {
-                flow = Flow::new(program, &facts, entry, options, options.hot_ways);
+                (entry_facts, flow) = analyse(program, &facts, entry, options, options.hot_ways);
                 plan = Plan::run_to_completion(&flow);
             });
         }
+        let shared = Shared {
+            program,
+            facts: &entry_facts,
+            bindings,
+            shapes,
+            runtime: calls,
+            options,
+            record: &record,
+            zeros: &zeros,
+            addresses: &addresses,
+            matrices: &matrices,
+            symbols: &symbols,
+        };
         let (clif, places) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
             let places = loop {
@@ -431,6 +442,24 @@ fn generate(
     let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
     let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices };
     Ok(Generated { module, functions, sites, data, timing })
+}
+
+/// What is known of an entry's packets, and the facts that this is about.
+fn analyse<'f>(
+    program: &Program,
+    facts: &'f ProgramFacts,
+    entry: &EntryPoint,
+    options: &Options,
+    hot: usize,
+) -> (Cow<'f, ProgramFacts>, Flow) {
+    let flow = Flow::new(program, facts, entry, options, hot);
+    let loaded = flow.loaded_often(program, facts, options.loads_per_field_max);
+    if loaded.is_empty() {
+        return (Cow::Borrowed(facts), flow);
+    }
+    let facts = facts.with_loaded(&loaded);
+    let flow = Flow::new(program, &facts, entry, options, hot);
+    (Cow::Owned(facts), flow)
 }
 
 fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {

@@ -193,14 +193,15 @@ impl Translator<'_, '_> {
         let one = self.iconst(1);
         self.write_slot(layout.valid, &Val::Word(one));
         let lazy = self.options.has(Optimisation::LazyFields);
-        if var_bytes.is_some() || !lazy {
+        let is_loaded = |slot: SlotId| self.facts.lazy_field(slot).is_none();
+        if self.program.headers[header.index()].fields.iter().any(|f| is_loaded(f.slot)) {
             let flags = self.flags.packet;
             if !lazy {
                 // Loads that may trap are made even if nothing uses them.
                 self.flags.packet = self.flags.extract;
             }
             self.load_header(header, at, var_bytes, &mut |t, slot, load| {
-                if t.flow.needed.contains(slot.index()) {
+                if t.flow.needed.contains(slot.index()) && t.facts.lazy_field(slot).is_none() {
                     let val = load(t);
                     t.write_slot(slot, &val);
                 }

@@ -22,11 +22,12 @@
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
-use crate::bitset::BitSet;
 use crate::flow::{Graph, Node};
 use crate::hot;
 use base::Bits;
-use ir::{BinOp, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, StageId, StageKind, Terminator, UnOp};
+use ir::{
+    BinOp, BitSet, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, StageId, StageKind, Terminator, UnOp,
+};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -470,7 +471,7 @@ impl<'p> Splitter<'p> {
                     stage: base.stage,
                     block: base.block,
                     succs: Vec::new(),
-                    targets: Vec::new(),
+                    targets: BTreeMap::new(),
                     preds: 0,
                     is_loop_head: base.is_loop_head,
                     decided: false,

@@ -21,23 +21,38 @@
 //! Header pointers ([`crate::flow`]) are counted as slots behind the program's own. Clean fields have no value in a
 //! variable; reading one reads its header's pointer, or its validity where no pointer is carried.
 //!
-//! Staged code ([`crate::stage`]) has everything in variables and stack slots, which its rows know how to keep.
+//! Staged code ([`crate::stage`]) has everything in variables and stack slots, which its rows know how to keep. An entry for
+//! which that would cost too much ([`may_stage`]) runs to completion, whatever the strategy.
 //!
 //! This is an estimate: translation reads more than the operations say, where a deparser ends for instance. It decides on
 //! speed, never on what is right. Tests: `tests/packets.rs` with every choice forced, `tests/scale.rs`, and generated programs
 //! in crate `difftest`.
 
-use crate::bitset::BitSet;
 use crate::flow::{Facts, Flow, ProgramFacts};
 use crate::stage::plan::Plan;
 use crate::value::Class;
 use crate::{MemorySlots, Optimisation, Options};
-use ir::{Fate, HeaderId, Op, Program, SlotId, SlotKind, Terminator};
+use ir::{BitSet, Fate, HeaderId, Op, Program, SlotId, SlotKind, Terminator};
 
 /// Longest reach of a variable for each of its accesses.
 pub const REACH_PER_ACCESS_MAX: u64 = 256;
 /// Operations of a block up to which what it writes may be in variables.
 pub const STRAIGHT_MAX: u64 = 512;
+
+/// Slots and pointers of staged code that are carried far, times the blocks that they may be carried through. Time and
+/// memory to translate it grow with that.
+const STAGED_CARRIED_MAX: usize = 2_000_000;
+
+/// Whether staged code, which has all slots in variables, is not too much work for an entry.
+pub(crate) fn may_stage(program: &Program, facts: &ProgramFacts, flow: &Flow, options: &Options) -> bool {
+    let nodes = flow.graph.nodes.len();
+    if nodes * (program.slots.len() + program.headers.len()) <= STAGED_CARRIED_MAX {
+        return true;
+    }
+    let mut survey = Survey::new(program, facts, flow, options);
+    (0..nodes).for_each(|n| survey.node(n));
+    nodes * survey.place().iter().count() <= STAGED_CARRIED_MAX
+}
 
 /// Where a slot is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

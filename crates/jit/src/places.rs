@@ -163,7 +163,7 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
                 let actions = applied_action(&block.insts, term);
                 term.for_each_target(|to| {
                     // A way that is never taken has no node.
-                    let Some(to_node) = node.targets.iter().find(|(b, _)| *b == to).map(|(_, n)| *n) else { return };
+                    let Some(&to_node) = node.targets.get(&to) else { return };
                     let ways = match (actions, term) {
                         (Some(table), Terminator::Switch { cases, default, .. }) => {
                             let mut numbers: Vec<Option<u64>> =

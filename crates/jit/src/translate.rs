@@ -523,10 +523,8 @@ impl<'a> Translator<'a, '_> {
             if !matches!(code.term, Terminator::Next) {
                 node.succs.iter().for_each(|&s| self.materialise_for(s));
             }
-            let decided = match node.targets[..] {
-                [(to, _)] if node.decided => Some(Terminator::Jump(to)),
-                _ => None,
-            };
+            let only = node.targets.keys().next().filter(|_| node.decided);
+            let decided = only.map(|to| Terminator::Jump(*to));
             self.terminator(
                 decided.as_ref().unwrap_or(&code.term),
                 &|to| block(flow.graph.target(n, to)),

@@ -161,8 +161,8 @@ impl<'a> Solver<'a> {
         match chosen {
             Some(to) => {
                 let to = ssa.graph.node(stage, to).expect("a successor is reachable");
-                let way = ssa.graph.succs[node].iter().position(|s| *s == to).expect("it is a successor");
-                self.execute(to, ssa.graph.edge[node][way]);
+                let way = ssa.graph.targets[node].iter().position(|s| *s == to).expect("it is a successor");
+                self.execute(ssa.graph.succs[node][way], ssa.graph.edge[node][way]);
             }
             None => self.execute_all(node),
         }

@@ -4,6 +4,11 @@
 //! are what holds on all ways through the program, and passes see across stages. Before each entry's first stage stands
 //! a *start* node: the moment at which the slots come from outside. Before all of them stands one root, so that the
 //! graph has one beginning.
+//!
+//! Where more than [`WAYS_MAX`] ways meet, they meet in a tree of *joins*: nodes of their own, in the order of the ways. Of
+//! the slots that have different values on different ways, most differ from one part of the ways to the other only (headers
+//! that one parser state after the other extracts, each of which may be the last). Without joins each of them takes as many
+//! arguments of a phi as there are ways; in the tree only the joins on the border of the parts need one.
 
 use base::ids::{BlockId, SlotId, StageId};
 use ir::{Cfg, EntryKind, Program, Terminator};
@@ -20,6 +25,8 @@ pub(crate) enum Node {
     Start(EntryKind),
     /// A block that can be reached from its stage's start.
     Block(StageId, BlockId),
+    /// Where some of the ways to a block meet.
+    Join,
 }
 
 /// Nodes and edges. Nodes that the root does not reach have no place in `rpo` and no block that names them.
@@ -27,6 +34,8 @@ pub(crate) enum Node {
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     pub succs: Vec<Vec<NodeId>>,
+    /// The successors behind all joins, in the order of `succs`.
+    pub targets: Vec<Vec<NodeId>>,
     pub preds: Vec<Vec<NodeId>>,
     /// Of each edge, in the order of `succs`: its position among the target's `preds`.
     pub edge: Vec<Vec<usize>>,
@@ -37,6 +46,9 @@ pub(crate) struct Graph {
     /// By stage and block; `None` for blocks that cannot be reached.
     by_block: Vec<Vec<Option<NodeId>>>,
 }
+
+/// Most ways that meet in one node.
+const WAYS_MAX: usize = 4;
 
 /// The first node is the root.
 pub(crate) const ROOT: NodeId = 0;
@@ -85,6 +97,7 @@ impl Graph {
                 succs[node].extend(&followers[stage.index()]);
             }
         }
+        let targets = insert_joins(&mut nodes, &mut succs);
         let rpo = reverse_post_order(&succs);
         let mut rpo_index = vec![0; nodes.len()];
         let mut preds = vec![Vec::new(); nodes.len()];
@@ -96,7 +109,7 @@ impl Graph {
                 preds[to].push(node);
             }
         }
-        drop_unreached(Graph { nodes, succs, preds, edge, rpo, rpo_index, by_block })
+        drop_unreached(Graph { nodes, succs, targets, preds, edge, rpo, rpo_index, by_block })
     }
 
     /// The node of a block, if it can be reached.
@@ -108,9 +121,34 @@ impl Graph {
     pub fn block<'p>(&self, program: &'p Program, node: NodeId) -> Option<&'p ir::Block> {
         match self.nodes[node] {
             Node::Block(stage, block) => Some(&program.stages[stage.index()].blocks[block.index()]),
-            Node::Root | Node::Start(_) => None,
+            Node::Root | Node::Start(_) | Node::Join => None,
         }
     }
+}
+
+/// Puts joins in front of nodes that many ways lead to; gives the successors as they were.
+fn insert_joins(nodes: &mut Vec<Node>, succs: &mut Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
+    let mut targets = succs.clone();
+    // By node: where the ways to it begin, as node and number of the successor. Of what a node dominates, most is next to
+    // one another in this order.
+    let mut ways: Vec<Vec<(NodeId, usize)>> = vec![Vec::new(); nodes.len()];
+    for &node in &reverse_post_order(succs) {
+        succs[node].iter().enumerate().for_each(|(i, &to)| ways[to].push((node, i)));
+    }
+    for (to, mut ways) in ways.into_iter().enumerate() {
+        while ways.len() > WAYS_MAX {
+            let group = |group: &[(NodeId, usize)]| {
+                let join = nodes.len();
+                nodes.push(Node::Join);
+                succs.push(vec![to]);
+                targets.push(vec![to]);
+                group.iter().for_each(|&(node, i)| succs[node][i] = join);
+                (join, 0)
+            };
+            ways = ways.chunks(WAYS_MAX).map(group).collect();
+        }
+    }
+    targets
 }
 
 /// A stage behind one that never ends in `next` has nodes that nothing reaches: they are forgotten.

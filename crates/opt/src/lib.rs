@@ -6,7 +6,6 @@
 //! they are at a moment.
 
 mod assume;
-mod bitset;
 mod coalesce;
 mod compact_slots;
 mod const_prop;

@@ -4,13 +4,12 @@
 //! replication engine: a packet handed over at a point needs what the entries behind that point read, the intrinsics
 //! (the engine reads them), and the preserved slots of field lists. A packet that is sent or dropped needs nothing.
 //!
-//! Only slots that some block reads before it writes them can be live between blocks; the others get no bit. Sets are
-//! dense in those slots; the work is a few sweeps over blocks in post-order.
+//! Only slots that some block reads before it writes them can be live between blocks; the others get no bit. Blocks' sets
+//! share what they have in common ([`ir::bitset`]); the work is a few sweeps over blocks in post-order.
 
-use crate::bitset::BitSet;
 use crate::graph::{Graph, NodeId};
 use base::ids::SlotId;
-use ir::{Block, EntryKind, Fate, Op, Operand, Program, ReplicationPoint, Terminator};
+use ir::{BitSet, Block, EntryKind, Fate, Op, Operand, Program, ReplicationPoint, Terminator};
 use std::collections::{HashSet, VecDeque};
 
 /// Live slots at the ends of blocks.

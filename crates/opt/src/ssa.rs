@@ -209,9 +209,11 @@ fn dominance_frontiers(graph: &Graph, idom: &[NodeId]) -> Vec<Vec<NodeId>> {
             let mut runner = pred;
             while runner != idom[node] {
                 // Joins come one after the other, so a repeated one is the last.
-                if frontiers[runner].last() != Some(&node) {
-                    frontiers[runner].push(node);
+                if frontiers[runner].last() == Some(&node) {
+                    // From here on another predecessor has been here.
+                    break;
                 }
+                frontiers[runner].push(node);
                 runner = idom[runner];
             }
         }
@@ -239,7 +241,7 @@ fn place_phis(
         };
         known[node].iter().for_each(|(s, _)| def(*s));
         match graph.nodes[node] {
-            Node::Root => {}
+            Node::Root | Node::Join => {}
             Node::Start(_) => starts.push(node),
             Node::Block(..) => {
                 let block = graph.block(program, node).expect("a block's node");

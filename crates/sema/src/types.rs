@@ -15,6 +15,7 @@
 use crate::typed::{Annotation, ExternId, ParserId, TableId};
 use crate::value::Value;
 use base::Span;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -185,7 +186,7 @@ pub struct StructInfo {
     /// Type arguments of a generic declaration.
     pub args: Vec<Type>,
     /// In order.
-    pub fields: Vec<FieldInfo>,
+    pub fields: Fields,
     /// Of the declaration.
     pub annotations: Vec<Annotation>,
     /// Of the declaration.
@@ -195,7 +196,64 @@ pub struct StructInfo {
 impl StructInfo {
     /// A field and its index.
     pub fn field(&self, name: &str) -> Option<(usize, &FieldInfo)> {
-        self.fields.iter().enumerate().find(|(_, f)| &*f.name == name)
+        self.fields.find(name)
+    }
+}
+
+/// The fields of a struct, in order; found by name without looking at all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    list: Vec<FieldInfo>,
+    /// Where there are more than [`SEARCHED_MAX`].
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+/// So many fields are sooner searched than hashed.
+const SEARCHED_MAX: usize = 16;
+
+impl Fields {
+    /// A field and its index.
+    pub fn find(&self, name: &str) -> Option<(usize, &FieldInfo)> {
+        match self.list.len() {
+            ..=SEARCHED_MAX => self.list.iter().enumerate().find(|(_, f)| &*f.name == name),
+            _ => self.by_name.get(name).map(|&i| (i, &self.list[i])),
+        }
+    }
+
+    /// Adds a field of another name than all others.
+    pub fn push(&mut self, field: FieldInfo) {
+        if self.list.len() == SEARCHED_MAX {
+            self.by_name = self.list.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
+        }
+        if self.list.len() >= SEARCHED_MAX {
+            self.by_name.insert(field.name.clone(), self.list.len());
+        }
+        self.list.push(field);
+    }
+}
+
+impl FromIterator<FieldInfo> for Fields {
+    fn from_iter<I: IntoIterator<Item = FieldInfo>>(fields: I) -> Fields {
+        let mut all = Fields::default();
+        fields.into_iter().for_each(|f| all.push(f));
+        all
+    }
+}
+
+impl std::ops::Deref for Fields {
+    type Target = [FieldInfo];
+
+    fn deref(&self) -> &[FieldInfo] {
+        &self.list
+    }
+}
+
+impl<'a> IntoIterator for &'a Fields {
+    type Item = &'a FieldInfo;
+    type IntoIter = std::slice::Iter<'a, FieldInfo>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
     }
 }
 

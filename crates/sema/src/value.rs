@@ -10,7 +10,7 @@ use num_bigint::BigInt;
 use std::sync::Arc;
 
 /// A compile-time value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Value {
     /// `bool`
     Bool(bool),

@@ -148,6 +148,7 @@ fn run(
             }
             Runs::MachineInMemory => {
                 options.memory_slots = jit::MemorySlots::EveryOther;
+                options.loads_per_field_max = 0;
                 EngineKind::Machine
             }
             Runs::Staged => EngineKind::Staged,

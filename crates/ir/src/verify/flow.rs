@@ -1,5 +1,6 @@
 //! The two rules that hold along paths: temporaries are assigned before they are read, and parsers ask for room.
 
+use crate::bitset::BitSet;
 use crate::flow::Cfg;
 use crate::op::Operand;
 use crate::program::{Program, SlotKind, Stage};
@@ -34,49 +35,41 @@ pub(super) fn temporaries(program: &Program, stage: &Stage, cfg: &Cfg, report: &
     if exposed.is_empty() {
         return;
     }
-    let words = exposed.len().div_ceil(64);
-    let mut defs = vec![Vec::new(); stage.blocks.len()];
+    let mut defs: Vec<Vec<usize>> = vec![Vec::new(); stage.blocks.len()];
     for b in &cfg.rpo {
-        let set = &mut defs[b.index()];
-        set.resize(words, 0u64);
         walk(program, stage, *b, &mut |_, slot, is_def| {
-            if let (true, Some(i)) = (is_def, exposed.get(&slot)) {
-                set[i / 64] |= 1 << (i % 64);
+            if is_def {
+                defs[b.index()].extend(exposed.get(&slot));
             }
         });
     }
-    let assigned = assigned_at_entry(cfg, &defs, words);
+    let unassigned = unassigned_at_entry(cfg, &defs, exposed.len());
     for b in &cfg.rpo {
-        let mut set = assigned[b.index()].clone();
+        let mut set = unassigned[b.index()].clone();
         walk(program, stage, *b, &mut |inst, slot, is_def| {
-            let Some(i) = exposed.get(&slot) else { return };
-            let bit = 1 << (i % 64);
-            if !is_def && set[i / 64] & bit == 0 {
+            let Some(&i) = exposed.get(&slot) else { return };
+            if !is_def && set.contains(i) {
                 let name = &program.slots[slot.index()].name;
                 let message = format!("the temporary `{name}` is read, but not assigned on every path to here");
                 report(b.index(), inst, "E0730", message);
             }
-            set[i / 64] |= bit;
+            set.remove(i);
         });
     }
 }
 
-/// By block: what all paths to it assign. Starts from everything and takes away until nothing changes.
-fn assigned_at_entry(cfg: &Cfg, defs: &[Vec<u64>], words: usize) -> Vec<Vec<u64>> {
-    let mut at_entry = vec![vec![u64::MAX; words]; defs.len()];
-    at_entry[Stage::START.index()] = vec![0; words];
+/// By block: what some path to it does not assign.
+fn unassigned_at_entry(cfg: &Cfg, defs: &[Vec<usize>], bound: usize) -> Vec<BitSet> {
+    let mut at_entry = vec![BitSet::new(bound); defs.len()];
+    at_entry[Stage::START.index()] = BitSet::full(bound);
     let mut work: VecDeque<BlockId> = cfg.rpo.iter().copied().collect();
     let mut queued = vec![true; defs.len()];
     while let Some(b) = work.pop_front() {
         queued[b.index()] = false;
-        let out: Vec<u64> = at_entry[b.index()].iter().zip(&defs[b.index()]).map(|(a, d)| a | d).collect();
+        let mut out = at_entry[b.index()].clone();
+        defs[b.index()].iter().for_each(|i| out.remove(*i));
         for to in &cfg.succs[b.index()] {
-            let mut changed = false;
-            for (word, out) in at_entry[to.index()].iter_mut().zip(&out) {
-                changed |= *word & !out != 0;
-                *word &= out;
-            }
-            if changed && !std::mem::replace(&mut queued[to.index()], true) {
+            if at_entry[to.index()].union(&out) && !std::mem::replace(&mut queued[to.index()], true) {
                 work.push_back(*to);
             }
         }

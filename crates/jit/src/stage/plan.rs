@@ -21,11 +21,10 @@
 //!
 //! Not cut: applies in parsers and deparsers, in loops, of tables without keys.
 
-use crate::bitset::BitSet;
 use crate::flow::Flow;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind};
-use ir::{EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
+use ir::{BitSet, EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
 use std::collections::BTreeMap;
 
 /// Most phases of an entry, the first included.

@@ -2,7 +2,6 @@
 
 use super::live;
 use crate::Error;
-use crate::bitset::BitSet;
 use crate::probe::{carried_words, is_inlined};
 use crate::translate::Translator;
 use crate::value::{Class, Place};
@@ -12,7 +11,7 @@ use cranelift_codegen::ir::immediates::Offset32;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, Inst, InstBuilder, InstructionData, StackSlot, Value};
 use cranelift_frontend::Variable;
-use ir::SlotId;
+use ir::{BitSet, SlotId};
 use std::mem::offset_of;
 
 /// What a row can hold besides the descriptor's address.

@@ -7,8 +7,16 @@ use crate::scope::{Symbol, TypeSymbol};
 use crate::typed::*;
 use crate::types::*;
 use base::{Diagnostic, Span};
+use std::collections::HashMap;
 use std::rc::Rc;
 use syntax::ast;
+
+/// The states of a parser.
+struct States<'a> {
+    list: &'a [ast::State],
+    /// The first of each name.
+    first: HashMap<&'a str, usize>,
+}
 
 impl<'a> Checker<'a> {
     /// Signatures of application and of construction.
@@ -292,7 +300,9 @@ impl<'a> Checker<'a> {
 
     fn states(&mut self, decl: &'a ast::Decl, parser: &'a ast::ParserDecl) -> (Vec<State>, u32) {
         let mut start = None;
+        let mut all = States { list: &parser.states, first: HashMap::new() };
         for (i, state) in parser.states.iter().enumerate() {
+            let first = *all.first.entry(state.name.as_str()).or_insert(i);
             if matches!(&*state.name.text, "accept" | "reject") {
                 self.report(
                     Diagnostic::error(
@@ -303,7 +313,8 @@ impl<'a> Checker<'a> {
                     .help("rename it"),
                 );
             }
-            if let Some(first) = parser.states[..i].iter().find(|s| s.name == state.name) {
+            if first < i {
+                let first = &parser.states[first];
                 self.report(
                     Diagnostic::error(
                         codes::DECLARED_TWICE,
@@ -326,7 +337,7 @@ impl<'a> Checker<'a> {
                 .help("add: state start { … }"),
             );
         }
-        let states: Vec<State> = parser.states.iter().map(|s| self.state(s, &parser.states)).collect();
+        let states: Vec<State> = parser.states.iter().map(|s| self.state(s, &all)).collect();
         if start.is_some() && !reaches_end(&states, start.unwrap_or(0)) {
             self.report(
                 Diagnostic::error(codes::ENDLESS_PARSER, decl.name.span, format!("parser `{}` never ends", decl.name))
@@ -336,7 +347,7 @@ impl<'a> Checker<'a> {
         (states, start.unwrap_or(0))
     }
 
-    fn state(&mut self, state: &'a ast::State, all: &'a [ast::State]) -> State {
+    fn state(&mut self, state: &'a ast::State, all: &States<'a>) -> State {
         self.scopes.push();
         let mut body = Vec::new();
         for stmt in &state.body {
@@ -356,14 +367,14 @@ impl<'a> Checker<'a> {
         State { name: state.name.text.clone(), body, transition, annotations, span: state.span }
     }
 
-    fn target(&mut self, name: &ast::Name, all: &[ast::State]) -> Target {
+    fn target(&mut self, name: &ast::Name, all: &States<'_>) -> Target {
         match &*name.text {
             "accept" => Target::Accept,
             "reject" => Target::Reject,
-            text => match all.iter().position(|s| *s.name.text == *text) {
-                Some(i) => Target::State(i as u32),
+            text => match all.first.get(text) {
+                Some(i) => Target::State(*i as u32),
                 None => {
-                    let names = all.iter().map(|s| s.name.as_str()).chain(["accept", "reject"]);
+                    let names = all.list.iter().map(|s| s.name.as_str()).chain(["accept", "reject"]);
                     self.unknown_name(codes::NO_SUCH_STATE, name, format!("there is no state `{name}`"), names);
                     Target::Reject
                 }
@@ -371,7 +382,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn select(&mut self, select: &'a ast::Select, all: &'a [ast::State], span: Span) -> Transition {
+    fn select(&mut self, select: &'a ast::Select, all: &States<'a>, span: Span) -> Transition {
         let mut keys: Vec<Expr> = Vec::with_capacity(select.args.len());
         for arg in &select.args {
             let key = self.expr(arg, None);

@@ -59,7 +59,7 @@ impl Checker<'_> {
         self.struct_leaves[id.index()] = leaves;
         if leaves > MAX_LEAVES {
             self.bounded(Type::Struct(id), span);
-            self.prog.types.structs[id.index()].fields.clear();
+            self.prog.types.structs[id.index()].fields = Fields::default();
             self.struct_leaves[id.index()] = 1;
         }
     }

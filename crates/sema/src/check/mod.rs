@@ -74,7 +74,7 @@ pub(crate) struct GenericStruct {
     pub kind: StructKind,
     pub type_params: Vec<TypeVar>,
     /// Their types contain `type_params`.
-    pub fields: Vec<FieldInfo>,
+    pub fields: Fields,
     pub annotations: Vec<Annotation>,
     pub span: Span,
 }

@@ -8,6 +8,7 @@ use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
 use base::{Diagnostic, Span};
+use std::collections::HashMap;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
@@ -247,7 +248,7 @@ impl<'a> Checker<'a> {
         let ty = subject.ty.clone();
         let mut result: Vec<ValueCase> = Vec::new();
         let mut open: Option<ValueCase> = None;
-        let mut seen: Vec<(Value, Span)> = Vec::new();
+        let mut seen: HashMap<Value, Span> = HashMap::new();
         let mut fit = CaseFit::default();
         for case in cases {
             let group = open.get_or_insert_with(|| ValueCase {
@@ -263,13 +264,13 @@ impl<'a> Checker<'a> {
                     let value = self.switch_value(label, &ty);
                     fit.add(&self.diags, before);
                     if let Some(value) = value {
-                        if let Some((_, first)) = seen.iter().find(|(v, _)| *v == value) {
+                        if let Some(first) = seen.get(&value) {
                             self.report(
                                 Diagnostic::error(codes::CASE_TWICE, label.span, "this value has a case already")
                                     .note(*first, "the first one"),
                             );
                         } else {
-                            seen.push((value.clone(), label.span));
+                            seen.insert(value.clone(), label.span);
                             group.values.push(value);
                         }
                     }
@@ -340,7 +341,7 @@ impl<'a> Checker<'a> {
     fn switch_action(&mut self, table: TableId, apply: Call, cases: &'a [ast::SwitchCase]) -> StmtKind {
         let mut result: Vec<ActionCase> = Vec::new();
         let mut open: Option<ActionCase> = None;
-        let mut seen: Vec<(u32, Span)> = Vec::new();
+        let mut seen: HashMap<u32, Span> = HashMap::new();
         for case in cases {
             let group = open.get_or_insert_with(|| ActionCase {
                 actions: Vec::new(),
@@ -352,13 +353,13 @@ impl<'a> Checker<'a> {
                 ast::SwitchLabel::Default(_) => group.default = true,
                 ast::SwitchLabel::Expr(label) => {
                     if let Some(index) = self.action_label(table, label) {
-                        if let Some((_, first)) = seen.iter().find(|(i, _)| *i == index) {
+                        if let Some(first) = seen.get(&index) {
                             self.report(
                                 Diagnostic::error(codes::CASE_TWICE, label.span, "this action has a case already")
                                     .note(*first, "the first one"),
                             );
                         } else {
-                            seen.push((index, label.span));
+                            seen.insert(index, label.span);
                             group.actions.push(index);
                         }
                     }

@@ -226,16 +226,25 @@ impl<'a> Checker<'a> {
         }
         let decl = &self.generic_structs[index];
         let (name, annotations, span) = (decl.name.clone(), decl.annotations.clone(), decl.span);
-        let (vars, mut fields) = (decl.type_params.clone(), decl.fields.clone());
-        let id = self.add_struct(StructInfo { name, kind, args: args.clone(), fields: Vec::new(), annotations, span });
+        let (vars, fields) = (decl.type_params.clone(), decl.fields.clone());
+        let id = self.add_struct(StructInfo {
+            name,
+            kind,
+            args: args.clone(),
+            fields: Fields::default(),
+            annotations,
+            span,
+        });
         self.struct_origin[id.index()] = Some(index);
         self.generic_cache.insert((index, args.clone()), id);
         let s = Subst::of(&vars, &args);
-        for field in &mut fields {
-            field.ty = self.subst(&field.ty, &s);
-            self.check_field_type(kind, &field.ty, field.span);
+        let mut applied = Fields::default();
+        for field in &fields {
+            let ty = self.subst(&field.ty, &s);
+            self.check_field_type(kind, &ty, field.span);
+            applied.push(FieldInfo { ty, ..field.clone() });
         }
-        self.prog.types.structs[id.index()].fields = fields;
+        self.prog.types.structs[id.index()].fields = applied;
         self.measure_struct(id, span);
         wrap(id)
     }
@@ -248,12 +257,12 @@ impl<'a> Checker<'a> {
     }
 
     /// The fields of a struct, header or union declaration.
-    pub fn resolve_fields(&mut self, kind: StructKind, fields: &'a [ast::Field]) -> Vec<FieldInfo> {
-        let mut result: Vec<FieldInfo> = Vec::with_capacity(fields.len());
+    pub fn resolve_fields(&mut self, kind: StructKind, fields: &'a [ast::Field]) -> Fields {
+        let mut result = Fields::default();
         for field in fields {
             let ty = self.resolve_type(&field.ty);
             self.check_field_type(kind, &ty, field.ty.span);
-            if let Some(first) = result.iter().find(|f| f.name == field.name.text) {
+            if let Some((_, first)) = result.find(&field.name.text) {
                 let first = first.span;
                 self.report(
                     Diagnostic::error(

@@ -15,6 +15,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from links import Link
+
 WORKER_CPU = 0
 OTHER_CPU = 1
 WORKER_PRIORITY = 20
@@ -33,15 +35,16 @@ class Middle:
     #: The forwarding thread's name begins like this.
     worker = ""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, link: type[Link]):
         self.folder = folder / re.sub(r"\W+", "-", self.name)
         self.folder.mkdir()
+        self.link = link(self.folder)
         self.process: subprocess.Popen | None = None
         self.log = self.folder / "log.txt"
 
     def sockets(self) -> list[str]:
         """What the generator's ports connect to, as `portgen --port` takes them."""
-        return [f"virtio:{self.folder}/{i}" for i in range(2)]
+        return [self.link.generator(i) for i in range(2)]
 
     def spawn(self, command: list[str]) -> None:
         """Starts the process that forwards."""
@@ -51,7 +54,12 @@ class Middle:
             )
 
     def start(self) -> None:
-        """Starts it and returns when its sockets are there; it is paused then."""
+        """Starts it and returns when its ports are there; it is paused then."""
+        self.link.make()
+        self.launch()
+
+    def launch(self) -> None:
+        """`start` for one kind of middle."""
         raise NotImplementedError
 
     def wait_for(self, what: str, ready) -> None:
@@ -100,6 +108,11 @@ class Middle:
 
     def stop(self) -> None:
         """Ends it."""
+        self.end()
+        self.link.remove()
+
+    def end(self) -> None:
+        """`stop` for one kind of middle."""
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
@@ -119,21 +132,23 @@ class TestPmd(Middle):
 
     worker = "rte-worker"
 
-    def __init__(self, folder: Path, mode: str):
+    def __init__(self, folder: Path, link: type[Link], mode: str):
         self.name = f"testpmd {mode}"
         self.mode = mode
-        super().__init__(folder)
+        super().__init__(folder, link)
 
-    def start(self) -> None:
+    def launch(self) -> None:
         command = ["dpdk-testpmd", "--lcores", f"0@{OTHER_CPU},1@{WORKER_CPU}", "--no-pci", "--in-memory", "--no-telemetry"]
         command += ["--socket-mem", "128", "--file-prefix", f"testpmd{os.getpid()}{self.mode}"]
         for i in range(2):
-            command += ["--vdev", f"net_vhost{i},iface={self.folder}/{i},client=0,queues=1"]
+            command += ["--vdev", self.link.testpmd(i)]
         command += ["--", f"--forward-mode={self.mode}", "--auto-start", "--total-num-mbufs=32768", "--no-mlockall"]
         command += ["--txd=1024", "--rxd=1024", "--stats-period=100", "--disable-link-check"]
         self.spawn(command)
-        self.wait_for("its sockets", lambda: all((self.folder / str(i)).exists() for i in range(2)))
+        self.wait_for("its sockets", self.link.ready)
         self.settle()
+        # Kernel interfaces are there before it has opened them.
+        self.wait_for("its forwarding", lambda: "Port statistics" in self.log.read_text())
         self.pause()
 
 
@@ -143,17 +158,19 @@ class Sluice(Middle):
     name = "sluice"
     worker = "worker-"
 
-    def __init__(self, folder: Path, binary: str, program: Path, entries: str, name: str = "sluice", extra: list[str] = []):
+    def __init__(
+        self, folder: Path, link: type[Link], binary: str, program: Path, entries: str, name: str = "sluice", extra: list[str] = []
+    ):
         self.name = name
-        super().__init__(folder)
+        super().__init__(folder, link)
         self.binary, self.program, self.extra = binary, program, extra
         self.entries = self.folder / "entries.stf"
         self.entries.write_text(entries)
 
-    def start(self) -> None:
+    def launch(self) -> None:
         command = [self.binary, "run", str(self.program), "--idle", "busy", "--grpc", "none", *self.extra]
         for i in range(2):
-            command += ["-i", f"{i}@vhost-server:{self.folder}/{i}"]
+            command += ["-i", f"{i}@{self.link.sluice(i)}"]
         self.spawn(command + ["--entries", str(self.entries)])
         self.wait_for("its worker", lambda: any(n.startswith(self.worker) for n in self.threads().values()))
         # Before the worker has a CPU of its own: it spins where the entries are loaded.
@@ -171,9 +188,9 @@ class Ovs(Middle):
 
     worker = "pmd-"
 
-    def __init__(self, folder: Path, flows: str, name: str = "ovs-dpdk"):
+    def __init__(self, folder: Path, link: type[Link], flows: str, name: str = "ovs-dpdk"):
         self.name = name
-        super().__init__(folder)
+        super().__init__(folder, link)
         self.flows = flows
         self.environment = os.environ | {f"OVS_{kind}DIR": str(self.folder) for kind in ("RUN", "LOG", "DB")}
 
@@ -195,7 +212,7 @@ class Ovs(Middle):
         except (FileNotFoundError, ValueError):
             return None
 
-    def start(self) -> None:
+    def launch(self) -> None:
         folder = self.folder
         # The database tool removes the file's lock only on a clean end; a fresh folder each time needs none of that.
         self.run("ovsdb-tool", "create", f"{folder}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
@@ -222,8 +239,10 @@ class Ovs(Middle):
         (folder / "flows.txt").write_text(self.flows)
         self.run("ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", bridge, f"{folder}/flows.txt")
         for i in range(2):
-            self.vsctl("add-port", "br0", str(i), "--", "set", "Interface", str(i), "type=dpdkvhostuser", f"ofport_request={i + 1}")
-        self.wait_for("its sockets", lambda: all((folder / str(i)).exists() for i in range(2)))
+            self.vsctl(
+                "add-port", "br0", str(i), "--", "set", "Interface", str(i), *self.link.ovs(i), f"ofport_request={i + 1}"
+            )
+        self.wait_for("its sockets", self.link.ready)
         self.settle()
         self.pause()
 
@@ -231,7 +250,7 @@ class Ovs(Middle):
         if self.pid():
             os.kill(self.pid(), signal.SIGSTOP)
 
-    def stop(self) -> None:
+    def end(self) -> None:
         if self.pid():
             os.kill(self.pid(), signal.SIGCONT)
         for daemon in ("vswitchd", "ovsdb"):

@@ -1,9 +1,11 @@
 """The benchmark through ports: testpmd, OVS-DPDK and Sluice in turn on the same kind of ports, with the same traffic.
 
-    python3 bench/ports/run.py [--work l2,...] [--sizes 64,imix] [--directions bi,uni] [--rounds N] [--seconds S]
+    python3 bench/ports/run.py                        all of the benchmark's third layer: SUITE below
+    python3 bench/ports/run.py --work l2,... [--link vhost] [--sizes 64,imix] [--directions bi,uni] [--latency]
+    [--rounds N] [--seconds S] [--csv FILE] [--plots FOLDER]
 
 Two CPUs: what is measured has CPU 0 for its one forwarding thread, the generator (`portgen`, in this folder) is on CPU 1
-as two virtio-user guests. Rounds are interleaved: each takes one short measurement of everything, so that what else the
+as two virtio-user guests, or at the other ends of memif sockets or veth pairs (links.py). Rounds are interleaved: each takes one short measurement of everything, so that what else the
 machine does hits all alike. Read ratios, and mind the spread. Needs root, 2 MB hugepages (reserved here and given back),
 and the Debian packages dpdk-dev and openvswitch-switch-dpdk.
 """
@@ -28,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import l2  # noqa: E402
 import l2l3acl  # noqa: E402
+import links  # noqa: E402
 import middles  # noqa: E402
+import plot  # noqa: E402
 from workload import Workload  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +40,17 @@ PAGES = Path("/proc/sys/vm/nr_hugepages")
 PAGES_NEEDED = 512
 #: By name.
 WORKLOADS = l2.ALL | l2l3acl.ALL
+#: What runs without `--work`: workloads, link, sizes, directions, latency.
+SUITE = [
+    (",".join(WORKLOADS), "vhost", "64", "bi", True),
+    ("l2,l2l3acl-64", "vhost", "256,1024,imix", "bi", False),
+    ("l2", "vhost", "64", "uni", False),
+    ("l2,l2l3acl-64", "memif", "64,imix", "bi", False),
+    ("l2,l2l3acl-64", "packet", "64,1024", "bi", False),
+    ("l2", "xdp", "64", "bi", False),
+]
+#: Parts of its own highest rate at which a middle's latency is measured.
+LOADS = [0.10, 0.50, 0.99]
 #: A guest that connects while the switch still lets go of the last one is refused now and then.
 ATTEMPTS = 3
 
@@ -88,12 +103,14 @@ def measure(middle: middles.Middle, generator: str, files: list[Path], size: int
         middle.pause()
 
 
-def make(work: Workload, folder: Path, binary: str, only: set[str] | None) -> list[middles.Middle]:
+def make(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None) -> list[middles.Middle]:
     """Everything that a workload is measured on."""
-    made: list[middles.Middle] = [middles.TestPmd(folder, mode) for mode in work.testpmd]
-    made += [middles.Ovs(folder, work.flows)]
-    for place, path in enumerate(binary.split(",")):
-        made += [middles.Sluice(folder, path, work.program, work.entries, "sluice" if place == 0 else f"sluice {place + 1}")]
+    link = links.KINDS[arguments.link]
+    made: list[middles.Middle] = [middles.TestPmd(folder, link, mode) for mode in work.testpmd]
+    made += [middles.Ovs(folder, link, work.flows)]
+    for place, path in enumerate(arguments.sluice.split(",")):
+        name = "sluice" if place == 0 else f"sluice {place + 1}"
+        made += [middles.Sluice(folder, link, path, work.program, work.entries, name)]
     return [m for m in made if only is None or m.name in only]
 
 
@@ -125,13 +142,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default=str(ROOT / "target/release/sluice"), help="binaries to compare, with commas between them")
     parser.add_argument("--portgen", default=str(ROOT / "target/release/portgen"))
-    parser.add_argument("--work", default=",".join(WORKLOADS), help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--work", help=f"of {', '.join(WORKLOADS)}; all of SUITE without it")
+    parser.add_argument("--link", default="vhost", choices=list(links.KINDS), help="the kind of ports")
+    parser.add_argument("--latency", action="store_true", help="also at parts of each middle's highest rate")
     parser.add_argument("--only", help="names of what is measured, with commas between them")
     parser.add_argument("--sizes", default="64", help="bytes, or imix")
     parser.add_argument("--directions", default="bi", help="bi, uni or both")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--csv", help="a file for all single readings")
+    parser.add_argument("--plots", help="a folder for SVG plots of the readings")
     parser.add_argument("--lock", help="a file to lock for the length of a round")
     arguments = parser.parse_args()
     if os.geteuid() != 0 or (os.cpu_count() or 1) < 2:
@@ -142,21 +162,28 @@ def main() -> None:
         print(line)
     only = set(arguments.only.split(",")) if arguments.only else None
     readings = []
+    parts = SUITE
+    if arguments.work:
+        parts = [(arguments.work, arguments.link, arguments.sizes, arguments.directions, arguments.latency)]
     with hugepages():
-        for name in arguments.work.split(","):
-            work = WORKLOADS[name]()
-            with tempfile.TemporaryDirectory(prefix="ports") as folder:
-                readings += measure_work(work, Path(folder), arguments, only)
+        for works, arguments.link, arguments.sizes, arguments.directions, arguments.latency in parts:
+            for name in works.split(","):
+                work = WORKLOADS[name]()
+                with tempfile.TemporaryDirectory(prefix="ports") as folder:
+                    readings += measure_work(work, Path(folder), arguments, only)
     if arguments.csv:
         with open(arguments.csv, "w", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(readings[0]))
             writer.writeheader()
             writer.writerows(readings)
+    if arguments.plots:
+        for path in plot.write(Path(arguments.plots), readings):
+            print(f"plot: {path}")
 
 
 def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None) -> list[dict]:
     """All sizes and directions of one workload."""
-    all_middles = make(work, folder, arguments.sluice, only)
+    all_middles = make(work, folder, arguments, only)
     readings = []
     try:
         for middle in all_middles:
@@ -181,15 +208,47 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, on
                             result = measure(middle, arguments.portgen, files, length, work.generator, arguments.seconds)
                             rates[middle.name].append(result["mpps"])
                             readings.append(
-                                {
-                                    "work": work.name, "size": text, "direction": direction, "round": turn,
-                                    "middle": middle.name, "mpps": result["mpps"], "sent_mpps": result["sent_mpps"],
-                                }  # fmt: skip
+                                reading(work, arguments.link, text, direction, turn, middle, result)
                             )
-                report(work, text, direction, rates)
+                report(work, arguments.link, text, direction, rates)
+                if arguments.latency:
+                    readings += measure_latency(work, all_middles, arguments, files, text, length, direction, rates)
     finally:
         for middle in all_middles:
             middle.stop()
+    return readings
+
+
+def reading(
+    work: Workload, link: str, size: str, direction: str, turn: int, middle: middles.Middle, result: dict, load: float | None = None
+) -> dict:
+    """A line of the CSV file."""
+    latency = result["latency_ns"]
+    return {
+        "work": work.name, "link": link, "size": size, "direction": direction, "round": turn, "middle": middle.name,
+        "load": "" if load is None else load, "mpps": result["mpps"], "sent_mpps": result["sent_mpps"], "gbps": result["gbps"],
+        **{f"latency_{name}_us": latency[name] / 1000 if name in latency else "" for name in ("p50", "p99", "p999")},
+    }  # fmt: skip
+
+
+def measure_latency(
+    work: Workload, all_middles: list[middles.Middle], arguments: argparse.Namespace, files: list[Path], size: str,
+    length: int | None, direction: str, rates: dict[str, list[float]],
+) -> list[dict]:  # fmt: skip
+    """The time until packets come back, at parts of what each middle can do."""
+    readings = []
+    print("  microseconds until a packet is back, median / 99 % / 99.9 %, at parts of the own highest rate:")
+    for middle in all_middles:
+        shown = []
+        for load in LOADS:
+            extra = ["--latency", "--turn-us", "0", "--burst", "32", "--rate", str(statistics.median(rates[middle.name]) * load * 1e6)]
+            with alone(arguments.lock):
+                result = measure(middle, arguments.portgen, files, length, [*work.generator, *extra], arguments.seconds)
+            line = reading(work, arguments.link, size, direction, 0, middle, result, load)
+            readings.append(line)
+            times = " / ".join(f"{line[f'latency_{name}_us']:.1f}" if line[f"latency_{name}_us"] != "" else "-" for name in ("p50", "p99", "p999"))
+            shown.append(f"{load:.0%}: {times}")
+        print(f"  {middle.name:16} {'   '.join(shown)}", flush=True)
     return readings
 
 
@@ -202,9 +261,9 @@ def warm(work: Workload, all_middles: list[middles.Middle], arguments: argparse.
                     measure(middle, arguments.portgen, files, length, [*work.generator, "--rate", "1e6"], 5)
 
 
-def report(work: Workload, size: str, direction: str, rates: dict[str, list[float]]) -> None:
+def report(work: Workload, link: str, size: str, direction: str, rates: dict[str, list[float]]) -> None:
     """A table of medians and ratios."""
-    print(f"\n{work.title}; {size} bytes, {'both ways' if direction == 'bi' else 'one way'}; Mpps that come back: median (spread)")
+    print(f"\n{work.title}; {link}; {size} bytes, {'both ways' if direction == 'bi' else 'one way'}; Mpps that come back: median (spread)")
     ours = rates.get("sluice")
     for name, values in rates.items():
         ratio = ""

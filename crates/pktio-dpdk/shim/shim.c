@@ -228,6 +228,7 @@ int shim_port_by_name(const char *name)
 struct shim_eth {
 	struct shim_port base;
 	uint16_t number;
+	struct rte_mempool *pool;
 	char *vdev_name;
 };
 
@@ -250,6 +251,8 @@ static int set_up_queues(uint16_t port, struct rte_mempool *pool, struct shim_po
 		/* Longer than a buffer: a chain of them, which rx puts together. */
 		conf.rxmode.offloads = info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
 	}
+	/* Long frames leave as chains. */
+	conf.txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	/* A key that repeats every 16 bits gives the same hash when addresses and ports change places (Woo and Park, 2012). */
 	static uint8_t symmetric_key[64];
 	for (size_t i = 0; i < sizeof(symmetric_key); i++)
@@ -295,6 +298,7 @@ struct shim_eth *shim_eth_open(uint16_t number, const char *vdev_name, void *poo
 	if (port == NULL)
 		return NULL;
 	port->number = number;
+	port->pool = pool;
 	*error = rte_eth_dev_info_get(number, &info);
 	if (*error == 0) {
 		config->queues = RTE_MIN(config->queues, RTE_MIN(info.max_rx_queues, info.max_tx_queues));
@@ -436,6 +440,45 @@ uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 	return done;
 }
 
+/* A copy of a packet in a large buffer as a chain of small ones. Drivers keep what they send for as long as they like, often
+ * until the next packet comes: a ring of theirs could keep all large buffers, and no long frame would come any more. */
+static struct rte_mbuf *in_small_pieces(struct rte_mempool *pool, const uint8_t *from, uint32_t length)
+{
+	struct rte_mbuf *first = NULL, *last = NULL;
+	for (uint32_t done = 0; done < length;) {
+		struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
+		if (m == NULL) {
+			rte_pktmbuf_free(first);
+			return NULL;
+		}
+		m->data_len = RTE_MIN(length - done, (uint32_t)rte_pktmbuf_tailroom(m));
+		rte_memcpy(rte_pktmbuf_mtod(m, uint8_t *), from + done, m->data_len);
+		done += m->data_len;
+		if (first == NULL) {
+			first = m;
+			first->pkt_len = length;
+			first->nb_segs = 0;
+		} else {
+			last->next = m;
+		}
+		first->nb_segs++;
+		last = m;
+	}
+	return first;
+}
+
+/* Sends a packet that is in a large buffer; 0 if it has to wait. */
+static int send_large(struct shim_eth *port, uint16_t queue, const struct shim_packet *packet)
+{
+	struct rte_mbuf *chain = in_small_pieces(port->pool, packet->base + packet->offset, packet->len);
+	if (chain == NULL || rte_eth_tx_burst(port->number, queue, &chain, 1) != 1) {
+		rte_pktmbuf_free(chain);
+		return 0;
+	}
+	rte_pktmbuf_free(packet->handle);
+	return 1;
+}
+
 uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
 		     uint16_t count, struct shim_burst *burst)
 {
@@ -455,6 +498,8 @@ uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 				burst->stopped = 1;
 				break;
 			}
+			if (unlikely(m->buf_len == LARGE_DATA_BYTES + RTE_PKTMBUF_HEADROOM))
+				break;
 			m->data_off = packet->offset;
 			m->data_len = packet->len;
 			m->pkt_len = packet->len;
@@ -465,8 +510,15 @@ uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 		for (uint16_t i = sent; i < ready; i++)
 			bytes -= packets[done + i].len;
 		done += sent;
-		if (sent < n)
+		if (sent < ready || burst->stopped)
 			break;
+		if (ready < n) {
+			uint16_t length = packets[done].len;
+			if (!send_large(port, queue, &packets[done]))
+				break;
+			bytes += length;
+			done++;
+		}
 	}
 	burst->bytes += bytes;
 	return done;

@@ -163,7 +163,7 @@ impl Eal {
         let mut config = ffi::PortConfig {
             queues: options.queues.max(1),
             descriptors: options.descriptors,
-            mtu: options.mtu.unwrap_or(if plan.carries_all { MTU_DEFAULT } else { 0 }),
+            mtu: options.mtu.or(plan.mtu).unwrap_or(0),
         };
         let (mut error, pool) = (0, self.inner.mbufs.as_ptr());
         // SAFETY: the port exists and nobody else uses it; a C string or null; the pool lives as long as the process.
@@ -173,8 +173,8 @@ impl Eal {
             return Err(device_error(spec, "it cannot be set up", error));
         };
         drop(control);
-        let mtu = if plan.carries_all {
-            options.mtu.unwrap_or(MTU_DEFAULT)
+        let mtu = if let Some(known) = plan.mtu {
+            options.mtu.unwrap_or(known)
         } else {
             // SAFETY: the port is open.
             u16::try_from(unsafe { ffi::shim_eth_mtu(shim.as_ptr()) }).unwrap_or(MTU_DEFAULT)

@@ -6,7 +6,7 @@
 
 use crate::eal::PortOptions;
 use crate::ffi;
-use pktio::{DeviceSpec, Error, MemifRole};
+use pktio::{DeviceSpec, Error, FRAME_HEADER_MAX, MTU_DEFAULT, MemifRole};
 use std::ffi::{CString, c_char};
 use std::fs;
 use std::io::ErrorKind;
@@ -30,8 +30,8 @@ pub(crate) struct PortPlan {
     pub interface: Option<CString>,
     /// Whether the driver neither waits for its peer nor finds it again, so that we have to.
     pub needs_reconnect: bool,
-    /// Whether the device carries frames of any length, whatever MTU its driver knows.
-    pub carries_all: bool,
+    /// The MTU unless the user says another, of devices whose drivers know none or a wrong one; `None` asks the driver.
+    pub mtu: Option<u16>,
 }
 
 impl PortPlan {
@@ -68,7 +68,8 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
             if role == "server" {
                 make_room_for_socket(&path)?;
             }
-            ("net_memif", format!("role={role},id={id},socket={},socket-abstract=no,bsize=2048", path.display()))
+            let bytes = memif_buffer_bytes(options.mtu.unwrap_or(MEMIF_MTU));
+            ("net_memif", format!("role={role},id={id},socket={},socket-abstract=no,bsize={bytes}", path.display()))
         }
         DeviceSpec::Null => ("net_null", "size=64".to_owned()),
         DeviceSpec::Ring { .. } => ("net_ring", String::new()),
@@ -79,7 +80,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
                 tx_errors_are_losses: true,
                 interface: None,
                 needs_reconnect: false,
-                carries_all: false,
+                mtu: None,
             });
         }
         DeviceSpec::AfPacket { .. }
@@ -100,8 +101,21 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
         tx_errors_are_losses: false,
         interface,
         needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
-        carries_all: !matches!(spec, DeviceSpec::Xdp { .. }),
+        mtu: match spec {
+            DeviceSpec::Xdp { .. } => None,
+            DeviceSpec::Memif { .. } => Some(MEMIF_MTU),
+            _ => Some(MTU_DEFAULT),
+        },
     })
+}
+
+/// The MTU of a memif port unless its user says another: what the driver's default buffers hold. Longer frames would be spread
+/// over several of them, which DPDK 22.11 gets wrong now and then: a piece of an older frame comes in place of the first.
+const MEMIF_MTU: u16 = 2048 - FRAME_HEADER_MAX;
+
+/// Bytes of a buffer of a memif port of ours, if we are the client: one frame each.
+fn memif_buffer_bytes(mtu: u16) -> u32 {
+    (u32::from(mtu) + u32::from(FRAME_HEADER_MAX)).next_multiple_of(64).clamp(2048, 65_472)
 }
 
 /// Rings of virtio have a power of two of places, 1,024 at most for virtio-user.

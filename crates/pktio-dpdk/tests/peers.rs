@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use pktio::Queue;
-use pktio_dpdk::{Eal, EalConfig, HugepageUse};
+use pktio_dpdk::{Eal, EalConfig, HugepageUse, PortOptions};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,9 +52,14 @@ fn echo_peer_with(test: &str, eal_arguments: &[&str], device: &str, arguments: &
 
 /// Sends numbered packets of many lengths and expects each back with its addresses swapped.
 fn exchange(eal: &Eal, queue: &mut dyn Queue) {
+    exchange_up_to(1510, eal, queue);
+}
+
+/// The same, with packets of 60 bytes to `longest`.
+fn exchange_up_to(longest: usize, eal: &Eal, queue: &mut dyn Queue) {
     let pool = eal.pool();
     let frame = |i: u16| {
-        let mut frame = vec![i as u8; 60 + usize::from(i) * 9 % 1450];
+        let mut frame = vec![i as u8; 60 + (usize::from(i) * (longest / 167)) % (longest - 60)];
         frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
         frame[14..16].copy_from_slice(&i.to_be_bytes());
         frame
@@ -75,28 +80,30 @@ fn exchange(eal: &Eal, queue: &mut dyn Queue) {
     let mut packets = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut next = 0;
-    while received.len() < 1000 && Instant::now() < deadline {
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    while frames.len() < 1000 && Instant::now() < deadline {
         // At most 32 in flight: testpmd drops what does not fit into its ring at once, and a packet may take six places.
-        while next < 1000 && usize::from(next) < received.len() + 32 {
+        while next < 1000 && usize::from(next) < frames.len() + 32 {
             packets.push(pool.alloc_from(&frame(next)).expect("the pool has buffers"));
             next += 1;
         }
         queue.tx(&mut packets);
         queue.rx(&mut received, 64);
+        frames.extend(received.drain(..).map(|packet| packet.data().to_vec()));
     }
-    let numbers: Vec<_> = received.iter().map(|packet| packet.data().get(14..16)).collect();
+    let numbers: Vec<_> = frames.iter().map(|frame| frame.get(14..16)).collect();
     let wrong = (0..numbers.len()).find(|&i| numbers[i] != Some(&(i as u16).to_be_bytes()));
     if let Some(wrong) = wrong {
-        let around = &received[wrong.saturating_sub(1)..received.len().min(wrong + 3)];
-        panic!("packet {wrong} of {} is out of place: {around:?}", received.len());
+        let around = &numbers[wrong.saturating_sub(1)..frames.len().min(wrong + 3)];
+        panic!("packet {wrong} of {} is out of place: {around:?}", frames.len());
     }
-    assert_eq!(received.len(), 1000, "packets sent: {next}, not taken by the device: {}", packets.len());
-    for (i, packet) in received.iter().enumerate() {
+    assert_eq!(frames.len(), 1000, "packets sent: {next}, not taken by the device: {}", packets.len());
+    for (i, received) in frames.iter().enumerate() {
         let mut expected = frame(i as u16);
         for byte in 0..6 {
             expected.swap(byte, byte + 6);
         }
-        assert_eq!(packet.data(), expected, "packet {i}");
+        assert!(*received == expected, "packet {i} of {} bytes", expected.len());
     }
 }
 
@@ -141,6 +148,25 @@ fn memif_server_serves_a_client() {
         wait_for("the link is up", is_up(&*device));
         exchange(&eal, &mut *queue);
         assert!(device.stats().rx_packets > 1000 && device.stats().tx_packets > 1000, "{:?}", device.stats());
+    });
+}
+
+/// Buffers of our memory that hold a long frame each.
+#[test]
+fn memif_carries_jumbo_frames() {
+    const TEST: &str = "memif_carries_jumbo_frames";
+    isolated(TEST, Needs::Root, || {
+        let folder = Folder::new(TEST);
+        let socket = folder.path("memif.sock");
+        let eal = small_eal();
+        let options = PortOptions { mtu: Some(9000), ..PortOptions::default() };
+        let (device, mut queue) = open_with(&eal, &format!("memif:{socket}"), &options);
+        let peer = format!("net_memif0,role=server,id=0,socket={socket},socket-abstract=no");
+        let Some(_peer) = echo_peer(TEST, &["--no-huge", "--no-shconf", "-m", "128"], &peer) else { return };
+        wait_for("the link is up", is_up(&*device));
+        exchange_up_to(9018, &eal, &mut *queue);
+        let stats = device.stats();
+        assert!(stats.rx_packets > 1000 && stats.rx_dropped == 0 && stats.tx_dropped == 0, "{stats:?}");
     });
 }
 
@@ -246,13 +272,13 @@ fn virtio_is_the_guest_of_another_switch() {
         wait_for("the switch's socket", || Path::new(&socket).exists());
         let (device, mut queue) = open(&eal, &format!("virtio:{socket}"));
         wait_for("the link is up", is_up(&*device));
-        exchange(&eal, &mut *queue);
+        exchange_up_to(9018, &eal, &mut *queue);
         assert!(device.stats().rx_packets > 1000 && device.stats().tx_packets > 1000, "{:?}", device.stats());
     });
 }
 
-/// A guest with rings of its own kind in front of our server.
-fn guest_of(test: &'static str, device_arguments: &str, arguments: &[&str]) {
+/// A guest with rings of its own kind in front of our server, and frames of up to `longest` bytes.
+fn guest_of(test: &'static str, device_arguments: &str, arguments: &[&str], longest: usize) {
     let _alone = alone();
     isolated(test, Needs::Root, || {
         if !guest_possible(test) {
@@ -266,7 +292,7 @@ fn guest_of(test: &'static str, device_arguments: &str, arguments: &[&str]) {
         let memory = ["--in-memory", "--single-file-segments", "--socket-mem", "128"];
         let Some(_guest) = echo_peer_with(test, &memory, &device_text, arguments) else { return };
         wait_for("the link is up", is_up(&*device));
-        exchange(&eal, &mut *queue);
+        exchange_up_to(longest, &eal, &mut *queue);
         let stats = device.stats();
         assert!(stats.rx_packets > 1000 && stats.tx_packets > 1000 && stats.rx_dropped == 0, "{stats:?}");
     });
@@ -275,19 +301,25 @@ fn guest_of(test: &'static str, device_arguments: &str, arguments: &[&str]) {
 #[test]
 fn vhost_guest_without_mergeable_buffers_and_a_small_ring() {
     const TEST: &str = "vhost_guest_without_mergeable_buffers_and_a_small_ring";
-    guest_of(TEST, "queue_size=256,mrg_rxbuf=0,in_order=0", &[]);
+    guest_of(TEST, "queue_size=256,mrg_rxbuf=0,in_order=0", &[], 1510);
 }
 
 /// Frames are spread over several buffers of the guest, and come back in chains of several descriptors.
 #[test]
 fn vhost_guest_with_buffers_smaller_than_frames() {
     const TEST: &str = "vhost_guest_with_buffers_smaller_than_frames";
-    guest_of(TEST, "queue_size=1024,in_order=0", &["--mbuf-size=384", "--enable-scatter", "--max-pkt-len=1518"]);
+    guest_of(TEST, "queue_size=1024,in_order=0", &["--mbuf-size=384", "--enable-scatter", "--max-pkt-len=1518"], 1510);
 }
 
 /// A guest that asks for packed rings gets split ones.
 #[test]
 fn vhost_guest_that_would_like_packed_rings() {
     const TEST: &str = "vhost_guest_that_would_like_packed_rings";
-    guest_of(TEST, "queue_size=1024,packed_vq=1", &[]);
+    guest_of(TEST, "queue_size=1024,packed_vq=1", &[], 1510);
+}
+
+#[test]
+fn vhost_guest_with_jumbo_frames() {
+    const TEST: &str = "vhost_guest_with_jumbo_frames";
+    guest_of(TEST, "queue_size=1024,in_order=0", &["--enable-scatter", "--max-pkt-len=9018"], 9018);
 }

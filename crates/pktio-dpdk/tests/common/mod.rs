@@ -79,8 +79,12 @@ pub fn small_eal() -> Eal {
 }
 
 pub fn open(eal: &Eal, spec: &str) -> (Box<dyn Device>, Box<dyn Queue>) {
+    open_with(eal, spec, &PortOptions::default())
+}
+
+pub fn open_with(eal: &Eal, spec: &str, options: &PortOptions) -> (Box<dyn Device>, Box<dyn Queue>) {
     let spec = spec.parse().unwrap_or_else(|error| panic!("{error}"));
-    let mut device = eal.open(&spec, &PortOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let mut device = eal.open(&spec, options).unwrap_or_else(|error| panic!("{error}"));
     let queue = device.take_queues().remove(0);
     (device, queue)
 }

@@ -252,7 +252,7 @@ static inline int deliver(struct rte_mbuf *m, const struct virtio_net_hdr *heade
 {
 	uint16_t segment = 0;
 	if (unlikely((header->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) || header->gso_type != VIRTIO_NET_HDR_GSO_NONE) &&
-	    !offload_received(m, header, &segment)) {
+	    !offload_received(rte_pktmbuf_mtod(m, uint8_t *), m->data_len, header, &segment)) {
 		rte_pktmbuf_free(m);
 		burst->dropped++;
 		return 0;

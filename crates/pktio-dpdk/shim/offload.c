@@ -80,16 +80,15 @@ static inline uint16_t never_zero(uint16_t sum)
 	return sum == 0 ? 0xffff : sum;
 }
 
-int offload_received(struct rte_mbuf *m, const struct virtio_net_hdr *header, uint16_t *segment)
+int offload_received(uint8_t *data, uint32_t length, const struct virtio_net_hdr *header, uint16_t *segment)
 {
 	*segment = 0;
 	if (header->flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) {
 		uint32_t start = header->csum_start, at = start + header->csum_offset;
-		if (start >= m->data_len || at + 2 > m->data_len)
+		if (start >= length || at + 2 > length)
 			return 0;
-		uint8_t *data = rte_pktmbuf_mtod(m, uint8_t *);
 		/* The sender has put the pseudo header's sum in its place. */
-		uint16_t sum = never_zero(~rte_raw_cksum(data + start, m->data_len - start));
+		uint16_t sum = never_zero(~rte_raw_cksum(data + start, length - start));
 		memcpy(data + at, &sum, sizeof(sum));
 	}
 	switch (header->gso_type & ~VIRTIO_NET_HDR_GSO_ECN) {

@@ -35,7 +35,7 @@
 struct rte_mbuf *offload_large_buffer(void);
 
 /* Completes the checksum of a received packet. Returns 0 if the header lies. `*segment` is set for large frames. */
-int offload_received(struct rte_mbuf *m, const struct virtio_net_hdr *header, uint16_t *segment);
+int offload_received(uint8_t *data, uint32_t length, const struct virtio_net_hdr *header, uint16_t *segment);
 
 /* Makes the header with which a peer takes a large frame, and puts into the frame what the peer completes. Returns 0 if the
  * frame is not one that virtio's header can describe. */

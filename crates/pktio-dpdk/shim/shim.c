@@ -500,6 +500,8 @@ uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 			}
 			if (unlikely(m->buf_len == LARGE_DATA_BYTES + RTE_PKTMBUF_HEADROOM))
 				break;
+			/* What came through rings of ours has never had these set. */
+			m->ol_flags = 0;
 			m->data_off = packet->offset;
 			m->data_len = packet->len;
 			m->pkt_len = packet->len;

@@ -45,6 +45,7 @@ struct ring {
 	uint16_t last_used;
 	uint16_t index; /* the library's number for it */
 	uint8_t usable;
+	uint8_t owes_call; /* entries were given back, and the guest not asked whether it wants to be called */
 };
 
 struct queue {
@@ -58,6 +59,8 @@ struct shim_vhost {
 	struct queue queue[QUEUES_MAX];
 	struct rte_vhost_memory *memory;
 	struct rte_mempool *pool;
+	uint32_t buffer_at; /* from a small buffer's mbuf */
+	uint16_t capacity;
 	uint32_t header_bytes;
 	int mergeable;
 	uint8_t takes; /* the kinds of large frames that the guest takes: bits of VIRTIO_NET_HDR_GSO_* */
@@ -104,6 +107,19 @@ static struct shim_vhost *find(int vid)
 	return NULL;
 }
 
+/* Wakes the guest if it wants to be. The guest writes its wish and then looks at the index; we have written the index and look
+ * at its wish. What keeps these in order is the exchange that takes the queue's lock: it waits until our stores have reached the
+ * guest's memory, most of which they have done since the burst before. A fence of its own right behind them would wait for all. */
+static inline void call(struct ring *ring)
+{
+	if (!ring->owes_call)
+		return;
+	ring->owes_call = 0;
+	if (!(__atomic_load_n(&ring->v.avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT) &&
+	    ring->v.callfd >= 0)
+		eventfd_write(ring->v.callfd, 1);
+}
+
 /* After this no worker is in a ring, and the library knows the indices. */
 static void rest(struct shim_vhost *port)
 {
@@ -113,9 +129,12 @@ static void rest(struct shim_vhost *port)
 		lock(queue);
 		for (int k = 0; k < 2; k++) {
 			if (rings[k]->usable)
+				call(rings[k]);
+			if (rings[k]->usable)
 				rte_vhost_set_vring_base(port->vid, rings[k]->index, rings[k]->last_avail,
 							 rings[k]->last_used);
 			rings[k]->usable = 0;
+			rings[k]->owes_call = 0;
 		}
 		unlock(queue);
 	}
@@ -282,6 +301,8 @@ struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues
 	memset(port, 0, sizeof(*port));
 	strcpy(port->path, path);
 	port->pool = pool;
+	port->buffer_at = sizeof(struct rte_mbuf) + rte_pktmbuf_priv_size(pool);
+	port->capacity = rte_pktmbuf_data_room_size(pool);
 	port->queues = queues;
 	port->vid = -1;
 	if (rte_vhost_driver_register(path, client ? RTE_VHOST_USER_CLIENT : 0) != 0) {
@@ -358,7 +379,7 @@ static inline void give_back(struct ring *ring, uint16_t i, uint32_t head, uint3
 	used->len = length;
 }
 
-/* Shows the guest `count` entries given back, and wakes it if it wants to be. */
+/* Shows the guest `count` entries given back. Whether it wants to be woken is asked at the next poll. */
 static inline void publish(const struct shim_vhost *port, struct ring *ring, uint16_t count)
 {
 	ring->last_avail += count;
@@ -367,23 +388,18 @@ static inline void publish(const struct shim_vhost *port, struct ring *ring, uin
 	if (unlikely(port->log))
 		rte_vhost_log_used_vring(port->vid, ring->index, 0,
 					 sizeof(struct vring_used) + ring->v.size * sizeof(struct vring_used_elem));
-	/* The guest writes its wish and then looks at the index; we wrote the index and look at its wish. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!(__atomic_load_n(&ring->v.avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT) &&
-	    ring->v.callfd >= 0)
-		eventfd_write(ring->v.callfd, 1);
+	ring->owes_call = 1;
 }
 
 /* What came of a chain of descriptors. */
 enum chain { CHAIN_BAD, CHAIN_READ, CHAIN_LONG };
 
-/* Copies a packet from a chain; CHAIN_LONG when it does not fit into this buffer. */
-static enum chain read_chain(const struct shim_vhost *port, const struct ring *ring, uint16_t head, struct rte_mbuf *m,
-			     uint16_t *segment)
+/* Copies a packet from a chain to where `room` bytes are; CHAIN_LONG when it does not fit. */
+static enum chain read_chain(const struct shim_vhost *port, const struct ring *ring, uint16_t head, uint8_t *to,
+			     uint32_t room, struct shim_packet *packet)
 {
 	struct virtio_net_hdr_mrg_rxbuf header;
-	uint32_t missing = port->header_bytes, room = rte_pktmbuf_tailroom(m), length = 0;
-	uint8_t *to = rte_pktmbuf_mtod(m, uint8_t *);
+	uint32_t missing = port->header_bytes, length = 0;
 
 	for (uint32_t left = ring->v.size; left > 0; left--) {
 		if (unlikely(head >= ring->v.size))
@@ -414,13 +430,12 @@ static enum chain read_chain(const struct shim_vhost *port, const struct ring *r
 		}
 		if (unlikely(missing != 0 || length == 0))
 			return CHAIN_BAD;
-		m->data_len = length;
-		m->pkt_len = length;
-		*segment = 0;
+		packet->len = length;
+		packet->segment = 0;
 		if (likely((header.hdr.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) == 0 &&
 			   header.hdr.gso_type == VIRTIO_NET_HDR_GSO_NONE))
 			return CHAIN_READ;
-		return offload_received(m, &header.hdr, segment) ? CHAIN_READ : CHAIN_BAD;
+		return offload_received(to, length, &header.hdr, &packet->segment) ? CHAIN_READ : CHAIN_BAD;
 	}
 	return CHAIN_BAD;
 }
@@ -436,8 +451,11 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtab
 
 	if (!try_lock(queue))
 		return 0;
+	call(ring);
+	call(&queue->to_guest);
 	uint16_t count = ring->usable ? RTE_MIN(RTE_MIN(given(ring), max), (uint16_t)BURST_MAX) : 0;
-	if (count == 0 || rte_pktmbuf_alloc_bulk(port->pool, mbufs, count) != 0) {
+	/* Straight from the pool: what a buffer's own header says is true for all that are there, and needs not be read. */
+	if (count == 0 || rte_mempool_get_bulk(port->pool, (void **)mbufs, count) != 0) {
 		unlock(queue);
 		return 0;
 	}
@@ -460,20 +478,33 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t index, const void *vtab
 	}
 	for (uint16_t i = 0; i < count; i++) {
 		struct rte_mbuf *m = mbufs[i];
-		uint16_t segment;
-		enum chain chain = read_chain(port, ring, heads[i], m, &segment);
-		if (unlikely(chain != CHAIN_READ)) {
-			rte_pktmbuf_free(m);
-			m = chain == CHAIN_LONG ? offload_large_buffer() : NULL;
-			if (m == NULL || read_chain(port, ring, heads[i], m, &segment) != CHAIN_READ) {
-				rte_pktmbuf_free(m);
-				burst->dropped++;
-				continue;
-			}
+		uint8_t *base = (uint8_t *)m + port->buffer_at, *to = base + RTE_PKTMBUF_HEADROOM;
+		struct shim_packet *packet = &out[done];
+		enum chain chain =
+			read_chain(port, ring, heads[i], to, port->capacity - RTE_PKTMBUF_HEADROOM, packet);
+		packet->base = base;
+		packet->handle = m;
+		packet->vtable = vtable;
+		packet->capacity = port->capacity;
+		packet->offset = RTE_PKTMBUF_HEADROOM;
+		if (likely(chain == CHAIN_READ)) {
+			burst->bytes += packet->len;
+			done++;
+			continue;
 		}
-		burst->bytes += m->data_len;
-		out[done++] =
-			(struct shim_packet){ m->buf_addr, m, vtable, m->buf_len, m->data_off, m->data_len, segment };
+		rte_mbuf_raw_free(m);
+		m = chain == CHAIN_LONG ? offload_large_buffer() : NULL;
+		if (m != NULL && read_chain(port, ring, heads[i], rte_pktmbuf_mtod(m, uint8_t *), LARGE_DATA_BYTES,
+					    packet) == CHAIN_READ) {
+			packet->base = m->buf_addr;
+			packet->handle = m;
+			packet->capacity = m->buf_len;
+			burst->bytes += packet->len;
+			done++;
+			continue;
+		}
+		rte_pktmbuf_free(m);
+		burst->dropped++;
 	}
 	publish(port, ring, count);
 	unlock(queue);
@@ -543,17 +574,33 @@ static uint16_t write_chains(const struct shim_vhost *port, struct ring *ring, u
 	return taken;
 }
 
+/* Gives the buffers of sent packets back. They are whole and nobody else's, so small ones go to the pool as they are, without
+ * a look at their headers, which are in no near cache. */
+static void free_packets(struct rte_mempool *pool, const struct shim_packet *packets, uint16_t count)
+{
+	void *small[BURST_MAX];
+	unsigned int n = 0;
+	uint16_t capacity = rte_pktmbuf_data_room_size(pool);
+	for (uint16_t i = 0; i < count; i++) {
+		if (likely(packets[i].capacity == capacity))
+			small[n++] = packets[i].handle;
+		else
+			rte_pktmbuf_free(packets[i].handle);
+	}
+	rte_mempool_put_bulk(pool, small, n);
+}
+
 uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtable, const struct shim_packet *packets,
 		       uint16_t count, struct shim_burst *burst)
 {
 	struct queue *queue = &port->queue[index];
 	struct ring *ring = &queue->to_guest;
-	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t done = 0, taken = 0;
 	uint32_t frame_max = __atomic_load_n(&port->base.frame_max, __ATOMIC_RELAXED);
 
 	/* A guest with fewer queues than there are workers: all of the others send through its first. */
-	if (unlikely(index != 0 && !__atomic_load_n(&ring->usable, __ATOMIC_RELAXED))) {
+	int is_theirs = index != 0 && !__atomic_load_n(&ring->usable, __ATOMIC_RELAXED);
+	if (unlikely(is_theirs)) {
 		queue = &port->queue[0];
 		ring = &queue->to_guest;
 		lock(queue);
@@ -597,7 +644,6 @@ uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtab
 		if (n == 0)
 			break;
 		taken += n;
-		mbufs[done] = packet->handle;
 		if (unlikely(lost))
 			burst->dropped++;
 		else
@@ -605,8 +651,13 @@ uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t index, const void *vtab
 	}
 	if (taken != 0)
 		publish(port, ring, taken);
+	/* The worker that polls this queue may be asleep. */
+	if (unlikely(is_theirs)) {
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		call(ring);
+	}
 	unlock(queue);
 	if (done != 0)
-		rte_pktmbuf_free_bulk(mbufs, done);
+		free_packets(port->pool, packets, done);
 	return done;
 }

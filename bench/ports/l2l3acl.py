@@ -148,7 +148,7 @@ def many() -> Workload:
     """OVS answers from its megaflow cache."""
     return workload(
         "l2l3acl-1m", "L2/L3/ACL, 100,000 routes, 100 rules of 4 masks, 1M flows", 100_000, 100, 4, 1_000_000, "few",
-        warm_seconds=20,
+        warm_seconds=240,
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def masks() -> Workload:
     """Many masks in OVS's megaflow cache."""
     return workload(
         "l2l3acl-masks", "L2/L3/ACL, 1,000 routes, 200 rules of 20 masks, 20,000 flows with random headers", 1000, 200, 20,
-        20_000, "random", warm_seconds=10,
+        20_000, "random", warm_seconds=30,
     )  # fmt: skip
 
 

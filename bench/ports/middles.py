@@ -226,6 +226,7 @@ class Ovs(Middle):
         settings += ["dpdk-socket-limit=384"]
         # Megaflows stay while other switches are measured, as if traffic had not paused.
         settings += ["max-idle=3600000"]
+        settings += ["flow-limit=2000000"]
         settings += [f"dpdk-extra=--no-pci --in-memory --file-prefix=ovs{os.getpid()}"]
         self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *[f"other_config:{setting}" for setting in settings])
         self.run(
@@ -244,6 +245,14 @@ class Ovs(Middle):
             )
         self.wait_for("its sockets", self.link.ready)
         self.settle()
+        self.pause()
+
+    def keep_megaflows(self) -> None:
+        """Its caches are full. It looks at all megaflows twice a second, and would throw most of them out when that takes long,
+        as it does across a pause; so no more of that."""
+        self.resume()
+        self.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=3600000")
+        time.sleep(1)
         self.pause()
 
     def pause(self) -> None:

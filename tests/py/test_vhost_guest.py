@@ -207,7 +207,7 @@ def test_rings_that_lie_cost_the_guest_its_packets_only(switch):
         [(GUEST + SIZE - 10, length, 0)],  # over its end
         [(2**64 - 8, length, 0)],  # around zero
         [(good, 0xFFFFFFFF, 0)],  # longer than the memory
-        [(good, 60_000, 0)],  # longer than a buffer of ours
+        [(good, 60_000, 0)],  # longer than the port sends
         [(good, 0, 0)],  # nothing
         [(good, HEADER, 0)],  # a header only
         [(good, 7, 0)],  # not even that
@@ -228,7 +228,7 @@ def test_rings_that_lie_cost_the_guest_its_packets_only(switch):
     guest.publish(TX, 40_000)
     guest.wait(TX, 1)
     echo(guest)
-    # Segmentation was not offered.
+    # Segmentation of what is no TCP.
     guest.send(FRAME, struct.pack("<BBHHHHH", 1, 1, 54, 100, 34, 16, 0))
     guest.wait(TX, 1)
     echo(guest)

@@ -7,6 +7,7 @@
 
 use crate::entity::{ElectionId, Role};
 use crate::error::{Code, Error, Result};
+use crate::roles::{GivenConfig, RoleConfig, Scope};
 use std::collections::BTreeMap;
 
 /// A stream of a controller.
@@ -27,8 +28,8 @@ pub struct ArbitrationRequest {
     pub role: Role,
     /// Unset: never primary.
     pub election_id: Option<ElectionId>,
-    /// Whether the role comes with a configuration.
-    pub has_role_config: bool,
+    /// What the role may do; without one, everything.
+    pub role_config: Option<GivenConfig>,
 }
 
 /// What a client is told.
@@ -40,6 +41,8 @@ pub struct ArbitrationUpdate {
     pub role: Role,
     /// The highest ever seen; unset if there was no primary yet.
     pub election_id: Option<ElectionId>,
+    /// The role's configuration: type and value of the message.
+    pub role_config: Option<(String, Vec<u8>)>,
     /// OK: you are primary. ALREADY_EXISTS: someone else is. NOT_FOUND: nobody is.
     pub status: Code,
 }
@@ -48,6 +51,8 @@ pub struct ArbitrationUpdate {
 struct RoleState {
     highest: Option<ElectionId>,
     clients: BTreeMap<ClientId, Option<ElectionId>>,
+    /// What the last primary brought.
+    config: Option<RoleConfig>,
 }
 
 impl RoleState {
@@ -70,9 +75,14 @@ impl Roles {
     /// A client claims; `Err` ends its stream. The device has been checked.
     pub(crate) fn arbitrate(&mut self, client: ClientId, request: &ArbitrationRequest) -> Result<Notices> {
         let role = &request.role;
-        if request.has_role_config {
-            return Err(Error::invalid(format!("{role}: role configurations are not supported; leave it unset")));
-        }
+        let config = match &request.role_config {
+            None => None,
+            Some(_) if *role == Role::default() => {
+                return Err(Error::invalid("the default role has full access and takes no configuration"));
+            }
+            Some(GivenConfig::Unknown(why)) => return Err(Error::invalid(format!("{role}: {why}"))),
+            Some(GivenConfig::Known(config)) => Some(config.clone()),
+        };
         if self.roles.len() >= ROLES_MAX && !self.roles.contains_key(role) {
             return Err(Error::exhausted(format!("{ROLES_MAX} roles are known already")));
         }
@@ -90,6 +100,7 @@ impl Roles {
         let becomes_primary = request.election_id.is_some_and(|id| state.highest.is_none_or(|highest| id >= highest));
         if becomes_primary {
             state.highest = request.election_id;
+            state.config = config;
         }
         let everyone = becomes_primary || was_primary;
         let notices = self.notices(request.device_id, role);
@@ -109,7 +120,15 @@ impl Roles {
         let Some(state) = self.roles.get(role) else { return vec![] };
         let primary = state.primary();
         let backup_status = if primary.is_some() { Code::AlreadyExists } else { Code::NotFound };
-        let update = |status| ArbitrationUpdate { device_id, role: role.clone(), election_id: state.highest, status };
+        let role_config = state.config.as_ref().map(|config| config.message.clone());
+        let (role, election_id) = (role.clone(), state.highest);
+        let update = |status| ArbitrationUpdate {
+            device_id,
+            role: role.clone(),
+            election_id,
+            role_config: role_config.clone(),
+            status,
+        };
         let backups = state.clients.keys().copied().filter(|client| Some(*client) != primary);
         backups.map(|client| (client, update(backup_status))).chain(primary.map(|p| (p, update(Code::Ok)))).collect()
     }
@@ -134,9 +153,25 @@ impl Roles {
         self.roles.get(role).and_then(RoleState::primary) == Some(client)
     }
 
-    /// Primaries of all roles: they receive packets and notifications.
-    pub(crate) fn primaries(&self) -> impl Iterator<Item = ClientId> + '_ {
-        self.roles.values().filter_map(RoleState::primary)
+    /// Primaries of all roles, with what they may see: they receive packets and notifications.
+    pub(crate) fn primaries(&self) -> impl Iterator<Item = (ClientId, Option<&RoleConfig>)> + '_ {
+        self.roles.values().filter_map(|role| Some((role.primary()?, role.config.as_ref())))
+    }
+
+    /// A role's configuration.
+    pub(crate) fn config(&self, role: &Role) -> Option<&RoleConfig> {
+        self.roles.get(role)?.config.as_ref()
+    }
+
+    /// What a role may write.
+    pub(crate) fn scope(&self, role: &Role) -> Scope {
+        let is_other = |other: &&Role| *role != Role::default() && *other != role;
+        let others = self.roles.iter().filter(|(other, _)| is_other(other));
+        Scope {
+            name: role.to_string(),
+            own: self.config(role).cloned(),
+            others: others.filter_map(|(other, state)| Some((other.to_string(), state.config.clone()?))).collect(),
+        }
     }
 }
 

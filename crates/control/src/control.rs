@@ -13,11 +13,12 @@
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, Roles};
 use crate::compare::{Side, compare};
 use crate::digests::DigestList;
-use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, WriteRequest};
+use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
 use crate::packets::Packet;
 use crate::pipeline::{Compiled, Forwarding, ForwardingConfig, Target, check_claims};
 use crate::reconcile::{self, Report};
+use crate::roles::{RoleConfig, Scope};
 use abi::state::DigestMessage;
 use p4info::P4Info;
 use std::collections::{BTreeMap, HashMap};
@@ -198,7 +199,8 @@ impl Control {
         match request {
             StreamRequest::Arbitration(request) => self.arbitrate(client, &request).map(arbitration_events),
             StreamRequest::PacketOut(packet) => {
-                let done = self.as_primary(client).and_then(|f| f.packet_out(&packet));
+                let done =
+                    self.check_packet_out(client, &packet).and_then(|()| self.as_primary(client)?.packet_out(&packet));
                 Ok(stream_error(client, done, || StreamErrorAbout::PacketOut(packet)))
             }
             StreamRequest::DigestAck(digest, list) => {
@@ -229,6 +231,17 @@ impl Control {
         }
     }
 
+    /// Whether the client's role may send a packet.
+    fn check_packet_out(&mut self, client: ClientId, packet: &Packet) -> Result<()> {
+        let Some((device_id, role)) = self.clients.get(&client).cloned().flatten() else { return Ok(()) };
+        match self.device(device_id)?.roles.config(&role) {
+            Some(config) if !config.packets_out.contain(packet) => {
+                Err(Error::denied(format!("{role} may not send this packet by its configuration")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The running config of a client's device, if the client is primary.
     fn as_primary(&mut self, client: ClientId) -> Result<&mut Forwarding> {
         let Some((device_id, role)) = self.clients.get(&client).cloned().flatten() else {
@@ -248,22 +261,39 @@ impl Control {
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
         device.roles.check_primary(&request.role, request.election_id)?;
+        let scope = device.roles.scope(&request.role);
         let forwarding = device.current()?;
         if request.updates.len() > UPDATES_MAX {
             let message = format!("{} updates in one request, the limit is {UPDATES_MAX}", request.updates.len());
             return Err(Error::exhausted(message));
         }
+        let write = |update: &Update| scope.check(update.entity.as_ref()).and_then(|()| forwarding.write(update));
         match request.atomicity {
-            Atomicity::ContinueOnError => Ok(request.updates.iter().map(|update| forwarding.write(update)).collect()),
-            Atomicity::RollbackOnError => Ok(write_or_roll_back(forwarding, request)),
+            Atomicity::ContinueOnError => Ok(request.updates.iter().map(write).collect()),
+            Atomicity::RollbackOnError => Ok(write_or_roll_back(forwarding, &scope, request)),
             // One update is atomic by itself.
-            Atomicity::DataplaneAtomic if request.updates.len() <= 1 => {
-                Ok(request.updates.iter().map(|update| forwarding.write(update)).collect())
+            Atomicity::DataplaneAtomic if request.updates.len() <= 1 => Ok(request.updates.iter().map(write).collect()),
+            Atomicity::DataplaneAtomic => {
+                let target = Arc::clone(&forwarding.target);
+                let stopped = |why| Error::internal(format!("the packets could not be stopped: {why}"));
+                let _held = target.hold().map_err(stopped)?;
+                Ok(write_or_roll_back(forwarding, &scope, request))
             }
-            Atomicity::DataplaneAtomic => Err(Error::unimplemented(
-                "DATAPLANE_ATOMIC is not supported for more than one update; use ROLLBACK_ON_ERROR",
-            )),
         }
+    }
+
+    /// As [`Control::read`], without what is not in a role's scope.
+    pub fn read_as(
+        &mut self,
+        device_id: u64,
+        role: &Role,
+        entities: &[Option<Entity>],
+    ) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
+        let (mut found, results) = self.read(device_id, entities)?;
+        if let Some(config) = self.device(device_id)?.roles.config(role) {
+            found.retain(|entity| config.has(entity));
+        }
+        Ok((found, results))
     }
 
     /// Reads what entities select: what was found, and one result per entity.
@@ -276,6 +306,13 @@ impl Control {
         Ok((found, results))
     }
 
+    /// Ports' links went up or down: replicas with backups follow.
+    pub fn links_changed(&mut self, device_id: u64) {
+        if let Some(forwarding) = self.devices.get_mut(&device_id).and_then(|device| device.running.as_mut()) {
+            forwarding.follow_links();
+        }
+    }
+
     /// The version of the API, for a device or (0) the server.
     pub fn capabilities(&mut self, device_id: u64) -> Result<&'static str> {
         if device_id != 0 {
@@ -286,18 +323,20 @@ impl Control {
 }
 
 /// All updates or none: what was done is undone, last first, and its result says so.
-fn write_or_roll_back(forwarding: &mut Forwarding, request: &WriteRequest) -> Vec<Result<()>> {
+fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &WriteRequest) -> Vec<Result<()>> {
     let aborted = |why: &str| Err(Error { code: crate::error::Code::Aborted, message: why.to_string() });
     let mut undo = Vec::new();
     for (at, update) in request.updates.iter().enumerate() {
         let inverse = forwarding.inverse(update);
-        let Err(error) = forwarding.write(update) else {
+        let done = scope.check(update.entity.as_ref()).and_then(|()| forwarding.write(update));
+        let Err(error) = done else {
             undo.extend(inverse.into_iter().flatten());
             continue;
         };
         for update in undo.iter().rev() {
             if let Err(error) = forwarding.write(update) {
-                return vec![Err(Error::internal(format!("the batch could not be rolled back: {error}"))); at + 1];
+                let error = Error::internal(format!("the batch could not be rolled back: {error}"));
+                return vec![Err(error); request.updates.len()];
             }
         }
         let mut results: Vec<Result<()>> =
@@ -314,6 +353,10 @@ impl Control {
     pub fn set_config(&mut self, request: SetConfigRequest) -> Result<()> {
         let device = self.device(request.device_id)?;
         device.roles.check_primary(&request.role, request.election_id)?;
+        if device.roles.config(&request.role).is_some_and(|config| !config.sets_program) {
+            let message = format!("{} may not change the program by its configuration", request.role);
+            return Err(Error::denied(message));
+        }
         device.set_config(request.action, request.config)
     }
 
@@ -419,7 +462,9 @@ impl Control {
     pub fn packet_in(&mut self, device_id: u64, frame: &[u8]) -> Events {
         let Some(device) = self.devices.get(&device_id) else { return vec![] };
         let Some(packet) = device.running.as_ref().and_then(|f| f.packet_in(frame)) else { return vec![] };
-        device.roles.primaries().map(|client| (client, StreamEvent::PacketIn(packet.clone()))).collect()
+        let receives = |config: Option<&RoleConfig>| config.is_none_or(|config| config.packets_in.contain(&packet));
+        let receivers = device.roles.primaries().filter(|(_, config)| receives(*config));
+        receivers.map(|(client, _)| (client, StreamEvent::PacketIn(packet.clone()))).collect()
     }
 
     /// Digest messages of the data plane, and the passing of time: lists and idle notifications that are due.
@@ -446,10 +491,13 @@ impl Control {
         }
         *reported_ns = still_idle;
         let mut events = Vec::new();
-        for client in device.roles.primaries() {
-            events.extend(lists.iter().map(|list| (client, StreamEvent::Digest(list.clone()))));
+        for (client, config) in device.roles.primaries() {
+            let sees = |id: u32| config.is_none_or(|config| config.has_object(id));
+            let lists = lists.iter().filter(|list| sees(list.digest_id));
+            events.extend(lists.map(|list| (client, StreamEvent::Digest(list.clone()))));
+            let idle: Vec<TableEntry> = idle.iter().filter(|entry| sees(entry.table_id)).cloned().collect();
             if !idle.is_empty() {
-                events.push((client, StreamEvent::IdleTimeout(idle.clone())));
+                events.push((client, StreamEvent::IdleTimeout(idle)));
             }
         }
         events

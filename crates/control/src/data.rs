@@ -41,17 +41,42 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
         (DataType::Tuple(members), P4Data::Tuple(values)) => {
             decode_members(types, &members.iter().collect::<Vec<_>>(), values, what)
         }
+        (DataType::Header(name), P4Data::Header { is_valid, bitstrings }) => {
+            let spec = types.headers.get(name).ok_or_else(mismatch)?;
+            let members: Vec<&DataType> = spec.members.iter().map(|(_, member)| member).collect();
+            let widths = leaf_widths(types, data_type).ok_or_else(|| unsupported(data_type, what))?;
+            // Fields of an invalid header have no values; in the data plane they are zero.
+            if !is_valid && bitstrings.is_empty() {
+                return Ok(Bits::zero(widths.iter().sum()));
+            }
+            if members.len() != bitstrings.len() {
+                let message = format!("{what}: {} fields given, the header has {}", bitstrings.len(), members.len());
+                return Err(Error::invalid(message));
+            }
+            let value = |(member, value): (&&DataType, &Vec<u8>)| match member {
+                DataType::SerializableEnum(_) => P4Data::EnumValue(value.clone()),
+                DataType::Bool => P4Data::Bool(value.iter().any(|b| *b != 0)),
+                _ => P4Data::Bitstring(value.clone()),
+            };
+            let values: Vec<P4Data> = members.iter().zip(bitstrings).map(value).collect();
+            let fields = decode_members(types, &members, &values, what)?;
+            let fields = if *is_valid { fields } else { Bits::zero(fields.width()) };
+            Ok(Bits::from_bool(*is_valid).concat(&fields))
+        }
         (_, P4Data::Unsupported(kind)) => Err(Error::unimplemented(format!("{what}: {kind} is not supported"))),
         (
             DataType::Varbit(_)
-            | DataType::Header(_)
             | DataType::HeaderUnion(_)
             | DataType::HeaderStack { .. }
             | DataType::HeaderUnionStack { .. },
             _,
-        ) => Err(Error::unimplemented(format!("{what}: values of type {data_type:?} are not supported"))),
+        ) => Err(unsupported(data_type, what)),
         _ => Err(mismatch()),
     }
+}
+
+fn unsupported(data_type: &DataType, what: &str) -> Error {
+    Error::unimplemented(format!("{what}: values of type {data_type:?} are not supported"))
 }
 
 /// Bits of an error or of an enum without underlying type.
@@ -97,8 +122,17 @@ pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<
         DataType::Tuple(members) => {
             P4Data::Tuple(members.iter().map(|m| encode(types, m, leaves)).collect::<Option<_>>()?)
         }
+        DataType::Header(name) => {
+            let is_valid = leaves.next()?.is_true();
+            let mut bitstrings = Vec::new();
+            for (_, member) in &types.headers.get(name)?.members {
+                let value = leaves.next()?;
+                let signed = matches!(member, DataType::Int(_));
+                bitstrings.push(if signed { bytes::canonical_signed(&value) } else { bytes::canonical(&value) });
+            }
+            P4Data::Header { is_valid, bitstrings: if is_valid { bitstrings } else { vec![] } }
+        }
         DataType::Varbit(_)
-        | DataType::Header(_)
         | DataType::HeaderUnion(_)
         | DataType::HeaderStack { .. }
         | DataType::HeaderUnionStack { .. } => return None,
@@ -130,6 +164,10 @@ fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
         DataType::Struct(name) => all(&mut types.structs.get(name)?.members.iter().map(|(_, m)| m)),
         DataType::Tuple(members) => all(&mut members.iter()),
         DataType::Enum(_) | DataType::Error => Some(vec![MEMBER_WIDTH]),
+        DataType::Header(name) => {
+            let fields = all(&mut types.headers.get(name)?.members.iter().map(|(_, m)| m))?;
+            Some([vec![1], fields].concat())
+        }
         _ => None,
     }
 }
@@ -138,6 +176,28 @@ fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
     use p4info::{EnumType, StructType};
+
+    #[test]
+    fn a_header_begins_with_its_validity() {
+        let mut types = TypeInfo::default();
+        let members = vec![("a".to_string(), DataType::Bit(4)), ("b".to_string(), DataType::Int(8))];
+        types.headers.insert("H".to_string(), StructType { members, ..Default::default() });
+        let data_type = DataType::Header("H".to_string());
+        let header = |is_valid, bitstrings: &[&[u8]]| {
+            let bitstrings = bitstrings.iter().map(|b| b.to_vec()).collect();
+            P4Data::Header { is_valid, bitstrings }
+        };
+        let bits = |data: &P4Data| decode(&types, &data_type, data, "r");
+        let valid = header(true, &[&[3], &[0xfe]]);
+        assert_eq!(bits(&valid), Ok(Bits::new(13, 0b1_0011_1111_1110)));
+        assert_eq!(encode_bits(&types, &data_type, &bits(&valid).unwrap()), Some(valid));
+        // What is invalid has no values.
+        let invalid = header(false, &[]);
+        assert_eq!(bits(&invalid), Ok(Bits::zero(13)));
+        assert_eq!(bits(&header(false, &[&[3], &[1]])), Ok(Bits::zero(13)));
+        assert_eq!(encode_bits(&types, &data_type, &Bits::zero(13)), Some(invalid));
+        assert!(bits(&header(true, &[&[3]])).is_err() && bits(&header(true, &[&[16], &[1]])).is_err());
+    }
 
     #[test]
     fn a_cell_of_a_struct_is_its_members_from_the_most_significant_end() {

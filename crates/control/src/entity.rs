@@ -295,8 +295,17 @@ pub struct Replica {
     pub port: ReplicaPort,
     /// The copy's number.
     pub instance: u32,
-    /// Number of backup replicas that the message lists.
-    pub backups: usize,
+    /// Who takes its place while its port is down, in order of preference.
+    pub backups: Vec<BackupReplica>,
+}
+
+/// A copy in place of another one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BackupReplica {
+    /// Where to.
+    pub port: Vec<u8>,
+    /// The copy's number.
+    pub instance: u32,
 }
 
 /// A replica's port.

@@ -21,6 +21,7 @@ pub mod pipeline;
 mod profiles;
 pub mod reconcile;
 mod replication;
+pub mod roles;
 pub mod schema;
 mod tables;
 pub mod translate;

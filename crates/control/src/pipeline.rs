@@ -59,6 +59,15 @@ pub trait Target: Send + Sync {
     fn inherit(&self, _earlier: &Built, _built: &Built, _keep: &Keep) {}
     /// Makes packets go through it.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
+    /// Keeps packets from running until the result is dropped: those before see nothing of what is written meanwhile, those after
+    /// all of it. A switch without packets has nothing to stop.
+    fn hold(&self) -> std::result::Result<Box<dyn Any>, String> {
+        Ok(Box::new(()))
+    }
+    /// Whether a port's link is up.
+    fn port_is_up(&self, _port: u32) -> bool {
+        true
+    }
     /// Numbers of all ports.
     fn ports(&self) -> Vec<u32>;
     /// The port that stands for the controller.
@@ -191,6 +200,8 @@ impl Forwarding {
     /// Makes the switch run it.
     pub(crate) fn activate(&mut self) -> Result<()> {
         self.target.activate(&self.built).map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
+        // What was written while it did not run was published for the links as they were then.
+        self.follow_links();
         Ok(())
     }
 
@@ -245,32 +256,36 @@ impl Forwarding {
         match (update.kind, entity) {
             (UpdateKind::Insert, _) => Some(back(UpdateKind::Delete, entity.clone())),
             (UpdateKind::Delete | UpdateKind::Modify, _) => {
-                let mut now = Vec::new();
-                self.read(&snapshot_query(entity), &mut now).ok()?;
                 let kind = if update.kind == UpdateKind::Delete { UpdateKind::Insert } else { UpdateKind::Modify };
+                let now = self.as_it_is(entity)?;
                 Some(now.into_iter().map(|entity| Update { kind, entity: Some(entity) }).collect())
             }
             (UpdateKind::Unspecified, _) => None,
         }
     }
+
+    /// The entity that an update is about, with the resources beside it, in a form that can be written. Not a read of it: to a read a
+    /// key without fields means all entries.
+    fn as_it_is(&self, entity: &Entity) -> Option<Vec<Entity>> {
+        let mut now = Vec::new();
+        match entity {
+            Entity::Table(entry) => now.push(Entity::Table(self.table_entry_to_write(entry)?)),
+            Entity::DirectCounter(entry) => {
+                let found = self.table_entry_to_write(entry.table_entry.as_ref()?)?;
+                let data = found.counter_data;
+                now.push(Entity::DirectCounter(crate::entity::DirectCounterEntry { data, ..entry.clone() }));
+            }
+            Entity::DirectMeter(entry) => {
+                let found = self.table_entry_to_write(entry.table_entry.as_ref()?)?;
+                let config = found.meter_config;
+                now.push(Entity::DirectMeter(crate::entity::DirectMeterEntry { config, ..entry.clone() }));
+            }
+            other => self.read(other, &mut now).ok()?,
+        }
+        Some(now)
+    }
 }
 
 fn no_extern_entries() -> Error {
     Error::unimplemented("extern entries are not supported: no extern of this switch has any")
-}
-
-/// A read of exactly this entity, with the resources beside it.
-fn snapshot_query(entity: &Entity) -> Entity {
-    match entity {
-        Entity::Table(entry) => Entity::Table(crate::entity::TableEntry {
-            table_id: entry.table_id,
-            matches: entry.matches.clone(),
-            priority: entry.priority,
-            is_default_action: entry.is_default_action,
-            meter_config: Some(Default::default()),
-            counter_data: Some(Default::default()),
-            ..Default::default()
-        }),
-        other => other.clone(),
-    }
 }

@@ -186,15 +186,16 @@ impl Forwarding {
                 Ok((EntryAction::Group(*id), None))
             }
             TableAction::OneShot(set) => {
-                let group = self.insert_one_shot(profile_id, set)?;
-                Ok((EntryAction::Group(group), Some((group, set.clone()))))
+                let (group, set) = self.insert_one_shot(profile_id, set)?;
+                Ok((EntryAction::Group(group), Some((group, set))))
             }
             TableAction::Action(_) => Err(Error::invalid(format!("table {table_id:#010x} has an action profile"))),
         }
     }
 
-    /// Makes the group and members of an action set; nothing is left behind if one is refused.
-    fn insert_one_shot(&mut self, profile_id: u32, set: &entity::ActionSet) -> Result<u32> {
+    /// Makes the group and members of an action set; nothing is left behind if one is refused. Also gives the set as it is
+    /// read back: values in their shortest form.
+    fn insert_one_shot(&mut self, profile_id: u32, set: &entity::ActionSet) -> Result<(u32, entity::ActionSet)> {
         let profile = self.schema.profile_by_id(profile_id)?;
         let name = format!("action selector `{}`", profile.name);
         let target = present(profile.target, ObjectKind::ActionProfile, &profile.name)?;
@@ -231,6 +232,12 @@ impl Forwarding {
         let mut members = self.group_members(profile, &name, parts)?;
         check_size(profile, &members, profile.max_group_size.max(0) as u32, &name)
             .map_err(|e| Error::invalid(e.message))?;
+        let kept = set.actions.iter().zip(&calls).zip(&members).map(|((part, call), member)| entity::WeightedAction {
+            action: self.encode_action(&profile.actions, call),
+            weight: part.weight,
+            watch: member.watch_port.map_or(Watch::Unset, |port| Watch::Port(self.port_bytes(port))),
+        });
+        let kept = entity::ActionSet { actions: kept.collect(), ..set.clone() };
         let no_ids = || Error::exhausted(format!("{name}: no ids are left"));
         let group = self.one_shots.new_group(target).ok_or_else(no_ids)?;
         let mut ids = Vec::new();
@@ -253,7 +260,7 @@ impl Forwarding {
         }
         self.one_shots.groups.entry(target).or_default().insert(group, ids);
         match failed {
-            None => Ok(group),
+            None => Ok((group, kept)),
             Some(error) => {
                 self.remove_one_shot(target, group);
                 Err(error)

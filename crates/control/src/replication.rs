@@ -44,7 +44,8 @@ impl Forwarding {
         bytes::shortest(&port.to_be_bytes())
     }
 
-    /// Replicas as sent (ports in their shortest form) and as the switch has them.
+    /// Replicas as sent (ports in their shortest form) and as the switch has them now: of a replica with backups the first
+    /// whose port is up, or none.
     fn replicas(&self, replicas: &[entity::Replica], name: &str) -> Result<(Vec<entity::Replica>, Vec<Replica>)> {
         if replicas.len() > REPLICAS_MAX {
             return Err(Error::exhausted(format!("{name}: {} replicas, the limit is {REPLICAS_MAX}", replicas.len())));
@@ -52,13 +53,6 @@ impl Forwarding {
         let mut seen = BTreeSet::new();
         let (mut kept, mut done) = (Vec::new(), Vec::new());
         for replica in replicas {
-            if replica.backups > 0 {
-                return Err(Error::unimplemented(format!("{name}: backup replicas are not supported")));
-            }
-            let instance = replica.instance;
-            if instance > u32::from(u16::MAX) {
-                return Err(Error::invalid(format!("{name}: the instance {instance} is above {}", u16::MAX)));
-            }
             let (kept_port, port) = match &replica.port {
                 ReplicaPort::Unset => return Err(Error::invalid(format!("{name}: a replica's port is missing"))),
                 ReplicaPort::Port(given) => {
@@ -66,13 +60,48 @@ impl Forwarding {
                 }
                 ReplicaPort::Number(given) => (replica.port.clone(), self.existing_port(&given.to_be_bytes(), name)?),
             };
-            if !seen.insert((port, instance)) {
-                return Err(Error::invalid(format!("{name}: port {port} with instance {instance} is given twice")));
+            let mut alternatives = vec![Replica { port, instance: replica.instance }];
+            let mut backups = Vec::new();
+            for backup in &replica.backups {
+                let spare = Replica { port: self.existing_port(&backup.port, name)?, instance: backup.instance };
+                if spare.port == port {
+                    return Err(Error::invalid(format!("{name}: port {port} is its own backup")));
+                }
+                alternatives.push(spare);
+                let port = bytes::shortest(&backup.port);
+                backups.push(entity::BackupReplica { port, instance: backup.instance });
             }
-            kept.push(entity::Replica { port: kept_port, ..replica.clone() });
-            done.push(Replica { port, instance });
+            for Replica { port, instance } in &alternatives {
+                if *instance > u32::from(u16::MAX) {
+                    return Err(Error::invalid(format!("{name}: the instance {instance} is above {}", u16::MAX)));
+                }
+                if !seen.insert((*port, *instance)) {
+                    return Err(Error::invalid(format!("{name}: port {port} with instance {instance} is given twice")));
+                }
+            }
+            let has_backups = !backups.is_empty();
+            kept.push(entity::Replica { port: kept_port, instance: replica.instance, backups });
+            // What goes to a port that is down is dropped there, as for any packet; only backups need to know.
+            done.extend(alternatives.into_iter().find(|r| !has_backups || self.target.port_is_up(r.port)));
         }
         Ok((kept, done))
+    }
+
+    /// Publishes groups and sessions with backups anew: links went up or down.
+    pub(crate) fn follow_links(&self) {
+        let spared = |replicas: &[entity::Replica]| replicas.iter().any(|r| !r.backups.is_empty());
+        // They were checked when they were written; one whose port is gone stays as it is.
+        for (id, group) in self.replication.groups.iter().filter(|(_, group)| spared(&group.replicas)) {
+            if let Ok((_, done)) = self.replicas(&group.replicas, "") {
+                let _ = publish_group(&self.built.replication, *id, done, "");
+            }
+        }
+        for (id, session) in self.replication.sessions.iter().filter(|(_, session)| spared(&session.replicas)) {
+            let done = self.replicas(&session.replicas, "");
+            if let Ok(done) = done.and_then(|(_, done)| clone_session(session, done, "")) {
+                let _ = publish_session(&self.built.replication, *id, done, "");
+            }
+        }
     }
 
     pub(crate) fn write_multicast_group(&mut self, kind: UpdateKind, group: &entity::MulticastGroup) -> Result<()> {

@@ -361,6 +361,30 @@ impl Forwarding {
         Ok(())
     }
 
+    /// The entry that `entry` names, as an update that would bring it back.
+    pub(crate) fn table_entry_to_write(&self, entry: &entity::TableEntry) -> Option<entity::TableEntry> {
+        let table = self.schema.tables.get(&entry.table_id)?;
+        let target = table.target?;
+        let query = entity::TableEntry {
+            table_id: entry.table_id,
+            counter_data: Some(Default::default()),
+            meter_config: Some(Default::default()),
+            ..Default::default()
+        };
+        if entry.is_default_action {
+            let now = self.default_entry(&query, target)?;
+            // The default entry of a table with a profile cannot be given, nor can it have been changed.
+            let action = now.action.filter(|_| table.profile.is_none());
+            return Some(entity::TableEntry { action, is_const: false, ..now });
+        }
+        let (key, _) = self.entry_key(entry).ok()?;
+        let found = self.state().entry(target, &key.0, key.1).ok()?;
+        let now = self.selected(&query, target, table, &found)?;
+        // Of a constant entry only the resources can have been changed.
+        let action = now.action.filter(|_| !now.is_const);
+        Some(entity::TableEntry { action, is_const: false, ..now })
+    }
+
     /// The entry as a controller sees it, if the query's filters let it through.
     fn selected(
         &self,

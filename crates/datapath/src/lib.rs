@@ -23,6 +23,7 @@ pub mod calls;
 pub mod drops;
 pub mod engine;
 pub mod executor;
+mod hold;
 pub mod local;
 pub mod machine;
 pub mod oracle;
@@ -33,6 +34,7 @@ pub mod switch;
 pub mod switches;
 mod worker;
 
+pub use hold::Held;
 pub use local::{Local, Sent};
 pub use machine::Specialise;
 pub use pipeline::{

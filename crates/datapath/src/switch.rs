@@ -4,6 +4,7 @@
 //! are serialised inside. Packets never wait for them.
 
 use crate::drops::DropCounters;
+use crate::hold::Held;
 use crate::pipeline::Pipeline;
 use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
 use abi::state::{DigestMessage, PipelineState};
@@ -266,6 +267,20 @@ impl Switch {
         Ok(())
     }
 
+    /// Stops all workers between two bursts until the result is dropped: packets see all that is changed meanwhile, or
+    /// nothing of it. Not to be called while something is held.
+    pub fn hold(&self) -> Result<Held, SwitchError> {
+        let held = Held { gate: Arc::default() };
+        for mailbox in &self.mailboxes {
+            mailbox.post(Command::Hold(Arc::clone(&held.gate)));
+        }
+        // On failure `held` is dropped, and those that stand already go on.
+        match held.gate.await_standing(self.workers(), PICK_UP) {
+            true => Ok(held),
+            false => Err(SwitchError::Stuck(0)),
+        }
+    }
+
     /// The channel of events; the first caller gets it.
     pub fn take_events(&self) -> Option<Receiver<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -301,6 +316,11 @@ impl Switch {
             }
         }
         changed
+    }
+
+    /// Whether the port's link was up when it was last looked at; the controller's always is, one that is not there never.
+    pub fn port_is_up(&self, number: u32) -> bool {
+        self.cpu_port == Some(number) || self.lock().ports.iter().any(|p| p.number == number && p.up)
     }
 
     /// All ports.

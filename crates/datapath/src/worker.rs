@@ -33,6 +33,7 @@ pub(crate) use queues::{PortQueue, share};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::Engine;
 use crate::executor::Executor;
+use crate::hold::Gate;
 use crate::pipeline::Pipeline;
 use abi::BATCH_MAX;
 use idle::{Idler, Step};
@@ -56,6 +57,7 @@ pub(crate) enum Command {
     RemovePort(u32),
     Pipeline(Option<Arc<Pipeline>>),
     Inject(u32, Vec<u8>),
+    Hold(Arc<Gate>),
     Stop,
 }
 
@@ -189,6 +191,12 @@ impl Worker {
                 Command::RemovePort(number) => self.ports.remove(number),
                 Command::Pipeline(pipeline) => self.running = pipeline.map(|p| Running::new(p, &self.setup)),
                 Command::Inject(port, bytes) => self.injected.push((port, bytes)),
+                Command::Hold(gate) => {
+                    if let Some(running) = &mut self.running {
+                        running.executor.idle();
+                    }
+                    gate.stand();
+                }
                 Command::Stop => stop = true,
             }
         }

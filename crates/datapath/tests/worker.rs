@@ -199,3 +199,25 @@ fn an_idle_switch_sleeps_and_still_forwards_at_once() {
     // Half a millisecond of sleep; the rest is room for a loaded machine.
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 }
+
+#[test]
+fn no_packet_runs_while_workers_are_held_and_none_is_lost() {
+    let setup = setup(2, SwitchConfig { workers: 2, ..SwitchConfig::default() });
+    let arrived = |wanted: usize| {
+        let mut got = 0;
+        wait_for("frames", || {
+            got += setup.ports[1].collect().len();
+            got == wanted
+        });
+    };
+    for _ in 0..20 {
+        inject(&setup, (0..10).map(|i| frame(1, i)));
+        arrived(10);
+        let held = setup.switch.hold().expect("workers answer");
+        inject(&setup, (0..10).map(|i| frame(1, i)));
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(setup.ports[1].collect().len(), 0);
+        drop(held);
+        arrived(10);
+    }
+}

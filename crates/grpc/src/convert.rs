@@ -6,11 +6,14 @@
 mod entity_in;
 mod entity_out;
 pub mod p4info;
+mod role_config;
 mod stream;
 
 pub use entity_in::{entity, read_entities, write_request};
 pub use entity_out::entity_to_proto;
 pub use stream::{event_to_proto, stream_request};
+
+pub use role_config::role_config;
 
 use crate::proto::p4::v1 as pb;
 use control::entity::{ElectionId, Role};

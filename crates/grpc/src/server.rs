@@ -154,7 +154,8 @@ impl P4Runtime for Service {
     async fn read(&self, request: Request<pb::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
         let entities = convert::read_entities(request.entities);
-        let (found, results) = self.call(move |control| control.read(request.device_id, &entities)).await?;
+        let role = convert::role(request.role, 0);
+        let (found, results) = self.call(move |control| control.read_as(request.device_id, &role, &entities)).await?;
         let mut answers: Vec<Result<pb::ReadResponse, Status>> = Vec::new();
         let mut found = found.into_iter().map(convert::entity_to_proto).peekable();
         while found.peek().is_some() {

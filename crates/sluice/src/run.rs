@@ -168,7 +168,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let device_id = args.device_id;
         std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, device_id, &stop))?
     };
-    let ended = wait(&mut signals, &switch);
+    let ended = wait(&mut signals, &switch, || handle.with(|control| control.links_changed(args.device_id)));
     let (received, sent) =
         switch.ports().iter().fold((0, 0), |sum, port| (sum.0 + port.stats.rx_packets, sum.1 + port.stats.tx_packets));
     tracing::info!("stopping: {ended}; {received} packets received, {sent} sent");
@@ -203,7 +203,7 @@ fn pump(switch: &Switch, handle: &Handle, device_id: u64, stop: &AtomicBool) {
 }
 
 /// Waits until there is a reason to stop.
-fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
+fn wait(signals: &mut Signals, switch: &Switch, on_links: impl Fn()) -> &'static str {
     loop {
         if signals.pending().next().is_some() {
             return "signal";
@@ -211,8 +211,12 @@ fn wait(signals: &mut Signals, switch: &Switch) -> &'static str {
         for line in switch.housekeeping() {
             tracing::info!("program: {line}");
         }
-        for (port, up) in switch.poll_links() {
-            tracing::info!(port, "link {}", if up { "up" } else { "down" });
+        let changed = switch.poll_links();
+        for (port, up) in &changed {
+            tracing::info!(port, "link {}", if *up { "up" } else { "down" });
+        }
+        if !changed.is_empty() {
+            on_links();
         }
         if switch.at_end() {
             // Nothing more can come in; what is inside leaves within a poll of the workers.

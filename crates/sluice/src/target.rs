@@ -86,6 +86,14 @@ impl Target for SwitchTarget {
         Ok(())
     }
 
+    fn hold(&self) -> Result<Box<dyn Any>, String> {
+        self.switch.hold().map(|held| Box::new(held) as Box<dyn Any>).map_err(|e| e.to_string())
+    }
+
+    fn port_is_up(&self, port: u32) -> bool {
+        self.switch.port_is_up(port)
+    }
+
     fn ports(&self) -> Vec<u32> {
         self.switch.ports().iter().map(|p| p.number).collect()
     }

@@ -101,13 +101,16 @@ fn roles_have_primaries_of_their_own() {
     let request = ArbitrationRequest { role: role.clone(), ..claim(Some(5)) };
     assert_eq!(heard(roles.arbitrate(B, &request).unwrap()), [(B, Code::Ok, Some(5))]);
     assert_eq!(roles.check_primary(&role, Some(5)), Ok(()));
-    assert_eq!(roles.primaries().collect::<Vec<_>>(), [A, B]);
+    assert_eq!(roles.primaries().map(|(client, _)| client).collect::<Vec<_>>(), [A, B]);
 }
 
 #[test]
 fn limits_and_role_configurations_are_refused() {
     let mut roles = Roles::default();
-    let with_config = ArbitrationRequest { has_role_config: true, ..claim(Some(1)) };
+    let with_config = ArbitrationRequest {
+        role_config: Some(GivenConfig::Unknown("of no known type".to_string())),
+        ..claim(Some(1))
+    };
     assert_eq!(roles.arbitrate(A, &with_config).unwrap_err().code, Code::InvalidArgument);
     for i in 0..CLIENTS_MAX as u64 {
         roles.arbitrate(ClientId(100 + i), &claim(None)).unwrap();

@@ -92,13 +92,42 @@ fn a_rolled_back_batch_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn one_update_is_atomic_and_more_are_refused() {
+fn an_entry_that_matches_everything_is_brought_back_alone() {
     let mut bed = Bed::new();
-    let one = vec![update(Insert, route([10, 0, 0, 0], 8, 1))];
-    let request = WriteRequest { updates: one.clone(), atomicity: Atomicity::DataplaneAtomic, ..batch() };
-    assert_eq!(bed.control.write(&request).unwrap(), [Ok(())]);
-    let two = WriteRequest { updates: [one.clone(), one].concat(), ..request };
-    assert_refused(bed.control.write(&two), Code::Unimplemented, "DATAPLANE_ATOMIC");
+    let wide = TableEntry { matches: vec![], ..route([0, 0, 0, 0], 1, 1) };
+    bed.write(Insert, Entity::Table(wide.clone())).unwrap();
+    bed.write(Insert, Entity::Table(route([10, 0, 0, 0], 8, 1))).unwrap();
+    let default = TableEntry { table_id: table("ingress.ecmp"), is_default_action: true, ..Default::default() };
+    let updates = vec![
+        update(Modify, default),
+        update(Delete, wide),
+        update(Delete, route([10, 0, 0, 0], 8, 1)),
+        update(Delete, route([99, 0, 0, 0], 8, 1)),
+        update(Delete, route([98, 0, 0, 0], 8, 1)),
+    ];
+    let request = WriteRequest { updates, atomicity: Atomicity::RollbackOnError, ..batch() };
+    let results = bed.control.write(&request).unwrap();
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Aborted, Code::Aborted, Code::Aborted, Code::NotFound, Code::Aborted]);
+    assert_eq!(bed.read_tables(TableEntry { table_id: table("ingress.ipv4_lpm"), ..Default::default() }).len(), 2);
+}
+
+#[test]
+fn packets_see_all_of_an_atomic_batch_or_nothing() {
+    let mut bed = Bed::new();
+    let insert = |net| update(Insert, route([net, 0, 0, 0], 8, 1));
+    let batch = |updates| WriteRequest { updates, atomicity: Atomicity::DataplaneAtomic, ..batch() };
+    // One change is seen or not: no packet has to wait.
+    assert_eq!(bed.control.write(&batch(vec![insert(10)])).unwrap(), [Ok(())]);
+    assert_eq!(*bed.switch.held.lock().unwrap(), []);
+    assert!(bed.control.write(&batch(vec![insert(11), insert(12), insert(13)])).unwrap().iter().all(Result::is_ok));
+    // The fixed table has one entry.
+    assert_eq!(*bed.switch.held.lock().unwrap(), [2, 5]);
+    // When one is refused, all are gone again before packets go on.
+    let results = bed.control.write(&batch(vec![insert(14), insert(15), insert(10)])).unwrap();
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Aborted, Code::Aborted, Code::AlreadyExists]);
+    assert_eq!(*bed.switch.held.lock().unwrap(), [2, 5, 5, 5]);
 }
 
 #[test]

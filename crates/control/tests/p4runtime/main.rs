@@ -12,6 +12,7 @@ mod configs;
 mod constraints;
 mod profiles;
 mod replication;
+mod roles;
 mod streams;
 mod tables;
 

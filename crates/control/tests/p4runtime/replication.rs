@@ -5,7 +5,7 @@ use UpdateKind::{Delete, Insert, Modify};
 use datapath::replication as engine;
 
 fn replica(port: &[u8], instance: u32) -> Replica {
-    Replica { port: ReplicaPort::Port(port.to_vec()), instance, backups: 0 }
+    Replica { port: ReplicaPort::Port(port.to_vec()), instance, backups: vec![] }
 }
 
 fn group(group_id: u32, replicas: Vec<Replica>) -> Entity {
@@ -46,8 +46,41 @@ fn replicas_are_checked() {
     refuse(group(1, vec![Replica::default()]), invalid, "port is missing");
     refuse(group(1, vec![replica(&[1], 1 << 16)]), invalid, "instance");
     refuse(group(1, vec![replica(&[1], 1), replica(&[0, 1], 1)]), invalid, "given twice");
-    let with_backup = Replica { backups: 1, ..replica(&[1], 1) };
-    refuse(group(1, vec![with_backup]), Code::Unimplemented, "backup replicas");
+    let with = |port: u8, instance| Replica {
+        backups: vec![BackupReplica { port: vec![port], instance }],
+        ..replica(&[1], 1)
+    };
+    refuse(group(1, vec![with(1, 2)]), invalid, "its own backup");
+    refuse(group(1, vec![with(9, 2)]), invalid, "no port 9");
+    refuse(group(1, vec![with(2, 1 << 16)]), invalid, "instance");
+    refuse(group(1, vec![with(2, 5), replica(&[2], 5)]), invalid, "given twice");
+}
+
+#[test]
+fn backups_take_over_while_ports_are_down() {
+    let mut bed = Bed::new();
+    let backup = |port: u8, instance| BackupReplica { port: vec![0, port], instance };
+    let written = Replica { backups: vec![backup(2, 7), backup(3, 8)], ..replica(&[1], 0) };
+    bed.write(Insert, group(5, vec![written.clone(), replica(&[1], 1)])).unwrap();
+    let shortest = |port: u8, instance| BackupReplica { port: vec![port], instance };
+    let read = Replica { backups: vec![shortest(2, 7), shortest(3, 8)], ..written };
+    assert_eq!(bed.read(group(0, vec![])).unwrap(), [group(5, vec![read.clone(), replica(&[1], 1)])]);
+    let mut copies = |down: &[u32]| {
+        *bed.switch.down.lock().unwrap() = down.to_vec();
+        bed.control.links_changed(DEVICE);
+        let group = bed.switch.replication().group(5).unwrap();
+        group.iter().map(|r| (r.port, r.instance)).collect::<Vec<_>>()
+    };
+    // The second replica has no backup and stays where it is.
+    assert_eq!(copies(&[]), [(1, 0), (1, 1)]);
+    assert_eq!(copies(&[1]), [(2, 7), (1, 1)]);
+    assert_eq!(copies(&[1, 2]), [(3, 8), (1, 1)]);
+    assert_eq!(copies(&[1, 2, 3]), [(1, 1)]);
+    assert_eq!(copies(&[2, 3]), [(1, 0), (1, 1)]);
+    // What is written later looks at the links, too.
+    *bed.switch.down.lock().unwrap() = vec![1];
+    bed.write(Insert, group(6, vec![read])).unwrap();
+    assert_eq!(bed.switch.replication().group(6).unwrap()[0].port, 2);
 }
 
 #[test]

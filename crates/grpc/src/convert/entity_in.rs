@@ -209,7 +209,8 @@ fn replica(r: pb::Replica) -> to::Replica {
         Some(PortKind::EgressPort(port)) => to::ReplicaPort::Number(port),
         Some(PortKind::Port(port)) => to::ReplicaPort::Port(port),
     };
-    to::Replica { port, instance: r.instance, backups: r.backup_replicas.len() }
+    let backup = |b: pb::BackupReplica| to::BackupReplica { port: b.port, instance: b.instance };
+    to::Replica { port, instance: r.instance, backups: r.backup_replicas.into_iter().map(backup).collect() }
 }
 
 fn p4_data(data: pb::P4Data) -> Option<to::P4Data> {

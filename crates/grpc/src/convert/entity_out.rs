@@ -185,7 +185,8 @@ fn replica(r: from::Replica) -> pb::Replica {
         from::ReplicaPort::Number(port) => Some(PortKind::EgressPort(port)),
         from::ReplicaPort::Port(port) => Some(PortKind::Port(port)),
     };
-    pb::Replica { port_kind, instance: r.instance, backup_replicas: vec![] }
+    let backup = |b: from::BackupReplica| pb::BackupReplica { port: b.port, instance: b.instance };
+    pb::Replica { port_kind, instance: r.instance, backup_replicas: r.backups.into_iter().map(backup).collect() }
 }
 
 pub(super) fn p4_data(data: from::P4Data) -> pb::P4Data {

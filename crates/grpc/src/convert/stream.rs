@@ -1,7 +1,7 @@
 //! Messages of the stream channel.
 
 use super::entity_out::{p4_data, table_entry};
-use super::{election_id, role, uint128};
+use super::{election_id, role, role_config, uint128};
 use crate::proto::google::rpc;
 use crate::proto::p4::v1 as pb;
 use control::Code;
@@ -18,7 +18,7 @@ pub fn stream_request(message: pb::StreamMessageRequest) -> StreamRequest {
             let given = update.role.unwrap_or_default();
             StreamRequest::Arbitration(ArbitrationRequest {
                 device_id: update.device_id,
-                has_role_config: given.config.is_some(),
+                role_config: given.config.map(role_config),
                 #[allow(deprecated, reason = "older controllers give their role by number")]
                 role: role(given.name, given.id),
                 election_id: election_id(update.election_id),
@@ -65,7 +65,11 @@ fn arbitration(update: ArbitrationUpdate) -> pb::MasterArbitrationUpdate {
     };
     let is_default = update.role == Default::default();
     #[allow(deprecated, reason = "a role that came by number goes by number")]
-    let role = pb::Role { id: update.role.id, name: update.role.name, config: None };
+    let role = pb::Role {
+        id: update.role.id,
+        name: update.role.name,
+        config: update.role_config.map(|(type_url, value)| prost_types::Any { type_url, value }),
+    };
     pb::MasterArbitrationUpdate {
         device_id: update.device_id,
         role: (!is_default).then_some(role),

@@ -4,6 +4,7 @@ mod corpus;
 mod fuzz;
 mod generate;
 mod licences;
+mod p4rt_fuzz;
 mod scale;
 mod tidy;
 
@@ -18,6 +19,8 @@ cargo xtask COMMAND
   licences              checks that all dependencies have a licence we accept
   generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
+  p4rt-fuzz [--requests N] [--seed S] [--round N] [PROGRAM.p4 ...]
+                        P4Runtime requests to programs of the tree, valid and damaged, judged by a model (100000)
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
   scale [SHAPE [TIMES|large]]
                         compiles programs of growing size: no phase may be worse than n log n; so many times larger
@@ -35,6 +38,7 @@ fn main() -> Result<ExitCode> {
         ["tidy"] => tidy::run(),
         ["licences"] => licences::run(),
         ["generate", ..] => generate::run(&args[1..]),
+        ["p4rt-fuzz", ..] => p4rt_fuzz::run(&args[1..]),
         ["fuzz"] => fuzz::run(60),
         ["fuzz", seconds] => fuzz::run(seconds.parse()?),
         ["scale"] => scale::run("", scale::Size::Times(1)),

@@ -6,6 +6,8 @@
 //! | `ir_text` | a program's IR | if the verifier accepts it, it prints as a text that reads as the same program |
 //! | `packets` | which example, then frames ([`split_frames`]) | the interpreter and machine code do the same |
 //! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
+//! | `p4runtime` | which message of the protocol, then the message | there is an answer, and what was found can be sent |
+//! | `constraint` | a constraint | it is read or refused at a place in the text |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
 //!
@@ -26,8 +28,14 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 4] =
-    [("p4_source", p4_source), ("ir_text", ir_text), ("packets", packets), ("stf_script", stf_script)];
+pub const TARGETS: [(&str, Body); 6] = [
+    ("p4_source", p4_source),
+    ("ir_text", ir_text),
+    ("packets", packets),
+    ("stf_script", stf_script),
+    ("p4runtime", crate::p4rt::fuzz_message),
+    ("constraint", crate::p4rt::fuzz_constraint),
+];
 
 /// Sources longer than this teach nothing new.
 const SOURCE_BYTES_MAX: usize = 64 * 1024;
@@ -239,6 +247,10 @@ pub fn stf_script(bytes: &[u8]) {
 /// Inputs to begin with, by target: the examples as they are.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
+    let messages = crate::p4rt::message_seeds().into_iter().enumerate();
+    all.extend(messages.map(|(i, bytes)| ("p4runtime", i.to_string(), bytes)));
+    let constraints = crate::p4rt::CONSTRAINT_SEEDS.iter().enumerate();
+    all.extend(constraints.map(|(i, text)| ("constraint", i.to_string(), text.as_bytes().to_vec())));
     for (i, path) in examples().into_iter().enumerate() {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let read = |path: PathBuf| std::fs::read(path).expect("examples can be read");

@@ -12,7 +12,7 @@
 //! compared this way and are refused.
 //!
 //! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run, [`mangle`] breaks any
-//! program and has it compiled.
+//! program and has it compiled. [`p4rt`] asks the control plane what a controller might.
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
 //! programs).
@@ -20,6 +20,7 @@
 pub mod fuzz;
 pub mod generate;
 pub mod mangle;
+pub mod p4rt;
 pub mod round;
 pub mod seed;
 pub mod source;

@@ -1,0 +1,34 @@
+//! P4Runtime requests over every program of the tree: valid ones and damaged ones, judged by a model.
+
+mod common;
+
+use datapath::EngineKind;
+use difftest::p4rt::{Subject, Totals};
+
+/// Requests to each program.
+const REQUESTS: u64 = 400;
+
+#[test]
+fn answers_are_those_that_the_specification_allows() {
+    // P4RT_SEED repeats or moves on; P4RT_REQUESTS asks longer.
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |v| v.parse().expect("a number"));
+    let (seed, requests) = (number("P4RT_SEED", 1), number("P4RT_REQUESTS", REQUESTS));
+    let mut totals = Totals::default();
+    let mut faults = Vec::new();
+    for program in common::programs() {
+        for engine in [EngineKind::Machine, EngineKind::Interpreter] {
+            let mut subject =
+                Subject::new(&program, engine, seed).unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+            if let Err(fault) = subject.run(seed, requests, &mut totals) {
+                faults.push(format!(
+                    "{} with P4RT_SEED={}, request {}: {}",
+                    fault.program, fault.seed, fault.request, fault.what
+                ));
+            }
+        }
+    }
+    println!("{totals:?}");
+    assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n\n"));
+    assert!(totals.done * 4 > totals.updates, "too little is done for this to test anything: {totals:?}");
+    assert!(totals.done * 4 < totals.updates * 3, "too little is refused for this to test anything: {totals:?}");
+}

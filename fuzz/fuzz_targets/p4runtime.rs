@@ -1,0 +1,4 @@
+//! See `difftest::p4rt::fuzz_message`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| difftest::p4rt::fuzz_message(bytes));

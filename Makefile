@@ -38,4 +38,4 @@ fuzz:
 
 clean:
 	$(CARGO) clean
-	rm -rf .venv
+	rm -rf .venv .venv-finsy

@@ -12,6 +12,7 @@ use abi::TableBinding;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
+use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
 use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_SHIFT, SLOT_BYTES, STRIDE};
@@ -20,35 +21,50 @@ use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_SHIFT, SLOT_BYTES, STRIDE
 const BITS: u32 = 32;
 
 impl Translator<'_, '_> {
-    /// The first half of a lookup: the address to prefetch, and the directory and the key for the second half.
-    pub fn prefix_begin(&mut self, shared: Value, key: Value) -> (Value, [Value; 2]) {
+    /// The first half of a lookup: the address of the place for a key, or 0, and the key for the second half. Values are
+    /// left-aligned in 32 bits. It reads the directory already, most of which is in a cache; the places of large tables are not.
+    pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> [Value; 2] {
+        // Of tables as they are it is known where the answers are, if they are: before they go, the code is withdrawn.
+        if let Some(directory) = self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
+        {
+            let directory = self.iconst(directory);
+            return [self.prefix_place_of(directory, key), key];
+        }
         let directory = self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32);
-        // What does not exist is not read, so that its address may be any.
-        (self.prefix_slot(directory, key), [directory, key])
-    }
-
-    /// The slot of a key's first bits. Values are left-aligned in 32 bits.
-    fn prefix_slot(&mut self, directory: Value, key: Value) -> Value {
-        let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
-        let offset = self.b.ins().ishl_imm_u(index, i64::from(SLOT_BYTES.ilog2()));
-        self.b.ins().iadd(directory, offset)
-    }
-
-    /// The second half: the entry of the longest prefix, or null.
-    pub fn prefix_find(&mut self, binding: &TableBinding, directory: Value, key: Value) -> Value {
-        let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
-        let content = self.b.append_block_param(done, I64);
-        self.b.ins().brif(directory, walk, &[], call, &[]);
+        let (walk, done) = (self.b.create_block(), self.b.create_block());
+        let place = self.b.append_block_param(done, I64);
+        self.b.ins().brif(directory, walk, &[], done, &[directory.into()]);
         self.b.seal_block(walk);
         self.b.switch_to_block(walk);
-        let state = self.flags.state;
-        let slot = self.prefix_slot(directory, key);
-        let link = self.b.ins().load(I64, state, slot, 0);
+        let found = self.prefix_place_of(directory, key);
+        self.b.ins().jump(done, &[found.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        [place, key]
+    }
+
+    /// The address of the place for a key's first bits.
+    fn prefix_place_of(&mut self, directory: Value, key: Value) -> Value {
+        let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(SLOT_BYTES.ilog2()));
+        let slot = self.b.ins().iadd(directory, offset);
+        let link = self.b.ins().load(I64, self.flags.state, slot, 0);
         let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
         let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
         let value = self.b.ins().band(next, link);
         let value = self.mask_word(value, STRIDE);
-        let place = self.prefix_place(places, value);
+        let offset = self.b.ins().ishl_imm_u(value, 3);
+        self.b.ins().iadd(places, offset)
+    }
+
+    /// The second half: the entry of the longest prefix, or null.
+    pub fn prefix_find(&mut self, binding: &TableBinding, place: Value, key: Value) -> Value {
+        let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
+        let content = self.b.append_block_param(done, I64);
+        self.b.ins().brif(place, walk, &[], call, &[]);
+        self.b.seal_block(walk);
+        self.b.switch_to_block(walk);
+        let place = self.b.ins().load(I64, self.flags.state, place, 0);
         // Neither null nor with its highest bit set: an entry.
         let zero = self.iconst(0);
         let is_entry = self.b.ins().icmp(IntCC::SignedGreaterThan, place, zero);
@@ -64,7 +80,9 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(last);
         let node = self.b.ins().band_imm_u(place, !LEADS_ON as i64);
         let value = self.mask_word(key, STRIDE);
-        let place = self.prefix_place(node, value);
+        let offset = self.b.ins().ishl_imm_u(value, 3);
+        let at = self.b.ins().iadd(node, offset);
+        let place = self.b.ins().load(I64, self.flags.state, at, 0);
         self.b.ins().brif(place, done, &[place.into()], call, &[]);
         self.b.seal_block(call);
 
@@ -81,11 +99,5 @@ impl Translator<'_, '_> {
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         content
-    }
-
-    fn prefix_place(&mut self, places: Value, value: Value) -> Value {
-        let offset = self.b.ins().ishl_imm_u(value, 3);
-        let at = self.b.ins().iadd(places, offset);
-        self.b.ins().load(I64, self.flags.state, at, 0)
     }
 }

@@ -133,8 +133,8 @@ impl Translator<'_, '_> {
             EngineKind::Prefixes => {
                 let up = 32 - i64::from(binding.key.fields[0].width);
                 let key = if up > 0 { self.b.ins().ishl_imm_u(words[0], up) } else { words[0] };
-                let (prefetch, carried) = self.prefix_begin(snapshot, key);
-                Begun { prefetch, carried: carried.to_vec() }
+                let carried = self.prefix_begin(table, snapshot, key);
+                Begun { prefetch: carried[0], carried: carried.to_vec() }
             }
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }

@@ -31,6 +31,11 @@ pub(crate) trait Engine: Send {
     fn lookup_batch(&self) -> LookupBatchFn;
     /// What readers find behind the handle at first.
     fn snapshot(&self) -> *const c_void;
+    /// The first words of the snapshot that compiled code may take for granted until the engine withdraws that
+    /// ([`Domain::withdraw`]).
+    fn snapshot_words(&self) -> Vec<u64> {
+        Vec::new()
+    }
     /// Asks for the memory that a change for this key will need; the caller then does other things first.
     fn prefetch(&self, _packed: &[u64]) {}
     /// Adds an entry.

@@ -7,7 +7,7 @@
 //! - [`direct`], [`exact`], [`lpm`], [`ternary`]: the engines; each file's first lines say how readers run while it
 //!   changes.
 //! - [`selector`]: groups of weighted members.
-//! - [`entry`], [`key`]: how entries and keys lie in memory.
+//! - [`entry`], [`key`]: how entries and keys lie in memory; [`region`]: large arrays, in huge pages.
 //! - [`workload`]: contents of realistic shape, for measurements.
 
 pub mod exact;
@@ -36,7 +36,7 @@ mod recorded;
 #[cfg(not(loom))]
 mod records;
 #[cfg(not(loom))]
-mod region;
+pub mod region;
 #[cfg(not(loom))]
 pub mod selector;
 #[cfg(not(loom))]

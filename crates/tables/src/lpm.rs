@@ -59,12 +59,12 @@ const RETIRED_TOGETHER: usize = 32;
 #[derive(Debug)]
 #[repr(C)]
 pub struct LpmShared {
+    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there is no room for them.
+    pub flat: AtomicPtr<u8>,
     /// The trie of a table without exact fields.
     pub root: Root,
     /// Its directory, or null.
     pub directory: *const Place,
-    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there is no room for them.
-    pub flat: AtomicPtr<u8>,
     /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
     groups: AtomicPtr<MapSnapshot>,
     version: Version,
@@ -328,9 +328,9 @@ impl<T: Word> Lpm<T> {
         let groups = grouped.then(PointerMap::new);
         let can_spread = T::BITS == 32 && size >= FLAT_FROM_SIZE && !grouped;
         let shared = Box::new(LpmShared {
+            flat: AtomicPtr::new(ptr::null_mut()),
             root: Root::new(),
             directory: directory.as_ref().map_or(ptr::null(), Directory::places),
-            flat: AtomicPtr::new(ptr::null_mut()),
             groups: AtomicPtr::new(groups.as_ref().map_or(ptr::null_mut(), |g| g.snapshot().cast_mut())),
             version: Version::new(),
             plan,
@@ -393,6 +393,8 @@ impl<T: Word> Lpm<T> {
             self.shared.flat.store(directory.cast_mut(), Ordering::Release);
             return;
         }
+        // Code has their address.
+        domain.withdraw();
         // A reader that still has them must not take a newer default for what is missing in them.
         self.shared.version.change();
         self.shared.flat.store(ptr::null_mut(), Ordering::Release);
@@ -450,6 +452,13 @@ impl<T: Word> Engine for Lpm<T> {
 
     fn snapshot(&self) -> *const c_void {
         (&raw const *self.shared).cast()
+    }
+
+    fn snapshot_words(&self) -> Vec<u64> {
+        match &self.spread {
+            Spread::Now(flat) => vec![flat.directory().expose_provenance() as u64],
+            _ => Vec::new(),
+        }
     }
 
     fn prefetch(&self, packed: &[u64]) {

@@ -1,8 +1,9 @@
 //! Large zeroed arrays that readers read and that go back to the system as a whole.
 //!
 //! From the system directly, not from the allocator: pages come zeroed when they are first touched, so that an array of
-//! a million entries is made at once; arrays of two megabytes and more are at multiples of as much and ask for huge
-//! pages, since random lookups in small pages wait for the page table as often as for the data.
+//! a million entries is made at once; arrays of a megabyte and more are made of huge pages, if the system gives any, since
+//! random lookups in small pages wait for the page table as often as for the data. So they may take up to two megabytes more
+//! than they have.
 //!
 //! Tests: whatever uses it.
 #![allow(unsafe_code)]
@@ -14,10 +15,12 @@ use std::ptr::{self, NonNull};
 /// From so many bytes on the system is asked, not the allocator.
 const MAPPED: usize = 64 << 10;
 const HUGE_PAGE: usize = 2 << 20;
+/// From so many bytes on arrays are made of huge pages.
+const HUGE: usize = 1 << 20;
 
 /// An array of zeroed `T`s.
 #[derive(Debug)]
-pub(crate) struct Region<T> {
+pub struct Region<T> {
     first: NonNull<T>,
     count: usize,
 }
@@ -32,21 +35,35 @@ impl<T> Region<T> {
     ///
     /// # Safety
     /// All zero bytes are a `T`, which needs no drop.
-    pub(crate) unsafe fn zeroed(count: usize) -> Region<T> {
+    pub unsafe fn zeroed(count: usize) -> Region<T> {
         let layout = Layout::array::<T>(count).expect("an array is no larger than memory");
+        // SAFETY: the caller's promise.
+        unsafe { Self::try_zeroed(count) }.unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// As [`Region::zeroed`]; `None` if there is not enough memory.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn try_zeroed(count: usize) -> Option<Region<T>> {
+        let layout = Layout::array::<T>(count).ok()?;
         assert!(layout.size() > 0, "an element");
         let first = if layout.size() < MAPPED {
             // SAFETY: the layout is not empty.
             unsafe { alloc_zeroed(layout) }
         } else {
-            map(layout.size())
+            map(mapped_bytes(layout.size()))
         };
-        let Some(first) = NonNull::new(first.cast()) else { handle_alloc_error(layout) };
-        Region { first, count }
+        NonNull::new(first.cast()).map(|first| Region { first, count })
+    }
+
+    /// The first element, to be written by whoever else has its address.
+    pub fn as_mut_ptr(&self) -> *mut T {
+        self.first.as_ptr()
     }
 
     /// Its size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.count * size_of::<T>()
     }
 }
@@ -68,10 +85,15 @@ impl<T> Drop for Region<T> {
             if layout.size() < MAPPED {
                 dealloc(self.first.as_ptr().cast(), layout);
             } else {
-                libc::munmap(self.first.as_ptr().cast(), layout.size());
+                libc::munmap(self.first.as_ptr().cast(), mapped_bytes(layout.size()));
             }
         }
     }
+}
+
+/// Bytes of the pages for an array.
+fn mapped_bytes(bytes: usize) -> usize {
+    if bytes >= HUGE { bytes.next_multiple_of(HUGE_PAGE) } else { bytes }
 }
 
 /// Zeroed pages, or null.

@@ -1,5 +1,6 @@
 //! Arrays of cells that packets change: zeroed on demand by the system, so that a large array takes neither memory nor time
-//! until it is used, and of a size that never changes, because compiled code holds their addresses.
+//! until it is used, in huge pages from two megabytes on, and of a size that never changes, because compiled code holds
+//! their addresses.
 //!
 //! Counters have one array per worker, which only that worker writes, with plain adds; readers sum them. So a cell
 //! cannot be cleared: what is read is the sum less a *baseline*, which setting a counter moves.
@@ -9,13 +10,17 @@
 #![allow(unsafe_code)]
 
 use base::entry::CounterValue;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tables::region::Region;
 
 /// Two cache lines, so that no two workers' arrays share one, nor the pair that is prefetched together.
-const ALIGN: usize = 128;
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lines {
+    _words: [AtomicU64; 16],
+}
 
 /// There is not enough memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,56 +40,33 @@ unsafe impl Zeroable for [AtomicU64; 2] {}
 /// An array of zeros that never moves.
 #[derive(Debug)]
 pub(super) struct ZeroedArray<T> {
-    /// What the allocator gave; `first` is the first line in it.
-    memory: NonNull<u8>,
-    first: NonNull<T>,
+    memory: Region<Lines>,
     len: usize,
+    of: PhantomData<T>,
 }
-
-// SAFETY: it owns its memory.
-unsafe impl<T: Zeroable + Send> Send for ZeroedArray<T> {}
-// SAFETY: `Zeroable` types are `Sync`.
-unsafe impl<T: Zeroable> Sync for ZeroedArray<T> {}
 
 impl<T: Zeroable> ZeroedArray<T> {
     pub(super) fn new(len: u64) -> Result<ZeroedArray<T>, NoMemory> {
+        const { assert!(align_of::<T>() <= align_of::<Lines>()) };
         let len = usize::try_from(len).map_err(|_| NoMemory)?;
-        let layout = Self::layout(len).ok_or(NoMemory)?;
-        // SAFETY: the layout is not empty.
-        let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(NoMemory)?;
-        let skipped = memory.addr().get().next_multiple_of(ALIGN) - memory.addr().get();
-        // SAFETY: the layout has room for whole lines behind the skipped bytes.
-        let first = unsafe { memory.add(skipped) }.cast();
-        Ok(ZeroedArray { memory, first, len })
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(NoMemory)?;
+        // SAFETY: integers, of which zero is one.
+        let memory = unsafe { Region::try_zeroed(bytes.div_ceil(size_of::<Lines>()).max(1)) }.ok_or(NoMemory)?;
+        Ok(ZeroedArray { memory, len, of: PhantomData })
     }
 }
 
 impl<T> ZeroedArray<T> {
-    /// Whole lines, and what is skipped before the first. The allocator is not asked for the alignment: it has zeroed
-    /// pages only for what needs none, and would write the zeros itself.
-    fn layout(len: usize) -> Option<Layout> {
-        let bytes = Layout::array::<T>(len).ok()?.size().checked_next_multiple_of(ALIGN)?.checked_add(ALIGN)?;
-        Layout::from_size_align(bytes, align_of::<T>()).ok()
-    }
-
     pub(super) fn as_ptr(&self) -> *mut T {
-        self.first.as_ptr()
+        self.memory.as_mut_ptr().cast()
     }
 }
 
-impl<T> Deref for ZeroedArray<T> {
+impl<T: Zeroable> Deref for ZeroedArray<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
         // SAFETY: `len` values lie there; zeros are values.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
-    }
-}
-
-impl<T> Drop for ZeroedArray<T> {
-    fn drop(&mut self) {
-        let layout = Self::layout(self.len).expect("it was allocated with this layout");
-        // SAFETY: allocated with this layout, freed once.
-        unsafe { dealloc(self.memory.as_ptr(), layout) };
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
 

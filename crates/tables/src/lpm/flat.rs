@@ -28,8 +28,8 @@
 //! The empty prefix is not here: null stands for it. Whoever meets null looks as the trie does, with the version count.
 //!
 //! **Change while readers walk.** For each key the change of one prefix is one store: in a place, or of the link to a node that was
-//! filled before. Nodes stay until the whole goes. So a walk gives the answer at the moment when it read the place, or, if
-//! a node came in between, when that was linked.
+//! filled before. Nodes stay until the whole goes, and the place of a slot with a node stays as it was when that was linked. So a
+//! walk gives the answer at the moment when it read the place, or, if a node came in between, when that was linked.
 //!
 //! **Bounds.** [`NODES_MAX`] nodes, 46 MB. A prefix that would need one more makes the whole be given up: the trie answers then,
 //! which takes much less memory for large tables. A prefix changes the places that it covers, 256 for a /16, so short
@@ -74,7 +74,7 @@ struct Node {
     places: [AtomicU64; FANOUT],
     /// The writer's: lengths of the prefixes whose entries the places hold (of a place that leads on, of what it held); 0 for none.
     lens: [AtomicU8; FANOUT],
-    /// The writer's, of a node for the last bits: the entry of the longest prefix that ends above it, and that one's length.
+    /// The writer's: the entry of the longest prefix that ends above, and of a node for the last bits that one's length.
     base: AtomicU64,
     base_len: AtomicU8,
 }
@@ -202,7 +202,7 @@ impl Flat {
         let index = (prefix.value >> 16) as usize;
         match prefix.len {
             0..=16 => (0, (0, 0)),
-            17..=24 => (16, (self.memory[0].slots[index].place.load(Ordering::Relaxed), self.lens[index])),
+            17..=24 => (16, (self.node(index).map_or(0, |n| n.base.load(Ordering::Relaxed)), self.lens[index])),
             _ => {
                 let place = self.node(index).and_then(|node| {
                     let content = node.places[(prefix.value >> 8 & 0xff) as usize].load(Ordering::Relaxed);
@@ -244,9 +244,12 @@ impl Flat {
                     continue;
                 }
                 self.lens[i] = change.len;
-                self.memory[0].slots[i].place.store(change.entry, Ordering::Release);
-                if let Some(node) = self.node(i) {
-                    change_places(node, 0..FANOUT, change);
+                match self.node(i) {
+                    None => self.memory[0].slots[i].place.store(change.entry, Ordering::Release),
+                    Some(node) => {
+                        node.base.store(change.entry, Ordering::Relaxed);
+                        change_places(node, 0..FANOUT, change);
+                    }
                 }
             }
             return Ok(());

@@ -1,4 +1,4 @@
-//! Ternary tables of up to 127 rules as part of compiled code, against the interpreter: keys of odd widths, rules that overlap,
+//! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the interpreter: keys of odd widths, rules that overlap,
 //! rules for everything, and changes in between.
 
 mod common;
@@ -127,7 +127,9 @@ fn rules_in_the_code_are_those_of_the_table() {
         let mut random = Random(seed as u64);
         let mut engines = Engines::new(&program(fields));
         let mut there: Vec<TableEntry> = Vec::new();
-        for (round, wanted) in [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 127, 63, 20].into_iter().enumerate() {
+        for (round, wanted) in
+            [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 500, 127, 63, 20].into_iter().enumerate()
+        {
             while there.len() > wanted {
                 let old = there.swap_remove(random.below(there.len() as u64) as usize);
                 engines.each(|state| state.delete(ACL, &old.key, old.priority).expect("it is there"));

@@ -94,7 +94,7 @@ impl Translator<'_, '_> {
             return false;
         }
         let words = self.key_words(&binding.key, keys);
-        let Some(selected) = self.select_entry(table, &words) else { return false };
+        let Some(selected) = self.select_entry(table, binding, &words) else { return false };
         if let Some(last_hit) = binding.entry.last_hit {
             self.b.ins().store(self.flags.state, self.now_us, selected.entry, last_hit);
         }
@@ -138,8 +138,13 @@ impl Translator<'_, '_> {
     /// The same through `TableBinding::lookup`.
     pub fn lookup_by_call(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
         let words = self.key_words(&binding.key, keys);
+        self.lookup_words_by_call(binding, &words)
+    }
+
+    /// The same for the words of a key.
+    pub fn lookup_words_by_call(&mut self, binding: &TableBinding, words: &[Value]) -> Value {
         let buffer = self.buffer_of(binding.key.bytes);
-        self.store_words(self.flags.stack, &words, buffer, 0);
+        self.store_words(self.flags.stack, words, buffer, 0);
         let handle = self.address(binding.handle as u64);
         self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result")
     }

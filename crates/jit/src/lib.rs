@@ -50,7 +50,7 @@ mod value;
 
 pub use hot::HOT_WAYS;
 pub use listing::Listing;
-pub use matrix::{COLUMNS_MAX, RULES_MAX};
+pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};
 pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};

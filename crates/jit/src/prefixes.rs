@@ -15,7 +15,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
-use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_SHIFT, SLOT_BYTES, STRIDE};
+use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_BYTES, LINK_SHIFT, STRIDE};
 
 /// Bits of the values that the walk is made for.
 const BITS: u32 = 32;
@@ -46,9 +46,9 @@ impl Translator<'_, '_> {
     /// The address of the place for a key's first bits.
     fn prefix_place_of(&mut self, directory: Value, key: Value) -> Value {
         let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
-        let offset = self.b.ins().ishl_imm_u(index, i64::from(SLOT_BYTES.ilog2()));
-        let slot = self.b.ins().iadd(directory, offset);
-        let link = self.b.ins().load(I64, self.flags.state, slot, 0);
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
+        let at = self.b.ins().iadd(directory, offset);
+        let link = self.b.ins().load(I64, self.flags.state, at, 0);
         let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
         let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
         let value = self.b.ins().band(next, link);
@@ -91,10 +91,7 @@ impl Translator<'_, '_> {
         let width = binding.key.fields[0].width;
         // Keys have the value at their right end.
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
-        let buffer = self.buffer_of(binding.key.bytes);
-        self.store_words(self.flags.stack, &[own], buffer, 0);
-        let handle = self.address(binding.handle as u64);
-        let found = self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result");
+        let found = self.lookup_words_by_call(binding, &[own]);
         self.b.ins().jump(done, &[found.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

@@ -12,8 +12,9 @@
 
 use crate::translate::Translator;
 use crate::{Optimisation, matrix};
-use abi::{EntryShape, Rule, TableShape};
+use abi::{EntryShape, Rule, TableBinding, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::TableId;
 
@@ -34,7 +35,7 @@ impl Translator<'_, '_> {
     }
 
     /// Compares the key with all entries of a table; `None` if they are not known.
-    pub fn select_entry(&mut self, table: TableId, key: &[Value]) -> Option<Selected> {
+    pub fn select_entry(&mut self, table: TableId, binding: &TableBinding, key: &[Value]) -> Option<Selected> {
         let shapes = self.shapes;
         let shape = shapes.tables.get(table.index())?;
         let (rules, default) = shape.possible()?;
@@ -53,7 +54,7 @@ impl Translator<'_, '_> {
                 return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), key));
             }
         } else if others.len() > COMPARED_MAX {
-            return None;
+            return self.select_if_any(table, binding, others, last, default.is_some(), key);
         }
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
@@ -69,6 +70,35 @@ impl Translator<'_, '_> {
             hit = self.b.ins().bor(hit, accepts);
         }
         Some(Selected { hit, entry, action })
+    }
+
+    /// [`Self::select_entry`] of so many rules that their rows of bits tell no more than whether one may accept the key.
+    fn select_if_any(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        rules: &[&Rule],
+        last: &EntryShape,
+        may_miss: bool,
+        key: &[Value],
+    ) -> Option<Selected> {
+        let any = self.may_match(table, rules, last, key)?;
+        let (look, done) = (self.b.create_block(), self.b.create_block());
+        let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
+        let (others_hit, others) = (self.iconst(u64::from(!may_miss)), self.iconst(last.entry as u64));
+        self.b.ins().brif(any, look, &[], done, &[others_hit.into(), others.into()]);
+        self.b.seal_block(look);
+        self.b.switch_to_block(look);
+        self.b.set_cold_block(look);
+        let found = self.lookup_words_by_call(binding, key);
+        let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
+        let last = self.iconst(last.entry as u64);
+        let chosen = self.b.ins().select(is_hit, found, last);
+        let is_hit = self.bool_word(is_hit);
+        self.b.ins().jump(done, &[is_hit.into(), chosen.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Some(Selected { hit, entry, action: None })
     }
 
     /// [`Self::select_entry`] by rows of bits. `same` says whether all entries run the same, if it is known what they run.

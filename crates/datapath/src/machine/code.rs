@@ -164,7 +164,11 @@ impl Code {
             Effort::Quick => &quick(&self.options),
             Effort::Full => &self.options,
         };
-        let bindings = self.fast.bindings();
+        let mut bindings = self.fast.bindings();
+        for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| shape.rules.is_some()) {
+            // Lookups touch little of such a table: packets need not wait for it together.
+            binding.footprint_bytes = 0;
+        }
         let layouts = bindings.tables.iter().map(|t| &t.key);
         let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
         let special = match known.iter().any(Option::is_some) {

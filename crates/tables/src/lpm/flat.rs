@@ -7,20 +7,15 @@
 //!
 //! # Memory layout (what compiled code relies on)
 //!
-//! Everything lies in one array of words ([`Region`], in huge pages where there are any): a **directory** of 65,536 slots, then
-//! **nodes**. A slot is two words, in one cache line:
+//! Everything lies in one array of words ([`Region`], in huge pages where there are any): a **directory** of 65,536 links, as many
+//! places, and **nodes**. A link is the address of places, shifted by 16, with a mask below.
 //!
-//! ```text
-//! slot 0   link:  address of places << 16 | mask
-//! slot 8   place: the answer for all addresses of the slot, where it has no node
-//! ```
-//!
-//! The link leads to the slot's own place, with mask 0, or to a node of 256 places, with mask 255: so the walk has no branch.
+//! It leads to the *own place* of its 16 bits, with mask 0, or to a node of 256 places, with mask 255: so the walk has no branch.
 //! A place is an entry, or null for none, or [`LEADS_ON`] with the address of a node for the last 8 bits. Places of nodes hold
 //! answers: the longest prefix of any length that covers all of their addresses.
 //!
 //! ```text
-//! link  = directory[key >> 16].link
+//! link  = directory[key >> 16]
 //! place = (link >> 16)[key >> 8 & link & 0xff]
 //! if place has LEADS_ON: place = (place without it)[key & 0xff]
 //! ```
@@ -28,7 +23,7 @@
 //! The empty prefix is not here: null stands for it. Whoever meets null looks as the trie does, with the version count.
 //!
 //! **Change while readers walk.** For each key the change of one prefix is one store: in a place, or of the link to a node that was
-//! filled before. Nodes stay until the whole goes, and the place of a slot with a node stays as it was when that was linked. So a
+//! filled before. Nodes stay until the whole goes, and the own place beside a node stays as it was when that was linked. So a
 //! walk gives the answer at the moment when it read the place, or, if a node came in between, when that was linked.
 //!
 //! **Bounds.** [`NODES_MAX`] nodes, 46 MB. A prefix that would need one more makes the whole be given up: the trie answers then,
@@ -54,19 +49,13 @@ pub const DIRECTORY_BITS: u32 = 16;
 pub const STRIDE: u32 = 8;
 /// What a link has below the address, in bits.
 pub const LINK_SHIFT: u32 = 16;
-/// Bytes of a slot.
-pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// Bytes of a link.
+pub const LINK_BYTES: usize = size_of::<u64>();
 /// The bit of a place that leads to a node.
 pub const LEADS_ON: u64 = 1 << 63;
 
 const FANOUT: usize = 1 << STRIDE;
-const SLOTS: usize = 1 << DIRECTORY_BITS;
-
-#[repr(C, align(16))]
-struct Slot {
-    link: AtomicU64,
-    place: AtomicU64,
-}
+const LINKS: usize = 1 << DIRECTORY_BITS;
 
 /// The answers for 256 values of 8 bits.
 #[repr(C, align(64))]
@@ -82,7 +71,8 @@ struct Node {
 /// The directory and room for all nodes; pages that are never touched take no memory.
 #[repr(C)]
 struct Memory {
-    slots: [Slot; SLOTS],
+    links: [AtomicU64; LINKS],
+    places: [AtomicU64; LINKS],
     nodes: [Node; NODES_MAX],
 }
 
@@ -90,7 +80,7 @@ struct Memory {
 #[derive(Debug)]
 pub struct Flat {
     memory: Region<Memory>,
-    /// Lengths of the prefixes whose entries the slots' places hold; 0 for none.
+    /// Lengths of the prefixes of up to 16 bits whose entries own places hold, or would; 0 for none.
     lens: Box<[u8]>,
     /// Nodes in use.
     nodes: usize,
@@ -136,10 +126,9 @@ fn covered(value: usize, len: u32, bits: u32) -> Range<usize> {
 /// The directory is that of a `Flat` that was linked since the caller's last quiescent point.
 #[inline(always)]
 pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
-    // SAFETY: there is a slot for each value of 16 bits; links and places lead to places of the same memory.
+    // SAFETY: there is a link for each value of 16 bits; links and places lead to places of the same memory.
     unsafe {
-        let slot = &*directory.cast::<Slot>().add((key >> 16) as usize);
-        let link = slot.link.load(Ordering::Acquire);
+        let link = (*directory.cast::<AtomicU64>().add((key >> 16) as usize)).load(Ordering::Acquire);
         let places = ptr::with_exposed_provenance::<AtomicU64>((link >> LINK_SHIFT) as usize);
         let mut content = (*places.add((u64::from(key >> 8) & link & 0xff) as usize)).load(Ordering::Acquire);
         if let Some(node) = node_behind(content) {
@@ -154,11 +143,11 @@ impl Flat {
     pub fn new() -> Flat {
         // SAFETY: all zero bytes are such a thing.
         let memory: Region<Memory> = unsafe { Region::zeroed(1) };
-        for slot in &memory[0].slots {
-            let place = ptr::from_ref(&slot.place).expose_provenance() as u64;
-            slot.link.store(place << LINK_SHIFT, Ordering::Relaxed);
+        for (link, place) in memory[0].links.iter().zip(&memory[0].places) {
+            let place = ptr::from_ref(place).expose_provenance() as u64;
+            link.store(place << LINK_SHIFT, Ordering::Relaxed);
         }
-        Flat { memory, lens: vec![0; SLOTS].into(), nodes: 0 }
+        Flat { memory, lens: vec![0; LINKS].into(), nodes: 0 }
     }
 
     /// Where readers begin; it stays.
@@ -168,7 +157,7 @@ impl Flat {
 
     /// Bytes that it takes, about.
     pub fn bytes(&self) -> usize {
-        SLOTS * (SLOT_BYTES + 1) + self.nodes * size_of::<Node>()
+        LINKS * (2 * LINK_BYTES + 1) + self.nodes * size_of::<Node>()
     }
 
     /// Adds a prefix that is not there and not empty.
@@ -215,9 +204,9 @@ impl Flat {
         }
     }
 
-    /// The node of a slot.
+    /// The node that a link leads to.
     fn node(&self, index: usize) -> Option<&Node> {
-        let link = self.memory[0].slots[index].link.load(Ordering::Relaxed);
+        let link = self.memory[0].links[index].load(Ordering::Relaxed);
         let places = ptr::with_exposed_provenance::<Node>((link >> LINK_SHIFT) as usize);
         // SAFETY: a link with a mask leads to the places of a node, with which the node begins.
         (link & 0xff != 0).then(|| unsafe { &*places })
@@ -245,7 +234,7 @@ impl Flat {
                 }
                 self.lens[i] = change.len;
                 match self.node(i) {
-                    None => self.memory[0].slots[i].place.store(change.entry, Ordering::Release),
+                    None => self.memory[0].places[i].store(change.entry, Ordering::Release),
                     Some(node) => {
                         node.base.store(change.entry, Ordering::Relaxed);
                         change_places(node, 0..FANOUT, change);
@@ -255,10 +244,10 @@ impl Flat {
             return Ok(());
         }
         if self.node(index).is_none() {
-            let content = self.memory[0].slots[index].place.load(Ordering::Relaxed);
+            let content = self.memory[0].places[index].load(Ordering::Relaxed);
             let node = self.new_node(content, self.lens[index])?;
             let link = (node.expose_provenance() as u64) << LINK_SHIFT | (FANOUT as u64 - 1);
-            self.memory[0].slots[index].link.store(link, Ordering::Release);
+            self.memory[0].links[index].store(link, Ordering::Release);
         }
         let value = (prefix.value >> 8 & 0xff) as usize;
         let node = ptr::from_ref(self.node(index).expect("it is there or was just made"));

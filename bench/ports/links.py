@@ -52,11 +52,15 @@ class Link:
         """Columns of an interface."""
         return ["type=dpdkvhostuser"]
 
+    #: Why OVS is not measured.
+    without_ovs = ""
+
 
 class Memif(Link):
     """Shared memory; the middle listens."""
 
     kind = "memif"
+    without_ovs = "nothing comes back from Debian's OVS through DPDK's memif driver"
 
     def generator(self, i: int) -> str:
         return f"memif:{self.path(i)},id=0,role=client"
@@ -68,7 +72,6 @@ class Memif(Link):
         return f"net_memif{i},role=server,id=0,socket={self.path(i)},socket-abstract=no,rsize=10"
 
     def ovs(self, i: int) -> list[str]:
-        # Its parser takes no dot in a name.
         return ["type=dpdk", f"options:dpdk-devargs={self.testpmd(i)}"]
 
 
@@ -123,6 +126,7 @@ class Xdp(Veth):
     """The same with AF_XDP at the middle's end."""
 
     kind = "xdp"
+    without_ovs = "Debian's OVS cannot attach DPDK's AF_XDP driver"
 
     def sluice(self, i: int) -> str:
         return f"xdp:{self.ours(i)}"

@@ -235,6 +235,7 @@ class Ovs(Middle):
             "--detach",
         )  # fmt: skip
         self.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
+        self.wait_for("its bridge", (folder / "br0.mgmt").exists)
         bridge = f"unix:{folder}/br0.mgmt"
         self.run("ovs-ofctl", "del-flows", bridge)
         (folder / "flows.txt").write_text(self.flows)

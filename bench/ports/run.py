@@ -90,11 +90,15 @@ def measure(middle: middles.Middle, generator: str, files: list[Path], size: int
     middle.resume()
     try:
         for attempt in range(ATTEMPTS):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 30)
-            if done.returncode == 0:
-                break
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 30)
+                if done.returncode == 0:
+                    break
+                problem = done.stderr[:1000]
+            except subprocess.TimeoutExpired:
+                problem = "the generator does not end"
             if attempt + 1 == ATTEMPTS:
-                raise middles.Failed(f"{middle.name}: {done.stderr[:1000]}\n{middle.log.read_text()[-3000:]}")
+                raise middles.Failed(f"{middle.name}: {problem}\n{middle.log.read_text()[-3000:]}")
             time.sleep(0.5)
         # The other side notices that its guest has gone before it sleeps again.
         time.sleep(0.1)

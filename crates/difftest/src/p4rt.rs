@@ -163,9 +163,9 @@ impl Subject {
                     tried[at] = codes[at];
                 }
                 self.follow(&request.updates[..end], &tried).map_err(explain)?;
-                let rest = codes.iter().enumerate().filter(|(at, _)| Some(*at) != failed);
+                let mut rest = codes.iter().enumerate().filter(|(at, _)| Some(*at) != failed);
                 let wanted = if failed.is_some() { Code::Aborted } else { Code::Ok };
-                let as_wanted = rest.fold(true, |all, (_, code)| all && *code == wanted);
+                let as_wanted = rest.all(|(_, code)| *code == wanted);
                 if failed.is_some() {
                     self.model = before;
                 }

@@ -289,23 +289,22 @@ impl Model {
             (None, _) | (Some(_), TableAction::Action(_)) => j.fault(Code::InvalidArgument),
             (Some(profile), TableAction::Member(id)) => {
                 j.fault_if(*id == 0, Code::InvalidArgument);
-                self.judge_reference(profile, self.members.contains_key(&(profile.preamble.id, *id)), j);
+                Self::judge_reference(self.members.contains_key(&(profile.preamble.id, *id)), j);
             }
             (Some(profile), TableAction::Group(id)) => {
                 j.fault_if(*id == 0 || !profile.with_selector, Code::InvalidArgument);
-                self.judge_reference(profile, self.groups.contains_key(&(profile.preamble.id, *id)), j);
+                Self::judge_reference(self.groups.contains_key(&(profile.preamble.id, *id)), j);
             }
             (Some(profile), TableAction::OneShot(set)) => self.judge_one_shot(profile, set, j),
         }
     }
 
-    fn judge_reference(&self, profile: &ActionProfile, exists: bool, j: &mut Judgement) {
+    fn judge_reference(exists: bool, j: &mut Judgement) {
         j.fault_if(!exists, Code::NotFound);
         // While action sets are in use there are no members, and the answer may say so.
         if !exists {
             j.possible.push(Code::InvalidArgument);
         }
-        let _ = profile;
     }
 
     fn judge_one_shot(&self, profile: &ActionProfile, set: &ActionSet, j: &mut Judgement) {

@@ -1,7 +1,13 @@
-//! Direct index: one exact key field of up to 16 bits is the position of its entry in an array.
+//! Direct index: the bits of a few exact key fields are the position of the entry in an array.
 //!
-//! Layout: `TableHandle::snapshot` points at `2^width` entry pointers, null where there is no entry. The array never
-//! moves. One atomic word per key, so every lookup is the state of that key at that moment.
+//! Layout: `TableHandle::snapshot` points at `2^bits` entry pointers, null where there is no entry; `bits` are those of all
+//! fields together, the last field's lowest ([`shifts`]), so that the VLANs of a port are neighbours. In front of them
+//! are [`FIELDS_MAX`] words that tell lookups through calls where in a key the fields lie ([`FieldPlace`]). The array
+//! never moves. One atomic word per key, so every lookup is the state of that key at that moment.
+//!
+//! Pages of the array that no entry needs take no memory ([`Region`]). Still, entries that are far apart touch more memory
+//! than buckets would, so keys of more than [`ALWAYS_BITS`] bits are positions only in tables whose size says that many
+//! of them will be there ([`SPARSE`]).
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -9,44 +15,99 @@
 use crate::engine::{Engine, Rank, Writing, one_by_one};
 use crate::key::KeyShape;
 use crate::reclaim::Domain;
-use abi::table::{LookupBatchFn, LookupFn};
-use abi::{EngineKind, EntryHeader, TableHandle};
+use crate::region::Region;
+use abi::table::{KeyField, LookupBatchFn, LookupFn};
+use abi::{EngineKind, EntryHeader, KeyLayout, TableHandle};
 use base::entry::MatchKind;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The widest key.
-pub const MAX_WIDTH: u32 = 16;
+/// Bits of keys that are positions whatever the table's size.
+pub const ALWAYS_BITS: u32 = 16;
+/// Bits of the longest keys that can be positions: an array of 32 MB, of which mostly little is touched.
+pub const MAX_BITS: u32 = 22;
+/// Most positions for each entry that a table has room for, with keys of more than [`ALWAYS_BITS`].
+pub const SPARSE: u64 = 128;
+/// Most fields: as many as have bytes in a word.
+pub const FIELDS_MAX: usize = 8;
+
+/// By how much each field of a key is shifted to give its position, in key order.
+pub fn shifts(layout: &KeyLayout) -> Vec<u32> {
+    let mut shift = layout.fields.iter().map(|f| f.width).sum();
+    let one = |f: &KeyField| {
+        shift -= f.width;
+        shift
+    };
+    layout.fields.iter().map(one).collect()
+}
+
+/// Where a field lies in a key and in its position, in one word.
+#[derive(Clone, Copy)]
+struct FieldPlace(usize);
+
+impl FieldPlace {
+    fn new(field: &KeyField, shift: u32) -> FieldPlace {
+        FieldPlace((8 * field.offset | field.width << 8 | shift << 16) as usize)
+    }
+
+    fn part_of_index(self, key: u64) -> u64 {
+        let [at, width, shift, ..] = self.0.to_le_bytes();
+        (key >> at & ((1 << width) - 1)) << shift
+    }
+}
 
 /// The writer's side.
 pub(crate) struct Direct {
-    entries: Box<[AtomicPtr<EntryHeader>]>,
+    /// The fields' places, then the entries.
+    words: Region<AtomicPtr<EntryHeader>>,
 }
 
-/// Whether keys of this shape are positions.
-pub(crate) fn fits(shape: &KeyShape) -> bool {
-    matches!(shape.layout().fields.as_slice(), [field] if field.kind == MatchKind::Exact && field.width <= MAX_WIDTH)
+/// Whether keys of this shape are positions in a table of `size` entries.
+pub(crate) fn fits(shape: &KeyShape, size: u64) -> bool {
+    let fields = &shape.layout().fields;
+    let bits: u32 = fields.iter().map(|f| f.width).sum();
+    let exact = fields.iter().all(|f| f.kind == MatchKind::Exact);
+    let dense = bits <= ALWAYS_BITS || bits <= MAX_BITS && 1 << bits <= size.saturating_mul(SPARSE);
+    !fields.is_empty() && fields.len() <= FIELDS_MAX && shape.words() == 1 && exact && dense
 }
 
 /// The engine for keys of this shape; `None` if it needs another engine.
-pub(crate) fn engine(shape: &KeyShape) -> Option<Box<dyn Engine>> {
-    let [field] = shape.layout().fields.as_slice() else { return None };
-    if !fits(shape) {
+pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
+    if !fits(shape, size) {
         return None;
     }
+    let layout = shape.layout();
+    let bits: u32 = layout.fields.iter().map(|f| f.width).sum();
     // SAFETY: all zero bytes are null pointers.
-    let entries = unsafe { Box::new_zeroed_slice(1 << field.width).assume_init() };
-    Some(Box::new(Direct { entries }))
+    let words: Region<AtomicPtr<EntryHeader>> = unsafe { Region::zeroed(FIELDS_MAX + (1 << bits)) };
+    for ((word, field), shift) in words.iter().zip(&layout.fields).zip(shifts(layout)) {
+        word.store(ptr::without_provenance_mut(FieldPlace::new(field, shift).0), Ordering::Relaxed);
+    }
+    Some(Box::new(Direct { words }))
+}
+
+/// The position of a key.
+fn index(fields: &[AtomicPtr<EntryHeader>], key: u64) -> usize {
+    let part = |field: &AtomicPtr<EntryHeader>| FieldPlace(field.load(Ordering::Relaxed).addr()).part_of_index(key);
+    fields.iter().fold(0, |index, field| index | part(field)) as usize
+}
+
+impl Direct {
+    fn entry(&self, packed: &[u64]) -> &AtomicPtr<EntryHeader> {
+        let (fields, entries) = self.words.split_at(FIELDS_MAX);
+        &entries[index(fields, packed[0])]
+    }
 }
 
 /// Looks a key up; see [`LookupFn`].
 unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
-    // SAFETY: the caller passes a handle of such a table, and a key of its layout: one word with a value below
-    // `2^width`.
+    // SAFETY: the caller passes a handle of such a table, and a key of its layout: one word, whose fields have no bits
+    // above their widths. The fields' places are in front of the entries.
     unsafe {
         let entries = (*handle).snapshot.load(Ordering::Acquire).cast::<AtomicPtr<EntryHeader>>();
-        (*entries.add(key.cast::<u64>().read_unaligned() as usize)).load(Ordering::Acquire)
+        let fields = std::slice::from_raw_parts(entries.sub(FIELDS_MAX), FIELDS_MAX);
+        (*entries.add(index(fields, key.cast::<u64>().read_unaligned()))).load(Ordering::Acquire)
     }
 }
 
@@ -77,24 +138,24 @@ impl Engine for Direct {
     }
 
     fn snapshot(&self) -> *const c_void {
-        self.entries.as_ptr().cast()
+        self.words[FIELDS_MAX..].as_ptr().cast()
     }
 
     fn insert(&mut self, _w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
-        self.entries[packed[0] as usize].store(entry, Ordering::Release);
+        self.entry(packed).store(entry, Ordering::Release);
     }
 
     fn replace(&mut self, _w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
-        self.entries[packed[0] as usize].store(entry, Ordering::Release);
+        self.entry(packed).store(entry, Ordering::Release);
     }
 
     fn remove(&mut self, _w: &Writing<'_>, packed: &[u64], _rank: Rank) {
-        self.entries[packed[0] as usize].store(ptr::null_mut(), Ordering::Release);
+        self.entry(packed).store(ptr::null_mut(), Ordering::Release);
     }
 
     fn collect(&mut self, _domain: &Domain) {}
 
     fn find(&self, packed: &[u64]) -> Option<*mut EntryHeader> {
-        Some(self.entries[packed[0] as usize].load(Ordering::Relaxed))
+        Some(self.entry(packed).load(Ordering::Relaxed))
     }
 }

@@ -23,7 +23,7 @@
 //!
 //! `p = (w0 ^ seed0) * (w1 ^ seed1)` as a 128-bit product, where `w1` is `w0` with its halves exchanged for keys of one
 //! word; `h = low64(p) ^ high64(p)`. The seeds are random, so that no sender can choose keys that collide. The key's
-//! *home* is bucket `(h >> 32) * count >> 32` (so the number of buckets need not be a power of two), its *second* bucket
+//! *home* is bucket `h * count >> 64` (so the number of buckets need not be a power of two), its *second* bucket
 //! `home + 1 + (h & 31)`, then come those behind the second, one after the other. Its *mark* is `h >> 5 & 15`.
 //!
 //! ```text
@@ -156,7 +156,7 @@ struct Place {
 impl Place {
     #[inline]
     fn of(hash: u64, count: u64) -> Place {
-        let home = (((hash >> 32) * count) >> 32) as u32;
+        let home = (u128::from(hash) * u128::from(count) >> 64) as u32;
         let second = home + 1 + (hash % WINDOW) as u32;
         Place { home, second, mark: (hash >> MARK_SHIFT) as u32 % PASSED_MARKS }
     }

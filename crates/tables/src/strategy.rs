@@ -3,7 +3,7 @@
 //! | keys | engine |
 //! | --- | --- |
 //! | none | none: always a miss |
-//! | one exact field of at most 16 bits | [`crate::direct`] |
+//! | exact fields of at most 16 bits together, or of up to 22 if the table is large | [`crate::direct`] |
 //! | exact fields otherwise | [`crate::exact`], which is a table by itself |
 //! | one lpm field of at most 128 bits and exact fields of at most 16 bytes | [`crate::lpm`] |
 //! | everything else | [`crate::ternary`] |
@@ -16,10 +16,10 @@ use crate::ternary::Rule;
 use crate::{SpecError, TableSpec, direct, lpm, ternary};
 use base::entry::MatchKind;
 
-/// Whether a table with keys of this shape keeps its entries in buckets.
-pub(crate) fn in_buckets(shape: &KeyShape) -> bool {
+/// Whether a table of this size with keys of this shape keeps its entries in buckets.
+pub(crate) fn in_buckets(shape: &KeyShape, size: u64) -> bool {
     let fields = &shape.layout().fields;
-    !fields.is_empty() && fields.iter().all(|f| f.kind == MatchKind::Exact) && !direct::fits(shape)
+    !fields.is_empty() && fields.iter().all(|f| f.kind == MatchKind::Exact) && !direct::fits(shape, size)
 }
 
 /// The engine for any other table; `None` if it has no keys.
@@ -38,7 +38,7 @@ pub(crate) fn engine(spec: &TableSpec, shape: &KeyShape) -> Result<Option<Box<dy
     } else if prefixes == 1 {
         lpm::engine(shape, spec.size).unwrap_or_else(|| ternary::engine(shape, Rule::PrefixLength))
     } else {
-        direct::engine(shape).unwrap_or_else(|| ternary::engine(shape, Rule::Priority))
+        direct::engine(shape, spec.size).unwrap_or_else(|| ternary::engine(shape, Rule::Priority))
     };
     Ok(Some(engine))
 }

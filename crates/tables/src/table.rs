@@ -110,7 +110,7 @@ impl Table {
             return Err(SpecError::TooLarge(spec.size));
         }
         let shape = KeyShape::new(&spec.keys);
-        let kind = if strategy::in_buckets(&shape) {
+        let kind = if strategy::in_buckets(&shape, spec.size) {
             Kind::Exact(Box::new(ExactTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))))
         } else {
             Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))?))

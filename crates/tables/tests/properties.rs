@@ -114,13 +114,16 @@ fn direct() {
     check_all(&[(9, Exact)]);
     check_all(&[(1, Exact)]);
     check_all(&[(16, Exact)]);
+    check_all(&[(8, Exact), (3, Exact)]);
+    // Positions in the table of 2,000 entries, in buckets otherwise.
+    check_all(&[(9, Exact), (1, Exact), (7, Exact)]);
 }
 
 #[test]
 fn exact_in_a_bucket() {
     check_all(&[(48, Exact)]);
     check_all(&[(48, Exact), (12, Exact)]);
-    check_all(&[(8, Exact), (3, Exact)]);
+    check_all(&[(8, Exact), (20, Exact)]);
     check_all(&[(128, Exact)]);
 }
 

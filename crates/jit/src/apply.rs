@@ -14,9 +14,24 @@ use crate::{Error, Optimisation};
 use abi::{EngineKind, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::{ExternKind, Operand, SlotId, TableId};
 use std::mem::offset_of;
+
+/// Entries up to which comparing them all is quicker than a load from an array.
+const DIRECT_RULES_MAX: usize = 1;
+/// Entries up to which comparing them all is quicker than a hash and a bucket, or two loads.
+const EXACT_RULES_MAX: usize = 3;
+
+/// What a lookup gives.
+enum Found {
+    /// The table never hits.
+    Never,
+    /// The entry, or null.
+    Pointer(Value),
+    /// What follows is for hits, with this entry; misses go to a block that has all its predecessors.
+    Hit { entry: Value, miss: Block },
+}
 
 /// Where a lookup's results go.
 #[derive(Clone, Copy)]
@@ -55,30 +70,24 @@ impl Translator<'_, '_> {
             return Ok(());
         }
         let found = self.lookup(table, &binding, keys)?;
-        let default = self.default_entry(table, &binding);
-        let (hit, entry, data) = match found {
-            None => {
-                let miss = self.iconst(0);
-                match binding.select {
-                    None => (miss, default, default),
-                    Some(select) => self.choose_member(table, select as usize, selector, miss, default, default)?,
-                }
+        let (hit, entry, data) = match (found, binding.select) {
+            (Found::Never, None) => {
+                let (miss, default) = (self.iconst(0), self.default_entry(table, &binding));
+                self.count_apply(table, false);
+                (miss, default, default)
             }
-            Some(found) => {
-                let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
-                let entry = self.b.ins().select(is_hit, found, default);
-                if let Some(last_hit) = binding.entry.last_hit {
-                    // Defaults have a place for it too.
-                    self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
-                }
-                let hit = self.bool_word(is_hit);
-                match binding.select {
-                    None => (hit, entry, entry),
-                    Some(select) => self.choose_member(table, select as usize, selector, hit, entry, default)?,
-                }
+            (found, None) => {
+                let (hit, entry) = self.hit_or_miss(table, &binding, found, slots, true);
+                (hit, entry, entry)
+            }
+            (found, Some(select)) => {
+                let (hit, entry) = self.hit_or_miss(table, &binding, found, slots, false);
+                let default = self.default_entry(table, &binding);
+                let chosen = self.choose_member(table, select as usize, selector, hit, entry, default)?;
+                self.count_apply_if(table, chosen.0);
+                chosen
             }
         };
-        self.count_apply(table, hit);
         let action = self.entry_action(&binding.entry, data);
         self.write_slot(slots.hit, &Val::Word(hit));
         self.write_slot(slots.action, &Val::Word(action));
@@ -87,10 +96,71 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
+    /// Whether there is an entry, and the entry, which is the default one on a miss. Misses are a branch: with the entry
+    /// itself nothing waits for the answer to be known. `counted`: hits and misses are counted here.
+    fn hit_or_miss(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        found: Found,
+        slots: ApplySlots,
+        counted: bool,
+    ) -> (Value, Value) {
+        let miss = match found {
+            Found::Never | Found::Pointer(_) => self.b.create_block(),
+            Found::Hit { miss, .. } => miss,
+        };
+        let done = self.b.create_block();
+        let entry = self.b.append_block_param(done, I64);
+        // A value that nothing asks for would cost a register at the join.
+        let wanted = !counted || self.flow.needed.contains(slots.hit.index());
+        let hit = wanted.then(|| self.b.append_block_param(done, I64));
+        let join = |t: &mut Self, hit: u64, entry: Value| {
+            if counted {
+                t.count_apply(table, hit == 1);
+            }
+            let flag = wanted.then(|| t.iconst(hit).into());
+            let args: Vec<_> = [entry.into()].into_iter().chain(flag).collect();
+            t.b.ins().jump(done, &args);
+        };
+        let found = match found {
+            Found::Never => {
+                self.b.ins().jump(miss, &[]);
+                None
+            }
+            Found::Pointer(entry) => {
+                let hit = self.b.create_block();
+                self.b.ins().brif(entry, hit, &[], miss, &[]);
+                self.b.seal_block(hit);
+                self.b.switch_to_block(hit);
+                Some(entry)
+            }
+            Found::Hit { entry, .. } => Some(entry),
+        };
+        if let Some(entry) = found {
+            if let Some(last_hit) = binding.entry.last_hit {
+                self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
+            }
+            join(self, 1, entry);
+        }
+        self.b.seal_block(miss);
+        self.b.switch_to_block(miss);
+        let default = self.default_entry(table, binding);
+        join(self, 0, default);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        (hit.unwrap_or(entry), entry)
+    }
+
     /// The lookup in a table whose entries are part of the code; false if they are not.
     fn apply_rules(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand], slots: ApplySlots) -> bool {
-        let known = self.shape(table).is_some_and(|shape| shape.rules.is_some());
-        if !known || !self.options.has(Optimisation::InlineTables) {
+        let rules = self.shape(table).and_then(|shape| shape.rules.as_ref()).map(Vec::len);
+        let most = match binding.engine {
+            EngineKind::DirectIndex => DIRECT_RULES_MAX,
+            EngineKind::ExactInline | EngineKind::Prefixes => EXACT_RULES_MAX,
+            EngineKind::Empty | EngineKind::Opaque => usize::MAX,
+        };
+        if rules.is_none_or(|rules| rules > most) || !self.options.has(Optimisation::InlineTables) {
             return false;
         }
         let words = self.key_words(&binding.key, keys);
@@ -98,7 +168,7 @@ impl Translator<'_, '_> {
         if let Some(last_hit) = binding.entry.last_hit {
             self.b.ins().store(self.flags.state, self.now_us, selected.entry, last_hit);
         }
-        self.count_apply(table, selected.hit);
+        self.count_apply_if(table, selected.hit);
         let action = match selected.action {
             Some(action) => action,
             None => self.entry_action(&binding.entry, selected.entry),
@@ -119,19 +189,20 @@ impl Translator<'_, '_> {
         self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, default_entry) as i32)
     }
 
-    /// The entry that matches, or null; `None` for a table that never hits.
-    fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Option<Value>, Error> {
+    /// The entry that matches.
+    fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Found, Error> {
         if let Some(lookup) = self.begun_here() {
-            return Ok(Some(self.finish_begun(lookup, keys)?));
+            return Ok(Found::Pointer(self.finish_begun(lookup, keys)?));
         }
         Ok(match binding.engine {
-            EngineKind::Empty => None,
+            EngineKind::Empty => Found::Never,
             engine if is_inlined(engine, self.options) => {
-                let words = self.key_words(&binding.key, keys);
-                let begun = self.probe_begin(table, binding, &words);
-                Some(self.probe_finish(binding, &begun.carried))
+                let begun = self.probe_begin(table, binding, keys);
+                let miss = self.b.create_block();
+                let entry = self.probe_finish(binding, &begun.carried, miss);
+                Found::Hit { entry, miss }
             }
-            _ => Some(self.lookup_by_call(binding, keys)),
+            _ => Found::Pointer(self.lookup_by_call(binding, keys)),
         })
     }
 
@@ -204,12 +275,22 @@ impl Translator<'_, '_> {
     }
 
     /// One more hit or miss of the table.
-    fn count_apply(&mut self, table: TableId, hit: Value) {
-        let cells = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, table_counters) as i32);
+    fn count_apply(&mut self, table: TableId, is_hit: bool) {
+        let cells = self.table_counters();
+        self.add_to_cell(cells, 16 * table.0 + if is_hit { 0 } else { 8 }, None);
+    }
+
+    /// The same where it is a value.
+    fn count_apply_if(&mut self, table: TableId, hit: Value) {
+        let cells = self.table_counters();
         let miss = self.b.ins().bxor_imm_u(hit, 1);
         let offset = self.b.ins().ishl_imm_u(miss, 3);
         let at = self.b.ins().iadd(cells, offset);
         self.add_to_cell(at, 16 * table.0, None);
+    }
+
+    fn table_counters(&mut self) -> Value {
+        self.b.ins().load(I64, self.flags.context, self.ctx, offset_of!(WorkerCtx, table_counters) as i32)
     }
 
     /// Adds `amount`, or 1, to the 64-bit cell at `base + offset`.

@@ -8,18 +8,21 @@
 //! 2. **In place.** Headers were added or removed, and the frame's first byte moves, but every header that has unchanged
 //!    bytes stays where it is in memory (what is added or removed is in front of it). Again only modified bytes are
 //!    stored: pushing a tunnel costs the tunnel's headers.
-//! 3. **Buffer.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from
+//! 3. **Registers.** Otherwise, if the headers are short, all that is to be written is first loaded. Which headers move is
+//!    known when the code is made, where it is known which are valid; else it is found out at run time.
+//! 4. **Buffer.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from
 //!    registers, others copied from the packet. Then the buffer is copied to its place before the payload. Nothing is
 //!    written to the packet before everything has been read from it, so headers may overlap their old places in any way.
-//! 4. A deparser with branches does what (3) does, but emits to the buffer as it goes.
+//! 5. A deparser with branches does what (4) does, but emits to the buffer as it goes.
 //!
 //! The buffer holds all that the deparser can emit, up to [`crate::EMITTED_BYTES_MAX`]. A deparser that emits in a loop, or
 //! more than that, checks: a packet whose headers do not fit has no room, like one that outgrows its packet buffer.
 //!
 //! Tests: `tests/packets.rs`.
 
+use crate::Optimisation;
 use crate::flow;
-use crate::header::{FieldAt, Segment, bits_of, dirty_bytes, runs};
+use crate::header::{FieldAt, HeaderLayout, Segment, bits_of, dirty_bytes, runs};
 use crate::pack::Piece;
 use crate::packet::At;
 use crate::translate::Translator;
@@ -40,6 +43,38 @@ struct KnownLayout {
     grow: i64,
     /// Whether all headers with unchanged bytes stay where they are in memory.
     in_place: bool,
+}
+
+/// Most bytes of headers that are moved through registers.
+const MOVED_BYTES_MAX: u32 = 128;
+
+/// Whether a header has to be moved, as far as that is known when code is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moves {
+    /// It stands where it is to stand, or has no bytes that are read from the packet.
+    Never,
+    /// It is valid, and stands elsewhere.
+    Always,
+    /// That is found out at run time.
+    Perhaps,
+}
+
+/// A header on its way out.
+#[derive(Clone, Copy)]
+struct Emitted {
+    header: HeaderId,
+    /// Its place, if it is valid.
+    to: Value,
+    moves: Moves,
+}
+
+/// Loads that cover so many bytes: the offset and type of each. The last may overlap the one before.
+fn chunks(bytes: u32) -> Vec<(u32, Type)> {
+    let widths = [(I8X16, 16), (I64, 8), (I32, 4), (I16, 2), (I8, 1)];
+    let Some((ty, size)) = widths.into_iter().find(|(_, size)| *size <= bytes) else { return Vec::new() };
+    let whole = (0..bytes / size).map(|i| i * size);
+    let rest = (!bytes.is_multiple_of(size)).then(|| bytes - size);
+    whole.chain(rest).map(|offset| (offset, ty)).collect()
 }
 
 impl Translator<'_, '_> {
@@ -118,24 +153,35 @@ impl Translator<'_, '_> {
             return self.join_known(headers, &known);
         }
         let mut total = self.iconst(0);
+        let mut known_total = Some(0);
         let mut offsets = Vec::new();
         for &header in headers {
-            offsets.push(total);
+            offsets.push((total, known_total));
             let size = self.emitted_size(header);
             total = self.b.ins().iadd(total, size);
+            known_total = known_total.zip(self.known_size(header)).map(|(sum, size)| sum + size);
         }
         let (data, grow) = self.make_room(total);
+        let known_grow = match self.facts_now.cursor {
+            flow::Place::Const(cursor) => known_total.map(|total| i64::from(total) - i64::from(cursor)),
+            flow::Place::Varying => None,
+        };
+        let emitted: Vec<Emitted> = headers
+            .iter()
+            .zip(&offsets)
+            .map(|(&header, &(offset, known))| {
+                let to = self.b.ins().iadd(data, offset);
+                let moves = self.moves(header, known.zip(known_grow).map(|(offset, grow)| i64::from(offset) - grow));
+                Emitted { header, to, moves }
+            })
+            .collect();
 
         // Whether a valid header with unchanged fields is to stand elsewhere than it does.
         let mut moved = None;
-        for (&header, &offset) in headers.iter().zip(&offsets) {
-            if !self.reads_packet(header) {
-                continue;
-            }
+        for &Emitted { header, to, .. } in emitted.iter().filter(|e| e.moves == Moves::Perhaps) {
             let valid = self.read_flag(self.facts.headers[header.index()].valid);
             let from = self.extracted_at(header);
             let from = self.add_imm(from.base, u64::from(from.offset));
-            let to = self.b.ins().iadd(data, offset);
             let distance = self.b.ins().bxor(from, to);
             let none = self.iconst(0);
             let distance = self.b.ins().select(valid, distance, none);
@@ -144,32 +190,31 @@ impl Translator<'_, '_> {
                 None => distance,
             });
         }
-        let (in_place, done) = (self.b.create_block(), self.b.create_block());
-        match moved {
-            None => {
-                self.b.ins().jump(in_place, &[]);
+        let certain = emitted.iter().any(|e| e.moves == Moves::Always);
+        let done = self.b.create_block();
+        if certain || moved.is_some() {
+            if let Some(moved) = moved.filter(|_| !certain) {
+                let (move_them, in_place) = (self.b.create_block(), self.b.create_block());
+                self.b.ins().brif(moved, move_them, &[], in_place, &[]);
+                self.b.seal_block(move_them);
+                self.b.seal_block(in_place);
+                self.b.switch_to_block(in_place);
+                self.store_in_place(&emitted);
+                self.b.ins().jump(done, &[]);
+                self.b.switch_to_block(move_them);
             }
-            Some(moved) => {
-                let through_buffer = self.b.create_block();
-                self.b.ins().brif(moved, through_buffer, &[], in_place, &[]);
-                self.b.seal_block(through_buffer);
-                self.b.switch_to_block(through_buffer);
+            if self.fits_registers(headers) {
+                self.move_in_registers(&emitted);
+            } else {
                 for &header in headers {
                     self.emit_to_buffer(header);
                 }
                 let buffer = self.buffer();
                 let buffer = self.stack_addr(buffer);
                 self.copy_buffer(buffer, data, total);
-                self.b.ins().jump(done, &[]);
             }
-        }
-        self.b.seal_block(in_place);
-        self.b.switch_to_block(in_place);
-        for (&header, &offset) in headers.iter().zip(&offsets) {
-            self.if_valid(header, |t| {
-                let base = t.b.ins().iadd(data, offset);
-                t.store_modified(header, At { base, offset: 0 }, true);
-            });
+        } else {
+            self.store_in_place(&emitted);
         }
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
@@ -227,6 +272,14 @@ impl Translator<'_, '_> {
                 };
                 self.store_modified(header, at, true);
             }
+        } else if self.fits_registers(headers) {
+            let mut emitted = Vec::new();
+            for &(header, to, from) in &known.emitted {
+                let stays = !self.reads_packet(header) || from == Some(i64::from(to) - known.grow);
+                let moves = if stays { Moves::Never } else { Moves::Always };
+                emitted.push(Emitted { header, to: self.add_imm(data, to.into()), moves });
+            }
+            self.move_in_registers(&emitted);
         } else {
             for &header in headers {
                 self.emit_to_buffer(header);
@@ -248,6 +301,93 @@ impl Translator<'_, '_> {
         let is_clean = |slot| !self.flow.is_dirty(self.facts, &self.facts_now, slot);
         let fields = &self.program.headers[header.index()].fields;
         self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot))
+    }
+
+    /// Stores modified bytes of headers that stand where they are to stand or have no others.
+    fn store_in_place(&mut self, emitted: &[Emitted]) {
+        for &Emitted { header, to, .. } in emitted {
+            self.if_valid(header, |t| t.store_modified(header, At { base: to, offset: 0 }, true));
+        }
+    }
+
+    /// Whether a header that is valid and has unchanged fields is to stand elsewhere than it does. `to` is the offset from
+    /// the frame's first byte of before to its place, if that is known.
+    fn moves(&mut self, header: HeaderId, to: Option<i64>) -> Moves {
+        let reads_packet = self.reads_packet(header);
+        let valid = self.read_flag(self.facts.headers[header.index()].valid);
+        match (self.as_constant(valid), self.flow.extracted_at[header.index()], to) {
+            _ if !reads_packet => Moves::Never,
+            (Some(0), ..) => Moves::Never,
+            (Some(_), flow::Place::Const(from), Some(to)) if i64::from(from) == to => Moves::Never,
+            (Some(_), flow::Place::Const(_), Some(_)) => Moves::Always,
+            _ => Moves::Perhaps,
+        }
+    }
+
+    /// The bytes that a header adds to the frame, if they are known.
+    fn known_size(&mut self, header: HeaderId) -> Option<u32> {
+        let layout = &self.facts.headers[header.index()];
+        let valid = self.read_flag(layout.valid);
+        match self.as_constant(valid)? {
+            0 => Some(0),
+            _ => layout.var.is_none().then_some(layout.fixed_bytes),
+        }
+    }
+
+    /// Whether headers can be moved through registers.
+    fn fits_registers(&self, headers: &[HeaderId]) -> bool {
+        let layouts = headers.iter().map(|h| &self.facts.headers[h.index()]);
+        let fixed = |h: &HeaderLayout| h.segments.iter().all(|s| matches!(s, Segment::Fixed { .. }));
+        self.options.has(Optimisation::WideStores)
+            && layouts.clone().all(fixed)
+            && layouts.map(|h| h.fixed_bytes).sum::<u32>() <= MOVED_BYTES_MAX
+            && self.flow.deparser(self.position).is_some_and(|d| !d.may_overflow)
+    }
+
+    /// Moves headers that are to stand elsewhere, all through registers: everything is read before anything is stored.
+    /// (Through memory, a load of what several stores have just written waits until they have left the processor.)
+    fn move_in_registers(&mut self, emitted: &[Emitted]) {
+        let mut all = Vec::new();
+        for &Emitted { header, to, moves } in emitted {
+            let layout = &self.facts.headers[header.index()];
+            let valid = self.read_flag(layout.valid);
+            // An invalid header's bytes are those of the zeros.
+            let from = match self.as_constant(valid) {
+                Some(0) => continue,
+                Some(_) => self.extracted_at(header),
+                None => At { base: self.header_pointer(header), offset: 0 },
+            };
+            let mut words = Vec::new();
+            let mut start = 0;
+            for segment in &layout.segments {
+                let Segment::Fixed { bytes, fields } = segment else {
+                    unreachable!("headers with varbits go elsewhere")
+                };
+                for (is_dirty, first, end) in runs(&self.dirty_bytes_of(*bytes, fields)) {
+                    if is_dirty {
+                        let Some((pieces, origin)) = self.pieces_of(fields, first, end) else { continue };
+                        for (byte, size, value) in self.wide_pieces(&pieces, origin, first, end) {
+                            words.push((start + byte, self.be_bytes(value, size)));
+                        }
+                    } else if moves != Moves::Never {
+                        for (offset, ty) in chunks(end - first) {
+                            let at = from.plus(start + first + offset);
+                            let value = self.b.ins().load(ty, self.flags.packet, at.base, at.offset as i32);
+                            words.push((start + first + offset, value));
+                        }
+                    }
+                }
+                start += *bytes;
+            }
+            all.push((header, to, words));
+        }
+        for (header, to, words) in all {
+            self.if_valid(header, |t| {
+                for (offset, value) in words {
+                    t.b.ins().store(t.flags.packet, value, to, offset as i32);
+                }
+            });
+        }
     }
 
     /// The bytes of a header's fixed segments: segment and whether it may be modified.
@@ -334,14 +474,17 @@ impl Translator<'_, '_> {
 
     /// Stores the bytes `from..to` of a fixed segment from its fields' slots.
     fn store_fields(&mut self, flags: MemFlagsData, fields: &[FieldAt], from: u32, to: u32, at: At) {
+        if let Some((pieces, origin)) = self.pieces_of(fields, from, to) {
+            self.store_pieces(flags, &pieces, origin, from, to, at);
+        }
+    }
+
+    /// The fields of a fixed segment that have bits in the bytes `from..to`, and the first one's bit offset.
+    fn pieces_of(&mut self, fields: &[FieldAt], from: u32, to: u32) -> Option<(Vec<Piece>, u32)> {
         let touched = |f: &&FieldAt| f.first_byte() < to && f.end_byte() > from;
-        let Some(first) = fields.iter().find(touched) else { return };
-        let pieces: Vec<Piece> = fields
-            .iter()
-            .filter(touched)
-            .map(|f| Piece { words: self.read_words(&Operand::Slot(f.slot)), width: f.width })
-            .collect();
-        self.store_pieces(flags, &pieces, first.bit, from, to, at);
+        let first = fields.iter().find(touched)?;
+        let piece = |f: &FieldAt| Piece { words: self.read_words(&Operand::Slot(f.slot)), width: f.width };
+        Some((fields.iter().filter(touched).map(piece).collect(), first.bit))
     }
 
     /// The buffer for emitted headers, large enough for every deparser of the entry.
@@ -511,7 +654,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(make);
         let need = self.b.ins().ireduce(I32, grow);
         let done = self
-            .call(self.runtime.make_headroom as usize, &[self.ctx, self.packet, need], Some(I8))
+            .call_rarely(self.runtime.make_headroom as usize, &[self.ctx, self.packet, need], Some(I8))
             .expect("the call has a result");
         self.b.ins().brif(done, moved, &[], refuse, &[]);
         self.b.seal_block(moved);
@@ -525,9 +668,12 @@ impl Translator<'_, '_> {
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
         let distance = self.b.ins().isub(data, old);
+        let zeros = self.zeros();
         for place in self.header_pointers.clone().into_iter().flatten() {
             let pointer = self.read_pointer(place);
-            let pointer = self.b.ins().iadd(pointer, distance);
+            let is_invalid = self.icmp(IntCC::Equal, pointer, zeros);
+            let there = self.b.ins().iadd(pointer, distance);
+            let pointer = self.b.ins().select(is_invalid, zeros, there);
             self.write_pointer(place, pointer);
         }
         self.b.ins().jump(place, &[]);

@@ -8,6 +8,7 @@
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `externs`, `hashes`, `csum`, `pack` translate operations.
+//! - `gates` makes seldom calls free for whoever does not make them.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.
@@ -27,6 +28,7 @@ mod deparse;
 mod entry;
 mod externs;
 mod flow;
+mod gates;
 mod hashes;
 mod header;
 mod hot;
@@ -65,6 +67,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
 use flow::{Flow, ProgramFacts};
+use gates::Gates;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, EntryPoint, Program};
 use matrix::Matrices;
@@ -357,6 +360,7 @@ fn generate(
     let addresses = Addresses::new(bindings, calls, options);
     let matrices = Matrices::default();
     let symbols = Symbols::declare(program, &mut module)?;
+    let gates = Gates::declare(&mut module)?;
     let mut sites = sites.to_vec();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
@@ -393,6 +397,7 @@ fn generate(
             addresses: &addresses,
             matrices: &matrices,
             symbols: &symbols,
+            gates: &gates,
         };
         let (clif, places) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
@@ -439,6 +444,12 @@ fn generate(
         let phases = plan.phases.len();
         functions.push(NewEntry { kind: entry.kind, id, size, instructions, phases, clif, asm, places, listing });
     }
+    timed(&mut timing.codegen, || {
+        context.set_disasm(false);
+        gates.define(&mut module, &mut context, |module, id, context| {
+            define(module, id, context, &mut control, options, true)
+        })
+    })?;
     let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
     let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices };
     Ok(Generated { module, functions, sites, data, timing })

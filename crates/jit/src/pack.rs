@@ -78,6 +78,15 @@ impl Translator<'_, '_> {
         if !self.options.has(Optimisation::WideStores) {
             return self.store_one_by_one(flags, pieces, origin, from, to, at);
         }
+        for (byte, size, value) in self.wide_pieces(pieces, origin, from, to) {
+            self.store_be(flags, value, at.plus(byte - from), size);
+        }
+    }
+
+    /// The bytes `from..to` of a bit string as words: the first byte of each, how many it has, and its value, with garbage
+    /// above.
+    pub fn wide_pieces(&mut self, pieces: &[Piece], origin: u32, from: u32, to: u32) -> Vec<(u32, u32, Value)> {
+        let mut words = Vec::new();
         // `start` is the bit offset of piece `next`, the first one that ends behind the current byte.
         let (mut next, mut start) = (0, origin);
         let mut byte = from;
@@ -88,9 +97,10 @@ impl Translator<'_, '_> {
                 next += 1;
             }
             let value = self.join_pieces(&pieces[next.min(pieces.len())..], start, 8 * byte, 8 * size);
-            self.store_be(flags, value, at.plus(byte - from), size);
+            words.push((byte, size, value));
             byte += size;
         }
+        words
     }
 
     /// As [`Self::store_pieces`], piece by piece: bytes of two pieces are read and written again.

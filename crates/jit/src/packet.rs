@@ -380,16 +380,20 @@ impl Translator<'_, '_> {
 
     /// Stores the low `size` (1, 2, 4, 8) bytes of a word in network order.
     pub fn store_be(&mut self, flags: cranelift_codegen::ir::MemFlagsData, value: Value, at: At, size: u32) {
-        let offset = at.offset as i32;
-        let value = match size {
+        let value = self.be_bytes(value, size);
+        self.b.ins().store(flags, value, at.base, at.offset as i32);
+    }
+
+    /// The low `size` bytes of a word as a value of this size that is stored in network order.
+    pub fn be_bytes(&mut self, value: Value, size: u32) -> Value {
+        match size {
             1 => self.b.ins().ireduce(I8, value),
             2 | 4 => {
                 let v = self.b.ins().ireduce(if size == 2 { I16 } else { I32 }, value);
                 self.b.ins().bswap(v)
             }
             _ => self.b.ins().bswap(value),
-        };
-        self.b.ins().store(flags, value, at.base, offset);
+        }
     }
 
     /// Loads a varbit of `len` bytes (a value of at most `width` bits) at `at`, byte by byte: the last byte on the wire

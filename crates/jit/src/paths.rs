@@ -26,7 +26,8 @@ use crate::flow::{Graph, Node};
 use crate::hot;
 use base::Bits;
 use ir::{
-    BinOp, BitSet, EntryKind, EntryPoint, Inst, Op, Operand, Program, SlotId, StageId, StageKind, Terminator, UnOp,
+    BinOp, BitSet, EntryKind, EntryPoint, Inst, Intrinsic, Op, Operand, Program, SlotId, StageId, StageKind,
+    Terminator, UnOp,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ const NODES_MAX: usize = 400;
 /// Weight of what two copies may have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
 /// Operations and known values that are looked at to compare ways, for each operation and block of the entry.
-const STEPS_MAX: usize = 30;
+const STEPS_MAX: usize = 100;
 /// Blocks times slots of which values are followed: what is known is carried from block to block.
 const KNOWN_MAX: usize = 20_000;
 /// Weight of all copies of an entry.
@@ -78,6 +79,8 @@ struct Splitter<'p> {
     tracked: BitSet,
     /// By node: tracked slots whose value at the start may matter.
     live: Vec<BitSet>,
+    /// By node: tracked slots that it reads.
+    reads: Vec<BitSet>,
     /// By node: its weight; `None` where there is a lookup.
     weights: Vec<Option<u32>>,
     /// What may still be looked at; see [`STEPS_MAX`].
@@ -104,9 +107,11 @@ impl<'p> Splitter<'p> {
         let operations = (0..base.nodes.len()).map(operations).sum::<usize>();
         let steps = Cell::new(STEPS_MAX * (1 + hot) * operations);
         let tracked = BitSet::new(program.slots.len());
-        let mut splitter = Splitter { program, tracked, live: Vec::new(), weights, steps, hot, base };
+        let (live, reads) = (Vec::new(), Vec::new());
+        let mut splitter = Splitter { program, tracked, live, reads, weights, steps, hot, base };
         splitter.find_tracked();
         splitter.find_live();
+        splitter.reads = (0..splitter.base.nodes.len()).map(|n| splitter.reads_of(n)).collect();
         splitter
     }
 
@@ -176,6 +181,26 @@ impl<'p> Splitter<'p> {
                 return;
             }
         }
+    }
+
+    /// The tracked slots that a node reads.
+    fn reads_of(&self, node: usize) -> BitSet {
+        let mut set = BitSet::new(self.program.slots.len());
+        let mut read = |slot: SlotId| {
+            if self.tracked.contains(slot.index()) {
+                set.insert(slot.index());
+            }
+        };
+        let block = self.base.block(self.program, node);
+        block.term.operand().and_then(|o| o.slot()).into_iter().for_each(&mut read);
+        for inst in &block.insts {
+            let operands = evaluated(&inst.op, |s| self.tracked.contains(s.index()));
+            operands.into_iter().filter_map(|o| o.slot()).for_each(&mut read);
+            if let Op::Emit { header } = &inst.op {
+                read(self.program.headers[header.index()].valid);
+            }
+        }
+        set
     }
 
     fn value(&self, known: &Known, operand: &Operand) -> Option<Bits> {
@@ -345,9 +370,9 @@ impl<'p> Splitter<'p> {
         seen
     }
 
-    /// Joins ways to a node until the copies that they need are light enough; takes what they cost off `budget`. Only
+    /// Joins ways to a node until the copies that they need are light enough; `budget` is what all may still weigh. Only
     /// nodes before `until` count.
-    fn group(&self, node: usize, until: usize, arrived: Vec<Way>, budget: &mut u32) -> Vec<Way> {
+    fn group(&self, node: usize, until: usize, arrived: Vec<Way>, budget: u32) -> Vec<Way> {
         if arrived.len() <= 1 {
             return arrived;
         }
@@ -356,25 +381,27 @@ impl<'p> Splitter<'p> {
         }
         // (way, what it reaches)
         let mut kept: Vec<(Way, BitSet)> = Vec::new();
-        for way in arrived {
+        for mut way in arrived {
+            let reached = self.reach(node, until, &way.known);
+            if until == self.base.nodes.len() && reached.iter().all(|n| self.weights[n].is_some()) {
+                // What nothing on the way to the end asks for does not make it another way.
+                way.known.retain(|s, _| reached.iter().any(|n| self.reads[n].contains(s.index())));
+            }
             if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.known == way.known) {
                 same.from.extend(way.from);
                 continue;
             }
-            let reached = self.reach(node, until, &way.known);
-            let joint = kept.iter().try_fold(0, |sum: u32, (_, other)| {
-                let both = reached.iter().filter(|n| other.contains(*n));
-                both.map(|n| self.weights[n]).try_fold(sum, |sum, weight| Some(sum + weight?))
-            });
+            let is_shared = |n: &usize| kept.iter().any(|(_, other)| other.contains(*n));
+            let joint = reached.iter().filter(is_shared).try_fold(0, |sum: u32, n| Some(sum + self.weights[n]?));
             match joint {
                 _ if kept.is_empty() => kept.push((way, reached)),
-                Some(weight) if weight <= JOINT_WEIGHT_MAX.min(*budget) => {
-                    *budget -= weight;
-                    kept.push((way, reached));
-                }
+                Some(weight) if weight <= JOINT_WEIGHT_MAX.min(budget) => kept.push((way, reached)),
                 _ => {
                     let agree = |k: &Known| k.iter().filter(|(s, v)| way.known.get(s) == Some(v)).count();
-                    let best = (0..kept.len()).max_by_key(|&i| agree(&kept[i].0.known)).expect("there is one");
+                    // Rather with one that reaches the same lookup than with one that is about to end.
+                    let meets = |other: &BitSet| reached.iter().any(|n| self.weights[n].is_none() && other.contains(n));
+                    let fit = |i: usize| (meets(&kept[i].1), agree(&kept[i].0.known));
+                    let best = (0..kept.len()).max_by_key(|&i| fit(i)).expect("there is one");
                     let (mut into, _) = kept.swap_remove(best);
                     into.known.retain(|s, v| way.known.get(s) == Some(v));
                     into.from.extend(way.from);
@@ -433,9 +460,12 @@ impl<'p> Splitter<'p> {
         let mut arrived: Vec<Vec<Way>> = (0..count).map(|_| Vec::new()).collect();
         let mut first = Known::new();
         if entry.kind == EntryKind::Ingress && !self.base.nodes[0].is_loop_head {
-            let set = |s: SlotId| self.program.intrinsics.iter().any(|(_, i)| *i == s);
-            for s in self.live[0].iter().map(SlotId::from_index).filter(|s| !set(*s)) {
-                first.insert(s, Bits::zero(self.program.width(s)));
+            for s in self.live[0].iter().map(SlotId::from_index) {
+                let width = self.program.width(s);
+                let intrinsic = self.program.intrinsics.iter().find(|(_, i)| *i == s);
+                if let Some(value) = intrinsic.map_or(Some(0), |(i, _)| value_at_ingress(*i, self.program)) {
+                    first.insert(s, Bits::new(width, value.into()));
+                }
             }
         }
         arrived[0].push(Way { known: first, from: Vec::new(), hot: 0 });
@@ -455,7 +485,10 @@ impl<'p> Splitter<'p> {
             let mut ways = Vec::new();
             for (hot, budget) in budgets.iter_mut().enumerate() {
                 let these: Vec<Way> = all.extract_if(.., |w| w.hot == hot).collect();
-                ways.extend(self.group(n, until, these, budget));
+                let these = self.group(n, until, these, *budget);
+                let copies = these.len().saturating_sub(1) as u32;
+                *budget = budget.saturating_sub(copies.saturating_mul(self.weights[n].unwrap_or(0)));
+                ways.extend(these);
             }
             for Way { known, from, hot } in ways {
                 let id = nodes.len();
@@ -511,6 +544,31 @@ impl<'p> Splitter<'p> {
             }
         }
         Graph { nodes, first: Vec::new() }
+    }
+}
+
+/// What an intrinsic is for every packet that starts at [`EntryKind::Ingress`]; `None` if that depends on the packet.
+pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Option<u64> {
+    match intrinsic {
+        Intrinsic::IngressPort | Intrinsic::PacketLength | Intrinsic::IngressTimestamp => None,
+        Intrinsic::InstanceType => Some(program.instance_types.normal),
+        Intrinsic::EgressTimestamp
+        | Intrinsic::EnqueueTimestamp
+        | Intrinsic::EnqueueDepth
+        | Intrinsic::DequeueDelta
+        | Intrinsic::DequeueDepth
+        | Intrinsic::EgressSpec
+        | Intrinsic::EgressPort
+        | Intrinsic::MulticastGroup
+        | Intrinsic::EgressRid
+        | Intrinsic::CloneFlag
+        | Intrinsic::CloneSession
+        | Intrinsic::CloneFieldList
+        | Intrinsic::ResubmitFlag
+        | Intrinsic::ResubmitFieldList
+        | Intrinsic::RecirculateFlag
+        | Intrinsic::RecirculateFieldList
+        | Intrinsic::ParserError => Some(0),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::translate::Translator;
 use abi::TableBinding;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
@@ -57,8 +57,8 @@ impl Translator<'_, '_> {
         self.b.ins().iadd(places, offset)
     }
 
-    /// The second half: the entry of the longest prefix, or null.
-    pub fn prefix_find(&mut self, binding: &TableBinding, place: Value, key: Value) -> Value {
+    /// The second half: goes on with the entry of the longest prefix, or to `miss`.
+    pub fn prefix_find(&mut self, binding: &TableBinding, place: Value, key: Value, miss: Block) -> Value {
         let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
         let content = self.b.append_block_param(done, I64);
         self.b.ins().brif(place, walk, &[], call, &[]);
@@ -91,8 +91,12 @@ impl Translator<'_, '_> {
         let width = binding.key.fields[0].width;
         // Keys have the value at their right end.
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
-        let found = self.lookup_words_by_call(binding, &[own]);
-        self.b.ins().jump(done, &[found.into()]);
+        let buffer = self.buffer_of(binding.key.bytes);
+        self.store_words(self.flags.stack, &[own], buffer, 0);
+        let handle = self.address(binding.handle as u64);
+        let lookup = binding.lookup as usize;
+        let found = self.call_rarely(lookup, &[handle, buffer], Some(I64)).expect("the call has a result");
+        self.b.ins().brif(found, done, &[found.into()], miss, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         content

@@ -5,7 +5,8 @@
 //! - [`Translator::probe_begin`] computes from the key where the lookup's first cache line is, without touching it: the
 //!   address to prefetch, and the words that the second half needs ([`Begun::carried`]; their number depends on the
 //!   binding alone). Whoever calls it may keep them in registers or in memory.
-//! - [`Translator::probe_finish`] takes those words, reads the table and gives the entry that matches, or null.
+//! - [`Translator::probe_finish`] takes those words and reads the table. What follows is for hits, with the entry; misses
+//!   go elsewhere.
 //!
 //! Run to completion calls one after the other. The memory layouts are those of `tables::exact`, `tables::direct` and `tables::lpm::flat`
 //! ([`crate::prefixes`]); what
@@ -23,10 +24,11 @@ use crate::translate::Translator;
 use crate::{Error, Optimisation, Options};
 use abi::{EngineKind, ExactLayout, TableBinding, TableHandle};
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I64, I64X2, I128};
-use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::{Op, TableId};
+use cranelift_codegen::ir::types::{I32, I32X4, I64, I64X2, I128};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use ir::{Op, Operand, TableId};
 use std::mem::offset_of;
+use tables::direct;
 use tables::exact::{
     BUCKET_BYTES, ExactSnapshot, FAR_BYTES, MARK_SHIFT, META_OFFSET, PASSED_MARKS, PASSED_SHIFT, WINDOW,
 };
@@ -116,21 +118,24 @@ impl Translator<'_, '_> {
 
 // The two halves.
 impl Translator<'_, '_> {
-    /// The first half of the lookup of the key `words` in a table that is probed inline.
-    pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, words: &[Value]) -> Begun {
+    /// The first half of the lookup of a key in a table that is probed inline.
+    pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Begun {
         let snapshot = self.snapshot(table, binding);
         match binding.engine {
             EngineKind::ExactInline => {
+                let words = self.key_words(&binding.key, keys);
                 let two = exact_layout(binding).key_bytes > 8;
-                let (bucket, hash) = self.exact_home(table, snapshot, words, two);
-                Begun { prefetch: bucket, carried: [bucket, hash].into_iter().chain(words.iter().copied()).collect() }
+                let (bucket, hash) = self.exact_home(table, snapshot, &words, two);
+                Begun { prefetch: bucket, carried: [bucket, hash].into_iter().chain(words).collect() }
             }
             EngineKind::DirectIndex => {
-                let offset = self.b.ins().ishl_imm_u(words[0], 3);
+                let index = self.direct_index(binding, keys);
+                let offset = self.b.ins().ishl_imm_u(index, 3);
                 let at = self.b.ins().iadd(snapshot, offset);
                 Begun { prefetch: at, carried: vec![at] }
             }
             EngineKind::Prefixes => {
+                let words = self.key_words(&binding.key, keys);
                 let up = 32 - i64::from(binding.key.fields[0].width);
                 let key = if up > 0 { self.b.ins().ishl_imm_u(words[0], up) } else { words[0] };
                 let carried = self.prefix_begin(table, snapshot, key);
@@ -140,14 +145,52 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The second half: the entry that matches, or null.
-    pub fn probe_finish(&mut self, binding: &TableBinding, carried: &[Value]) -> Value {
+    /// The position of a key in the array of `tables::direct`.
+    fn direct_index(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
+        let mut index = None;
+        for (key, shift) in keys.iter().zip(direct::shifts(&binding.key)) {
+            let word = self.read_word(key);
+            let word = if shift > 0 { self.b.ins().ishl_imm_u(word, i64::from(shift)) } else { word };
+            index = Some(match index {
+                Some(so_far) => self.b.ins().bor(so_far, word),
+                None => word,
+            });
+        }
+        index.expect("a table that is probed has a key")
+    }
+
+    /// The second half: goes on with the entry that matches, or to `miss`.
+    pub fn probe_finish(&mut self, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         match binding.engine {
-            EngineKind::ExactInline => self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..]),
-            EngineKind::DirectIndex => self.b.ins().load(I64, self.flags.state, carried[0], 0),
-            EngineKind::Prefixes => self.prefix_find(binding, carried[0], carried[1]),
+            EngineKind::ExactInline => {
+                self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..], miss)
+            }
+            EngineKind::DirectIndex => {
+                let entry = self.b.ins().load(I64, self.flags.state, carried[0], 0);
+                let hit = self.b.create_block();
+                self.b.ins().brif(entry, hit, &[], miss, &[]);
+                self.b.seal_block(hit);
+                self.b.switch_to_block(hit);
+                entry
+            }
+            EngineKind::Prefixes => self.prefix_find(binding, carried[0], carried[1], miss),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
+    }
+
+    /// The second half where a miss is an entry that is null.
+    pub fn probe_pointer(&mut self, binding: &TableBinding, carried: &[Value]) -> Value {
+        let (miss, done) = (self.b.create_block(), self.b.create_block());
+        let pointer = self.b.append_block_param(done, I64);
+        let entry = self.probe_finish(binding, carried, miss);
+        self.b.ins().jump(done, &[entry.into()]);
+        self.b.seal_block(miss);
+        self.b.switch_to_block(miss);
+        let null = self.iconst(0);
+        self.b.ins().jump(done, &[null.into()]);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        pointer
     }
 }
 
@@ -180,15 +223,15 @@ impl Translator<'_, '_> {
         let product = self.b.ins().imul(a, b);
         let (low, high) = self.b.ins().isplit(product);
         let hash = self.b.ins().bxor(low, high);
-        let upper = self.b.ins().ushr_imm_u(hash, 32);
-        let scaled = self.b.ins().imul(upper, base.count);
-        let index = self.b.ins().ushr_imm_u(scaled, 32);
-        let offset = self.b.ins().ishl_imm_u(index, i64::from(BUCKET_BYTES.ilog2()));
+        // The offset of bucket `hash * count >> 64`, without the bits below.
+        let bytes = self.b.ins().ishl_imm_u(base.count, i64::from(BUCKET_BYTES.ilog2()));
+        let offset = self.b.ins().umulhi(hash, bytes);
+        let offset = self.b.ins().band_imm_s(offset, -i64::from(BUCKET_BYTES));
         (self.b.ins().iadd(base.first, offset), hash)
     }
 
-    /// Goes through a key's home and, if the home says so, the buckets behind it.
-    fn exact_find(&mut self, layout: ExactLayout, home: Value, hash: Value, key: &[Value]) -> Value {
+    /// Goes through a key's home and, if the home says so, the buckets behind it; on to `miss` if none has the key.
+    fn exact_find(&mut self, layout: ExactLayout, home: Value, hash: Value, key: &[Value], miss: Block) -> Value {
         // Most keys are found at home; where else to look is not computed before it is asked for.
         let done = self.b.create_block();
         let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
@@ -204,9 +247,8 @@ impl Translator<'_, '_> {
         let mark = self.add_imm(mark, u64::from(PASSED_SHIFT));
         let passed = self.b.ins().ushr(meta, mark);
         let passed = self.b.ins().band_imm_u(passed, 1);
-        let zero = self.iconst(0);
-        let (second, head) = (self.b.create_block(), self.b.create_block());
-        self.b.ins().brif(passed, second, &[], done, &[home.into(), zero.into()]);
+        let (second, head, next) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(passed, second, &[], miss, &[]);
         self.b.seal_block(second);
         self.b.set_cold_block(second);
         self.b.switch_to_block(second);
@@ -216,27 +258,25 @@ impl Translator<'_, '_> {
         let first = self.add_imm(first, u64::from(BUCKET_BYTES));
         self.b.ins().jump(head, &[first.into()]);
 
-        let next = self.b.append_block_param(head, I64);
+        let at = self.b.append_block_param(head, I64);
         self.b.set_cold_block(head);
         self.b.switch_to_block(head);
-        let (found, meta) = self.exact_live(layout, next, key);
-        let missed = self.icmp_imm(IntCC::Equal, found, 0);
+        let (found, meta) = self.exact_live(layout, at, key);
+        self.b.ins().brif(found, done, &[at.into(), found.into()], next, &[]);
+        self.b.seal_block(next);
+        self.b.set_cold_block(next);
+        self.b.switch_to_block(next);
         let passed = self.b.ins().ushr(meta, mark);
         let passed = self.b.ins().band_imm_u(passed, 1);
-        let more = self.icmp_imm(IntCC::NotEqual, passed, 0);
-        let again = self.b.ins().band(missed, more);
-        let after = self.add_imm(next, u64::from(BUCKET_BYTES));
-        self.b.ins().brif(again, head, &[after.into()], done, &[next.into(), found.into()]);
+        let after = self.add_imm(at, u64::from(BUCKET_BYTES));
+        self.b.ins().brif(passed, head, &[after.into()], miss, &[]);
         self.b.seal_block(head);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        let missed = self.icmp_imm(IntCC::Equal, live, 0);
-        // A miss computes the last slot's address, which may be read, and is null then.
-        let some = self.b.ins().bor_imm_u(live, 1 << (layout.slots - 1));
-        let slot = self.b.ins().ctz(some);
-        let offset = self.b.ins().imul_imm_u(slot, i64::from(layout.entry_bytes));
+        let slot = self.b.ins().ctz(live);
+        let offset = self.times(slot, layout.entry_bytes);
         let entry = self.b.ins().iadd(bucket, offset);
-        let entry = if layout.far {
+        if layout.far {
             // Six bytes and two before them: keys come first, so they are of the bucket.
             let before = 8 - FAR_BYTES;
             let at = (layout.entry_offset - before) as i32;
@@ -244,9 +284,21 @@ impl Translator<'_, '_> {
             self.b.ins().ushr_imm_u(address, i64::from(8 * before))
         } else {
             self.add_imm(entry, u64::from(layout.entry_offset))
-        };
-        let null = self.iconst(0);
-        self.b.ins().select(missed, null, entry)
+        }
+    }
+
+    /// `value * by`; sums of two shifts take one instruction less time than a multiplication.
+    fn times(&mut self, value: Value, by: u32) -> Value {
+        let low = by.trailing_zeros();
+        match by.count_ones() {
+            1 => self.b.ins().ishl_imm_u(value, i64::from(low)),
+            2 => {
+                let high = self.b.ins().ishl_imm_u(value, i64::from(by.ilog2()));
+                let low = if low > 0 { self.b.ins().ishl_imm_u(value, i64::from(low)) } else { value };
+                self.b.ins().iadd(low, high)
+            }
+            _ => self.b.ins().imul_imm_u(value, i64::from(by)),
+        }
     }
 
     /// One bit for each slot of a bucket that has this key and is live, and the bucket's state.
@@ -259,18 +311,27 @@ impl Translator<'_, '_> {
 
     /// One bit for each slot of a bucket that has this key, whether it is live or not.
     fn exact_matches(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> Value {
-        let mut slot = 0;
         let mut bits = None;
-        // Two keys of one word at a time.
-        while layout.key_bytes == 8 && slot + 2 <= layout.slots {
-            let wanted = self.b.ins().splat(I64X2, key[0]);
-            let stored = self.b.ins().load(I64X2, self.flags.state, bucket, (8 * slot) as i32);
-            let equal = self.b.ins().icmp(IntCC::Equal, stored, wanted);
-            let two = self.b.ins().vhigh_bits(I64, equal);
-            bits = Some(self.exact_bit(bits, two, slot));
-            slot += 2;
+        // Short keys sixteen bytes at a time. What is behind the last slot's may look like a key too; its bit is among those
+        // of the states that no slot has, and zero there.
+        if let Some(lanes) = match layout.key_bytes {
+            4 => Some(I32X4),
+            8 => Some(I64X2),
+            _ => None,
+        } {
+            let count = lanes.lane_count();
+            let word = if count == 4 { self.b.ins().ireduce(I32, key[0]) } else { key[0] };
+            let wanted = self.b.ins().splat(lanes, word);
+            for slot in (0..layout.slots).step_by(count as usize) {
+                let at = (slot * layout.key_bytes) as i32;
+                let stored = self.b.ins().load(lanes, self.flags.state, bucket, at);
+                let equal = self.b.ins().icmp(IntCC::Equal, stored, wanted);
+                let some = self.b.ins().vhigh_bits(I64, equal);
+                bits = Some(self.exact_bit(bits, some, slot));
+            }
+            return bits.expect("a bucket has slots");
         }
-        for slot in slot..layout.slots {
+        for slot in 0..layout.slots {
             let at = (slot * layout.key_bytes) as i32;
             let mut differ = None;
             for word in 0..layout.key_bytes.div_ceil(8) {

@@ -17,8 +17,10 @@
 
 use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
+use crate::gates::{Gates, GatesHere};
 use crate::matrix::Matrices;
 use crate::packet::At;
+use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
 use crate::places::Places;
 use crate::stage::Waiting;
@@ -53,6 +55,8 @@ pub(crate) struct Flags {
     pub state: MemFlagsData,
     /// What never changes while readers can see it: entries.
     pub entry: MemFlagsData,
+    /// What never changes while the code runs: the worker's context.
+    pub context: MemFlagsData,
 }
 
 impl Flags {
@@ -69,6 +73,7 @@ impl Flags {
             stack: region(3, "stack"),
             state: region(4, "state"),
             entry: region(5, "entry").with_readonly().with_can_move(),
+            context: region(6, "context").with_readonly().with_can_move(),
         }
     }
 }
@@ -105,6 +110,7 @@ pub(crate) struct Shared<'a> {
     pub addresses: &'a Addresses,
     pub matrices: &'a Matrices,
     pub symbols: &'a Symbols,
+    pub gates: &'a Gates,
 }
 
 /// Builds one function.
@@ -139,6 +145,9 @@ pub(crate) struct Translator<'a, 'f> {
     pub matrices: &'a Matrices,
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
+    /// What seldom calls go through, and those of them that this function has.
+    pub gates: &'a Gates,
+    pub gates_here: GatesHere,
     /// Signatures by types, for calls.
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
@@ -239,6 +248,8 @@ pub(crate) fn translate(
         addresses: shared.addresses,
         matrices: shared.matrices,
         symbols: shared.symbols,
+        gates: shared.gates,
+        gates_here: GatesHere::default(),
         signatures: HashMap::new(),
         position: 0,
         stack_bytes: 0,
@@ -432,32 +443,15 @@ impl<'a> Translator<'a, '_> {
 
     /// The intrinsics of a packet from a port.
     fn set_intrinsics(&mut self, wanted: &dyn Fn(SlotId) -> bool) {
-        let zero = self.iconst(0);
         for &(which, slot) in self.program.intrinsics.iter().filter(|(_, slot)| wanted(*slot)) {
-            let value = match which {
-                Intrinsic::IngressPort => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
-                Intrinsic::PacketLength => self.entry_len,
-                Intrinsic::IngressTimestamp => {
+            let value = match (value_at_ingress(which, self.program), which) {
+                (Some(value), _) => self.iconst(value),
+                (None, Intrinsic::IngressPort) => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
+                (None, Intrinsic::PacketLength) => self.entry_len,
+                (None, Intrinsic::IngressTimestamp) => {
                     self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, timestamp_us) as i32)
                 }
-                Intrinsic::InstanceType => self.iconst(self.program.instance_types.normal),
-                Intrinsic::EgressTimestamp
-                | Intrinsic::EnqueueTimestamp
-                | Intrinsic::EnqueueDepth
-                | Intrinsic::DequeueDelta
-                | Intrinsic::DequeueDepth
-                | Intrinsic::EgressSpec
-                | Intrinsic::EgressPort
-                | Intrinsic::MulticastGroup
-                | Intrinsic::EgressRid
-                | Intrinsic::CloneFlag
-                | Intrinsic::CloneSession
-                | Intrinsic::CloneFieldList
-                | Intrinsic::ResubmitFlag
-                | Intrinsic::ResubmitFieldList
-                | Intrinsic::RecirculateFlag
-                | Intrinsic::RecirculateFieldList
-                | Intrinsic::ParserError => zero,
+                (None, other) => unreachable!("`{}` is the same for all packets", other.name()),
             };
             self.write_number(slot, value);
         }
@@ -473,7 +467,12 @@ impl<'a> Translator<'a, '_> {
         let mut blocks: Vec<Option<clif::Block>> = vec![None; nodes.len()];
         let mut open: Vec<u32> = vec![0; nodes.len()];
         for &(n, stop) in &phase.nodes {
-            blocks[n] = Some(self.b.create_block());
+            let block = self.b.create_block();
+            blocks[n] = Some(block);
+            let code = &self.program.stages[nodes[n].stage.index()].blocks[nodes[n].block.index()];
+            if code.insts.iter().any(|i| matches!(i.op, Op::Digest { .. } | Op::Log { .. })) {
+                self.b.set_cold_block(block);
+            }
             if stop.is_none() {
                 nodes[n].succs.iter().for_each(|&s| open[s] += 1);
             }

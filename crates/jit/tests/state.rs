@@ -145,11 +145,15 @@ fn key_packets(random: &mut Random, keys: &[(u32, MatchKind)], entries: &[TableE
         .collect()
 }
 
-const KEYS: [&[(u32, MatchKind)]; 13] = [
+const KEYS: [&[(u32, MatchKind)]; 17] = [
     &[(1, MatchKind::Exact)],
     &[(9, MatchKind::Exact)],
     &[(16, MatchKind::Exact)],
     &[(17, MatchKind::Exact)],
+    &[(5, MatchKind::Exact), (9, MatchKind::Exact)],
+    &[(9, MatchKind::Exact), (1, MatchKind::Exact), (8, MatchKind::Exact)],
+    &[(9, MatchKind::Exact), (12, MatchKind::Exact)],
+    &[(32, MatchKind::Exact)],
     &[(48, MatchKind::Exact)],
     &[(64, MatchKind::Exact)],
     &[(48, MatchKind::Exact), (9, MatchKind::Exact)],
@@ -215,7 +219,7 @@ fn lookups_inline() {
         let exact = keys.iter().all(|(_, kind)| *kind == MatchKind::Exact);
         let bits: u32 = keys.iter().map(|(w, _)| w).sum();
         let expected = match binding.engine {
-            _ if exact && bits <= 16 => EngineKind::DirectIndex,
+            _ if exact && bits <= 18 => EngineKind::DirectIndex,
             _ if exact && bits <= 128 => EngineKind::ExactInline,
             other => other,
         };

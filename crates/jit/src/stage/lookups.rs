@@ -16,12 +16,12 @@ impl<'a> Translator<'a, '_> {
         let lookup = &self.plan.lookups[lookup];
         let binding = self.binding(lookup.table)?.clone();
         let Op::Apply { keys, .. } = &self.inst_at(lookup.spot).op else { unreachable!("lookups are applies") };
-        let words = self.key_words(&binding.key, keys);
         let Some(called) = called else {
-            let begun = self.probe_begin(lookup.table, &binding, &words);
+            let begun = self.probe_begin(lookup.table, &binding, keys);
             self.prefetch(begun.prefetch);
             return Ok(begun.carried);
         };
+        let words = self.key_words(&binding.key, keys);
         let stack = self.flags.stack;
         let counter = self.stack_addr(called.count);
         let count = self.b.ins().load(I64, stack, counter, 0);

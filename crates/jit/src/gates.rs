@@ -1,0 +1,139 @@
+//! Calls of what is seldom called, which cost the rest of the code nothing.
+//!
+//! A call may change half of the registers, so whatever lives across one is kept in the other half or in memory, on all
+//! ways, also those that never call. Digests, log lines, assertions and making headroom are such calls. They go through
+//! a *gate*: a function that saves every register it changes (Cranelift's `preserve_all`), made once per compilation and
+//! kind of call. To whoever calls a gate, nothing changes. A result, which the convention does not have, comes through
+//! memory.
+//!
+//! So do lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a gate saves and restores two dozen registers.
+//!
+//! Tests: `tests/state.rs`, `tests/packets.rs`.
+
+use crate::Error;
+use crate::translate::Translator;
+use cranelift_codegen::Context;
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{
+    AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, Signature, Type, UserExternalName,
+    UserFuncName, Value,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use cranelift_jit::JITModule;
+use cranelift_module::{FuncId, Linkage, Module};
+use std::cell::Cell;
+
+/// The kinds of calls: arguments and result. Those of `abi::RuntimeCalls` that are seldom made, and lookups that seldom are.
+const KINDS: [(&[Type], Option<Type>); 4] =
+    [(&[I64, I32, I64, I32], None), (&[I64, I32], None), (&[I64, I64, I32], Some(I8)), (&[I64, I64], Some(I64))];
+
+/// The gates of one compilation.
+pub(crate) struct Gates {
+    gates: Vec<Gate>,
+    inner: CallConv,
+}
+
+struct Gate {
+    id: FuncId,
+    is_used: Cell<bool>,
+}
+
+fn signature(call_conv: CallConv, params: &[Type], result: Option<Type>) -> Signature {
+    let mut signature = Signature::new(call_conv);
+    signature.params = params.iter().copied().map(AbiParam::new).collect();
+    signature.returns = result.into_iter().map(AbiParam::new).collect();
+    signature
+}
+
+/// Of a gate: what it calls, the arguments, and where the result goes if there is one.
+fn outer(params: &[Type], result: Option<Type>) -> Signature {
+    let place = result.map(|_| I64);
+    let params: Vec<Type> = [I64].into_iter().chain(params.iter().copied()).chain(place).collect();
+    signature(CallConv::PreserveAll, &params, None)
+}
+
+impl Gates {
+    /// Declares the gates; none where Cranelift has no such convention.
+    pub fn declare(module: &mut JITModule) -> Result<Gates, Error> {
+        let inner = module.isa().default_call_conv();
+        let mut gates = Vec::new();
+        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            for (i, (params, result)) in KINDS.iter().enumerate() {
+                let id = module.declare_function(&format!("gate{i}"), Linkage::Local, &outer(params, *result))?;
+                gates.push(Gate { id, is_used: Cell::new(false) });
+            }
+        }
+        Ok(Gates { gates, inner })
+    }
+
+    /// Makes those that were used: each is given to `define`.
+    pub fn define(
+        &self,
+        module: &mut JITModule,
+        context: &mut Context,
+        mut define: impl FnMut(&mut JITModule, FuncId, &mut Context) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut builder_context = FunctionBuilderContext::new();
+        for (gate, (params, result)) in self.gates.iter().zip(KINDS).filter(|(gate, _)| gate.is_used.get()) {
+            context.func.signature = outer(params, result);
+            context.func.name = UserFuncName::user(0, gate.id.as_u32());
+            let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
+            let start = b.create_block();
+            b.append_block_params_for_function_params(start);
+            b.switch_to_block(start);
+            b.seal_block(start);
+            let values = b.block_params(start).to_vec();
+            let inner = b.import_signature(signature(self.inner, params, result));
+            let call = b.ins().call_indirect(inner, values[0], &values[1..=params.len()]);
+            if let Some(&result) = b.inst_results(call).first() {
+                let place = *values.last().expect("a place for the result");
+                b.ins().store(MemFlagsData::trusted(), result, place, 0);
+            }
+            b.ins().return_(&[]);
+            b.finalize(module.isa().frontend_config());
+            define(module, gate.id, context)?;
+            module.clear_context(context);
+        }
+        Ok(())
+    }
+}
+
+impl Translator<'_, '_> {
+    /// As [`Translator::call`], where it is seldom done.
+    pub fn call_rarely(&mut self, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
+        let types: Vec<Type> = args.iter().map(|&a| self.b.func.dfg.value_type(a)).collect();
+        let kind = KINDS.iter().position(|(params, r)| *params == types && *r == result);
+        let gates = self.gates;
+        let Some((kind, gate)) = kind.and_then(|kind| Some((kind, gates.gates.get(kind)?))) else {
+            return self.call(address, args, result);
+        };
+        gate.is_used.set(true);
+        let function = match self.gates_here[kind] {
+            Some(function) => function,
+            None => {
+                let function = self.import_gate(gate.id, kind);
+                *self.gates_here[kind].insert(function)
+            }
+        };
+        let callee = self.address(address as u64);
+        let place = result.map(|_| {
+            let slot = self.stack_slot(8);
+            self.stack_addr(slot)
+        });
+        let args: Vec<Value> = [callee].into_iter().chain(args.iter().copied()).chain(place).collect();
+        self.b.ins().call(function, &args);
+        Some(self.b.ins().load(result?, self.flags.stack, place?, 0))
+    }
+
+    fn import_gate(&mut self, id: FuncId, kind: usize) -> FuncRef {
+        let (params, result) = KINDS[kind];
+        let signature = self.b.import_signature(outer(params, result));
+        let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: 0, index: id.as_u32() });
+        let name = ExternalName::user(name);
+        self.b.import_function(ExtFuncData { name, signature, colocated: true, patchable: false })
+    }
+}
+
+/// The gates that a function has imported, by kind.
+pub(crate) type GatesHere = [Option<FuncRef>; KINDS.len()];

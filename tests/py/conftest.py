@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-SLUICE = TARGET / "debug" / "sluice"
+# Another build, for what is measured.
+SLUICE = TARGET / os.environ.get("SLUICE_PROFILE", "debug") / "sluice"
 
 
 def free_port() -> int:
@@ -25,9 +26,9 @@ def free_port() -> int:
 class Daemon:
     """A running `sluice run`."""
 
-    def __init__(self, *args: str) -> None:
+    def __init__(self, *args: str, prefix=()) -> None:
         self.address = f"127.0.0.1:{free_port()}"
-        command = [str(SLUICE), "run", *args, "--grpc", self.address]
+        command = [*prefix, str(SLUICE), "run", *args, "--grpc", self.address]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )

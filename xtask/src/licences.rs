@@ -4,7 +4,9 @@ use anyhow::{Context, Result, ensure};
 use std::process::{Command, ExitCode};
 
 /// Licences that do not bind a program that links them beyond attribution.
-const ACCEPTED: [&str; 11] = [
+const ACCEPTED: [&str; 13] = [
+    "0BSD",
+    "BSL-1.0",
     "MIT",
     "MIT-0",
     "Apache-2.0",

@@ -28,8 +28,13 @@ pub fn canonical_signed(value: &Bits) -> Vec<u8> {
 
 /// Without leading zero bytes, but for the last.
 pub(crate) fn shortest(bytes: &[u8]) -> Vec<u8> {
+    without_zeros(bytes).to_vec()
+}
+
+/// The same, without a copy.
+pub(crate) fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|b| **b == 0).count();
-    if zeros < bytes.len() { bytes[zeros..].to_vec() } else { vec![0] }
+    if zeros < bytes.len() { &bytes[zeros..] } else { &[0] }
 }
 
 /// A `bit<width>` value; `what` is named if it does not fit.

@@ -15,6 +15,7 @@ use crate::compare::{Side, compare};
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
+use crate::journal::Keeper;
 use crate::packets::Packet;
 use crate::pipeline::{Compiled, Forwarding, ForwardingConfig, Target, check_claims};
 use crate::reconcile::{self, Report};
@@ -125,18 +126,20 @@ pub struct ConfigView {
     pub p4info: Arc<P4Info>,
 }
 
-struct Device {
+pub(crate) struct Device {
     target: Arc<dyn Target>,
-    roles: Roles,
-    running: Option<Forwarding>,
-    saved: Option<Forwarding>,
+    pub(crate) roles: Roles,
+    pub(crate) running: Option<Forwarding>,
+    pub(crate) saved: Option<Forwarding>,
+    /// Keeps what is written, if anything does.
+    pub(crate) keeper: Option<Keeper>,
     /// When an idle entry was last reported, by table id, and key.
     reported_ns: HashMap<(u32, crate::pipeline::EntryKey), u64>,
 }
 
 impl Device {
     /// The config that reads and writes are about.
-    fn current(&mut self) -> Result<&mut Forwarding> {
+    pub(crate) fn current(&mut self) -> Result<&mut Forwarding> {
         let none = || Error::precondition("the device has no forwarding pipeline config yet");
         self.saved.as_mut().or(self.running.as_mut()).ok_or_else(none)
     }
@@ -145,7 +148,7 @@ impl Device {
 /// The control plane of all devices.
 #[derive(Default)]
 pub struct Control {
-    devices: BTreeMap<u64, Device>,
+    pub(crate) devices: BTreeMap<u64, Device>,
     clients: BTreeMap<ClientId, Option<(u64, Role)>>,
     last_client: u64,
 }
@@ -158,12 +161,18 @@ impl Control {
 
     /// Adds a device, without a program.
     pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
-        let device =
-            Device { target, roles: Roles::default(), running: None, saved: None, reported_ns: HashMap::new() };
+        let device = Device {
+            target,
+            roles: Roles::default(),
+            running: None,
+            saved: None,
+            keeper: None,
+            reported_ns: HashMap::new(),
+        };
         self.devices.insert(device_id, device);
     }
 
-    fn device(&mut self, device_id: u64) -> Result<&mut Device> {
+    pub(crate) fn device(&mut self, device_id: u64) -> Result<&mut Device> {
         let ids: Vec<String> = self.devices.keys().map(u64::to_string).collect();
         self.devices.get_mut(&device_id).ok_or_else(|| {
             let ids = choices(ids.iter().map(String::as_str));
@@ -259,6 +268,13 @@ impl Control {
 impl Control {
     /// Applies a batch. `Err` when nothing was tried; else one result per update.
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
+        match self.device(request.device_id)?.keeper {
+            Some(_) => self.write_shared(&Arc::new(request.clone())),
+            None => self.apply(request),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
         device.roles.check_primary(&request.role, request.election_id)?;
         let scope = device.roles.scope(&request.role);
@@ -357,7 +373,8 @@ impl Control {
             let message = format!("{} may not change the program by its configuration", request.role);
             return Err(Error::denied(message));
         }
-        device.set_config(request.action, request.config)
+        self.revive()?;
+        self.device(request.device_id)?.set_config(request.action, request.config)
     }
 
     /// Loads a program without a client, as the command line does at start.
@@ -389,7 +406,9 @@ impl Device {
             ConfigAction::Unspecified => Err(Error::invalid("the request's action is missing")),
             ConfigAction::Verify => self.build(config.ok_or_else(none_given)?).map(drop),
             ConfigAction::VerifyAndSave => {
-                self.saved = Some(self.build(config.ok_or_else(none_given)?)?);
+                let saved = self.build(config.ok_or_else(none_given)?)?;
+                self.keep_saved(&saved)?;
+                self.saved = Some(saved);
                 Ok(())
             }
             ConfigAction::VerifyAndCommit => {
@@ -400,8 +419,13 @@ impl Device {
                 if config.is_some() {
                     return Err(Error::invalid("COMMIT takes no config; it starts the one that was saved"));
                 }
-                let saved = self.saved.take();
-                self.commit(saved.ok_or_else(|| Error::not_found("no config is saved; use VERIFY_AND_SAVE first"))?)
+                let none = || Error::not_found("no config is saved; use VERIFY_AND_SAVE first");
+                let saved = self.saved.take().ok_or_else(none)?;
+                if let Err(error) = self.keep_running(&saved) {
+                    self.saved = Some(saved);
+                    return Err(error);
+                }
+                self.start(saved)
             }
             ConfigAction::ReconcileAndCommit => self.replace(config.ok_or_else(none_given)?, Losses::Refused).map(drop),
         }
@@ -425,7 +449,11 @@ impl Device {
         if losses == Losses::Refused {
             reconcile::check(&report)?;
         }
-        forwarding.activate()?;
+        self.keep_running(&forwarding)?;
+        if let Err(error) = forwarding.activate() {
+            self.keep_all()?;
+            return Err(error);
+        }
         if shares {
             self.target.inherit(&old.built, &forwarding.built, &comparison.keep);
         }
@@ -441,14 +469,23 @@ impl Device {
         Ok(compiled)
     }
 
-    fn build(&self, config: ForwardingConfig) -> Result<Forwarding> {
+    pub(crate) fn build(&self, config: ForwardingConfig) -> Result<Forwarding> {
         let compiled = self.compile(&config)?;
         let built = self.target.build(&compiled, None).map_err(refused)?;
         Ok(Forwarding::new(Arc::clone(&self.target), built, config, None))
     }
 
-    fn commit(&mut self, mut forwarding: Forwarding) -> Result<()> {
-        forwarding.activate()?;
+    pub(crate) fn commit(&mut self, forwarding: Forwarding) -> Result<()> {
+        self.keep_running(&forwarding)?;
+        self.start(forwarding)
+    }
+
+    fn start(&mut self, mut forwarding: Forwarding) -> Result<()> {
+        if let Err(error) = forwarding.activate() {
+            // The one that runs goes on, so it is what must come back.
+            self.keep_all()?;
+            return Err(error);
+        }
         self.running = Some(forwarding);
         self.saved = None;
         self.reported_ns.clear();

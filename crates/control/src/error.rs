@@ -23,6 +23,7 @@ pub enum Code {
     OutOfRange = 11,
     Unimplemented = 12,
     Internal = 13,
+    Unavailable = 14,
 }
 
 /// A refused operation.
@@ -75,6 +76,8 @@ constructors! {
     unimplemented = Unimplemented;
     /// A bug, or the switch failed.
     internal = Internal;
+    /// Not now: the same request may succeed later.
+    unavailable = Unavailable;
 }
 
 impl Error {

@@ -266,7 +266,7 @@ impl Forwarding {
 
     /// The entity that an update is about, with the resources beside it, in a form that can be written. Not a read of it: to a read a
     /// key without fields means all entries.
-    fn as_it_is(&self, entity: &Entity) -> Option<Vec<Entity>> {
+    pub(crate) fn as_it_is(&self, entity: &Entity) -> Option<Vec<Entity>> {
         let mut now = Vec::new();
         match entity {
             Entity::Table(entry) => now.push(Entity::Table(self.table_entry_to_write(entry)?)),

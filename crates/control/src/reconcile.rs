@@ -419,7 +419,7 @@ impl Forwarding {
     }
 
     /// Whether a table's default action is still the program's.
-    fn default_is_initial(&self, table_id: u32) -> bool {
+    pub(crate) fn default_is_initial(&self, table_id: u32) -> bool {
         let Some(target) = self.schema.tables.get(&table_id).and_then(|t| t.target) else { return true };
         let initial = &self.schema.program.tables[target.index()].default_action;
         self.state().default_action(target) == base::entry::EntryAction::Call(initial.clone())

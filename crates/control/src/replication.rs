@@ -132,6 +132,28 @@ impl Forwarding {
         publish_session(&self.built.replication, id, done, &name)
     }
 
+    /// Takes in groups and sessions that were set up beside the control plane, as files of entries do.
+    pub(crate) fn adopt_replication(&mut self) {
+        let replicas = |all: &[Replica]| {
+            let port = |port: u32| ReplicaPort::Port(bytes::shortest(&port.to_be_bytes()));
+            let one = |r: &Replica| entity::Replica { port: port(r.port), instance: r.instance, ..Default::default() };
+            all.iter().map(one).collect()
+        };
+        for (group_id, all) in self.built.replication.groups() {
+            let adopted = || entity::MulticastGroup { group_id, replicas: replicas(&all), metadata: vec![] };
+            self.replication.groups.entry(group_id).or_insert_with(adopted);
+        }
+        for (session_id, session) in self.built.replication.sessions() {
+            let adopted = || entity::CloneSession {
+                session_id,
+                replicas: replicas(&session.replicas),
+                class_of_service: session.class_of_service,
+                packet_length_bytes: i32::try_from(session.packet_length_bytes).unwrap_or(0),
+            };
+            self.replication.sessions.entry(session_id).or_insert_with(adopted);
+        }
+    }
+
     pub(crate) fn read_multicast_groups(&self, query: &entity::MulticastGroup, into: &mut Vec<Entity>) -> Result<()> {
         let groups = self.replication.groups.iter();
         let selected = groups.filter(|(id, _)| query.group_id == 0 || query.group_id == **id);

@@ -434,6 +434,16 @@ impl Schema {
         find(&self.digests, id, ObjectKind::Digest, names)
     }
 
+    /// For messages: the name of what has entities, or the number if nothing that has any has it.
+    pub fn name_for(&self, id: u32) -> String {
+        let name = (self.tables.get(&id).map(|o| &o.name))
+            .or_else(|| self.profiles.get(&id).map(|o| &o.name))
+            .or_else(|| self.arrays.get(&id).map(|o| &o.name))
+            .or_else(|| self.value_sets.get(&id).map(|o| &o.name))
+            .or_else(|| self.digests.get(&id).map(|o| &o.name));
+        name.map_or_else(|| id.to_string(), |name| format!("`{name}`"))
+    }
+
     /// For messages: an action's name, or its number if it has none.
     pub fn action_name(&self, id: u32) -> String {
         self.actions.get(&id).map_or_else(|| format!("{id:#010x}"), |action| action.name.clone())

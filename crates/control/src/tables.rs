@@ -77,7 +77,7 @@ impl Forwarding {
         }
     }
 
-    fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
+    pub(crate) fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
         let table = &self.schema.program.tables[table.index()];
         table.const_entries && table.entries.iter().any(|e| e.key == key.0 && e.priority == key.1)
     }

@@ -127,8 +127,7 @@ fn rules_in_the_code_are_those_of_the_table() {
         let mut random = Random(seed as u64);
         let mut engines = Engines::new(&program(fields));
         let mut there: Vec<TableEntry> = Vec::new();
-        for (round, wanted) in
-            [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 500, 127, 63, 20].into_iter().enumerate()
+        for (round, wanted) in [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 500, 127, 63, 20].into_iter().enumerate()
         {
             while there.len() > wanted {
                 let old = there.swap_remove(random.below(there.len() as u64) as usize);

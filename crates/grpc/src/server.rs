@@ -134,6 +134,30 @@ impl Service {
         let done = tokio::task::spawn_blocking(move || f(&mut lock(&handle.control))).await;
         done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))
     }
+
+    /// As `call`, and answers only when all that the request did or saw would come back after a crash. The disk is waited for
+    /// without the lock, so that requests share its syncs.
+    async fn call_kept<R: Send + 'static>(
+        &self,
+        device_id: u64,
+        f: impl FnOnce(&mut Control) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Status> {
+        let handle = Arc::clone(&self.handle);
+        let done = tokio::task::spawn_blocking(move || {
+            let (result, change) = {
+                let mut control = lock(&handle.control);
+                (f(&mut control)?, control.last_change(device_id))
+            };
+            if let Some((journal, ticket)) = change
+                && let Err(why) = journal.wait(ticket)
+            {
+                lock(&handle.control).take_back();
+                return Err(Error::unavailable(format!("nothing of the request is kept or in force: {why}")));
+            }
+            Ok(result)
+        });
+        done.await.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))
+    }
 }
 
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -141,8 +165,8 @@ type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 #[tonic::async_trait]
 impl P4Runtime for Service {
     async fn write(&self, request: Request<pb::WriteRequest>) -> Result<Response<pb::WriteResponse>, Status> {
-        let request = convert::write_request(request.into_inner());
-        let results = self.call(move |control| control.write(&request)).await?;
+        let request = Arc::new(convert::write_request(request.into_inner()));
+        let results = self.call_kept(request.device_id, move |control| control.write_shared(&request)).await?;
         match status::of_batch(&results, "updates") {
             None => Ok(Response::new(pb::WriteResponse {})),
             Some(status) => Err(status),
@@ -155,7 +179,8 @@ impl P4Runtime for Service {
         let request = request.into_inner();
         let entities = convert::read_entities(request.entities);
         let role = convert::role(request.role, 0);
-        let (found, results) = self.call(move |control| control.read_as(request.device_id, &role, &entities)).await?;
+        let read = move |control: &mut Control| control.read_as(request.device_id, &role, &entities);
+        let (found, results) = self.call_kept(request.device_id, read).await?;
         let mut answers: Vec<Result<pb::ReadResponse, Status>> = Vec::new();
         let mut found = found.into_iter().map(convert::entity_to_proto).peekable();
         while found.peek().is_some() {

@@ -10,7 +10,9 @@
 //! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
 
 use crate::compile::CompileArgs;
+use crate::notify::Service;
 use crate::specialise::Specialise;
+use crate::state::{State, StateArgs};
 use crate::stats;
 use crate::target::{self, SwitchTarget};
 use crate::transport::TransportArgs;
@@ -85,6 +87,8 @@ pub struct Args {
     /// What code is compiled for in the background, while the switch runs, besides being right for all tables.
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     specialise: Specialise,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 /// Runs it.
@@ -107,6 +111,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         },
     };
 
+    let state = args.state.open()?;
     let workers = usize::from(args.workers);
     let ports = Ports::open(&specs, args.workers)?;
     let switch = Arc::new(Switch::new(SwitchConfig {
@@ -117,23 +122,24 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         on_worker_start: ports.register_workers(),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine, args.specialise.into());
+    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine, args.specialise.into())
+        .with_ports(specs.iter().map(|s| s.number).collect());
     let handle = Handle::new(Control::new());
     handle.with(|control| control.add_device(args.device_id, Arc::new(target)));
-    if let Some((path, compiled)) = compiled {
+    let given = match compiled {
+        None => None,
         // What a controller reads back: the program as one text that needs no other file.
-        let device_config = frontend::self_contained(path, &compiled.sources, &options)?.into_bytes();
-        let start = Instant::now();
-        let config = ForwardingConfig { device_config, ..ForwardingConfig::default() };
-        handle.with(|control| control.load(args.device_id, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
-        let took_ms = start.elapsed().as_secs_f64() * 1e3;
-        println!("{} compiled in {took_ms:.1} ms, running on {workers} worker(s)", path.display());
-    }
-    if let Some(file) = &args.entries {
-        let pipeline = switch.pipeline().context("--entries needs a program")?;
-        if !apply_entries(file, &pipeline, pipeline.replication())? {
-            return Ok(ExitCode::from(1));
+        Some((path, compiled)) => {
+            Some((path.as_path(), frontend::self_contained(path, &compiled.sources, &options)?.into_bytes()))
         }
+    };
+    let program = given.as_ref().map(|(path, text)| (*path, text.as_slice()));
+    let restored = match &state {
+        Some(state) => state.restore(&handle, args.device_id, program)?,
+        None => false,
+    };
+    if !restored && !begin(args, &switch, &handle, program, state.as_ref())? {
+        return Ok(ExitCode::from(1));
     }
     // Ports come last: the first packet already meets the program and its entries.
     for (spec, device) in ports.devices {
@@ -168,7 +174,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let device_id = args.device_id;
         std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, device_id, &stop))?
     };
-    let ended = wait(&mut signals, &switch, || handle.with(|control| control.links_changed(args.device_id)));
+    let mut service = Service::ready(&format!("{} ports, {workers} workers", specs.len()));
+    let on_links = || handle.with(|control| control.links_changed(args.device_id));
+    let ended = wait(&mut signals, &switch, &mut service, on_links);
+    service.stopping();
     let (received, sent) =
         switch.ports().iter().fold((0, 0), |sum, port| (sum.0 + port.stats.rx_packets, sum.1 + port.stats.tx_packets));
     tracing::info!("stopping: {ended}; {received} packets received, {sent} sent");
@@ -180,6 +189,36 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         server.shutdown();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Loads what the command line names; false when an entry is wrong, which was reported.
+fn begin(
+    args: &Args,
+    switch: &Switch,
+    handle: &Handle,
+    program: Option<(&Path, &[u8])>,
+    state: Option<&State>,
+) -> Result<bool> {
+    if let Some((path, text)) = program {
+        let start = Instant::now();
+        let config = ForwardingConfig { device_config: text.to_vec(), ..ForwardingConfig::default() };
+        handle.with(|control| control.load(args.device_id, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+        let took_ms = start.elapsed().as_secs_f64() * 1e3;
+        println!("{} compiled in {took_ms:.1} ms, running on {} worker(s)", path.display(), args.workers);
+    }
+    if let Some(file) = &args.entries {
+        let pipeline = switch.pipeline().context("--entries needs a program")?;
+        if !apply_entries(file, &pipeline, pipeline.replication())? {
+            return Ok(false);
+        }
+    }
+    if let Some(state) = state {
+        state.keep(handle, args.device_id, false)?;
+        if let Some((_, text)) = program {
+            state.remember(args.device_id, text)?;
+        }
+    }
+    Ok(true)
 }
 
 /// Carries what packets leave for controllers, until told to stop.
@@ -203,8 +242,9 @@ fn pump(switch: &Switch, handle: &Handle, device_id: u64, stop: &AtomicBool) {
 }
 
 /// Waits until there is a reason to stop.
-fn wait(signals: &mut Signals, switch: &Switch, on_links: impl Fn()) -> &'static str {
+fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links: impl Fn()) -> &'static str {
     loop {
+        service.alive();
         if signals.pending().next().is_some() {
             return "signal";
         }

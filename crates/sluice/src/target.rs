@@ -13,6 +13,8 @@ pub struct SwitchTarget {
     code: jit::Options,
     engine: EngineKind,
     specialise: Specialise,
+    /// Ports that are about to be added: entities may name them already.
+    announced: Vec<u32>,
 }
 
 impl SwitchTarget {
@@ -25,7 +27,12 @@ impl SwitchTarget {
         engine: EngineKind,
         specialise: Specialise,
     ) -> SwitchTarget {
-        SwitchTarget { switch, options, code, engine, specialise }
+        SwitchTarget { switch, options, code, engine, specialise, announced: vec![] }
+    }
+
+    /// Names ports that are added once a program and its entities are there.
+    pub fn with_ports(self, announced: Vec<u32>) -> SwitchTarget {
+        SwitchTarget { announced, ..self }
     }
 
     fn pipeline(built: &Built) -> Result<Arc<Pipeline>, String> {
@@ -58,7 +65,7 @@ impl Target for SwitchTarget {
 
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, String> {
         let Compiled { p4info, program } = compiled.clone();
-        let ports = self.switch.ports().into_iter().map(|p| p.number).chain(self.switch.cpu_port());
+        let ports = self.ports().into_iter().chain(self.switch.cpu_port());
         if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
             return Err(problem);
         }
@@ -95,7 +102,9 @@ impl Target for SwitchTarget {
     }
 
     fn ports(&self) -> Vec<u32> {
-        self.switch.ports().iter().map(|p| p.number).collect()
+        let there: Vec<u32> = self.switch.ports().iter().map(|p| p.number).collect();
+        let announced = self.announced.iter().copied().filter(|number| !there.contains(number));
+        there.iter().copied().chain(announced).collect()
     }
 
     fn cpu_port(&self) -> Option<u32> {

@@ -1,0 +1,545 @@
+//! Keeping what controllers write, so that it comes back after the switch was killed.
+//!
+//! ```text
+//!   Control::write ──▶ applied ──▶ changes, by identity ──▶ Journal::append ──▶ ticket      under the caller's lock
+//!   answer to the controller ◀── Journal::wait(ticket): kept ─────────────────────┘         outside of it
+//!                            ◀── refused: Control::take_back undoes it ────────────┘
+//! ```
+//!
+//! A change is recorded after it was checked and applied, as the entity that would bring it about again: as the controller
+//! sent it, or, where the message does not say everything (a MODIFY that leaves parts alone, direct resources), as it
+//! reads back. [`Control::restore`] writes those entities into the same program as a controller would.
+//!
+//! **Invariants.** What is not kept is not acknowledged, and does not stay: if the journal fails, everything since its last
+//! good ticket is undone, last first, and further writes are refused until it works again ([`Control::revive`]), which
+//! begins with writing everything anew. Keys are canonical: two messages that name the same thing have the same key, and
+//! keys sort in the order in which entities must be restored (members, groups, entries).
+//!
+//! Not kept, because the data plane makes it: counts, meter buckets, registers as programs leave them. What a controller
+//! wrote into them is. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
+
+use crate::bytes;
+use crate::control::{Control, Device};
+use crate::entity::{self, Entity, MatchValue, TableEntry, Update, UpdateKind, WriteRequest};
+use crate::error::{Error, Result};
+use crate::pipeline::{Forwarding, ForwardingConfig};
+use crate::schema::View;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A place in the journal: everything up to it is kept once [`Journal::wait`] says so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Ticket(pub u64);
+
+/// Identifies an entity of a config; sorts in the order of restoring.
+pub type Key = Vec<u8>;
+
+/// Which of a device's configs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Slot {
+    /// What packets go through.
+    Running,
+    /// Saved, not committed.
+    Saved,
+}
+
+/// What is kept for a key from now on.
+#[derive(Clone, PartialEq, Debug)]
+pub enum After {
+    /// The entity of the request's update at this position.
+    Given(usize),
+    /// This one.
+    Is(Box<Entity>),
+    /// Nothing.
+    Gone,
+    /// Nothing for any key that begins with this one.
+    GoneBelow,
+}
+
+/// A kept thing changes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Change {
+    /// What.
+    pub key: Key,
+    /// To what.
+    pub after: After,
+}
+
+/// The changes of one request, in order; they are kept all or none.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Of which device.
+    pub device_id: u64,
+    /// In which config.
+    pub slot: Slot,
+    /// What [`After::Given`] counts in.
+    pub request: Arc<WriteRequest>,
+    /// In order.
+    pub changes: Vec<Change>,
+}
+
+/// What a config slot holds from now on.
+pub enum Contents<'a> {
+    /// What it held before.
+    Same,
+    /// Nothing.
+    Empty,
+    /// This config with these entities.
+    New(&'a ForwardingConfig, &'a mut dyn Iterator<Item = (Key, Entity)>),
+}
+
+/// Something that keeps changes. Errors are for the operator: what happened, and what to do.
+pub trait Journal: Send + Sync {
+    /// Takes changes; does not wait for the disk.
+    fn append(&self, batch: Batch) -> Ticket;
+    /// The last ticket that is kept.
+    fn kept(&self) -> Ticket;
+    /// Waits until a ticket is kept.
+    fn wait(&self, ticket: Ticket) -> std::result::Result<(), String>;
+    /// Why nothing is kept any more, if so.
+    fn failure(&self) -> Option<String>;
+    /// Replaces a device's configs at once; kept when it returns.
+    fn replace(&self, device_id: u64, running: Contents, saved: Contents) -> std::result::Result<(), String>;
+    /// Begins again after a failure. The caller then replaces all.
+    fn reopen(&self) -> std::result::Result<(), String>;
+}
+
+/// A device's side of its journal.
+pub(crate) struct Keeper {
+    pub(crate) journal: Arc<dyn Journal>,
+    device_id: u64,
+    /// What was applied and may not be kept yet.
+    pending: VecDeque<(Ticket, Slot, Undo)>,
+}
+
+/// What takes a request's updates back: images of what they change from before it.
+pub(crate) struct Undo {
+    request: Arc<WriteRequest>,
+    /// By update; `None` where it failed.
+    before: Vec<Option<Vec<Entity>>>,
+}
+
+/// What restoring a config found.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Entities that are back.
+    pub entities: u64,
+    /// Entities that the switch refuses now, and why: a port may be gone.
+    pub refused: Vec<String>,
+}
+
+impl Control {
+    /// From now on a device's config and entities are kept. What it has now is kept at once, unless the journal has it already.
+    pub fn keep(&mut self, device_id: u64, journal: Arc<dyn Journal>, has_all: bool) -> Result<()> {
+        let device = self.device(device_id)?;
+        device.keeper = Some(Keeper { journal, device_id, pending: VecDeque::new() });
+        if has_all {
+            return Ok(());
+        }
+        device.running.iter_mut().for_each(Forwarding::adopt_replication);
+        device.keep_all()
+    }
+
+    /// Puts a config and its entities back, without a controller. Call it before [`Control::keep`].
+    pub fn restore(
+        &mut self,
+        device_id: u64,
+        slot: Slot,
+        config: ForwardingConfig,
+        entities: impl Iterator<Item = Entity>,
+    ) -> Result<Restored> {
+        let device = self.device(device_id)?;
+        let mut forwarding = device.build(config)?;
+        forwarding.remove_initial_entries();
+        let mut restored = Restored::default();
+        for entity in entities {
+            let (what, id) = owner(&entity);
+            match forwarding.restore(entity) {
+                Ok(()) => restored.entities += 1,
+                Err(error) => restored.refused.push(format!("{what} {}: {error}", forwarding.schema.name_for(id))),
+            }
+        }
+        match slot {
+            Slot::Running => device.commit(forwarding)?,
+            Slot::Saved => device.saved = Some(forwarding),
+        }
+        Ok(restored)
+    }
+
+    /// As [`Control::write`], for a request that is shared with the journal.
+    pub fn write_shared(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
+        let device_id = request.device_id;
+        let device = self.device(device_id)?;
+        if device.keeper.is_none() {
+            return self.apply(request);
+        }
+        device.roles.check_primary(&request.role, request.election_id)?;
+        self.revive()?;
+        let device = self.device(device_id)?;
+        let images = device.current()?.images(request);
+        let results = self.apply(request)?;
+        let device = self.device(device_id)?;
+        let slot = if device.saved.is_some() { Slot::Saved } else { Slot::Running };
+        let forwarding = device.saved.as_ref().or(device.running.as_ref());
+        let Some(forwarding) = forwarding else { return Ok(results) };
+        let done = || results.iter().map(Result::is_ok);
+        let changes = forwarding.changes(request, done());
+        let before = images.into_iter().zip(done()).map(|(image, done)| image.filter(|_| done)).collect();
+        let undo = Undo { request: Arc::clone(request), before };
+        if let Some(keeper) = device.keeper.as_mut().filter(|_| !changes.is_empty()) {
+            let kept = keeper.journal.kept();
+            while keeper.pending.front().is_some_and(|(ticket, ..)| *ticket <= kept) {
+                keeper.pending.pop_front();
+            }
+            let ticket = keeper.journal.append(Batch { device_id, slot, request: Arc::clone(request), changes });
+            keeper.pending.push_back((ticket, slot, undo));
+        }
+        Ok(results)
+    }
+
+    /// The journal of a device with the ticket of its last change: what a reader saw is kept once that is.
+    pub fn last_change(&self, device_id: u64) -> Option<(Arc<dyn Journal>, Ticket)> {
+        let keeper = self.devices.get(&device_id)?.keeper.as_ref()?;
+        Some((Arc::clone(&keeper.journal), keeper.pending.back()?.0))
+    }
+
+    /// After the journal failed: undoes what it did not keep.
+    pub fn take_back(&mut self) {
+        for device in self.devices.values_mut() {
+            device.take_back();
+        }
+    }
+
+    /// Does nothing while the journal works. After it failed: takes back what was not kept and begins again, or says why
+    /// writes are refused.
+    pub(crate) fn revive(&mut self) -> Result<()> {
+        let Some(journal) = self.devices.values().find_map(|d| d.keeper.as_ref()).map(|k| Arc::clone(&k.journal))
+        else {
+            return Ok(());
+        };
+        let Some(failure) = journal.failure() else { return Ok(()) };
+        self.take_back();
+        let refused = |why: &str| Error::unavailable(format!("writes are refused, they could not be kept: {why}"));
+        journal.reopen().map_err(|_| refused(&failure))?;
+        for device in self.devices.values_mut() {
+            device.keep_all()?;
+        }
+        Ok(())
+    }
+}
+
+impl Device {
+    /// Replaces what is kept by what is there.
+    pub(crate) fn keep_all(&self) -> Result<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut running = self.running.as_ref().map(|f| Ok((f, f.kept_entities()?.into_iter()))).transpose()?;
+        let mut saved = self.saved.as_ref().map(|f| Ok((f, f.kept_entities()?.into_iter()))).transpose()?;
+        keeper.replace(contents(&mut running), contents(&mut saved))
+    }
+
+    /// Keeps a config that is about to run in place of all others.
+    pub(crate) fn keep_running(&self, new: &Forwarding) -> Result<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut entities = Some((new, new.kept_entities()?.into_iter()));
+        keeper.replace(contents(&mut entities), Contents::Empty)
+    }
+
+    /// Keeps a config that is about to be saved.
+    pub(crate) fn keep_saved(&self, new: &Forwarding) -> Result<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut entities = Some((new, new.kept_entities()?.into_iter()));
+        keeper.replace(Contents::Same, contents(&mut entities))
+    }
+
+    fn take_back(&mut self) {
+        let Some(keeper) = &mut self.keeper else { return };
+        if keeper.journal.failure().is_none() {
+            return;
+        }
+        let kept = keeper.journal.kept();
+        while let Some((ticket, slot, undo)) = keeper.pending.pop_back() {
+            let forwarding = match slot {
+                Slot::Running => self.running.as_mut(),
+                Slot::Saved => self.saved.as_mut(),
+            };
+            if let (true, Some(forwarding)) = (ticket > kept, forwarding) {
+                forwarding.undo(&undo);
+            }
+        }
+    }
+}
+
+impl Keeper {
+    fn replace(&self, running: Contents, saved: Contents) -> Result<()> {
+        let done = self.journal.replace(self.device_id, running, saved);
+        done.map_err(|why| Error::unavailable(format!("the config cannot be kept, so it stays as it was: {why}")))
+    }
+}
+
+fn contents<'a>(of: &'a mut Option<(&'a Forwarding, impl Iterator<Item = (Key, Entity)>)>) -> Contents<'a> {
+    match of {
+        Some((forwarding, entities)) => Contents::New(&forwarding.config, entities),
+        None => Contents::Empty,
+    }
+}
+
+/// What an entity belongs to: how to name it when it cannot be restored.
+fn owner(entity: &Entity) -> (&'static str, u32) {
+    match entity {
+        Entity::Table(e) => ("an entry of table", e.table_id),
+        Entity::Member(e) => ("a member of action profile", e.action_profile_id),
+        Entity::Group(e) => ("a group of action profile", e.action_profile_id),
+        Entity::Counter(e) => ("a cell of counter", e.counter_id),
+        Entity::Meter(e) => ("a cell of meter", e.meter_id),
+        Entity::Register(e) => ("a cell of register", e.register_id),
+        Entity::ValueSet(e) => ("value set", e.value_set_id),
+        Entity::Digest(e) => ("digest", e.digest_id),
+        Entity::MulticastGroup(e) => ("multicast group", e.group_id),
+        Entity::CloneSession(e) => ("clone session", e.session_id),
+        Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => ("entity", 0),
+    }
+}
+
+// Restoring and undoing.
+impl Forwarding {
+    /// Entries that the program begins with and controllers may delete: those that are still there are kept as any others.
+    fn remove_initial_entries(&mut self) {
+        let tables: Vec<_> = self.schema.tables.values().filter_map(|t| t.target).collect();
+        for table in tables {
+            for found in self.state().entries(table) {
+                let key = (found.entry.key, found.entry.priority);
+                if !self.is_const_entry(table, &key) {
+                    // It was there a moment ago, and nothing else changes a config that is being built.
+                    let _ = self.state().delete(table, &key.0, key.1);
+                }
+            }
+        }
+    }
+
+    /// Writes a kept entity.
+    fn restore(&mut self, entity: Entity) -> Result<()> {
+        let (kind, entity) = match entity {
+            Entity::Table(entry) if entry.is_default_action => {
+                (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, ..entry }))
+            }
+            // Of a constant entry only what stands beside it can have been written.
+            Entity::Table(entry) if entry.is_const || entry.action.is_none() => {
+                (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, action: None, ..entry }))
+            }
+            Entity::Table(_) | Entity::Member(_) | Entity::Group(_) => (UpdateKind::Insert, entity),
+            Entity::MulticastGroup(_) | Entity::CloneSession(_) | Entity::Digest(_) => (UpdateKind::Insert, entity),
+            other => (UpdateKind::Modify, other),
+        };
+        self.write(&Update { kind, entity: Some(entity) })
+    }
+
+    fn undo(&mut self, undo: &Undo) {
+        for (update, before) in undo.request.updates.iter().zip(&undo.before).rev() {
+            let (Some(entity), Some(before)) = (&update.entity, before) else { continue };
+            let mut write = |kind, entity: &Entity| {
+                let entity = Some(entity.clone());
+                // An earlier update of the same request may have made it so already.
+                let _ = self.write(&Update { kind, entity });
+            };
+            match update.kind {
+                UpdateKind::Insert => write(UpdateKind::Delete, entity),
+                UpdateKind::Delete => before.iter().for_each(|entity| write(UpdateKind::Insert, entity)),
+                UpdateKind::Modify => before.iter().for_each(|entity| write(UpdateKind::Modify, entity)),
+                UpdateKind::Unspecified => {}
+            }
+        }
+    }
+
+    /// What the updates of a request are about to change, as it is now.
+    fn images(&self, request: &WriteRequest) -> Vec<Option<Vec<Entity>>> {
+        let image = |update: &Update| {
+            let changes = matches!(update.kind, UpdateKind::Modify | UpdateKind::Delete);
+            // What cannot be read cannot be changed either.
+            Some(update.entity.as_ref().filter(|_| changes).and_then(|e| self.as_it_is(e)).unwrap_or_default())
+        };
+        request.updates.iter().map(image).collect()
+    }
+}
+
+// From updates to changes.
+impl Forwarding {
+    /// What a request's updates change, after it; `done` says which succeeded.
+    fn changes(&self, request: &WriteRequest, done: impl Iterator<Item = bool>) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(request.updates.len());
+        for (at, (update, done)) in request.updates.iter().zip(done).enumerate() {
+            if let (true, Some(entity)) = (done, &update.entity) {
+                self.change(update.kind, at, entity, &mut changes);
+            }
+        }
+        changes
+    }
+
+    fn change(&self, kind: UpdateKind, at: usize, entity: &Entity, into: &mut Vec<Change>) {
+        let Ok(key) = self.key(entity) else { return };
+        let after = match entity {
+            _ if kind == UpdateKind::Delete => After::Gone,
+            Entity::Table(entry) if kind == UpdateKind::Insert || self.says_all(entry) => After::Given(at),
+            Entity::Table(entry) => self.reads_back(entry),
+            Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(entry), .. })
+            | Entity::DirectMeter(entity::DirectMeterEntry { table_entry: Some(entry), .. }) => self.reads_back(entry),
+            // Such an update changes nothing.
+            Entity::Counter(entity::CounterEntry { data: None, .. }) => return,
+            Entity::Counter(entity::CounterEntry { index: None, .. })
+            | Entity::Meter(entity::MeterEntry { index: None, .. })
+            | Entity::Register(entity::RegisterEntry { index: None, .. }) => {
+                into.push(Change { key: key.clone(), after: After::GoneBelow });
+                After::Given(at)
+            }
+            _ => After::Given(at),
+        };
+        into.push(Change { key, after });
+    }
+
+    /// Whether a modification replaces the whole entry.
+    fn says_all(&self, entry: &TableEntry) -> bool {
+        let table = self.schema.tables.get(&entry.table_id);
+        let plain = table.is_some_and(|t| t.direct_counter.is_none() && t.direct_meter.is_none());
+        plain && entry.action.is_some() && !entry.is_default_action
+    }
+
+    fn reads_back(&self, entry: &TableEntry) -> After {
+        let now = self.as_it_is(&Entity::Table(entry.clone())).and_then(|mut now| now.pop());
+        now.filter(|now| self.is_kept(now)).map_or(After::Gone, |now| After::Is(Box::new(now)))
+    }
+
+    /// Everything that must be kept of this config, with its keys.
+    pub(crate) fn kept_entities(&self) -> Result<Vec<(Key, Entity)>> {
+        let all = self.all_entities()?.into_iter().filter(|entity| self.is_kept(entity));
+        all.map(|entity| Ok((self.key(&entity)?, without_time(entity)))).collect()
+    }
+
+    /// Every entity there is, in the order in which they can be written.
+    fn all_entities(&self) -> Result<Vec<Entity>> {
+        let entries = TableEntry {
+            counter_data: Some(Default::default()),
+            meter_config: Some(Default::default()),
+            ..Default::default()
+        };
+        let mut all = Vec::new();
+        for query in [
+            Entity::Member(Default::default()),
+            Entity::Group(Default::default()),
+            Entity::Table(entries),
+            Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
+            Entity::Counter(Default::default()),
+            Entity::Meter(Default::default()),
+            Entity::Register(Default::default()),
+            Entity::ValueSet(Default::default()),
+            Entity::MulticastGroup(Default::default()),
+            Entity::CloneSession(Default::default()),
+            Entity::Digest(Default::default()),
+        ] {
+            self.read(&query, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    /// Whether an entity is not as the program makes it.
+    fn is_kept(&self, entity: &Entity) -> bool {
+        match entity {
+            Entity::Table(entry) if entry.is_default_action => {
+                !self.default_is_initial(entry.table_id)
+                    || !entry.metadata.is_empty()
+                    || entry.controller_metadata != 0
+                    || entry.meter_config.is_some()
+                    || entry.counter_data.is_some_and(|data| data != Default::default())
+            }
+            Entity::Table(entry) if entry.is_const || entry.action.is_none() => {
+                entry.meter_config.is_some() || entry.counter_data.is_some_and(|data| data != Default::default())
+            }
+            Entity::Counter(entry) => entry.data.is_some_and(|data| data != Default::default()),
+            Entity::Meter(entry) => entry.config.is_some(),
+            Entity::Register(entry) => !self.is_initial(entry),
+            Entity::ValueSet(entry) => !entry.members.is_empty(),
+            _ => true,
+        }
+    }
+
+    /// Whether a register's cell is as the program makes it.
+    fn is_initial(&self, entry: &entity::RegisterEntry) -> bool {
+        let target = self.schema.arrays.get(&entry.register_id).and_then(|array| array.target);
+        let (Some(target), Some(index)) = (target, entry.index.and_then(|i| u64::try_from(i).ok())) else {
+            return false;
+        };
+        match &self.schema.program.externs[target.index()].kind {
+            ir::ExternKind::Register { initial, .. } => self.state().register(target, index).as_ref() == Ok(initial),
+            _ => false,
+        }
+    }
+
+    /// Identifies what an entity is about.
+    fn key(&self, entity: &Entity) -> Result<Key> {
+        let of = |kind: u8, numbers: &[u32]| {
+            let mut key = vec![kind];
+            numbers.iter().for_each(|n| key.extend(n.to_be_bytes()));
+            key
+        };
+        let cell = |kind: u8, id: u32, index: Option<i64>| {
+            let mut key = of(kind, &[id]);
+            key.extend(index.iter().flat_map(|index| index.to_be_bytes()));
+            key
+        };
+        Ok(match entity {
+            Entity::Member(e) => of(1, &[e.action_profile_id, e.member_id]),
+            Entity::Group(e) => of(2, &[e.action_profile_id, e.group_id]),
+            Entity::Table(e) if e.is_default_action => of(3, &[e.table_id]),
+            Entity::Table(e) => self.table_key(e)?,
+            Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(e), .. })
+            | Entity::DirectMeter(entity::DirectMeterEntry { table_entry: Some(e), .. }) => {
+                self.key(&Entity::Table(e.clone()))?
+            }
+            Entity::ValueSet(e) => of(5, &[e.value_set_id]),
+            Entity::Counter(e) => cell(6, e.counter_id, e.index),
+            Entity::Meter(e) => cell(7, e.meter_id, e.index),
+            Entity::Register(e) => cell(8, e.register_id, e.index),
+            Entity::MulticastGroup(e) => of(9, &[e.group_id]),
+            Entity::CloneSession(e) => of(10, &[e.session_id]),
+            Entity::Digest(e) => of(11, &[e.digest_id]),
+            Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => {
+                return Err(Error::internal("such an entity has no identity"));
+            }
+        })
+    }
+
+    /// Table, priority, and the match fields in key order, their values as short as they can be.
+    fn table_key(&self, entry: &TableEntry) -> Result<Key> {
+        let table = self.schema.table_by_id(entry.table_id)?;
+        let mut key = Vec::with_capacity(64);
+        key.push(4);
+        key.extend(entry.table_id.to_be_bytes());
+        key.extend(entry.priority.to_be_bytes());
+        for (place, field) in (0u16..).zip(&table.fields) {
+            let Some(given) = entry.matches.iter().find(|m| m.field_id == field.id) else { continue };
+            let is_number = matches!(field.value.view, View::Bits(_));
+            let mut value = |value: &[u8]| {
+                let value = if is_number { bytes::without_zeros(value) } else { value };
+                key.extend(place.to_be_bytes());
+                key.extend((value.len() as u32).to_be_bytes());
+                key.extend(value);
+            };
+            match &given.value {
+                MatchValue::Exact(exact) | MatchValue::Optional(exact) => value(exact),
+                MatchValue::Ternary { value: bits, mask } => [bits, mask].into_iter().for_each(|v| value(v)),
+                MatchValue::Range { low, high } => [low, high].into_iter().for_each(|v| value(v)),
+                MatchValue::Lpm { value: bits, prefix_len } => {
+                    value(bits);
+                    key.extend(prefix_len.to_be_bytes());
+                }
+                MatchValue::Unset | MatchValue::Other(_) => {}
+            }
+        }
+        Ok(key)
+    }
+}
+
+fn without_time(entity: Entity) -> Entity {
+    match entity {
+        Entity::Table(entry) => Entity::Table(TableEntry { time_since_last_hit: None, ..entry }),
+        other => other,
+    }
+}

@@ -1,0 +1,243 @@
+//! The directory: what is where.
+//!
+//! ```text
+//!   DIR/format    "sluice state 1": what this version reads
+//!   DIR/db/       fjall: keyspace `devices`: device id ▶ KeptDevice, "ID/command-line" ▶ the program it was started with
+//!                        keyspace `configs`: number ▶ KeptConfig
+//!                        keyspace `entities-NUMBER`: control::journal::Key ▶ p4.v1.Entity
+//! ```
+//!
+//! Each config that is set gets a number of its own. Numbers that no device refers to are left over from a change that a
+//! crash cut off, or that was undone; opening removes them.
+
+use crate::{OpenError, encode};
+use control::entity::Entity;
+use control::journal::Key;
+use control::pipeline::ForwardingConfig;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use grpc::proto::sluice::v1::KeptDevice;
+use prost::Message;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What this version writes and reads.
+pub const FORMAT: &str = "1";
+const FORMAT_LINE: &str = "sluice state ";
+/// Entities per batch while a whole config is written.
+const CHUNK: usize = 8192;
+/// Memory for blocks that were read: entities are read once, at start.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// What is kept of a device.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// What packets went through.
+    pub running: Option<KeptConfig>,
+    /// What was saved and not committed.
+    pub saved: Option<KeptConfig>,
+    /// The program that the switch was last started with.
+    pub command_line: Option<Vec<u8>>,
+}
+
+/// A config with its entities, in the order in which they can be written.
+#[derive(Debug)]
+pub struct KeptConfig {
+    /// As it was set.
+    pub config: ForwardingConfig,
+    /// Its entities.
+    pub entities: Vec<Entity>,
+}
+
+/// An open directory.
+pub struct Layout {
+    dir: String,
+    pub db: Database,
+    devices: Keyspace,
+    configs: Keyspace,
+    last: u64,
+}
+
+impl Layout {
+    /// Opens a directory, or makes one.
+    pub fn open(dir: &Path) -> Result<Layout, OpenError> {
+        let name = dir.display().to_string();
+        let io = |why: String| OpenError::Io { dir: name.clone(), why };
+        std::fs::create_dir_all(dir).map_err(|e| io(e.to_string()))?;
+        check_format(dir)?;
+        let db = Database::builder(dir.join("db")).worker_threads(1).cache_size(CACHE_BYTES).open();
+        let db = db.map_err(|error| match error {
+            fjall::Error::Locked => OpenError::InUse(name.clone()),
+            fjall::Error::InvalidVersion(found) => {
+                OpenError::Format { dir: name.clone(), found: format!("of its store {found:?}") }
+            }
+            other => io(explain(&other)),
+        })?;
+        let keyspace = |called: &str| keyspace(&db, called).map_err(|e| io(explain(&e)));
+        let (devices, configs) = (keyspace("devices")?, keyspace("configs")?);
+        let mut layout = Layout { dir: name, db, devices, configs, last: 0 };
+        layout.remove_left_over()?;
+        Ok(layout)
+    }
+
+    fn broken(&self, what: &str, why: impl ToString) -> OpenError {
+        OpenError::Broken { dir: self.dir.clone(), what: what.to_string(), why: why.to_string() }
+    }
+
+    fn io(&self, error: &fjall::Error) -> OpenError {
+        OpenError::Io { dir: self.dir.clone(), why: explain(error) }
+    }
+
+    /// Which configs a device has.
+    pub fn device(&self, device_id: u64) -> Result<KeptDevice, OpenError> {
+        match self.devices.get(device_id.to_be_bytes()).map_err(|e| self.io(&e))? {
+            None => Ok(KeptDevice::default()),
+            Some(value) => KeptDevice::decode(&value[..]).map_err(|e| self.broken(&format!("device {device_id}"), e)),
+        }
+    }
+
+    fn remove_left_over(&mut self) -> Result<(), OpenError> {
+        let mut used = BTreeSet::new();
+        for item in self.devices.iter() {
+            let (key, _) = item.into_inner().map_err(|e| self.io(&e))?;
+            if let Ok(id) = <[u8; 8]>::try_from(&key[..]) {
+                let device = self.device(u64::from_be_bytes(id))?;
+                used.extend(device.running.into_iter().chain(device.saved));
+            }
+        }
+        let names = self.db.list_keyspace_names();
+        let numbers = names.iter().filter_map(|n| n.strip_prefix("entities-")?.parse::<u64>().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        self.last = numbers.iter().copied().max().unwrap_or(0);
+        for number in numbers.into_iter().filter(|n| !used.contains(n)) {
+            self.remove(number).map_err(|e| self.io(&e))?;
+        }
+        Ok(())
+    }
+
+    /// The keyspace of a config's entities.
+    pub fn entities(&self, number: u64) -> fjall::Result<Keyspace> {
+        keyspace(&self.db, &format!("entities-{number}"))
+    }
+
+    /// Writes a config that no device refers to yet; not yet kept. Returns its number.
+    pub fn write_config(
+        &mut self,
+        config: &ForwardingConfig,
+        entities: &mut dyn Iterator<Item = (Key, Entity)>,
+    ) -> fjall::Result<u64> {
+        self.last += 1;
+        let number = self.last;
+        let into = self.entities(number)?;
+        self.configs.insert(number.to_be_bytes(), encode::config(config))?;
+        let mut entities = entities.peekable();
+        while entities.peek().is_some() {
+            let mut batch = self.db.batch();
+            for (key, entity) in entities.by_ref().take(CHUNK) {
+                batch.insert(&into, key, encode::entity(&entity));
+            }
+            batch.commit()?;
+        }
+        Ok(number)
+    }
+
+    /// Says which configs a device has, and keeps it with all that was written before.
+    pub fn set_device(&self, device_id: u64, device: &KeptDevice) -> fjall::Result<()> {
+        // First what it refers to, then the reference.
+        self.db.persist(PersistMode::SyncAll)?;
+        self.devices.insert(device_id.to_be_bytes(), device.encode_to_vec())?;
+        self.db.persist(PersistMode::SyncAll)
+    }
+
+    /// Removes a config that no device refers to any more.
+    pub fn remove(&self, number: u64) -> fjall::Result<()> {
+        self.configs.remove(number.to_be_bytes())?;
+        self.db.delete_keyspace(self.entities(number)?)
+    }
+
+    /// Remembers the program of the command line.
+    pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> fjall::Result<()> {
+        self.devices.insert(command_line_key(device_id), program)?;
+        self.db.persist(PersistMode::SyncAll)
+    }
+
+    /// Everything of a device.
+    pub fn kept(&self, device_id: u64) -> Result<Kept, OpenError> {
+        let device = self.device(device_id)?;
+        let command_line = self.devices.get(command_line_key(device_id)).map_err(|e| self.io(&e))?;
+        Ok(Kept {
+            running: device.running.map(|number| self.kept_config(number)).transpose()?,
+            saved: device.saved.map(|number| self.kept_config(number)).transpose()?,
+            command_line: command_line.map(|bytes| bytes.to_vec()),
+        })
+    }
+
+    fn kept_config(&self, number: u64) -> Result<KeptConfig, OpenError> {
+        let what = format!("config {number}");
+        let value = self.configs.get(number.to_be_bytes()).map_err(|e| self.io(&e))?;
+        let value = value.ok_or_else(|| self.broken(&what, "it is missing"))?;
+        let config = encode::decode_config(&value).map_err(|e| self.broken(&what, e))?;
+        let mut entities = Vec::new();
+        for item in self.entities(number).map_err(|e| self.io(&e))?.iter() {
+            let (_, value) = item.into_inner().map_err(|e| self.io(&e))?;
+            let entity = encode::decode_entity(&value);
+            entities.push(entity.map_err(|e| self.broken(&format!("an entity of {what}"), e))?);
+        }
+        Ok(KeptConfig { config, entities })
+    }
+}
+
+fn command_line_key(device_id: u64) -> String {
+    format!("{device_id}/command-line")
+}
+
+fn keyspace(db: &Database, name: &str) -> fjall::Result<Keyspace> {
+    db.keyspace(name, KeyspaceCreateOptions::default)
+}
+
+/// Reads the `format` file, or makes it in an empty directory.
+fn check_format(dir: &Path) -> Result<(), OpenError> {
+    let name = dir.display().to_string();
+    let io = |e: std::io::Error| OpenError::Io { dir: name.clone(), why: e.to_string() };
+    let file: PathBuf = dir.join("format");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => match text.trim_end().strip_prefix(FORMAT_LINE) {
+            Some(FORMAT) => Ok(()),
+            Some(other) => Err(OpenError::Format { dir: name.clone(), found: other.to_string() }),
+            None => Err(OpenError::Foreign(name.clone())),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let beginning = dir.join("format.new");
+            let others = std::fs::read_dir(dir).map_err(io)?.filter_map(Result::ok);
+            // What journalled file systems put into every new one is nobody's.
+            if others.map(|e| e.path()).any(|path| path != beginning && !path.ends_with("lost+found")) {
+                return Err(OpenError::Foreign(name.clone()));
+            }
+            // Whole or not at all, whenever the machine stops.
+            let write = || -> std::io::Result<()> {
+                let mut new = std::fs::File::create(&beginning)?;
+                writeln!(new, "{FORMAT_LINE}{FORMAT}")?;
+                new.sync_all()?;
+                std::fs::rename(&beginning, &file)?;
+                std::fs::File::open(dir)?.sync_all()
+            };
+            write().map_err(io)
+        }
+        Err(e) => Err(io(e)),
+    }
+}
+
+/// An error of the store in words for an operator.
+pub fn explain(error: &fjall::Error) -> String {
+    let io = |e: &std::io::Error| match e.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            format!("{e}; free some space, then writes are taken again without a restart")
+        }
+        _ => e.to_string(),
+    };
+    match error {
+        fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => io(e),
+        fjall::Error::Poisoned => "an earlier write to the disk failed".to_string(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,297 @@
+//! The open store: a queue of batches, and the thread that writes them.
+//!
+//! Group commit: the thread takes all batches that wait, writes each as one atomic batch, and syncs once for all of
+//! them. While it syncs the next ones queue up, so the number of syncs follows the disk and not the number of requests.
+//!
+//! Locks: `queue` is held for moments; `layout` while the disk is written, by the thread or by [`Store::replace`]. Nobody
+//! takes `layout` while holding `queue`.
+
+use crate::layout::{Kept, Layout, explain};
+use crate::{OpenError, encode};
+use control::journal::{After, Batch, Contents, Journal, Key, Slot, Ticket};
+use fjall::{Keyspace, PersistMode};
+use grpc::proto::sluice::v1::KeptDevice;
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a failed store is left alone before it is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Drops what a directory holds. Refused while another process has it, and if it is not ours.
+pub fn forget(dir: &Path) -> Result<(), OpenError> {
+    match Layout::open(dir) {
+        Err(error @ (OpenError::InUse(_) | OpenError::Foreign(_) | OpenError::Format { .. })) => return Err(error),
+        // What cannot be read can still be dropped.
+        Ok(_) | Err(OpenError::Broken { .. } | OpenError::Io { .. }) => {}
+    }
+    let removed = std::fs::remove_dir_all(dir.join("db"));
+    removed.map_err(|e| OpenError::Io { dir: dir.display().to_string(), why: e.to_string() })
+}
+
+/// A directory of kept state.
+pub struct Store {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    layout: Mutex<Option<Layout>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Ticket, Batch)>,
+    last: Ticket,
+    kept: Ticket,
+    /// Tickets of changes that were lost, from and to, one range for each failure.
+    lost: Vec<(Ticket, Ticket)>,
+    /// What happened, and when it was last tried to open again.
+    failure: Option<(String, Instant)>,
+    stop: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// Opens a directory, or makes one; no other process can until it is dropped.
+    pub fn open(dir: &Path) -> Result<Store, OpenError> {
+        let layout = Layout::open(dir)?;
+        let shared =
+            Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), layout: Mutex::new(Some(layout)) });
+        let on = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("state".into()).spawn(move || on.run());
+        let thread =
+            thread.map_err(|e| OpenError::Io { dir: dir.display().to_string(), why: format!("no thread: {e}") })?;
+        Ok(Store { shared, dir: dir.to_path_buf(), thread: Some(thread) })
+    }
+
+    /// Everything that is kept of a device.
+    pub fn kept(&self, device_id: u64) -> Result<Kept, OpenError> {
+        match lock(&self.shared.layout).as_ref() {
+            Some(layout) => layout.kept(device_id),
+            None => Err(OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed".into() }),
+        }
+    }
+
+    /// Remembers the program that the switch was started with.
+    pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> Result<(), String> {
+        match lock(&self.shared.layout).as_ref() {
+            Some(layout) => layout.set_command_line(device_id, program).map_err(|e| explain(&e)),
+            None => Err("the directory is closed".into()),
+        }
+    }
+
+    fn fail(&self, why: String) -> String {
+        self.shared.fail(why.clone());
+        why
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Journal for Store {
+    fn append(&self, batch: Batch) -> Ticket {
+        let mut queue = lock(&self.shared.queue);
+        queue.last.0 += 1;
+        let ticket = queue.last;
+        // After a failure nothing is written any more; who waits for the ticket hears of it.
+        if queue.failure.is_none() {
+            queue.waiting.push_back((ticket, batch));
+            self.shared.changed.notify_all();
+        }
+        ticket
+    }
+
+    fn kept(&self) -> Ticket {
+        lock(&self.shared.queue).kept
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), String> {
+        let mut queue = lock(&self.shared.queue);
+        loop {
+            // It may work again since then, but what was lost stays lost.
+            if queue.lost.iter().any(|(from, to)| (*from..=*to).contains(&ticket)) {
+                return Err("the disk failed meanwhile".into());
+            }
+            if queue.kept >= ticket {
+                return Ok(());
+            }
+            if let Some((why, _)) = &queue.failure {
+                return Err(why.clone());
+            }
+            queue = self.shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn failure(&self) -> Option<String> {
+        lock(&self.shared.queue).failure.as_ref().map(|(why, _)| why.clone())
+    }
+
+    fn replace(&self, device_id: u64, running: Contents, saved: Contents) -> Result<(), String> {
+        self.shared.wait_for_all()?;
+        let mut layout = lock(&self.shared.layout);
+        let Some(layout) = layout.as_mut() else { return Err("the directory is closed".into()) };
+        let old = layout.device(device_id).map_err(|e| e.to_string())?;
+        let mut write = |contents: Contents, old: Option<u64>| match contents {
+            Contents::Same => Ok(old),
+            Contents::Empty => Ok(None),
+            Contents::New(config, entities) => layout.write_config(config, entities).map(Some),
+        };
+        let new = write(running, old.running)
+            .and_then(|running| Ok(KeptDevice { running, saved: write(saved, old.saved)? }))
+            .and_then(|new| layout.set_device(device_id, &new).map(|()| new));
+        let new = new.map_err(|e| self.fail(explain(&e)))?;
+        for number in old.running.into_iter().chain(old.saved) {
+            if ![new.running, new.saved].contains(&Some(number)) {
+                // The new one is kept already; what is left of the old is removed at the next start.
+                let _ = layout.remove(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<(), String> {
+        {
+            let mut queue = lock(&self.shared.queue);
+            match &mut queue.failure {
+                None => return Ok(()),
+                Some((why, tried)) if tried.elapsed() < RETRY => return Err(why.clone()),
+                Some((_, tried)) => *tried = Instant::now(),
+            }
+        }
+        let mut layout = lock(&self.shared.layout);
+        // One process opens it once.
+        *layout = None;
+        match Layout::open(&self.dir) {
+            Ok(opened) => {
+                *layout = Some(opened);
+                let mut queue = lock(&self.shared.queue);
+                queue.failure = None;
+                let lost = (Ticket(queue.kept.0 + 1), queue.last);
+                queue.lost.push(lost);
+                queue.kept = queue.last;
+                tracing::info!(dir = %self.dir.display(), "the state can be kept again");
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let batches = {
+                let mut queue = lock(&self.queue);
+                while queue.waiting.is_empty() && !queue.stop {
+                    queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+                if queue.waiting.is_empty() {
+                    return;
+                }
+                std::mem::take(&mut queue.waiting)
+            };
+            let Some((last, _)) = batches.back() else { continue };
+            let last = *last;
+            match self.write(batches.iter().map(|(_, batch)| batch)) {
+                Ok(()) => {
+                    lock(&self.queue).kept = last;
+                    self.changed.notify_all();
+                }
+                Err(why) => self.fail(why),
+            }
+        }
+    }
+
+    fn wait_for_all(&self) -> Result<(), String> {
+        let mut queue = lock(&self.queue);
+        while queue.kept < queue.last {
+            if let Some((why, _)) = &queue.failure {
+                return Err(why.clone());
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    fn fail(&self, why: String) {
+        tracing::error!("the state can no longer be kept, so writes are refused: {why}");
+        let mut queue = lock(&self.queue);
+        queue.waiting.clear();
+        queue.failure = Some((why, Instant::now()));
+        self.changed.notify_all();
+    }
+
+    fn write<'a>(&self, batches: impl Iterator<Item = &'a Batch>) -> Result<(), String> {
+        let layout = lock(&self.layout);
+        let layout = layout.as_ref().ok_or("the directory is closed")?;
+        let mut keyspaces: HashMap<(u64, Slot), Keyspace> = HashMap::new();
+        for batch in batches {
+            let place = (batch.device_id, batch.slot);
+            let into = match keyspaces.get(&place) {
+                Some(keyspace) => keyspace.clone(),
+                None => {
+                    let device = layout.device(batch.device_id).map_err(|e| e.to_string())?;
+                    let number = match batch.slot {
+                        Slot::Running => device.running,
+                        Slot::Saved => device.saved,
+                    };
+                    let number = number.ok_or_else(|| format!("device {} has no such config", batch.device_id))?;
+                    let keyspace = layout.entities(number).map_err(|e| explain(&e))?;
+                    keyspaces.insert(place, keyspace.clone());
+                    keyspace
+                }
+            };
+            write_batch(layout, &into, batch).map_err(|e| explain(&e))?;
+        }
+        layout.db.persist(PersistMode::SyncData).map_err(|e| explain(&e))
+    }
+}
+
+fn write_batch(layout: &Layout, into: &Keyspace, batch: &Batch) -> fjall::Result<()> {
+    // Items of one batch have no order among themselves, so each key must come once: with the last change.
+    let mut last: HashMap<&Key, &After> = HashMap::with_capacity(batch.changes.len());
+    let mut gone: Vec<Vec<u8>> = Vec::new();
+    for change in &batch.changes {
+        if change.after == After::GoneBelow {
+            last.retain(|key, _| !key.starts_with(&change.key));
+            for item in into.prefix(&change.key) {
+                gone.push(item.key()?.to_vec());
+            }
+        }
+        last.insert(&change.key, &change.after);
+    }
+    let mut items = layout.db.batch();
+    for key in gone.into_iter().filter(|key| !last.contains_key(key)) {
+        items.remove(into, key);
+    }
+    for (key, after) in last {
+        let entity = match after {
+            After::Is(entity) => Some(&**entity),
+            After::Given(at) => batch.request.updates.get(*at).and_then(|update| update.entity.as_ref()),
+            After::Gone | After::GoneBelow => None,
+        };
+        match entity {
+            Some(entity) => items.insert(into, key.as_slice(), encode::entity(entity)),
+            None => items.remove(into, key.as_slice()),
+        }
+    }
+    items.commit()
+}

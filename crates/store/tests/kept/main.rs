@@ -1,0 +1,312 @@
+//! What is written comes back: random writes of every kind of entity, and after some of them the switch is killed (what it
+//! had in memory is gone) and begins from its directory; then everything must read as before. And what could not be kept
+//! is undone.
+
+#[path = "../../../control/tests/fixture/mod.rs"]
+mod fixture;
+mod random;
+
+use control::arbitration::ArbitrationRequest;
+use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
+use control::entity::*;
+use control::journal::{Batch, Contents, Journal, Slot, Ticket};
+use control::pipeline::ForwardingConfig;
+use control::{Code, Control};
+use fixture::{FakeSwitch, id};
+use p4info::ObjectKind;
+use random::Random;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use store::{OpenError, Store};
+
+const DEVICE: u64 = 1;
+
+/// A control plane with a primary client.
+fn control() -> Control {
+    let mut control = Control::new();
+    control.add_device(DEVICE, FakeSwitch::new() as _);
+    let client = control.connect();
+    let claim = ArbitrationRequest { device_id: DEVICE, election_id: Some(1), ..Default::default() };
+    control.stream_request(client, StreamRequest::Arbitration(claim)).unwrap();
+    control
+}
+
+fn router() -> ForwardingConfig {
+    ForwardingConfig { device_config: b"router".to_vec(), cookie: Some(77), ..Default::default() }
+}
+
+fn set_config(control: &mut Control, action: ConfigAction, program: Option<&str>) -> Result<(), control::Error> {
+    let config = |program: &str| ForwardingConfig { device_config: program.as_bytes().to_vec(), ..router() };
+    let config = program.map(config);
+    let (role, election_id) = (Role::default(), Some(1));
+    control.set_config(SetConfigRequest { device_id: DEVICE, role, election_id, action, config })
+}
+
+/// Begins from a directory, as the switch does.
+fn start(dir: &Path) -> (Control, Arc<Store>) {
+    let store = Arc::new(Store::open(dir).unwrap());
+    let kept = store.kept(DEVICE).unwrap();
+    let mut control = control();
+    let has_all = kept.running.is_some();
+    for (slot, kept) in [(Slot::Running, kept.running), (Slot::Saved, kept.saved)] {
+        let Some(kept) = kept else { continue };
+        let restored = control.restore(DEVICE, slot, kept.config, kept.entities.into_iter()).unwrap();
+        assert_eq!(restored.refused, [""; 0]);
+    }
+    if !has_all {
+        control.load(DEVICE, router()).unwrap();
+    }
+    control.keep(DEVICE, Arc::clone(&store) as _, has_all).unwrap();
+    (control, store)
+}
+
+fn write(control: &mut Control, updates: Vec<Update>, atomicity: Atomicity) -> Vec<Result<(), control::Error>> {
+    let request =
+        WriteRequest { device_id: DEVICE, election_id: Some(1), updates, atomicity, ..WriteRequest::default() };
+    control.write(&request).unwrap()
+}
+
+fn wait(control: &Control) -> Result<(), String> {
+    control.last_change(DEVICE).map_or(Ok(()), |(journal, ticket)| journal.wait(ticket))
+}
+
+/// Everything that a controller can read, sorted.
+fn everything(control: &mut Control) -> Vec<String> {
+    let table = TableEntry {
+        counter_data: Some(Default::default()),
+        meter_config: Some(Default::default()),
+        ..Default::default()
+    };
+    let all = [
+        Entity::Table(table.clone()),
+        Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
+        Entity::Member(Member::default()),
+        Entity::Group(Group::default()),
+        Entity::Counter(CounterEntry::default()),
+        Entity::Meter(MeterEntry::default()),
+        Entity::Register(RegisterEntry::default()),
+        Entity::ValueSet(ValueSetEntry::default()),
+        Entity::MulticastGroup(MulticastGroup::default()),
+        Entity::CloneSession(CloneSession::default()),
+        Entity::Digest(DigestEntry::default()),
+    ];
+    let (found, results) = control.read(DEVICE, &all.map(Some)).unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    let mut found: Vec<String> = found.iter().map(|entity| format!("{entity:?}")).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn whatever_is_written_reads_the_same_after_a_restart() {
+    let mut done = 0;
+    for seed in 1..=8 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = Random::new(seed);
+        let (mut control, mut store) = start(dir.path());
+        for _ in 0..12 {
+            for _ in 0..random.below(20) + 1 {
+                let (updates, atomicity) = random.batch();
+                done += write(&mut control, updates, atomicity).iter().filter(|r| r.is_ok()).count();
+            }
+            wait(&control).unwrap();
+            let before = everything(&mut control);
+            drop((control, store));
+            (control, store) = start(dir.path());
+            assert_eq!(everything(&mut control), before, "seed {seed}");
+        }
+    }
+    assert!(done > 1000, "only {done} updates were good ones");
+}
+
+#[test]
+fn configs_come_back_saved_and_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut control, store) = start(dir.path());
+    let mut random = Random::new(99);
+    let mut some = |control: &mut Control| {
+        (0..40).for_each(|_| drop(write(control, random.batch().0, Atomicity::ContinueOnError)));
+    };
+    some(&mut control);
+    wait(&control).unwrap();
+    let running = everything(&mut control);
+    // Writes go to the saved config while there is one.
+    set_config(&mut control, ConfigAction::VerifyAndSave, Some("router")).unwrap();
+    some(&mut control);
+    wait(&control).unwrap();
+    let saved = everything(&mut control);
+    assert_ne!(saved, running);
+    drop((control, store));
+
+    let (mut control, store) = start(dir.path());
+    assert_eq!(everything(&mut control), saved);
+    assert_eq!(control.config(DEVICE).unwrap().unwrap().config.cookie, Some(77));
+    set_config(&mut control, ConfigAction::Commit, None).unwrap();
+    drop((control, store));
+
+    let (mut control, store) = start(dir.path());
+    assert_eq!(everything(&mut control), saved);
+    // A program that starts empty leaves nothing of the old one behind.
+    set_config(&mut control, ConfigAction::VerifyAndCommit, Some("router smaller")).unwrap();
+    let empty = everything(&mut control);
+    drop((control, store));
+    let (mut control, _store) = start(dir.path());
+    assert_eq!(everything(&mut control), empty);
+    assert_eq!(control.config(DEVICE).unwrap().unwrap().config.device_config, b"router smaller");
+}
+
+#[test]
+fn a_directory_is_for_one_switch_and_one_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let second = Store::open(dir.path()).err().unwrap();
+    assert!(matches!(second, OpenError::InUse(_)), "{second}");
+    assert!(matches!(store::forget(dir.path()), Err(OpenError::InUse(_))));
+    drop(store);
+    drop(Store::open(dir.path()).unwrap());
+
+    std::fs::write(dir.path().join("format"), "sluice state 99\n").unwrap();
+    let newer = Store::open(dir.path()).err().unwrap().to_string();
+    assert!(newer.contains("has format 99, this version reads 1"), "{newer}");
+
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("holiday.jpg"), "x").unwrap();
+    let foreign = Store::open(other.path()).err().unwrap();
+    assert!(matches!(foreign, OpenError::Foreign(_)), "{foreign}");
+    assert!(matches!(store::forget(other.path()), Err(OpenError::Foreign(_))));
+}
+
+#[test]
+fn forgetting_begins_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut control, store) = start(dir.path());
+    let empty = everything(&mut control);
+    let mut random = Random::new(5);
+    (0..20).for_each(|_| drop(write(&mut control, random.batch().0, Atomicity::ContinueOnError)));
+    wait(&control).unwrap();
+    drop((control, store));
+    store::forget(dir.path()).unwrap();
+    let (mut control, _store) = start(dir.path());
+    assert_eq!(everything(&mut control), empty);
+}
+
+/// A journal whose disk fails when it is told to.
+#[derive(Default)]
+struct Failing {
+    tickets: Mutex<(Ticket, Ticket)>,
+    broken: AtomicBool,
+    /// Whether it knows: the disk answers late.
+    noticed: AtomicBool,
+    replaced: Mutex<Vec<Vec<String>>>,
+}
+
+impl Journal for Failing {
+    fn append(&self, _batch: Batch) -> Ticket {
+        let mut tickets = self.tickets.lock().unwrap();
+        tickets.0.0 += 1;
+        if !self.broken.load(Ordering::Relaxed) {
+            tickets.1 = tickets.0;
+        }
+        tickets.0
+    }
+
+    fn kept(&self) -> Ticket {
+        self.tickets.lock().unwrap().1
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<(), String> {
+        if self.kept() >= ticket { Ok(()) } else { Err("no space left".into()) }
+    }
+
+    fn failure(&self) -> Option<String> {
+        let tickets = self.tickets.lock().unwrap();
+        (self.noticed.load(Ordering::Relaxed) && tickets.1 < tickets.0).then(|| "no space left".into())
+    }
+
+    fn replace(&self, _device: u64, running: Contents, _saved: Contents) -> Result<(), String> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err("no space left".into());
+        }
+        if let Contents::New(_, entities) = running {
+            self.replaced.lock().unwrap().push(entities.map(|(_, entity)| format!("{entity:?}")).collect());
+        }
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<(), String> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err("still none".into());
+        }
+        let mut tickets = self.tickets.lock().unwrap();
+        tickets.1 = tickets.0;
+        Ok(())
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_undone_and_writes_are_refused_until_it_can() {
+    let mut lost = 0;
+    for seed in 100..130 {
+        let mut random = Random::new(seed);
+        let journal = Arc::new(Failing::default());
+        let mut control = control();
+        control.load(DEVICE, router()).unwrap();
+        control.keep(DEVICE, Arc::clone(&journal) as _, false).unwrap();
+        for _ in 0..20 {
+            for _ in 0..random.below(10) + 1 {
+                drop(write(&mut control, random.batch().0, Atomicity::ContinueOnError));
+            }
+            let before = everything(&mut control);
+            journal.broken.store(true, Ordering::Relaxed);
+            // What comes before the disk is heard of is applied.
+            for _ in 0..random.below(4) + 1 {
+                let (updates, atomicity) = random.batch();
+                lost += write(&mut control, updates, atomicity).iter().filter(|r| r.is_ok()).count();
+            }
+            journal.noticed.store(true, Ordering::Relaxed);
+            if journal.failure().is_some() {
+                assert!(wait(&control).is_err());
+                let (updates, _) = random.batch();
+                let request = WriteRequest { device_id: DEVICE, election_id: Some(1), updates, ..Default::default() };
+                let refused = control.write(&request).unwrap_err();
+                assert_eq!(refused.code, Code::Unavailable);
+                assert!(refused.message.contains("no space left"), "{}", refused.message);
+            }
+            control.take_back();
+            assert_eq!(everything(&mut control), before, "seed {seed}");
+            let refused = set_config(&mut control, ConfigAction::VerifyAndCommit, Some("router")).unwrap_err();
+            assert_eq!(refused.code, Code::Unavailable);
+            assert_eq!(everything(&mut control), before, "seed {seed}");
+            journal.broken.store(false, Ordering::Relaxed);
+            journal.noticed.store(false, Ordering::Relaxed);
+            journal.reopen().unwrap();
+        }
+    }
+    assert!(lost > 200, "only {lost} updates were lost");
+}
+
+#[test]
+fn a_journal_that_works_again_is_given_everything() {
+    let journal = Arc::new(Failing::default());
+    let mut control = control();
+    control.load(DEVICE, router()).unwrap();
+    control.keep(DEVICE, Arc::clone(&journal) as _, false).unwrap();
+    let member = |member_id| Update {
+        kind: UpdateKind::Insert,
+        entity: Some(Entity::Member(Member {
+            action_profile_id: id(ObjectKind::ActionProfile, "ingress.selector"),
+            member_id,
+            action: Some(Random::forward(1)),
+        })),
+    };
+    assert_eq!(write(&mut control, vec![member(1)], Atomicity::ContinueOnError), [Ok(())]);
+    journal.broken.store(true, Ordering::Relaxed);
+    journal.noticed.store(true, Ordering::Relaxed);
+    assert_eq!(write(&mut control, vec![member(2)], Atomicity::ContinueOnError), [Ok(())]);
+    journal.broken.store(false, Ordering::Relaxed);
+    // Member 2 was never kept, so it is as if it had never been.
+    assert_eq!(write(&mut control, vec![member(2)], Atomicity::ContinueOnError), [Ok(())]);
+    let replaced = journal.replaced.lock().unwrap().last().unwrap().join("\n");
+    assert!(replaced.contains("member_id: 1,") && !replaced.contains("member_id: 2,"), "{replaced}");
+}

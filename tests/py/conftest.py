@@ -33,7 +33,7 @@ class Daemon:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )
         self.output = ""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while "P4Runtime on" not in self.output:
             ready, _, _ = select.select([self.process.stdout], [], [], 0.1)
             if ready:

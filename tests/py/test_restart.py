@@ -143,6 +143,8 @@ def test_every_acknowledged_write_is_there_after_the_switch_was_killed(messages,
             undecided += writer.open is not None
             batches += writer.batches
             assert found == writer.kept or found == writer.open, f"round {round_number}, writer {writer.number}"
+        if (round_number + 1) % 100 == 0:
+            print(f"{round_number + 1} kills, worst recovery {max(recovered) * 1000:.0f} ms", flush=True)
         # Its size stays about the same.
         surplus = sorted(state)[: max(0, len(state) - ENTRIES)]
         if surplus:

@@ -93,7 +93,8 @@ impl Random {
         let value = MatchValue::Lpm { value: vec![10, 0, self.byte(4), 0], prefix_len: 24 };
         TableEntry {
             table_id: id(ObjectKind::Table, "ingress.ipv4_lpm"),
-            matches: vec![FieldMatch { field_id: 1, value }],
+            // The default route has no field.
+            matches: if self.one_in(4) { vec![] } else { vec![FieldMatch { field_id: 1, value }] },
             ..Default::default()
         }
     }

@@ -48,12 +48,12 @@ struct FieldPlace(usize);
 
 impl FieldPlace {
     fn new(field: &KeyField, shift: u32) -> FieldPlace {
-        FieldPlace((8 * field.offset | field.width << 8 | shift << 16) as usize)
+        FieldPlace(((8 * field.offset) | (field.width << 8) | (shift << 16)) as usize)
     }
 
     fn part_of_index(self, key: u64) -> u64 {
         let [at, width, shift, ..] = self.0.to_le_bytes();
-        (key >> at & ((1 << width) - 1)) << shift
+        ((key >> at) & ((1 << width) - 1)) << shift
     }
 }
 

@@ -156,7 +156,7 @@ struct Place {
 impl Place {
     #[inline]
     fn of(hash: u64, count: u64) -> Place {
-        let home = (u128::from(hash) * u128::from(count) >> 64) as u32;
+        let home = ((u128::from(hash) * u128::from(count)) >> 64) as u32;
         let second = home + 1 + (hash % WINDOW) as u32;
         Place { home, second, mark: (hash >> MARK_SHIFT) as u32 % PASSED_MARKS }
     }

@@ -387,6 +387,16 @@ impl Control {
         self.device(device_id)?.replace(config, losses)
     }
 
+    /// Whether a client is primary in some role.
+    pub fn has_primary(&mut self, device_id: u64) -> Result<bool> {
+        Ok(self.device(device_id)?.roles.primaries().next().is_some())
+    }
+
+    /// The config that runs.
+    pub fn running_config(&mut self, device_id: u64) -> Result<Option<ForwardingConfig>> {
+        Ok(self.device(device_id)?.running.as_ref().map(|f| f.config.clone()))
+    }
+
     /// The config that was set last, saved or running.
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;

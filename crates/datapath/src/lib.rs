@@ -14,6 +14,8 @@
 //! | [`replication`] | multicast groups and clone sessions |
 //! | [`switches`] | all optimisations by name, to leave some out |
 //! | [`bench`] | times a pipeline from memory |
+//! | [`snapshot`] | the state of a running pipeline for the interpreter |
+//! | [`tap`] | copies of packets for captures |
 //! | [`drops`] | every way a packet can end, counted |
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
@@ -29,9 +31,11 @@ pub mod machine;
 pub mod oracle;
 pub mod pipeline;
 pub mod replication;
+pub mod snapshot;
 pub mod state;
 pub mod switch;
 pub mod switches;
+pub mod tap;
 mod worker;
 
 pub use hold::Held;

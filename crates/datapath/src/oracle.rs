@@ -55,7 +55,15 @@ fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
 impl Oracle {
     /// Interprets a verified program; with `tracing`, every run is recorded.
     pub fn new(program: Arc<Program>, tracing: bool) -> Oracle {
-        let interp = Interp::new(program);
+        Oracle::on(Interp::new(program), tracing)
+    }
+
+    /// As [`Oracle::new`], on state that exists.
+    pub fn with_state(program: Arc<Program>, state: Arc<interp::State>, tracing: bool) -> Oracle {
+        Oracle::on(Interp::with_state(program, state), tracing)
+    }
+
+    fn on(interp: Interp, tracing: bool) -> Oracle {
         let state: Arc<dyn PipelineState> = Arc::clone(interp.state()) as _;
         Oracle { interp, state, output: Arc::default(), tracing }
     }

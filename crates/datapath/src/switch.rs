@@ -6,6 +6,7 @@
 use crate::drops::DropCounters;
 use crate::hold::Held;
 use crate::pipeline::Pipeline;
+use crate::tap::{TapConfig, Tapped};
 use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
 use abi::state::{DigestMessage, PipelineState};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
@@ -108,6 +109,7 @@ struct PortEntry {
 struct Inner {
     ports: Vec<PortEntry>,
     pipeline: Option<Arc<Pipeline>>,
+    program_changes: u64,
     /// What was dropped under earlier programs, by reason.
     past_drops: BTreeMap<String, u64>,
 }
@@ -234,6 +236,7 @@ impl Switch {
             }
         }
         self.tell_all(|| Command::Pipeline(pipeline.clone()))?;
+        inner.program_changes += 1;
         let old = std::mem::replace(&mut inner.pipeline, pipeline);
         if let Some(old) = old.filter(|old| inner.pipeline.as_ref().is_none_or(|new| !Arc::ptr_eq(old, new))) {
             let drops = (0..self.workers()).flat_map(|worker| old.drops(worker).read(old.program()));
@@ -242,6 +245,11 @@ impl Switch {
             }
         }
         Ok(())
+    }
+
+    /// How often [`Switch::set_pipeline`] was done.
+    pub fn program_changes(&self) -> u64 {
+        self.lock().program_changes
     }
 
     /// The running pipeline.
@@ -279,6 +287,11 @@ impl Switch {
             true => Ok(held),
             false => Err(SwitchError::Stuck(0)),
         }
+    }
+
+    /// Copies what ports receive and send from now on, until the result is dropped.
+    pub fn tap(&self, config: TapConfig) -> Tapped {
+        Tapped::new(config, self.mailboxes.clone())
     }
 
     /// The channel of events; the first caller gets it.

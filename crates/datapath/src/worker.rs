@@ -35,6 +35,7 @@ use crate::engine::Engine;
 use crate::executor::Executor;
 use crate::hold::Gate;
 use crate::pipeline::Pipeline;
+use crate::tap::Tap;
 use abi::BATCH_MAX;
 use idle::{Idler, Step};
 use out::Ports;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Pipeline(Option<Arc<Pipeline>>),
     Inject(u32, Vec<u8>),
     Hold(Arc<Gate>),
+    Tap(Arc<Tap>),
+    Untap(Arc<Tap>),
     Stop,
 }
 
@@ -137,6 +140,8 @@ struct Worker {
     ports: Ports,
     running: Option<Running>,
     injected: Vec<(u32, Vec<u8>)>,
+    /// Empty most of the time.
+    taps: Vec<Arc<Tap>>,
     burst: Vec<Packet>,
     idler: Idler,
     /// Until when all cycles are accounted for.
@@ -150,6 +155,7 @@ impl Worker {
             ports: Ports::default(),
             running: None,
             injected: Vec::new(),
+            taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
             idler: Idler::new(setup.idle),
             accounted: ticks(),
@@ -197,6 +203,8 @@ impl Worker {
                     }
                     gate.stand();
                 }
+                Command::Tap(tap) => self.taps.push(tap),
+                Command::Untap(tap) => self.taps.retain(|t| !Arc::ptr_eq(t, &tap)),
                 Command::Stop => stop = true,
             }
         }
@@ -228,6 +236,9 @@ impl Worker {
         if received == 0 {
             return false;
         }
+        for tap in &self.taps {
+            tap.copy(number, false, &self.burst);
+        }
         let start = ticks();
         let (sending, end) = self.process(number, start);
         let receiving = start.wrapping_sub(self.accounted);
@@ -250,7 +261,7 @@ impl Worker {
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);
         running.executor.quiescent();
         let sending = ticks();
-        self.ports.flush(drops);
+        self.ports.flush(drops, &self.taps);
         (sending, ticks())
     }
 

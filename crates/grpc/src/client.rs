@@ -115,12 +115,58 @@ impl Client {
 
     /// All counters; `None` when the server has no admin service, as other P4Runtime switches.
     pub fn stats(&self) -> Result<Option<AdminStats>, ClientError> {
-        let mut client = admin::admin_client::AdminClient::new(self.channel.clone());
-        match self.runtime.block_on(client.stats(admin::StatsRequest {})) {
+        match self.runtime.block_on(self.admin().stats(admin::StatsRequest {})) {
             Ok(answer) => Ok(Some(answer.into_inner())),
             Err(status) if status.code() == Code::Unimplemented => Ok(None),
             Err(status) => Err(refusal(&status)),
         }
+    }
+
+    fn admin(&self) -> admin::admin_client::AdminClient<Channel> {
+        admin::admin_client::AdminClient::new(self.channel.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Replaces a device's program.
+    pub fn load(&self, request: admin::LoadRequest) -> Result<admin::LoadResponse, ClientError> {
+        let answer = self.runtime.block_on(self.admin().load(request));
+        answer.map(tonic::Response::into_inner).map_err(|status| refusal(&status))
+    }
+
+    /// Traces packets; each trace goes to `each` as it arrives, until that says false.
+    pub fn trace(
+        &self,
+        request: admin::TraceRequest,
+        each: impl FnMut(admin::TraceResponse) -> bool,
+    ) -> Result<(), ClientError> {
+        self.stream(async { Ok(self.admin().trace(request).await?.into_inner()) }, each)
+    }
+
+    /// Copies of what ports receive and send, until `each` says false.
+    pub fn capture(
+        &self,
+        request: admin::CaptureRequest,
+        each: impl FnMut(admin::CaptureResponse) -> bool,
+    ) -> Result<(), ClientError> {
+        self.stream(async { Ok(self.admin().capture(request).await?.into_inner()) }, each)
+    }
+
+    fn stream<T>(
+        &self,
+        open: impl Future<Output = Result<Streaming<T>, Status>>,
+        mut each: impl FnMut(T) -> bool,
+    ) -> Result<(), ClientError> {
+        let done: Result<(), Status> = self.runtime.block_on(async {
+            let mut messages = open.await?;
+            while let Some(message) = messages.message().await? {
+                if !each(message) {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        done.map_err(|status| refusal(&status))
     }
 
     /// The P4Info of the running program.

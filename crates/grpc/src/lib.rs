@@ -7,7 +7,9 @@
 pub mod admin;
 pub mod client;
 pub mod convert;
+pub mod metrics;
 pub mod proto;
+pub mod rpcs;
 mod serve;
 pub mod server;
 pub mod status;

@@ -1,7 +1,8 @@
 //! The server: a thread with an async runtime of its own, for programs that have none.
 
-use crate::admin::{AdminService, StatsSource};
+use crate::admin::{AdminService, Operator};
 use crate::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
+use crate::rpcs::Counting;
 use crate::server::{Handle, Service};
 use crate::tls::Tls;
 use std::io;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
 
 /// Largest message unless said otherwise: a program, or a batch of some hundred thousand updates.
-const MESSAGE_BYTES_MAX: usize = 256 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may be silent, unless said otherwise, before the client is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long it may take to answer that; then its streams end, and another client can become primary.
@@ -35,7 +36,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct ServeOptions {
     /// Answers the admin service; without it there is none.
-    pub stats: Option<StatsSource>,
+    pub operator: Option<Arc<dyn Operator>>,
     /// Certificates; without them connections are in clear text.
     pub tls: Option<Tls>,
     /// Largest message in either direction.
@@ -46,7 +47,7 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { stats: None, tls: None, message_bytes_max: MESSAGE_BYTES_MAX, keepalive: KEEPALIVE }
+        ServeOptions { operator: None, tls: None, message_bytes_max: MESSAGE_BYTES_MAX, keepalive: KEEPALIVE }
     }
 }
 
@@ -76,14 +77,18 @@ pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOption
     let service = P4RuntimeServer::new(Service::new(Arc::clone(&handle)))
         .max_decoding_message_size(options.message_bytes_max)
         .max_encoding_message_size(options.message_bytes_max);
-    let stats = options.stats;
+    let operator = options.operator;
+    let counting = Counting(Arc::clone(handle.rpcs()));
     let body = move || {
         runtime.block_on(async {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
-            let router = builder.add_service(service).add_optional_service(stats.map(AdminService::server));
+            let router = builder
+                .layer(counting)
+                .add_service(service)
+                .add_optional_service(operator.map(AdminService::server));
             tokio::select! {
                 done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
                     if let Err(error) = done {

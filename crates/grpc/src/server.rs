@@ -14,6 +14,7 @@ use crate::convert::{self, p4info};
 use crate::proto::p4::config::v1 as config_pb;
 use crate::proto::p4::v1 as pb;
 use crate::proto::p4::v1::p4_runtime_server::P4Runtime;
+use crate::rpcs::RpcCounts;
 use crate::status;
 use abi::state::DigestMessage;
 use control::arbitration::ClientId;
@@ -43,6 +44,7 @@ pub struct Handle {
     control: Mutex<Control>,
     clients: Mutex<HashMap<ClientId, EventSender>>,
     lost_events: AtomicU64,
+    rpcs: Arc<RpcCounts>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -68,6 +70,11 @@ impl Handle {
     /// Digest messages since the last call, and the passing of time on any steady clock.
     pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) {
         self.run(|control| control.tick(device_id, digests, now_ns));
+    }
+
+    /// Calls so far.
+    pub fn rpcs(&self) -> &Arc<RpcCounts> {
+        &self.rpcs
     }
 
     /// Events that clients did not take in time.

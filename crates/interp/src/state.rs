@@ -107,6 +107,19 @@ impl State {
         State { program, content: Mutex::new(content) }
     }
 
+    /// A copy that goes its own way from here on.
+    pub fn fork(&self) -> State {
+        State { program: Arc::clone(&self.program), content: Mutex::new(self.lock().clone()) }
+    }
+
+    /// Replaces all entries of a table and its default action by what another engine holds, which has checked them. Takes
+    /// linear time, unlike as many insertions.
+    pub fn load_table(&self, table: TableId, entries: Vec<TableEntry>, default: EntryAction) {
+        let mut content = self.lock();
+        let now_us = content.now_us;
+        content.tables[table.index()].load(entries, default, now_us);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Content> {
         // Every change is complete before anything can panic, so a poisoned lock guards sound data.
         self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

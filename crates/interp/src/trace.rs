@@ -180,16 +180,47 @@ impl TraceStep {
     }
 }
 
+/// A step as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceLine {
+    /// Whether a stage begins.
+    pub heading: bool,
+    /// What happened.
+    pub text: String,
+    /// File and line that it came from, and what is there.
+    pub place: Option<(String, u32, String)>,
+}
+
 impl Trace {
     /// The trace as text: stages as headings, source lines once for the steps in a row that came from them.
     pub fn render(&self, sources: &SourceMap, form: Form) -> String {
         let mut out = String::new();
         let mut shown = None;
+        for line in self.lines(sources, form) {
+            if line.heading {
+                writeln!(out, "== {}", line.text).expect("strings take everything");
+                shown = None;
+                continue;
+            }
+            let place = line.place.filter(|(file, number, _)| {
+                shown.as_ref().is_none_or(|(last, at): &(String, u32)| last != file || at != number)
+            });
+            if let Some((file, number, source)) = place {
+                writeln!(out, "{file}:{number}: {source}").expect("strings take everything");
+                shown = Some((file, number));
+            }
+            writeln!(out, "    {}", line.text).expect("strings take everything");
+        }
+        out
+    }
+
+    /// The steps that are shown, in order.
+    pub fn lines(&self, sources: &SourceMap, form: Form) -> Vec<TraceLine> {
+        let mut lines = Vec::new();
         let mut heading = None;
         for step in &self.steps {
             if let Event::Stage { name, .. } = &step.event {
-                writeln!(out, "== {}", step.event).expect("strings take everything");
-                shown = None;
+                lines.push(TraceLine { heading: true, text: step.event.to_string(), place: None });
                 heading = Some(name);
                 continue;
             }
@@ -198,14 +229,10 @@ impl Trace {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };
-            let place = sources.locate(step.span).map(|(file, line, _)| (file, line));
-            if let Some((file, line)) = place.filter(|place| shown != Some(*place)) {
-                let source = sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim();
-                writeln!(out, "{file}:{line}: {source}").expect("strings take everything");
-                shown = place;
-            }
-            writeln!(out, "    {text}").expect("strings take everything");
+            let source = |line| sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim().to_string();
+            let place = sources.locate(step.span).map(|(file, line, _)| (file.to_string(), line, source(line)));
+            lines.push(TraceLine { heading: false, text, place });
         }
-        out
+        lines
     }
 }

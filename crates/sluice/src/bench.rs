@@ -4,6 +4,8 @@
 //! be read as ratios within one run. For a program and frames of one's own; the benchmark of the examples beside
 //! hand-written C is crate `bench` (`make bench`).
 
+mod swaps;
+
 use crate::compile::ProgramArgs;
 use crate::specialise::Specialise;
 use anyhow::{Context, Result, ensure};
@@ -34,6 +36,19 @@ pub struct Args {
     /// Machine code to measure: for any tables, for the tables as they are, also for the entries of tiny ones.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "contents,constants,off")]
     specialise: Vec<Specialise>,
+    /// Measure what packets notice when this program takes the other's place and back: every frame must leave by one port,
+    /// once.
+    #[arg(long, value_name = "NEW.p4")]
+    swap: Option<PathBuf>,
+    /// How often.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    swaps: usize,
+    /// Milliseconds between two.
+    #[arg(long, value_name = "MS", default_value_t = 10)]
+    swap_pause_ms: u64,
+    /// Ports that frames leave by and none comes from.
+    #[arg(long, value_name = "PORT,...", value_delimiter = ',')]
+    out_ports: Vec<u32>,
     /// Also measure the interpreter (on raw and on optimised IR).
     #[arg(long)]
     interpreter: bool,
@@ -56,6 +71,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         .collect();
     ensure!(!frames.is_empty(), "{} has no `packet` line", args.packets.display());
 
+    if let Some(new) = &args.swap {
+        swaps::run(args, new, &frames)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let raw = Arc::new(compiled.raw.context("the program has IR")?);
     let optimised = Arc::new(compiled.optimised.context("the program has optimised IR")?);
     let machine = |mode: &Specialise| (mode.describe(), &optimised, EngineKind::Machine, *mode, 2000);

@@ -4,10 +4,16 @@
 //! expectations on stderr), 2 the command could not run (no such file, port, server).
 
 mod bench;
+mod capture;
 mod check;
 mod compile;
+mod diff;
 mod explain;
 mod json;
+mod live;
+mod load;
+mod metrics;
+mod operator;
 mod notify;
 mod p4info;
 mod run;
@@ -18,6 +24,7 @@ mod stats;
 mod stf;
 mod table;
 mod target;
+mod top;
 mod trace;
 mod transport;
 
@@ -48,14 +55,22 @@ enum Command {
     Run(run::Args),
     /// Print a program's P4Info as protobuf text.
     P4info(p4info::Args),
-    /// Show step by step what a program does with one packet.
+    /// Show step by step what a program, or a running switch, does with a packet.
     Trace(trace::Args),
+    /// Replace the program of a running switch; what fits of its state stays.
+    Load(load::Args),
+    /// Say what would stay of a switch's state if one program took another's place.
+    Diff(diff::Args),
     /// Show or change tables of a running switch.
     Table(table::Args),
     /// Time a program's pipeline from memory (`make bench` in the sources measures the examples beside C).
     Bench(bench::Args),
     /// Show ports, tables and drops of a running switch.
     Stats(stats::Args),
+    /// Record what ports of a running switch receive and send.
+    Capture(capture::Args),
+    /// Watch a running switch: ports, tables by hits, cycles, drops.
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -68,9 +83,13 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::P4info(args) => p4info::main(&args),
         Command::Trace(args) => trace::main(&args),
+        Command::Load(args) => load::main(&args),
+        Command::Diff(args) => diff::main(&args),
         Command::Table(args) => table::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Stats(args) => stats::main(&args),
+        Command::Capture(args) => capture::main(&args),
+        Command::Top(args) => top::main(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("sluice: {error:#}");

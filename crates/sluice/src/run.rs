@@ -11,11 +11,12 @@
 
 use crate::compile::CompileArgs;
 use crate::notify::Service;
+use crate::operator::SwitchOperator;
 use crate::specialise::Specialise;
 use crate::state::{State, StateArgs};
-use crate::stats;
 use crate::target::{self, SwitchTarget};
 use crate::transport::TransportArgs;
+use crate::{metrics, stats};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
@@ -62,6 +63,12 @@ pub struct Args {
     grpc: String,
     #[command(flatten)]
     transport: TransportArgs,
+    /// Serve metrics for Prometheus on `http://ADDR/metrics`.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// How log lines are written on stderr.
+    #[arg(long, value_name = "text|json", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
     /// Lines that set the switch up: `add`, `setdefault`, `mc_*`, `mirroring_*`, ... as in STF scripts.
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
@@ -93,7 +100,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    init_log();
+    init_log(args.log_format == "json");
     let specs = parse_ports(&args.ports)?;
     if specs.iter().any(|s| s.number == args.cpu_port) {
         bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);
@@ -153,17 +160,30 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let server = match args.grpc.as_str() {
         "none" => None,
         address => {
-            let socket = address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
-                format!("--grpc: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
-            })?;
-            let stats = stats::source(Arc::clone(&switch));
-            let options = grpc::ServeOptions { stats: Some(stats), ..args.transport.options()? };
+            let socket = socket_address("--grpc", address)?;
+            let operator = Arc::new(SwitchOperator { switch: Arc::clone(&switch), handle: Arc::clone(&handle) });
+            let options = grpc::ServeOptions { operator: Some(operator), ..args.transport.options()? };
             let server = grpc::serve_with(socket, Arc::clone(&handle), options).with_context(|| {
                 format!(
                     "cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)"
                 )
             })?;
             println!("P4Runtime on {}{}, device {}", server.address(), args.transport.how(), args.device_id);
+            Some(server)
+        }
+    };
+
+    let _metrics = match &args.metrics {
+        None => None,
+        Some(address) => {
+            let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
+            let source = move || {
+                let (rpcs, lost_events) = (handle.rpcs().read(), handle.lost_events());
+                metrics::text(metrics::Observed { stats: stats::collect(&switch), rpcs, lost_events })
+            };
+            let server = grpc::metrics::serve(socket_address("--metrics", address)?, Arc::new(source))
+                .with_context(|| format!("cannot serve metrics on {address}"))?;
+            println!("metrics on http://{}/metrics", server.address());
             Some(server)
         }
     };
@@ -221,6 +241,12 @@ fn begin(
     Ok(true)
 }
 
+fn socket_address(option: &str, address: &str) -> Result<std::net::SocketAddr> {
+    address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
+        format!("{option}: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
+    })
+}
+
 /// Carries what packets leave for controllers, until told to stop.
 fn pump(switch: &Switch, handle: &Handle, device_id: u64, stop: &AtomicBool) {
     let Some(events) = switch.take_events() else { return };
@@ -269,13 +295,16 @@ fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links:
 
 /// Our own lines from `info` up, others' (the code generator logs every function) from `warn` up; `SLUICE_LOG` says
 /// otherwise.
-fn init_log() {
+fn init_log(json: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sluice=info,grpc=info,control=info"));
     let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);
     // Only a second start in one process fails, and then the first one's log serves.
-    let _ = log.try_init();
+    let _ = match json {
+        true => log.json().try_init(),
+        false => log.try_init(),
+    };
 }
 
 fn parse_idle(text: &str) -> Result<Idle, String> {

@@ -5,12 +5,11 @@
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use datapath::Switch;
-use grpc::admin::{AdminStats, StatsSource};
+use grpc::admin::AdminStats;
 use grpc::client::{Client, ClientError, ClientTls};
 use grpc::proto::sluice::v1 as pb;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Which switch.
@@ -75,12 +74,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the admin service of a switch answers.
-pub fn source(switch: Arc<Switch>) -> StatsSource {
-    Arc::new(move || collect(&switch))
-}
-
-fn collect(switch: &Switch) -> AdminStats {
+/// All counters of a switch.
+pub fn collect(switch: &Switch) -> AdminStats {
     let port = |port: datapath::switch::PortInfo| {
         let s = port.stats;
         let rx = pb::Counters { packets: s.rx_packets, bytes: s.rx_bytes, dropped: s.rx_dropped, errors: s.rx_errors };
@@ -124,6 +119,7 @@ fn collect(switch: &Switch) -> AdminStats {
         tables: switch.tables().into_iter().map(table).collect(),
         drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
         workers: switch.worker_load().into_iter().map(worker).collect(),
+        program_changes: switch.program_changes(),
         code: switch.pipeline().and_then(|p| p.code_info()).map(code),
     }
 }
@@ -296,6 +292,7 @@ mod tests {
     fn tables_of_a_busy_switch() {
         let rx = pb::Counters { packets: 1000, bytes: 64000, dropped: 3, errors: 0 };
         let stats = AdminStats {
+            program_changes: 1,
             uptime_us: 90_000_000,
             ports: vec![
                 pb::Port {

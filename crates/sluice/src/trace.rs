@@ -1,41 +1,188 @@
-//! `sluice trace X.p4 --port N --packet HEX`: what a program does with one packet, step by step, with P4 lines.
+//! `sluice trace X.p4 --port N --packet HEX`: what a program does with one packet, step by step, with P4 lines; without a
+//! program, what a running switch does with a packet that is given, or with the next ones that match a filter.
 
-use crate::compile::ProgramArgs;
-use anyhow::{Context, Result};
+use crate::compile::CompileArgs;
+use crate::stats::ServerArgs;
+use anyhow::{Context, Result, bail, ensure};
 use datapath::oracle::Oracle;
 use datapath::{Local, Pipeline};
+use grpc::proto::sluice::v1 as pb;
 use interp::trace::Form;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Arguments of `trace`.
 #[derive(clap::Args)]
-#[command(after_help = "Steps that change nothing (an assignment of the value that is there already) are not shown.")]
+#[command(
+    after_help = "Steps that change nothing (an assignment of the value that is there already) are not shown.\n\n\
+    A filter is conditions on extracted fields, as in 'hdr.ipv4.dstAddr == 10.0.0.0/8 && port == 2': a field, ==, !=, <, <=, \
+    > or >=, and a number or an address; a header alone (was it extracted?); `port`, `length`; &&, ||, !, parentheses."
+)]
 pub struct Args {
+    /// The P4 program; without one, the running switch's.
+    #[arg(value_name = "X.p4")]
+    program: Option<PathBuf>,
     #[command(flatten)]
-    program: ProgramArgs,
+    compile: CompileArgs,
     /// Lines that set the switch up: `add`, `setdefault`, `mc_*`, `mirroring_*`, ... as in STF scripts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "program")]
     entries: Option<PathBuf>,
-    /// The port that the packet comes from.
+    /// The port that the packet comes from; of a running switch, the only one to look at.
     #[arg(long)]
-    port: u32,
-    /// The frame as hexadecimal digits; spaces and colons are ignored.
+    port: Option<u32>,
+    /// The frame as hexadecimal digits; spaces and colons are ignored. Without one, the next that a running switch receives.
     #[arg(long, value_name = "HEX")]
-    packet: String,
+    packet: Option<String>,
     /// Trace the IR after all passes instead of the IR as lowered (fewer steps: what the passes removed is gone).
-    #[arg(long)]
+    #[arg(long, requires = "program")]
     optimised: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The device id of P4Runtime, for a running switch.
+    #[arg(long, value_name = "ID", default_value_t = 1)]
+    device_id: u64,
+    /// Which packets of a running switch.
+    #[arg(long, value_name = "EXPRESSION", conflicts_with_all = ["program", "packet"])]
+    filter: Option<String>,
+    /// How many packets of a running switch.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    count: u32,
+    /// All outcomes of a running switch, one for each member that a selector could choose.
+    #[arg(long, conflicts_with = "program")]
+    tree: bool,
+    /// How traces of a running switch are printed: text, JSON lines, or `sluice.v1.TraceResponse` messages, each with its
+    /// length in front.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// How traces are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One object per line.
+    Json,
+    /// Length-delimited.
+    Protobuf,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
+    let frame = args.packet.as_ref().map(|digits| {
+        let digits: String = digits.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+        hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")
+    });
+    let frame = frame.transpose()?;
+    match &args.program {
+        None => live(args, frame),
+        Some(program) => {
+            ensure!(args.format == Format::Text, "--format is for traces of a running switch");
+            let (Some(port), Some(frame)) = (args.port, frame) else {
+                bail!("a program needs a packet: --port N --packet HEX");
+            };
+            offline(args, program, port, &frame)
+        }
+    }
+}
+
+/// Traces packets of a running switch.
+fn live(args: &Args, frame: Option<Vec<u8>>) -> Result<ExitCode> {
+    ensure!(frame.is_none() || args.port.is_some(), "--packet needs the --port that it comes from");
+    let waits = frame.is_none();
+    let request = pb::TraceRequest {
+        device_id: args.device_id,
+        frame: frame.unwrap_or_default(),
+        port: args.port,
+        filter: args.filter.clone().unwrap_or_default(),
+        count: args.count,
+        tree: args.tree,
+    };
+    let client = args.server.connect()?;
+    if waits && args.format == Format::Text {
+        eprintln!("waiting for a packet; Ctrl-C ends");
+    }
+    let mut shown = Ok(());
+    client.trace(request, |trace| {
+        shown = show(&trace, args.format);
+        shown.is_ok()
+    })?;
+    shown.map(|()| ExitCode::SUCCESS)
+}
+
+fn show(trace: &pb::TraceResponse, format: Format) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match format {
+        Format::Text => print!("{}", render(trace)),
+        Format::Json => println!("{}", to_json(trace)),
+        Format::Protobuf => out.write_all(&grpc::admin::delimited(trace))?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn render(trace: &pb::TraceResponse) -> String {
+    let mut text = format!("# port {}: {}\n", trace.port, hex::encode(&trace.frame));
+    for choice in &trace.choices {
+        text += &format!("# {choice}\n");
+    }
+    for (i, run) in trace.runs.iter().enumerate() {
+        let mut copy = String::new();
+        copy.extend(run.egress_port.map(|port| format!(", port {port}")));
+        copy.extend(run.instance.map(|rid| format!(", rid {rid}")));
+        text += &format!("{}== {}{copy}\n", if i > 0 { "\n" } else { "" }, run.entry);
+        let mut last = None;
+        for step in &run.steps {
+            if step.text.starts_with("== ") {
+                text += &format!("{}\n", step.text);
+                last = None;
+                continue;
+            }
+            let place = Some((&step.file, step.line)).filter(|(file, _)| !file.is_empty());
+            if place.is_some() && place != last {
+                text += &format!("{}:{}: {}\n", step.file, step.line, step.source);
+                last = place;
+            }
+            text += &format!("    {}\n", step.text);
+        }
+    }
+    text.push('\n');
+    for sent in &trace.sent {
+        text += &format!("port {}: {}\n", sent.port, hex::encode(&sent.frame));
+    }
+    if trace.sent.is_empty() {
+        let reasons = if trace.dropped.is_empty() { "no copy was made".to_string() } else { trace.dropped.join(", ") };
+        text += &format!("dropped: {reasons}\n");
+    }
+    text
+}
+
+fn to_json(trace: &pb::TraceResponse) -> serde_json::Value {
+    use serde_json::json;
+    let step =
+        |s: &pb::trace_response::Step| json!({ "text": s.text, "file": s.file, "line": s.line, "source": s.source });
+    let run = |r: &pb::trace_response::Run| {
+        json!({
+            "entry": r.entry, "egress_port": r.egress_port, "instance": r.instance,
+            "steps": r.steps.iter().map(step).collect::<Vec<_>>(),
+        })
+    };
+    let sent = |s: &pb::trace_response::Sent| json!({ "port": s.port, "frame": hex::encode(&s.frame) });
+    json!({
+        "port": trace.port, "frame": hex::encode(&trace.frame), "choices": trace.choices,
+        "runs": trace.runs.iter().map(run).collect::<Vec<_>>(),
+        "sent": trace.sent.iter().map(sent).collect::<Vec<_>>(), "dropped": trace.dropped,
+    })
+}
+
+/// Traces a packet through a program that does not run.
+fn offline(args: &Args, path: &Path, port: u32, frame: &[u8]) -> Result<ExitCode> {
+    let Some(compiled) = args.compile.compile_program(path)? else {
         return Ok(ExitCode::from(1));
     };
-    let digits: String = args.packet.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
-    let frame = hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")?;
     let (program, form) =
         if args.optimised { (compiled.optimised, Form::Optimised) } else { (compiled.raw, Form::Lowered) };
     let program = Arc::new(program.context("the program has IR")?);
@@ -49,7 +196,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let sent = local
-        .receive(args.port, &frame)
+        .receive(port, frame)
         .with_context(|| format!("the frame has {} bytes, a packet buffer 2,048", frame.len()))?;
     for (i, (entry, trace)) in output.take_traces().iter().enumerate() {
         if i > 0 {

@@ -7,9 +7,11 @@
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::Sink;
+use crate::tap::Tap;
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Tries to send a burst before the rest is dropped.
@@ -57,9 +59,12 @@ impl Ports {
 
     /// Sends what waits, and frees what was dropped or no port takes.
     #[inline]
-    pub(super) fn flush(&mut self, drops: &DropCounters) {
+    pub(super) fn flush(&mut self, drops: &DropCounters, taps: &[Arc<Tap>]) {
         for i in self.touched.drain(..) {
             let port = &mut self.all[i];
+            for tap in taps {
+                tap.copy(port.number, true, &port.out);
+            }
             for _ in 0..TX_TRIES {
                 port.queue.tx(&mut port.out);
                 if port.out.is_empty() {

@@ -68,6 +68,13 @@ impl LinearTable {
         linear
     }
 
+    /// Replaces everything.
+    pub fn load(&mut self, entries: Vec<TableEntry>, default: EntryAction, now_us: u64) {
+        self.installed.clear();
+        self.default = default;
+        entries.into_iter().for_each(|entry| self.push(entry, now_us));
+    }
+
     fn push(&mut self, entry: TableEntry, now_us: u64) {
         self.last_serial += 1;
         self.installed.push(Installed {

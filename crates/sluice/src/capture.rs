@@ -1,0 +1,199 @@
+//! `sluice capture [PORT ...] -w FILE`: what ports of a running switch receive and send, as pcapng.
+//!
+//! Each port is an interface of the file, and each frame says its direction (`epb_flags`). Frames that this command takes too
+//! slowly are lost to the capture, never to the switch, and counted. `-w -` writes to stdout, as `tcpdump -r -` and
+//! `wireshark -k -i -` read it.
+//!
+//! Tests: at the end of the file.
+
+use crate::stats::ServerArgs;
+use anyhow::{Context, Result, bail, ensure};
+use grpc::proto::sluice::v1 as pb;
+use pb::capture_response::Frame;
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Bytes of a frame when none are cut off.
+const SNAP_MAX: u32 = 65_535;
+/// 10^-9 seconds, as `if_tsresol` writes it.
+const NANOSECONDS: u8 = 9;
+/// The direction bits of `epb_flags`.
+const RECEIVED: u32 = 1;
+/// See [`RECEIVED`].
+const SENT: u32 = 2;
+
+/// Arguments of `capture`.
+#[derive(clap::Args)]
+#[command(after_help = "Ends with Ctrl-C, or after --count frames.")]
+pub struct Args {
+    /// Port numbers; none for all.
+    #[arg(value_name = "PORT")]
+    ports: Vec<u32>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Where frames are written, as pcapng; `-` is stdout.
+    #[arg(short, long, value_name = "FILE")]
+    write: PathBuf,
+    /// End after this many frames.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+    /// Bytes of each frame.
+    #[arg(short, long, value_name = "BYTES")]
+    snap_length: Option<u32>,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let client = args.server.connect()?;
+    let stats = client.stats()?.context("the server has no admin service: it is not a Sluice switch")?;
+    for wanted in &args.ports {
+        let numbers: Vec<String> = stats.ports.iter().map(|p| p.number.to_string()).collect();
+        let there = stats.ports.iter().any(|p| p.number == *wanted);
+        ensure!(there, "there is no port {wanted}; there are {}", numbers.join(", "));
+    }
+    let wanted = stats.ports.iter().filter(|p| args.ports.is_empty() || args.ports.contains(&p.number));
+    let names = wanted.map(|p| (p.number, format!("{}@{}", p.number, p.name))).collect();
+    let mut file = CaptureFile::new(open(&args.write)?, &names, args.snap_length.unwrap_or(SNAP_MAX))?;
+    let request =
+        pb::CaptureRequest { device_id: 0, ports: args.ports.clone(), snap_length: args.snap_length.unwrap_or(0) };
+    let (mut count, mut lost, mut failed) = (0, 0, None);
+    client.capture(request, |message| {
+        lost = message.lost;
+        for frame in &message.frames {
+            if args.count.is_some_and(|max| count >= max) {
+                return false;
+            }
+            if let Err(error) = file.write(frame) {
+                failed = Some(error);
+                return false;
+            }
+            count += 1;
+        }
+        // Whoever reads the file sees frames as they come.
+        failed = file.flush().err();
+        failed.is_none() && args.count.is_none_or(|max| count < max)
+    })?;
+    if let Some(error) = failed {
+        bail!("cannot write {}: {error:#}", args.write.display());
+    }
+    eprintln!("{count} frames, {lost} lost by the capture");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(path: &Path) -> Result<Box<dyn Write>> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(std::io::stdout()));
+    }
+    let file = std::fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Box::new(file))
+}
+
+struct CaptureFile {
+    writer: PcapNgWriter<BufWriter<Box<dyn Write>>>,
+    /// Port numbers' interfaces.
+    interfaces: BTreeMap<u32, u32>,
+    snap_length: u32,
+}
+
+impl CaptureFile {
+    fn new(to: Box<dyn Write>, ports: &BTreeMap<u32, String>, snap_length: u32) -> Result<CaptureFile> {
+        let writer = PcapNgWriter::new(BufWriter::new(to))?;
+        let mut file = CaptureFile { writer, interfaces: BTreeMap::new(), snap_length };
+        for (port, name) in ports {
+            file.interface(*port, name)?;
+        }
+        file.flush()?;
+        Ok(file)
+    }
+
+    fn interface(&mut self, port: u32, name: &str) -> Result<u32> {
+        let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, self.snap_length);
+        interface.options = vec![
+            InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
+            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+        ];
+        self.writer.write_pcapng_block(interface)?;
+        let id = self.interfaces.len() as u32;
+        self.interfaces.insert(port, id);
+        Ok(id)
+    }
+
+    fn write(&mut self, frame: &Frame) -> Result<()> {
+        let interface_id = match self.interfaces.get(&frame.port) {
+            Some(id) => *id,
+            // One that came after the capture began.
+            None => self.interface(frame.port, &frame.port.to_string())?,
+        };
+        self.writer.write_pcapng_block(EnhancedPacketBlock {
+            interface_id,
+            timestamp: Duration::from_nanos(frame.time_ns),
+            original_len: frame.length,
+            data: Cow::Borrowed(&frame.data),
+            options: vec![EnhancedPacketOption::Flags(if frame.sent { SENT } else { RECEIVED })],
+        })?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(self.writer.get_mut().flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcap_file::pcapng::{Block, PcapNgReader};
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn frames_have_their_port_time_and_direction() {
+        let shared = Shared::default();
+        let names = BTreeMap::from([(3, "3@veth0".to_string()), (9, "9@veth1".to_string())]);
+        let mut file = CaptureFile::new(Box::new(shared.clone()), &names, 100).unwrap();
+        let frame = |port, sent, time_ns| Frame { port, sent, time_ns, length: 1500, data: vec![port as u8; 100] };
+        let frames =
+            [frame(9, false, 1_700_000_000_123_456_789), frame(3, true, 1_700_000_000_123_456_790), frame(4, true, 5)];
+        frames.iter().for_each(|f| file.write(f).unwrap());
+        file.flush().unwrap();
+        let bytes = shared.0.lock().unwrap().clone();
+        let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+        let mut found = Vec::new();
+        while let Some(block) = reader.next_block() {
+            if let Block::EnhancedPacket(packet) = block.unwrap() {
+                let flags = packet.options.iter().find_map(|o| match o {
+                    EnhancedPacketOption::Flags(flags) => Some(*flags),
+                    _ => None,
+                });
+                let nanoseconds = packet.timestamp.as_nanos();
+                found.push((packet.interface_id, nanoseconds, packet.original_len, packet.data.to_vec(), flags));
+            }
+        }
+        let expected: Vec<_> = [(1, RECEIVED), (0, SENT), (2, SENT)]
+            .into_iter()
+            .zip(&frames)
+            .map(|((interface, flags), f)| (interface, u128::from(f.time_ns), 1500, f.data.clone(), Some(flags)))
+            .collect();
+        assert_eq!(found, expected);
+    }
+}

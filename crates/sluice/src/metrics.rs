@@ -1,0 +1,200 @@
+//! What `sluice run --metrics` serves: all counters of the switch as OpenMetrics text, for Prometheus.
+//!
+//! The names and labels are an interface: they are added to, never renamed; `docs/operations.md` lists them. Counters run
+//! from the start of the switch, those of tables from the first program that had the table; nothing is kept here, each
+//! request reads the switch.
+//!
+//! Tests: at the end of the file.
+
+use grpc::admin::AdminStats;
+use grpc::proto::sluice::v1 as pb;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// What is told.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Ports, tables, drops, workers, code.
+    pub stats: AdminStats,
+    /// `(method, code, calls)`.
+    pub rpcs: Vec<(String, String, u64)>,
+    /// Messages for controllers that were not read in time.
+    pub lost_events: u64,
+}
+
+/// The text.
+pub fn text(observed: Observed) -> String {
+    let mut registry = Registry::with_prefix("sluice");
+    registry.register_collector(Box::new(Snapshot(observed)));
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &registry) {
+        Ok(()) => text,
+        // Strings take everything.
+        Err(fmt::Error) => String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Snapshot(Observed);
+
+type Labels = Vec<(&'static str, String)>;
+
+/// One family: its name, what it is, and a value for each set of labels.
+fn family<M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (Labels, M)>,
+) -> fmt::Result {
+    let mut values = values.into_iter().peekable();
+    let Some(kind) = values.peek().map(|(_, metric)| metric.metric_type()) else { return Ok(()) };
+    let mut metrics = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, metric) in values {
+        metric.encode(metrics.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn counters(values: Vec<(Labels, u64)>) -> impl Iterator<Item = (Labels, ConstCounter<u64>)> {
+    values.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value)))
+}
+
+fn gauges(values: Vec<(Labels, u64)>) -> impl Iterator<Item = (Labels, ConstGauge<f64>)> {
+    values.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value as f64)))
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Observed { stats, rpcs, lost_events } = &self.0;
+        let e = &mut encoder;
+        let uptime = ConstGauge::new(stats.uptime_us as f64 / 1e6);
+        family(e, "uptime_seconds", "Since the start of the switch", [(vec![], uptime)])?;
+        ports(e, &stats.ports)?;
+        tables(e, &stats.tables)?;
+        let drops = stats.drops.iter().map(|d| (vec![("reason", d.reason.clone())], d.packets)).collect();
+        family(e, "dropped_packets", "Packets that the program or the switch dropped", counters(drops))?;
+        workers(e, &stats.workers)?;
+        let changes = counters(vec![(vec![], stats.program_changes)]);
+        family(e, "program_changes", "Programs that were made to run", changes)?;
+        let code = |value: fn(&pb::Code) -> u64| stats.code.iter().map(|c| (vec![], value(c))).collect::<Vec<_>>();
+        let made = counters(code(|c| c.compiled));
+        family(e, "code_compilations", "Code that was made for the tables as they were", made)?;
+        let runs = gauges(code(|c| c.specialised.into()));
+        family(e, "code_specialised", "Whether code for the tables as they are runs", runs)?;
+        let calls =
+            rpcs.iter().map(|(method, code, calls)| (vec![("method", method.clone()), ("code", code.clone())], *calls));
+        family(e, "rpcs", "Calls of the P4Runtime and admin services", counters(calls.collect()))?;
+        let lost = counters(vec![(vec![], *lost_events)]);
+        family(e, "lost_events", "Packets and notifications that controllers did not read in time", lost)
+    }
+}
+
+fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
+    let port =
+        |p: &pb::Port| vec![("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())];
+    let up = ports.iter().map(|p| (port(p), u64::from(p.link_up))).collect();
+    family(e, "port_up", "Whether the link is up", gauges(up))?;
+    let speed = ports.iter().filter_map(|p| Some((port(p), u64::from(p.speed_mbps?) * 1_000_000))).collect();
+    family(e, "port_speed_bits_per_second", "Of the link", gauges(speed))?;
+    let both = |value: fn(&pb::Counters) -> u64| {
+        let of = |p: &pb::Port, direction: &str, c: &Option<pb::Counters>| {
+            let mut labels = port(p);
+            labels.push(("direction", direction.to_string()));
+            (labels, c.as_ref().map_or(0, value))
+        };
+        let both = ports.iter().flat_map(|p| [of(p, "receive", &p.rx), of(p, "send", &p.tx)]);
+        counters(both.collect::<Vec<_>>())
+    };
+    family(e, "port_packets", "Packets", both(|c| c.packets))?;
+    family(e, "port_bytes", "Bytes", both(|c| c.bytes))?;
+    let lost = "Packets that came and no worker took in time, or that a full port did not take";
+    family(e, "port_dropped_packets", lost, both(|c| c.dropped))?;
+    family(e, "port_errors", "Packets that arrived broken", both(|c| c.errors))
+}
+
+fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
+    let table = |t: &pb::Table| vec![("table", t.name.clone())];
+    let entries = tables.iter().map(|t| (table(t), t.entries)).collect();
+    family(e, "table_entries", "Entries", gauges(entries))?;
+    let sizes = tables.iter().map(|t| (table(t), t.size)).collect();
+    family(e, "table_size", "Most entries", gauges(sizes))?;
+    let lookups = tables.iter().flat_map(|t| {
+        let of = |result: &str, value: Option<u64>| {
+            let mut labels = table(t);
+            labels.push(("result", result.to_string()));
+            value.map(|value| (labels, value))
+        };
+        [of("hit", t.hits), of("miss", t.misses)].into_iter().flatten()
+    });
+    family(e, "table_lookups", "Lookups", counters(lookups.collect()))
+}
+
+fn workers(e: &mut DescriptorEncoder<'_>, workers: &[pb::Worker]) -> fmt::Result {
+    let of = |value: fn(&pb::Worker) -> u64| {
+        let worker = |(i, w): (usize, &pb::Worker)| (vec![("worker", i.to_string())], value(w));
+        counters(workers.iter().enumerate().map(worker).collect::<Vec<_>>())
+    };
+    family(e, "worker_packets", "Packets received", of(|w| w.packets))?;
+    family(e, "worker_bursts", "Groups of packets received together", of(|w| w.bursts))?;
+    let parts: [(&str, fn(&pb::Worker) -> u64); 4] = [
+        ("receive", |w| w.receive_cycles),
+        ("pipeline", |w| w.pipeline_cycles),
+        ("send", |w| w.send_cycles),
+        ("idle", |w| w.idle_cycles),
+    ];
+    let cycles = workers.iter().enumerate().flat_map(|(i, w)| {
+        parts.map(|(part, value)| (vec![("worker", i.to_string()), ("part", part.to_string())], value(w)))
+    });
+    let help =
+        "Where the time went, in ticks of the time stamp counter: per packet with worker_packets, load without idle";
+    family(e, "worker_cycles", help, counters(cycles.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_its_line() {
+        let counters = |n| Some(pb::Counters { packets: n, bytes: 64 * n, dropped: 1, errors: 0 });
+        let stats = AdminStats {
+            uptime_us: 2_500_000,
+            ports: vec![pb::Port {
+                number: 1,
+                name: "veth \"0\"".into(),
+                kind: "af_packet".into(),
+                link_up: true,
+                speed_mbps: Some(10_000),
+                rx: counters(7),
+                tx: counters(5),
+            }],
+            tables: vec![pb::Table { name: "I.t".into(), entries: 3, size: 9, hits: Some(4), misses: Some(2) }],
+            drops: vec![pb::Drop { reason: "no such port".into(), packets: 11 }],
+            workers: vec![pb::Worker { packets: 7, pipeline_cycles: 700, ..Default::default() }],
+            code: None,
+            program_changes: 2,
+        };
+        let rpcs = vec![("Write".to_string(), "Ok".to_string(), 6)];
+        let text = text(Observed { stats, rpcs, lost_events: 0 });
+        for line in [
+            "sluice_uptime_seconds 2.5",
+            r#"sluice_port_up{port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,
+            r#"sluice_port_speed_bits_per_second{port="1",device="veth \"0\"",kind="af_packet"} 10000000000.0"#,
+            r#"sluice_port_packets_total{port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,
+            r#"sluice_port_bytes_total{port="1",device="veth \"0\"",kind="af_packet",direction="send"} 320"#,
+            r#"sluice_table_entries{table="I.t"} 3.0"#,
+            r#"sluice_table_lookups_total{table="I.t",result="miss"} 2"#,
+            r#"sluice_dropped_packets_total{reason="no such port"} 11"#,
+            r#"sluice_worker_cycles_total{worker="0",part="pipeline"} 700"#,
+            "sluice_program_changes_total 2",
+            r#"sluice_rpcs_total{method="Write",code="Ok"} 6"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,284 @@
+//! What `sluice top` shows: two readings of the counters made into tables of text.
+//!
+//! Counters that went back (another switch, another program) count from zero. Tests: at the end of the file.
+
+use grpc::admin::AdminStats;
+use grpc::proto::sluice::v1 as pb;
+
+/// What tables are ordered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Sort {
+    /// Hits a second, most first.
+    #[default]
+    Hits,
+    /// Misses a second, most first.
+    Misses,
+    /// Entries, most first.
+    Entries,
+    /// The name.
+    Name,
+}
+
+impl Sort {
+    const ALL: [Sort; 4] = [Sort::Hits, Sort::Misses, Sort::Entries, Sort::Name];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        ["hits", "misses", "entries", "name"][self as usize]
+    }
+
+    /// The one after it.
+    pub fn next(self) -> Sort {
+        Sort::ALL[(self as usize + 1) % Sort::ALL.len()]
+    }
+}
+
+/// A table of text; the first column is to the left, the others to the right.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Section {
+    /// What it is about.
+    pub title: String,
+    /// Names of columns.
+    pub header: Vec<String>,
+    /// As many cells each.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Section {
+    fn new(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Section {
+        Section { title: title.to_string(), header: header.iter().map(|h| h.to_string()).collect(), rows }
+    }
+
+    /// Characters of each column.
+    pub fn widths(&self) -> Vec<usize> {
+        let width = |i: usize| self.rows.iter().chain([&self.header]).map(|row| row[i].chars().count()).max();
+        (0..self.header.len()).map(|i| width(i).unwrap_or(0)).collect()
+    }
+
+    /// A row's cells, as wide as their columns.
+    pub fn padded(&self, row: &[String]) -> Vec<String> {
+        let pad = |(i, (cell, width)): (usize, (&String, usize))| match i {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        };
+        row.iter().zip(self.widths()).enumerate().map(pad).collect()
+    }
+
+    /// As lines.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.title);
+        if self.rows.is_empty() {
+            return text + "  none\n";
+        }
+        for row in [&self.header].into_iter().chain(&self.rows) {
+            text += &format!("  {}\n", self.padded(row).join("  ").trim_end());
+        }
+        text
+    }
+}
+
+/// All that is shown.
+pub struct View {
+    /// One line.
+    pub heading: String,
+    /// Ports, tables, workers, drops.
+    pub sections: [Section; 4],
+}
+
+impl View {
+    /// What went on between two readings.
+    pub fn new(before: &AdminStats, now: &AdminStats, sort: Sort) -> View {
+        let seconds = now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6;
+        let rate = Rate { seconds };
+        let up = now.uptime_us / 1_000_000;
+        let code = now.code.as_ref().map_or(String::new(), |code| {
+            let what = if code.specialised { "for the tables as they are" } else { "for any tables" };
+            format!(", code {what} ({})", code.strategy)
+        });
+        View {
+            heading: format!(
+                "up {}:{:02}:{:02}, program change {}{code}",
+                up / 3600,
+                up / 60 % 60,
+                up % 60,
+                now.program_changes
+            ),
+            sections: [
+                ports(before, now, &rate),
+                tables(before, now, &rate, sort),
+                workers(before, now),
+                drops(before, now, &rate),
+            ],
+        }
+    }
+}
+
+struct Rate {
+    seconds: f64,
+}
+
+impl Rate {
+    /// What a counter grew by in a second.
+    fn of(&self, before: u64, now: u64) -> f64 {
+        let grown = if now >= before { now - before } else { now };
+        if self.seconds > 0.0 { grown as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// `12.3 M`.
+fn short(value: f64) -> String {
+    let units = ["", " k", " M", " G", " T"];
+    let mut unit = 0;
+    let mut value = value;
+    while value >= 9999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{value:.0}"),
+        _ => format!("{value:.1}{}", units[unit]),
+    }
+}
+
+fn ports(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
+    let row = |p: &pb::Port| {
+        let was = before.ports.iter().find(|b| b.number == p.number).cloned().unwrap_or_default();
+        let (rx, tx) = (p.rx.unwrap_or_default(), p.tx.unwrap_or_default());
+        let (rx_was, tx_was) = (was.rx.unwrap_or_default(), was.tx.unwrap_or_default());
+        vec![
+            format!("{} {}", p.number, p.name),
+            if p.link_up { "up" } else { "down" }.to_string(),
+            short(rate.of(rx_was.packets, rx.packets)),
+            short(8.0 * rate.of(rx_was.bytes, rx.bytes)),
+            short(rate.of(rx_was.dropped + rx_was.errors, rx.dropped + rx.errors)),
+            short(rate.of(tx_was.packets, tx.packets)),
+            short(8.0 * rate.of(tx_was.bytes, tx.bytes)),
+            short(rate.of(tx_was.dropped, tx.dropped)),
+        ]
+    };
+    let header = ["port", "link", "rx pkt/s", "rx bit/s", "rx lost/s", "tx pkt/s", "tx bit/s", "tx lost/s"];
+    Section::new("ports", &header, now.ports.iter().map(row).collect())
+}
+
+fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Section {
+    let mut all: Vec<(f64, f64, &pb::Table)> = now
+        .tables
+        .iter()
+        .map(|t| {
+            let was = before.tables.iter().find(|b| b.name == t.name).cloned().unwrap_or_default();
+            let of = |before: Option<u64>, now: Option<u64>| rate.of(before.unwrap_or(0), now.unwrap_or(0));
+            (of(was.hits, t.hits), of(was.misses, t.misses), t)
+        })
+        .collect();
+    match sort {
+        Sort::Hits => all.sort_by(|a, b| b.0.total_cmp(&a.0)),
+        Sort::Misses => all.sort_by(|a, b| b.1.total_cmp(&a.1)),
+        Sort::Entries => all.sort_by_key(|(.., t)| std::cmp::Reverse(t.entries)),
+        Sort::Name => all.sort_by(|a, b| a.2.name.cmp(&b.2.name)),
+    }
+    let row = |(hits, misses, t): (f64, f64, &pb::Table)| {
+        let share = 100.0 * hits / (hits + misses);
+        let share = if share.is_nan() { "-".to_string() } else { format!("{share:.1} %") };
+        let counted = t.hits.is_some();
+        let cell = |value: f64| if counted { short(value) } else { "-".to_string() };
+        let full = format!("{:.1} %", 100.0 * t.entries as f64 / t.size.max(1) as f64);
+        vec![t.name.clone(), cell(hits), cell(misses), share, t.entries.to_string(), full]
+    };
+    let header = ["table", "hits/s", "misses/s", "hit", "entries", "full"];
+    Section::new("tables", &header, all.into_iter().map(row).collect())
+}
+
+fn workers(before: &AdminStats, now: &AdminStats) -> Section {
+    let row = |(i, w): (usize, &pb::Worker)| {
+        let was = before.workers.get(i).copied().unwrap_or_default();
+        let grown = |before: u64, now: u64| if now >= before { now - before } else { now };
+        let packets = grown(was.packets, w.packets);
+        let parts = [
+            grown(was.receive_cycles, w.receive_cycles),
+            grown(was.pipeline_cycles, w.pipeline_cycles),
+            grown(was.send_cycles, w.send_cycles),
+        ];
+        let busy: u64 = parts.iter().sum();
+        let all = busy + grown(was.idle_cycles, w.idle_cycles);
+        let mut row = vec![i.to_string(), format!("{:.1} %", 100.0 * busy as f64 / all.max(1) as f64)];
+        let per =
+            |cycles: u64, of: u64| if of == 0 { "-".to_string() } else { format!("{:.0}", cycles as f64 / of as f64) };
+        row.extend(parts.iter().map(|cycles| per(*cycles, packets)));
+        row.push(per(packets, grown(was.bursts, w.bursts)));
+        row
+    };
+    let header = ["worker", "load", "cycles/pkt receive", "program", "send", "pkt/burst"];
+    Section::new("workers", &header, now.workers.iter().enumerate().map(row).collect())
+}
+
+fn drops(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
+    let was = |reason: &str| before.drops.iter().find(|d| d.reason == reason).map_or(0, |d| d.packets);
+    let mut all: Vec<(f64, &pb::Drop)> =
+        now.drops.iter().filter(|d| d.packets > 0).map(|d| (rate.of(was(&d.reason), d.packets), d)).collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.packets.cmp(&a.1.packets)));
+    let row = |(rate, d): (f64, &pb::Drop)| vec![d.reason.clone(), short(rate), d.packets.to_string()];
+    Section::new("drops", &["reason", "pkt/s", "packets"], all.into_iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn what_grew_between_two_readings() {
+        let counters = |packets| Some(pb::Counters { packets, bytes: packets * 100, dropped: 0, errors: 0 });
+        let table = |name: &str, hits, misses| pb::Table {
+            name: name.into(),
+            entries: 5,
+            size: 10,
+            hits: Some(hits),
+            misses: Some(misses),
+        };
+        let port =
+            |rx| pb::Port { number: 1, name: "veth0".into(), link_up: true, rx: counters(rx), ..Default::default() };
+        let worker = |n| pb::Worker {
+            packets: n,
+            bursts: n / 32,
+            pipeline_cycles: 50 * n,
+            idle_cycles: 150 * n,
+            ..Default::default()
+        };
+        let drop = |packets| pb::Drop { reason: "no such port".into(), packets };
+        let reading = |seconds: u64, n: u64| AdminStats {
+            uptime_us: seconds * 1_000_000,
+            ports: vec![port(n)],
+            tables: vec![table("I.rare", n / 100, 0), table("I.often", n, n / 2)],
+            drops: vec![drop(n / 10), pb::Drop { reason: "never".into(), packets: 0 }],
+            workers: vec![worker(n)],
+            code: None,
+            program_changes: 1,
+        };
+        let view = View::new(&reading(3600, 1000), &reading(3602, 65_000), Sort::Hits);
+        let text: String = view.sections.iter().map(Section::text).collect();
+        expect![[r#"
+            ports
+              port     link  rx pkt/s  rx bit/s  rx lost/s  tx pkt/s  tx bit/s  tx lost/s
+              1 veth0    up    32.0 k    25.6 M          0         0         0          0
+            tables
+              table    hits/s  misses/s      hit  entries    full
+              I.often  32.0 k    16.0 k   66.7 %        5  50.0 %
+              I.rare      320         0  100.0 %        5  50.0 %
+            workers
+              worker    load  cycles/pkt receive  program  send  pkt/burst
+              0       25.0 %                   0       50     0         32
+            drops
+              reason        pkt/s  packets
+              no such port   3200     6500
+        "#]]
+        .assert_eq(&text);
+        assert_eq!(view.heading, "up 1:00:02, program change 1");
+        let by_name = View::new(&reading(1, 1000), &reading(2, 0), Sort::Name);
+        assert_eq!(
+            by_name.sections[1].rows[0][..2],
+            ["I.often".to_string(), "0".to_string()],
+            "a counter that went back"
+        );
+        assert_eq!((Sort::Name.next(), Sort::Hits.next()), (Sort::Hits, Sort::Misses));
+    }
+}

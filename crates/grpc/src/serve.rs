@@ -85,10 +85,8 @@ pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOption
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
-            let router = builder
-                .layer(counting)
-                .add_service(service)
-                .add_optional_service(operator.map(AdminService::server));
+            let router =
+                builder.layer(counting).add_service(service).add_optional_service(operator.map(AdminService::server));
             tokio::select! {
                 done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
                     if let Err(error) = done {

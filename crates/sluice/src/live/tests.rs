@@ -1,7 +1,6 @@
 //! Traces of a running switch: with its entries, its members, and without a trace in its counters.
 
 use super::*;
-use abi::state::PipelineState;
 use base::Bits;
 use base::entry::{ActionCall, KeyMatch, TableEntry};
 use datapath::EngineKind;

@@ -1,0 +1,114 @@
+"""What an operator does with a running switch (docs/operations.md): another program, metrics, top, traces, captures.
+
+Run: cargo build -p sluice && pytest tests/py/test_operations.py
+"""
+
+import json
+import struct
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SLUICE, free_port
+from test_cli import Cli
+
+ROUTER = "examples/router/router.p4"
+# A frame for 10.0.1.2 with TTL 64, to the router's address on port 1.
+ETHERNET = "020000000101" "02000000000a" "0800"
+IPV4 = "4500001c00000000401164cf0a00020a0a000102"
+FRAME = ETHERNET + IPV4 + "0001000200080000"
+
+
+@pytest.fixture
+def metrics():
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def switch(daemon, metrics):
+    switch = Cli(daemon(ROUTER, "-i", "1@memory", "-i", "2@memory", "--metrics", metrics).address)
+    switch.table("add", "ipv4_lpm", "dstAddr:10.0.1.0/24", "set_nexthop(nexthop:1)")
+    switch.table("add", "nexthop", "nexthop:1", "send(port:2, srcAddr:02:00:00:00:01:01, dstAddr:02:00:00:00:01:02)")
+    return switch
+
+
+@pytest.fixture
+def changed(tmp_path) -> Path:
+    """The router with one more action of `nexthop`."""
+    text = (ROOT / ROUTER).read_text()
+    assert "    table nexthop {" in text and "actions = { send; no_route; }" in text
+    text = text.replace("    table nexthop {", "    action hole() { drop(3); }\n    table nexthop {")
+    text = text.replace("actions = { send; no_route; }", "actions = { send; hole; no_route; }")
+    program = tmp_path / "changed.p4"
+    program.write_text(text)
+    return program
+
+
+def test_another_program_keeps_what_diff_says(switch, changed):
+    done = subprocess.run([SLUICE, "diff", ROUTER, changed, "--json"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    fates = {o["name"]: o["fate"] for o in map(json.loads, done.stdout.splitlines())}
+    assert fates["MyIngress.ipv4_lpm"] == "kept" and fates["MyIngress.nexthop"] == "copied"
+    before = switch.entries("ipv4_lpm"), switch.entries("nexthop")
+    loaded = json.loads(switch.sluice("load", str(changed), "--json"))
+    assert {o["name"]: o["fate"] for o in loaded["outcomes"]} == fates
+    assert (switch.entries("ipv4_lpm"), switch.entries("nexthop")) == before
+    switch.table("add", "nexthop", "nexthop:2", "hole()")
+    refused = switch.sluice("load", ROUTER, "--strict", code=1)
+    assert "MyIngress.nexthop" in refused and "1 lost" in refused
+    text = switch.sluice("load", ROUTER)
+    assert "1 carried over, 1 lost" in text and "no action `MyIngress.hole`" in text
+    assert (switch.entries("ipv4_lpm"), switch.entries("nexthop")) == before
+    switch.sluice("load", ROUTER, "--fresh")
+    assert switch.entries("ipv4_lpm") == []
+    assert "is not loaded" in switch.sluice("load", ROUTER, "--device-id", "7", code=1)
+
+
+def test_metrics_count_entries_calls_and_changes(switch, metrics):
+    switch.sluice("load", ROUTER)
+    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    assert 'sluice_table_entries{table="MyIngress.ipv4_lpm"} 1.0' in lines
+    assert "sluice_program_changes_total 2" in lines
+    assert any(line.startswith('sluice_rpcs_total{method="Write",code="Ok"} 2') for line in lines), lines
+    assert any(line.startswith('sluice_port_up{port="1"') for line in lines)
+    assert lines[-1] == "# EOF"
+
+
+def test_top_prints_once(switch):
+    text = switch.sluice("top", "--once", "--interval", "0.2")
+    for word in ["ports", "MyIngress.ipv4_lpm", "hits/s", "workers", "drops"]:
+        assert word in text, text
+
+
+def test_a_given_packet_is_traced_with_the_running_entries(switch):
+    text = switch.sluice("trace", "--port", "1", "--packet", FRAME)
+    assert "apply MyIngress.ipv4_lpm" in text and "hit 0x0a000100/24" in text, text
+    assert "port 2: 020000000102020000000101" in text
+    [line] = switch.sluice("trace", "--port", "1", "--packet", FRAME, "--format", "json").splitlines()
+    trace = json.loads(line)
+    assert [sent["port"] for sent in trace["sent"]] == [2]
+    assert any(step["file"] == "device_config.p4" for run in trace["runs"] for step in run["steps"])
+    [route] = switch.entries("ipv4_lpm")
+    assert "# 0 packets" in route, "a trace counts nothing"
+    assert "no field `hdr.ipv4.dst`" in switch.sluice("trace", "--filter", "hdr.ipv4.dst == 1", code=2)
+
+
+def test_traces_and_captures_wait_for_packets(daemon, tmp_path):
+    """Nothing passes a memory port, so both wait; packets are in crates/datapath/tests/tap.rs and sluice/src/live."""
+    switch = Cli(daemon(ROUTER, "-i", "1@memory").address)
+    file = tmp_path / "out.pcapng"
+    waiting = [
+        [SLUICE, "trace", "--filter", "ipv4", "--grpc", switch.address],
+        [SLUICE, "capture", "1", "-w", file, "--grpc", switch.address],
+    ]
+    for command in waiting:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+        process.terminate()
+        process.communicate(timeout=20)
+    magic, = struct.unpack("<I", file.read_bytes()[:4])
+    assert magic == 0x0A0D0D0A, "a pcapng section"
+    assert "there is no port 9" in switch.sluice("capture", "9", "-w", str(file), code=2)

@@ -43,7 +43,7 @@ struct Snapshot(Observed);
 
 type Labels = Vec<(&'static str, String)>;
 
-/// One family: its name, what it is, and a value for each set of labels.
+/// One family: its name, what it is, and a value for each set of labels, or one without labels.
 fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -53,10 +53,19 @@ fn family<M: EncodeMetric>(
     let mut values = values.into_iter().peekable();
     let Some(kind) = values.peek().map(|(_, metric)| metric.metric_type()) else { return Ok(()) };
     let mut metrics = encoder.encode_descriptor(name, help, None, kind)?;
-    for (labels, metric) in values {
+    for (mut labels, metric) in values {
+        if labels.is_empty() {
+            return metric.encode(metrics);
+        }
+        labels.iter_mut().for_each(|(_, value)| *value = escaped(value));
         metric.encode(metrics.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+/// A label's value as the format wants it, which the library leaves to its users.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
 fn counters(values: Vec<(Labels, u64)>) -> impl Iterator<Item = (Labels, ConstCounter<u64>)> {

@@ -13,7 +13,7 @@ use pktio::Packet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
 /// Frames that may wait for the owner.
@@ -95,10 +95,7 @@ impl Tapped {
 
     /// The next frame; `None` if none comes in this time.
     pub fn next_within(&self, timeout: Duration) -> Option<TappedFrame> {
-        match self.frames.recv_timeout(timeout) {
-            Ok(frame) => Some(frame),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.frames.recv_timeout(timeout).ok()
     }
 
     /// Frames that were not taken in time.

@@ -142,6 +142,9 @@ fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
     family(e, "table_lookups", "Lookups", counters(lookups.collect()))
 }
 
+/// Where cycles go, and how many went there.
+type Part = (&'static str, fn(&pb::Worker) -> u64);
+
 fn workers(e: &mut DescriptorEncoder<'_>, workers: &[pb::Worker]) -> fmt::Result {
     let of = |value: fn(&pb::Worker) -> u64| {
         let worker = |(i, w): (usize, &pb::Worker)| (vec![("worker", i.to_string())], value(w));
@@ -149,7 +152,7 @@ fn workers(e: &mut DescriptorEncoder<'_>, workers: &[pb::Worker]) -> fmt::Result
     };
     family(e, "worker_packets", "Packets received", of(|w| w.packets))?;
     family(e, "worker_bursts", "Groups of packets received together", of(|w| w.bursts))?;
-    let parts: [(&str, fn(&pb::Worker) -> u64); 4] = [
+    let parts: [Part; 4] = [
         ("receive", |w| w.receive_cycles),
         ("pipeline", |w| w.pipeline_cycles),
         ("send", |w| w.send_cycles),

@@ -127,6 +127,8 @@ pub(crate) struct Lowerer<'p> {
     pub header_names: HashSet<String>,
     stage_names: HashSet<String>,
     pub actions: HashMap<(ActionId, Option<InstanceId>), ir::ActionId>,
+    /// Their names.
+    pub action_names: HashSet<String>,
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
@@ -171,6 +173,7 @@ impl<'p> Lowerer<'p> {
             header_names: HashSet::new(),
             stage_names: HashSet::new(),
             actions: HashMap::new(),
+            action_names: HashSet::new(),
             tables: HashMap::new(),
             value_sets: HashMap::new(),
             externs: HashMap::new(),

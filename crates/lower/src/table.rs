@@ -245,7 +245,7 @@ impl Lowerer<'_> {
         }
         let path = owner.map_or("", |o| p.instance(o).path.as_str());
         let mut name = action.control_name.qualified(path);
-        if self.b.program().actions.iter().any(|a| a.name == name) {
+        if self.action_names.contains(&name) {
             let message = format!("two actions have the control-plane name `{name}`");
             self.report(Diagnostic::warning(codes::ACTION_NAME_TWICE, action.span, message));
             name = format!("{name}#{}", self.b.program().actions.len());
@@ -265,6 +265,7 @@ impl Lowerer<'_> {
             let written = find_annotation(&param.annotations, "name").and_then(|a| a.as_str());
             params.push((written.unwrap_or(&param.name).to_string(), width.max(1)));
         }
+        self.action_names.insert(name.clone());
         let made = self.b.action(Action { name, params });
         self.actions.insert((id, owner), made);
         made

@@ -17,6 +17,8 @@ const SUFFIX: u32 = 0x00ff_ffff;
 pub struct Allocator {
     /// Names of a kind with the author's id, prefix included.
     names: BTreeMap<ObjectKind, BTreeMap<String, Option<u32>>>,
+    /// Whose an author's id is; ids of different kinds differ in their prefix.
+    owners: HashMap<u32, String>,
 }
 
 /// Ids and aliases of all names.
@@ -62,8 +64,11 @@ impl Allocator {
             return Ok(());
         }
         let id = id.map(|id| with_prefix(kind, id)).transpose()?;
-        if let Some((by, _)) = names.iter().find(|(other, taken)| id.is_some() && **taken == id && *other != name) {
-            return Err(IdError::Taken { by: by.clone() });
+        if let Some(id) = id {
+            let owner = self.owners.entry(id).or_insert_with(|| name.to_string());
+            if owner != name {
+                return Err(IdError::Taken { by: owner.clone() });
+            }
         }
         names.insert(name.to_string(), id);
         Ok(())

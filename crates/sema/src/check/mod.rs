@@ -163,6 +163,8 @@ pub(crate) struct Checker<'a> {
     open_extern: Option<ExternId>,
     /// The table whose declaration is being checked.
     open_table: Option<TableId>,
+    /// The actions that its list names: where they are in it.
+    listed: HashMap<ActionId, u32>,
     /// Parser and control whose body is being checked: an instance of it would contain itself.
     open_blocks: Vec<Type>,
     unknown: unknown::Unknown,
@@ -200,6 +202,7 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
         wildcards: None,
         open_extern: None,
         open_table: None,
+        listed: HashMap::new(),
         open_blocks: Vec::new(),
         unknown: unknown::Unknown::default(),
         broken_tables: Default::default(),

@@ -56,6 +56,7 @@ impl<'a> Checker<'a> {
         // Its name stands for the table already in its own keys and arguments.
         self.declare(&decl.name, Symbol::Table(id));
         self.open_table = Some(id);
+        self.listed.clear();
         let mut t = self.prog.tables[id.index()].clone();
         if let Some(keys) = table.key() {
             t.keys = keys.iter().map(|k| self.key(k)).collect();
@@ -209,7 +210,7 @@ impl<'a> Checker<'a> {
                 self.broken_tables.extend(self.open_table);
             }
             let Some(id) = self.find_action(&action.path) else { continue };
-            if let Some(first) = t.actions.iter().find(|a| a.action == id) {
+            if let Some(first) = self.listed.get(&id).map(|&i| &t.actions[i as usize]) {
                 self.report(
                     Diagnostic::error(codes::ACTION_TWICE, action.span, format!("`{}` is listed twice", action.path))
                         .note(first.span, "the first one"),
@@ -218,6 +219,7 @@ impl<'a> Checker<'a> {
             }
             let annotations = self.annotations(&action.annotations);
             let args = self.bound_args(id, action);
+            self.listed.insert(id, t.actions.len() as u32);
             t.actions.push(TableAction {
                 action: id,
                 args,
@@ -315,7 +317,7 @@ impl<'a> Checker<'a> {
         span: Span,
     ) -> Option<(u32, Vec<Expr>)> {
         let id = self.find_action(path)?;
-        let Some(index) = t.actions.iter().position(|a| a.action == id && !a.implicit) else {
+        let Some(index) = self.listed.get(&id).map(|&i| i as usize) else {
             if self.open_table.is_some_and(|t| self.broken_tables.contains(&t)) {
                 return None;
             }

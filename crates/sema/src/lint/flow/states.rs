@@ -56,6 +56,8 @@ pub(super) struct Scratch {
     pub(super) has_changed: Vec<bool>,
     /// By local: the depth at its declaration.
     pub(super) declared_at: Vec<u32>,
+    /// The locals that are not 0 there.
+    pub(super) declared: Vec<usize>,
     pub(super) returns: Ends,
     pub(super) exits: Ends,
 }
@@ -71,6 +73,7 @@ impl Scratch {
             changed: Vec::new(),
             has_changed: vec![false; n],
             declared_at: vec![0; places.frame.locals.len()],
+            declared: Vec::new(),
             returns: Ends::new(n),
             exits: Ends::new(n),
         }
@@ -107,7 +110,9 @@ impl Walker<'_, '_> {
         for place in s.changed.drain(..) {
             s.has_changed[place as usize] = false;
         }
-        s.declared_at.fill(0);
+        for local in s.declared.drain(..) {
+            s.declared_at[local] = 0;
+        }
         summary.find_interest();
         summary
     }

@@ -91,6 +91,7 @@ impl<'a, 'p> Walker<'a, 'p> {
             StmtKind::Var { local, init } => {
                 init.iter().for_each(|e| self.value(e));
                 self.scratch.declared_at[local.index()] = self.depth;
+                self.scratch.declared.push(local.index());
                 let r = self.places.of_local(*local);
                 match init {
                     Some(e) => self.copy(r, e),

@@ -368,6 +368,8 @@ pub(crate) struct Flow {
     pub live_at_start: BitSet,
     /// Whether code must keep the flag that says whether the layout changed.
     pub layout_may_change: bool,
+    /// Fields, by number, that no way need load when they turn dirty.
+    never_loaded: BitSet,
 }
 
 impl Flow {
@@ -390,11 +392,18 @@ impl Flow {
             needed: BitSet::new(program.slots.len()),
             live_at_start,
             layout_may_change: false,
+            never_loaded: BitSet::new(facts.fields),
         };
         flow.solve(program, facts, entry);
         flow.look_once(program, facts);
         if !options.has(Optimisation::LazyFields) {
             flow.need_all_extracted(program);
+        }
+        for field in 0..facts.fields {
+            let slot = facts.slot_of_field(program, field);
+            if !flow.needed.contains(slot.index()) || facts.lazy_field(slot).is_none() {
+                flow.never_loaded.insert(field);
+            }
         }
         flow
     }
@@ -546,8 +555,9 @@ impl Flow {
 
     /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the way.
     pub fn turning_dirty(&self, program: &Program, facts: &ProgramFacts, from: &Facts, to: &Facts) -> Vec<SlotId> {
-        let turning = to.dirty.difference(&from.dirty).map(|f| facts.slot_of_field(program, f));
-        turning.filter(|s| self.needed.contains(s.index()) && facts.lazy_field(*s).is_some()).collect()
+        let mut stay = from.dirty.clone();
+        stay.union(&self.never_loaded);
+        to.dirty.difference(&stay).map(|f| facts.slot_of_field(program, f)).collect()
     }
 
     /// The slots of fields that turn dirty on more edges than `loads_max`.

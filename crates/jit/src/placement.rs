@@ -11,6 +11,9 @@
 //! walk that measures it ends where a slot exceeds it: both are linear in the program. No slot of a program that is
 //! shorter than twice that number exceeds it.
 //!
+//! A slot that very many blocks write ([`WRITERS_MAX`]; a table's actions, say) is in memory too: their values would be one
+//! bundle of the register allocator, which takes the square of their number to put together.
+//!
 //! Besides, everything that is written in a long block without a branch ([`STRAIGHT_MAX`]) is kept in memory. Cranelift
 //! computes pure values where they are first used, not in the order of the program; in a long block that makes thousands of
 //! them live at once. Stores keep their order, and what is stored is computed before.
@@ -36,8 +39,16 @@ use ir::{BitSet, Fate, HeaderId, Op, Program, SlotId, SlotKind, Terminator};
 
 /// Longest reach of a variable for each of its accesses.
 pub const REACH_PER_ACCESS_MAX: u64 = 256;
+/// Most blocks that write a variable.
+pub const WRITERS_MAX: usize = 1024;
 /// Operations of a block up to which what it writes may be in variables.
 pub const STRAIGHT_MAX: u64 = 512;
+
+/// Most variables times blocks: Cranelift keeps a table of all blocks for each variable.
+const VARIABLE_BLOCKS_MAX: usize = 4_000_000;
+
+/// The same for staged code, which can put less into memory.
+const STAGED_VARIABLE_BLOCKS_MAX: usize = 16_000_000;
 
 /// Slots and pointers of staged code that are carried far, times the blocks that they may be carried through. Time and
 /// memory to translate it grow with that.
@@ -46,8 +57,12 @@ const STAGED_CARRIED_MAX: usize = 2_000_000;
 /// Whether staged code, which has all slots in variables, is not too much work for an entry.
 pub(crate) fn may_stage(program: &Program, facts: &ProgramFacts, flow: &Flow, options: &Options) -> bool {
     let nodes = flow.graph.nodes.len();
-    if nodes * (program.slots.len() + program.headers.len()) <= STAGED_CARRIED_MAX {
+    let all = nodes * (program.slots.len() + program.headers.len());
+    if all <= STAGED_CARRIED_MAX {
         return true;
+    }
+    if all > STAGED_VARIABLE_BLOCKS_MAX {
+        return false;
     }
     let mut survey = Survey::new(program, facts, flow, options);
     (0..nodes).for_each(|n| survey.node(n));
@@ -91,7 +106,19 @@ impl Placement {
                 half
             }
             MemorySlots::Never => BitSet::new(all),
-            MemorySlots::Auto => survey.place(),
+            MemorySlots::Auto => {
+                let accesses = survey.accesses.clone();
+                let mut in_memory = survey.place();
+                let most = VARIABLE_BLOCKS_MAX / flow.graph.nodes.len().max(1);
+                let is_variable = |&s: &usize| !in_memory.contains(s) && between_blocks.contains(s);
+                let mut variables: Vec<usize> = (0..slots).filter(is_variable).collect();
+                if variables.len() > most {
+                    // Those that are used most stay.
+                    variables.sort_by_key(|&s| std::cmp::Reverse(accesses[s]));
+                    variables[most..].iter().for_each(|&s| in_memory.insert(s));
+                }
+                in_memory
+            }
         };
         // Wide ones have stack slots of their own.
         for s in (0..slots).filter(|&s| matches!(Class::of(program.slots[s].width), Class::Words(_))) {
@@ -296,7 +323,9 @@ impl<'a> Survey<'a> {
             let key = reads[0].key;
             let reach_max = REACH_PER_ACCESS_MAX * self.accesses[key as usize];
             let mut reach = self.reach[key as usize];
+            let mut writers = 0;
             while let Some(write) = writes.next_if(|w| w.key <= key) {
+                writers += usize::from(write.key == key);
                 written[write.node as usize] = (write.key, write.position);
             }
             work.clear();
@@ -322,7 +351,7 @@ impl<'a> Survey<'a> {
                     break;
                 }
             }
-            if reach > reach_max {
+            if reach > reach_max || writers > WRITERS_MAX {
                 self.in_memory.insert(key as usize);
             }
         }

@@ -36,7 +36,7 @@ pub const SHAPES: &[Shape] = &[
     shape("straight line", 250, 16, straight_line),
     shape("ifs in a row", 50, 16, ifs_in_a_row),
     shape("ifs in each other", 4, 1, ifs_in_each_other),
-    shape("else ifs", 25, 16, else_ifs),
+    shape("else ifs", 25, 1, else_ifs),
     shape("switch", 50, 16, switch),
     shape("controls", 12, 16, controls),
     shape("locals", 50, 16, locals),

@@ -205,6 +205,11 @@ impl Options {
     pub(crate) fn has(&self, optimisation: Optimisation) -> bool {
         !self.without.contains(optimisation)
     }
+
+    /// Whether hot ways out of the parser get code of their own, where packets run to completion.
+    pub fn has_hot_ways(&self) -> bool {
+        self.hot_ways > 0 && self.has(Optimisation::HotPaths) && self.has(Optimisation::SplitPaths)
+    }
 }
 
 impl Default for Options {
@@ -378,8 +383,7 @@ fn generate(
                 false => plan,
             }
         });
-        let has_hot_ways = options.hot_ways > 0 && options.has(Optimisation::HotPaths);
-        if entry.kind == EntryKind::Ingress && !plan.is_staged() && has_hot_ways {
+        if entry.kind == EntryKind::Ingress && !plan.is_staged() && options.has_hot_ways() {
             timed(&mut timing.analysis, || {
                 (entry_facts, flow) = analyse(program, &facts, entry, options, options.hot_ways);
                 plan = Plan::run_to_completion(&flow);

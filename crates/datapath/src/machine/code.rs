@@ -191,7 +191,7 @@ impl Code {
     /// where they run to completion.
     pub(super) fn could_be_better(&self) -> bool {
         let phases = self.special.load().as_ref().and_then(|special| special.code.phases(EntryKind::Ingress));
-        self.options.hot_ways > 0 && phases == Some(1)
+        self.options.has_hot_ways() && phases == Some(1)
     }
 
     /// Frees code that no worker holds any more.

@@ -5,6 +5,10 @@
 //!
 //! Tests: below, and `tests/py/test_cli.py` with the real switch.
 
+mod encoded;
+
+pub use encoded::Counted;
+
 use crate::admin::AdminStats;
 use crate::proto::google::rpc;
 use crate::proto::p4::config::v1::P4Info;

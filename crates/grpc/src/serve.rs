@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 
 /// Largest message unless said otherwise: a program, or a batch of some hundred thousand updates.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
@@ -59,7 +59,6 @@ pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
 /// As [`serve`], with options.
 pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOptions) -> io::Result<Server> {
     let mut builder = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(options.keepalive))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER));
     if let Some(tls) = &options.tls {
@@ -85,10 +84,13 @@ pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOption
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
             };
+            // Said of the server, this would count only for sockets that it opens itself. Answers are small: without it they
+            // wait for the client's delayed acknowledgements.
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             let router =
                 builder.layer(counting).add_service(service).add_optional_service(operator.map(AdminService::server));
             tokio::select! {
-                done = router.serve_with_incoming(TcpListenerStream::new(listener)) => {
+                done = router.serve_with_incoming(incoming) => {
                     if let Err(error) = done {
                         tracing::error!(%error, "P4Runtime server ended");
                     }

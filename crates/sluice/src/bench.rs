@@ -1,9 +1,12 @@
-//! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory.
+//! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory; with `--swap`
+//! what packets notice of replacing it, with `--control` how fast it is written and read (the files below).
 //!
 //! The engines are measured in turn, round by round, so that what else the machine does hits all of them; figures are to
 //! be read as ratios within one run. For a program and frames of one's own; the benchmark of the examples beside
 //! hand-written C is crate `bench` (`make bench`).
 
+mod control;
+mod fill;
 mod swaps;
 
 use crate::compile::ProgramArgs;
@@ -25,8 +28,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     entries: Option<PathBuf>,
     /// Frames: lines `packet PORT HEX`, as in STF scripts; other lines are ignored.
-    #[arg(long, value_name = "FILE")]
-    packets: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "control")]
+    packets: Option<PathBuf>,
+    #[command(flatten)]
+    control: control::ControlArgs,
     /// Packets of a batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: u16,
@@ -56,12 +61,16 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    if args.control.control {
+        control::run(args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let packets = args.packets.as_ref().context("--packets says which frames")?;
     let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
         return Ok(ExitCode::from(1));
     };
-    let text =
-        std::fs::read_to_string(&args.packets).with_context(|| format!("cannot read {}", args.packets.display()))?;
-    let lines = stf::parse(&text).map_err(|e| anyhow::anyhow!("{}: {}", args.packets.display(), e[0]))?;
+    let text = std::fs::read_to_string(packets).with_context(|| format!("cannot read {}", packets.display()))?;
+    let lines = stf::parse(&text).map_err(|e| anyhow::anyhow!("{}: {}", packets.display(), e[0]))?;
     let frames: Vec<(u32, Vec<u8>)> = lines
         .into_iter()
         .filter_map(|l| match l.command {
@@ -69,7 +78,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             _ => None,
         })
         .collect();
-    ensure!(!frames.is_empty(), "{} has no `packet` line", args.packets.display());
+    ensure!(!frames.is_empty(), "{} has no `packet` line", packets.display());
 
     if let Some(new) = &args.swap {
         swaps::run(args, new, &frames)?;

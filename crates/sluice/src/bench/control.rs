@@ -1,0 +1,241 @@
+//! `sluice bench X.p4 --control --fill TABLE=N`: how fast a switch takes and gives back many entries through P4Runtime.
+//!
+//! A switch of its own is started (`sluice run`, without ports, any free address), or one that runs already is taken with
+//! `--switch ADDR`; it is a real one, reached over TCP. The client's requests are encoded before the clock starts and answers
+//! are counted, not decoded, so what is measured is the switch. For each table and each phase it prints
+//!
+//! - updates (or entities read) per second of time, and per second of the switch's processor time: what one core could do;
+//! - the time of a batch from sending to its answer, with as many on the way as `--in-flight` says;
+//! - memory of the switch when the phase ended and the most it was meanwhile.
+//!
+//! Deliberately not here: packets. `bench/ports` runs them beside this command (docs/performance.md).
+
+use super::Args;
+use super::fill::{Entries, Fill};
+use anyhow::{Context, Result, bail, ensure};
+use comfy_table::{CellAlignment, Table};
+use grpc::client::Client;
+use grpc::proto::p4::v1 as pb;
+use pb::update::Type;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Wins against controllers that happen to be connected, with luck.
+const ELECTION_ID: u128 = 1 << 96;
+/// Ticks of `/proc/PID/stat` in a second: the kernel's ABI says 100 to programs on every architecture.
+const TICKS: f64 = 100.0;
+
+/// Arguments of `bench --control`.
+#[derive(clap::Args)]
+pub struct ControlArgs {
+    /// Measure P4Runtime: writes and reads of the entries that `--fill` says.
+    #[arg(long)]
+    pub control: bool,
+    /// A table and how many entries it gets, for `--control`.
+    #[arg(long, value_name = "TABLE=N", requires = "control")]
+    fill: Vec<Fill>,
+    /// Updates of a request.
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "control")]
+    updates: usize,
+    /// Requests on the way at a time.
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "control")]
+    in_flight: usize,
+    /// What is done with the entries, in order.
+    #[arg(long, value_name = "PHASE,...", value_delimiter = ',', default_value = "insert,read,modify,delete")]
+    phases: Vec<Phase>,
+    /// The switch keeps its state in this directory, as `sluice run --state`.
+    #[arg(long, value_name = "DIR", requires = "control")]
+    state: Option<PathBuf>,
+    /// Measure the switch that listens there instead of one of our own; it must run this program.
+    #[arg(long, value_name = "ADDR", requires = "control", conflicts_with = "state")]
+    switch: Option<String>,
+    /// The process of that switch, for its memory and processor time.
+    #[arg(long, value_name = "PID", requires = "switch")]
+    pid: Option<u32>,
+}
+
+/// What is done with the entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Phase {
+    Insert,
+    Read,
+    Modify,
+    Delete,
+}
+
+/// A switch that was started here; it ends with this value.
+struct Started {
+    child: Child,
+    address: String,
+}
+
+impl Started {
+    fn new(args: &Args) -> Result<Started> {
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.arg("run").arg(&args.program.program).args(["--grpc", "127.0.0.1:0"]);
+        let compile = &args.program.compile;
+        compile.include_dirs.iter().for_each(|dir| _ = command.args(["-I", dir]));
+        compile.defines.iter().for_each(|(name, value)| _ = command.args(["-D", &format!("{name}={value}")]));
+        if let Some(dir) = &args.control.state {
+            command.arg("--state").arg(dir);
+        }
+        let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context("cannot start a switch")?;
+        let lines = BufReader::new(child.stdout.take().context("the switch has no output")?).lines();
+        let mut started = Started { child, address: String::new() };
+        for line in lines {
+            let line = line?;
+            if let Some(rest) = line.strip_prefix("P4Runtime on ") {
+                started.address = rest.split([',', ' ']).next().unwrap_or_default().to_string();
+                return Ok(started);
+            }
+        }
+        bail!("the switch did not start");
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args) -> Result<()> {
+    let control = &args.control;
+    ensure!(!control.fill.is_empty(), "--control needs a table to write: --fill TABLE=N");
+    let started = if control.switch.is_some() { None } else { Some(Started::new(args)?) };
+    let address = started.as_ref().map(|s| &s.address).or(control.switch.as_ref()).context("there is an address")?;
+    let process = Process(started.as_ref().map(|s| s.child.id()).or(control.pid));
+    let client = Client::connect(address)?;
+    let info = client.p4info(DEVICE)?;
+    let _primary = client.become_primary(DEVICE, ELECTION_ID)?;
+    let head = pb::WriteRequest {
+        device_id: DEVICE,
+        election_id: Some(pb::Uint128 { high: (ELECTION_ID >> 64) as u64, low: ELECTION_ID as u64 }),
+        ..Default::default()
+    };
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
+    table.set_header([
+        "table",
+        "phase",
+        "entries",
+        "s",
+        "k/s",
+        "k/s of its core time",
+        "batch p50 ms",
+        "p99",
+        "worst",
+        "MB",
+        "peak MB",
+    ]);
+    for fill in &control.fill {
+        let entries = Entries::new(&info, fill)?;
+        for phase in &control.phases {
+            let row = measure(control, &client, &process, &head, &entries, fill.count, *phase)?;
+            table.add_row([fill.table.clone(), format!("{phase:?}").to_lowercase()].into_iter().chain(row));
+        }
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{} updates a request, {} requests on the way", control.updates, control.in_flight);
+    println!("{table}");
+    Ok(())
+}
+
+/// The device of a switch that is started without saying one.
+const DEVICE: u64 = 1;
+
+fn measure(
+    args: &ControlArgs,
+    client: &Client,
+    process: &Process,
+    head: &pb::WriteRequest,
+    entries: &Entries,
+    count: usize,
+    phase: Phase,
+) -> Result<Vec<String>> {
+    let requests = match phase {
+        Phase::Insert => entries.requests(Type::Insert, head, args.updates, 0),
+        Phase::Modify => entries.requests(Type::Modify, head, args.updates, 1),
+        Phase::Delete => entries.requests(Type::Delete, head, args.updates, 0),
+        Phase::Read => vec![],
+    };
+    process.reset_peak();
+    let (start, busy) = (Instant::now(), process.busy());
+    let mut took = Vec::new();
+    if phase == Phase::Read {
+        let id = entries.table.preamble.as_ref().map_or(0, |p| p.id);
+        let of_table = pb::TableEntry { table_id: id, ..Default::default() };
+        let entities = vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(of_table)) }];
+        let request = pb::ReadRequest { device_id: head.device_id, entities, ..Default::default() };
+        let read = client.read_counted(&request, Duration::ZERO)?;
+        ensure!(read.entities == count as u64, "{} entries were read, {count} are there", read.entities);
+    } else {
+        took = client.write_encoded(&requests, args.in_flight)?;
+    }
+    let time = start.elapsed().as_secs_f64();
+    let busy = process.busy().zip(busy).map(|(now, before)| now - before);
+    let (memory, peak) = process.memory();
+    took.sort_unstable();
+    let at = |share: f64| took.get(((took.len() as f64 * share) as usize).min(took.len().saturating_sub(1)));
+    let ms = |time: Option<&Duration>| time.map_or("-".to_string(), |t| format!("{:.2}", t.as_secs_f64() * 1e3));
+    let thousands = |seconds: f64| format!("{:.0}", count as f64 / seconds.max(1e-9) / 1e3);
+    let megabytes = |kilobytes: Option<u64>| kilobytes.map_or("-".to_string(), |k| (k / 1024).to_string());
+    Ok(vec![
+        count.to_string(),
+        format!("{time:.2}"),
+        thousands(time),
+        busy.map_or("-".to_string(), thousands),
+        ms(at(0.5)),
+        ms(at(0.99)),
+        ms(took.last()),
+        megabytes(memory),
+        megabytes(peak),
+    ])
+}
+
+/// What the kernel says of the switch, if we know which process it is.
+struct Process(Option<u32>);
+
+impl Process {
+    fn file(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(format!("/proc/{}/{name}", self.0?)).ok()
+    }
+
+    /// Seconds of processor time of all its threads but the workers, which poll.
+    fn busy(&self) -> Option<f64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0?)).ok()?;
+        let time = |stat: String| -> Option<f64> {
+            let (name, rest) = stat.rsplit_once(')')?;
+            // utime and stime are fields 14 and 15; the rest begins with field 3.
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+            (!name.contains("(worker-")).then_some(ticks / TICKS)
+        };
+        let stats = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+        Some(stats.filter_map(time).sum())
+    }
+
+    /// Kilobytes now, and most since the last [`Process::reset_peak`].
+    fn memory(&self) -> (Option<u64>, Option<u64>) {
+        let status = self.file("status").unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().trim_end_matches(" kB").parse().ok()
+        };
+        (field("VmRSS:"), field("VmHWM:"))
+    }
+
+    fn reset_peak(&self) {
+        if let Some(pid) = self.0 {
+            // Another user's process keeps its peak; then that is what is shown.
+            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        }
+    }
+}

@@ -28,11 +28,13 @@ pub enum RuntimeDrop {
     NoProgram,
     /// The frame is longer or shorter than the switch can carry.
     BadLength,
+    /// Went over links from device to device too often.
+    LinkLimit,
 }
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 10] = [
+    pub const ALL: [RuntimeDrop; 11] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -43,6 +45,7 @@ impl RuntimeDrop {
         RuntimeDrop::ControllerFull,
         RuntimeDrop::NoProgram,
         RuntimeDrop::BadLength,
+        RuntimeDrop::LinkLimit,
     ];
 
     /// The name that `sluice stats` prints.
@@ -58,6 +61,7 @@ impl RuntimeDrop {
             RuntimeDrop::ControllerFull => "controller too slow",
             RuntimeDrop::NoProgram => "no program",
             RuntimeDrop::BadLength => "bad frame length",
+            RuntimeDrop::LinkLimit => "too many links",
         }
     }
 }

@@ -45,6 +45,6 @@ pub use pipeline::{
     Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_keeping, load_with,
 };
 pub use state::Keep;
-pub use switch::{Switch, SwitchConfig, SwitchError};
+pub use switch::{LinkInfo, PortOf, Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

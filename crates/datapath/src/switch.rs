@@ -1,20 +1,27 @@
-//! The switch: ports, workers, and the program they run.
+//! The switch: ports, workers, devices, and the programs they run.
 //!
 //! This is what the control plane and the binary hold. Methods take `&self` and may be called from any thread; changes
 //! are serialised inside. Packets never wait for them.
+//!
+//! A *device* is what P4Runtime calls one: a program with its state, and ports of its own. One is always there; methods that
+//! name none are about that one. `switch/devices.rs` has what concerns several.
 
-use crate::drops::DropCounters;
 use crate::hold::Held;
 use crate::pipeline::Pipeline;
 use crate::tap::{TapConfig, Tapped};
 use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
 use abi::state::{DigestMessage, PipelineState};
+use devices::{DeviceEntry, LinkEntry};
 use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+mod devices;
+
+pub use devices::{LinkInfo, PortOf};
 
 /// Packets for the controller that may wait; more are dropped and counted.
 pub const EVENTS_MAX: usize = 4096;
@@ -29,6 +36,8 @@ pub type WorkerHook = Arc<dyn Fn(usize) -> Box<dyn std::any::Any> + Send + Sync>
 
 /// How a switch is set up.
 pub struct SwitchConfig {
+    /// The id of the device that is always there.
+    pub device: u64,
     /// Worker threads, at least 1.
     pub workers: usize,
     /// The port number that stands for the controller.
@@ -43,7 +52,7 @@ pub struct SwitchConfig {
 
 impl Default for SwitchConfig {
     fn default() -> Self {
-        SwitchConfig { workers: 1, cpu_port: None, idle: Idle::default(), pool: None, on_worker_start: None }
+        SwitchConfig { device: 1, workers: 1, cpu_port: None, idle: Idle::default(), pool: None, on_worker_start: None }
     }
 }
 
@@ -56,6 +65,45 @@ pub enum SwitchError {
     /// No port of this number.
     #[error("there is no port {0}")]
     NoSuchPort(u32),
+    /// No device of this id.
+    #[error("there is no device {id}; there is {}", devices::list(.there))]
+    NoSuchDevice {
+        /// What was asked for.
+        id: u64,
+        /// What there is.
+        there: Vec<u64>,
+    },
+    /// A device id that is taken.
+    #[error("there is a device {0} already")]
+    DeviceExists(u64),
+    /// A device id that stands for something else.
+    #[error("0 is no device id: P4Runtime takes it for the server itself")]
+    NoDeviceId,
+    /// A device that cannot go.
+    #[error("device {0} is the one the switch was started with; load another program into it instead")]
+    FirstDevice(u64),
+    /// A device with ports or links.
+    #[error("device {id} still has {}; bind or unchain them first", .has.join(", "))]
+    DeviceInUse {
+        /// The device.
+        id: u64,
+        /// Its ports and links.
+        has: Vec<String>,
+    },
+    /// A port that the device has already.
+    #[error("port {0} is bound to device {1} already")]
+    BoundAlready(u32, u64),
+    /// A number that is taken in a device.
+    #[error("{0} is taken: {1}")]
+    PortTaken(PortOf, String),
+    /// No link begins there.
+    #[error("no link begins at {from}; {}", devices::list_links(.links))]
+    NoSuchLink {
+        /// Where.
+        from: PortOf,
+        /// The links that there are.
+        links: Vec<String>,
+    },
     /// A packet for the pipeline, but no pipeline.
     #[error("no program is loaded")]
     NoProgram,
@@ -72,6 +120,8 @@ pub enum SwitchError {
 pub struct PortInfo {
     /// Its number.
     pub number: u32,
+    /// The id of the P4Runtime device that has it.
+    pub bound_to: u64,
     /// The device's name.
     pub name: String,
     /// The device's kind.
@@ -101,6 +151,8 @@ const NOT_CUT: &str = "large frame that cannot be cut into segments";
 
 struct PortEntry {
     number: u32,
+    /// Whose it is.
+    bound_to: u64,
     device: Box<dyn Device>,
     up: bool,
 }
@@ -108,10 +160,8 @@ struct PortEntry {
 #[derive(Default)]
 struct Inner {
     ports: Vec<PortEntry>,
-    pipeline: Option<Arc<Pipeline>>,
-    program_changes: u64,
-    /// What was dropped under earlier programs, by reason.
-    past_drops: BTreeMap<String, u64>,
+    devices: BTreeMap<u64, DeviceEntry>,
+    links: Vec<LinkEntry>,
 }
 
 /// A running switch. Dropping it stops the workers.
@@ -119,7 +169,7 @@ pub struct Switch {
     inner: Mutex<Inner>,
     mailboxes: Vec<Arc<Mailbox>>,
     counters: Vec<Arc<WorkerCounters>>,
-    orphan_drops: Vec<Arc<DropCounters>>,
+    first: u64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     events: Mutex<Option<Receiver<Event>>>,
     cpu_port: Option<u32>,
@@ -136,7 +186,7 @@ impl Switch {
             inner: Mutex::default(),
             mailboxes: Vec::new(),
             counters: Vec::new(),
-            orphan_drops: Vec::new(),
+            first: config.device,
             threads: Mutex::default(),
             events: Mutex::new(Some(rx)),
             cpu_port: config.cpu_port,
@@ -148,7 +198,6 @@ impl Switch {
                 index,
                 mailbox: Arc::default(),
                 counters: Arc::default(),
-                drops: Arc::new(DropCounters::new(0)),
                 events: tx.clone(),
                 pool: Arc::clone(&pool),
                 cpu_port: config.cpu_port,
@@ -157,7 +206,6 @@ impl Switch {
             };
             switch.mailboxes.push(Arc::clone(&setup.mailbox));
             switch.counters.push(Arc::clone(&setup.counters));
-            switch.orphan_drops.push(Arc::clone(&setup.drops));
             let hook = config.on_worker_start.clone();
             let body = move || {
                 let _registration = hook.map(|hook| hook(index));
@@ -167,6 +215,8 @@ impl Switch {
             threads.push(thread.expect("the system can start a thread"));
         }
         *switch.threads.get_mut().unwrap_or_else(PoisonError::into_inner) = threads;
+        let first = switch.new_device(config.device);
+        switch.lock().devices.insert(config.device, first);
         switch
     }
 
@@ -195,8 +245,14 @@ impl Switch {
     }
 
     /// The same, and what becomes of workers that the device has no queue for.
-    pub fn add_shared_port(
+    pub fn add_shared_port(&self, number: u32, device: Box<dyn Device>, sharing: Sharing) -> Result<(), SwitchError> {
+        self.add_port_to(self.first, number, device, sharing)
+    }
+
+    /// The same, as a port of any device.
+    pub fn add_port_to(
         &self,
+        bound_to: u64,
         number: u32,
         mut device: Box<dyn Device>,
         sharing: Sharing,
@@ -205,15 +261,16 @@ impl Switch {
         if inner.ports.iter().any(|p| p.number == number) || Some(number) == self.cpu_port {
             return Err(SwitchError::PortExists(number));
         }
+        inner.check_free(PortOf { device: bound_to, port: number })?;
         let queues = share(device.take_queues(), self.workers(), inner.ports.len(), sharing);
         for (mailbox, queue) in self.mailboxes.iter().zip(queues) {
-            mailbox.post(Command::AddPort(number, queue));
+            mailbox.post(Command::AddPort(bound_to, number, queue));
         }
         let up = device.link().up;
-        if let Some(pipeline) = &inner.pipeline {
+        if let Some(pipeline) = inner.pipeline(bound_to) {
             pipeline.state().port_state(number, up);
         }
-        inner.ports.push(PortEntry { number, device, up });
+        inner.ports.push(PortEntry { number, bound_to, device, up });
         Ok(())
     }
 
@@ -221,7 +278,8 @@ impl Switch {
     pub fn remove_port(&self, number: u32) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
-        self.tell_all(|| Command::RemovePort(number))?;
+        let bound_to = inner.ports[at].bound_to;
+        self.tell_all(|| Command::RemovePort(bound_to, number))?;
         inner.ports.remove(at);
         Ok(())
     }
@@ -229,32 +287,17 @@ impl Switch {
     /// Makes all workers run `pipeline` (or nothing) and returns when all do. A packet meets one of the two programs, with
     /// its tables, groups and sessions: workers change between batches, and all copies of a packet end in its batch.
     pub fn set_pipeline(&self, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
-        let mut inner = self.lock();
-        if let Some(pipeline) = &pipeline {
-            for port in &inner.ports {
-                pipeline.state().port_state(port.number, port.up);
-            }
-        }
-        self.tell_all(|| Command::Pipeline(pipeline.clone()))?;
-        inner.program_changes += 1;
-        let old = std::mem::replace(&mut inner.pipeline, pipeline);
-        if let Some(old) = old.filter(|old| inner.pipeline.as_ref().is_none_or(|new| !Arc::ptr_eq(old, new))) {
-            let drops = (0..self.workers()).flat_map(|worker| old.drops(worker).read(old.program()));
-            for (reason, packets) in drops.filter(|(_, packets)| *packets > 0) {
-                *inner.past_drops.entry(reason).or_default() += packets;
-            }
-        }
-        Ok(())
+        self.set_pipeline_of(self.first, pipeline)
     }
 
-    /// How often [`Switch::set_pipeline`] was done.
+    /// How often a pipeline was set.
     pub fn program_changes(&self) -> u64 {
-        self.lock().program_changes
+        self.lock().devices.values().map(|device| device.program_changes).sum()
     }
 
     /// The running pipeline.
     pub fn pipeline(&self) -> Option<Arc<Pipeline>> {
-        self.lock().pipeline.clone()
+        self.pipeline_of(self.first)
     }
 
     /// The running pipeline's state.
@@ -264,14 +307,19 @@ impl Switch {
 
     /// Runs a frame through the pipeline as if received on `port` (packet-out: the controller's port).
     pub fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
-        if self.lock().pipeline.is_none() {
+        self.inject_into(self.first, port, frame)
+    }
+
+    /// The same, through any device's pipeline.
+    pub fn inject_into(&self, device: u64, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
+        if self.pipeline_of(device).is_none() {
             return Err(SwitchError::NoProgram);
         }
         let mailbox = &self.mailboxes[0];
         if mailbox.waiting() >= INJECT_MAX {
             return Err(SwitchError::Busy);
         }
-        mailbox.post(Command::Inject(port, frame));
+        mailbox.post(Command::Inject(device, port, frame));
         Ok(())
     }
 
@@ -299,41 +347,42 @@ impl Switch {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Digest messages since the last call.
-    pub fn take_digests(&self) -> Vec<DigestMessage> {
-        self.pipeline().map_or_else(Vec::new, |p| p.take_digests())
+    /// Digest messages of a device since the last call.
+    pub fn take_digests(&self, device: u64) -> Vec<DigestMessage> {
+        self.pipeline_of(device).map_or_else(Vec::new, |p| p.take_digests())
     }
 
     /// To be called now and then by the binary: frees what nobody uses any more, and gives the log lines of packets.
     pub fn housekeeping(&self) -> Vec<String> {
-        let Some(pipeline) = self.pipeline() else {
-            return Vec::new();
+        let pipelines: Vec<Arc<Pipeline>> = {
+            let inner = self.lock();
+            inner.devices.values().filter_map(|device| device.pipeline.clone()).collect()
         };
-        pipeline.housekeeping(self.now_us());
-        pipeline.take_logs()
+        let mut lines = Vec::new();
+        for pipeline in pipelines {
+            pipeline.housekeeping(self.now_us());
+            lines.extend(pipeline.take_logs());
+        }
+        lines
     }
 
-    /// Looks at all links and tells the state about changes; called now and then by the binary's housekeeping.
-    pub fn poll_links(&self) -> Vec<(u32, bool)> {
+    /// Looks at all ports' links and tells the state about changes; called now and then by the binary's housekeeping. Which
+    /// ports of which devices have changed, and whether they are up.
+    pub fn poll_links(&self) -> Vec<(PortOf, bool)> {
         let mut inner = self.lock();
-        let state = inner.pipeline.as_ref().map(|p| Arc::clone(p.state()));
+        let Inner { ports, devices, .. } = &mut *inner;
         let mut changed = Vec::new();
-        for port in &mut inner.ports {
+        for port in ports {
             let up = port.device.link().up;
             if up != port.up {
                 port.up = up;
-                changed.push((port.number, up));
-                if let Some(state) = &state {
-                    state.port_state(port.number, up);
+                changed.push((PortOf { device: port.bound_to, port: port.number }, up));
+                if let Some(pipeline) = devices.get(&port.bound_to).and_then(|device| device.pipeline.as_ref()) {
+                    pipeline.state().port_state(port.number, up);
                 }
             }
         }
         changed
-    }
-
-    /// Whether the port's link was up when it was last looked at; the controller's always is, one that is not there never.
-    pub fn port_is_up(&self, number: u32) -> bool {
-        self.cpu_port == Some(number) || self.lock().ports.iter().any(|p| p.number == number && p.up)
     }
 
     /// All ports.
@@ -344,6 +393,7 @@ impl Switch {
             .iter()
             .map(|p| PortInfo {
                 number: p.number,
+                bound_to: p.bound_to,
                 name: p.device.name().to_string(),
                 kind: p.device.kind(),
                 link: p.device.link(),
@@ -358,38 +408,43 @@ impl Switch {
         !inner.ports.is_empty() && inner.ports.iter().all(|p| p.device.at_end())
     }
 
-    /// All tables of the running program.
-    pub fn tables(&self) -> Vec<TableInfo> {
-        self.pipeline().map_or_else(Vec::new, |p| p.table_info())
+    /// All tables of a device's running program.
+    pub fn tables(&self, device: u64) -> Vec<TableInfo> {
+        self.pipeline_of(device).map_or_else(Vec::new, |p| p.table_info())
     }
 
-    /// Drop counters, summed over workers and all programs so far: `(reason, packets)`, zero ones of the running program
-    /// and of the switch included.
+    /// Drop counters of all devices, summed over workers and all programs so far: `(reason, packets)`, zero ones of the
+    /// running programs and of the switch included.
     pub fn drops(&self) -> Vec<(String, u64)> {
+        let mut sum = Vec::new();
+        for device in self.devices() {
+            add_drops(&mut sum, self.drops_of(device));
+        }
+        sum
+    }
+
+    /// The same, of one device.
+    pub fn drops_of(&self, device: u64) -> Vec<(String, u64)> {
         let none = ir::Program::default();
-        let mut sum: Vec<(String, u64)> = Vec::new();
-        let mut add = |list: Vec<(String, u64)>| {
-            for (name, n) in list {
-                match sum.iter_mut().find(|(have, _)| *have == name) {
-                    Some((_, total)) => *total += n,
-                    None => sum.push((name, n)),
-                }
-            }
-        };
-        if let Some(pipeline) = self.pipeline() {
-            for worker in 0..self.workers() {
-                add(pipeline.drops(worker).read(pipeline.program()));
-            }
-        }
-        for drops in &self.orphan_drops {
-            add(drops.read(&none));
-        }
+        let mut sum = Vec::new();
         let inner = self.lock();
-        add(inner.past_drops.clone().into_iter().collect());
+        let Some(entry) = inner.devices.get(&device) else { return sum };
+        if let Some(pipeline) = &entry.pipeline {
+            for worker in 0..self.workers() {
+                add_drops(&mut sum, pipeline.drops(worker).read(pipeline.program()));
+            }
+        }
+        for drops in &entry.without_program {
+            add_drops(&mut sum, drops.read(&none));
+        }
+        add_drops(&mut sum, entry.past_drops.clone().into_iter().collect());
         // Workers hand these to their ports: only the ports know.
-        for port in &inner.ports {
+        for port in inner.ports.iter().filter(|port| port.bound_to == device) {
             let stats = port.device.stats();
-            add(vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)]);
+            add_drops(
+                &mut sum,
+                vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)],
+            );
         }
         sum
     }
@@ -400,13 +455,27 @@ impl Switch {
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) -> Result<(), SwitchError> {
-        let numbers: Vec<u64> = self.mailboxes.iter().map(|m| m.post(command())).collect();
+        self.tell_each(|_| command())
+    }
+
+    /// Gives each worker its command, and waits until all have had effect.
+    fn tell_each(&self, command: impl Fn(usize) -> Command) -> Result<(), SwitchError> {
+        let numbers: Vec<u64> = self.mailboxes.iter().enumerate().map(|(i, m)| m.post(command(i))).collect();
         for (worker, (mailbox, number)) in self.mailboxes.iter().zip(numbers).enumerate() {
             if !mailbox.wait(number, PICK_UP) {
                 return Err(SwitchError::Stuck(worker));
             }
         }
         Ok(())
+    }
+}
+
+fn add_drops(sum: &mut Vec<(String, u64)>, list: Vec<(String, u64)>) {
+    for (name, n) in list {
+        match sum.iter_mut().find(|(have, _)| *have == name) {
+            Some((_, total)) => *total += n,
+            None => sum.push((name, n)),
+        }
     }
 }
 

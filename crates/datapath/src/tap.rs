@@ -22,6 +22,8 @@ pub const WAITING_MAX: usize = 8192;
 /// What a tap copies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapConfig {
+    /// Only ports of this device: their numbers are its own where they are ends of links.
+    pub device: Option<u64>,
     /// Port numbers; empty for all.
     pub ports: BTreeSet<u32>,
     /// Bytes of each frame; 0 for all.
@@ -33,6 +35,8 @@ pub struct TapConfig {
 /// A frame that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TappedFrame {
+    /// The device whose port it is.
+    pub device: u64,
     /// The port.
     pub port: u32,
     /// Whether the switch sent it.
@@ -57,9 +61,10 @@ pub(crate) struct Tap {
 impl Tap {
     /// Copies a burst. Called by workers.
     #[cold]
-    pub(crate) fn copy(&self, port: u32, sent: bool, packets: &[Packet]) {
+    pub(crate) fn copy(&self, device: u64, port: u32, sent: bool, packets: &[Packet]) {
+        let ours = self.config.device.is_none_or(|wanted| wanted == device);
         let wanted = self.config.ports.is_empty() || self.config.ports.contains(&port);
-        if !wanted || (sent && self.config.received_only) || self.closed.load(Ordering::Relaxed) {
+        if !ours || !wanted || (sent && self.config.received_only) || self.closed.load(Ordering::Relaxed) {
             return;
         }
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -70,7 +75,7 @@ impl Tap {
                 bytes => data.len().min(bytes as usize),
             };
             let length = packet.len() as u32;
-            let frame = TappedFrame { port, sent, time, length, data: data[..snap].to_vec() };
+            let frame = TappedFrame { device, port, sent, time, length, data: data[..snap].to_vec() };
             if self.frames.try_send(frame).is_err() {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }

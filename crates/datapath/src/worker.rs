@@ -9,37 +9,43 @@
 //! One thread each; nothing is shared on the packet path but the tables, read without locks, and, for devices with
 //! fewer queues than there are workers, those queues. The worker picks up a new pipeline between batches; the old one
 //! lives until the last worker let go of it. A round polls each port once and takes each burst through the program and
-//! out before the next port's: its packets are in the nearest cache all the way.
+//! out before the next port's: its packets are in the nearest cache all the way, also where they go over links from device
+//! to device.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `worker/queues` | who receives from which queue of a port |
+//! | `worker/devices` | the devices, each with its program and ports, and which have been quiet for long |
 //! | `worker/out` | the ports and what waits to leave by them |
+//! | `worker/links` | what leaves one device to enter another |
 //! | `worker/idle` | what happens when no packet comes |
 //! | `worker/load` | where the cycles go |
 //!
 //! Tests: `tests/worker.rs`.
 
+mod devices;
 mod idle;
+mod links;
 mod load;
 mod out;
 mod queues;
 
 pub use idle::{Idle, SLEEP_MAX};
+pub(crate) use links::{LinkCounters, LinkEnd};
 pub use load::{WorkerCounters, WorkerLoad};
 pub use queues::Sharing;
 pub(crate) use queues::{PortQueue, share};
 
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
-use crate::engine::Engine;
-use crate::executor::Executor;
 use crate::hold::Gate;
 use crate::pipeline::Pipeline;
 use crate::tap::Tap;
 use abi::BATCH_MAX;
+use devices::{Devices, Slot};
 use idle::{Idler, Step};
-use out::Ports;
+use links::Crossing;
 use pktio::{Clock, Packet, PoolRef, free_bulk, ticks};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,16 +54,22 @@ use std::time::{Duration, Instant};
 /// Something for the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A frame for the controller, with the program's packet-in header in front.
-    PacketIn(Vec<u8>),
+    /// A frame for the controller of a device, with the program's packet-in header in front.
+    PacketIn(u64, Vec<u8>),
 }
 
 /// What control tells a worker.
 pub(crate) enum Command {
-    AddPort(u32, PortQueue),
-    RemovePort(u32),
-    Pipeline(Option<Arc<Pipeline>>),
-    Inject(u32, Vec<u8>),
+    /// With the cells for its packets that meet no program.
+    AddDevice(u64, Arc<DropCounters>),
+    RemoveDevice(u64),
+    /// Of a device; an end of a link is a port, too.
+    AddPort(u64, u32, PortQueue),
+    RemovePort(u64, u32),
+    /// A port's number, the device that has it, and the one that gets it.
+    MovePort(u32, u64, u64),
+    Pipeline(u64, Option<Arc<Pipeline>>),
+    Inject(u64, u32, Vec<u8>),
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
     Untap(Arc<Tap>),
@@ -113,8 +125,6 @@ pub(crate) struct WorkerSetup {
     pub index: usize,
     pub mailbox: Arc<Mailbox>,
     pub counters: Arc<WorkerCounters>,
-    /// For packets that meet no program.
-    pub drops: Arc<DropCounters>,
     pub events: SyncSender<Event>,
     pub pool: PoolRef,
     pub cpu_port: Option<u32>,
@@ -127,19 +137,13 @@ pub(crate) fn run(setup: WorkerSetup) {
     Worker::new(setup).run();
 }
 
-/// A program with what runs it.
-struct Running {
-    pipeline: Arc<Pipeline>,
-    engine: Engine,
-    executor: Box<dyn Executor>,
-}
-
 struct Worker {
     setup: WorkerSetup,
     clock: Clock,
-    ports: Ports,
-    running: Option<Running>,
-    injected: Vec<(u32, Vec<u8>)>,
+    devices: Devices,
+    injected: Vec<(u64, u32, Vec<u8>)>,
+    /// What goes over links; empty between received bursts.
+    crossing: VecDeque<Crossing>,
     /// Empty most of the time.
     taps: Vec<Arc<Tap>>,
     burst: Vec<Packet>,
@@ -152,9 +156,9 @@ impl Worker {
     fn new(setup: WorkerSetup) -> Worker {
         Worker {
             clock: Clock::since(setup.start),
-            ports: Ports::default(),
-            running: None,
+            devices: Devices::default(),
             injected: Vec::new(),
+            crossing: VecDeque::new(),
             taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
             idler: Idler::new(setup.idle),
@@ -173,8 +177,13 @@ impl Worker {
                 any = true;
                 self.inject();
             }
-            for i in 0..self.ports.all.len() {
-                any |= self.poll(i);
+            for device in 0..self.devices.all.len() {
+                for port in 0..self.devices.all[device].ports.polled {
+                    any |= self.poll(device, port);
+                }
+            }
+            if self.devices.all.len() > 1 {
+                self.devices.let_go_of_quiet_ones();
             }
             if any {
                 self.idler.busy();
@@ -193,14 +202,15 @@ impl Worker {
         let mut stop = false;
         for command in commands {
             match command {
-                Command::AddPort(number, queue) => self.ports.add(number, queue),
-                Command::RemovePort(number) => self.ports.remove(number),
-                Command::Pipeline(pipeline) => self.running = pipeline.map(|p| Running::new(p, &self.setup)),
-                Command::Inject(port, bytes) => self.injected.push((port, bytes)),
+                Command::AddDevice(id, drops) => self.devices.add(id, drops),
+                Command::RemoveDevice(id) => self.devices.remove(id),
+                Command::AddPort(device, number, queue) => self.devices.add_port(device, number, queue),
+                Command::RemovePort(device, number) => _ = self.devices.remove_port(device, number),
+                Command::MovePort(number, from, to) => self.devices.move_port(number, from, to),
+                Command::Pipeline(device, pipeline) => self.devices.run(device, pipeline, self.setup.index),
+                Command::Inject(device, port, bytes) => self.injected.push((device, port, bytes)),
                 Command::Hold(gate) => {
-                    if let Some(running) = &mut self.running {
-                        running.executor.idle();
-                    }
+                    self.devices.let_go();
                     gate.stand();
                 }
                 Command::Tap(tap) => self.taps.push(tap),
@@ -215,53 +225,68 @@ impl Worker {
     /// Runs control's packets.
     #[cold]
     fn inject(&mut self) {
-        for (port, bytes) in std::mem::take(&mut self.injected) {
+        for (device, port, bytes) in std::mem::take(&mut self.injected) {
+            let Some(at) = self.devices.position(device) else { continue };
             match self.setup.pool.alloc_from(&bytes) {
                 Some(packet) => {
                     self.burst.push(packet);
                     let now = ticks();
-                    self.process(port, now);
+                    self.process(at, port, now);
                 }
-                None => self.setup.drops.count(DropReason::Runtime(RuntimeDrop::NoBuffer)),
+                None => self.devices.all[at].drops.count(DropReason::Runtime(RuntimeDrop::NoBuffer)),
             }
         }
     }
 
     /// Takes a burst from a port through the program and out; whether there was one.
     #[inline]
-    fn poll(&mut self, i: usize) -> bool {
-        let port = &mut self.ports.all[i];
+    fn poll(&mut self, device: usize, i: usize) -> bool {
+        let Slot { id, ports, .. } = &mut self.devices.all[device];
+        let port = &mut ports.all[i];
         let number = port.number;
         let received = port.queue.rx(&mut self.burst, BATCH_MAX);
         if received == 0 {
             return false;
         }
         for tap in &self.taps {
-            tap.copy(number, false, &self.burst);
+            tap.copy(*id, number, false, &self.burst);
         }
         let start = ticks();
-        let (sending, end) = self.process(number, start);
+        let (sending, end) = self.process(device, number, start);
         let receiving = start.wrapping_sub(self.accounted);
         self.setup.counters.burst(received, receiving, sending - start, end - sending);
         self.accounted = end;
         true
     }
 
-    /// Runs the burst; says when sending began and ended.
+    /// Runs the burst through a device and all that its packets go on to; says when sending began and ended.
     #[inline]
-    fn process(&mut self, from: u32, now: u64) -> (u64, u64) {
-        let Some(running) = &mut self.running else {
-            self.setup.drops.count_many(DropReason::Runtime(RuntimeDrop::NoProgram), self.burst.len() as u64);
+    fn process(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
+        let (sending, end) = self.pass(device, from, now);
+        match self.devices.all[device].ports.crossing.is_empty() {
+            true => (sending, end),
+            false => self.cross(device, sending, end),
+        }
+    }
+
+    /// Runs the burst through a device's program; says when sending began and ended. What leaves by links waits in
+    /// `Ports::crossing`.
+    #[inline]
+    fn pass(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
+        let slot = &mut self.devices.all[device];
+        slot.active = true;
+        let Some(running) = &mut slot.running else {
+            slot.drops.count_many(DropReason::Runtime(RuntimeDrop::NoProgram), self.burst.len() as u64);
             free_bulk(&mut self.burst);
             return (now, now);
         };
         let drops = running.pipeline.drops(self.setup.index);
-        let mut sink = self.ports.sink(drops, self.setup.cpu_port, &self.setup.events);
+        let mut sink = slot.ports.sink(drops, self.setup.cpu_port, &self.setup.events);
         let now_us = self.clock.us_at(now);
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);
         running.executor.quiescent();
         let sending = ticks();
-        self.ports.flush(drops, &self.taps);
+        slot.ports.flush(drops, &self.taps);
         (sending, ticks())
     }
 
@@ -280,21 +305,9 @@ impl Worker {
     /// Nobody waits for this worker until the next batch.
     #[cold]
     fn let_go(&mut self, step: Step) {
-        if let Some(running) = &mut self.running {
-            running.executor.idle();
-        }
+        self.devices.let_go();
         if let Step::Sleep(time) = step {
             std::thread::sleep(time);
-        }
-    }
-}
-
-impl Running {
-    fn new(pipeline: Arc<Pipeline>, setup: &WorkerSetup) -> Running {
-        Running {
-            engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication())),
-            executor: pipeline.executor(setup.index),
-            pipeline,
         }
     }
 }

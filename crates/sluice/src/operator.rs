@@ -58,7 +58,7 @@ impl Operator for SwitchOperator {
     fn trace(&self, request: pb::TraceRequest, to: &Stream<pb::TraceResponse>) -> Result<(), String> {
         let device = request.device_id;
         let config = self.handle.with(|control| control.running_config(device)).map_err(|e| e.message)?;
-        let (config, pipeline) = config.zip(self.switch.pipeline()).ok_or("no program runs")?;
+        let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
         let tracer = Tracer::new(pipeline, &config.device_config, &request.filter, self.switch.now_us())?;
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
@@ -68,6 +68,7 @@ impl Operator for SwitchOperator {
             return send(port, &request.frame).map(drop);
         }
         let tapped = self.switch.tap(TapConfig {
+            device: Some(device),
             ports: request.port.into_iter().collect(),
             snap_length: 0,
             received_only: true,
@@ -87,6 +88,7 @@ impl Operator for SwitchOperator {
 
     fn capture(&self, request: pb::CaptureRequest, to: &Stream<pb::CaptureResponse>) -> Result<(), String> {
         let tapped = self.switch.tap(TapConfig {
+            device: Some(request.device_id).filter(|id| *id != 0),
             ports: request.ports.into_iter().collect(),
             snap_length: request.snap_length,
             received_only: false,

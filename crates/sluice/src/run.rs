@@ -21,11 +21,12 @@ use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Event, Idle, Pipeline, Sharing, Switch, SwitchConfig};
+use datapath::{EngineKind, Event, Idle, Pipeline, PortOf, Sharing, Switch, SwitchConfig};
 use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeSet;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,6 +124,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let ports = Ports::open(&specs, args.workers)?;
     let switch = Arc::new(Switch::new(SwitchConfig {
         workers,
+        device: args.device_id,
         cpu_port: Some(args.cpu_port),
         idle: args.idle,
         pool: ports.pool.clone(),
@@ -191,11 +193,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let events = {
         let (switch, handle, stop) = (Arc::clone(&switch), Arc::clone(&handle), Arc::clone(&stop));
-        let device_id = args.device_id;
-        std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, device_id, &stop))?
+        std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, &stop))?
     };
     let mut service = Service::ready(&format!("{} ports, {workers} workers", specs.len()));
-    let on_links = || handle.with(|control| control.links_changed(args.device_id));
+    let on_links = |device| handle.with(|control| control.links_changed(device));
     let ended = wait(&mut signals, &switch, &mut service, on_links);
     service.stopping();
     let (received, sent) =
@@ -248,27 +249,29 @@ fn socket_address(option: &str, address: &str) -> Result<std::net::SocketAddr> {
 }
 
 /// Carries what packets leave for controllers, until told to stop.
-fn pump(switch: &Switch, handle: &Handle, device_id: u64, stop: &AtomicBool) {
+fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
     let Some(events) = switch.take_events() else { return };
     while !stop.load(Ordering::Relaxed) {
         let mut next = events.recv_timeout(EVENT_TICK).ok();
         // What has queued up goes out together, but time and digests get their turn under a flood of packet-ins.
         for _ in 0..EVENTS_PER_TICK {
             match next {
-                Some(Event::PacketIn(frame)) => handle.packet_in(device_id, &frame),
+                Some(Event::PacketIn(device, frame)) => handle.packet_in(device, &frame),
                 None => break,
             }
             next = events.try_recv().ok();
         }
-        if let Some(Event::PacketIn(frame)) = next {
-            handle.packet_in(device_id, &frame);
+        if let Some(Event::PacketIn(device, frame)) = next {
+            handle.packet_in(device, &frame);
         }
-        handle.tick(device_id, &switch.take_digests(), switch.now_us() * 1000);
+        for device in switch.devices() {
+            handle.tick(device, &switch.take_digests(device), switch.now_us() * 1000);
+        }
     }
 }
 
 /// Waits until there is a reason to stop.
-fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links: impl Fn()) -> &'static str {
+fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links: impl Fn(u64)) -> &'static str {
     loop {
         service.alive();
         if signals.pending().next().is_some() {
@@ -278,12 +281,11 @@ fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links:
             tracing::info!("program: {line}");
         }
         let changed = switch.poll_links();
-        for (port, up) in &changed {
+        for (PortOf { port, .. }, up) in &changed {
             tracing::info!(port, "link {}", if *up { "up" } else { "down" });
         }
-        if !changed.is_empty() {
-            on_links();
-        }
+        let of: BTreeSet<u64> = changed.iter().map(|(at, _)| at.device).collect();
+        of.into_iter().for_each(&on_links);
         if switch.at_end() {
             // Nothing more can come in; what is inside leaves within a poll of the workers.
             std::thread::sleep(TICK);

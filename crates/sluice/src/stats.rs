@@ -116,7 +116,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
     AdminStats {
         uptime_us: switch.now_us(),
         ports: switch.ports().into_iter().map(port).collect(),
-        tables: switch.tables().into_iter().map(table).collect(),
+        tables: switch.tables(switch.first_device()).into_iter().map(table).collect(),
         drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
         workers: switch.worker_load().into_iter().map(worker).collect(),
         program_changes: switch.program_changes(),

@@ -1,14 +1,15 @@
-//! The running switch as the control plane's target: compiling what a controller sends, and making workers run it.
+//! A device of the running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
 use control::pipeline::{Built, Compiled, Target};
-use datapath::{EngineKind, Keep, Pipeline, Specialise, Switch};
+use datapath::{EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
 use frontend::{Input, Options, Until};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A switch and how programs for it are compiled.
+/// A device of a switch, and how programs for it are compiled.
 pub struct SwitchTarget {
     switch: Arc<Switch>,
+    device: u64,
     options: Options,
     code: jit::Options,
     engine: EngineKind,
@@ -18,7 +19,7 @@ pub struct SwitchTarget {
 }
 
 impl SwitchTarget {
-    /// Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
+    /// The device that is always there. Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
     /// as `specialise` says.
     pub fn new(
         switch: Arc<Switch>,
@@ -27,7 +28,8 @@ impl SwitchTarget {
         engine: EngineKind,
         specialise: Specialise,
     ) -> SwitchTarget {
-        SwitchTarget { switch, options, code, engine, specialise, announced: vec![] }
+        let device = switch.first_device();
+        SwitchTarget { switch, device, options, code, engine, specialise, announced: vec![] }
     }
 
     /// Names ports that are added once a program and its entities are there.
@@ -88,7 +90,7 @@ impl Target for SwitchTarget {
 
     fn activate(&self, built: &Built) -> Result<(), String> {
         let pipeline = SwitchTarget::pipeline(built)?;
-        self.switch.set_pipeline(Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
+        self.switch.set_pipeline_of(self.device, Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
         pipeline.specialise(self.specialise);
         Ok(())
     }
@@ -98,13 +100,15 @@ impl Target for SwitchTarget {
     }
 
     fn port_is_up(&self, port: u32) -> bool {
-        self.switch.port_is_up(port)
+        self.switch.port_is_up(PortOf { device: self.device, port })
     }
 
     fn ports(&self) -> Vec<u32> {
-        let there: Vec<u32> = self.switch.ports().iter().map(|p| p.number).collect();
-        let announced = self.announced.iter().copied().filter(|number| !there.contains(number));
-        there.iter().copied().chain(announced).collect()
+        let there = self.switch.ports_of(self.device);
+        // Once a port is there, it may be bound to another device.
+        let all: Vec<u32> = self.switch.ports().iter().map(|p| p.number).collect();
+        let announced = self.announced.iter().copied().filter(|number| !all.contains(number));
+        there.into_iter().chain(announced).collect()
     }
 
     fn cpu_port(&self) -> Option<u32> {
@@ -112,7 +116,7 @@ impl Target for SwitchTarget {
     }
 
     fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), String> {
-        self.switch.inject(port, frame).map_err(|e| e.to_string())
+        self.switch.inject_into(self.device, port, frame).map_err(|e| e.to_string())
     }
 }
 

@@ -1,9 +1,10 @@
-//! Where a worker's packets go: a buffer for each port, the controller's channel, or a drop counter.
+//! Where a device's packets go on one worker: a buffer for each port, the controller's channel, or a drop counter.
 //!
 //! Buffers are flushed after each received burst, so no packet waits for others. A burst that leaves as a whole by one
 //! port is not touched packet by packet: its vector becomes the port's buffer. What is dropped is freed in one call.
 //! One worker, one thread.
 
+use super::links::Crossing;
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::Sink;
@@ -24,26 +25,48 @@ pub(super) struct Port {
     out: Vec<Packet>,
 }
 
-/// All ports of one worker, and what waits to leave by them.
+/// All ports of a device as one worker has them, and what waits to leave by them.
 #[derive(Default)]
 pub(super) struct Ports {
+    /// Whose they are.
+    pub device: u64,
+    /// Those that packets are received from, then the ends of links.
     pub all: Vec<Port>,
+    /// How many packets are received from.
+    pub polled: usize,
     index: PortIndex,
     /// Positions of the ports whose buffers are not empty.
     touched: Vec<usize>,
     dropped: Vec<Packet>,
+    /// What leaves by links.
+    pub crossing: Vec<Crossing>,
+    /// Empty buffers of packets that have crossed.
+    pub spares: Vec<Vec<Packet>>,
 }
 
 impl Ports {
+    /// No ports of a device.
+    pub(super) fn new(device: u64) -> Ports {
+        Ports { device, ..Ports::default() }
+    }
+
     /// Adds a port.
     pub(super) fn add(&mut self, number: u32, queue: PortQueue) {
-        self.all.push(Port { number, queue, out: Vec::with_capacity(BATCH_MAX) });
-        self.index = PortIndex::new(&self.all);
+        let at = if matches!(queue, PortQueue::Link(_)) { self.all.len() } else { self.polled };
+        self.all.insert(at, Port { number, queue, out: Vec::with_capacity(BATCH_MAX) });
+        self.changed();
     }
 
     /// Removes a port.
-    pub(super) fn remove(&mut self, number: u32) {
-        self.all.retain(|port| port.number != number);
+    pub(super) fn remove(&mut self, number: u32) -> Option<PortQueue> {
+        let at = self.all.iter().position(|port| port.number == number)?;
+        let port = self.all.remove(at);
+        self.changed();
+        Some(port.queue)
+    }
+
+    fn changed(&mut self) {
+        self.polled = self.all.iter().filter(|port| !matches!(port.queue, PortQueue::Link(_))).count();
         self.index = PortIndex::new(&self.all);
     }
 
@@ -63,7 +86,7 @@ impl Ports {
         for i in self.touched.drain(..) {
             let port = &mut self.all[i];
             for tap in taps {
-                tap.copy(port.number, true, &port.out);
+                tap.copy(self.device, port.number, true, &port.out);
             }
             for _ in 0..TX_TRIES {
                 port.queue.tx(&mut port.out);
@@ -72,6 +95,11 @@ impl Ports {
                 }
             }
             if !port.out.is_empty() {
+                if let PortQueue::Link(link) = &port.queue {
+                    let spare = self.spares.pop().unwrap_or_else(|| Vec::with_capacity(BATCH_MAX));
+                    self.crossing.push(link.cross(&mut port.out, spare));
+                    continue;
+                }
                 drops.count_many(DropReason::Runtime(RuntimeDrop::PortFull), port.out.len() as u64);
                 free_bulk(&mut port.out);
             }
@@ -108,7 +136,7 @@ impl Out<'_> {
         if Some(port) != self.cpu_port {
             return self.drop(DropReason::Runtime(RuntimeDrop::NoSuchPort), packet);
         }
-        if self.events.try_send(Event::PacketIn(packet.data().to_vec())).is_err() {
+        if self.events.try_send(Event::PacketIn(self.ports.device, packet.data().to_vec())).is_err() {
             self.drops.count(DropReason::Runtime(RuntimeDrop::ControllerFull));
         }
     }

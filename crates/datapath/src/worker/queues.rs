@@ -50,6 +50,8 @@ pub(crate) enum PortQueue {
         /// This worker's place among those that share the queue.
         place: usize,
     },
+    /// The end of a link: what is sent goes to another device, which `links` sees to; nothing is received.
+    Link(super::links::LinkEnd),
 }
 
 /// The workers that share a queue, and what waits for each of them.
@@ -131,7 +133,7 @@ impl PortQueue {
                 out.len() - before
             }
             PortQueue::Shared { spread: Some(spread), place, .. } => spread.take(*place, out, max),
-            PortQueue::Shared { .. } => 0,
+            PortQueue::Shared { .. } | PortQueue::Link(_) => 0,
         }
     }
 
@@ -140,6 +142,7 @@ impl PortQueue {
         match self {
             PortQueue::Own { queues, .. } => queues[0].tx(packets),
             PortQueue::Shared { queue, .. } => lock(queue).tx(packets),
+            PortQueue::Link(_) => 0,
         }
     }
 }

@@ -260,7 +260,7 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
     let key = [KeyMatch::Exact(Bits::new(48, 5))];
     let CounterValue { packets, .. } = state.direct_counter(bed.ext("I.hits"), &key, 0).unwrap();
     assert_eq!(packets, u64::from(sent) + again, "direct counter");
-    let tables = bed.switch.tables();
+    let tables = bed.switch.tables(DEVICE);
     let lookups = tables.iter().find(|t| t.name == "I.dst").unwrap().lookups;
     assert_eq!(lookups, Some((u64::from(sent) + again, 0)), "hits");
     assert_eq!(state.meter(bed.ext("I.limit"), 2).unwrap(), Some(config));

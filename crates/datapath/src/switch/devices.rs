@@ -1,0 +1,303 @@
+//! Several devices in one switch: each a P4Runtime device with a program, state and ports of its own.
+//!
+//! ```text
+//!   port 1 ──▶ device 1 ── port 10 ═══ link ═══▶ port 1 of device 2 ──▶ port 2
+//! ```
+//!
+//! A *port* (of the outside) is bound to one device, which sees it under its number; it can be bound to another at any time.
+//! A *link* leads from a port of one device to a port of another (or the same); its ends are numbers that the devices have no
+//! port at, and one link at most begins or ends there. Two links make a cable. Circles are allowed, as two switches may be
+//! cabled both ways; what goes in circles is dropped after so many links (`worker/links.rs`).
+//!
+//! Changes are commands to each worker, which obeys between two bursts: no packet waits for them or is lost. What is in a
+//! port's queues when it is bound anew meets the new device.
+//!
+//! Tests: `tests/devices.rs`.
+
+use super::{Inner, Switch, SwitchError};
+use crate::drops::DropCounters;
+use crate::pipeline::Pipeline;
+use crate::worker::{Command, LinkCounters, LinkEnd, PortQueue};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A port of a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PortOf {
+    /// The device's id.
+    pub device: u64,
+    /// The port's number.
+    pub port: u32,
+}
+
+impl fmt::Display for PortOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} of device {}", self.port, self.device)
+    }
+}
+
+/// A link and what has gone over it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkInfo {
+    /// Where packets leave.
+    pub from: PortOf,
+    /// Where they enter.
+    pub to: PortOf,
+    /// How many.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A device as control has it.
+#[derive(Default)]
+pub(super) struct DeviceEntry {
+    pub pipeline: Option<Arc<Pipeline>>,
+    pub program_changes: u64,
+    /// What was dropped under earlier programs, by reason.
+    pub past_drops: BTreeMap<String, u64>,
+    /// Each worker's cells for packets that meet no program.
+    pub without_program: Vec<Arc<DropCounters>>,
+}
+
+pub(super) struct LinkEntry {
+    from: PortOf,
+    to: PortOf,
+    /// By worker.
+    counters: Vec<Arc<LinkCounters>>,
+}
+
+impl LinkEntry {
+    fn name(&self) -> String {
+        format!("the link from {} to {}", self.from, self.to)
+    }
+}
+
+/// `device 1, 2`, for messages.
+pub(super) fn list(devices: &[u64]) -> String {
+    let ids: Vec<String> = devices.iter().map(u64::to_string).collect();
+    format!("device {}", ids.join(", "))
+}
+
+/// What there is instead of a link, for messages.
+pub(super) fn list_links(links: &[String]) -> String {
+    match links {
+        [] => "there are no links".to_string(),
+        some => format!("there is {}", some.join(", ")),
+    }
+}
+
+impl Inner {
+    /// A device's running program.
+    pub(super) fn pipeline(&self, device: u64) -> Option<&Arc<Pipeline>> {
+        self.devices.get(&device)?.pipeline.as_ref()
+    }
+
+    fn device(&mut self, id: u64) -> Result<&mut DeviceEntry, SwitchError> {
+        let there = self.devices.keys().copied().collect();
+        self.devices.get_mut(&id).ok_or(SwitchError::NoSuchDevice { id, there })
+    }
+
+    /// Refuses if the device is not there, or has a port or the end of a link of this number.
+    pub(super) fn check_free(&mut self, at: PortOf) -> Result<(), SwitchError> {
+        self.device(at.device)?;
+        if self.ports.iter().any(|p| p.number == at.port && p.bound_to == at.device) {
+            return Err(SwitchError::PortTaken(at, format!("port {} is bound to the device", at.port)));
+        }
+        match self.links.iter().find(|link| link.from == at || link.to == at) {
+            Some(link) => Err(SwitchError::PortTaken(at, link.name())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_removable(&mut self, id: u64, first: u64) -> Result<(), SwitchError> {
+        self.device(id)?;
+        if id == first {
+            return Err(SwitchError::FirstDevice(id));
+        }
+        let ports = self.ports.iter().filter(|p| p.bound_to == id).map(|p| format!("port {}", p.number));
+        let links = self.links.iter().filter(|link| link.from.device == id || link.to.device == id);
+        let has: Vec<String> = ports.chain(links.map(LinkEntry::name)).collect();
+        if has.is_empty() { Ok(()) } else { Err(SwitchError::DeviceInUse { id, has }) }
+    }
+}
+
+impl Switch {
+    /// The id of the device that is always there.
+    pub fn first_device(&self) -> u64 {
+        self.first
+    }
+
+    /// The ids of all devices, in order.
+    pub fn devices(&self) -> Vec<u64> {
+        self.lock().devices.keys().copied().collect()
+    }
+
+    /// Tells the workers of a new device.
+    pub(super) fn new_device(&self, id: u64) -> DeviceEntry {
+        let drops: Vec<Arc<DropCounters>> = self.mailboxes.iter().map(|_| Arc::new(DropCounters::new(0))).collect();
+        for (mailbox, drops) in self.mailboxes.iter().zip(&drops) {
+            mailbox.post(Command::AddDevice(id, Arc::clone(drops)));
+        }
+        DeviceEntry { without_program: drops, ..DeviceEntry::default() }
+    }
+
+    /// Adds a device without ports and program.
+    pub fn add_device(&self, id: u64) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        if id == 0 {
+            return Err(SwitchError::NoDeviceId);
+        }
+        if inner.devices.contains_key(&id) {
+            return Err(SwitchError::DeviceExists(id));
+        }
+        let entry = self.new_device(id);
+        inner.devices.insert(id, entry);
+        Ok(())
+    }
+
+    /// Whether [`Switch::remove_device`] would be refused.
+    pub fn check_removable(&self, id: u64) -> Result<(), SwitchError> {
+        self.lock().check_removable(id, self.first)
+    }
+
+    /// Removes a device that has no ports and links, once all workers have let go of it.
+    pub fn remove_device(&self, id: u64) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        inner.check_removable(id, self.first)?;
+        self.tell_all(|| Command::RemoveDevice(id))?;
+        inner.devices.remove(&id);
+        Ok(())
+    }
+
+    /// As [`Switch::set_pipeline`], of any device.
+    pub fn set_pipeline_of(&self, device: u64, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        inner.device(device)?;
+        if let Some(pipeline) = &pipeline {
+            for port in inner.ports.iter().filter(|port| port.bound_to == device) {
+                pipeline.state().port_state(port.number, port.up);
+            }
+        }
+        self.tell_all(|| Command::Pipeline(device, pipeline.clone()))?;
+        let entry = inner.device(device)?;
+        entry.program_changes += 1;
+        let old = std::mem::replace(&mut entry.pipeline, pipeline);
+        if let Some(old) = old.filter(|old| entry.pipeline.as_ref().is_none_or(|new| !Arc::ptr_eq(old, new))) {
+            let drops = (0..self.workers()).flat_map(|worker| old.drops(worker).read(old.program()));
+            for (reason, packets) in drops.filter(|(_, packets)| *packets > 0) {
+                *entry.past_drops.entry(reason).or_default() += packets;
+            }
+        }
+        Ok(())
+    }
+
+    /// A device's running pipeline.
+    pub fn pipeline_of(&self, device: u64) -> Option<Arc<Pipeline>> {
+        self.lock().pipeline(device).cloned()
+    }
+
+    /// How often a pipeline of the device was set.
+    pub fn program_changes_of(&self, device: u64) -> u64 {
+        self.lock().devices.get(&device).map_or(0, |entry| entry.program_changes)
+    }
+
+    /// Gives a port to another device, and returns when all workers have done so. No packet is lost.
+    pub fn bind(&self, number: u32, to: u64) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
+        let (from, up) = (inner.ports[at].bound_to, inner.ports[at].up);
+        inner.device(to)?;
+        if from == to {
+            return Err(SwitchError::BoundAlready(number, to));
+        }
+        inner.check_free(PortOf { device: to, port: number })?;
+        if let Some(pipeline) = inner.pipeline(to) {
+            pipeline.state().port_state(number, up);
+        }
+        self.tell_all(|| Command::MovePort(number, from, to))?;
+        inner.ports[at].bound_to = to;
+        // Members of selectors that watch it are not chosen any more.
+        if let Some(pipeline) = inner.pipeline(from) {
+            pipeline.state().port_state(number, false);
+        }
+        Ok(())
+    }
+
+    /// Makes what a device sends by a port enter another device, from when it returns at the latest.
+    pub fn link(&self, from: PortOf, to: PortOf) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        for end in [from, to] {
+            inner.device(end.device)?;
+            if Some(end.port) == self.cpu_port {
+                return Err(SwitchError::PortTaken(end, "it stands for the controller".to_string()));
+            }
+            if inner.ports.iter().any(|p| p.number == end.port && p.bound_to == end.device) {
+                return Err(SwitchError::PortTaken(end, format!("port {} is bound to the device", end.port)));
+            }
+        }
+        // The other way round it may be another link's end: the two are a cable.
+        let taken = inner.links.iter().find(|link| {
+            link.from == from
+                || link.to == to
+                || (link.from == to && link.to != from)
+                || (link.to == from && link.from != to)
+        });
+        if let Some(link) = taken {
+            let at = if link.from == from || link.to == from { from } else { to };
+            return Err(SwitchError::PortTaken(at, link.name()));
+        }
+        let counters: Vec<Arc<LinkCounters>> = self.mailboxes.iter().map(|_| Arc::default()).collect();
+        self.tell_each(|worker| {
+            let end = LinkEnd { device: to.device, port: to.port, counters: Arc::clone(&counters[worker]) };
+            Command::AddPort(from.device, from.port, PortQueue::Link(end))
+        })?;
+        if let Some(pipeline) = inner.pipeline(from.device) {
+            pipeline.state().port_state(from.port, true);
+        }
+        inner.links.push(LinkEntry { from, to, counters });
+        Ok(())
+    }
+
+    /// Removes the link that begins at a port, once no worker sends by it.
+    pub fn unlink(&self, from: PortOf) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        let Some(at) = inner.links.iter().position(|link| link.from == from) else {
+            return Err(SwitchError::NoSuchLink { from, links: inner.links.iter().map(LinkEntry::name).collect() });
+        };
+        self.tell_all(|| Command::RemovePort(from.device, from.port))?;
+        inner.links.remove(at);
+        if let Some(pipeline) = inner.pipeline(from.device) {
+            pipeline.state().port_state(from.port, false);
+        }
+        Ok(())
+    }
+
+    /// All links.
+    pub fn links(&self) -> Vec<LinkInfo> {
+        let info = |link: &LinkEntry| {
+            let (packets, bytes) =
+                link.counters.iter().map(|c| c.read()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            LinkInfo { from: link.from, to: link.to, packets, bytes }
+        };
+        self.lock().links.iter().map(info).collect()
+    }
+
+    /// Numbers of the ports that a device can send by: those bound to it, and beginnings of links.
+    pub fn ports_of(&self, device: u64) -> Vec<u32> {
+        let inner = self.lock();
+        let ports = inner.ports.iter().filter(|p| p.bound_to == device).map(|p| p.number);
+        let links = inner.links.iter().filter(|link| link.from.device == device).map(|link| link.from.port);
+        ports.chain(links).collect()
+    }
+
+    /// Whether a device can send by a port now: the controller's port always, a link always, a port of the outside when its
+    /// link was up when it was last looked at, one that the device has not never.
+    pub fn port_is_up(&self, at: PortOf) -> bool {
+        let inner = self.lock();
+        self.cpu_port == Some(at.port)
+            || inner.ports.iter().any(|p| p.number == at.port && p.bound_to == at.device && p.up)
+            || inner.links.iter().any(|link| link.from == at)
+    }
+}

@@ -1,0 +1,116 @@
+//! The devices of the switch as one worker has them: each a program with its ports.
+//!
+//! A worker that is in the middle of a batch holds back what writers want to free, program by program. Between the bursts of
+//! one device that is over quickly; a device that has no packets while others are busy is let go of after a while
+//! ([`Devices::let_go_of_quiet_ones`]), so that its writers do not wait for packets that never come.
+//!
+//! One worker, one thread. Tests: `tests/devices.rs`.
+
+use super::PortQueue;
+use super::out::Ports;
+use crate::drops::DropCounters;
+use crate::engine::Engine;
+use crate::executor::Executor;
+use crate::pipeline::Pipeline;
+use std::sync::Arc;
+
+/// Rounds without packets after which a device is let go of.
+const QUIET_ROUNDS: u32 = 2_000;
+
+/// A program with what runs it.
+pub(super) struct Running {
+    pub pipeline: Arc<Pipeline>,
+    pub engine: Engine,
+    pub executor: Box<dyn Executor>,
+}
+
+/// A device.
+pub(super) struct Slot {
+    pub id: u64,
+    pub ports: Ports,
+    pub running: Option<Running>,
+    /// For packets that meet no program.
+    pub drops: Arc<DropCounters>,
+    /// Whether it had packets since it was last asked.
+    pub active: bool,
+    quiet_rounds: u32,
+}
+
+/// All of them, in the order in which they were added.
+#[derive(Default)]
+pub(super) struct Devices {
+    pub all: Vec<Slot>,
+}
+
+impl Devices {
+    /// Where a device is.
+    pub(super) fn position(&self, id: u64) -> Option<usize> {
+        self.all.iter().position(|slot| slot.id == id)
+    }
+
+    fn get(&mut self, id: u64) -> Option<&mut Slot> {
+        self.all.iter_mut().find(|slot| slot.id == id)
+    }
+
+    /// Adds a device without ports and program.
+    pub(super) fn add(&mut self, id: u64, drops: Arc<DropCounters>) {
+        let slot = Slot { id, ports: Ports::new(id), running: None, drops, active: false, quiet_rounds: 0 };
+        self.all.push(slot);
+    }
+
+    /// Removes a device.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.all.retain(|slot| slot.id != id);
+    }
+
+    /// Gives a device a port.
+    pub(super) fn add_port(&mut self, device: u64, number: u32, queue: PortQueue) {
+        if let Some(slot) = self.get(device) {
+            slot.ports.add(number, queue);
+        }
+    }
+
+    /// Takes a port from a device.
+    pub(super) fn remove_port(&mut self, device: u64, number: u32) -> Option<PortQueue> {
+        self.get(device)?.ports.remove(number)
+    }
+
+    /// Gives one device's port to another one. Nothing waits to leave by it: this is between two bursts.
+    pub(super) fn move_port(&mut self, number: u32, from: u64, to: u64) {
+        if let Some(queue) = self.remove_port(from, number) {
+            self.add_port(to, number, queue);
+        }
+    }
+
+    /// Makes a device run a program, or none.
+    pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: usize) {
+        if let Some(slot) = self.get(device) {
+            slot.running = pipeline.map(|pipeline| Running {
+                engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication())),
+                executor: pipeline.executor(worker),
+                pipeline,
+            });
+        }
+    }
+
+    /// Nobody waits for this worker until the next batch.
+    pub(super) fn let_go(&mut self) {
+        for running in self.all.iter_mut().filter_map(|slot| slot.running.as_mut()) {
+            running.executor.idle();
+        }
+    }
+
+    /// After a round: nobody waits any more for devices that have had no packets for long.
+    pub(super) fn let_go_of_quiet_ones(&mut self) {
+        for slot in &mut self.all {
+            if std::mem::take(&mut slot.active) {
+                slot.quiet_rounds = 0;
+            } else if slot.quiet_rounds <= QUIET_ROUNDS {
+                slot.quiet_rounds += 1;
+                if let (QUIET_ROUNDS, Some(running)) = (slot.quiet_rounds, &mut slot.running) {
+                    running.executor.idle();
+                }
+            }
+        }
+    }
+}

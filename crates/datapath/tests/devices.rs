@@ -1,0 +1,358 @@
+//! Several devices in one switch: which program a packet meets, links between them, ports bound anew under load, and what is
+//! refused.
+
+use abi::Batch;
+use abi::state::{DigestMessage, PipelineState};
+use base::ids::TableId;
+use datapath::executor::Executor;
+use datapath::pipeline::Backend;
+use datapath::{EngineKind, Idle, Pipeline, PortOf, Sharing, Switch, SwitchConfig, SwitchError};
+use ir::{EntryKind, Fate, Op, Operand, Program, StageKind};
+use pktio::{HeapPool, MemoryDevice, MemoryHandle, PoolRef};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Sends each packet to the port in its first two bytes; shorter ones are dropped.
+fn by_first_bytes() -> Program {
+    let mut b = ir::Builder::new("by first bytes");
+    let reason = b.drop_reason("short");
+    let parser = b.begin_stage("parse", StageKind::Parser);
+    let port = b.local("port", 16);
+    let enough = b.local("enough", 1);
+    let (long, short) = (b.block("long"), b.block("short"));
+    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, 16) });
+    b.branch(enough, long, short);
+    b.switch_to(short);
+    b.fate(Fate::Drop(reason));
+    b.switch_to(long);
+    b.emit(Op::Lookahead { dst: port, offset: 0 });
+    let port = b.resize_u(32, port);
+    b.fate(Fate::Send(port));
+    b.end_stage();
+    b.entry(EntryKind::Ingress, &[parser]);
+    b.finish()
+}
+
+/// Sends all packets to one port.
+fn always(port: u32) -> Program {
+    let mut b = ir::Builder::new("always");
+    let parser = b.begin_stage("parse", StageKind::Parser);
+    b.fate(Fate::Send(Operand::new_const(32, u128::from(port))));
+    b.end_stage();
+    b.entry(EntryKind::Ingress, &[parser]);
+    b.finish()
+}
+
+fn at(device: u64, port: u32) -> PortOf {
+    PortOf { device, port }
+}
+
+struct Bed {
+    switch: Switch,
+    pool: PoolRef,
+}
+
+impl Bed {
+    fn new(workers: usize) -> Bed {
+        let pool = HeapPool::shared(8192);
+        let config = SwitchConfig { workers, idle: Idle::Busy, pool: Some(Arc::clone(&pool)), ..Default::default() };
+        Bed { switch: Switch::new(config), pool }
+    }
+
+    fn run(&self, device: u64, program: Program) {
+        let pipeline = datapath::load(Arc::new(program), EngineKind::Machine, self.switch.workers()).expect("small");
+        self.switch.set_pipeline_of(device, Some(Arc::new(pipeline))).expect("workers answer");
+    }
+
+    fn port(&self, device: u64, number: u32) -> MemoryHandle {
+        let queues = self.switch.workers() as u16;
+        let (port, handle) = MemoryDevice::new(format!("m{number}"), Arc::clone(&self.pool), queues);
+        self.switch.add_port_to(device, number, Box::new(port), Sharing::default()).expect("a new number");
+        handle
+    }
+
+    fn dropped(&self, device: u64, reason: &str) -> u64 {
+        self.switch.drops_of(device).iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
+    }
+
+    fn all_buffers_are_back(&self) -> bool {
+        self.pool.available() == self.pool.limit()
+    }
+}
+
+fn frame(port: u16, number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..2].copy_from_slice(&port.to_be_bytes());
+    frame[2..6].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn collect(what: &str, port: &MemoryHandle, count: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    wait_for(what, || {
+        got.extend(port.collect());
+        got.len() >= count
+    });
+    got
+}
+
+#[test]
+fn a_packet_meets_the_program_of_its_ports_device_and_only_that_devices_ports() {
+    let bed = Bed::new(1);
+    bed.switch.add_device(7).unwrap();
+    bed.run(1, by_first_bytes());
+    bed.run(7, always(4));
+    let ports = [bed.port(1, 1), bed.port(1, 2), bed.port(7, 3), bed.port(7, 4)];
+    ports[0].inject(&frame(2, 1));
+    ports[2].inject(&frame(2, 2));
+    assert_eq!(collect("device 1", &ports[1], 1), [frame(2, 1)]);
+    assert_eq!(collect("device 7", &ports[3], 1), [frame(2, 2)]);
+    // Port 4 is another device's.
+    ports[0].inject(&frame(4, 3));
+    wait_for("the drop", || bed.dropped(1, "no such port") == 1);
+    assert_eq!(bed.dropped(7, "no such port"), 0);
+    bed.switch.inject_into(7, 510, frame(2, 4)).unwrap();
+    assert_eq!(collect("an injected packet", &ports[3], 1), [frame(2, 4)]);
+}
+
+#[test]
+fn links_keep_order_and_lose_nothing() {
+    for workers in [1, 2] {
+        let bed = Bed::new(workers);
+        bed.switch.add_device(2).unwrap();
+        bed.switch.add_device(3).unwrap();
+        bed.run(1, by_first_bytes());
+        bed.run(2, by_first_bytes());
+        bed.run(3, by_first_bytes());
+        let (first, last, side) = (bed.port(1, 1), bed.port(3, 11), bed.port(2, 12));
+        bed.switch.link(at(1, 11), at(2, 1)).unwrap();
+        bed.switch.link(at(1, 12), at(2, 2)).unwrap();
+        bed.switch.link(at(2, 11), at(3, 1)).unwrap();
+        let (mut far, mut near) = (Vec::new(), Vec::new());
+        let (mut got_far, mut got_near) = (Vec::new(), Vec::new());
+        for i in 0..20_000 {
+            let to = if i / 100 % 3 == 0 { 12 } else { 11 };
+            let sent = if to == 12 { &mut near } else { &mut far };
+            sent.push(frame(to, i));
+            wait_for("room", || first.inject(&frame(to, i)));
+            got_far.extend(last.collect());
+            got_near.extend(side.collect());
+        }
+        wait_for("all packets", || {
+            got_far.extend(last.collect());
+            got_near.extend(side.collect());
+            got_far.len() + got_near.len() >= 20_000
+        });
+        if workers == 1 {
+            assert!(got_far == far && got_near == near, "each port gets its packets in order");
+        } else {
+            // The memory device deals packets to its queues in turn, so workers overtake one another.
+            for (got, sent) in [(&mut got_far, &mut far), (&mut got_near, &mut near)] {
+                got.sort();
+                sent.sort();
+                assert!(got == sent, "each port gets its packets");
+            }
+        }
+        wait_for("buffers", || bed.all_buffers_are_back());
+        let packets: Vec<u64> = bed.switch.links().iter().map(|link| link.packets).collect();
+        assert_eq!(packets, [far.len() as u64, near.len() as u64, far.len() as u64]);
+        assert_eq!(bed.switch.links()[0].bytes, far.len() as u64 * 60);
+        let load = bed.switch.worker_load();
+        assert_eq!(load.iter().map(|load| load.packets).sum::<u64>(), 20_000, "received once");
+    }
+}
+
+#[test]
+fn circles_end() {
+    let bed = Bed::new(1);
+    bed.switch.add_device(2).unwrap();
+    bed.run(1, by_first_bytes());
+    bed.run(2, always(5));
+    let port = bed.port(1, 1);
+    bed.switch.link(at(1, 10), at(2, 5)).unwrap();
+    bed.switch.link(at(2, 5), at(1, 10)).unwrap();
+    for i in 0..300 {
+        wait_for("room", || port.inject(&frame(10, i)));
+    }
+    // Sixteen links are crossed: the next one would lead into device 2 again.
+    wait_for("drops", || bed.dropped(2, "too many links") == 300);
+    assert_eq!(bed.dropped(1, "too many links"), 0);
+    let packets: Vec<u64> = bed.switch.links().iter().map(|link| link.packets).collect();
+    assert_eq!(packets, [300 * 9, 300 * 8]);
+    wait_for("buffers", || bed.all_buffers_are_back());
+}
+
+#[test]
+fn a_link_into_a_device_without_program_drops_there() {
+    let bed = Bed::new(1);
+    bed.switch.add_device(2).unwrap();
+    bed.run(1, always(10));
+    let port = bed.port(1, 1);
+    bed.switch.link(at(1, 10), at(2, 1)).unwrap();
+    port.inject(&frame(0, 0));
+    wait_for("the drop", || bed.dropped(2, "no program") == 1);
+    wait_for("buffers", || bed.all_buffers_are_back());
+}
+
+#[test]
+fn binding_a_port_anew_loses_no_packet_of_any_port() {
+    let bed = Bed::new(2);
+    bed.switch.add_device(2).unwrap();
+    bed.run(1, always(1));
+    bed.run(2, always(2));
+    let (stays, out, other_out, moves) = (bed.port(1, 0), bed.port(1, 1), bed.port(2, 2), bed.port(1, 3));
+    let done = AtomicU32::new(0);
+    let (mut sent, mut got, mut by) = (0_u64, 0_u64, [0_u64; 2]);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for i in 0..200 {
+                bed.switch.bind(3, if i % 2 == 0 { 2 } else { 1 }).expect("workers answer");
+            }
+            done.store(1, Ordering::Release);
+        });
+        let mut more = true;
+        while more || got < sent {
+            more = done.load(Ordering::Acquire) == 0;
+            // Fewer on their way than a ring holds, so that none is dropped for want of room.
+            while more && sent - got < 1024 && stays.inject(&frame(0, 0)) && moves.inject(&frame(0, 1)) {
+                sent += 2;
+            }
+            for (port, count) in [&out, &other_out].into_iter().zip(&mut by) {
+                let packets = port.collect().len() as u64;
+                *count += packets;
+                got += packets;
+            }
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(got, sent);
+    assert!(by[0] >= sent / 2, "the port that stays is never without its device");
+    assert_eq!(bed.switch.drops().iter().map(|(_, packets)| packets).sum::<u64>(), 0);
+    // Where it is now, for sure.
+    bed.switch.bind(3, 2).unwrap();
+    moves.inject(&frame(0, 2));
+    assert_eq!(collect("a packet by device 2", &other_out, 1), [frame(0, 2)]);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_says_why() {
+    let bed = Bed::new(1);
+    let says = |done: Result<(), SwitchError>| done.expect_err("refused").to_string();
+    let switch = &bed.switch;
+    switch.add_device(2).unwrap();
+    let _ports = [bed.port(1, 1), bed.port(2, 2)];
+    assert_eq!(says(switch.add_device(2)), "there is a device 2 already");
+    assert_eq!(says(switch.add_device(0)), "0 is no device id: P4Runtime takes it for the server itself");
+    assert_eq!(says(switch.bind(9, 2)), "there is no port 9");
+    assert_eq!(says(switch.bind(1, 9)), "there is no device 9; there is device 1, 2");
+    assert_eq!(says(switch.bind(2, 2)), "port 2 is bound to device 2 already");
+    assert_eq!(says(switch.link(at(1, 1), at(2, 5))), "port 1 of device 1 is taken: port 1 is bound to the device");
+    assert_eq!(says(switch.link(at(1, 5), at(3, 5))), "there is no device 3; there is device 1, 2");
+    switch.link(at(1, 10), at(2, 1)).unwrap();
+    let link = "the link from port 10 of device 1 to port 1 of device 2";
+    assert_eq!(says(switch.link(at(1, 10), at(2, 3))), format!("port 10 of device 1 is taken: {link}"));
+    assert_eq!(says(switch.link(at(2, 7), at(1, 10))), format!("port 10 of device 1 is taken: {link}"));
+    assert_eq!(says(switch.bind(1, 2)), format!("port 1 of device 2 is taken: {link}"));
+    assert_eq!(says(switch.unlink(at(2, 1))), format!("no link begins at port 1 of device 2; there is {link}"));
+    // Back by the same ports: a cable.
+    switch.link(at(2, 1), at(1, 10)).unwrap();
+    switch.unlink(at(2, 1)).unwrap();
+    let in_use = format!("device 2 still has port 2, {link}; bind or unchain them first");
+    assert_eq!(says(switch.remove_device(2)), in_use);
+    switch.unlink(at(1, 10)).unwrap();
+    assert_eq!(says(switch.unlink(at(1, 10))), "no link begins at port 10 of device 1; there are no links");
+    switch.bind(2, 1).unwrap();
+    switch.remove_device(2).unwrap();
+    assert_eq!(switch.devices(), [1]);
+    let first = "device 1 is the one the switch was started with; load another program into it instead";
+    assert_eq!(says(switch.remove_device(1)), first);
+}
+
+/// Drops nothing and runs nothing; counts how often it was let go of.
+struct Counting {
+    state: Arc<dyn PipelineState>,
+    let_go: Arc<AtomicU32>,
+}
+
+struct CountingExecutor(Arc<AtomicU32>);
+
+impl Executor for CountingExecutor {
+    fn run(&mut self, _: EntryKind, batch: &mut Batch) {
+        let count = batch.count as usize;
+        for packet in &mut batch.packets[..count] {
+            packet.fate = abi::packet::FateCode::Drop as u32;
+            packet.fate_arg = 0;
+        }
+    }
+
+    fn quiescent(&mut self) {}
+
+    fn idle(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Backend for Counting {
+    fn executor(&self, _: usize) -> Box<dyn Executor> {
+        Box::new(CountingExecutor(Arc::clone(&self.let_go)))
+    }
+
+    fn state(&self) -> &Arc<dyn PipelineState> {
+        &self.state
+    }
+
+    fn take_digests(&self) -> Vec<DigestMessage> {
+        vec![]
+    }
+
+    fn table_counters(&self, _: TableId) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn take_logs(&self) -> Vec<String> {
+        vec![]
+    }
+
+    fn housekeeping(&self, _: u64) {}
+}
+
+#[test]
+fn a_quiet_device_is_let_go_of_while_another_is_busy() {
+    let bed = Bed::new(1);
+    bed.switch.add_device(2).unwrap();
+    let program = Arc::new(always(1));
+    let counted = [Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0))];
+    for (device, let_go) in [1, 2].into_iter().zip(&counted) {
+        let state = Arc::new(interp::State::new(Arc::clone(&program)));
+        let backend = Counting { state, let_go: Arc::clone(let_go) };
+        let pipeline = Pipeline::new(Arc::clone(&program), Box::new(backend), 1);
+        bed.switch.set_pipeline_of(device, Some(Arc::new(pipeline))).unwrap();
+    }
+    let (busy, quiet) = (bed.port(1, 1), bed.port(2, 2));
+    // Device 1 gets packets all the time, so the worker as a whole is never idle for long.
+    let feed_until = |what: &str, done: &dyn Fn() -> bool| {
+        wait_for(what, || {
+            busy.inject(&frame(0, 0));
+            done()
+        });
+    };
+    let let_go = || counted[1].load(Ordering::Relaxed);
+    let before = let_go();
+    quiet.inject(&frame(0, 0));
+    feed_until("device 2 is let go of", &|| let_go() > before);
+    // And again after its next packet.
+    let before = let_go();
+    quiet.inject(&frame(0, 0));
+    feed_until("device 2 is let go of again", &|| let_go() > before);
+}

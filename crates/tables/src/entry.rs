@@ -8,6 +8,7 @@
 //! Threads: the writer's. Tests: `entry/tests.rs`.
 #![allow(unsafe_code)]
 
+use crate::bytes::{get_le, put_le_at};
 use crate::cells::Cells;
 use abi::entry::param_bytes;
 use abi::{EntryHeader, EntryLayout, EntryParts, EntryShape};
@@ -15,6 +16,7 @@ use base::Bits;
 use base::entry::{ActionCall, EntryAction};
 use std::ffi::c_void;
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an entry runs.
@@ -135,29 +137,29 @@ impl EntryWriter {
         let (action, call, pointer) = self.action_of(runs);
         // SAFETY: the cell begins `before` bytes in front of the entry.
         let entry = unsafe { cell.add(*before as usize) };
-        let put = |offset: &Option<i32>, bytes: &[u8]| {
+        let put = |offset: &Option<i32>, word: u64, bytes: usize| {
             if let Some(offset) = offset {
-                // SAFETY: the layout's parts are inside the cell.
-                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), entry.offset(*offset as isize), bytes.len()) };
+                // SAFETY: the layout's parts are inside the cell, which is the caller's alone.
+                unsafe { put_le_at(entry.offset(*offset as isize), bytes, word) };
             }
         };
-        put(last_hit, &tag.last_hit_us.to_le_bytes());
-        put(idle_timeout, &tag.idle_timeout_ns.to_le_bytes());
-        put(group, &(pointer as usize).to_le_bytes());
-        put(index, &tag.index.to_le_bytes());
+        put(last_hit, tag.last_hit_us, 8);
+        put(idle_timeout, tag.idle_timeout_ns, 8);
+        put(group, pointer as usize as u64, 8);
+        put(index, tag.index.into(), 4);
         let (id, kind) = match tag.source {
             Source::Call => (0, 0),
             Source::Member(id) => (id, 1),
             Source::Group(id) => (id, 2),
         };
-        put(source, &(u64::from(id) | kind << 32).to_le_bytes()[..5]);
-        put(&Some(0), &action.to_le_bytes()[..*action_bytes as usize]);
+        put(source, u64::from(id) | kind << 32, 5);
+        put(&Some(0), action.into(), *action_bytes as usize);
         if let Some(call) = call {
             let (offsets, widths) = (&params[action as usize], &self.widths[action as usize]);
             for ((offset, width), value) in offsets.iter().zip(widths).zip(&call.args) {
                 let bytes = param_bytes(*width) as usize;
                 write_words(value, width.div_ceil(64) as usize, |i, word| {
-                    put(&Some((*offset as usize + 8 * i) as i32), &word.to_le_bytes()[..(bytes - 8 * i).min(8)]);
+                    put(&Some((*offset as usize + 8 * i) as i32), word, (bytes - 8 * i).min(8));
                 });
             }
         }
@@ -169,12 +171,81 @@ impl EntryWriter {
     /// # Safety
     /// The entry is live and has them.
     unsafe fn read(entry: *const EntryHeader, offset: i32, bytes: usize) -> u64 {
-        let mut word = [0; 8];
         // SAFETY: the caller's promise; entries do not change.
-        unsafe {
-            ptr::copy_nonoverlapping(entry.cast::<u8>().offset(offset as isize), word.as_mut_ptr(), bytes);
+        get_le(unsafe { slice::from_raw_parts(entry.cast::<u8>().offset(offset as isize), bytes) })
+    }
+
+    /// Hash of what an entry runs: the same for entries that run the same.
+    pub(crate) fn hash(&self, runs: Runs<'_>) -> u32 {
+        let (action, call, group) = self.action_of(runs);
+        let mut hash = WordHash::new(action, group);
+        if let Some(call) = call {
+            for (width, value) in self.widths[action as usize].iter().zip(&call.args) {
+                write_words(value, width.div_ceil(64) as usize, |_, word| hash.add(word));
+            }
         }
-        u64::from_le_bytes(word)
+        hash.end()
+    }
+
+    /// The same, of what there is.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub(crate) unsafe fn hash_of(&self, entry: *const EntryHeader) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut hash = WordHash::new(self.action(entry), self.group(entry));
+            self.words(entry, |word| hash.add(word));
+            hash.end()
+        }
+    }
+
+    /// Whether an entry runs this.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    pub(crate) unsafe fn does_run(&self, entry: *const EntryHeader, runs: Runs<'_>) -> bool {
+        let (action, call, group) = self.action_of(runs);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.action(entry) != action || self.group(entry) != group {
+                return false;
+            }
+            let Some(call) = call else { return true };
+            let (offsets, widths) = (&self.layout.params[action as usize], &self.widths[action as usize]);
+            offsets.iter().zip(widths).zip(&call.args).all(|((offset, width), value)| {
+                let mut same = true;
+                write_words(value, width.div_ceil(64) as usize, |i, word| {
+                    same &= self.param_word(entry, *offset, *width, i) == word;
+                });
+                same
+            })
+        }
+    }
+
+    /// Hands the words of an entry's parameters to `f`.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout.
+    unsafe fn words(&self, entry: *const EntryHeader, mut f: impl FnMut(u64)) {
+        // SAFETY: the caller's promise; the parameters lie inside the entry.
+        unsafe {
+            let action = self.action(entry) as usize;
+            let Some(widths) = self.widths.get(action) else { return };
+            for (offset, width) in self.layout.params[action].iter().zip(widths) {
+                (0..width.div_ceil(64) as usize).for_each(|i| f(self.param_word(entry, *offset, *width, i)));
+            }
+        }
+    }
+
+    /// Word `i` of a parameter.
+    ///
+    /// # Safety
+    /// `entry` is a live entry of this layout and has the parameter.
+    unsafe fn param_word(&self, entry: *const EntryHeader, offset: u32, width: u32, i: usize) -> u64 {
+        let bytes = (param_bytes(width) as usize).saturating_sub(8 * i).min(8);
+        // SAFETY: the caller's promise.
+        unsafe { Self::read(entry, (offset as usize + 8 * i) as i32, bytes) }
     }
 
     /// The number of an entry's action.
@@ -195,12 +266,8 @@ impl EntryWriter {
         let action = unsafe { self.action(entry) };
         let widths = self.widths.get(action as usize)?;
         let arg = |(offset, width): (&u32, &u32)| {
-            let bytes = param_bytes(*width) as usize;
             // SAFETY: the parameter lies inside the entry.
-            let word = |i: usize| unsafe {
-                Self::read(entry, (*offset as usize + 8 * i) as i32, bytes.saturating_sub(8 * i).min(8))
-            };
-            read_words(*width, word)
+            read_words(*width, |i| unsafe { self.param_word(entry, *offset, *width, i) })
         };
         Some(ActionCall { action, args: self.layout.params[action as usize].iter().zip(widths).map(arg).collect() })
     }
@@ -308,6 +375,27 @@ impl EntryMemory {
             let bytes = layout.bytes(self.writer.action(entry)) as usize;
             self.cells.give_back(entry.cast::<u8>().sub(layout.before as usize), bytes);
         }
+    }
+}
+
+/// A hash of words.
+struct WordHash(u64);
+
+impl WordHash {
+    fn new(action: u32, group: *const c_void) -> WordHash {
+        let mut hash = WordHash(u64::from(action));
+        hash.add(group.addr() as u64);
+        hash
+    }
+
+    fn add(&mut self, word: u64) {
+        const K: u64 = 0x9e37_79b9_7f4a_7c15;
+        let product = u128::from(self.0 ^ word ^ K) * u128::from(K);
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn end(self) -> u32 {
+        (self.0 ^ self.0 >> 32) as u32
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod compact;
 
+use crate::bytes::zero;
 use crate::entry::{read_words, write_words};
 use abi::KeyLayout;
 use abi::table::KeyField;
@@ -55,7 +56,7 @@ impl KeyShape {
     /// Packs a key into `out` (of [`packed_words`](KeyShape::packed_words)); false if it does not have the table's
     /// fields. An `Exact` value stands for a field of any kind that accepts only this value.
     pub fn pack(&self, key: &[KeyMatch], out: &mut [u64]) -> bool {
-        out.fill(0);
+        zero(out);
         key.len() == self.layout.fields.len()
             && key.iter().zip(&self.layout.fields).all(|(m, field)| self.pack_field(m, field, out))
     }

@@ -18,6 +18,8 @@ pub mod version;
 
 // The model checker (`--cfg loom`) sees the lock-free protocols above; what is built on them is tested with threads.
 #[cfg(not(loom))]
+mod bytes;
+#[cfg(not(loom))]
 mod cells;
 #[cfg(not(loom))]
 pub mod direct;

@@ -29,6 +29,7 @@ use crate::engine::{Engine, Rank, Writing};
 use crate::key::KeyShape;
 use crate::map::{self, MapSnapshot, OldArray, PointerMap};
 use crate::reclaim::{Domain, Limbo};
+use crate::sync::Apart;
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
@@ -72,10 +73,11 @@ pub struct LpmShared {
 }
 
 /// The trie of one combination of exact values.
+#[repr(C)]
 struct Group {
     root: Root,
-    /// The writer's: number of prefixes.
-    len: usize,
+    /// The writer's: number of prefixes. Away from the root, which readers read all the time.
+    len: Apart<usize>,
 }
 
 enum Retired {
@@ -390,7 +392,10 @@ impl<T: Word> Lpm<T> {
         let Some(flat) = self.flat() else { return };
         let (directory, result) = (flat.directory(), flat.insert(flat_prefix(prefix), entry));
         if result.is_ok() {
-            self.shared.flat.store(directory.cast_mut(), Ordering::Release);
+            // Readers have this line of memory; they lose it only when it changes.
+            if self.shared.flat.load(Ordering::Relaxed).is_null() {
+                self.shared.flat.store(directory.cast_mut(), Ordering::Release);
+            }
             return;
         }
         // Code has their address.
@@ -427,7 +432,7 @@ impl<T: Word> Lpm<T> {
             self.shared.groups.store(groups.snapshot().cast_mut(), Ordering::Release);
             self.limbo.push(domain.advance(), Retired::Array(old));
         }
-        let group = Box::into_raw(Box::new(Group { root: Root::new(), len: 0 }));
+        let group = Box::into_raw(Box::new(Group { root: Root::new(), len: Apart(0) }));
         groups.insert(exact, group.cast(), domain);
         group
     }
@@ -472,7 +477,7 @@ impl<T: Word> Engine for Lpm<T> {
         let group = self.group_or_new(packed, w.domain);
         if !group.is_null() {
             // SAFETY: the group is alive; `len` is the writer's.
-            unsafe { (*group).len += 1 };
+            unsafe { (*group).len.0 += 1 };
         }
         let prefix = self.shared.plan.prefix(packed);
         self.trie(self.root(packed)).insert(prefix, entry);
@@ -514,8 +519,8 @@ impl<T: Word> Engine for Lpm<T> {
         if let Some(groups) = self.groups.as_mut() {
             // SAFETY: the entry was in this group, so it exists; `len` is the writer's.
             let len = unsafe {
-                (*group).len -= 1;
-                (*group).len
+                (*group).len.0 -= 1;
+                (*group).len.0
             };
             if len == 0 {
                 // SAFETY: the first half of a packed key has the key's layout.

@@ -60,7 +60,7 @@
 #![allow(unsafe_code)]
 
 use crate::reclaim::Domain;
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Apart, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use abi::EntryHeader;
 use std::ptr;
 
@@ -200,7 +200,7 @@ struct Array {
     /// Buckets of chains; the last chunk has `overflow_left` unused ones at its end.
     overflow: Vec<Box<[Bucket]>>,
     overflow_left: usize,
-    snapshot: Box<MapSnapshot>,
+    snapshot: Box<Apart<MapSnapshot>>,
 }
 
 fn zeroed_buckets(count: usize) -> Box<[Bucket]> {
@@ -216,7 +216,8 @@ fn zeroed_buckets(count: usize) -> Box<[Bucket]> {
 impl Array {
     fn new(buckets: usize, seeds: [u64; 2]) -> Array {
         let buckets = zeroed_buckets(buckets.next_power_of_two());
-        let snapshot = Box::new(MapSnapshot { buckets: buckets.as_ptr(), mask: buckets.len() as u64 - 1, seeds });
+        let snapshot =
+            Box::new(Apart(MapSnapshot { buckets: buckets.as_ptr(), mask: buckets.len() as u64 - 1, seeds }));
         Array { buckets, overflow: Vec::new(), overflow_left: 0, snapshot }
     }
 
@@ -313,7 +314,7 @@ impl PointerMap {
 
     /// What readers need; to be published. Changes only by [`grow`](PointerMap::grow).
     pub fn snapshot(&self) -> *const MapSnapshot {
-        &*self.array.snapshot
+        &raw const self.array.snapshot.0
     }
 
     /// Number of keys.

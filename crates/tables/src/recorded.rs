@@ -19,6 +19,7 @@ use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::records::{Record, Records};
 use crate::shared::SharedEntries;
+use crate::sync::Apart;
 use crate::table::{SpecError, TableSpec, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
@@ -41,7 +42,7 @@ struct Retired {
 pub(crate) struct RecordedTable {
     spec: TableSpec,
     shape: KeyShape,
-    handle: Box<TableHandle>,
+    handle: Box<Apart<TableHandle>>,
     engine: Option<Box<dyn Engine>>,
     domain: Arc<Domain>,
     memory: EntryMemory,
@@ -79,10 +80,10 @@ impl RecordedTable {
         };
         let mut memory = EntryMemory::new(&spec.actions, parts);
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
-        let handle = Box::new(TableHandle {
+        let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(snapshot.cast_mut()),
             default_entry: AtomicPtr::new(memory.make(default_action, Tag::NONE)),
-        });
+        }));
         let scratch = vec![0; shape.packed_words()];
         let finds = |e: &dyn Engine| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex);
         let indexed = engine.as_deref().is_some_and(|e| !finds(e));
@@ -106,7 +107,7 @@ impl RecordedTable {
     /// What compiled code needs of the table.
     pub(crate) fn binding(&self) -> TableBinding {
         TableBinding {
-            handle: &*self.handle,
+            handle: &raw const self.handle.0,
             key: self.shape.layout().clone(),
             engine: self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind()),
             exact: None,
@@ -194,13 +195,12 @@ impl RecordedTable {
     ) -> Result<u32, StateError> {
         self.check(runs)?;
         self.pack(&entry.key)?;
-        if let Some(engine) = &self.engine {
-            engine.prefetch(&self.scratch);
-        }
-        if self.engine.is_none() {
+        let Some(engine) = &self.engine else {
             return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
-        }
-        if self.position(entry.priority).is_some() {
+        };
+        let hash = self.records.hash(&self.scratch, entry.priority);
+        engine.prefetch(&self.scratch);
+        if self.position(entry.priority, hash).is_some() {
             return Err(StateError::Exists);
         }
         if self.len >= self.spec.size {
@@ -215,7 +215,7 @@ impl RecordedTable {
             idle_timeout_ns: entry.idle_timeout_ns,
             source: Source::of(&entry.action),
         };
-        let rank = (entry.priority, self.records.insert(index, &self.scratch, record));
+        let rank = (entry.priority, self.records.insert(index, &self.scratch, hash, record));
         self.len += 1;
         self.write(|engine, w, packed| engine.insert(w, packed, rank, pointer));
         self.collect_some();
@@ -266,10 +266,11 @@ impl RecordedTable {
     /// The index of the entry with this key and priority.
     pub(crate) fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
         self.pack(key)?;
+        let hash = self.records.hash(&self.scratch, priority);
         if let Some(engine) = &self.engine {
             engine.prefetch(&self.scratch);
         }
-        self.position(priority).ok_or(StateError::NotFound)
+        self.position(priority, hash).ok_or(StateError::NotFound)
     }
 
     /// The entry at an index in use.
@@ -431,14 +432,14 @@ impl RecordedTable {
         if self.shape.pack(key, &mut self.scratch) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    /// The index of the entry with the key in `scratch`.
-    fn position(&self, priority: i32) -> Option<u32> {
+    /// The index of the entry with the key in `scratch`, whose hash in the records this is.
+    fn position(&self, priority: i32, hash: u32) -> Option<u32> {
         let engine = self.engine.as_ref()?;
         if let Some(entry) = engine.find(&self.scratch) {
             // SAFETY: what the engine has is live.
             return (!entry.is_null()).then(|| unsafe { self.entries().index(entry) });
         }
-        self.records.find(&self.scratch, priority)
+        self.records.find_hashed(&self.scratch, priority, hash)
     }
 
     /// An unused index whose record is there.

@@ -106,8 +106,8 @@ impl Records {
         self.next_seq
     }
 
-    /// Records an entry at a position that is not in use; its insertion number.
-    pub(crate) fn insert(&mut self, position: u32, packed: &[u64], record: Record) -> u64 {
+    /// Records an entry, given the [hash](Records::hash), at a position that is not in use; its insertion number.
+    pub(crate) fn insert(&mut self, position: u32, packed: &[u64], hash: u32, record: Record) -> u64 {
         let at = position as usize;
         let bytes = self.form.bytes();
         self.form.compact(packed, &mut self.keys[at * bytes..][..bytes]);
@@ -119,15 +119,15 @@ impl Records {
         self.seqs.set(at, seq.wrapping_sub(u64::from(position)));
         if self.indexed {
             if self.index.is_crowded(position) {
-                let Records { index, entries, keys, priorities, prioritised, .. } = self;
+                let Records { index, entries, keys, priorities, prioritised, form, .. } = self;
                 let there = (0..).zip(&*entries).filter(|(i, e)| *i != position && !e.is_null());
                 let hashed = |(i, _): (u32, _)| {
                     let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
-                    (hash(&keys[i as usize * bytes..][..bytes], identity), i)
+                    (hash_compact(form, &keys[i as usize * bytes..][..bytes], identity), i)
                 };
                 index.grow(position, there.map(hashed));
             }
-            self.index.insert(self.hash_at(position), position);
+            self.index.insert(hash, position);
         }
         seq
     }
@@ -140,33 +140,53 @@ impl Records {
             let bytes = form.bytes();
             let hash_of = |i: u32| {
                 let identity = if *prioritised { priorities.get(i as usize) } else { 0 };
-                self::hash(&keys[i as usize * bytes..][..bytes], identity)
+                hash_compact(form, &keys[i as usize * bytes..][..bytes], identity)
             };
             index.remove(hash, |p| p == position, hash_of);
         }
         std::mem::replace(&mut self.entries[position as usize], ptr::null_mut())
     }
 
+    /// The hash under which an entry with this key and priority is found, whose place is asked for.
+    pub(crate) fn hash(&self, packed: &[u64], priority: i32) -> u32 {
+        if !self.indexed {
+            return 0;
+        }
+        let identity = if self.prioritised { priority } else { 0 };
+        let hash = hash(packed, identity);
+        self.index.prefetch(hash);
+        hash
+    }
+
     /// The position of the entry with this key and priority.
     pub(crate) fn find(&self, packed: &[u64], priority: i32) -> Option<u32> {
+        self.find_hashed(packed, priority, self.hash(packed, priority))
+    }
+
+    /// As [`Records::find`], given the [hash](Records::hash).
+    pub(crate) fn find_hashed(&self, packed: &[u64], priority: i32, hash: u32) -> Option<u32> {
         debug_assert!(self.indexed);
         let bytes = self.form.bytes();
-        let identity = if self.prioritised { priority } else { 0 };
-        let find = |key: &[u8]| {
-            self.index.find(hash(key, identity), |p| {
+        self.with_compact(packed, |key| {
+            self.index.find(hash, |p| {
                 let at = p as usize;
                 self.keys[at * bytes..][..bytes] == *key && (!self.prioritised || self.priorities.get(at) == priority)
             })
-        };
+        })
+    }
+
+    /// Calls `f` with the compact form of a key.
+    fn with_compact<R>(&self, packed: &[u64], f: impl FnOnce(&[u8]) -> R) -> R {
+        let bytes = self.form.bytes();
         const SHORT: usize = 64;
         if bytes <= SHORT {
             let mut key = [0; SHORT];
             self.form.compact(packed, &mut key[..bytes]);
-            find(&key[..bytes])
+            f(&key[..bytes])
         } else {
             let mut key = vec![0; bytes];
             self.form.compact(packed, &mut key);
-            find(&key)
+            f(&key)
         }
     }
 
@@ -229,22 +249,32 @@ impl Records {
     fn hash_at(&self, position: u32) -> u32 {
         let bytes = self.form.bytes();
         let identity = if self.prioritised { self.priority(position) } else { 0 };
-        hash(&self.keys[position as usize * bytes..][..bytes], identity)
+        hash_compact(&self.form, &self.keys[position as usize * bytes..][..bytes], identity)
     }
 }
 
-/// Hash of a compact key and its priority.
-fn hash(key: &[u8], priority: i32) -> u32 {
+/// Hash of a packed key and its priority.
+fn hash(packed: &[u64], priority: i32) -> u32 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mix = |h: u64, word: u64| {
+    let mix = |h: u64, word: &u64| {
         let product = u128::from(h ^ word) * u128::from(K);
         product as u64 ^ (product >> 64) as u64
     };
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    };
-    let h = mix(key.chunks(8).fold(K, |h, chunk| mix(h, word(chunk))), priority as u64);
+    let h = mix(packed.iter().fold(K, mix), &(priority as u64));
     (h ^ h >> 32) as u32
+}
+
+/// The same, of the packed key that this is the compact form of.
+fn hash_compact(form: &CompactForm, key: &[u8], priority: i32) -> u32 {
+    const SHORT: usize = 16;
+    let words = form.packed_words();
+    if words <= SHORT {
+        let mut packed = [0; SHORT];
+        form.expand(key, &mut packed[..words]);
+        hash(&packed[..words], priority)
+    } else {
+        let mut packed = vec![0; words];
+        form.expand(key, &mut packed);
+        hash(&packed, priority)
+    }
 }

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
@@ -29,6 +30,14 @@ pub struct Region<T> {
 unsafe impl<T: Send> Send for Region<T> {}
 // SAFETY: it gives out shared references only.
 unsafe impl<T: Sync> Sync for Region<T> {}
+
+impl Region<Cell<u32>> {
+    /// An array of `count` zeros; at least one.
+    pub fn zeros(count: usize) -> Self {
+        // SAFETY: zero bytes are a zero.
+        unsafe { Region::zeroed(count) }
+    }
+}
 
 impl<T> Region<T> {
     /// An array of `count` zeroed elements; at least one.

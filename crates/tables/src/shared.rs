@@ -16,8 +16,6 @@ pub(crate) struct SharedEntries {
     /// By position; the address is null at positions that are free.
     entries: Vec<(*mut EntryHeader, u32)>,
     free: Vec<u32>,
-    /// The entry that is looked for.
-    scratch: Vec<u64>,
 }
 
 // SAFETY: the pointers are only compared and read, by the owner of the entries.
@@ -26,18 +24,9 @@ unsafe impl Send for SharedEntries {}
 impl SharedEntries {
     /// The entry that runs this, with one user more; perhaps a new one.
     pub(crate) fn take(&mut self, memory: &mut EntryMemory, runs: Runs<'_>) -> *mut EntryHeader {
-        let bytes = memory.writer().bytes(runs);
-        self.scratch.clear();
-        self.scratch.resize(bytes.div_ceil(8), 0);
-        let scratch = self.scratch.as_mut_ptr().cast::<u8>();
-        // SAFETY: the scratch memory is large enough and aligned to 8; what is written and read there is the entry.
-        let wanted = unsafe {
-            memory.writer().write(scratch, runs, Tag::NONE);
-            std::slice::from_raw_parts(scratch, bytes)
-        };
-        let hash = hash(wanted);
+        let hash = memory.writer().hash(runs);
         // SAFETY: entries at positions in use are live.
-        let same = |p: u32| unsafe { content(memory, self.entries[p as usize].0) == wanted };
+        let same = |p: u32| unsafe { memory.writer().does_run(self.entries[p as usize].0, runs) };
         if let Some(position) = self.index.find(hash, same) {
             let (entry, users) = &mut self.entries[position as usize];
             *users += 1;
@@ -51,7 +40,7 @@ impl SharedEntries {
         if self.index.is_crowded(position) {
             let there = (0..).zip(&self.entries).filter(|(_, (entry, _))| !entry.is_null());
             // SAFETY: as above.
-            self.index.grow(position, there.map(|(p, (entry, _))| (unsafe { self::hash(content(memory, *entry)) }, p)));
+            self.index.grow(position, there.map(|(p, (entry, _))| (unsafe { memory.writer().hash_of(*entry) }, p)));
         }
         self.entries[position as usize] = (entry, 1);
         self.index.insert(hash, position);
@@ -61,7 +50,7 @@ impl SharedEntries {
     /// One user less: true if there is none any more, and the entry is the caller's to retire.
     pub(crate) fn give_back(&mut self, memory: &EntryMemory, entry: *mut EntryHeader) -> bool {
         // SAFETY: entries in use are live.
-        let hash_of = |entry| unsafe { hash(content(memory, entry)) };
+        let hash_of = |entry| unsafe { memory.writer().hash_of(entry) };
         let hash = hash_of(entry);
         let is_it = |p: u32| self.entries[p as usize].0 == entry;
         let position = self.index.find(hash, is_it).expect("the entry has users");
@@ -81,34 +70,6 @@ impl SharedEntries {
     pub(crate) fn iter(&self) -> impl Iterator<Item = *mut EntryHeader> + '_ {
         self.entries.iter().map(|(entry, _)| *entry).filter(|entry| !entry.is_null())
     }
-}
-
-/// The bytes of an entry.
-///
-/// # Safety
-/// The entry is a live one of this memory.
-unsafe fn content<'a>(memory: &EntryMemory, entry: *const EntryHeader) -> &'a [u8] {
-    // SAFETY: the caller's promise; an entry begins `before` bytes in front of its address.
-    unsafe {
-        let (writer, layout) = (memory.writer(), memory.writer().layout());
-        let bytes = layout.bytes(writer.action(entry)) as usize;
-        std::slice::from_raw_parts(entry.cast::<u8>().sub(layout.before as usize), bytes)
-    }
-}
-
-fn hash(bytes: &[u8]) -> u32 {
-    const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    };
-    let mix = |h: u64, chunk: &[u8]| {
-        let product = u128::from(h ^ word(chunk)) * u128::from(K);
-        product as u64 ^ (product >> 64) as u64
-    };
-    let h = bytes.chunks(8).fold(bytes.len() as u64, mix);
-    (h ^ h >> 32) as u32
 }
 
 #[cfg(test)]

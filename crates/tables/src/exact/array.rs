@@ -6,7 +6,7 @@ use super::bucket::{Bucket, Shape};
 use super::{ExactSnapshot, Form, Place, WINDOW};
 #[cfg(not(loom))]
 use crate::region::Region;
-use crate::sync::prefetch;
+use crate::sync::{Apart, prefetch};
 use std::ops::Deref;
 
 /// Buckets behind the last one that keys have as home: the window, what may be passed behind it, and the last one, which
@@ -47,7 +47,7 @@ fn zeroed(count: usize) -> Buckets {
 pub struct Array {
     buckets: Buckets,
     shape: Shape,
-    snapshot: Box<ExactSnapshot>,
+    snapshot: Box<Apart<ExactSnapshot>>,
 }
 
 // SAFETY: the snapshot's pointer leads to the buckets, which the array owns.
@@ -57,7 +57,8 @@ impl Array {
     /// So many buckets that are a key's home, and those behind them.
     pub fn new(homes: u32, form: Form, seeds: [u64; 2]) -> Array {
         let buckets = zeroed(homes as usize + BEHIND);
-        let snapshot = Box::new(ExactSnapshot { buckets: buckets.deref().as_ptr(), count: homes.into(), seeds, form });
+        let snapshot =
+            Box::new(Apart(ExactSnapshot { buckets: buckets.deref().as_ptr(), count: homes.into(), seeds, form }));
         Array { buckets, shape: form.shape, snapshot }
     }
 

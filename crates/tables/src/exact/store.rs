@@ -20,6 +20,7 @@ use crate::cells::Cells;
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
+use crate::sync::Apart;
 use crate::table::{TableSpec, index_limit};
 use abi::state::{ReadEntry, StateError};
 use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, Rule, TableBinding, TableHandle};
@@ -52,7 +53,7 @@ pub(crate) struct ExactTable {
     spec: TableSpec,
     shape: KeyShape,
     form: Form,
-    handle: Box<TableHandle>,
+    handle: Box<Apart<TableHandle>>,
     domain: Arc<Domain>,
     writer: EntryWriter,
     /// Of default entries.
@@ -119,10 +120,10 @@ impl ExactTable {
         let form = form_of(&spec, &shape, writer.layout());
         let room = spec.size.clamp(1, FIRST_ROOM);
         let array = Array::new(homes_for(room, &form.shape), form, crate::random_seeds());
-        let handle = Box::new(TableHandle {
+        let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
             default_entry: AtomicPtr::new(defaults.make(default_action, Tag::NONE)),
-        });
+        }));
         let scratch = vec![0; shape.words()];
         ExactTable {
             spec,
@@ -160,7 +161,7 @@ impl ExactTable {
         };
         let inlined = wide_words == 0;
         TableBinding {
-            handle: &*self.handle,
+            handle: &raw const self.handle.0,
             key: self.shape.layout().clone(),
             engine: if inlined { EngineKind::ExactInline } else { EngineKind::Opaque },
             exact: inlined.then_some(exact),

@@ -8,6 +8,7 @@
 //! Tests: `key/tests.rs`.
 
 use super::KeyShape;
+use crate::bytes::{get_le, put_le, zero};
 use abi::table::KeyField;
 use base::entry::MatchKind;
 
@@ -16,8 +17,9 @@ use base::entry::MatchKind;
 pub struct CompactForm {
     fields: Vec<Field>,
     bytes: usize,
-    /// Words of the first half of a packed key.
+    /// Words of the first half of a packed key, and of all of it.
     words: usize,
+    packed_words: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -76,15 +78,13 @@ impl Field {
     /// The field's bytes from its place in words.
     fn take(&self, words: &[u64], out: &mut [u8]) {
         for (i, chunk) in out[..self.bytes].chunks_mut(8).enumerate() {
-            chunk.copy_from_slice(&(words[self.word + i] >> self.shift).to_le_bytes()[..chunk.len()]);
+            put_le(chunk, words[self.word + i] >> self.shift);
         }
     }
 
     fn put(&self, bytes: &[u8], words: &mut [u64]) {
         for (i, chunk) in bytes[..self.bytes].chunks(8).enumerate() {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            words[self.word + i] |= u64::from_le_bytes(word) << self.shift;
+            words[self.word + i] |= get_le(chunk) << self.shift;
         }
     }
 
@@ -115,12 +115,17 @@ impl CompactForm {
     pub fn new(shape: &KeyShape) -> CompactForm {
         let fields: Vec<Field> = shape.layout().fields.iter().map(Field::new).collect();
         let bytes = fields.iter().map(|f| f.bytes + f.second_bytes()).sum();
-        CompactForm { fields, bytes, words: shape.words() }
+        CompactForm { fields, bytes, words: shape.words(), packed_words: shape.packed_words() }
     }
 
     /// Bytes of a key.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Words of a packed key.
+    pub fn packed_words(&self) -> usize {
+        self.packed_words
     }
 
     /// Writes the bytes of a packed key.
@@ -132,9 +137,7 @@ impl CompactForm {
             let (second, rest) = out[field.bytes..].split_at_mut(field.second_bytes());
             match field.second {
                 Second::Nothing => {}
-                Second::PrefixLen => {
-                    second.copy_from_slice(&field.ones(seconds).to_le_bytes()[..second.len()]);
-                }
+                Second::PrefixLen => put_le(second, field.ones(seconds).into()),
                 Second::Flag => second[0] = u8::from(field.ones(seconds) > 0),
                 Second::All => field.take(seconds, second),
             }
@@ -144,7 +147,7 @@ impl CompactForm {
 
     /// The packed key of these bytes.
     pub fn expand(&self, bytes: &[u8], packed: &mut [u64]) {
-        packed.fill(0);
+        zero(packed);
         let (values, seconds) = packed.split_at_mut(self.words);
         let mut bytes = bytes;
         for field in &self.fields {

@@ -29,7 +29,7 @@ use super::walk::prefetch;
 use super::word::{DIRECTORY_BITS, Prefix, STRIDE, Word};
 use abi::EntryHeader;
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -210,9 +210,8 @@ impl<T: Word> Trie<'_, T> {
             TAG_LIST => {
                 let list = untag::<List<T>>(content);
                 // SAFETY: the list is linked, so it is alive.
-                let (base, mut items) = unsafe { ((*list).base(), read_list(list)) };
-                let at = items.partition_point(|(p, _)| p.len >= prefix.len);
-                items.insert(at, (prefix, entry));
+                let (base, mut items) = unsafe { ((*list).base(), Few::read(list)) };
+                items.insert(prefix, entry);
                 let new = if items.len() <= LIST_MAX {
                     tagged(List::make(self.spare, base, &items), TAG_LIST)
                 } else {
@@ -304,8 +303,8 @@ impl<T: Word> Trie<'_, T> {
         if tag_of(content) == TAG_LIST {
             let list = untag::<List<T>>(content);
             // SAFETY: the list is linked, so it is alive.
-            let (base, mut items) = unsafe { ((*list).base(), read_list(list)) };
-            items.retain(|(p, _)| *p != prefix);
+            let (base, mut items) = unsafe { ((*list).base(), Few::read(list)) };
+            items.remove(prefix);
             let gone = items.is_empty();
             place.store(
                 if gone { base.cast() } else { tagged(List::make(self.spare, base, &items), TAG_LIST) },
@@ -457,11 +456,45 @@ fn shorter<T: Word>(
     found.unwrap_or((ptr::null_mut(), 0))
 }
 
-/// # Safety
-/// The list is alive.
-unsafe fn read_list<T: Word>(list: *const List<T>) -> Vec<(Prefix<T>, *mut EntryHeader)> {
-    // SAFETY: the caller's promise.
-    unsafe { List::items(list) }.iter().map(|item| item.get()).collect()
+/// The prefixes of a list, longest first, and room for one more.
+struct Few<T> {
+    items: [(Prefix<T>, *mut EntryHeader); LIST_MAX + 1],
+    len: usize,
+}
+
+impl<T: Word> Few<T> {
+    /// # Safety
+    /// The list is alive.
+    unsafe fn read(list: *const List<T>) -> Few<T> {
+        let mut few = Few { items: [(Prefix { value: T::ZERO, len: 0 }, ptr::null_mut()); LIST_MAX + 1], len: 0 };
+        // SAFETY: the caller's promise.
+        for (to, item) in few.items.iter_mut().zip(unsafe { List::items(list) }) {
+            *to = item.get();
+            few.len += 1;
+        }
+        few
+    }
+
+    fn insert(&mut self, prefix: Prefix<T>, entry: *mut EntryHeader) {
+        let at = self.partition_point(|(p, _)| p.len >= prefix.len);
+        self.items.copy_within(at..self.len, at + 1);
+        self.items[at] = (prefix, entry);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, prefix: Prefix<T>) {
+        let at = self.iter().position(|(p, _)| *p == prefix).expect("the prefix is stored");
+        self.items.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+    }
+}
+
+impl<T> Deref for Few<T> {
+    type Target = [(Prefix<T>, *mut EntryHeader)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.items[..self.len]
+    }
 }
 
 /// The memory of everything below a root, for teardown; the root then has nothing.

@@ -165,9 +165,9 @@ impl Backend for Machine {
     }
 
     fn recompile(&self, mode: Specialise) -> Option<Duration> {
-        let took = self.code.recompile(mode, Effort::Quick, |_| true).ok()?;
+        let took = self.code.recompile(mode, Effort::Quick, |_| true)?;
         if self.code.could_be_better() {
-            self.code.recompile(mode, Effort::Full, |_| true).ok()?;
+            self.code.recompile(mode, Effort::Full, |_| true)?;
         }
         Some(took)
     }

@@ -69,6 +69,10 @@ pub struct CodeInfo {
     pub code_bytes: u64,
     /// Tables whose entries are part of the code.
     pub contents: Vec<String>,
+    /// How often code could not be compiled for the tables as they were; then other code goes on running.
+    pub failed: u64,
+    /// Why the last such compilation failed, if none has succeeded since.
+    pub error: Option<String>,
 }
 
 /// What runs a program's packets.

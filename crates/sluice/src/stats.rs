@@ -112,6 +112,8 @@ pub fn collect(switch: &Switch) -> AdminStats {
         last_us: code.last.as_micros() as u64,
         bytes: code.code_bytes,
         contents: code.contents,
+        failed: code.failed,
+        error: code.error.unwrap_or_default(),
     };
     AdminStats {
         uptime_us: switch.now_us(),
@@ -141,7 +143,7 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
     let code = |c: &pb::Code| {
         json!({
             "specialised": c.specialised, "strategy": c.strategy, "compiled": c.compiled, "last_us": c.last_us,
-            "bytes": c.bytes, "contents": c.contents,
+            "bytes": c.bytes, "contents": c.contents, "failed": c.failed, "error": c.error,
         })
     };
     let worker = |w: &pb::Worker| {
@@ -217,7 +219,12 @@ fn render_code(code: &pb::Code) -> String {
         1 => format!("recompiled once, in {:.1} ms", code.last_us as f64 / 1e3),
         n => format!("recompiled {n} times, the last time in {:.1} ms", code.last_us as f64 / 1e3),
     };
-    format!("\ncode: {}, {} bytes, for {made_for}; {times}\n", code.strategy, code.bytes)
+    let failed = match (code.failed, code.error.as_str()) {
+        (0, _) => String::new(),
+        (n, "") => format!("; {n} attempts failed"),
+        (n, error) => format!("; {n} attempts failed, the last because: {error}"),
+    };
+    format!("\ncode: {}, {} bytes, for {made_for}; {times}{failed}\n", code.strategy, code.bytes)
 }
 
 /// What each worker's time went into, in shares of all its time and in cycles per packet.
@@ -326,6 +333,8 @@ mod tests {
                 last_us: 4200,
                 bytes: 2048,
                 contents: vec!["Ingress.t".into()],
+                failed: 2,
+                error: "no register".into(),
             }),
         };
         expect![[r#"
@@ -345,7 +354,7 @@ mod tests {
             0          1000       10.0        of its time   10.0 %     5.0 %  5.0 %  80.0 %
                                         cycles per packet    100.0      50.0   50.0
 
-            code: run to completion, 2048 bytes, for the tables as they are and the entries of Ingress.t; recompiled 3 times, the last time in 4.2 ms
+            code: run to completion, 2048 bytes, for the tables as they are and the entries of Ingress.t; recompiled 3 times, the last time in 4.2 ms; 2 attempts failed, the last because: no register
         "#]].assert_eq(&render(&stats));
     }
 

@@ -27,7 +27,9 @@ use base::entry::MatchKind;
 use base::ids::TableId;
 use ir::{EntryKind, Program};
 use jit::CompiledPipeline;
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,6 +78,31 @@ impl Special {
     }
 }
 
+/// Compilations that came to nothing. Packets run generic code then, so nobody would notice.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Failures {
+    /// How many there were.
+    count: u64,
+    /// Why the last one failed, if none has succeeded since.
+    last: Option<String>,
+}
+
+impl Failures {
+    /// Notes how a compilation ended, and tells the log of the first failure of each kind.
+    fn note(&mut self, result: Result<(), &String>) {
+        match result {
+            Ok(()) => self.last = None,
+            Err(error) => {
+                self.count += 1;
+                if self.last.as_ref() != Some(error) {
+                    tracing::warn!("code for the tables as they are cannot be made, packets run other code: {error}");
+                    self.last = Some(error.clone());
+                }
+            }
+        }
+    }
+}
+
 /// All code of a pipeline.
 pub(super) struct Code {
     pub(super) program: Arc<Program>,
@@ -89,6 +116,13 @@ pub(super) struct Code {
     /// Code that workers may still hold. Held while compiling, too.
     retired: Mutex<Vec<Arc<Special>>>,
     last_ns: AtomicU64,
+    failures: Mutex<Failures>,
+}
+
+/// What a panic said.
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the compiler panicked: {}", text.unwrap_or("no reason given"))
 }
 
 fn entries(code: &CompiledPipeline) -> Entries {
@@ -113,6 +147,7 @@ impl Code {
             published: AtomicU64::new(0),
             retired: Mutex::default(),
             last_ns: AtomicU64::new(0),
+            failures: Mutex::default(),
         })
     }
 
@@ -142,8 +177,22 @@ impl Code {
     }
 
     /// Compiles for the tables as they are, with the entries of those of `contents` that are tiny if `mode` wants that, and
-    /// publishes it. How long that took.
+    /// publishes it. How long that took; `None` if it failed, which is told in the log and by [`Code::info`].
     pub(super) fn recompile(
+        &self,
+        mode: Specialise,
+        effort: Effort,
+        contents: impl Fn(TableId) -> bool,
+    ) -> Option<Duration> {
+        // Nothing is published before code is complete, and locks do not mind, so a bug of the compiler ends here.
+        let compile = AssertUnwindSafe(|| self.compile_and_publish(mode, effort, contents));
+        let result = catch_unwind(compile).map_err(panic_text).and_then(|result| result.map_err(|e| e.to_string()));
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.note(result.as_ref().map(|_| ()));
+        result.ok()
+    }
+
+    fn compile_and_publish(
         &self,
         mode: Specialise,
         effort: Effort,
@@ -218,6 +267,7 @@ impl Code {
         let running = self.special.load_full().filter(|special| special.holds(&self.fast));
         let code = running.as_ref().map_or(&*self.generic, |special| &special.code);
         let phases = EntryKind::ALL.iter().filter_map(|kind| code.phases(*kind)).max().unwrap_or(1);
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CodeInfo {
             specialised: running.as_ref().is_some_and(|special| special.granted.is_some()),
             strategy: match phases {
@@ -228,6 +278,8 @@ impl Code {
             last: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
             code_bytes: code.code_size() as u64,
             contents: running.map_or_else(Vec::new, |s| s.contents.iter().map(name).collect()),
+            failed: failures.count,
+            error: failures.last,
         }
     }
 }
@@ -283,3 +335,27 @@ const _: () = {
         i += 1;
     }
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_and_the_last_one_stands_until_a_success() {
+        let mut failures = Failures::default();
+        let error = "too large".to_string();
+        failures.note(Err(&error));
+        failures.note(Err(&error));
+        assert_eq!(failures, Failures { count: 2, last: Some(error) });
+        failures.note(Ok(()));
+        assert_eq!(failures, Failures { count: 2, last: None });
+    }
+
+    #[test]
+    fn a_panic_is_told_by_its_text() {
+        let panic = catch_unwind(|| panic!("no register {}", 17)).expect_err("it panics");
+        assert_eq!(panic_text(panic), "the compiler panicked: no register 17");
+        let panic = catch_unwind(|| panic!("nothing to add")).expect_err("it panics");
+        assert_eq!(panic_text(panic), "the compiler panicked: nothing to add");
+    }
+}

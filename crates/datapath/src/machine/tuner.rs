@@ -177,9 +177,9 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         let wanted = policy.look(start.elapsed(), granted, &code.fast.activity(), |t, len| code.is_tiny(t, len));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
-            if code.recompile(mode, Effort::Quick, |table| contents.contains(&table)).is_ok() && code.could_be_better()
-            {
-                let _ = code.recompile(mode, Effort::Full, |table| contents.contains(&table));
+            let compile = |effort| code.recompile(mode, effort, |table| contents.contains(&table));
+            if compile(Effort::Quick).is_some() && code.could_be_better() {
+                compile(Effort::Full);
             }
             policy.compiled(start.elapsed(), contents, code.granted().unwrap_or(granted));
         }

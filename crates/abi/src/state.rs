@@ -51,6 +51,15 @@ pub trait PipelineState: Send + Sync {
     /// it would take memory for each entry. Theirs come in no particular order, or, with direct resources, in that of the
     /// cells, which is the order of insertion until entries are deleted.
     fn entries(&self, table: TableId) -> Vec<ReadEntry>;
+    /// A step of a walk over all entries: about so many, and the place to go on from. It begins at place 0. Entries may be
+    /// changed between steps: those that are not are given exactly once.
+    fn walk(&self, table: TableId, _place: u64, _about: usize) -> (Vec<ReadEntry>, Option<u64>) {
+        (self.entries(table), None)
+    }
+    /// Whether a walk that has come to this place has given the entry with this key and priority, which is there.
+    fn is_before(&self, _table: TableId, _place: u64, _key: &[KeyMatch], _priority: i32) -> bool {
+        false
+    }
     /// The entry with this key and priority.
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry, StateError>;
     /// Number of entries.

@@ -13,7 +13,7 @@
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, Roles};
 use crate::compare::{Side, compare};
 use crate::digests::DigestList;
-use crate::entity::{Atomicity, ElectionId, Entity, Role, TableEntry, Update, WriteRequest};
+use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
 use crate::journal::Keeper;
 use crate::packets::Packet;
@@ -151,6 +151,7 @@ pub struct Control {
     pub(crate) devices: BTreeMap<u64, Device>,
     clients: BTreeMap<ClientId, Option<(u64, Role)>>,
     last_client: u64,
+    pub(crate) last_read: u64,
 }
 
 impl Control {
@@ -264,7 +265,7 @@ impl Control {
     }
 }
 
-// Reads and writes.
+// Writes; reads are in `reads`.
 impl Control {
     /// Applies a batch. `Err` when nothing was tried; else one result per update.
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
@@ -298,30 +299,6 @@ impl Control {
         }
     }
 
-    /// As [`Control::read`], without what is not in a role's scope.
-    pub fn read_as(
-        &mut self,
-        device_id: u64,
-        role: &Role,
-        entities: &[Option<Entity>],
-    ) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
-        let (mut found, results) = self.read(device_id, entities)?;
-        if let Some(config) = self.device(device_id)?.roles.config(role) {
-            found.retain(|entity| config.has(entity));
-        }
-        Ok((found, results))
-    }
-
-    /// Reads what entities select: what was found, and one result per entity.
-    pub fn read(&mut self, device_id: u64, entities: &[Option<Entity>]) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
-        let forwarding = self.device(device_id)?.current()?;
-        let mut found = Vec::new();
-        let missing = || Error::invalid("the entity's kind is missing; there is no read of everything");
-        let results =
-            entities.iter().map(|entity| forwarding.read(entity.as_ref().ok_or_else(missing)?, &mut found)).collect();
-        Ok((found, results))
-    }
-
     /// Ports' links went up or down: replicas with backups follow.
     pub fn links_changed(&mut self, device_id: u64) {
         if let Some(forwarding) = self.devices.get_mut(&device_id).and_then(|device| device.running.as_mut()) {
@@ -340,7 +317,7 @@ impl Control {
 
 /// All updates or none: what was done is undone, last first, and its result says so.
 fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &WriteRequest) -> Vec<Result<()>> {
-    let aborted = |why: &str| Err(Error { code: crate::error::Code::Aborted, message: why.to_string() });
+    let aborted = |why: &str| Err(Error::aborted(why));
     let mut undo = Vec::new();
     for (at, update) in request.updates.iter().enumerate() {
         let inverse = forwarding.inverse(update);

@@ -76,6 +76,8 @@ constructors! {
     unimplemented = Unimplemented;
     /// A bug, or the switch failed.
     internal = Internal;
+    /// Cut off by something else that happened; to be tried again.
+    aborted = Aborted;
     /// Not now: the same request may succeed later.
     unavailable = Unavailable;
 }

@@ -20,6 +20,7 @@ mod matches;
 pub mod packets;
 pub mod pipeline;
 mod profiles;
+pub mod reads;
 pub mod reconcile;
 mod replication;
 pub mod roles;

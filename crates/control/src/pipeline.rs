@@ -8,6 +8,7 @@
 use crate::digests::Digests;
 use crate::entity::{Entity, Update, UpdateKind};
 use crate::error::{Error, Result};
+use crate::reads::OpenReads;
 use crate::replication::ReplicationEntries;
 use crate::schema::Schema;
 use crate::tables::EntryExtras;
@@ -168,6 +169,8 @@ pub struct Forwarding {
     pub(crate) one_shots: crate::profiles::OneShotIds,
     pub(crate) replication: ReplicationEntries,
     pub(crate) digests: Digests,
+    /// Reads that are being answered.
+    pub(crate) reads: OpenReads,
 }
 
 impl Forwarding {
@@ -189,6 +192,7 @@ impl Forwarding {
             one_shots: Default::default(),
             replication: Default::default(),
             digests: Default::default(),
+            reads: Default::default(),
         }
     }
 
@@ -211,7 +215,11 @@ impl Forwarding {
         if kind == UpdateKind::Unspecified {
             return Err(Error::invalid("the update's type is missing: INSERT, MODIFY or DELETE"));
         }
-        match update.entity.as_ref().ok_or_else(|| Error::invalid("the update's entity is missing"))? {
+        let entity = update.entity.as_ref().ok_or_else(|| Error::invalid("the update's entity is missing"))?;
+        if !self.reads.is_empty() {
+            self.remember(entity);
+        }
+        match entity {
             Entity::Table(entry) => self.write_table_entry(kind, entry),
             Entity::Member(member) => self.write_member(kind, member),
             Entity::Group(group) => self.write_group(kind, group),

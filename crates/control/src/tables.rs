@@ -319,21 +319,28 @@ impl Forwarding {
     }
 
     pub(crate) fn read_table_entries(&self, query: &entity::TableEntry, into: &mut Vec<Entity>) -> Result<()> {
-        if query.table_id == 0 {
-            for (id, table) in self.schema.tables.iter().filter(|(_, table)| table.target.is_some()) {
-                let of_table = entity::TableEntry { table_id: *id, ..query.clone() };
-                let supported = entity::TableEntry {
-                    time_since_last_hit: query.time_since_last_hit.filter(|_| table.idle_timeout),
-                    ..of_table
-                };
-                self.read_one_table(&supported, into)?;
-            }
-            return Ok(());
+        for (query, target) in self.tables_to_read(query)? {
+            self.read_one_table(&query, target, into)?;
         }
-        self.read_one_table(query, into)
+        Ok(())
     }
 
-    fn read_one_table(&self, query: &entity::TableEntry, into: &mut Vec<Entity>) -> Result<()> {
+    /// The tables that a query is about, each with the query for it alone: the one it names, or all.
+    pub(crate) fn tables_to_read(&self, query: &entity::TableEntry) -> Result<Vec<(entity::TableEntry, TableId)>> {
+        if query.table_id != 0 {
+            return Ok(vec![(query.clone(), self.table_to_read(query)?)]);
+        }
+        let tables = self.schema.tables.iter().filter(|(_, table)| table.target.is_some());
+        let one = |(id, table): (&u32, &TableSchema)| {
+            let time_since_last_hit = query.time_since_last_hit.filter(|_| table.idle_timeout);
+            let query = entity::TableEntry { table_id: *id, time_since_last_hit, ..query.clone() };
+            let target = self.table_to_read(&query)?;
+            Ok((query, target))
+        };
+        tables.map(one).collect()
+    }
+
+    fn table_to_read(&self, query: &entity::TableEntry) -> Result<TableId> {
         let table = self.schema.table_by_id(query.table_id)?;
         let name = format!("table `{}`", table.name);
         if query.meter_counter_data.is_some() {
@@ -342,7 +349,11 @@ impl Forwarding {
         if query.time_since_last_hit.is_some() && !table.idle_timeout {
             return Err(Error::invalid(format!("{name} does not support idle timeouts")));
         }
-        let target = present(table.target, ObjectKind::Table, &table.name)?;
+        present(table.target, ObjectKind::Table, &table.name)
+    }
+
+    fn read_one_table(&self, query: &entity::TableEntry, target: TableId, into: &mut Vec<Entity>) -> Result<()> {
+        let table = self.schema.table_by_id(query.table_id)?;
         if query.is_default_action {
             into.extend(self.default_entry(query, target).map(Entity::Table));
             return Ok(());
@@ -386,7 +397,7 @@ impl Forwarding {
     }
 
     /// The entry as a controller sees it, if the query's filters let it through.
-    fn selected(
+    pub(crate) fn selected(
         &self,
         query: &entity::TableEntry,
         target: TableId,

@@ -459,6 +459,15 @@ impl PipelineState for FastState {
         lock(&self.lock().tables[table.index()]).table.entries(now_us)
     }
 
+    fn walk(&self, table: TableId, place: u64, about: usize) -> (Vec<ReadEntry>, Option<u64>) {
+        let now_us = self.now_us();
+        lock(&self.lock().tables[table.index()]).table.walk(place, about, now_us)
+    }
+
+    fn is_before(&self, table: TableId, place: u64, key: &[KeyMatch], priority: i32) -> bool {
+        lock(&self.lock().tables[table.index()]).table.is_before(place, key, priority)
+    }
+
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry> {
         let now_us = self.now_us();
         lock(&self.lock().tables[table.index()]).table.entry(key, priority, now_us)

@@ -9,6 +9,7 @@ pub mod client;
 pub mod convert;
 pub mod metrics;
 pub mod proto;
+mod reads;
 pub mod rpcs;
 mod serve;
 pub mod server;

@@ -14,6 +14,7 @@ use crate::convert::{self, p4info};
 use crate::proto::p4::config::v1 as config_pb;
 use crate::proto::p4::v1 as pb;
 use crate::proto::p4::v1::p4_runtime_server::P4Runtime;
+use crate::reads::{self, OpenRead};
 use crate::rpcs::RpcCounts;
 use crate::status;
 use abi::state::DigestMessage;
@@ -33,8 +34,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// Events that may wait for a client.
 const EVENTS_MAX: usize = 4096;
-/// Entities per message of a read's answer.
-const READ_CHUNK: usize = 1024;
 
 type EventSender = mpsc::Sender<Result<pb::StreamMessageResponse, Status>>;
 
@@ -167,7 +166,7 @@ impl Service {
     }
 }
 
-type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl P4Runtime for Service {
@@ -184,17 +183,16 @@ impl P4Runtime for Service {
 
     async fn read(&self, request: Request<pb::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
         let request = request.into_inner();
+        let device_id = request.device_id;
         let entities = convert::read_entities(request.entities);
         let role = convert::role(request.role, 0);
-        let read = move |control: &mut Control| control.read_as(request.device_id, &role, &entities);
-        let (found, results) = self.call_kept(request.device_id, read).await?;
-        let mut answers: Vec<Result<pb::ReadResponse, Status>> = Vec::new();
-        let mut found = found.into_iter().map(convert::entity_to_proto).peekable();
-        while found.peek().is_some() {
-            answers.push(Ok(pb::ReadResponse { entities: found.by_ref().take(READ_CHUNK).collect() }));
-        }
-        answers.extend(status::of_batch(&results, "reads").map(Err));
-        Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
+        let handle = Arc::clone(&self.handle);
+        let open = move |control: &mut Control| {
+            let (id, results) = control.open_read(device_id, &role, &entities)?;
+            Ok((OpenRead { handle, id }, results))
+        };
+        let (read, results) = self.call_kept(device_id, open).await?;
+        Ok(Response::new(Box::pin(reads::answer(read, results))))
     }
 
     async fn set_forwarding_pipeline_config(

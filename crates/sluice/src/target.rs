@@ -131,4 +131,6 @@ pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
 }
 
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod tests;

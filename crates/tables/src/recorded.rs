@@ -30,6 +30,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// Positions that a step of a walk looks at, at most.
+const WALK_POSITIONS: u64 = 1 << 16;
+
 /// What waits for the readers.
 #[derive(Debug)]
 struct Retired {
@@ -315,6 +318,27 @@ impl RecordedTable {
     /// In insertion order.
     pub(crate) fn read_all(&self, now_us: u64) -> Vec<ReadEntry> {
         self.records.in_order().into_iter().map(|index| self.read(index, now_us)).collect()
+    }
+
+    /// So many entries from the position `place` on, and the position to go on from.
+    pub(crate) fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
+        let end = self.records.positions() as u64;
+        let mut entries = Vec::with_capacity(about.min(self.len as usize));
+        let mut next = place;
+        // Most positions are in use; a step also ends when many in a row are not.
+        while next < end && entries.len() < about && next - place < WALK_POSITIONS {
+            let index = next as u32;
+            if !self.records.entry(index).is_null() {
+                entries.push(self.read(index, now_us));
+            }
+            next += 1;
+        }
+        (entries, (next < end).then_some(next))
+    }
+
+    /// Whether a walk that has come to a place has given the entry, if there is one.
+    pub(crate) fn is_before(&mut self, place: u64, key: &[KeyMatch], priority: i32) -> bool {
+        self.find(key, priority).is_ok_and(|index| u64::from(index) < place)
     }
 
     pub(crate) fn entry_with(&mut self, key: &[KeyMatch], priority: i32, now_us: u64) -> Result<ReadEntry, StateError> {

@@ -202,6 +202,21 @@ impl Table {
         }
     }
 
+    /// Some entries, about so many: a step of a walk over all, which begins at place 0 and goes on at the place that comes back,
+    /// until none does. Entries may be changed between steps. One that is not changed is given exactly once, however the
+    /// table grows; of one that is changed nothing is promised, but [`Table::is_before`] tells which it was.
+    pub fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
+        each!(&self.kind, t => t.walk(place, about, now_us))
+    }
+
+    /// Whether a walk that has come to this place has given the entry with this key and priority, which is there.
+    pub fn is_before(&mut self, place: u64, key: &[KeyMatch], priority: i32) -> bool {
+        match &mut self.kind {
+            Kind::Exact(t) => t.is_before(place, key),
+            Kind::Recorded(t) => t.is_before(place, key, priority),
+        }
+    }
+
     /// Publishes another default action.
     pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.changes += 1;

@@ -7,7 +7,7 @@ use super::{ExactSnapshot, Form, Place, WINDOW};
 #[cfg(not(loom))]
 use crate::region::Region;
 use crate::sync::{Apart, prefetch};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// Buckets behind the last one that keys have as home: the window, what may be passed behind it, and the last one, which
 /// is always empty, so that every search ends.
@@ -160,7 +160,18 @@ impl Array {
 
     /// All live slots.
     pub fn live(&self) -> impl Iterator<Item = At> + '_ {
-        (0..).zip(self.buckets.iter()).flat_map(|(bucket, b)| {
+        self.live_in(0..self.buckets.len())
+    }
+
+    /// The buckets that may have keys whose home is one of these.
+    #[cfg(not(loom))]
+    pub(crate) fn reach(&self, homes: Range<u32>) -> Range<usize> {
+        homes.start as usize..(homes.end as usize + BEHIND).min(self.buckets.len())
+    }
+
+    /// The live slots of some buckets.
+    pub(crate) fn live_in(&self, buckets: Range<usize>) -> impl Iterator<Item = At> + '_ {
+        (buckets.start as u32..).zip(&self.buckets[buckets]).flat_map(|(bucket, b)| {
             let live = b.meta().live(&self.shape);
             (0..self.shape.slots).filter(move |slot| live >> slot & 1 == 1).map(move |slot| At { bucket, slot })
         })

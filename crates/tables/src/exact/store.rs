@@ -35,6 +35,9 @@ const FIRST_ROOM: u64 = 32;
 /// How long a change waits for readers to let go of a slot before all entries are copied.
 const PATIENCE: Duration = Duration::from_millis(2);
 
+/// Buckets that a step of a walk looks at, at most.
+const WALK_BUCKETS: u64 = 1 << 14;
+
 /// What waits for the readers.
 #[derive(Debug)]
 struct Retired {
@@ -309,6 +312,31 @@ impl ExactTable {
             slots.sort_by_key(|at| unsafe { self.writer.index(self.entry(*at)) });
         }
         slots.into_iter().map(|at| self.read(at, now_us)).collect()
+    }
+
+    /// About so many entries whose hashes come next from `place` on, and the hash to go on from: so what is given does not
+    /// depend on where entries lie, which changes when the array does.
+    pub(crate) fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
+        let homes = u64::from(self.array.homes());
+        let first = home_of(place, homes);
+        let some = ((about as u64).saturating_mul(homes) / self.len.max(1)).clamp(1, WALK_BUCKETS);
+        let end = (first + some).min(homes);
+        // The first hash whose home is `end`; the last home ends with the last hash.
+        let next = (end < homes).then(|| ((u128::from(end) << 64).div_ceil(u128::from(homes))) as u64);
+        let mut packed = vec![0; self.scratch.len()];
+        let mut is_here = |at: &At| {
+            self.key(*at, &mut packed);
+            let hash = self.hash(&packed);
+            hash >= place && next.is_none_or(|next| hash < next)
+        };
+        let reach = self.array.reach(first as u32..end as u32);
+        let here: Vec<At> = self.array.live_in(reach).filter(|at| is_here(at)).collect();
+        (here.into_iter().map(|at| self.read(at, now_us)).collect(), next)
+    }
+
+    /// Whether a walk that has come to a place would have given an entry with this key.
+    pub(crate) fn is_before(&mut self, place: u64, key: &[KeyMatch]) -> bool {
+        self.pack(key).is_ok_and(|hash| hash < place)
     }
 
     pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
@@ -625,6 +653,11 @@ impl ExactTable {
         self.stale = 0;
         self.room = room.max(self.len + 1);
     }
+}
+
+/// The home of keys with this hash.
+fn home_of(hash: u64, homes: u64) -> u64 {
+    ((u128::from(hash) * u128::from(homes)) >> 64) as u64
 }
 
 fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {

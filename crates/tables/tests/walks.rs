@@ -1,0 +1,118 @@
+//! Walks over all entries while these change: with what was changed taken from before the change, as a reader of the
+//! control plane does, a walk gives the table as it was when it began, also while the table grows and positions are
+//! used again.
+#![cfg(not(loom))]
+
+mod common;
+
+use base::entry::MatchKind::{self, Exact, Lpm, Ternary};
+use base::entry::{KeyMatch, TableEntry};
+use common::{Random, call, call_of, entry};
+use std::collections::HashSet;
+use tables::{Domain, Runs, Table, TableSpec};
+
+/// A walk, and what must come from elsewhere than the table.
+struct Walk {
+    place: Option<u64>,
+    expected: Vec<TableEntry>,
+    changed: HashSet<Vec<KeyMatch>>,
+    given: Vec<TableEntry>,
+}
+
+impl Walk {
+    fn before_change(&mut self, table: &mut Table, key: &[KeyMatch], priority: i32) {
+        let (Some(place), true) = (self.place, self.changed.insert(key.to_vec())) else { return };
+        if let Ok(now) = table.entry(key, priority, 0)
+            && !table.is_before(place, key, priority)
+        {
+            self.given.push(now.entry);
+        }
+    }
+
+    fn step(&mut self, table: &Table, about: usize) {
+        let Some(place) = self.place else { return };
+        let (entries, next) = table.walk(place, about, 0);
+        assert!(next.is_none_or(|next| next > place));
+        let unchanged = entries.into_iter().map(|read| read.entry).filter(|e| !self.changed.contains(&e.key));
+        self.given.extend(unchanged);
+        self.place = next;
+    }
+
+    fn check(mut self, what: &str) {
+        let key = |e: &TableEntry| format!("{e:?}");
+        self.expected.sort_by_key(key);
+        self.given.sort_by_key(key);
+        assert!(self.given == self.expected, "{what}: {} given, {} expected", self.given.len(), self.expected.len());
+    }
+}
+
+fn check(keys: &[(u32, MatchKind)], direct: bool, idle_timeout: bool, seed: u64) {
+    let what = format!("keys {keys:?}, direct {direct}, seed {seed}");
+    let actions = vec![vec![64]];
+    let (members, selector, size) = (false, false, 20_000);
+    let spec = TableSpec { keys: keys.to_vec(), size, actions, members, selector, idle_timeout, direct };
+    let mut table = Table::new(spec, Runs::Call(&call(0)), Domain::new(1)).expect("a table of this shape");
+    let mut random = Random(seed);
+    let mut there: Vec<TableEntry> = Vec::new();
+    let mut walk: Option<Walk> = None;
+    let priority = i32::from(keys.iter().any(|(_, kind)| kind.needs_priority()));
+    for step in 0..12_000u64 {
+        if step % 3000 == 10 {
+            let all = || table.entries(0).into_iter().map(|read| read.entry).collect();
+            walk = Some(Walk { place: Some(0), expected: all(), changed: HashSet::new(), given: vec![] });
+        }
+        // At first it grows, then as much goes as comes.
+        let known = !there.is_empty() && random.below(if step < 6000 { 8 } else { 2 }) == 0;
+        let at = known.then(|| random.below(there.len() as u64) as usize);
+        let key = match at {
+            Some(at) => there[at].key.clone(),
+            None => keys.iter().map(|(width, kind)| random.key(*width, *kind)).collect(),
+        };
+        if let Some(walk) = &mut walk {
+            walk.before_change(&mut table, &key, priority);
+        }
+        let new = entry(key, priority, random.below(1 << 40));
+        match at {
+            Some(at) if random.below(2) == 0 => {
+                table.delete(&there.swap_remove(at).key, priority).unwrap();
+            }
+            Some(at) => {
+                table.modify(&new, Runs::Call(call_of(&new))).unwrap();
+                there[at] = new;
+            }
+            None => {
+                if table.insert(&new, Runs::Call(call_of(&new)), 0).is_ok() {
+                    there.push(new);
+                }
+            }
+        }
+        if random.below(20) == 0
+            && let Some(open) = &mut walk
+        {
+            open.step(&table, 40);
+            if open.place.is_none() {
+                walk.take().expect("it is open").check(&what);
+            }
+        }
+    }
+    if let Some(mut open) = walk {
+        while open.place.is_some() {
+            open.step(&table, 100);
+        }
+        open.check(&what);
+    }
+}
+
+#[test]
+fn a_walk_gives_the_table_as_it_was() {
+    for (seed, direct) in [(1, false), (2, true)] {
+        check(&[(48, Exact)], direct, false, seed);
+        check(&[(12, Exact), (48, Exact)], direct, false, seed);
+        check(&[(128, Exact), (64, Exact)], direct, false, seed);
+        check(&[(32, Exact)], direct, true, seed);
+        check(&[(16, Exact)], direct, false, seed);
+        check(&[(32, Lpm)], direct, false, seed);
+        check(&[(12, Exact), (128, Lpm)], direct, false, seed);
+        check(&[(32, Ternary), (16, Exact)], direct, false, seed);
+    }
+}

@@ -77,7 +77,7 @@ pub trait PipelineState: Send + Sync {
     fn member_delete(&self, profile: ExternId, member: u32) -> Result<(), StateError>;
     /// All members.
     fn members(&self, profile: ExternId) -> Vec<(u32, ActionCall)>;
-    /// Adds a group; `max_size` 0 is unbounded.
+    /// Adds a group. `max_size` is only kept: what it counts is the control plane's to know.
     fn group_insert(
         &self,
         profile: ExternId,
@@ -87,6 +87,10 @@ pub trait PipelineState: Send + Sync {
     ) -> Result<(), StateError>;
     /// Replaces a group's members.
     fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<(), StateError>;
+    /// From now on members of the group are drawn at random by weight, not by the selector's hash.
+    fn group_set_random(&self, profile: ExternId, group: u32) -> Result<(), StateError>;
+    /// Whether they are.
+    fn group_is_random(&self, profile: ExternId, group: u32) -> bool;
     /// Removes a group that no entry refers to.
     fn group_delete(&self, profile: ExternId, group: u32) -> Result<(), StateError>;
     /// All groups with members and `max_size`.
@@ -98,7 +102,7 @@ pub trait PipelineState: Send + Sync {
     fn counter(&self, counter: ExternId, index: u64) -> Result<CounterValue, StateError>;
     /// Sets a counter cell.
     fn counter_set(&self, counter: ExternId, index: u64, value: CounterValue) -> Result<(), StateError>;
-    /// A direct counter's cell of an entry.
+    /// A direct counter's cell of an entry; of the default entry for an empty key, which no other entry has.
     fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue, StateError>;
     /// Sets a direct counter's cell.
     fn direct_counter_set(
@@ -112,7 +116,11 @@ pub trait PipelineState: Send + Sync {
     fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>, StateError>;
     /// Configures a meter cell; `None` makes it green again.
     fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<(), StateError>;
-    /// A direct meter's configuration of an entry.
+    /// What a meter cell has marked green, yellow and red.
+    fn meter_counts(&self, meter: ExternId, index: u64) -> Result<[CounterValue; 3], StateError>;
+    /// Sets those to zero.
+    fn meter_counts_reset(&self, meter: ExternId, index: u64) -> Result<(), StateError>;
+    /// A direct meter's configuration of an entry; keys are as for [`PipelineState::direct_counter`].
     fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32)
     -> Result<Option<MeterConfig>, StateError>;
     /// Configures a direct meter of an entry.
@@ -123,6 +131,15 @@ pub trait PipelineState: Send + Sync {
         priority: i32,
         config: Option<MeterConfig>,
     ) -> Result<(), StateError>;
+    /// What the direct meter of an entry has marked green, yellow and red.
+    fn direct_meter_counts(
+        &self,
+        meter: ExternId,
+        key: &[KeyMatch],
+        priority: i32,
+    ) -> Result<[CounterValue; 3], StateError>;
+    /// Sets those to zero.
+    fn direct_meter_counts_reset(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
     /// A register cell.
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.

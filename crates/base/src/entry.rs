@@ -122,7 +122,9 @@ pub struct CounterValue {
     pub bytes: u64,
 }
 
-/// A two-rate three-colour meter's configuration (RFC 2698, colour-blind), in units (bytes or packets) per second.
+/// A meter's configuration, in units (bytes or packets) per second: two rates and three colours (RFC 2698), or, with an excess
+/// burst, one rate and three colours (RFC 2697); both colour-blind. One rate and two colours is either of them with equal
+/// rates, equal bursts and no excess burst.
 ///
 /// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in integers of 128 bits; time
 /// is in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
@@ -131,6 +133,12 @@ pub struct CounterValue {
 /// 1. `dt = now_us - last_us`, or 0 if that is negative; `last_us = max(last_us, now_us)`.
 /// 2. `tc = min(cburst * 10^6, tc + dt * cir)`; `tp = min(pburst * 10^6, tp + dt * pir)`.
 /// 3. If `tp < n * 10^6`: red. Else if `tc < n * 10^6`: yellow, `tp -= n * 10^6`. Else green, both `-= n * 10^6`.
+///
+/// With `eburst > 0`, `tp` is the excess bucket: it begins with `eburst * 10^6`, and
+///
+/// 2. `t = tc + dt * cir`; `tc = min(cburst * 10^6, t)`; `tp = min(eburst * 10^6, tp + (t - tc))`: what the committed bucket
+///    has no room for goes there.
+/// 3. If `tc >= n * 10^6`: green, `tc -= n * 10^6`. Else if `tp >= n * 10^6`: yellow, `tp -= n * 10^6`. Else red.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterConfig {
     /// Committed information rate, units per second.
@@ -141,4 +149,6 @@ pub struct MeterConfig {
     pub pir: u64,
     /// Peak burst size, units.
     pub pburst: u64,
+    /// Excess burst size, units; 0 for meters of two rates.
+    pub eburst: u64,
 }

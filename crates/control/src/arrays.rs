@@ -1,7 +1,9 @@
 //! Counters, meters and registers: arrays by index, and the direct ones beside entries (P4Runtime specification,
 //! "CounterEntry & DirectCounterEntry", "MeterEntry & DirectMeterEntry", "RegisterEntry").
 //!
-//! They can only be modified; an update without index is for all cells, a read without index or id for everything.
+//! They can only be modified; an update without index is for all cells, a read without index or id for everything. What a
+//! meter has marked in each colour can be read and set to zero. The default entry of a table has direct resources like any
+//! other entry; to the data plane it is the one with an empty key.
 
 use crate::data;
 use crate::entity::{self, Entity, UpdateKind};
@@ -10,7 +12,7 @@ use crate::pipeline::{EntryKey, Forwarding};
 use crate::schema::{ArraySchema, TableSchema, present};
 use base::entry::{CounterValue, MeterConfig};
 use base::ids::ExternId;
-use p4info::ObjectKind;
+use p4info::{MeterType, ObjectKind};
 use std::ops::Range;
 
 /// A counter's value as the data plane has it.
@@ -25,23 +27,33 @@ pub(crate) fn counter_data(value: CounterValue) -> entity::CounterData {
     entity::CounterData { byte_count: count(value.bytes), packet_count: count(value.packets) }
 }
 
-/// A two-rate three-colour meter's configuration; `eburst` is for another type of meter.
-pub(crate) fn meter_config(config: entity::MeterConfig, name: &str) -> Result<MeterConfig> {
+/// A meter's configuration, if it is one for meters of its type.
+pub(crate) fn meter_config(config: entity::MeterConfig, of: MeterType, name: &str) -> Result<MeterConfig> {
     let rate = |what: &str, n: i64| {
         u64::try_from(n).map_err(|_| Error::invalid(format!("{name}: the meter's {what} {n} is negative")))
     };
-    if config.eburst != 0 {
+    let entity::MeterConfig { cir, cburst, pir, pburst, eburst } = config;
+    if of == MeterType::TwoRateThreeColor && eburst != 0 {
         return Err(Error::invalid(format!("{name}: `eburst` is for single-rate meters, this has two rates")));
     }
-    if config.pir < config.cir {
-        let (pir, cir) = (config.pir, config.cir);
+    if of == MeterType::SingleRateTwoColor && eburst != 0 {
+        return Err(Error::invalid(format!("{name}: `eburst` is for meters of three colours, this has two")));
+    }
+    if of != MeterType::TwoRateThreeColor && (pir != cir || pburst != cburst) {
+        let message = format!(
+            "{name} has a single rate: `pir` {pir} and `pburst` {pburst} must be `cir` {cir} and `cburst` {cburst}"
+        );
+        return Err(Error::invalid(message));
+    }
+    if pir < cir {
         return Err(Error::invalid(format!("{name}: the peak rate {pir} is below the committed rate {cir}")));
     }
     Ok(MeterConfig {
-        cir: rate("cir", config.cir)?,
-        cburst: rate("cburst", config.cburst)?,
-        pir: rate("pir", config.pir)?,
-        pburst: rate("pburst", config.pburst)?,
+        cir: rate("cir", cir)?,
+        cburst: rate("cburst", cburst)?,
+        pir: rate("pir", pir)?,
+        pburst: rate("pburst", pburst)?,
+        eburst: rate("eburst", eburst)?,
     })
 }
 
@@ -53,8 +65,24 @@ pub(crate) fn meter_config_data(config: MeterConfig) -> entity::MeterConfig {
         cburst: rate(config.cburst),
         pir: rate(config.pir),
         pburst: rate(config.pburst),
-        eburst: 0,
+        eburst: rate(config.eburst),
     }
+}
+
+/// What a meter marked, as controllers see it.
+pub(crate) fn meter_counter_data([green, yellow, red]: [CounterValue; 3]) -> entity::MeterCounterData {
+    let of = |value| Some(counter_data(value));
+    entity::MeterCounterData { green: of(green), yellow: of(yellow), red: of(red) }
+}
+
+/// Whether a write sets the counts of colours to zero, the only value they can be given.
+pub(crate) fn resets_colours(data: Option<entity::MeterCounterData>, name: &str) -> Result<bool> {
+    let Some(data) = data else { return Ok(false) };
+    let is_zero = |count: Option<entity::CounterData>| count.unwrap_or_default() == Default::default();
+    if [data.green, data.yellow, data.red].into_iter().all(is_zero) {
+        return Ok(true);
+    }
+    Err(Error::invalid(format!("{name}: the counts of colours can only be set to 0")))
 }
 
 fn only_modify(kind: UpdateKind, what: &str) -> Result<()> {
@@ -117,23 +145,28 @@ impl Forwarding {
     pub(crate) fn write_meter(&self, kind: UpdateKind, entry: &entity::MeterEntry) -> Result<()> {
         let (array, target, name) = self.array(entry.meter_id, ObjectKind::Meter)?;
         only_modify(kind, &name)?;
-        no_colours(entry.counter_data, &name)?;
+        let reset = resets_colours(entry.counter_data, &name)?;
         let cells = cells(array, entry.index, &name)?;
-        let config = entry.config.map(|config| meter_config(config, &name)).transpose()?;
-        cells
-            .into_iter()
-            .try_for_each(|cell| self.state().meter_set(target, cell, config).map_err(|e| Error::from_state(e, &name)))
+        let config = entry.config.map(|config| meter_config(config, array.meter_type, &name)).transpose()?;
+        cells.into_iter().try_for_each(|cell| {
+            self.state().meter_set(target, cell, config).map_err(|e| Error::from_state(e, &name))?;
+            if reset {
+                self.state().meter_counts_reset(target, cell).map_err(|e| Error::from_state(e, &name))?;
+            }
+            Ok(())
+        })
     }
 
     pub(crate) fn read_meters(&self, query: &entity::MeterEntry, into: &mut Vec<Entity>) -> Result<()> {
         for (meter_id, array, target) in self.arrays(query.meter_id, ObjectKind::Meter)? {
             let name = format!("meter `{}`", array.name);
-            no_colours(query.counter_data, &name)?;
             for cell in cells(array, query.index.filter(|_| query.meter_id != 0), &name)? {
                 let config = self.state().meter(target, cell).map_err(|e| Error::from_state(e, &name))?;
                 let config = config.map(meter_config_data);
+                let counted = || self.state().meter_counts(target, cell).map_err(|e| Error::from_state(e, &name));
+                let counter_data = query.counter_data.map(|_| counted()).transpose()?.map(meter_counter_data);
                 let index = Some(cell as i64);
-                into.push(Entity::Meter(entity::MeterEntry { meter_id, index, config, counter_data: None }));
+                into.push(Entity::Meter(entity::MeterEntry { meter_id, index, config, counter_data }));
             }
         }
         Ok(())
@@ -197,20 +230,27 @@ impl Forwarding {
         let (table, key) = self.direct_entry(entry.table_entry.as_ref())?;
         let name = format!("the direct meter of table `{}`", table.name);
         only_modify(kind, &name)?;
-        no_colours(entry.counter_data, &name)?;
+        let reset = resets_colours(entry.counter_data, &name)?;
         let (_, meter) = table.direct_meter.ok_or_else(|| no_direct(table, "meter"))?;
         self.check_entry(table, &key)?;
-        let config = entry.config.map(|config| meter_config(config, &name)).transpose()?;
-        self.state().direct_meter_set(meter, &key.0, key.1, config).map_err(|e| Error::from_state(e, &name))
+        let config = entry.config.map(|config| meter_config(config, table.meter_type, &name)).transpose()?;
+        let state = self.state();
+        state.direct_meter_set(meter, &key.0, key.1, config).map_err(|e| Error::from_state(e, &name))?;
+        match reset {
+            true => state.direct_meter_counts_reset(meter, &key.0, key.1).map_err(|e| Error::from_state(e, &name)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn read_direct_meters(&self, query: &entity::DirectMeterEntry, into: &mut Vec<Entity>) -> Result<()> {
-        no_colours(query.counter_data, "direct meters")?;
         let resource = |table: &TableSchema| table.direct_meter.map(|(_, meter)| meter);
         for (entry, key, meter) in self.direct_entries(query.table_entry.as_ref(), "meter", resource)? {
             let config = self.state().direct_meter(meter, &key.0, key.1);
             let config = config.map_err(|e| Error::from_state(e, "the direct meter"))?.map(meter_config_data);
-            let found = entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data: None };
+            let counted = || self.state().direct_meter_counts(meter, &key.0, key.1);
+            let counted = query.counter_data.map(|_| counted()).transpose();
+            let counter_data = counted.map_err(|e| Error::from_state(e, "the direct meter"))?.map(meter_counter_data);
+            let found = entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data };
             into.push(Entity::DirectMeter(found));
         }
         Ok(())
@@ -221,14 +261,17 @@ impl Forwarding {
         let entry = entry.ok_or_else(|| Error::invalid("the direct resource's table entry is missing"))?;
         let table = self.schema.table_by_id(entry.table_id)?;
         if entry.is_default_action {
-            let message = format!("table `{}`: direct resources of default entries are not supported", table.name);
-            return Err(Error::unimplemented(message));
+            check_default(entry, &table.name)?;
+            return Ok((table, DEFAULT));
         }
         Ok((table, self.entry_key(entry)?.0))
     }
 
     fn check_entry(&self, table: &TableSchema, key: &EntryKey) -> Result<()> {
         let target = present(table.target, ObjectKind::Table, &table.name)?;
+        if *key == DEFAULT {
+            return Ok(());
+        }
         let found = self.state().entry(target, &key.0, key.1);
         found.map(drop).map_err(|e| Error::from_state(e, &format!("the entry of table `{}`", table.name)))
     }
@@ -261,12 +304,13 @@ impl Forwarding {
             }
             for entity in found {
                 let Entity::Table(entry) = entity else { continue };
-                let key = self.entry_key(&entry)?.0;
+                let key = if entry.is_default_action { DEFAULT } else { self.entry_key(&entry)?.0 };
                 // Only what identifies the entry.
                 let entry = entity::TableEntry {
                     table_id: id,
                     matches: entry.matches,
                     priority: entry.priority,
+                    is_default_action: entry.is_default_action,
                     ..Default::default()
                 };
                 entries.push((entry, key, resource));
@@ -276,13 +320,19 @@ impl Forwarding {
     }
 }
 
-fn no_direct(table: &TableSchema, what: &str) -> Error {
-    Error::invalid(format!("table `{}` has no direct {what}", table.name))
+/// What the data plane has the default entry under.
+pub(crate) const DEFAULT: EntryKey = (Vec::new(), 0);
+
+/// What a default entry does not have.
+pub(crate) fn check_default(entry: &entity::TableEntry, table: &str) -> Result<()> {
+    match entry.matches.is_empty() && entry.priority == 0 {
+        true => Ok(()),
+        false => {
+            Err(Error::invalid(format!("the default entry of table `{table}` has neither match fields nor a priority")))
+        }
+    }
 }
 
-fn no_colours(data: Option<entity::MeterCounterData>, name: &str) -> Result<()> {
-    match data {
-        None => Ok(()),
-        Some(_) => Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported"))),
-    }
+fn no_direct(table: &TableSchema, what: &str) -> Error {
+    Error::invalid(format!("table `{}` has no direct {what}", table.name))
 }

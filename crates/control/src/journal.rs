@@ -318,6 +318,12 @@ impl Forwarding {
 
     /// Writes a kept entity.
     fn restore(&mut self, entity: Entity) -> Result<()> {
+        if let Entity::Table(entry) = &entity
+            && entry.is_default_action
+            && self.schema.tables.get(&entry.table_id).is_some_and(|table| table.const_default)
+        {
+            return self.restore_beside_default(entry);
+        }
         let (kind, entity) = match entity {
             Entity::Table(entry) if entry.is_default_action => {
                 (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, ..entry }))
@@ -331,6 +337,14 @@ impl Forwarding {
             other => (UpdateKind::Modify, other),
         };
         self.write(&Update { kind, entity: Some(entity) })
+    }
+
+    /// Of a constant default entry only what stands beside it can have been written.
+    fn restore_beside_default(&mut self, entry: &TableEntry) -> Result<()> {
+        for entity in beside_default(entry) {
+            self.write(&Update { kind: UpdateKind::Modify, entity: Some(entity) })?;
+        }
+        Ok(())
     }
 
     fn undo(&mut self, undo: &Undo) {
@@ -420,12 +434,13 @@ impl Forwarding {
             meter_config: Some(Default::default()),
             ..Default::default()
         };
+        let defaults = TableEntry { is_default_action: true, ..entries.clone() };
         let mut all = Vec::new();
         for query in [
             Entity::Member(Default::default()),
             Entity::Group(Default::default()),
             Entity::Table(entries),
-            Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
+            Entity::Table(defaults),
             Entity::Counter(Default::default()),
             Entity::Meter(Default::default()),
             Entity::Register(Default::default()),
@@ -535,6 +550,19 @@ impl Forwarding {
         }
         Ok(key)
     }
+}
+
+/// What stands beside a default entry, as entities of its own.
+pub(crate) fn beside_default(entry: &TableEntry) -> Vec<Entity> {
+    let default = TableEntry { table_id: entry.table_id, is_default_action: true, ..Default::default() };
+    let counter = entry.counter_data.filter(|data| *data != Default::default()).map(|data| {
+        Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(default.clone()), data: Some(data) })
+    });
+    let meter = entry.meter_config.map(|config| {
+        let table_entry = Some(default.clone());
+        Entity::DirectMeter(entity::DirectMeterEntry { table_entry, config: Some(config), counter_data: None })
+    });
+    counter.into_iter().chain(meter).collect()
 }
 
 fn without_time(entity: Entity) -> Entity {

@@ -93,7 +93,8 @@ impl Forwarding {
             UpdateKind::Unspecified => Ok(()),
             UpdateKind::Insert | UpdateKind::Modify => {
                 let parts = group.members.iter().map(|m| (m.member_id, m.weight, &m.watch));
-                let members = self.group_members(profile, &name, parts)?;
+                let semantics = profile.size_semantics();
+                let members = self.group_members(profile, semantics, &name, parts)?;
                 for (i, member) in members.iter().enumerate() {
                     if members[..i].iter().any(|earlier| earlier.member == member.member) {
                         return Err(Error::invalid(format!("{name}: member {} is given twice", member.member)));
@@ -101,7 +102,7 @@ impl Forwarding {
                 }
                 let max_size = max_size(profile, group.max_size, &name)?;
                 if kind == UpdateKind::Insert {
-                    check_size(profile, &members, max_size, &name)?;
+                    check_size(semantics, &members, max_size, &name)?;
                     self.state().group_insert(target, group.group_id, &members, max_size)
                 } else {
                     let groups = self.state().groups(target);
@@ -111,7 +112,7 @@ impl Forwarding {
                                 format!("{name} was inserted with `max_size` {inserted}, which cannot change");
                             return Err(Error::invalid(message));
                         }
-                        check_size(profile, &members, max_size, &name)?;
+                        check_size(semantics, &members, max_size, &name)?;
                     }
                     self.state().group_modify(target, group.group_id, &members)
                 }
@@ -124,9 +125,14 @@ impl Forwarding {
     fn group_members<'a>(
         &self,
         profile: &ProfileSchema,
+        semantics: SizeSemantics,
         name: &str,
         parts: impl Iterator<Item = (u32, i32, &'a Watch)>,
     ) -> Result<Vec<GroupMember>> {
+        let limit = match semantics {
+            SizeSemantics::Members { max_member_weight } => max_member_weight,
+            SizeSemantics::Weights => 0,
+        };
         let mut members = Vec::new();
         for (member, weight, watch) in parts {
             let weight = match (profile.weights_disallowed, weight) {
@@ -137,8 +143,7 @@ impl Forwarding {
                 (false, weight) if weight <= 0 => {
                     return Err(Error::invalid(format!("{name}: a weight must be above 0, {weight} is given")));
                 }
-                (false, weight) if profile.max_member_weight > 0 && weight > profile.max_member_weight => {
-                    let limit = profile.max_member_weight;
+                (false, weight) if limit > 0 && weight > limit => {
                     return Err(Error::invalid(format!("{name}: the weight {weight} is above the limit of {limit}")));
                 }
                 (false, weight) => weight as u32,
@@ -208,13 +213,18 @@ impl Forwarding {
         if set.group_action.is_some() {
             return Err(Error::unimplemented(format!("{name}: group actions are not supported")));
         }
-        let own_semantics = if profile.counts_members { 2 } else { 1 };
-        if !matches!(set.selection_mode, 0 | 1) {
-            return Err(Error::unimplemented(format!("{name}: only selection by hash is supported")));
-        }
-        if set.size_semantics != 0 && set.size_semantics != own_semantics {
-            return Err(Error::unimplemented(format!("{name}: other size semantics per group are not supported")));
-        }
+        // By the selector, by hash (which is the same), at random.
+        let random = match set.selection_mode {
+            0 | 1 => false,
+            2 => true,
+            mode => return Err(Error::invalid(format!("{name}: there is no selection mode {mode}"))),
+        };
+        let semantics = match set.size_semantics {
+            0 => profile.size_semantics(),
+            1 => SizeSemantics::Weights,
+            2 => SizeSemantics::Members { max_member_weight: profile.max_member_weight },
+            semantics => return Err(Error::invalid(format!("{name}: there are no size semantics {semantics}"))),
+        };
         let manual = self.state().members(target).iter().any(|(id, _)| *id < ONE_SHOT_IDS)
             || self.state().groups(target).iter().any(|(id, ..)| *id < ONE_SHOT_IDS);
         if manual {
@@ -229,8 +239,8 @@ impl Forwarding {
             calls.push(self.action_call(&name, &profile.actions, action, false)?);
         }
         let parts = set.actions.iter().map(|part| (0, part.weight, &part.watch));
-        let mut members = self.group_members(profile, &name, parts)?;
-        check_size(profile, &members, profile.max_group_size.max(0) as u32, &name)
+        let mut members = self.group_members(profile, semantics, &name, parts)?;
+        check_size(semantics, &members, profile.max_group_size.max(0) as u32, &name)
             .map_err(|e| Error::invalid(e.message))?;
         let kept = set.actions.iter().zip(&calls).zip(&members).map(|((part, call), member)| entity::WeightedAction {
             action: self.encode_action(&profile.actions, call),
@@ -255,7 +265,10 @@ impl Forwarding {
             }
         }
         if failed.is_none() {
-            let inserted = self.state().group_insert(target, group, &members, 0);
+            let mut inserted = self.state().group_insert(target, group, &members, 0);
+            if random {
+                inserted = inserted.and_then(|()| self.state().group_set_random(target, group));
+            }
             failed = inserted.err().map(|e| Error::from_state(e, &name));
         }
         self.one_shots.groups.entry(target).or_default().insert(group, ids);
@@ -346,6 +359,28 @@ fn check_id(id: u32, name: &str) -> Result<()> {
     }
 }
 
+/// What the size of a group is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SizeSemantics {
+    /// The sum of its members' weights.
+    Weights,
+    /// Its members, none of which weighs more than this; 0 for no limit.
+    Members {
+        /// Most weight of one.
+        max_member_weight: i32,
+    },
+}
+
+impl ProfileSchema {
+    /// As the program says.
+    fn size_semantics(&self) -> SizeSemantics {
+        match self.counts_members {
+            true => SizeSemantics::Members { max_member_weight: self.max_member_weight },
+            false => SizeSemantics::Weights,
+        }
+    }
+}
+
 /// Rules on setting `max_size`.
 fn max_size(profile: &ProfileSchema, given: i32, name: &str) -> Result<u32> {
     let limit = profile.max_group_size;
@@ -356,13 +391,12 @@ fn max_size(profile: &ProfileSchema, given: i32, name: &str) -> Result<u32> {
     Ok(given as u32)
 }
 
-fn check_size(profile: &ProfileSchema, members: &[GroupMember], limit: u32, name: &str) -> Result<()> {
-    let size = match profile.counts_members {
-        true => members.len() as u64,
-        false => members.iter().map(|m| u64::from(m.weight)).sum(),
+fn check_size(semantics: SizeSemantics, members: &[GroupMember], limit: u32, name: &str) -> Result<()> {
+    let (size, unit) = match semantics {
+        SizeSemantics::Members { .. } => (members.len() as u64, "members"),
+        SizeSemantics::Weights => (members.iter().map(|m| u64::from(m.weight)).sum(), "total weight"),
     };
     if limit > 0 && size > u64::from(limit) {
-        let unit = if profile.counts_members { "members" } else { "total weight" };
         return Err(Error::exhausted(format!("{name}: {size} {unit}, the limit is {limit}")));
     }
     Ok(())

@@ -9,10 +9,11 @@
 
 use crate::compare::{Compared, Comparison, Fate};
 use crate::entity::{
-    Action, ActionSet, CounterEntry, DigestEntry, Entity, FieldMatch, Group, Member, MeterEntry, MulticastGroup,
-    RegisterEntry, TableAction, TableEntry, Update, UpdateKind, ValueSetEntry,
+    Action, ActionSet, CounterEntry, DigestEntry, DirectCounterEntry, DirectMeterEntry, Entity, FieldMatch, Group,
+    Member, MeterEntry, MulticastGroup, RegisterEntry, TableAction, TableEntry, Update, UpdateKind, ValueSetEntry,
 };
 use crate::error::{Error, Result};
+use crate::journal::beside_default;
 use crate::pipeline::Forwarding;
 use crate::schema::Schema;
 use base::ids::ExternId;
@@ -212,6 +213,15 @@ impl Carrier<'_> {
                 _ => None,
             }
         };
+        // Of a default entry that is the program's own, what controllers wrote beside it.
+        let own = |entity: &Entity| match entity {
+            Entity::Table(entry) if entry.is_default_action && self.old.default_is_initial(entry.table_id) => {
+                Some(beside_default(entry))
+            }
+            _ => None,
+        };
+        let beside: Vec<Entity> = found.iter().filter_map(own).flatten().collect();
+        found.extend(beside);
         // What the program itself defines comes with the new program.
         found.retain(|entity| match entity {
             Entity::Table(entry) if entry.is_const => false,
@@ -245,7 +255,7 @@ impl Carrier<'_> {
                     meter_config: Some(Default::default()),
                     ..Default::default()
                 };
-                let default = TableEntry { table_id, is_default_action: true, ..Default::default() };
+                let default = TableEntry { is_default_action: true, ..entries.clone() };
                 vec![Entity::Table(entries), Entity::Table(default)]
             }
             ObjectKind::ActionProfile => {
@@ -350,6 +360,15 @@ impl Translate<'_> {
                 update(UpdateKind::Insert, Entity::Digest(DigestEntry { digest_id, ..*entry }))
             }
             Entity::MulticastGroup(_) | Entity::CloneSession(_) => update(UpdateKind::Insert, entity.clone()),
+            Entity::DirectCounter(DirectCounterEntry { table_entry: Some(of), data }) => {
+                let table_entry = Some(self.table_entry(of)?);
+                update(UpdateKind::Modify, Entity::DirectCounter(DirectCounterEntry { table_entry, data: *data }))
+            }
+            Entity::DirectMeter(DirectMeterEntry { table_entry: Some(of), config, .. }) => {
+                let entry =
+                    DirectMeterEntry { table_entry: Some(self.table_entry(of)?), config: *config, counter_data: None };
+                update(UpdateKind::Modify, Entity::DirectMeter(entry))
+            }
             Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => Ok(vec![]),
         }
     }

@@ -14,7 +14,7 @@ use base::Bits;
 use base::entry::MatchKind;
 use base::ids::{ExternId, TableId};
 use constraints::Constraint;
-use p4info::{ActionScope, DataType, MatchType, ObjectKind, P4Info, SdnType, TypeInfo};
+use p4info::{ActionScope, DataType, MatchType, MeterType, ObjectKind, P4Info, SdnType, TypeInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -186,6 +186,8 @@ pub struct TableSchema {
     pub direct_counter: Option<(u32, ExternId)>,
     /// Its direct meter: id and place in the program.
     pub direct_meter: Option<(u32, ExternId)>,
+    /// How that marks.
+    pub meter_type: MeterType,
     /// Whether entries may time out.
     pub idle_timeout: bool,
     /// `const entries`.
@@ -228,6 +230,8 @@ pub struct ArraySchema {
     pub size: u64,
     /// Of a register's cell.
     pub cell: Option<DataType>,
+    /// How a meter marks.
+    pub meter_type: MeterType,
 }
 
 /// A value set.
@@ -331,6 +335,7 @@ impl Schema {
             profile: table.implementation_id,
             direct_counter: direct(ObjectKind::DirectCounter),
             direct_meter: direct(ObjectKind::DirectMeter),
+            meter_type: self.meter_type(&table.direct_resource_ids),
             idle_timeout: table.idle_timeout,
             is_const: table.is_const_table,
             const_default: table.const_default_action_id.is_some(),
@@ -394,7 +399,15 @@ impl Schema {
     fn array(&mut self, kind: ObjectKind, preamble: &p4info::Preamble, size: i64, cell: Option<DataType>) {
         let target = self.program.extern_named(&preamble.name);
         let size = u64::try_from(size).unwrap_or(0);
-        self.arrays.insert(preamble.id, ArraySchema { kind, name: preamble.name.clone(), target, size, cell });
+        let (name, meter_type) = (preamble.name.clone(), self.meter_type(&[preamble.id]));
+        self.arrays.insert(preamble.id, ArraySchema { kind, name, target, size, cell, meter_type });
+    }
+
+    /// The type of the meter among some objects.
+    fn meter_type(&self, ids: &[u32]) -> MeterType {
+        let arrays = self.info.meters.iter().map(|m| (m.preamble.id, m.meter_type));
+        let direct = self.info.direct_meters.iter().map(|m| (m.preamble.id, m.meter_type));
+        arrays.chain(direct).find(|(id, _)| ids.contains(id)).map_or_else(MeterType::default, |(_, of)| of)
     }
 
     /// The name of a direct resource.

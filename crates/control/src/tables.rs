@@ -187,11 +187,17 @@ impl Forwarding {
             set.map_err(|e| Error::from_state(e, &format!("the direct counter of {name}")))?;
         }
         if let Some((_, meter)) = table.direct_meter {
-            let config = entry.meter_config.map(|config| crate::arrays::meter_config(config, &name)).transpose()?;
+            let config = |config| crate::arrays::meter_config(config, table.meter_type, &name);
+            let config = entry.meter_config.map(config).transpose()?;
             // A new entry's meter has no configuration; a modified one's is reset when none is given.
             if config.is_some() || kind == UpdateKind::Modify {
                 let set = self.state().direct_meter_set(meter, &key.0, key.1, config);
                 set.map_err(|e| Error::from_state(e, &format!("the direct meter of {name}")))?;
+            }
+            // Those of a new entry are zero already.
+            if entry.meter_counter_data.is_some() && kind == UpdateKind::Modify {
+                let reset = self.state().direct_meter_counts_reset(meter, &key.0, key.1);
+                reset.map_err(|e| Error::from_state(e, &format!("the direct meter of {name}")))?;
             }
         }
         Ok(())
@@ -203,9 +209,7 @@ impl Forwarding {
         if kind != UpdateKind::Modify {
             return Err(Error::invalid(format!("{name} is always there; it can only be modified")));
         }
-        if !entry.matches.is_empty() || entry.priority != 0 {
-            return Err(Error::invalid(format!("{name} has neither match fields nor a priority")));
-        }
+        crate::arrays::check_default(entry, &table.name)?;
         if entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some() {
             return Err(Error::invalid(format!("{name} has no idle timeout")));
         }
@@ -215,9 +219,7 @@ impl Forwarding {
         if table.profile.is_some() && entry.action.is_some() {
             return Err(Error::denied(format!("{name} cannot be changed: the table has an action profile")));
         }
-        if entry.meter_config.is_some() || entry.counter_data.is_some() || entry.meter_counter_data.is_some() {
-            return Err(Error::unimplemented(format!("{name}: direct resources of default entries are not supported")));
-        }
+        check_resources(table, entry, &name)?;
         let target = present(table.target, ObjectKind::Table, &table.name)?;
         let action = match &entry.action {
             Some(action) => Some(self.entry_action(entry.table_id, action, true)?.0),
@@ -233,7 +235,7 @@ impl Forwarding {
             Some(_) => self.default_extras.insert(target, extras),
             None => self.default_extras.remove(&target),
         };
-        Ok(())
+        self.write_resources(entry, target, &crate::arrays::DEFAULT, UpdateKind::Modify)
     }
 
     /// What an entry runs; a one-shot group is made and returned with what was sent.
@@ -343,9 +345,6 @@ impl Forwarding {
     fn table_to_read(&self, query: &entity::TableEntry) -> Result<TableId> {
         let table = self.schema.table_by_id(query.table_id)?;
         let name = format!("table `{}`", table.name);
-        if query.meter_counter_data.is_some() {
-            return Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported")));
-        }
         if query.time_since_last_hit.is_some() && !table.idle_timeout {
             return Err(Error::invalid(format!("{name} does not support idle timeouts")));
         }
@@ -355,6 +354,9 @@ impl Forwarding {
     fn read_one_table(&self, query: &entity::TableEntry, target: TableId, into: &mut Vec<Entity>) -> Result<()> {
         let table = self.schema.table_by_id(query.table_id)?;
         if query.is_default_action {
+            if query.time_since_last_hit.is_some() || query.idle_timeout_ns != 0 {
+                return Err(Error::invalid(format!("the default entry of {name} has no idle timeout")));
+            }
             into.extend(self.default_entry(query, target).map(Entity::Table));
             return Ok(());
         }
@@ -415,7 +417,7 @@ impl Forwarding {
             metadata: extras.map_or(vec![], |e| e.metadata.clone()),
             meter_config: self.read_direct_meter_config(query, table, &key),
             counter_data: self.read_direct_counter_data(query, table, &key),
-            meter_counter_data: None,
+            meter_counter_data: self.read_direct_meter_counts(query, table, &key),
             is_default_action: false,
             idle_timeout_ns: i64::try_from(found.entry.idle_timeout_ns).unwrap_or(i64::MAX),
             time_since_last_hit: query
@@ -472,6 +474,17 @@ impl Forwarding {
         self.state().direct_meter(meter, &key.0, key.1).ok().flatten().map(crate::arrays::meter_config_data)
     }
 
+    fn read_direct_meter_counts(
+        &self,
+        query: &entity::TableEntry,
+        table: &TableSchema,
+        key: &EntryKey,
+    ) -> Option<entity::MeterCounterData> {
+        query.meter_counter_data?;
+        let (_, meter) = table.direct_meter?;
+        self.state().direct_meter_counts(meter, &key.0, key.1).ok().map(crate::arrays::meter_counter_data)
+    }
+
     fn default_entry(&self, query: &entity::TableEntry, target: TableId) -> Option<entity::TableEntry> {
         let table = self.schema.tables.get(&query.table_id)?;
         let extras = self.default_extras.get(&target).cloned().unwrap_or_default();
@@ -480,6 +493,9 @@ impl Forwarding {
             action: self.encode_entry_action(table, &self.state().default_action(target), None),
             metadata: extras.metadata,
             controller_metadata: extras.controller_metadata,
+            meter_config: self.read_direct_meter_config(query, table, &crate::arrays::DEFAULT),
+            counter_data: self.read_direct_counter_data(query, table, &crate::arrays::DEFAULT),
+            meter_counter_data: self.read_direct_meter_counts(query, table, &crate::arrays::DEFAULT),
             is_default_action: true,
             is_const: table.const_default,
             ..Default::default()
@@ -528,11 +544,12 @@ fn check_resources(table: &TableSchema, entry: &entity::TableEntry, name: &str) 
         return Err(Error::invalid(format!("{name} has no direct meter")));
     }
     if let Some(config) = entry.meter_config {
-        crate::arrays::meter_config(config, name)?;
+        crate::arrays::meter_config(config, table.meter_type, name)?;
     }
-    if entry.meter_counter_data.is_some() {
-        return Err(Error::unimplemented(format!("{name}: counters per meter colour are not supported")));
+    if entry.meter_counter_data.is_some() && table.direct_meter.is_none() {
+        return Err(Error::invalid(format!("{name} has no direct meter")));
     }
+    crate::arrays::resets_colours(entry.meter_counter_data, name)?;
     Ok(())
 }
 

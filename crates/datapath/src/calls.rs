@@ -38,6 +38,7 @@ pub const CALLS: RuntimeCalls =
 pub struct WorkerRuntime {
     /// Microseconds since the switch started, of the current batch.
     pub now_us: u64,
+    worker: usize,
     random: u64,
     /// By extern.
     meters: Vec<Option<Arc<Meters>>>,
@@ -50,12 +51,21 @@ pub struct WorkerRuntime {
 
 impl WorkerRuntime {
     pub(crate) fn new(
-        seed: u64,
+        worker: usize,
         meters: Vec<Option<Arc<Meters>>>,
         custom_crcs: Arc<CustomCrcs>,
         messages: Arc<Messages>,
     ) -> WorkerRuntime {
-        WorkerRuntime { now_us: 0, random: seed, meters, custom_crcs, messages, line_second: 0, lines: 0 }
+        WorkerRuntime {
+            now_us: 0,
+            worker,
+            random: worker as u64,
+            meters,
+            custom_crcs,
+            messages,
+            line_second: 0,
+            lines: 0,
+        }
     }
 
     /// Starts the random numbers anew.
@@ -213,7 +223,7 @@ unsafe extern "C" fn meter(ctx: *const WorkerCtx, ext: u32, index: u64, bytes: u
     // SAFETY: compiled code passes its worker's context.
     let runtime = unsafe { runtime(ctx) };
     match runtime.meters.get(ext as usize) {
-        Some(Some(meters)) => meters.colour(index, bytes, runtime.now_us),
+        Some(Some(meters)) => meters.colour(runtime.worker, index, bytes, runtime.now_us),
         _ => Meters::GREEN,
     }
 }

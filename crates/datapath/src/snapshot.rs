@@ -56,6 +56,9 @@ pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, St
                 }
                 for (id, members, max_size) in live.groups(was) {
                     let _ = state.group_insert(now, id, &members, max_size);
+                    if live.group_is_random(was, id) {
+                        let _ = state.group_set_random(now, id);
+                    }
                 }
             }
             (ExternKind::Register { size, initial, .. }, _) => {

@@ -198,9 +198,9 @@ impl FastState {
                 profiles.push(profile.clone());
                 continue;
             }
-            // Direct resources have a cell for each index that an entry can have.
+            // Direct resources have a cell for each index that an entry can have, and one for the default entry.
             let count = |size: u64, direct: Option<TableId>| match direct {
-                Some(table) => lock(&tables[table.index()]).table.index_limit(),
+                Some(table) => lock(&tables[table.index()]).table.index_limit() + 1,
                 None => size,
             };
             let (kind, count) = match &ext.kind {
@@ -210,7 +210,7 @@ impl FastState {
                 }
                 ExternKind::Meter { size, direct, unit } => {
                     let count = count(*size, *direct);
-                    (Meters::new(count, *unit).map(Arc::new).map(Cells::Meters), count)
+                    (Meters::new(count, *unit, workers).map(Arc::new).map(Cells::Meters), count)
                 }
                 ExternKind::Register { size, width, initial } => {
                     (Registers::new(*size, *width, initial).map(Arc::new).map(Cells::Registers), *size)
@@ -352,7 +352,7 @@ impl FastState {
         for ext in &self.program.tables[table.index()].direct {
             match &self.cells[ext.index()] {
                 Cells::Counters(counters) => _ = counters.set(index.into(), CounterValue::default()),
-                Cells::Meters(meters) => _ = meters.configure(index.into(), None),
+                Cells::Meters(meters) => _ = meters.configure(index.into(), None) && meters.reset_counts(index.into()),
                 Cells::Registers(_) | Cells::None => {}
             }
         }
@@ -389,12 +389,19 @@ impl FastState {
         }
     }
 
+    /// The cell of an entry's direct resources; of the default entry's for an empty key.
+    fn direct_index(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<u64> {
+        let content = self.lock();
+        let mut state = lock(&content.tables[table.index()]);
+        let index = if key.is_empty() { state.table.default_index() } else { state.table.find(key, priority)? };
+        Ok(index.into())
+    }
+
     /// The counters of an extern, and the cell of an entry if they are direct.
     fn direct_counters(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Counters, u64)> {
         match (self.cells.get(counter.index()), self.program.externs.get(counter.index()).map(|e| &e.kind)) {
             (Some(Cells::Counters(counters)), Some(ExternKind::Counter { direct: Some(table), .. })) => {
-                let index = lock(&self.lock().tables[table.index()]).table.find(key, priority)?;
-                Ok((counters, index.into()))
+                Ok((counters, self.direct_index(*table, key, priority)?))
             }
             _ => Err(StateError::WrongKind),
         }
@@ -403,8 +410,7 @@ impl FastState {
     fn direct_meters(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Meters, u64)> {
         match (self.cells.get(meter.index()), self.program.externs.get(meter.index()).map(|e| &e.kind)) {
             (Some(Cells::Meters(meters)), Some(ExternKind::Meter { direct: Some(table), .. })) => {
-                let index = lock(&self.lock().tables[table.index()]).table.find(key, priority)?;
-                Ok((meters, index.into()))
+                Ok((meters, self.direct_index(*table, key, priority)?))
             }
             _ => Err(StateError::WrongKind),
         }
@@ -540,6 +546,14 @@ impl PipelineState for FastState {
         self.with_profile(profile, |p, down| p.group_modify(group, members, down, &self.domain))
     }
 
+    fn group_set_random(&self, profile: ExternId, group: u32) -> Result<()> {
+        self.with_profile(profile, |p, _| p.group_set_random(group))
+    }
+
+    fn group_is_random(&self, profile: ExternId, group: u32) -> bool {
+        self.with_profile(profile, |p, _| Ok(p.group_is_random(group))).unwrap_or(false)
+    }
+
     fn group_delete(&self, profile: ExternId, group: u32) -> Result<()> {
         self.with_profile(profile, |p, _| p.group_delete(group, &self.domain))
     }
@@ -591,6 +605,26 @@ impl PipelineState for FastState {
     fn meter_set(&self, meter: ExternId, index: u64, config: Option<MeterConfig>) -> Result<()> {
         self.check_index(meter, index)?;
         if self.meters(meter)?.configure(index, config) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn meter_counts(&self, meter: ExternId, index: u64) -> Result<[CounterValue; 3]> {
+        self.check_index(meter, index)?;
+        self.meters(meter)?.counts(index).ok_or(StateError::NotFound)
+    }
+
+    fn meter_counts_reset(&self, meter: ExternId, index: u64) -> Result<()> {
+        self.check_index(meter, index)?;
+        if self.meters(meter)?.reset_counts(index) { Ok(()) } else { Err(StateError::NotFound) }
+    }
+
+    fn direct_meter_counts(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<[CounterValue; 3]> {
+        let (meters, index) = self.direct_meters(meter, key, priority)?;
+        meters.counts(index).ok_or(StateError::NotFound)
+    }
+
+    fn direct_meter_counts_reset(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<()> {
+        let (meters, index) = self.direct_meters(meter, key, priority)?;
+        if meters.reset_counts(index) { Ok(()) } else { Err(StateError::NotFound) }
     }
 
     fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<Option<MeterConfig>> {

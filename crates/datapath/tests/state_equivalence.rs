@@ -105,7 +105,9 @@ impl Random {
         let mut rate = || 1 + self.below(1_000_000);
         let (cir, pir) = (rate(), rate());
         let burst = 100 + self.below(2000);
-        (self.below(4) > 0).then_some(MeterConfig { cir, cburst: burst, pir: cir + pir, pburst: burst + 500 })
+        let eburst = if self.below(3) == 0 { 1 + self.below(2000) } else { 0 };
+        let config = MeterConfig { cir, cburst: burst, pir: cir + pir, pburst: burst + 500, eburst };
+        (self.below(4) > 0).then_some(config)
     }
 }
 
@@ -402,16 +404,25 @@ impl Pair {
                 if let ExternKind::Counter { direct: Some(t), .. } = program.externs[ext.index()].kind
                     && t == table_id
                 {
-                    self.both(|s| s.direct_counter_set(ext, &key, priority, value));
+                    // An empty key is the default entry's.
+                    let key = if random.below(3) == 0 { &[] } else { &key[..] };
+                    self.both(|s| s.direct_counter_set(ext, key, priority, value));
                 }
             }
             16 => {
                 let config = random.config();
                 self.both(|s| (s.meter_set(ext, cell, config), s.meter(ext, cell)));
+                if random.below(4) == 0 {
+                    self.both(|s| s.meter_counts_reset(ext, cell));
+                }
                 if let ExternKind::Meter { direct: Some(t), .. } = program.externs[ext.index()].kind
                     && t == table_id
                 {
-                    self.both(|s| s.direct_meter_set(ext, &key, priority, config));
+                    let key = if random.below(3) == 0 { &[] } else { &key[..] };
+                    self.both(|s| s.direct_meter_set(ext, key, priority, config));
+                    if random.below(4) == 0 {
+                        self.both(|s| s.direct_meter_counts_reset(ext, key, priority));
+                    }
                 }
             }
             17 => {
@@ -460,7 +471,12 @@ impl Pair {
                 for ext in &table.direct {
                     self.both(|s| s.direct_counter(*ext, key, *priority));
                     self.both(|s| s.direct_meter(*ext, key, *priority));
+                    self.both(|s| s.direct_meter_counts(*ext, key, *priority));
                 }
+            }
+            for ext in &table.direct {
+                self.both(|s| (s.direct_counter(*ext, &[], 0), s.direct_meter(*ext, &[], 0)));
+                self.both(|s| s.direct_meter_counts(*ext, &[], 0));
             }
         }
         for ext in (0..self.program.externs.len()).map(ExternId::from_index) {
@@ -468,6 +484,7 @@ impl Pair {
             self.both(|s| s.groups(ext));
             for index in 0..8 {
                 self.both(|s| (s.counter(ext, index), s.meter(ext, index), s.register(ext, index)));
+                self.both(|s| s.meter_counts(ext, index));
             }
         }
     }

@@ -89,6 +89,7 @@ pub fn changes(subject: &Subject, dice: &mut Dice) -> Vec<Change> {
                         cburst,
                         pir: cir + dice.below(1_000_000) as u64,
                         pburst: cburst + dice.below(3000) as u64,
+                        eburst: if dice.one_in(3) { 1 + dice.below(3000) as u64 } else { 0 },
                     };
                     list.push(Change::Meter(id, dice.below((*size).min(64) as usize) as u64, config));
                 }

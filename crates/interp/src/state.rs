@@ -24,7 +24,7 @@ use ir::{CounterUnit, ExternKind, HashAlgorithm, Key, Program, TableAction};
 use profile::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use table::LinearTable;
+use table::{Installed, LinearTable};
 
 /// All tables and externs of one program.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub struct Match {
     pub hit: bool,
     /// What runs: the entry's action, the member's, or the default.
     pub action: ActionCall,
-    /// The entry's handle for direct counters and meters; 0 on a miss.
+    /// The entry's handle for direct counters and meters; 0 is the default entry's.
     pub entry: u64,
     /// The entry that matched, for traces.
     pub matched: Option<TableEntry>,
@@ -161,7 +161,7 @@ impl State {
     /// The call an entry leads to; `None` for a group without members, and for a member that is not there.
     fn resolve(
         &self,
-        content: &Content,
+        content: &mut Content,
         table: TableId,
         action: &EntryAction,
         selector: &[Bits],
@@ -177,7 +177,10 @@ impl State {
                 };
                 let hash = hash::hash_with(&content.custom_crcs, *algorithm, &hash::concat(selector), &[])?;
                 let hash = if *hash_width < 64 { hash & ((1 << hash_width) - 1) } else { hash };
-                choose(&self.profile(content, table)?.groups.get(id)?.members, &content.ports_down, hash)?
+                let Cells::Profile(profile) = &mut content.externs[ext.index()] else { return None };
+                let group = profile.groups.get_mut(id)?;
+                let choice = group.choice(hash);
+                choose(&group.members, &content.ports_down, choice)?
             }
         };
         self.profile(content, table)?.members.get(&member).cloned()
@@ -212,10 +215,12 @@ impl State {
 
     /// Runs a meter (`ir::Op::Meter`).
     pub fn meter_execute(&self, meter: ExternId, index: u64, bytes: u64, now_us: u64) -> Colour {
-        let ExternKind::Meter { unit, .. } = self.program.externs[meter.index()].kind else { return Colour::Green };
+        let ExternKind::Meter { unit, size, .. } = self.program.externs[meter.index()].kind else {
+            return Colour::Green;
+        };
         match &mut self.lock().externs[meter.index()] {
-            Cells::Meter(cells) => {
-                cells.get_mut(&index).map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), now_us))
+            Cells::Meter(cells) if index < size => {
+                cells.entry(index).or_default().execute(units(unit, bytes), bytes, now_us)
             }
             _ => Colour::Green,
         }
@@ -227,8 +232,9 @@ impl State {
             return Colour::Green;
         };
         let mut content = self.lock();
-        let cell = content.tables[table.index()].by_serial(entry).and_then(|i| i.meters.get_mut(&meter));
-        cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), now_us))
+        let found = content.tables[table.index()].by_serial(entry);
+        let cell = found.map(|installed| installed.meters.entry(meter).or_default());
+        cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), bytes, now_us))
     }
 
     /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.
@@ -321,6 +327,24 @@ impl State {
             }
             _ => Err(StateError::WrongKind),
         }
+    }
+
+    /// Does something with what lies beside an entry; beside the default entry for an empty key.
+    fn beside<R>(
+        &self,
+        ext: ExternId,
+        is_counter: bool,
+        key: &[KeyMatch],
+        priority: i32,
+        f: impl FnOnce(&mut Installed) -> R,
+    ) -> Result<R> {
+        let table = self.direct_table(ext, is_counter)?;
+        if !key.is_empty() {
+            self.check_key(table, key)?;
+        }
+        let mut content = self.lock();
+        let table = &mut content.tables[table.index()];
+        Ok(f(if key.is_empty() { table.beside_default() } else { table.find(key, priority)? }))
     }
 
     /// The table of a direct counter or meter.
@@ -431,6 +455,19 @@ impl PipelineState for State {
         self.lock().profile(profile)?.group_modify(group, members)
     }
 
+    fn group_set_random(&self, profile: ExternId, group: u32) -> Result<()> {
+        let mut content = self.lock();
+        let group = content.profile(profile)?.groups.get_mut(&group).ok_or(StateError::NotFound)?;
+        group.drawn.get_or_insert(0);
+        Ok(())
+    }
+
+    fn group_is_random(&self, profile: ExternId, group: u32) -> bool {
+        let mut content = self.lock();
+        let group = content.profile(profile).ok().and_then(|p| p.groups.get(&group));
+        group.is_some_and(|g| g.drawn.is_some())
+    }
+
     fn group_delete(&self, profile: ExternId, group: u32) -> Result<()> {
         let mut content = self.lock();
         if self.is_used(&content, profile, &EntryAction::Group(group)) {
@@ -475,11 +512,7 @@ impl PipelineState for State {
     }
 
     fn direct_counter(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<CounterValue> {
-        let table = self.direct_table(counter, true)?;
-        self.check_key(table, key)?;
-        let mut content = self.lock();
-        let installed = content.tables[table.index()].find(key, priority)?;
-        Ok(installed.counters.get(&counter).copied().unwrap_or_default())
+        self.beside(counter, true, key, priority, |i| i.counters.get(&counter).copied().unwrap_or_default())
     }
 
     fn direct_counter_set(
@@ -489,10 +522,7 @@ impl PipelineState for State {
         priority: i32,
         value: CounterValue,
     ) -> Result<()> {
-        let table = self.direct_table(counter, true)?;
-        self.check_key(table, key)?;
-        self.lock().tables[table.index()].find(key, priority)?.counters.insert(counter, value);
-        Ok(())
+        self.beside(counter, true, key, priority, |i| _ = i.counters.insert(counter, value))
     }
 
     fn meter(&self, meter: ExternId, index: u64) -> Result<Option<MeterConfig>> {
@@ -507,19 +537,42 @@ impl PipelineState for State {
         self.check_index(meter, index)?;
         match &mut self.lock().externs[meter.index()] {
             Cells::Meter(cells) => {
-                cells.insert(index, MeterCell::new(config));
+                cells.entry(index).or_default().configure(config);
                 Ok(())
             }
             _ => Err(StateError::WrongKind),
         }
     }
 
+    fn meter_counts(&self, meter: ExternId, index: u64) -> Result<[CounterValue; 3]> {
+        self.check_index(meter, index)?;
+        match &self.lock().externs[meter.index()] {
+            Cells::Meter(cells) => Ok(cells.get(&index).map(MeterCell::counts).unwrap_or_default()),
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn meter_counts_reset(&self, meter: ExternId, index: u64) -> Result<()> {
+        self.check_index(meter, index)?;
+        match &mut self.lock().externs[meter.index()] {
+            Cells::Meter(cells) => {
+                cells.entry(index).or_default().reset_counts();
+                Ok(())
+            }
+            _ => Err(StateError::WrongKind),
+        }
+    }
+
+    fn direct_meter_counts(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<[CounterValue; 3]> {
+        self.beside(meter, false, key, priority, |i| i.meters.get(&meter).map(MeterCell::counts).unwrap_or_default())
+    }
+
+    fn direct_meter_counts_reset(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<()> {
+        self.beside(meter, false, key, priority, |i| i.meters.entry(meter).or_default().reset_counts())
+    }
+
     fn direct_meter(&self, meter: ExternId, key: &[KeyMatch], priority: i32) -> Result<Option<MeterConfig>> {
-        let table = self.direct_table(meter, false)?;
-        self.check_key(table, key)?;
-        let mut content = self.lock();
-        let installed = content.tables[table.index()].find(key, priority)?;
-        Ok(installed.meters.get(&meter).and_then(MeterCell::config))
+        self.beside(meter, false, key, priority, |i| i.meters.get(&meter).and_then(MeterCell::config))
     }
 
     fn direct_meter_set(
@@ -529,10 +582,7 @@ impl PipelineState for State {
         priority: i32,
         config: Option<MeterConfig>,
     ) -> Result<()> {
-        let table = self.direct_table(meter, false)?;
-        self.check_key(table, key)?;
-        self.lock().tables[table.index()].find(key, priority)?.meters.insert(meter, MeterCell::new(config));
-        Ok(())
+        self.beside(meter, false, key, priority, |i| i.meters.entry(meter).or_default().configure(config))
     }
 
     fn register(&self, register: ExternId, index: u64) -> Result<Bits> {

@@ -185,7 +185,6 @@ fn groups_share_by_weight_and_leave_out_members_whose_port_is_down() {
         assert_eq!(f.state.member_insert(selector, id, &call(id.into())), Ok(()));
     }
     let members = [member(1, 1, None), member(2, 2, Some(9)), member(3, 1, None)];
-    assert_eq!(f.state.group_insert(selector, 1, &members, 3), Err(StateError::Full(3)));
     assert_eq!(f.state.group_insert(selector, 1, &[member(4, 1, None)], 0), Err(StateError::NoSuchReference(4)));
     assert_eq!(f.state.group_insert(selector, 1, &members, 4), Ok(()));
     let entry = TableEntry {
@@ -213,7 +212,7 @@ fn groups_share_by_weight_and_leave_out_members_whose_port_is_down() {
 #[test]
 fn meters_are_configured_by_cell_and_by_entry() {
     let f = fixture();
-    let config = MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 2 };
+    let config = MeterConfig { cir: 1, cburst: 1, pir: 1, pburst: 2, eburst: 0 };
     let [.., meter, direct] = f.externs;
     assert_eq!(f.state.meter(meter, 0), Ok(None));
     assert_eq!(f.state.meter_set(meter, 2, Some(config)), Err(StateError::NotFound));

@@ -198,12 +198,12 @@ pub enum Op {
     /// Counts the packet (its length when it entered the stage's entry) at `index` (at most 64 bits); out of range counts
     /// nothing.
     Count { counter: ExternId, index: Operand },
-    /// Counts the packet at the matched entry; nothing on a miss (`hit` is 0).
+    /// Counts the packet at the entry that a lookup gave, which is the default one on a miss; nothing if `hit` is 0.
     CountDirect { counter: ExternId, hit: Operand, entry: SlotId },
     /// `dst` (at least 2 bits) = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green. The
     /// formula is at `base::entry::MeterConfig`.
     Meter { meter: ExternId, dst: SlotId, index: Operand },
-    /// `dst` = colour of the matched entry's meter; green on a miss.
+    /// `dst` = colour of the meter of the entry that a lookup gave, which is the default one on a miss; green if `hit` is 0.
     MeterDirect { meter: ExternId, dst: SlotId, hit: Operand, entry: SlotId },
     /// `dst` = cell; out of range gives 0.
     RegisterRead { register: ExternId, dst: SlotId, index: Operand },

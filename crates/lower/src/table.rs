@@ -453,8 +453,9 @@ impl Lowerer<'_> {
             entry: to.entry,
             data: to.data,
         });
+        // A default entry has direct resources like any other (P4Runtime, "Default Entry").
         for &counter in info.counters.iter() {
-            self.b.emit(Op::CountDirect { counter, hit: to.hit.into(), entry: to.entry });
+            self.b.emit(Op::CountDirect { counter, hit: Self::bit(true), entry: to.entry });
         }
         for &meter in info.meters.iter() {
             self.run_direct_meter(table, meter, &to);
@@ -469,10 +470,10 @@ impl Lowerer<'_> {
         to.hit.into()
     }
 
-    /// Runs a direct meter: once for each hit, whether the action asks for the colour or not.
+    /// Runs a direct meter: once for each lookup, whether the action asks for the colour or not.
     fn run_direct_meter(&mut self, table: &typed::Table, meter: ir::ExternId, to: &Applied) {
         let dst = self.b.temp(2);
-        self.b.emit(Op::MeterDirect { meter, dst, hit: to.hit.into(), entry: to.entry });
+        self.b.emit(Op::MeterDirect { meter, dst, hit: Self::bit(true), entry: to.entry });
         self.direct.insert(meter, dst);
         let mut arch = self.arch.take();
         if let Some(arch) = &mut arch {

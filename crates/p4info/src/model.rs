@@ -359,6 +359,18 @@ pub enum MeterUnit {
     Packets,
 }
 
+/// How a meter marks packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MeterType {
+    /// RFC 2698.
+    #[default]
+    TwoRateThreeColor,
+    /// RFC 2697: `@single_rate_three_color`.
+    SingleRateThreeColor,
+    /// The same without yellow: `@single_rate_two_color`.
+    SingleRateTwoColor,
+}
+
 /// A counter array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counter {
@@ -383,13 +395,15 @@ pub struct DirectCounter {
     pub direct_table_id: u32,
 }
 
-/// A meter array, two rates and three colours.
+/// A meter array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
     /// What it measures.
     pub unit: MeterUnit,
+    /// How it marks.
+    pub meter_type: MeterType,
     /// Cells.
     pub size: i64,
     /// User-defined type of the index.
@@ -403,6 +417,8 @@ pub struct DirectMeter {
     pub preamble: Preamble,
     /// What it measures.
     pub unit: MeterUnit,
+    /// How it marks.
+    pub meter_type: MeterType,
     /// Whose entries.
     pub direct_table_id: u32,
 }

@@ -122,7 +122,7 @@ impl Printer {
         for meter in &info.meters {
             self.message("meters", |p| {
                 p.preamble(&meter.preamble);
-                p.meter_spec(meter.unit);
+                p.meter_spec(meter.unit, meter.meter_type);
                 p.number("size", meter.size);
                 p.named_type("index_type_name", &meter.index_type_name);
             });
@@ -130,7 +130,7 @@ impl Printer {
         for meter in &info.direct_meters {
             self.message("direct_meters", |p| {
                 p.preamble(&meter.preamble);
-                p.meter_spec(meter.unit);
+                p.meter_spec(meter.unit, meter.meter_type);
                 p.number("direct_table_id", meter.direct_table_id);
             });
         }
@@ -355,12 +355,21 @@ impl Printer {
         self.message("spec", |p| p.line("unit", unit));
     }
 
-    fn meter_spec(&mut self, unit: MeterUnit) {
+    fn meter_spec(&mut self, unit: MeterUnit, meter_type: MeterType) {
         let unit = match unit {
             MeterUnit::Bytes => "BYTES",
             MeterUnit::Packets => "PACKETS",
         };
-        self.message("spec", |p| p.line("unit", unit));
+        let name = match meter_type {
+            MeterType::TwoRateThreeColor => None,
+            MeterType::SingleRateThreeColor => Some("SINGLE_RATE_THREE_COLOR"),
+            MeterType::SingleRateTwoColor => Some("SINGLE_RATE_TWO_COLOR"),
+        };
+        self.message("spec", |p| {
+            p.line("unit", unit);
+            // The default is not written.
+            name.into_iter().for_each(|name| p.line("type", name));
+        });
     }
 }
 

@@ -6,9 +6,8 @@
 
 use crate::script::{Command, Line, Pattern};
 use crate::setup::{Setup, Target, counter_value, find_extern, value_of};
-use abi::state::ReadEntry;
 use base::Bits;
-use base::entry::CounterValue;
+use base::entry::{CounterValue, KeyMatch};
 use base::ids::ExternId;
 use datapath::Local;
 use ir::ExternKind;
@@ -236,13 +235,23 @@ fn check_digest(
     Ok(())
 }
 
-/// For comparing engines: all counters and registers that are not at their first value.
+/// For comparing engines: all counters, meters' counts by colour, and registers that are not at their first value.
 pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
     let pipeline = local.pipeline();
     let mut all = BTreeMap::new();
     for (i, e) in pipeline.program().externs.iter().enumerate() {
         let id = ExternId::from_index(i);
         let state = pipeline.state();
+        // Entries of a table, in an order of ours: engines read them back in orders of their own. An empty key is the default
+        // entry's.
+        let keys = |table| -> Vec<(Vec<KeyMatch>, i32)> {
+            let entries = state.entries(table).into_iter().map(|e| (e.entry.key, e.entry.priority));
+            entries.chain([(Vec::new(), 0)]).collect()
+        };
+        let colours = |counts: [CounterValue; 3]| {
+            let text = counts.map(|v| format!("{} packets {} bytes", v.packets, v.bytes));
+            (counts != [CounterValue::default(); 3]).then(|| text.join(", "))
+        };
         let cells: Vec<String> = match &e.kind {
             ExternKind::Counter { size, direct: None, .. } => (0..*size)
                 .filter_map(|i| Some((i, state.counter(id, i).ok()?)))
@@ -250,12 +259,23 @@ pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
                 .map(|(i, v)| format!("{i}: {} packets, {} bytes", v.packets, v.bytes))
                 .collect(),
             ExternKind::Counter { direct: Some(table), .. } => {
-                let cell = |e: ReadEntry| {
-                    let v = state.direct_counter(id, &e.entry.key, e.entry.priority).ok()?;
-                    Some(format!("{:?} {}: {} packets, {} bytes", e.entry.key, e.entry.priority, v.packets, v.bytes))
+                let cell = |(key, priority): (Vec<KeyMatch>, i32)| {
+                    let v = state.direct_counter(id, &key, priority).ok()?;
+                    Some(format!("{key:?} {priority}: {} packets, {} bytes", v.packets, v.bytes))
                 };
-                // Engines read entries back in orders of their own.
-                let mut cells: Vec<String> = state.entries(*table).into_iter().filter_map(cell).collect();
+                let mut cells: Vec<String> = keys(*table).into_iter().filter_map(cell).collect();
+                cells.sort_unstable();
+                cells
+            }
+            ExternKind::Meter { size, direct: None, .. } => {
+                (0..*size).filter_map(|i| Some(format!("{i}: {}", colours(state.meter_counts(id, i).ok()?)?))).collect()
+            }
+            ExternKind::Meter { direct: Some(table), .. } => {
+                let cell = |(key, priority): (Vec<KeyMatch>, i32)| {
+                    let counts = colours(state.direct_meter_counts(id, &key, priority).ok()?)?;
+                    Some(format!("{key:?} {priority}: {counts}"))
+                };
+                let mut cells: Vec<String> = keys(*table).into_iter().filter_map(cell).collect();
                 cells.sort_unstable();
                 cells
             }

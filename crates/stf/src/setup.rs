@@ -645,7 +645,7 @@ fn meter_config(rates: &[(String, u64)]) -> Result<MeterConfig, String> {
     };
     let (cir, cburst) = &rates[0];
     let (pir, pburst) = rates.get(1).unwrap_or(&rates[0]);
-    Ok(MeterConfig { cir: per_second(cir)?, cburst: *cburst, pir: per_second(pir)?, pburst: *pburst })
+    Ok(MeterConfig { cir: per_second(cir)?, cburst: *cburst, pir: per_second(pir)?, pburst: *pburst, eburst: 0 })
 }
 
 fn state_error(name: &str, error: StateError) -> String {

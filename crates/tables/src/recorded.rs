@@ -20,7 +20,7 @@ use crate::reclaim::{Domain, Limbo};
 use crate::records::{Record, Records};
 use crate::shared::SharedEntries;
 use crate::sync::Apart;
-use crate::table::{SpecError, TableSpec, index_limit};
+use crate::table::{SpecError, TableSpec, default_tag, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
@@ -85,7 +85,7 @@ impl RecordedTable {
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
         let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(snapshot.cast_mut()),
-            default_entry: AtomicPtr::new(memory.make(default_action, Tag::NONE)),
+            default_entry: AtomicPtr::new(memory.make(default_action, default_tag(&spec))),
         }));
         let scratch = vec![0; shape.packed_words()];
         let finds = |e: &dyn Engine| matches!(e.kind(), EngineKind::ExactInline | EngineKind::DirectIndex);
@@ -356,7 +356,7 @@ impl RecordedTable {
     /// Publishes another default action.
     pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.check(runs)?;
-        let new = self.memory.make(runs, Tag::NONE);
+        let new = self.memory.make(runs, default_tag(&self.spec));
         let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
         self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
         self.collect_some();

@@ -4,6 +4,9 @@
 //! `W`. A packet with hash `h` takes the member `i` with `w0 + ... + w(i-1) <= h mod W < w0 + ... + wi`. No available
 //! member: no entry. (The oracle uses the same function, which P4 leaves to the target.)
 //!
+//! A group may draw its members at random instead (P4Runtime's `RANDOM` selection mode): then `h` is the next of a sequence
+//! that is the group's own, from [`draw`]. Workers share the sequence, so such groups cost a shared cache line a packet.
+//!
 //! A [`Group`] stays at one address, which entries hold as their group; its [`Slots`] are replaced as a whole,
 //! so a packet sees the members before a change or after it. Up to [`MAX_EXPANDED`] the sum of weights is laid out as
 //! an array and the choice is one load; beyond, sums are searched.
@@ -14,7 +17,7 @@
 use abi::EntryHeader;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The largest sum of weights that is laid out as an array (32 KB).
 const MAX_EXPANDED: u64 = 4096;
@@ -23,6 +26,18 @@ const MAX_EXPANDED: u64 = 4096;
 #[derive(Debug)]
 pub struct Group {
     slots: AtomicPtr<Slots>,
+    random: AtomicBool,
+    /// Drawn so far.
+    drawn: AtomicU64,
+}
+
+/// Number `n` of the sequence that every random group draws from: SplitMix64 (Steele, Lea, Flood: "Fast splittable
+/// pseudorandom number generators").
+pub fn draw(n: u64) -> u64 {
+    let state = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }
 
 /// What a group chooses from. Immutable.
@@ -74,7 +89,21 @@ impl Slots {
 impl Group {
     /// A group with these members that are available: weights and entries, in member order.
     pub fn new(members: &[(u32, *const EntryHeader)]) -> Group {
-        Group { slots: AtomicPtr::new(Box::into_raw(Box::new(Slots::new(members)))) }
+        Group {
+            slots: AtomicPtr::new(Box::into_raw(Box::new(Slots::new(members)))),
+            random: AtomicBool::new(false),
+            drawn: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on members are drawn at random.
+    pub fn set_random(&self) {
+        self.random.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they are.
+    pub fn is_random(&self) -> bool {
+        self.random.load(Ordering::Relaxed)
     }
 
     /// Replaces the members. The caller retires what comes back.
@@ -106,6 +135,7 @@ pub unsafe extern "C" fn select(group: *const c_void, hash: u64) -> *const Entry
     // SAFETY: the caller's promise; slots live until the caller is quiescent.
     unsafe {
         let group = &*group.cast::<Group>();
+        let hash = if group.is_random() { draw(group.drawn.fetch_add(1, Ordering::Relaxed)) } else { hash };
         (*group.slots.load(Ordering::Acquire)).choose(hash)
     }
 }

@@ -7,7 +7,7 @@
 //! Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
-use crate::entry::Runs;
+use crate::entry::{Runs, Tag};
 use crate::exact::store::ExactTable;
 use crate::key::KeyShape;
 use crate::reclaim::Domain;
@@ -69,6 +69,14 @@ impl std::error::Error for SpecError {}
 /// Indices of a table's entries are below this.
 pub(crate) fn index_limit(spec: &TableSpec) -> u64 {
     if spec.direct { spec.size + spec.size / 8 + SPARE_INDICES } else { u64::from(u32::MAX) }
+}
+
+/// What default entries carry: of tables with direct resources, the cell behind those of all other entries.
+pub(crate) fn default_tag(spec: &TableSpec) -> Tag {
+    match spec.direct {
+        true => Tag { index: index_limit(spec) as u32, ..Tag::NONE },
+        false => Tag::NONE,
+    }
 }
 
 /// A table with its one writer.
@@ -136,6 +144,11 @@ impl Table {
     /// Indices of entries are below this; it stays the same for tables with direct resources.
     pub fn index_limit(&self) -> u64 {
         index_limit(&self.spec)
+    }
+
+    /// The cell of the default entry's direct resources: the one behind those of all other entries.
+    pub fn default_index(&self) -> u32 {
+        default_tag(&self.spec).index
     }
 
     /// Adds an entry that runs `runs`; its index, for tables with direct resources.

@@ -48,8 +48,167 @@ fn meters_are_configured_and_reset() {
     assert_refused(bed.write(Modify, upside_down), Code::InvalidArgument, "below the committed rate");
     assert_refused(bed.write(Insert, meter(Some(1), None)), Code::InvalidArgument, "only be modified");
     assert_refused(bed.write(Modify, meter(Some(9), None)), Code::OutOfRange, "4 cells");
-    let colours = MeterEntry { meter_id, counter_data: Some(Default::default()), ..Default::default() };
-    assert_refused(bed.read(Entity::Meter(colours)), Code::Unimplemented, "colour");
+}
+
+#[test]
+fn meters_keep_to_their_type() {
+    let mut bed = Bed::new();
+    let meter = |name: &str, config| {
+        let meter_id = id(ObjectKind::Meter, name);
+        Entity::Meter(MeterEntry { meter_id, index: Some(0), config: Some(config), counter_data: None })
+    };
+    // One rate and two colours is fine for meters of every type.
+    let two_colours = MeterConfig { cir: 10, cburst: 3, pir: 10, pburst: 3, eburst: 0 };
+    for name in ["ingress.police", "ingress.one_rate", "ingress.two_colours"] {
+        bed.write(Modify, meter(name, two_colours)).unwrap();
+        assert_eq!(bed.read(meter(name, two_colours)).unwrap(), [meter(name, two_colours)]);
+    }
+    let one_rate = MeterConfig { eburst: 7, ..two_colours };
+    bed.write(Modify, meter("ingress.one_rate", one_rate)).unwrap();
+    assert_eq!(bed.read(meter("ingress.one_rate", one_rate)).unwrap(), [meter("ingress.one_rate", one_rate)]);
+    let mut refuse = |name, config, says| {
+        assert_refused(bed.write(Modify, meter(name, config)), Code::InvalidArgument, says);
+    };
+    refuse("ingress.police", one_rate, "two rates");
+    refuse("ingress.two_colours", one_rate, "this has two");
+    for name in ["ingress.one_rate", "ingress.two_colours"] {
+        refuse(name, MeterConfig { pir: 11, ..two_colours }, "a single rate");
+        refuse(name, MeterConfig { pburst: 4, ..two_colours }, "a single rate");
+    }
+    refuse("ingress.one_rate", MeterConfig { eburst: -1, ..two_colours }, "negative");
+}
+
+fn colours(counts: [i64; 3]) -> Option<MeterCounterData> {
+    let of = |n: i64| Some(CounterData { packet_count: n, byte_count: 100 * n });
+    Some(MeterCounterData { green: of(counts[0]), yellow: of(counts[1]), red: of(counts[2]) })
+}
+
+#[test]
+fn meters_count_by_colour() {
+    let mut bed = Bed::new();
+    let meter_id = id(ObjectKind::Meter, "ingress.police");
+    let meter = |config, counter_data| Entity::Meter(MeterEntry { meter_id, index: Some(1), config, counter_data });
+    let asked = || meter(None, Some(MeterCounterData::default()));
+    // Without a configuration everything is green, and counted.
+    let police = extern_named("ingress.police");
+    bed.switch.state().meter_execute(police, 1, 100, 0);
+    assert_eq!(bed.read(asked()).unwrap(), [meter(None, colours([1, 0, 0]))]);
+    let config = Some(MeterConfig { cir: 0, cburst: 200, pir: 0, pburst: 300, eburst: 0 });
+    // Configuring leaves the counts alone.
+    bed.write(Modify, meter(config, None)).unwrap();
+    (0..4).for_each(|_| _ = bed.switch.state().meter_execute(police, 1, 100, 0));
+    assert_eq!(bed.read(asked()).unwrap(), [meter(config, colours([3, 1, 1]))]);
+    // They are read only when asked for, and can only be set to zero.
+    assert_eq!(bed.read(meter(None, None)).unwrap(), [meter(config, None)]);
+    assert_refused(bed.write(Modify, meter(config, colours([1, 0, 0]))), Code::InvalidArgument, "set to 0");
+    assert_eq!(bed.read(asked()).unwrap(), [meter(config, colours([3, 1, 1]))]);
+    bed.write(Modify, meter(config, Some(MeterCounterData::default()))).unwrap();
+    assert_eq!(bed.read(asked()).unwrap(), [meter(config, colours([0, 0, 0]))]);
+    let all = Entity::Meter(MeterEntry { meter_id, counter_data: Some(Default::default()), ..Default::default() });
+    assert_eq!(bed.read(all).unwrap().len(), 4);
+}
+
+#[test]
+fn direct_meters_count_by_colour() {
+    let mut bed = Bed::new();
+    let entry = TableEntry { action: None, ..route([10, 0, 0, 0], 8, 1) };
+    let with_counts = TableEntry { meter_counter_data: colours([0, 0, 1]), ..route([10, 0, 0, 0], 8, 1) };
+    assert_refused(bed.write(Insert, Entity::Table(with_counts)), Code::InvalidArgument, "set to 0");
+    let config = Some(MeterConfig { cir: 0, cburst: 100, pir: 0, pburst: 100, eburst: 0 });
+    let inserted =
+        TableEntry { meter_config: config, meter_counter_data: colours([0, 0, 0]), ..route([10, 0, 0, 0], 8, 1) };
+    bed.write(Insert, Entity::Table(inserted)).unwrap();
+    let police = extern_named("ingress.route_police");
+    let hit = |bed: &Bed| {
+        let state = bed.switch.state();
+        let found = state.lookup(table_named("ingress.ipv4_lpm"), &[base::Bits::new(32, 10 << 24)], &[]);
+        assert!(found.hit);
+        state.meter_direct_execute(police, found.entry, 100, 0);
+    };
+    (0..3).for_each(|_| hit(&bed));
+    let of = |counter_data| {
+        let table_entry =
+            Some(TableEntry { matches: entry.matches.clone(), table_id: entry.table_id, ..Default::default() });
+        Entity::DirectMeter(DirectMeterEntry { table_entry, config, counter_data })
+    };
+    assert_eq!(bed.read(of(Some(Default::default()))).unwrap(), [of(colours([1, 0, 2]))]);
+    let query = TableEntry { meter_counter_data: Some(Default::default()), ..entry.clone() };
+    assert_eq!(bed.read_tables(query.clone())[0].meter_counter_data, colours([1, 0, 2]));
+    // MODIFY leaves them, unless they are set.
+    let modified = TableEntry { meter_config: config, ..route([10, 0, 0, 0], 8, 2) };
+    bed.write(Modify, Entity::Table(modified.clone())).unwrap();
+    assert_eq!(bed.read_tables(query.clone())[0].meter_counter_data, colours([1, 0, 2]));
+    assert_refused(bed.write(Modify, of(colours([1, 0, 0]))), Code::InvalidArgument, "set to 0");
+    bed.write(Modify, Entity::Table(TableEntry { meter_counter_data: Some(Default::default()), ..modified })).unwrap();
+    assert_eq!(bed.read_tables(query.clone())[0].meter_counter_data, colours([0, 0, 0]));
+    hit(&bed);
+    bed.write(Modify, of(Some(Default::default()))).unwrap();
+    assert_eq!(bed.read_tables(query)[0].meter_counter_data, colours([0, 0, 0]));
+    // A new entry with the key counts from zero.
+    hit(&bed);
+    bed.write(Delete, Entity::Table(entry.clone())).unwrap();
+    bed.write(Insert, Entity::Table(route([10, 0, 0, 0], 8, 1))).unwrap();
+    let found = bed.read_tables(TableEntry { meter_counter_data: Some(Default::default()), ..entry });
+    assert_eq!(found[0].meter_counter_data, colours([0, 0, 0]));
+}
+
+#[test]
+fn default_entries_have_direct_resources() {
+    let mut bed = Bed::new();
+    let default = TableEntry { table_id: table("ingress.ipv4_lpm"), is_default_action: true, ..Default::default() };
+    let counter = |data| Entity::DirectCounter(DirectCounterEntry { table_entry: Some(default.clone()), data });
+    let config = Some(MeterConfig { cir: 0, cburst: 100, pir: 0, pburst: 200, eburst: 0 });
+    let meter = |config, counter_data| {
+        Entity::DirectMeter(DirectMeterEntry { table_entry: Some(default.clone()), config, counter_data })
+    };
+    assert_eq!(bed.read(counter(None)).unwrap(), [counter(count(0))]);
+    assert_eq!(bed.read(meter(None, None)).unwrap(), [meter(None, None)]);
+    bed.write(Modify, counter(count(5))).unwrap();
+    bed.write(Modify, meter(config, None)).unwrap();
+    // A packet that misses is the default entry's.
+    let (hits, police) = ["ingress.route_count", "ingress.route_police"].map(extern_named).into();
+    let miss = bed.switch.state().lookup(table_named("ingress.ipv4_lpm"), &[base::Bits::new(32, 1)], &[]);
+    assert!(!miss.hit);
+    for _ in 0..3 {
+        bed.switch.state().count_direct(hits, miss.entry, 100);
+        bed.switch.state().meter_direct_execute(police, miss.entry, 100, 0);
+    }
+    assert_eq!(bed.read(counter(None)).unwrap(), [counter(count(8))]);
+    assert_eq!(bed.read(meter(None, Some(Default::default()))).unwrap(), [meter(config, colours([1, 1, 1]))]);
+    // Beside the entry.
+    let query = TableEntry {
+        counter_data: Some(Default::default()),
+        meter_config: Some(Default::default()),
+        meter_counter_data: Some(Default::default()),
+        ..default.clone()
+    };
+    let beside = |bed: &mut Bed| {
+        let found = bed.read_tables(query.clone()).remove(0);
+        (found.counter_data, found.meter_config, found.meter_counter_data)
+    };
+    assert_eq!(beside(&mut bed), (count(8), config, colours([1, 1, 1])));
+    let forward = Some(TableAction::Action(forward(1)));
+    let modified = TableEntry { action: forward, counter_data: count(2), meter_config: config, ..default.clone() };
+    bed.write(Modify, Entity::Table(modified)).unwrap();
+    assert_eq!(beside(&mut bed), (count(2), config, colours([1, 1, 1])));
+    // Without an action it is as the program has it, the meter's configuration included; counts stay, as of other entries.
+    let reset = TableEntry { meter_counter_data: Some(Default::default()), ..default.clone() };
+    bed.write(Modify, Entity::Table(reset)).unwrap();
+    assert_eq!(beside(&mut bed), (count(2), None, colours([0, 0, 0])));
+    // No entry of the table is meant, and no key is taken.
+    assert_eq!(bed.read_tables(TableEntry { table_id: default.table_id, ..Default::default() }), []);
+    let with_key = TableEntry { is_default_action: true, ..route([10, 0, 0, 0], 8, 1) };
+    let with_key = Entity::DirectCounter(DirectCounterEntry { table_entry: Some(with_key), data: count(1) });
+    assert_refused(bed.write(Modify, with_key), Code::InvalidArgument, "neither match fields");
+    let of_ecmp = TableEntry { table_id: table("ingress.ecmp"), is_default_action: true, ..Default::default() };
+    let wrong = DirectCounterEntry { table_entry: Some(of_ecmp.clone()), data: count(1) };
+    assert_refused(bed.write(Modify, Entity::DirectCounter(wrong)), Code::InvalidArgument, "no direct counter");
+    let wrong = TableEntry { counter_data: count(1), ..of_ecmp };
+    assert_refused(bed.write(Modify, Entity::Table(wrong)), Code::InvalidArgument, "no direct counter");
+    // All tables' default entries.
+    let all = TableEntry { is_default_action: true, ..Default::default() };
+    let all = bed.read(Entity::DirectCounter(DirectCounterEntry { table_entry: Some(all), data: None })).unwrap();
+    assert_eq!(all, [counter(count(2))]);
 }
 
 #[test]

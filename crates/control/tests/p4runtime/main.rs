@@ -21,7 +21,7 @@ use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
 use control::pipeline::ForwardingConfig;
 use control::{Code, Control, Error};
-use fixture::{FakeSwitch, id};
+use fixture::{FakeSwitch, extern_named, id, table_named};
 use p4info::ObjectKind;
 use std::sync::Arc;
 

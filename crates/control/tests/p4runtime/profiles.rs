@@ -148,8 +148,10 @@ fn action_sets_are_checked_and_leave_nothing_behind() {
     refuse(one_shot(&[(1, 0)]), Code::InvalidArgument, "above 0");
     refuse(one_shot(&[(1, 4), (2, 3)]), Code::InvalidArgument, "the limit is 6");
     refuse(ActionSet { group_action: Some(forward(1)), ..one_shot(&[(1, 1)]) }, Code::Unimplemented, "group actions");
-    refuse(ActionSet { selection_mode: 2, ..one_shot(&[(1, 1)]) }, Code::Unimplemented, "hash");
-    refuse(ActionSet { size_semantics: 2, ..one_shot(&[(1, 1)]) }, Code::Unimplemented, "size semantics");
+    refuse(ActionSet { selection_mode: 3, ..one_shot(&[(1, 1)]) }, Code::InvalidArgument, "selection mode 3");
+    refuse(ActionSet { size_semantics: 3, ..one_shot(&[(1, 1)]) }, Code::InvalidArgument, "size semantics 3");
+    let seven = one_shot(&[(1, 1), (2, 1), (3, 1), (1, 1), (2, 1), (3, 1), (1, 1)]);
+    refuse(ActionSet { size_semantics: 2, ..seven }, Code::InvalidArgument, "7 members, the limit is 6");
     refuse(
         ActionSet { actions: vec![WeightedAction::default()], ..Default::default() },
         Code::InvalidArgument,
@@ -162,4 +164,31 @@ fn action_sets_are_checked_and_leave_nothing_behind() {
     let too_many = entry(6, TableAction::OneShot(one_shot(&[(1, 1), (2, 1)])));
     assert_refused(bed.write(Insert, too_many), Code::ResourceExhausted, "16");
     bed.write(Insert, entry(6, TableAction::OneShot(one_shot(&[(1, 1)])))).unwrap();
+}
+
+#[test]
+fn an_action_set_chooses_its_own_size_semantics_and_selection() {
+    let mut bed = Bed::new();
+    // By weights 7 are too many for the selector, by members 2 are not; sets of one selector may differ.
+    let by_members = ActionSet { size_semantics: 2, ..one_shot(&[(1, 4), (2, 3)]) };
+    let by_weights = ActionSet { size_semantics: 1, selection_mode: 1, ..one_shot(&[(1, 3), (2, 3)]) };
+    let at_random = ActionSet { selection_mode: 2, ..one_shot(&[(1, 1), (2, 3)]) };
+    for (key, set) in (1..).zip([by_members, by_weights, at_random]) {
+        let sent = entry(key, TableAction::OneShot(set));
+        bed.write(Insert, sent.clone()).unwrap();
+        assert_eq!(bed.read(sent.clone()).unwrap(), [sent]);
+    }
+    // The same packet, again and again: by hash one member, at random each by its weight.
+    let ports = |key: u64| -> Vec<u64> {
+        let state = bed.switch.state();
+        let look = |_| {
+            let found =
+                state.lookup(table_named("ingress.ecmp"), &[base::Bits::new(8, key.into())], &[base::Bits::new(16, 5)]);
+            found.action.args[0].to_u64().unwrap()
+        };
+        (0..400).map(look).collect()
+    };
+    let share = |ports: &[u64]| ports.iter().filter(|port| **port == 1).count();
+    assert!([0, 400].contains(&share(&ports(2))));
+    assert!((60..140).contains(&share(&ports(3))), "{}", share(&ports(3)));
 }

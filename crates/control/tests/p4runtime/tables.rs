@@ -297,8 +297,8 @@ fn direct_resources_are_written_and_read_with_the_entry() {
 
     let of_acl = TableEntry { counter_data, ..acl(vec![exact(4, &[1])], 1) };
     assert_refused(bed.write(Insert, Entity::Table(of_acl)), Code::InvalidArgument, "no direct counter");
-    let colours = TableEntry { meter_counter_data: Some(Default::default()), ..route([11, 0, 0, 0], 8, 1) };
-    assert_refused(bed.write(Insert, Entity::Table(colours)), Code::Unimplemented, "colour");
+    let of_acl = TableEntry { meter_counter_data: Some(Default::default()), ..acl(vec![exact(4, &[1])], 1) };
+    assert_refused(bed.write(Insert, Entity::Table(of_acl)), Code::InvalidArgument, "no direct meter");
 }
 
 #[test]

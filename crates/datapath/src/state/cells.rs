@@ -94,6 +94,16 @@ impl Counters {
         self.cells[worker].as_ptr().cast()
     }
 
+    /// Counts a packet of `bytes` on `worker`'s own thread; nothing if there is no such cell.
+    pub(super) fn count(&self, worker: usize, index: u64, bytes: u64) {
+        let cell = usize::try_from(index).ok().and_then(|index| self.cells.get(worker)?.get(index));
+        if let Some([packets, octets]) = cell {
+            // Nobody else writes there.
+            packets.store(packets.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            octets.store(octets.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+        }
+    }
+
     fn sum(&self, index: usize) -> [u64; 2] {
         self.cells.iter().fold([0; 2], |sum, cells| add(sum, load(&cells[index])))
     }

@@ -99,7 +99,8 @@ impl FastState {
             (Some((_, Some(was))), Some((_, Some(now)))) if keep.copied_tables.contains(&(was, now)) => {
                 let was = Arc::clone(&old.lock().tables[was.index()]);
                 let now = Arc::clone(&self.lock().tables[now.index()]);
-                let mut pairs = Vec::new();
+                let default = |table: &Mutex<TableState>| u64::from(lock(table).table.default_index());
+                let mut pairs = vec![(default(&was), default(&now))];
                 let entries = lock(&now).table.entries(0);
                 for entry in entries.iter().map(|read| &read.entry) {
                     let find = |table: &Mutex<TableState>| lock(table).table.find(&entry.key, entry.priority);

@@ -1,13 +1,14 @@
-//! Meter arrays: RFC 2698 token buckets, with the arithmetic that `base::entry::MeterConfig` spells out.
+//! Meter arrays: token buckets of RFC 2698 and RFC 2697, with the arithmetic that `base::entry::MeterConfig` spells out.
 //!
 //! A cell is shared by all workers, since a rate is of the switch, not of a core: a packet takes the cell's lock, which
-//! is one word and held for a few instructions. Cells without configuration are green after one load.
+//! is one word and held for a few instructions. Cells without configuration are green after one load. What each colour
+//! counted is kept per worker, so that counting shares nothing.
 //!
 //! Threads: any. Tests: at the end of the file; against the oracle in `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
 
-use super::cells::{NoMemory, Zeroable, ZeroedArray};
-use base::entry::MeterConfig;
+use super::cells::{Counters, NoMemory, Zeroable, ZeroedArray};
+use base::entry::{CounterValue, MeterConfig};
 use ir::CounterUnit;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,8 +30,10 @@ struct Buckets {
     cburst: u64,
     pir: u64,
     pburst: u64,
+    eburst: u64,
     /// Millionths of units.
     committed: u128,
+    /// The excess bucket, if there is one.
     peak: u128,
     last_us: u64,
 }
@@ -54,18 +57,22 @@ impl Cell {
 
 impl Buckets {
     fn full(config: MeterConfig) -> Buckets {
-        let MeterConfig { cir, cburst, pir, pburst } = config;
-        let (committed, peak) = (u128::from(cburst) * SCALE, u128::from(pburst) * SCALE);
-        Buckets { cir, cburst, pir, pburst, committed, peak, last_us: 0 }
+        let MeterConfig { cir, cburst, pir, pburst, eburst } = config;
+        let second = if eburst > 0 { eburst } else { pburst };
+        let (committed, peak) = (u128::from(cburst) * SCALE, u128::from(second) * SCALE);
+        Buckets { cir, cburst, pir, pburst, eburst, committed, peak, last_us: 0 }
     }
 
     fn config(&self) -> MeterConfig {
-        MeterConfig { cir: self.cir, cburst: self.cburst, pir: self.pir, pburst: self.pburst }
+        MeterConfig { cir: self.cir, cburst: self.cburst, pir: self.pir, pburst: self.pburst, eburst: self.eburst }
     }
 
     fn take(&mut self, units: u64, now_us: u64) -> u32 {
         let elapsed = u128::from(now_us.saturating_sub(self.last_us));
         self.last_us = self.last_us.max(now_us);
+        if self.eburst > 0 {
+            return self.take_single_rate(units, elapsed);
+        }
         self.committed = (u128::from(self.cburst) * SCALE).min(self.committed + elapsed * u128::from(self.cir));
         self.peak = (u128::from(self.pburst) * SCALE).min(self.peak + elapsed * u128::from(self.pir));
         let need = u128::from(units) * SCALE;
@@ -79,6 +86,24 @@ impl Buckets {
         self.committed -= need;
         Meters::GREEN
     }
+
+    /// RFC 2697.
+    fn take_single_rate(&mut self, units: u64, elapsed: u128) -> u32 {
+        let filled = self.committed + elapsed * u128::from(self.cir);
+        self.committed = filled.min(u128::from(self.cburst) * SCALE);
+        let excess = self.peak + (filled - self.committed);
+        self.peak = excess.min(u128::from(self.eburst) * SCALE);
+        let need = u128::from(units) * SCALE;
+        if self.committed >= need {
+            self.committed -= need;
+            return Meters::GREEN;
+        }
+        if self.peak >= need {
+            self.peak -= need;
+            return Meters::YELLOW;
+        }
+        Meters::RED
+    }
 }
 
 /// A meter array.
@@ -86,6 +111,8 @@ impl Buckets {
 pub(crate) struct Meters {
     cells: ZeroedArray<Cell>,
     unit: CounterUnit,
+    /// Three for each cell.
+    counts: Counters,
 }
 
 impl Meters {
@@ -93,8 +120,9 @@ impl Meters {
     pub(crate) const YELLOW: u32 = 1;
     pub(crate) const RED: u32 = 2;
 
-    pub(super) fn new(size: u64, unit: CounterUnit) -> Result<Meters, NoMemory> {
-        Ok(Meters { cells: ZeroedArray::new(size)?, unit })
+    pub(super) fn new(size: u64, unit: CounterUnit, workers: usize) -> Result<Meters, NoMemory> {
+        let counts = Counters::new(size.checked_mul(3).ok_or(NoMemory)?, workers)?;
+        Ok(Meters { cells: ZeroedArray::new(size)?, unit, counts })
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -105,14 +133,32 @@ impl Meters {
         self.cells.get(usize::try_from(index).ok()?)
     }
 
-    /// The colour of a packet; green out of range.
-    pub(crate) fn colour(&self, index: u64, bytes: u32, now_us: u64) -> u32 {
+    /// The colour of a packet on `worker`'s thread, and counts it; green out of range.
+    pub(crate) fn colour(&self, worker: usize, index: u64, bytes: u32, now_us: u64) -> u32 {
         let Some(cell) = self.cell(index) else { return Meters::GREEN };
+        let colour = self.mark(cell, bytes, now_us);
+        self.counts.count(worker, 3 * index + u64::from(colour), bytes.into());
+        colour
+    }
+
+    fn mark(&self, cell: &Cell, bytes: u32, now_us: u64) -> u32 {
         if cell.configured.load(Ordering::Acquire) == 0 {
             return Meters::GREEN;
         }
         let units = if self.unit == CounterUnit::Packets { 1 } else { u64::from(bytes) };
         cell.with(|buckets| buckets.take(units, now_us))
+    }
+
+    /// What a cell marked green, yellow and red; `None` if there is no such cell.
+    pub(super) fn counts(&self, index: u64) -> Option<[CounterValue; 3]> {
+        self.cell(index)?;
+        let of = |colour: u64| self.counts.get(3 * index + colour);
+        Some([of(0)?, of(1)?, of(2)?])
+    }
+
+    /// False if there is no such cell.
+    pub(super) fn reset_counts(&self, index: u64) -> bool {
+        self.cell(index).is_some() && (0..3).all(|colour| self.counts.set(3 * index + colour, CounterValue::default()))
     }
 
     /// `None` if there is no such cell.
@@ -122,8 +168,11 @@ impl Meters {
     }
 
     /// Takes over the buckets of a cell that is no longer used, if both have the same configuration: what is gone from
-    /// the one or the other is gone.
+    /// the one or the other is gone. Adds what it counted.
     pub(super) fn inherit(&self, index: u64, old: &Meters, old_index: u64) {
+        for (colour, counted) in (0..3).zip(old.counts(old_index).unwrap_or_default()) {
+            self.counts.add(3 * index + colour, counted);
+        }
         let (Some(cell), Some(was)) = (self.cell(index), old.cell(old_index)) else { return };
         if self.unit != old.unit || [cell, was].iter().any(|c| c.configured.load(Ordering::Acquire) == 0) {
             return;
@@ -160,30 +209,36 @@ mod tests {
 
     #[test]
     fn colours_follow_the_buckets() {
-        let meters = Meters::new(2, CounterUnit::Packets).expect("memory");
-        assert_eq!(meters.colour(0, 1000, 0), Meters::GREEN, "not configured");
-        assert!(meters.configure(0, Some(MeterConfig { cir: 100, cburst: 2, pir: 200, pburst: 3 })));
-        let colours: Vec<u32> = (0..4).map(|_| meters.colour(0, 1000, 1000)).collect();
+        let meters = Meters::new(2, CounterUnit::Packets, 4).expect("memory");
+        assert_eq!(meters.colour(0, 0, 1000, 0), Meters::GREEN, "not configured");
+        assert!(meters.configure(0, Some(MeterConfig { cir: 100, cburst: 2, pir: 200, pburst: 3, eburst: 0 })));
+        let colours: Vec<u32> = (0..4).map(|_| meters.colour(0, 0, 1000, 1000)).collect();
         assert_eq!(colours, [Meters::GREEN, Meters::GREEN, Meters::YELLOW, Meters::RED]);
         // 5 ms bring one unit to the peak bucket and half a unit to the committed one.
-        assert_eq!(meters.colour(0, 1000, 6_000), Meters::YELLOW);
-        assert_eq!(meters.colour(1, 1000, 0), Meters::GREEN);
-        assert_eq!(meters.colour(2, 1000, 0), Meters::GREEN, "out of range");
+        assert_eq!(meters.colour(0, 0, 1000, 6_000), Meters::YELLOW);
+        assert_eq!(meters.colour(0, 1, 1000, 0), Meters::GREEN);
+        assert_eq!(meters.colour(0, 2, 1000, 0), Meters::GREEN, "out of range");
         assert!(!meters.configure(2, None));
         meters.configure(0, None);
-        assert_eq!((meters.colour(0, 1000, 0), meters.config(0)), (Meters::GREEN, Some(None)));
+        assert_eq!((meters.colour(0, 0, 1000, 0), meters.config(0)), (Meters::GREEN, Some(None)));
     }
 
     #[test]
     fn workers_share_a_cell() {
-        let meters = Meters::new(1, CounterUnit::Packets).expect("memory");
-        meters.configure(0, Some(MeterConfig { cir: 0, cburst: 1000, pir: 0, pburst: 1500 }));
+        let meters = Meters::new(1, CounterUnit::Packets, 4).expect("memory");
+        meters.configure(0, Some(MeterConfig { cir: 0, cburst: 1000, pir: 0, pburst: 1500, eburst: 0 }));
+        let meters = &meters;
         let of = |colours: &[u32], c: u32| colours.iter().filter(|x| **x == c).count();
         let colours: Vec<u32> = std::thread::scope(|s| {
-            let threads: Vec<_> =
-                (0..4).map(|_| s.spawn(|| (0..500).map(|_| meters.colour(0, 1, 0)).collect::<Vec<_>>())).collect();
+            let threads: Vec<_> = (0..4)
+                .map(|w| s.spawn(move || (0..500).map(|_| meters.colour(w, 0, 1, 0)).collect::<Vec<_>>()))
+                .collect();
             threads.into_iter().flat_map(|t| t.join().expect("no panic")).collect()
         });
         assert_eq!([0, 1, 2].map(|c| of(&colours, c)), [1000, 500, 500]);
+        let counts = meters.counts(0).expect("the cell").map(|c| (c.packets, c.bytes));
+        assert_eq!(counts, [(1000, 1000), (500, 500), (500, 500)]);
+        assert!(meters.reset_counts(0));
+        assert_eq!(meters.counts(0), Some(Default::default()));
     }
 }

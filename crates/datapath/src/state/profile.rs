@@ -175,7 +175,7 @@ impl Profile {
         if self.groups.contains_key(&id) {
             return Err(StateError::Exists);
         }
-        self.check_group(members, max_size)?;
+        self.check_group(members)?;
         let group = Box::new(Group::new(&self.available(members, down)));
         self.groups.insert(id, GroupState { group, members: members.to_vec(), max_size, uses: 0 });
         Ok(())
@@ -188,8 +188,8 @@ impl Profile {
         down: &BTreeSet<u32>,
         domain: &Domain,
     ) -> Result<()> {
-        let max_size = self.groups.get(&id).ok_or(StateError::NotFound)?.max_size;
-        self.check_group(members, max_size)?;
+        self.groups.get(&id).ok_or(StateError::NotFound)?;
+        self.check_group(members)?;
         let available = self.available(members, down);
         if let Some(group) = self.groups.get_mut(&id) {
             group.members = members.to_vec();
@@ -197,6 +197,15 @@ impl Profile {
             self.limbo.push(domain.advance(), Retired::Members(old));
         }
         Ok(())
+    }
+
+    pub(super) fn group_set_random(&mut self, id: u32) -> Result<()> {
+        self.groups.get(&id).ok_or(StateError::NotFound)?.group.set_random();
+        Ok(())
+    }
+
+    pub(super) fn group_is_random(&self, id: u32) -> bool {
+        self.groups.get(&id).is_some_and(|g| g.group.is_random())
     }
 
     pub(super) fn group_delete(&mut self, id: u32, domain: &Domain) -> Result<()> {
@@ -244,13 +253,9 @@ impl Profile {
         if self.memory.writer().accepts(call) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    fn check_group(&self, members: &[GroupMember], max_size: u32) -> Result<()> {
+    fn check_group(&self, members: &[GroupMember]) -> Result<()> {
         if let Some(missing) = members.iter().find(|m| !self.members.contains_key(&m.member)) {
             return Err(StateError::NoSuchReference(missing.member));
-        }
-        let total: u64 = members.iter().map(|m| u64::from(m.weight)).sum();
-        if max_size != 0 && total > u64::from(max_size) {
-            return Err(StateError::Full(max_size.into()));
         }
         Ok(())
     }

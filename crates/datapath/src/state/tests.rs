@@ -152,7 +152,12 @@ fn a_direct_cell_starts_at_zero_for_each_entry_and_late_counts_go_nowhere() {
     // SAFETY: the entry is live until the worker is quiescent.
     let old = index(&worker, look(&worker, DIRECT, 1));
     state
-        .direct_meter_set(DIRECT_METER, &key(1), 0, Some(MeterConfig { cir: 0, cburst: 0, pir: 0, pburst: 0 }))
+        .direct_meter_set(
+            DIRECT_METER,
+            &key(1),
+            0,
+            Some(MeterConfig { cir: 0, cburst: 0, pir: 0, pburst: 0, eburst: 0 }),
+        )
         .expect("there");
     assert_eq!(meter(&worker, old.into()), 2);
     // The worker has matched the entry; meanwhile it is replaced by another one.

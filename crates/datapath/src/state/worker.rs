@@ -52,8 +52,7 @@ impl FastState {
             _ => None,
         };
         let meters = self.cells.iter().map(meters).collect();
-        let runtime =
-            WorkerRuntime::new(worker as u64, meters, Arc::clone(&self.custom_crcs), Arc::clone(&self.messages));
+        let runtime = WorkerRuntime::new(worker, meters, Arc::clone(&self.custom_crcs), Arc::clone(&self.messages));
         let runtime = Box::into_raw(Box::new(runtime));
         let ctx = Box::new(WorkerCtx {
             counters: counters.as_ptr(),

@@ -80,7 +80,7 @@ fn damage_entity(dice: &mut Dice, entity: &mut Entity) {
         },
         Entity::Meter(e) => match dice.below(3) {
             0 => meter(dice, &mut e.config),
-            1 => e.counter_data = Some(MeterCounterData::default()),
+            1 => e.counter_data = Some(colours(dice)),
             _ => cell(dice, &mut e.meter_id, &mut e.index),
         },
         Entity::DirectCounter(e) => match (dice.one_in(6), &mut e.table_entry) {
@@ -89,6 +89,7 @@ fn damage_entity(dice: &mut Dice, entity: &mut Entity) {
         },
         Entity::DirectMeter(e) => match (dice.one_in(3), &mut e.table_entry) {
             (false, Some(entry)) => table_entry(dice, entry),
+            _ if dice.one_in(2) => e.counter_data = Some(colours(dice)),
             _ => meter(dice, &mut e.config),
         },
         Entity::MulticastGroup(group) => match dice.one_in(3) {
@@ -116,6 +117,12 @@ fn damage_entity(dice: &mut Dice, entity: &mut Entity) {
     }
 }
 
+/// Counts that a controller cannot write, or none.
+fn colours(dice: &mut Dice) -> MeterCounterData {
+    let red = dice.one_in(2).then_some(CounterData { byte_count: 0, packet_count: 1 });
+    MeterCounterData { red, ..Default::default() }
+}
+
 fn table_entry(dice: &mut Dice, entry: &mut TableEntry) {
     match dice.below(14) {
         0 => id(dice, &mut entry.table_id),
@@ -126,7 +133,7 @@ fn table_entry(dice: &mut Dice, entry: &mut TableEntry) {
         5 => entry.time_since_last_hit = Some(0),
         6 => entry.counter_data = Some(CounterData { byte_count: *dice.pick(&[-1, 0, i64::MAX]), packet_count: 1 }),
         7 => meter(dice, &mut entry.meter_config),
-        8 => entry.meter_counter_data = Some(MeterCounterData::default()),
+        8 => entry.meter_counter_data = Some(colours(dice)),
         9 | 10 => match &mut entry.action {
             Some(TableAction::Action(action)) => damage_params(dice, action),
             Some(TableAction::Member(number) | TableAction::Group(number)) => id(dice, number),

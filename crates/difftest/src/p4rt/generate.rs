@@ -8,7 +8,9 @@ use crate::generate::Dice;
 use base::Bits;
 use base::entry::MatchKind;
 use control::entity::*;
-use p4info::{ActionProfile, ActionRef, ActionScope, DataType, MatchField, MatchType, ObjectKind, P4Info, Table};
+use p4info::{
+    ActionProfile, ActionRef, ActionScope, DataType, MatchField, MatchType, MeterType, ObjectKind, P4Info, Table,
+};
 
 /// One more update.
 pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
@@ -27,12 +29,8 @@ pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
         5 if !info.meters.is_empty() => {
             let meter = dice.pick(&info.meters);
             let (meter_id, index) = (meter.preamble.id, index(dice, meter.size));
-            return modify(Entity::Meter(MeterEntry {
-                meter_id,
-                index,
-                config: meter_config(dice),
-                counter_data: None,
-            }));
+            let config = meter_config(dice, meter.meter_type);
+            return modify(Entity::Meter(MeterEntry { meter_id, index, config, counter_data: colours(dice) }));
         }
         6 if !info.registers.is_empty() => {
             let register = dice.pick(&info.registers);
@@ -68,13 +66,17 @@ pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
             let tables: Vec<&Table> = info.tables.iter().filter(|t| !t.direct_resource_ids.is_empty()).collect();
             let table = *dice.pick(&tables);
             let TableEntry { table_id, matches, priority, .. } = table_entry(dice, model, table);
-            let table_entry = Some(TableEntry { table_id, matches, priority, ..Default::default() });
+            let entry = match dice.one_in(5) {
+                true => TableEntry { table_id, is_default_action: true, ..Default::default() },
+                false => TableEntry { table_id, matches, priority, ..Default::default() },
+            };
+            let table_entry = Some(entry);
             let is_counter = |id: &u32| ObjectKind::of(*id) == Some(ObjectKind::DirectCounter);
             return modify(match is_counter(dice.pick(&table.direct_resource_ids)) {
                 true => Entity::DirectCounter(DirectCounterEntry { table_entry, data: count(dice) }),
                 false => {
-                    let config = meter_config(dice);
-                    Entity::DirectMeter(DirectMeterEntry { table_entry, config, counter_data: None })
+                    let config = meter_config(dice, model.direct_meter_type(table_id).unwrap_or_default());
+                    Entity::DirectMeter(DirectMeterEntry { table_entry, config, counter_data: colours(dice) })
                 }
             });
         }
@@ -82,7 +84,17 @@ pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
             let table = dice.pick(&info.tables);
             let action = (!dice.one_in(3)).then(|| TableAction::Action(action(dice, info, &table.action_refs, true)));
             let (table_id, is_default_action, metadata) = (table.preamble.id, true, metadata(dice));
-            let entry = TableEntry { table_id, is_default_action, action, metadata, ..Default::default() };
+            let (counter_data, meter_config, meter_counter_data) = resources(dice, model, table);
+            let entry = TableEntry {
+                table_id,
+                is_default_action,
+                action,
+                metadata,
+                counter_data,
+                meter_config,
+                meter_counter_data,
+                ..Default::default()
+            };
             return modify(Entity::Table(entry));
         }
         _ if !info.tables.is_empty() => {
@@ -142,11 +154,21 @@ pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
                     _ => query.is_default_action = dice.one_in(2),
                 }
             }
-            query.counter_data = (dice.one_in(2) && !query.is_default_action).then(Default::default);
-            query.meter_config = (dice.one_in(2) && !query.is_default_action).then(Default::default);
+            query.counter_data = dice.one_in(2).then(Default::default);
+            query.meter_config = dice.one_in(2).then(Default::default);
+            query.meter_counter_data = dice.one_in(2).then(Default::default);
             Entity::Table(query)
         }
-        Some(Entity::DirectCounter(_) | Entity::DirectMeter(_)) | None => Entity::Digest(Default::default()),
+        None => Entity::Digest(Default::default()),
+        Some(Entity::DirectCounter(e)) => {
+            let table_entry = e.table_entry.map(|entry| asked(model, entry));
+            Entity::DirectCounter(DirectCounterEntry { table_entry, data: None })
+        }
+        Some(Entity::DirectMeter(e)) => {
+            let table_entry = e.table_entry.map(|entry| asked(model, entry));
+            let counter_data = dice.one_in(2).then(Default::default);
+            Entity::DirectMeter(DirectMeterEntry { table_entry, config: None, counter_data })
+        }
         // Of a large array only single cells are known.
         Some(Entity::Register(RegisterEntry { index: None, .. })) => Entity::Digest(Default::default()),
         Some(Entity::Register(e)) => Entity::Register(RegisterEntry { data: None, ..e }),
@@ -154,6 +176,31 @@ pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
         Some(Entity::Meter(e)) => Entity::Meter(MeterEntry { config: None, ..e }),
         Some(other) => other,
     }
+}
+
+/// An entry whose key is right, as it is read, or none.
+fn asked(model: &Model, entry: TableEntry) -> TableEntry {
+    let (table_id, is_default_action) = (entry.table_id, entry.is_default_action);
+    let Some(table) = model.table(table_id) else { return entry };
+    if is_default_action || model.judge_key(table, &entry, &mut Default::default()).is_none() {
+        return TableEntry { table_id, is_default_action, ..Default::default() };
+    }
+    let matches = super::table_rules::canonical_matches(&table.match_fields, &entry.matches);
+    TableEntry { matches, ..entry }
+}
+
+type Resources = (Option<CounterData>, Option<MeterConfig>, Option<MeterCounterData>);
+
+/// Some of the direct resources that a table has.
+fn resources(dice: &mut Dice, model: &Model, table: &Table) -> Resources {
+    let has = |kind| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+    let counter = if has(ObjectKind::DirectCounter) && dice.one_in(2) { count(dice) } else { None };
+    if !has(ObjectKind::DirectMeter) {
+        return (counter, None, None);
+    }
+    let of = model.direct_meter_type(table.preamble.id).unwrap_or_default();
+    let meter = if dice.one_in(2) { meter_config(dice, of) } else { None };
+    (counter, meter, colours(dice))
 }
 
 fn table_entry(dice: &mut Dice, model: &Model, table: &Table) -> TableEntry {
@@ -173,7 +220,7 @@ fn table_entry(dice: &mut Dice, model: &Model, table: &Table) -> TableEntry {
             (matches(dice, info, &table.match_fields), priority.unwrap_or(0))
         }
     };
-    let has = |kind| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+    let (counter_data, meter_config, meter_counter_data) = resources(dice, model, table);
     TableEntry {
         table_id: table.preamble.id,
         matches,
@@ -181,8 +228,9 @@ fn table_entry(dice: &mut Dice, model: &Model, table: &Table) -> TableEntry {
         action: (!dice.one_in(10)).then(|| entry_action(dice, model, table)),
         controller_metadata: if dice.one_in(4) { dice.below(3) as u64 } else { 0 },
         metadata: metadata(dice),
-        counter_data: if has(ObjectKind::DirectCounter) && dice.one_in(2) { count(dice) } else { None },
-        meter_config: if has(ObjectKind::DirectMeter) && dice.one_in(2) { meter_config(dice) } else { None },
+        counter_data,
+        meter_config,
+        meter_counter_data,
         idle_timeout_ns: if table.idle_timeout && dice.one_in(2) { 1 + dice.below(1 << 40) as i64 } else { 0 },
         ..Default::default()
     }
@@ -201,7 +249,9 @@ fn entry_action(dice: &mut Dice, model: &Model, table: &Table) -> TableAction {
                 weight: if profile.weights_disallowed { 0 } else { 1 + dice.below(3) as i32 },
                 watch: watch(dice),
             });
-            TableAction::OneShot(ActionSet { actions: actions.collect(), ..Default::default() })
+            let actions = actions.collect();
+            let (selection_mode, size_semantics) = (dice.below(3) as i32, dice.below(3) as i32);
+            TableAction::OneShot(ActionSet { actions, selection_mode, size_semantics, group_action: None })
         }
         _ => TableAction::Member(1 + dice.below(8) as u32),
     }
@@ -289,11 +339,24 @@ fn count(dice: &mut Dice) -> Option<CounterData> {
     (!dice.one_in(8)).then_some(data)
 }
 
-fn meter_config(dice: &mut Dice) -> Option<MeterConfig> {
-    let cir = dice.below(1 << 20) as i64;
-    let pir = cir + dice.below(1 << 20) as i64;
-    let config =
-        MeterConfig { cir, pir, cburst: 1 + dice.below(9000) as i64, pburst: 1 + dice.below(9000) as i64, eburst: 0 };
+/// Zero, which is all that can be written.
+fn colours(dice: &mut Dice) -> Option<MeterCounterData> {
+    dice.one_in(4).then(|| {
+        let mut of = || dice.one_in(2).then(CounterData::default);
+        MeterCounterData { green: of(), yellow: of(), red: of() }
+    })
+}
+
+fn meter_config(dice: &mut Dice, of: MeterType) -> Option<MeterConfig> {
+    let (cir, cburst) = (dice.below(1 << 20) as i64, 1 + dice.below(9000) as i64);
+    let one_rate = MeterConfig { cir, pir: cir, cburst, pburst: cburst, eburst: 0 };
+    let config = match of {
+        MeterType::SingleRateTwoColor => one_rate,
+        MeterType::SingleRateThreeColor => MeterConfig { eburst: dice.below(9000) as i64, ..one_rate },
+        MeterType::TwoRateThreeColor => {
+            MeterConfig { pir: cir + dice.below(1 << 20) as i64, pburst: 1 + dice.below(9000) as i64, ..one_rate }
+        }
+    };
     (!dice.one_in(4)).then_some(config)
 }
 

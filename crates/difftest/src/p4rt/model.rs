@@ -8,7 +8,7 @@
 use super::{CPU_PORT, PORTS};
 use control::Code;
 use control::entity::*;
-use p4info::{ActionProfile, DataType, ObjectKind, P4Info, SelectorSize};
+use p4info::{ActionProfile, DataType, MeterType, ObjectKind, P4Info, SelectorSize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,6 +51,15 @@ pub struct Entry {
     pub meter: Option<MeterConfig>,
 }
 
+/// A default entry's direct counter and meter.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Beside {
+    /// The counter.
+    pub counter: CounterData,
+    /// The meter.
+    pub meter: Option<MeterConfig>,
+}
+
 /// Identifies an entry: its matches as bytes, and its priority.
 pub type EntryId = (Vec<u8>, i32);
 
@@ -60,6 +69,8 @@ pub struct Model {
     pub(super) info: Arc<P4Info>,
     pub(super) tables: BTreeMap<u32, BTreeMap<EntryId, Entry>>,
     pub(super) defaults: BTreeMap<u32, TableEntry>,
+    /// What stands beside those.
+    pub(super) beside_defaults: BTreeMap<u32, Beside>,
     /// The program's own, for resets.
     initial_defaults: Arc<BTreeMap<u32, TableEntry>>,
     pub(super) members: BTreeMap<(u32, u32), Member>,
@@ -85,6 +96,7 @@ impl Model {
         Model {
             tables: info.tables.iter().map(|t| (t.preamble.id, BTreeMap::new())).collect(),
             defaults: BTreeMap::new(),
+            beside_defaults: BTreeMap::new(),
             initial_defaults: Arc::default(),
             members: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -104,6 +116,7 @@ impl Model {
         for entity in found {
             match entity {
                 Entity::Table(entry) if entry.is_default_action => {
+                    let entry = TableEntry { counter_data: None, meter_counter_data: None, ..entry };
                     Arc::make_mut(&mut self.initial_defaults).insert(entry.table_id, entry.clone());
                     self.defaults.insert(entry.table_id, entry);
                 }
@@ -111,7 +124,8 @@ impl Model {
                     let id = (super::table_rules::key_bytes(&entry.matches), entry.priority);
                     let counter = entry.counter_data.unwrap_or_default();
                     let meter = entry.meter_config;
-                    let plain = TableEntry { counter_data: None, meter_config: None, ..entry };
+                    let plain =
+                        TableEntry { counter_data: None, meter_config: None, meter_counter_data: None, ..entry };
                     let of_table = self.tables.entry(plain.table_id).or_default();
                     of_table.insert(id, Entry { entry: plain, counter, meter });
                 }
@@ -153,8 +167,9 @@ impl Model {
             }
             Entity::Meter(e) => {
                 self.judge_cell(ObjectKind::Meter, update.kind, e.meter_id, e.index, &mut j);
-                judge_meter(e.config, &mut j);
-                j.fault_if(e.counter_data.is_some(), Code::Unimplemented);
+                let of = self.info.meters.iter().find(|m| m.preamble.id == e.meter_id);
+                judge_meter(e.config, of.map(|m| m.meter_type), &mut j);
+                judge_colours(e.counter_data, &mut j);
             }
             Entity::Register(e) => {
                 self.judge_cell(ObjectKind::Register, update.kind, e.register_id, e.index, &mut j);
@@ -171,8 +186,9 @@ impl Model {
             }
             Entity::DirectMeter(e) => {
                 self.judge_direct(ObjectKind::DirectMeter, update.kind, e.table_entry.as_ref(), &mut j);
-                judge_meter(e.config, &mut j);
-                j.fault_if(e.counter_data.is_some(), Code::Unimplemented);
+                let table = e.table_entry.as_ref().map(|entry| entry.table_id);
+                judge_meter(e.config, table.and_then(|id| self.direct_meter_type(id)), &mut j);
+                judge_colours(e.counter_data, &mut j);
             }
             Entity::MulticastGroup(g) => {
                 judge_presence(update.kind, self.multicast.contains_key(&g.group_id), &mut j);
@@ -294,7 +310,7 @@ impl Model {
             return;
         }
         for (at, member) in group.members.iter().enumerate() {
-            self.judge_weight(profile, member.weight, &member.watch, j);
+            self.judge_weight(profile, profile.selector_size, member.weight, &member.watch, j);
             let known = self.members.contains_key(&(id.0, member.member_id));
             j.fault_if(!known, Code::NotFound);
             let twice = group.members[..at].iter().any(|earlier| earlier.member_id == member.member_id);
@@ -305,7 +321,7 @@ impl Model {
         if let (UpdateKind::Modify, Some(old)) = (kind, self.groups.get(&id)) {
             j.fault_if(old.max_size != group.max_size, Code::InvalidArgument);
         }
-        let size = group_size(profile, group.members.iter().map(|m| m.weight));
+        let size = group_size(profile.selector_size, group.members.iter().map(|m| m.weight));
         j.fault_if(group.max_size > 0 && size > i64::from(group.max_size), Code::ResourceExhausted);
         if self.profile_load(profile) + weight_of(group) > profile.size {
             j.possible.push(Code::ResourceExhausted);
@@ -313,12 +329,19 @@ impl Model {
     }
 
     /// A member's weight and watch port in a group or action set.
-    pub(super) fn judge_weight(&self, profile: &ActionProfile, weight: i32, watch: &Watch, j: &mut Judgement) {
+    pub(super) fn judge_weight(
+        &self,
+        profile: &ActionProfile,
+        by: Option<SelectorSize>,
+        weight: i32,
+        watch: &Watch,
+        j: &mut Judgement,
+    ) {
         match profile.weights_disallowed {
             true => j.fault_if(weight != 0, Code::InvalidArgument),
             false => j.fault_if(weight <= 0, Code::InvalidArgument),
         }
-        if let Some(SelectorSize::SumOfMembers { max_member_weight }) = profile.selector_size {
+        if let Some(SelectorSize::SumOfMembers { max_member_weight }) = by {
             j.fault_if(max_member_weight > 0 && weight > max_member_weight, Code::InvalidArgument);
         }
         match watch {
@@ -335,13 +358,13 @@ impl Model {
         j.fault_if(update != UpdateKind::Modify, Code::InvalidArgument);
         let Some(entry) = entry else { return j.fault(Code::InvalidArgument) };
         let Some(table) = self.table(entry.table_id) else { return unknown_object(false, j) };
-        if entry.is_default_action {
-            return j.fault(Code::Unimplemented);
-        }
         j.fault_if(
             !table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind)),
             Code::InvalidArgument,
         );
+        if entry.is_default_action {
+            return j.fault_if(!entry.matches.is_empty() || entry.priority != 0, Code::InvalidArgument);
+        }
         match self.judge_key(table, entry, j) {
             Some(id) => j.fault_if(!self.tables[&entry.table_id].contains_key(&id), Code::NotFound),
             None => j.fault(Code::InvalidArgument),
@@ -393,12 +416,17 @@ impl Model {
                 cells.for_each(|(_, cell)| *cell = data.clone());
             }
             Some(Entity::DirectCounter(e)) => {
-                if let (Some(data), Some(entry)) = (e.data, self.entry_mut(e.table_entry.as_ref())) {
+                let Some(data) = e.data else { return };
+                if let Some(beside) = self.beside_default_mut(e.table_entry.as_ref()) {
+                    beside.counter = data;
+                } else if let Some(entry) = self.entry_mut(e.table_entry.as_ref()) {
                     entry.counter = data;
                 }
             }
             Some(Entity::DirectMeter(e)) => {
-                if let Some(entry) = self.entry_mut(e.table_entry.as_ref()) {
+                if let Some(beside) = self.beside_default_mut(e.table_entry.as_ref()) {
+                    beside.meter = e.config;
+                } else if let Some(entry) = self.entry_mut(e.table_entry.as_ref()) {
                     entry.meter = e.config;
                 }
             }
@@ -421,6 +449,17 @@ impl Model {
             }
             Some(Entity::Extern { .. }) | None => {}
         }
+    }
+
+    /// What stands beside the default entry that is meant, if one is.
+    fn beside_default_mut(&mut self, entry: Option<&TableEntry>) -> Option<&mut Beside> {
+        let entry = entry.filter(|entry| entry.is_default_action)?;
+        Some(self.beside_defaults.entry(entry.table_id).or_default())
+    }
+
+    /// How the direct meter of a table marks, if it has one.
+    pub(super) fn direct_meter_type(&self, table: u32) -> Option<MeterType> {
+        self.info.direct_meters.iter().find(|m| m.direct_table_id == table).map(|m| m.meter_type)
     }
 
     /// A table's default entry is the program's again.
@@ -464,11 +503,25 @@ pub(super) fn judge_count(data: Option<CounterData>, j: &mut Judgement) {
     j.fault_if(data.is_some_and(|d| d.byte_count < 0 || d.packet_count < 0), Code::InvalidArgument);
 }
 
-/// Of meters with two rates.
-pub(super) fn judge_meter(config: Option<MeterConfig>, j: &mut Judgement) {
+/// What a meter of a type can be configured to; of none, none is wrong by its type.
+pub(super) fn judge_meter(config: Option<MeterConfig>, of: Option<MeterType>, j: &mut Judgement) {
     let Some(c) = config else { return };
-    let negative = c.cir < 0 || c.cburst < 0 || c.pir < 0 || c.pburst < 0;
-    j.fault_if(negative || c.eburst != 0 || c.pir < c.cir, Code::InvalidArgument);
+    let negative = c.cir < 0 || c.cburst < 0 || c.pir < 0 || c.pburst < 0 || c.eburst < 0;
+    j.fault_if(negative || c.pir < c.cir, Code::InvalidArgument);
+    let two_rates = c.pir != c.cir || c.pburst != c.cburst;
+    let wrong = match of {
+        None => false,
+        Some(MeterType::TwoRateThreeColor) => c.eburst != 0,
+        Some(MeterType::SingleRateThreeColor) => two_rates,
+        Some(MeterType::SingleRateTwoColor) => two_rates || c.eburst != 0,
+    };
+    j.fault_if(wrong, Code::InvalidArgument);
+}
+
+/// The counts of colours can only be set to zero.
+pub(super) fn judge_colours(data: Option<MeterCounterData>, j: &mut Judgement) {
+    let all = data.into_iter().flat_map(|d| [d.green, d.yellow, d.red]).flatten();
+    j.fault_if(all.into_iter().any(|count| count != CounterData::default()), Code::InvalidArgument);
 }
 
 fn judge_replication_id(id: u32, j: &mut Judgement) {
@@ -536,8 +589,8 @@ fn weight_of(group: &Group) -> i64 {
 }
 
 /// What counts against the limits of a group.
-pub(super) fn group_size(profile: &ActionProfile, weights: impl Iterator<Item = i32>) -> i64 {
-    let by_members = matches!(profile.selector_size, Some(SelectorSize::SumOfMembers { .. }));
+pub(super) fn group_size(by: Option<SelectorSize>, weights: impl Iterator<Item = i32>) -> i64 {
+    let by_members = matches!(by, Some(SelectorSize::SumOfMembers { .. }));
     weights.map(|weight| if by_members { 1 } else { i64::from(weight.max(1)) }).sum()
 }
 

@@ -1,6 +1,6 @@
 //! What reads must find.
 
-use super::model::Model;
+use super::model::{Beside, Model};
 use control::Code;
 use control::entity::*;
 use p4info::{ObjectKind, P4Info};
@@ -13,11 +13,24 @@ pub(super) fn everything(info: &P4Info) -> Vec<Entity> {
     let entries = TableEntry {
         counter_data: Some(Default::default()),
         meter_config: Some(Default::default()),
+        meter_counter_data: Some(Default::default()),
         ..Default::default()
+    };
+    let defaults = TableEntry { is_default_action: true, ..entries.clone() };
+    let all = |is_default_action| Some(TableEntry { is_default_action, ..Default::default() });
+    let counters = |defaults| DirectCounterEntry { table_entry: all(defaults), data: None };
+    let meters = |defaults| DirectMeterEntry {
+        table_entry: all(defaults),
+        config: None,
+        counter_data: Some(Default::default()),
     };
     let mut queries = vec![
         Entity::Table(entries),
-        Entity::Table(TableEntry { is_default_action: true, ..Default::default() }),
+        Entity::Table(defaults),
+        Entity::DirectCounter(counters(false)),
+        Entity::DirectCounter(counters(true)),
+        Entity::DirectMeter(meters(false)),
+        Entity::DirectMeter(meters(true)),
         Entity::Member(Default::default()),
         Entity::Group(Default::default()),
         Entity::MulticastGroup(Default::default()),
@@ -77,8 +90,8 @@ pub(super) fn expected(model: &Model, query: &Entity) -> Result<Vec<Entity>, Vec
         }
         Entity::Meter(query) => {
             let cells = cells(model, ObjectKind::Meter, query.meter_id, query.index, &model.meters)?;
-            let cell =
-                |(meter_id, index, config)| MeterEntry { meter_id, index: Some(index), config, counter_data: None };
+            let counter_data = query.counter_data.map(|_| no_colours());
+            let cell = |(meter_id, index, config)| MeterEntry { meter_id, index: Some(index), config, counter_data };
             cells.into_iter().map(|found| Entity::Meter(cell(found))).collect()
         }
         Entity::Register(query) => {
@@ -110,8 +123,67 @@ pub(super) fn expected(model: &Model, query: &Entity) -> Result<Vec<Entity>, Vec
             let selected = model.digests.iter().filter(|(id, _)| query.digest_id == 0 || query.digest_id == **id);
             selected.map(|(id, config)| Entity::Digest(DigestEntry { digest_id: *id, config: Some(*config) })).collect()
         }
-        Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => vec![],
+        Entity::DirectCounter(query) => {
+            let found = beside(model, query.table_entry.as_ref(), ObjectKind::DirectCounter)?;
+            let entry = |(of, beside): (TableEntry, Beside)| {
+                Entity::DirectCounter(DirectCounterEntry { table_entry: Some(of), data: Some(beside.counter) })
+            };
+            found.into_iter().map(entry).collect()
+        }
+        Entity::DirectMeter(query) => {
+            let found = beside(model, query.table_entry.as_ref(), ObjectKind::DirectMeter)?;
+            let counter_data = query.counter_data.map(|_| no_colours());
+            let entry = |(of, beside): (TableEntry, Beside)| {
+                let (table_entry, config) = (Some(of), beside.meter);
+                Entity::DirectMeter(DirectMeterEntry { table_entry, config, counter_data })
+            };
+            found.into_iter().map(entry).collect()
+        }
+        Entity::Extern { .. } => vec![],
     })
+}
+
+/// No packet has been here.
+fn no_colours() -> MeterCounterData {
+    let none = Some(CounterData::default());
+    MeterCounterData { green: none, yellow: none, red: none }
+}
+
+/// Entries with a direct resource of a kind: what identifies them, and what stands beside them.
+fn beside(model: &Model, query: Option<&TableEntry>, kind: ObjectKind) -> Result<Vec<(TableEntry, Beside)>, Vec<Code>> {
+    let query = query.ok_or(vec![Code::InvalidArgument])?;
+    let has = |table: &p4info::Table| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+    if query.table_id != 0 {
+        let table = model.table(query.table_id).ok_or(vec![Code::NotFound, Code::InvalidArgument])?;
+        if !has(table) {
+            return Err(vec![Code::InvalidArgument]);
+        }
+    }
+    let mut found = Vec::new();
+    for table in model.info.tables.iter().filter(|table| has(table)) {
+        let table_id = table.preamble.id;
+        if query.table_id != 0 && query.table_id != table_id {
+            continue;
+        }
+        if query.is_default_action {
+            let beside = model.beside_defaults.get(&table_id).copied().unwrap_or_default();
+            found.push((TableEntry { table_id, is_default_action: true, ..Default::default() }, beside));
+            continue;
+        }
+        let key = super::table_rules::key_bytes(&query.matches);
+        for ((matches, priority), entry) in &model.tables[&table_id] {
+            let wanted = query.matches.is_empty() || (*matches == key);
+            if wanted && (query.priority == 0 || query.priority == *priority) {
+                let (matches, priority) = (entry.entry.matches.clone(), *priority);
+                let of = TableEntry { table_id, matches, priority, ..Default::default() };
+                found.push((of, Beside { counter: entry.counter, meter: entry.meter }));
+            }
+        }
+    }
+    if found.is_empty() && !query.matches.is_empty() {
+        return Err(vec![Code::NotFound]);
+    }
+    Ok(found)
 }
 
 type Cells<V> = std::collections::BTreeMap<(u32, i64), V>;
@@ -150,22 +222,34 @@ fn entries(model: &Model, query: &TableEntry) -> Vec<Entity> {
     };
     if query.is_default_action {
         let defaults = model.defaults.iter().filter(|(id, entry)| table(id) && passes(entry));
-        return defaults.map(|(_, entry)| Entity::Table(entry.clone())).collect();
+        let with_resources = |(id, entry): (&u32, &TableEntry)| {
+            let beside = model.beside_defaults.get(id).copied().unwrap_or_default();
+            Entity::Table(with_resources(model, query, entry, beside))
+        };
+        return defaults.map(with_resources).collect();
     }
     let mut found = Vec::new();
-    for (id, entries) in model.tables.iter().filter(|(id, _)| table(id)) {
-        let resources = model.table(*id).map_or(&[][..], |t| &t.direct_resource_ids);
-        let has = |kind| resources.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+    for (_, entries) in model.tables.iter().filter(|(id, _)| table(id)) {
         for ((matches, _), entry) in entries {
             if (query.matches.is_empty() || *matches == key) && passes(&entry.entry) {
-                let counter = query.counter_data.filter(|_| has(ObjectKind::DirectCounter)).map(|_| entry.counter);
-                let meter = query.meter_config.filter(|_| has(ObjectKind::DirectMeter)).and(entry.meter);
-                let with = TableEntry { counter_data: counter, meter_config: meter, ..entry.entry.clone() };
-                found.push(Entity::Table(with));
+                let beside = Beside { counter: entry.counter, meter: entry.meter };
+                found.push(Entity::Table(with_resources(model, query, &entry.entry, beside)));
             }
         }
     }
     found
+}
+
+/// An entry with what a query asks for of what stands beside it.
+fn with_resources(model: &Model, query: &TableEntry, entry: &TableEntry, beside: Beside) -> TableEntry {
+    let resources = model.table(entry.table_id).map_or(&[][..], |t| &t.direct_resource_ids);
+    let has = |kind| resources.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+    TableEntry {
+        counter_data: query.counter_data.filter(|_| has(ObjectKind::DirectCounter)).map(|_| beside.counter),
+        meter_config: query.meter_config.filter(|_| has(ObjectKind::DirectMeter)).and(beside.meter),
+        meter_counter_data: query.meter_counter_data.filter(|_| has(ObjectKind::DirectMeter)).map(|_| no_colours()),
+        ..entry.clone()
+    }
 }
 
 /// Whether two lists hold the same, in whatever order.

@@ -1,8 +1,8 @@
 //! Rules of table entries, keys and actions (P4Runtime specification, "TableEntry").
 
 use super::model::{
-    Entry, EntryId, Judgement, Model, canonical_watch, group_size, judge_count, judge_meter, judge_presence, shortest,
-    unknown_object,
+    Entry, EntryId, Judgement, Model, canonical_watch, group_size, judge_colours, judge_count, judge_meter,
+    judge_presence, shortest, unknown_object,
 };
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
@@ -10,7 +10,8 @@ use constraints::Values;
 use control::Code;
 use control::entity::*;
 use p4info::{
-    ActionProfile, ActionRef, ActionScope, DataType, MatchField, MatchType, ObjectKind, P4Info, SdnType, Table,
+    ActionProfile, ActionRef, ActionScope, DataType, MatchField, MatchType, ObjectKind, P4Info, SdnType, SelectorSize,
+    Table,
 };
 
 /// Whether a value needs no more bits.
@@ -245,12 +246,7 @@ impl Model {
         let idle = entry.idle_timeout_ns != 0 && !table.idle_timeout;
         j.fault_if(idle || entry.idle_timeout_ns < 0, Code::InvalidArgument);
         j.fault_if(entry.time_since_last_hit.is_some(), Code::InvalidArgument);
-        let has = |kind| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
-        j.fault_if(entry.counter_data.is_some() && !has(ObjectKind::DirectCounter), Code::InvalidArgument);
-        j.fault_if(entry.meter_config.is_some() && !has(ObjectKind::DirectMeter), Code::InvalidArgument);
-        j.fault_if(entry.meter_counter_data.is_some(), Code::Unimplemented);
-        judge_count(entry.counter_data, j);
-        judge_meter(entry.meter_config, j);
+        self.judge_resources(table, entry, j);
         if let (UpdateKind::Insert, Some(restriction)) = (kind, &table.restriction) {
             let key = self.key(&table.match_fields, &entry.matches, &mut Judgement::default());
             match key.flatten() {
@@ -266,14 +262,22 @@ impl Model {
         }
     }
 
+    fn judge_resources(&self, table: &Table, entry: &TableEntry, j: &mut Judgement) {
+        let has = |kind| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
+        j.fault_if(entry.counter_data.is_some() && !has(ObjectKind::DirectCounter), Code::InvalidArgument);
+        let of_meter = entry.meter_config.is_some() || entry.meter_counter_data.is_some();
+        j.fault_if(of_meter && !has(ObjectKind::DirectMeter), Code::InvalidArgument);
+        judge_count(entry.counter_data, j);
+        judge_meter(entry.meter_config, self.direct_meter_type(entry.table_id), j);
+        judge_colours(entry.meter_counter_data, j);
+    }
+
     fn judge_default(&self, kind: UpdateKind, table: &Table, entry: &TableEntry, j: &mut Judgement) {
         let wrong = kind != UpdateKind::Modify || !entry.matches.is_empty() || entry.priority != 0;
         j.fault_if(wrong, Code::InvalidArgument);
         j.fault_if(entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some(), Code::InvalidArgument);
         j.fault_if(table.const_default_action_id.is_some(), Code::PermissionDenied);
-        let resources =
-            entry.counter_data.is_some() || entry.meter_config.is_some() || entry.meter_counter_data.is_some();
-        j.fault_if(resources, Code::Unimplemented);
+        self.judge_resources(table, entry, j);
         match &entry.action {
             None => {}
             Some(_) if table.implementation_id.is_some() => j.fault(Code::PermissionDenied),
@@ -310,17 +314,22 @@ impl Model {
     fn judge_one_shot(&self, profile: &ActionProfile, set: &ActionSet, j: &mut Judgement) {
         j.fault_if(!profile.with_selector || self.has_manual(profile.preamble.id), Code::InvalidArgument);
         j.fault_if(set.group_action.is_some(), Code::Unimplemented);
-        j.fault_if(!matches!(set.selection_mode, 0 | 1), Code::Unimplemented);
-        let own = if matches!(profile.selector_size, Some(p4info::SelectorSize::SumOfMembers { .. })) { 2 } else { 1 };
-        j.fault_if(set.size_semantics != 0 && set.size_semantics != own, Code::Unimplemented);
+        j.fault_if(!matches!(set.selection_mode, 0..=2), Code::InvalidArgument);
+        let by = match (set.size_semantics, profile.selector_size) {
+            (0, own) => own,
+            (1, _) => Some(SelectorSize::SumOfWeights),
+            (2, Some(own @ SelectorSize::SumOfMembers { .. })) => Some(own),
+            (2, _) => Some(SelectorSize::SumOfMembers { max_member_weight: 0 }),
+            _ => return j.fault(Code::InvalidArgument),
+        };
         for part in &set.actions {
-            self.judge_weight(profile, part.weight, &part.watch, j);
+            self.judge_weight(profile, by, part.weight, &part.watch, j);
             match &part.action {
                 None => j.fault(Code::InvalidArgument),
                 Some(action) => self.judge_profile_action(profile, action, j),
             }
         }
-        let size = group_size(profile, set.actions.iter().map(|a| a.weight));
+        let size = group_size(by, set.actions.iter().map(|a| a.weight));
         let limit = i64::from(profile.max_group_size);
         j.fault_if(limit > 0 && size > limit, Code::InvalidArgument);
         if self.profile_load(profile) + set.actions.len().max(size as usize) as i64 > profile.size {
@@ -390,6 +399,9 @@ impl Model {
         let Some(table) = self.table(entry.table_id) else { return };
         let action = entry.action.as_ref().map(|action| self.canonical_table_action(action));
         if entry.is_default_action {
+            let beside = self.beside_defaults.entry(entry.table_id).or_default();
+            beside.counter = entry.counter_data.unwrap_or(beside.counter);
+            beside.meter = entry.meter_config;
             match action {
                 None => self.reset_default(entry.table_id),
                 action => {
@@ -416,7 +428,8 @@ impl Model {
             entries.remove(&id);
             return;
         }
-        let plain = TableEntry { matches, action, counter_data: None, meter_config: None, ..entry.clone() };
+        let (counter_data, meter_config, meter_counter_data) = (None, None, None);
+        let plain = TableEntry { matches, action, counter_data, meter_config, meter_counter_data, ..entry.clone() };
         match entries.get_mut(&id) {
             None => {
                 let counter = entry.counter_data.unwrap_or_default();

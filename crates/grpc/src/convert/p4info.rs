@@ -41,7 +41,7 @@ pub fn to_proto(info: &model::P4Info) -> pb::P4Info {
             .iter()
             .map(|meter| pb::Meter {
                 preamble: preamble(&meter.preamble),
-                spec: meter_spec(meter.unit),
+                spec: meter_spec(meter.unit, meter.meter_type),
                 size: meter.size,
                 index_type_name: named(&meter.index_type_name),
             })
@@ -51,7 +51,7 @@ pub fn to_proto(info: &model::P4Info) -> pb::P4Info {
             .iter()
             .map(|meter| pb::DirectMeter {
                 preamble: preamble(&meter.preamble),
-                spec: meter_spec(meter.unit),
+                spec: meter_spec(meter.unit, meter.meter_type),
                 direct_table_id: meter.direct_table_id,
             })
             .collect(),
@@ -295,13 +295,18 @@ fn counter_spec(unit: model::CounterUnit) -> Option<pb::CounterSpec> {
     Some(pb::CounterSpec { unit: unit.into() })
 }
 
-fn meter_spec(unit: model::MeterUnit) -> Option<pb::MeterSpec> {
+fn meter_spec(unit: model::MeterUnit, meter_type: model::MeterType) -> Option<pb::MeterSpec> {
     use pb::meter_spec::{Type, Unit};
     let unit = match unit {
         model::MeterUnit::Bytes => Unit::Bytes,
         model::MeterUnit::Packets => Unit::Packets,
     };
-    Some(pb::MeterSpec { unit: unit.into(), r#type: Type::TwoRateThreeColor.into() })
+    let meter_type = match meter_type {
+        model::MeterType::TwoRateThreeColor => Type::TwoRateThreeColor,
+        model::MeterType::SingleRateThreeColor => Type::SingleRateThreeColor,
+        model::MeterType::SingleRateTwoColor => Type::SingleRateTwoColor,
+    };
+    Some(pb::MeterSpec { unit: unit.into(), r#type: meter_type.into() })
 }
 
 fn controller_header(header: &model::ControllerPacketMetadata) -> pb::ControllerPacketMetadata {

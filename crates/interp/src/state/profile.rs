@@ -1,6 +1,7 @@
 //! Action profiles and selectors: members, groups, and which member of a group a packet gets.
 //!
-//! The choice is a function of the hash alone. The group's members whose watch port is up (a port that nobody has
+//! The choice is a function of the hash alone; a group that draws at random has the numbers of a sequence of its own instead.
+//! The group's members whose watch port is up (a port that nobody has
 //! spoken of is up) stand in the group's order, each as often as its weight says; the one at position
 //! `hash mod (sum of those weights)` is chosen. A group without such members chooses none, and the lookup counts as a
 //! miss.
@@ -14,6 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Group {
     pub members: Vec<GroupMember>,
     pub max_size: u32,
+    /// Of a group that draws at random, how often it did.
+    pub drawn: Option<u64>,
+}
+
+impl Group {
+    /// What chooses a member: the hash, or the next number of the group's sequence, which is SplitMix64 from 0 on.
+    pub fn choice(&mut self, hash: u64) -> u64 {
+        let Some(drawn) = &mut self.drawn else { return hash };
+        *drawn += 1;
+        let mut z = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
 }
 
 /// The content of an action profile or selector.
@@ -69,13 +84,9 @@ impl Profile {
         self.members.remove(&id).map(drop).ok_or(StateError::NotFound)
     }
 
-    fn check_group(&self, members: &[GroupMember], max_size: u32) -> Result<(), StateError> {
+    fn check_group(&self, members: &[GroupMember]) -> Result<(), StateError> {
         if let Some(missing) = members.iter().find(|m| !self.members.contains_key(&m.member)) {
             return Err(StateError::NoSuchReference(missing.member));
-        }
-        let total: u64 = members.iter().map(|m| u64::from(m.weight)).sum();
-        if max_size != 0 && total > u64::from(max_size) {
-            return Err(StateError::Full(max_size.into()));
         }
         Ok(())
     }
@@ -87,15 +98,17 @@ impl Profile {
         if self.groups.contains_key(&id) {
             return Err(StateError::Exists);
         }
-        self.check_group(members, max_size)?;
-        self.groups.insert(id, Group { members: members.to_vec(), max_size });
+        self.check_group(members)?;
+        self.groups.insert(id, Group { members: members.to_vec(), max_size, drawn: None });
         Ok(())
     }
 
     pub fn group_modify(&mut self, id: u32, members: &[GroupMember]) -> Result<(), StateError> {
-        let max_size = self.groups.get(&id).ok_or(StateError::NotFound)?.max_size;
-        self.check_group(members, max_size)?;
-        self.groups.insert(id, Group { members: members.to_vec(), max_size });
+        self.groups.get(&id).ok_or(StateError::NotFound)?;
+        self.check_group(members)?;
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.members = members.to_vec();
+        }
         Ok(())
     }
 

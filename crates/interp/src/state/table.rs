@@ -13,12 +13,18 @@ use std::collections::BTreeMap;
 /// An installed entry with what lies beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Installed {
-    /// Never used twice in a table, never 0: what `Apply` gives as handle.
+    /// Never used twice in a table: what `Apply` gives as handle. 0 is the default entry's.
     pub serial: u64,
     pub entry: TableEntry,
     pub last_hit_us: u64,
     pub counters: BTreeMap<ExternId, CounterValue>,
     pub meters: BTreeMap<ExternId, MeterCell>,
+}
+
+impl Installed {
+    fn new(serial: u64, entry: TableEntry, now_us: u64) -> Installed {
+        Installed { serial, entry, last_hit_us: now_us, counters: BTreeMap::new(), meters: BTreeMap::new() }
+    }
 }
 
 /// A table's entries in the order of their insertion, and its default action.
@@ -27,6 +33,8 @@ pub(super) struct LinearTable {
     pub size: u64,
     pub installed: Vec<Installed>,
     pub default: EntryAction,
+    /// What lies beside the default entry; its action is `default`.
+    beside_default: Installed,
     last_serial: u64,
     by_priority: bool,
 }
@@ -56,6 +64,16 @@ impl LinearTable {
             size: table.size,
             installed: Vec::new(),
             default: EntryAction::Call(table.default_action.clone()),
+            beside_default: Installed::new(
+                0,
+                TableEntry {
+                    key: Vec::new(),
+                    priority: 0,
+                    action: EntryAction::Call(table.default_action.clone()),
+                    idle_timeout_ns: 0,
+                },
+                0,
+            ),
             last_serial: 0,
             by_priority: table.keys.iter().any(|k| k.kind.needs_priority()),
         };
@@ -77,13 +95,7 @@ impl LinearTable {
 
     fn push(&mut self, entry: TableEntry, now_us: u64) {
         self.last_serial += 1;
-        self.installed.push(Installed {
-            serial: self.last_serial,
-            entry,
-            last_hit_us: now_us,
-            counters: BTreeMap::new(),
-            meters: BTreeMap::new(),
-        });
+        self.installed.push(Installed::new(self.last_serial, entry, now_us));
     }
 
     /// The entry that wins for a key.
@@ -115,7 +127,15 @@ impl LinearTable {
         }
     }
 
+    /// What lies beside the default entry.
+    pub fn beside_default(&mut self) -> &mut Installed {
+        &mut self.beside_default
+    }
+
     pub fn by_serial(&mut self, serial: u64) -> Option<&mut Installed> {
+        if serial == 0 {
+            return Some(self.beside_default());
+        }
         self.installed.iter_mut().find(|i| i.serial == serial)
     }
 

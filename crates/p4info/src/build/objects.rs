@@ -122,6 +122,7 @@ impl<'p> Builder<'p> {
             _ => None,
         });
         let table = tables.first().copied();
+        let meter_type = meter_type(&instance.annotations);
         match kind {
             ObjectKind::Counter => {
                 let index_type_name = type_args.get(1).and_then(|ty| self.types.type_name(ty).ok().flatten());
@@ -144,13 +145,15 @@ impl<'p> Builder<'p> {
             ObjectKind::Meter => {
                 let index = if type_name == "Meter" { type_args.first() } else { type_args.get(1) };
                 let index_type_name = index.and_then(|ty| self.types.type_name(ty).ok().flatten());
-                self.info.meters.push(Meter { preamble, unit: meter_unit(unit.as_deref()), size, index_type_name });
+                let unit = meter_unit(unit.as_deref());
+                self.info.meters.push(Meter { preamble, unit, meter_type, size, index_type_name });
             }
             ObjectKind::DirectMeter => {
                 let unit = meter_unit(unit.as_deref());
                 self.info.direct_meters.extend(table.map(|direct_table_id| DirectMeter {
                     preamble,
                     unit,
+                    meter_type,
                     direct_table_id,
                 }));
             }
@@ -292,6 +295,18 @@ fn counter_unit(member: Option<&str>) -> CounterUnit {
         Some("bytes") => CounterUnit::Bytes,
         Some("packets") => CounterUnit::Packets,
         _ => CounterUnit::Both,
+    }
+}
+
+/// What the annotations of P4Runtime's "Meter & DirectMeter" say.
+fn meter_type(annotations: &[Annotation]) -> MeterType {
+    let has = |name| find_annotation(annotations, name).is_some();
+    if has("single_rate_three_color") {
+        MeterType::SingleRateThreeColor
+    } else if has("single_rate_two_color") {
+        MeterType::SingleRateTwoColor
+    } else {
+        MeterType::TwoRateThreeColor
     }
 }
 

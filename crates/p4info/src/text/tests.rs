@@ -188,6 +188,7 @@ fn stateful_objects() {
         direct_meters: vec![DirectMeter {
             preamble: preamble(ObjectKind::DirectMeter, "c.m"),
             unit: MeterUnit::Bytes,
+            meter_type: MeterType::SingleRateTwoColor,
             direct_table_id: 33554437,
         }],
         registers: vec![Register {

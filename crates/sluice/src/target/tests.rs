@@ -192,7 +192,7 @@ fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
     bed.set_up();
     let meter = bed.ext("I.limit");
     // It never fills up again.
-    let config = MeterConfig { cir: 0, cburst: 1 << 40, pir: 0, pburst: 1 << 40 };
+    let config = MeterConfig { cir: 0, cburst: 1 << 40, pir: 0, pburst: 1 << 40, eburst: 0 };
     bed.state().meter_set(meter, 2, Some(config)).unwrap();
     let stop = AtomicBool::new(false);
     let sent = AtomicU32::new(0);
@@ -286,7 +286,7 @@ fn what_is_kept_is_the_same_object_and_what_is_not_is_named() {
     bed.set_up();
     let (count, meter) = (bed.ext("I.count"), bed.ext("I.limit"));
     bed.state().register_set(count, 3, &Bits::new(32, 99)).unwrap();
-    bed.state().meter_set(meter, 1, Some(MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4 })).unwrap();
+    bed.state().meter_set(meter, 1, Some(MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4, eburst: 0 })).unwrap();
     let more = "counter(4, CounterType.bytes) fresh; action other(bit<9> port) { sm.egress_spec = port; }";
     let report = bed.replace(source(2, "other;", more, "fresh.count(1);"));
     let fate = |name: &str| report.outcomes.iter().find(|o| o.object.name == name).map(|o| o.object.fate);
@@ -316,7 +316,7 @@ fn what_is_kept_is_the_same_object_and_what_is_not_is_named() {
     assert!(report.to_string().contains("the new program has no action `I.other`"), "{report}");
     assert_eq!(bed.state().len(bed.table("I.dst")), 1);
     assert_eq!(bed.state().register(bed.ext("I.count"), 3), Ok(Bits::new(32, 99)));
-    let config = MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4 };
+    let config = MeterConfig { cir: 1, cburst: 2, pir: 3, pburst: 4, eburst: 0 };
     assert_eq!(bed.state().meter(bed.ext("I.limit"), 1), Ok(Some(config)));
 }
 

@@ -21,7 +21,7 @@ use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
 use crate::sync::Apart;
-use crate::table::{TableSpec, index_limit};
+use crate::table::{TableSpec, default_tag, index_limit};
 use abi::state::{ReadEntry, StateError};
 use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -125,7 +125,7 @@ impl ExactTable {
         let array = Array::new(homes_for(room, &form.shape), form, crate::random_seeds());
         let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
-            default_entry: AtomicPtr::new(defaults.make(default_action, Tag::NONE)),
+            default_entry: AtomicPtr::new(defaults.make(default_action, default_tag(&spec))),
         }));
         let scratch = vec![0; shape.words()];
         ExactTable {
@@ -341,7 +341,7 @@ impl ExactTable {
 
     pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.check(runs)?;
-        let new = self.defaults.make(runs, Tag::NONE);
+        let new = self.defaults.make(runs, default_tag(&self.spec));
         let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
         self.old_defaults.push(self.domain.advance(), old.expose_provenance());
         self.collect();

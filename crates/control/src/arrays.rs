@@ -218,12 +218,21 @@ impl Forwarding {
     ) -> Result<()> {
         let resource = |table: &TableSchema| table.direct_counter.map(|(_, counter)| counter);
         for (entry, key, counter) in self.direct_entries(query.table_entry.as_ref(), "counter", resource)? {
-            let value = self.state().direct_counter(counter, &key.0, key.1);
-            let value = value.map_err(|e| Error::from_state(e, "the direct counter"))?;
-            let data = Some(counter_data(value));
-            into.push(Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(entry), data }));
+            into.push(self.direct_counter_of(entry, &key, counter)?);
         }
         Ok(())
+    }
+
+    /// The counter beside an entry, which `entry` identifies.
+    pub(crate) fn direct_counter_of(
+        &self,
+        entry: entity::TableEntry,
+        key: &EntryKey,
+        counter: ExternId,
+    ) -> Result<Entity> {
+        let value = self.state().direct_counter(counter, &key.0, key.1);
+        let data = Some(counter_data(value.map_err(|e| Error::from_state(e, "the direct counter"))?));
+        Ok(Entity::DirectCounter(entity::DirectCounterEntry { table_entry: Some(entry), data }))
     }
 
     pub(crate) fn write_direct_meter(&self, kind: UpdateKind, entry: &entity::DirectMeterEntry) -> Result<()> {
@@ -245,15 +254,24 @@ impl Forwarding {
     pub(crate) fn read_direct_meters(&self, query: &entity::DirectMeterEntry, into: &mut Vec<Entity>) -> Result<()> {
         let resource = |table: &TableSchema| table.direct_meter.map(|(_, meter)| meter);
         for (entry, key, meter) in self.direct_entries(query.table_entry.as_ref(), "meter", resource)? {
-            let config = self.state().direct_meter(meter, &key.0, key.1);
-            let config = config.map_err(|e| Error::from_state(e, "the direct meter"))?.map(meter_config_data);
-            let counted = || self.state().direct_meter_counts(meter, &key.0, key.1);
-            let counted = query.counter_data.map(|_| counted()).transpose();
-            let counter_data = counted.map_err(|e| Error::from_state(e, "the direct meter"))?.map(meter_counter_data);
-            let found = entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data };
-            into.push(Entity::DirectMeter(found));
+            into.push(self.direct_meter_of(entry, &key, meter, query.counter_data.is_some())?);
         }
         Ok(())
+    }
+
+    /// The meter beside an entry, which `entry` identifies, on request with what it counted.
+    pub(crate) fn direct_meter_of(
+        &self,
+        entry: entity::TableEntry,
+        key: &EntryKey,
+        meter: ExternId,
+        with_counts: bool,
+    ) -> Result<Entity> {
+        let refused = |e| Error::from_state(e, "the direct meter");
+        let config = self.state().direct_meter(meter, &key.0, key.1).map_err(refused)?.map(meter_config_data);
+        let counted = || self.state().direct_meter_counts(meter, &key.0, key.1).map_err(refused);
+        let counter_data = with_counts.then(counted).transpose()?.map(meter_counter_data);
+        Ok(Entity::DirectMeter(entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data }))
     }
 
     /// The table and key that a direct resource is written by.

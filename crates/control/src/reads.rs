@@ -209,7 +209,7 @@ impl Forwarding {
                     return Ok(());
                 }
             }
-            Entity::DirectMeter(query) if query.counter_data.is_none() => {
+            Entity::DirectMeter(query) => {
                 let entry = query.table_entry.as_ref().filter(|entry| is_all(entry));
                 if let Some(tables) = entry.and_then(|e| self.tables_with(e, ObjectKind::DirectMeter)) {
                     for (table_entry, table) in tables {
@@ -320,19 +320,19 @@ impl Forwarding {
             priority: selected.priority,
             ..Default::default()
         };
-        let mut of_entry = Vec::new();
-        match query {
-            Query::Entry(_) => of_entry.push(Entity::Table(selected)),
-            Query::Counter(query) => {
-                let query = DirectCounterEntry { table_entry: Some(identity()), ..query.clone() };
-                self.read(&Entity::DirectCounter(query), &mut of_entry)?;
+        // By the key as the data plane has it: an entry of don't cares alone cannot be asked for.
+        let key = key_of(found);
+        Ok(vec![match query {
+            Query::Entry(_) => Entity::Table(selected),
+            Query::Counter(_) => {
+                let (_, counter) = schema.direct_counter.ok_or_else(|| Error::internal("the table has no counter"))?;
+                self.direct_counter_of(identity(), &key, counter)?
             }
             Query::Meter(query) => {
-                let query = DirectMeterEntry { table_entry: Some(identity()), ..query.clone() };
-                self.read(&Entity::DirectMeter(query), &mut of_entry)?;
+                let (_, meter) = schema.direct_meter.ok_or_else(|| Error::internal("the table has no meter"))?;
+                self.direct_meter_of(identity(), &key, meter, query.counter_data.is_some())?
             }
-        }
-        Ok(of_entry)
+        }])
     }
 }
 

@@ -355,7 +355,8 @@ impl Forwarding {
         let table = self.schema.table_by_id(query.table_id)?;
         if query.is_default_action {
             if query.time_since_last_hit.is_some() || query.idle_timeout_ns != 0 {
-                return Err(Error::invalid(format!("the default entry of {name} has no idle timeout")));
+                let message = format!("the default entry of table `{}` has no idle timeout", table.name);
+                return Err(Error::invalid(message));
             }
             into.extend(self.default_entry(query, target).map(Entity::Table));
             return Ok(());

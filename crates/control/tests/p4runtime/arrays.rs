@@ -287,3 +287,15 @@ fn a_value_set_is_replaced_as_a_whole() {
     bed.write(Modify, set(&[])).unwrap();
     assert_eq!(bed.read(set(&[])).unwrap(), [set(&[])]);
 }
+
+#[test]
+fn an_entry_of_dont_cares_is_one_of_all_when_direct_resources_are_read() {
+    let mut bed = Bed::new();
+    bed.write(Insert, Entity::Table(TableEntry { matches: vec![], ..route([0, 0, 0, 0], 1, 1) })).unwrap();
+    bed.write(Insert, Entity::Table(route([10, 0, 0, 0], 8, 1))).unwrap();
+    let all = || Some(TableEntry { table_id: table("ingress.ipv4_lpm"), ..Default::default() });
+    let counters = DirectCounterEntry { table_entry: all(), data: None };
+    assert_eq!(bed.read(Entity::DirectCounter(counters)).unwrap().len(), 2);
+    let meters = DirectMeterEntry { table_entry: all(), config: None, counter_data: None };
+    assert_eq!(bed.read(Entity::DirectMeter(meters)).unwrap().len(), 2);
+}

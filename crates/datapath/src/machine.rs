@@ -33,7 +33,9 @@ const RULES_MAX: u64 = jit::GROUPED_RULES_MAX as u64;
 const WIDE_RULES_MAX: u64 = 16;
 /// The same for a table with an lpm field.
 const PREFIXES_MAX: u64 = 10;
-/// The same for a table of exact fields.
+/// The same for a table of exact fields whose engine is probed in its buckets.
+const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
+/// The same for other tables of exact fields.
 const EXACT_MAX: u64 = 8;
 
 /// Compiled code with its state.

@@ -8,6 +8,7 @@
 
 use crate::packet::At;
 use crate::probe::is_inlined;
+use crate::rules::{Counted, Selected};
 use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
@@ -163,12 +164,11 @@ impl Translator<'_, '_> {
         if rules.is_none_or(|rules| rules > most) || !self.options.has(Optimisation::InlineTables) {
             return false;
         }
-        let words = self.key_words(&binding.key, keys);
-        let Some(selected) = self.select_entry(table, binding, &words) else { return false };
+        let Some(selected) = self.select_entry(table, binding, keys) else { return false };
         if let Some(last_hit) = binding.entry.last_hit {
             self.b.ins().store(self.flags.state, self.now_us, selected.entry, last_hit);
         }
-        self.count_apply_if(table, selected.hit);
+        self.count_selected(table, &selected);
         let action = match selected.action {
             Some(action) => action,
             None => self.entry_action(&binding.entry, selected.entry),
@@ -196,10 +196,16 @@ impl Translator<'_, '_> {
         }
         Ok(match binding.engine {
             EngineKind::Empty => Found::Never,
+            EngineKind::ExactInline if let Some(keyed) = self.keyed(table, binding) => {
+                let words = self.key_words(&binding.key, keys);
+                let miss = self.b.create_block();
+                let entry = self.find_keyed(&keyed, &words, miss);
+                Found::Hit { entry, miss }
+            }
             engine if is_inlined(engine, self.options) => {
                 let begun = self.probe_begin(table, binding, keys);
                 let miss = self.b.create_block();
-                let entry = self.probe_finish(binding, &begun.carried, miss);
+                let entry = self.probe_finish(table, binding, &begun.carried, miss);
                 Found::Hit { entry, miss }
             }
             _ => Found::Pointer(self.lookup_by_call(binding, keys)),
@@ -209,13 +215,8 @@ impl Translator<'_, '_> {
     /// The same through `TableBinding::lookup`.
     pub fn lookup_by_call(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
         let words = self.key_words(&binding.key, keys);
-        self.lookup_words_by_call(binding, &words)
-    }
-
-    /// The same for the words of a key.
-    pub fn lookup_words_by_call(&mut self, binding: &TableBinding, words: &[Value]) -> Value {
         let buffer = self.buffer_of(binding.key.bytes);
-        self.store_words(self.flags.stack, words, buffer, 0);
+        self.store_words(self.flags.stack, &words, buffer, 0);
         let handle = self.address(binding.handle as u64);
         self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result")
     }
@@ -274,17 +275,31 @@ impl Translator<'_, '_> {
         Ok((params[0], params[1], params[2]))
     }
 
+    /// The hit or miss of a lookup in entries that are part of the code.
+    pub fn count_selected(&mut self, table: TableId, selected: &Selected) {
+        match selected.counted {
+            Counted::Already => {}
+            Counted::At(offset) => self.count_apply_at(table, offset),
+            Counted::ByHit => self.count_apply_if(table, selected.hit),
+        }
+    }
+
     /// One more hit or miss of the table.
-    fn count_apply(&mut self, table: TableId, is_hit: bool) {
+    pub fn count_apply(&mut self, table: TableId, is_hit: bool) {
         let cells = self.table_counters();
         self.add_to_cell(cells, 16 * table.0 + if is_hit { 0 } else { 8 }, None);
     }
 
     /// The same where it is a value.
     fn count_apply_if(&mut self, table: TableId, hit: Value) {
-        let cells = self.table_counters();
         let miss = self.b.ins().bxor_imm_u(hit, 1);
         let offset = self.b.ins().ishl_imm_u(miss, 3);
+        self.count_apply_at(table, offset);
+    }
+
+    /// The same where `offset` is 0 for a hit and 8 for a miss.
+    fn count_apply_at(&mut self, table: TableId, offset: Value) {
+        let cells = self.table_counters();
         let at = self.b.ins().iadd(cells, offset);
         self.add_to_cell(at, 16 * table.0, None);
     }

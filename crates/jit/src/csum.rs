@@ -6,7 +6,8 @@
 //!
 //! Fields that follow one another in the packet, unchanged, are not even taken apart: they are added as 32-bit words in the
 //! machine's byte order. Exchanging the bytes of all 16-bit words multiplies a sum by 256, modulo 65,535 (RFC 1071, section
-//! 2 (B)), so all of them together are shifted by eight bits and added to the rest. A sum that is not zero stays so, and
+//! 2 (B)), so the rest is shifted by eight bits and added to them, and the bytes of the result are exchanged: where it is
+//! compared with a field or written to one, that cancels out. A sum that is not zero stays so, and
 //! folds to 0xffff, never to 0, whichever way it is added up: the result is the same bit by bit. For an IPv4 header that
 //! is five loads, five adds, and ten instructions for the fold.
 
@@ -14,12 +15,14 @@ use crate::Optimisation;
 use crate::pack::Piece;
 use crate::packet::At;
 use crate::translate::Translator;
-use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::Operand;
 
 /// Bits of the largest contribution that is added whole; leaves room for 64 of them in a word.
 const TERM_BITS_MAX: u32 = 58;
+/// As many more has the sum of so many.
+const SUM_BITS: u32 = 6;
 
 /// A sum that is being added up.
 #[derive(Default)]
@@ -27,6 +30,8 @@ struct Sum {
     value: Option<Value>,
     /// Contributions since it was folded.
     added: u32,
+    /// Bits of the longest of them.
+    bits: u32,
 }
 
 impl Translator<'_, '_> {
@@ -70,11 +75,23 @@ impl Translator<'_, '_> {
             }
             rest = &rest[count..];
         }
-        if let Some(native) = native.value {
-            // At most 60 contributions of 32 bits, so there is room for eight more bits and for another such sum.
-            self.add_term(&mut sum, native, 8);
+        match (sum.value, native.value) {
+            (Some(other), Some(_)) if sum.bits + SUM_BITS + 8 <= TERM_BITS_MAX => {
+                self.add_term(&mut native, other, 8);
+            }
+            (Some(_), Some(native)) => {
+                // At most 60 contributions of 32 bits, so there is room for eight more bits and for another such sum.
+                self.add_term(&mut sum, native, 8);
+                return self.fold(sum);
+            }
+            (_, None) => return self.fold(sum),
+            (None, Some(_)) => {}
         }
-        self.fold(sum)
+        // Compared with a field, or written to one, it need not be turned at all.
+        let turned = self.fold(native);
+        let turned = self.b.ins().ireduce(I16, turned);
+        let in_order = self.b.ins().bswap(turned);
+        self.b.ins().uextend(I64, in_order)
     }
 
     /// Adds a field whose last bit is bit `end` of the string.
@@ -100,12 +117,13 @@ impl Translator<'_, '_> {
             None => term,
         });
         sum.added += 1;
+        sum.bits = sum.bits.max(self.significant_bits(term));
         if sum.added == 60
             && let Some(so_far) = sum.value
         {
             // Before the word can overflow, fold it to 33 bits.
             let (high, low) = (self.b.ins().ushr_imm_u(so_far, 32), self.mask_word(so_far, 32));
-            *sum = Sum { value: Some(self.b.ins().iadd(high, low)), added: 1 };
+            *sum = Sum { value: Some(self.b.ins().iadd(high, low)), added: 1, bits: 33 };
         }
     }
 

@@ -104,7 +104,7 @@ impl Translator<'_, '_> {
                 let buffer = self.buffer();
                 let buffer = self.stack_addr(buffer);
                 self.copy_buffer(buffer, data, total);
-                self.move_start(data, grow, total);
+                self.move_start(data, grow, total, None);
             }
             Some(headers) if !flow.layout_may_change => self.edit(headers),
             Some(headers) => {
@@ -219,7 +219,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        self.move_start(data, grow, total);
+        self.move_start(data, grow, total, None);
     }
 
     /// The frame's new layout, where the code is only for packets with certain headers.
@@ -258,9 +258,7 @@ impl Translator<'_, '_> {
     fn join_known(&mut self, headers: &[HeaderId], known: &KnownLayout) {
         let total = self.iconst(u64::from(known.total));
         let grow = self.iconst(known.grow as u64);
-        if known.grow > 0 {
-            self.ask_for_room(grow);
-        }
+        let headroom = (known.grow > 0).then(|| self.ask_for_room(grow));
         let old = self.b.use_var(self.vars.data);
         let data = self.add_imm(old, known.grow.wrapping_neg() as u64);
         if known.in_place {
@@ -291,7 +289,7 @@ impl Translator<'_, '_> {
         if known.grow == 0 {
             self.b.def_var(self.vars.cursor, total);
         } else {
-            self.move_start(data, grow, total);
+            self.move_start(data, grow, total, headroom);
         }
     }
 
@@ -642,13 +640,14 @@ impl Translator<'_, '_> {
     }
 
     /// Makes sure that the frame can grow by `grow` bytes at its start; `data` and what points into the packet may be others
-    /// after it.
-    fn ask_for_room(&mut self, grow: Value) {
+    /// after it. Gives the room that there is.
+    fn ask_for_room(&mut self, grow: Value) -> Value {
         let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
         let (make, moved, refuse, place) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
         let enough = self.icmp(IntCC::SignedLessThanOrEqual, grow, headroom);
-        self.b.ins().brif(enough, place, &[], make, &[]);
+        let room = self.b.append_block_param(place, I64);
+        self.b.ins().brif(enough, place, &[headroom.into()], make, &[]);
         self.b.seal_block(make);
         self.b.set_cold_block(make);
         self.b.switch_to_block(make);
@@ -676,16 +675,19 @@ impl Translator<'_, '_> {
             let pointer = self.b.ins().select(is_invalid, zeros, there);
             self.write_pointer(place, pointer);
         }
-        self.b.ins().jump(place, &[]);
+        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
+        self.b.ins().jump(place, &[headroom.into()]);
         self.b.seal_block(place);
         self.b.switch_to_block(place);
+        room
     }
 
-    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
-    fn move_start(&mut self, data: Value, grow: Value, total: Value) {
+    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted. `headroom` is what was before it,
+    /// if that is at hand.
+    fn move_start(&mut self, data: Value, grow: Value, total: Value, headroom: Option<Value>) {
         let len = self.b.use_var(self.vars.len);
         let len = self.b.ins().iadd(len, grow);
-        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
+        let headroom = headroom.unwrap_or_else(|| self.load_desc32(offset_of!(PacketDesc, headroom)));
         let headroom = self.b.ins().isub(headroom, grow);
         self.b.ins().store(self.flags.desc, data, self.packet, offset_of!(PacketDesc, data) as i32);
         self.store_desc32(len, offset_of!(PacketDesc, len));

@@ -186,7 +186,8 @@ impl Translator<'_, '_> {
         let base = self.read(base);
         let val = match base {
             Val::Word(base) => {
-                let v = self.b.ins().iadd(base, hash);
+                let is_zero = self.as_constant(base) == Some(0);
+                let v = if is_zero { hash } else { self.b.ins().iadd(base, hash) };
                 Val::Word(self.mask_word(v, width))
             }
             base => {

@@ -442,6 +442,11 @@ impl Flow {
         self.deparsers.iter().find(|d| d.position >= position)
     }
 
+    /// Whether no deparser has written to the frame when a stage runs.
+    pub fn is_before_deparsers(&self, position: usize) -> bool {
+        self.deparsers.iter().all(|d| d.position > position)
+    }
+
     /// The deparser at a position.
     pub fn deparser(&self, position: usize) -> Option<&Deparser> {
         self.deparsers.iter().find(|d| d.position == position)

@@ -32,6 +32,8 @@ mod gates;
 mod hashes;
 mod header;
 mod hot;
+mod keyed;
+mod known;
 mod listing;
 mod matrix;
 mod optimisation;
@@ -45,12 +47,15 @@ mod prefetch;
 mod prefixes;
 mod probe;
 mod rules;
+mod sieve;
 mod stage;
 mod translate;
 mod unresolved;
+mod unused;
 mod value;
 
 pub use hot::HOT_WAYS;
+pub use keyed::KEYED_MAX;
 pub use listing::Listing;
 pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};
 pub use optimisation::{Optimisation, Without};
@@ -70,8 +75,10 @@ use flow::{Flow, ProgramFacts};
 use gates::Gates;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, EntryPoint, Program};
+use keyed::KeyedTables;
 use matrix::Matrices;
 use pipeline::{CodeData, NewEntry};
+use sieve::Sieves;
 use stage::plan::Plan;
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -364,6 +371,8 @@ fn generate(
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
     let addresses = Addresses::new(bindings, calls, options);
     let matrices = Matrices::default();
+    let keyed = KeyedTables::default();
+    let sieves = Sieves::default();
     let symbols = Symbols::declare(program, &mut module)?;
     let gates = Gates::declare(&mut module)?;
     let mut sites = sites.to_vec();
@@ -400,6 +409,8 @@ fn generate(
             zeros: &zeros,
             addresses: &addresses,
             matrices: &matrices,
+            keyed: &keyed,
+            sieves: &sieves,
             symbols: &symbols,
             gates: &gates,
         };
@@ -421,6 +432,7 @@ fn generate(
                     done => break done?,
                 }
             };
+            unused::remove(&mut context.func);
             Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places))
         })?;
         let instructions = context.func.dfg.num_insts();
@@ -455,7 +467,9 @@ fn generate(
         })
     })?;
     let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
-    let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices };
+    let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
+    let sieves = sieves.into_inner().into_iter().filter_map(|(_, sieve)| sieve).collect();
+    let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices, _keyed: keyed, _sieves: sieves };
     Ok(Generated { module, functions, sites, data, timing })
 }
 

@@ -19,12 +19,12 @@
 //! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
 use crate::translate::Translator;
-use abi::{EntryShape, Rule};
-use cranelift_codegen::ir::condcodes::IntCC;
+use abi::{EntryShape, KeyLayout, Rule};
 use cranelift_codegen::ir::types::{I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
-use ir::TableId;
+use ir::{Operand, TableId};
 use std::cell::RefCell;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 /// Bytes of the key that rules may look at.
@@ -36,13 +36,13 @@ pub const GROUPED_RULES_MAX: usize = 1024;
 /// How many bits random keys may have in common, on average, for groups of rules to be worth a try.
 const COMMON_MAX: f64 = 0.5;
 /// Values of a byte.
-const ROWS: usize = 256;
+pub(crate) const ROWS: usize = 256;
 
 /// A byte of the key that some rule looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Column {
-    word: usize,
-    byte: u32,
+pub(crate) struct Column {
+    pub word: usize,
+    pub byte: u32,
 }
 
 /// Which rules accept what, and their entries.
@@ -53,21 +53,40 @@ pub(crate) struct Matrix {
     words: usize,
     /// The rows of the columns one after the other, in pieces that one load can read.
     rows: Box<[u128]>,
-    /// By bit: the entry, and what it runs if that is known. Bits that are never the lowest one have none.
-    entries: Box<[[u64; 2]]>,
+    /// By bit. Bits that are never the lowest one have no entry.
+    entries: Box<[Answer]>,
+}
+
+/// What a bit stands for.
+#[derive(Clone, Copy, Default, Debug)]
+#[repr(C)]
+struct Answer {
+    entry: u64,
+    /// What it runs, if that is known.
+    action: u64,
+    /// Whether it is another than the last one.
+    is_rule: u64,
+    /// Where the table counts it, behind the counter of hits.
+    counter: u64,
+}
+
+/// A key as its fields.
+pub(crate) struct KeyParts {
+    /// Words of fields by the bit of the key that their lowest one is, ascending.
+    fields: Vec<(u32, Value)>,
 }
 
 /// The matrices of code that is being made, by table.
 pub(crate) type Matrices = RefCell<Vec<(TableId, Arc<Matrix>)>>;
 
 /// The columns of rules.
-fn columns(rules: &[&Rule]) -> Vec<Column> {
+pub(crate) fn columns(rules: &[&Rule]) -> Vec<Column> {
     let words = rules.first().map_or(0, |rule| rule.mask.len());
     let all = (0..words).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
     all.filter(|c| rules.iter().any(|rule| byte_of(rule.mask[c.word], c.byte) != 0)).collect()
 }
 
-fn byte_of(word: u64, byte: u32) -> u64 {
+pub(crate) fn byte_of(word: u64, byte: u32) -> u64 {
     word >> (8 * byte) & 0xff
 }
 
@@ -77,12 +96,12 @@ pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {
     let fits = (1..=COLUMNS_MAX).contains(&columns) && rules.len() <= RULES_MAX;
     // Shift, mask, and the load with the operation; then from bits to the entry.
     let two = rules.len() > 63;
-    fits.then_some(3 * columns + if two { 14 } else { 6 })
+    fits.then_some(3 * columns + if two { 11 } else { 5 })
 }
 
 impl Matrix {
-    /// Of the rules in the order in which they win, and what all other keys meet. If there are more than bits, they are grouped.
-    fn new(rules: &[&Rule], last: &EntryShape) -> Matrix {
+    /// Of the rules in the order in which they win, and what all other keys meet, which may be a miss. If there are more than bits, they are grouped.
+    fn new(rules: &[&Rule], last: &EntryShape, may_miss: bool) -> Matrix {
         let words = if rules.len() > 63 { 2 } else { 1 };
         let columns = columns(rules);
         let sentinel = 64 * words - 1;
@@ -107,11 +126,15 @@ impl Matrix {
             }
             rows.chunks_exact_mut(words).flat_map(|row| row.iter_mut().zip(&all)).for_each(|(word, all)| *word |= all);
         }
-        let mut entries = vec![[0; 2]; sentinel + 1];
-        let of =
-            |entry: &EntryShape| [entry.entry as u64, entry.call.as_ref().map_or(0, |call| u64::from(call.action))];
-        rules.iter().zip(&mut entries[..sentinel]).for_each(|(rule, place)| *place = of(&rule.entry));
-        entries[sentinel] = of(last);
+        let mut entries = vec![Answer::default(); sentinel + 1];
+        let of = |entry: &EntryShape, is_rule: bool| Answer {
+            entry: entry.entry as u64,
+            action: entry.call.as_ref().map_or(0, |call| u64::from(call.action)),
+            is_rule: is_rule.into(),
+            counter: if is_rule || !may_miss { 0 } else { 8 },
+        };
+        rules.iter().zip(&mut entries[..sentinel]).for_each(|(rule, place)| *place = of(&rule.entry, true));
+        entries[sentinel] = of(last, false);
         let rows = rows.chunks_exact(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64).collect();
         Matrix { columns, words, rows, entries: entries.into() }
     }
@@ -143,8 +166,10 @@ impl Matrix {
 
 /// What a lookup finds.
 pub(crate) struct Row {
-    /// Whether it is another than the last one, as a condition.
+    /// Whether it is another than the last one, as a one-bit word.
     pub is_rule: Value,
+    /// Where the table counts it, behind the counter of hits.
+    pub counter: Value,
     pub entry: Value,
     /// What it runs, if that is known of all.
     pub action: Value,
@@ -152,35 +177,61 @@ pub(crate) struct Row {
 
 impl Translator<'_, '_> {
     /// The matrix of a table's rules.
-    fn matrix(&self, table: TableId, rules: &[&Rule], last: &EntryShape) -> Arc<Matrix> {
+    fn matrix(&self, table: TableId, rules: &[&Rule], last: &EntryShape, may_miss: bool) -> Arc<Matrix> {
         let known = self.matrices.borrow().iter().find(|(t, _)| *t == table).map(|(_, m)| Arc::clone(m));
         known.unwrap_or_else(|| {
-            let new = Arc::new(Matrix::new(rules, last));
+            let new = Arc::new(Matrix::new(rules, last, may_miss));
             self.matrices.borrow_mut().push((table, Arc::clone(&new)));
             new
         })
     }
 
+    /// A key's fields.
+    pub fn key_parts(&mut self, layout: &KeyLayout, keys: &[Operand]) -> KeyParts {
+        let mut fields = Vec::new();
+        for (field, key) in layout.fields.iter().zip(keys) {
+            let words = self.read_words(key);
+            fields.extend(words.into_iter().enumerate().map(|(i, word)| (8 * field.offset + 64 * i as u32, word)));
+        }
+        fields.sort_unstable_by_key(|(at, _)| *at);
+        KeyParts { fields }
+    }
+
     /// Whether one of so many rules that they share bits may accept the key, as a condition; `None` if that is not worth asking.
-    pub fn may_match(&mut self, table: TableId, rules: &[&Rule], last: &EntryShape, key: &[Value]) -> Option<Value> {
+    pub fn may_match(
+        &mut self,
+        table: TableId,
+        rules: &[&Rule],
+        last: &EntryShape,
+        layout: &KeyLayout,
+        keys: &[Operand],
+    ) -> Option<Value> {
         let columns = columns(rules).len();
         if !(1..=COLUMNS_MAX).contains(&columns) || rules.len() > GROUPED_RULES_MAX {
             return None;
         }
-        let matrix = self.matrix(table, rules, last);
+        let matrix = self.matrix(table, rules, last, true);
         if matrix.common() > COMMON_MAX {
             return None;
         }
-        let common = self.common_bits(&matrix, key);
+        let key = self.key_parts(layout, keys);
+        let common = self.common_bits(&matrix, &key);
         let (low, high) = (self.b.ins().extractlane(common, 0), self.b.ins().extractlane(common, 1));
         // Without the highest bit, which all have.
         let high = self.b.ins().ishl_imm_u(high, 1);
         Some(self.b.ins().bor(low, high))
     }
 
-    /// The first of the rules that accepts the key, or the last entry.
-    pub fn select_in_matrix(&mut self, table: TableId, rules: &[&Rule], last: &EntryShape, key: &[Value]) -> Row {
-        let matrix = self.matrix(table, rules, last);
+    /// The first of the rules that accepts the key, or the last entry, which a miss finds if there `may` be one.
+    pub fn select_in_matrix(
+        &mut self,
+        table: TableId,
+        rules: &[&Rule],
+        last: &EntryShape,
+        may_miss: bool,
+        key: &KeyParts,
+    ) -> Row {
+        let matrix = self.matrix(table, rules, last, may_miss);
         let common = self.common_bits(&matrix, key);
         let first = if matrix.words == 1 {
             self.b.ins().ctz(common)
@@ -190,41 +241,29 @@ impl Translator<'_, '_> {
             let in_high = self.add_imm(in_high, 64);
             self.b.ins().select(low, in_low, in_high)
         };
-        let sentinel = 64 * matrix.words as u64 - 1;
-        let is_rule = self.icmp_imm(IntCC::NotEqual, first, sentinel);
         let entries = self.iconst(matrix.entries.as_ptr() as u64);
-        let offset = self.b.ins().ishl_imm_u(first, 4);
+        let offset = self.b.ins().ishl_imm_u(first, i64::from(size_of::<Answer>().ilog2()));
         let at = self.b.ins().iadd(entries, offset);
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-        let entry = self.b.ins().load(I64, flags, at, 0);
-        let action = self.b.ins().load(I64, flags, at, 8);
-        Row { is_rule, entry, action }
+        let mut word = |offset: usize| self.b.ins().load(I64, flags, at, offset as i32);
+        Row {
+            is_rule: word(offset_of!(Answer, is_rule)),
+            counter: word(offset_of!(Answer, counter)),
+            entry: word(offset_of!(Answer, entry)),
+            action: word(offset_of!(Answer, action)),
+        }
     }
 
     /// The bits that the rows of all of a key's bytes have in common: a word, or a vector of two.
-    fn common_bits(&mut self, matrix: &Matrix, key: &[Value]) -> Value {
-        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+    fn common_bits(&mut self, matrix: &Matrix, key: &KeyParts) -> Value {
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move().with_aligned();
         let row_bytes = 8 * matrix.words as u32;
         let (row_type, up) = if matrix.words == 1 { (I64, 3) } else { (I64X2, 4) };
         let rows = self.iconst(matrix.rows.as_ptr() as u64);
         // Two products, so that one need not wait for the other.
         let mut common: [Option<Value>; 2] = [None; 2];
         for (i, column) in matrix.columns.iter().enumerate() {
-            let offset = match 8 * column.byte {
-                0 => {
-                    let value = self.mask_word(key[column.word], 8);
-                    self.b.ins().ishl_imm_u(value, up)
-                }
-                down if up == 4 => {
-                    let word = self.b.ins().ushr_imm_u(key[column.word], i64::from(down) - up);
-                    self.b.ins().band_imm_u(word, 0xff << up)
-                }
-                down => {
-                    let word = self.b.ins().ushr_imm_u(key[column.word], i64::from(down));
-                    let value = self.mask_word(word, 8);
-                    self.b.ins().ishl_imm_u(value, up)
-                }
-            };
+            let offset = self.key_byte(key, *column, up);
             let at = self.b.ins().iadd(rows, offset);
             let row = self.b.ins().load(row_type, flags, at, (i * ROWS) as i32 * row_bytes as i32);
             common[i % 2] = Some(match common[i % 2] {
@@ -236,6 +275,22 @@ impl Translator<'_, '_> {
             [Some(a), Some(b)] => self.b.ins().band(a, b),
             [first, _] => first.expect("there is a column"),
         }
+    }
+
+    /// A byte of a key, times `1 << up`. Where the field is as it lies in the frame, the byte is read from there.
+    pub fn key_byte(&mut self, key: &KeyParts, column: Column, up: u32) -> Value {
+        let at = 64 * column.word as u32 + 8 * column.byte;
+        let (from, field) = *key.fields.iter().rfind(|(from, _)| *from <= at).expect("a column is a byte of a field");
+        let byte = (at - from) / 8;
+        if let Some(frame) = self.frame_bytes(field) {
+            let value = match frame.byte(byte) {
+                Some(at) => self.load_be(at, 1),
+                None => self.iconst(0),
+            };
+            return self.b.ins().ishl_imm_u(value, i64::from(up));
+        }
+        let turned = self.b.ins().rotr_imm_u(field, i64::from((64 + 8 * byte - up) % 64));
+        self.b.ins().band_imm_u(turned, 0xff << up)
     }
 }
 
@@ -258,7 +313,7 @@ mod tests {
                     _ => matrix.rows[at],
                 }
         });
-        matrix.entries[common.trailing_zeros() as usize][0]
+        matrix.entries[common.trailing_zeros() as usize].entry
     }
 
     #[test]
@@ -270,7 +325,7 @@ mod tests {
             })
             .collect();
         let rules: Vec<&Rule> = rules.iter().collect();
-        let matrix = Matrix::new(&rules, &entry(1000));
+        let matrix = Matrix::new(&rules, &entry(1000), true);
         let mut passed = 0;
         for key in (0..20_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
             let matches = rules.iter().any(|rule| key & rule.mask[0] == rule.value[0]);
@@ -304,7 +359,7 @@ mod tests {
             let rules: Vec<Rule> =
                 (0..count).map(|i| rule(i, vec![masks[i % 3], masks[3 + i % 2]], draw(i % 7 == 0))).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
-            let matrix = Matrix::new(&rules, &entry(1000));
+            let matrix = Matrix::new(&rules, &entry(1000), true);
             assert!(cost(&rules).is_some());
             for i in 0..500 {
                 let key = draw(i % 3 == 0);

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. (Ways that go on from
-//! different hot ways out of the parser never join, see [`crate::hot`].) Copies of the rest are
+//! different hot ways out of the parser never join, see [`crate::hot`], and what follows a hot way may have copies of
+//! lookups too, if they are few: those that are the last ones.) Copies of the rest are
 //! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
 //! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), ways join, and what only one of them knows is forgotten. Knowing less is
 //! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or with many of them and much to know
@@ -26,7 +27,7 @@ use crate::flow::{Graph, Node};
 use crate::hot;
 use base::Bits;
 use ir::{
-    BinOp, BitSet, EntryKind, EntryPoint, Inst, Intrinsic, Op, Operand, Program, SlotId, StageId, StageKind,
+    BinOp, BitSet, EntryKind, EntryPoint, Inst, Intrinsic, Op, Operand, Program, SlotId, SlotKind, StageId, StageKind,
     Terminator, UnOp,
 };
 use std::cell::Cell;
@@ -40,8 +41,14 @@ const JOINT_WEIGHT_MAX: u32 = 150;
 const STEPS_MAX: usize = 100;
 /// Blocks times slots of which values are followed: what is known is carried from block to block.
 const KNOWN_MAX: usize = 20_000;
+/// Weight of a lookup on a hot way.
+const HOT_LOOKUP_WEIGHT: u32 = 25;
+/// As [`JOINT_WEIGHT_MAX`], on hot ways.
+const HOT_JOINT_WEIGHT_MAX: u32 = 180;
 /// Weight of all copies of an entry.
 const TOTAL_WEIGHT_MAX: u32 = 600;
+/// Weight of all copies that are made on one hot way.
+const HOT_TOTAL_WEIGHT_MAX: u32 = 1200;
 
 /// Values of slots that are known.
 pub(crate) type Known = BTreeMap<SlotId, Bits>;
@@ -83,6 +90,10 @@ struct Splitter<'p> {
     reads: Vec<BitSet>,
     /// By node: its weight; `None` where there is a lookup.
     weights: Vec<Option<u32>>,
+    /// By node: whether it writes headers.
+    emits: Vec<bool>,
+    /// By node: its weight on hot ways.
+    hot_weights: Vec<u32>,
     /// What may still be looked at; see [`STEPS_MAX`].
     steps: Cell<usize>,
     /// Most hot ways out of the parser.
@@ -95,6 +106,22 @@ pub(crate) struct Way {
     pub from: Vec<usize>,
     /// The hot way out of the parser that it continues, from 1; 0 for none.
     pub hot: usize,
+    /// Fields of headers that were assigned on it since they were extracted, if it is hot: the frame does not have them.
+    pub changed: BitSet,
+}
+
+impl Way {
+    /// Whether two ways need no code of their own.
+    fn is_like(&self, other: &Way) -> bool {
+        self.known == other.known && self.changed == other.changed
+    }
+
+    /// Forgets what does not hold on another way too.
+    fn join(&mut self, other: Way) {
+        self.known.retain(|s, v| other.known.get(s) == Some(v));
+        self.changed.union(&other.changed);
+        self.from.extend(other.from);
+    }
 }
 
 impl<'p> Splitter<'p> {
@@ -103,12 +130,19 @@ impl<'p> Splitter<'p> {
             base.block(program, n).insts.iter().map(|i| weight(&i.op)).sum::<Option<u32>>().map(|w| w + 1)
         };
         let weights = (0..base.nodes.len()).map(weigh).collect();
+        let emits = |n: usize| base.block(program, n).insts.iter().any(|i| matches!(i.op, Op::Emit { .. }));
+        let emits = (0..base.nodes.len()).map(emits).collect();
+        let weigh_hot = |n: usize| -> u32 {
+            let insts = &base.block(program, n).insts;
+            insts.iter().map(|i| weight(&i.op).unwrap_or(HOT_LOOKUP_WEIGHT)).sum::<u32>() + 1
+        };
+        let hot_weights = (0..base.nodes.len()).map(weigh_hot).collect();
         let operations = |n: usize| base.block(program, n).insts.len() + 1;
         let operations = (0..base.nodes.len()).map(operations).sum::<usize>();
         let steps = Cell::new(STEPS_MAX * (1 + hot) * operations);
         let tracked = BitSet::new(program.slots.len());
         let (live, reads) = (Vec::new(), Vec::new());
-        let mut splitter = Splitter { program, tracked, live, reads, weights, steps, hot, base };
+        let mut splitter = Splitter { program, tracked, live, reads, weights, emits, hot_weights, steps, hot, base };
         splitter.find_tracked();
         splitter.find_live();
         splitter.reads = (0..splitter.base.nodes.len()).map(|n| splitter.reads_of(n)).collect();
@@ -254,9 +288,6 @@ impl<'p> Splitter<'p> {
         if self.tracked.contains(slot.index()) {
             known.insert(slot, value.clone());
         }
-        if value.width() != 1 {
-            return;
-        }
         let assigns = |inst: &Inst, s: SlotId| {
             let mut found = false;
             inst.op.for_each_def(self.program, |d| found |= d == s);
@@ -268,6 +299,11 @@ impl<'p> Splitter<'p> {
         let mut more: Vec<(SlotId, Bits)> = Vec::new();
         match &insts[at].op {
             Op::Mov { src: Operand::Slot(s), .. } => more.push((*s, value.clone())),
+            Op::Concat { hi, lo, .. } => {
+                let below = lo.width(self.program);
+                let parts = [(hi, value.slice(value.width() - 1, below)), (lo, value.slice(below - 1, 0))];
+                more.extend(parts.into_iter().filter_map(|(part, value)| Some((part.slot()?, value))));
+            }
             Op::Un { op: UnOp::Not, a: Operand::Slot(s), .. } => more.push((*s, Bits::from_bool(!is))),
             Op::Bin { op: BinOp::Eq, a, b, .. } if is => more.extend(compared(a, b)),
             Op::Bin { op: BinOp::Ne, a, b, .. } if !is => more.extend(compared(a, b)),
@@ -281,6 +317,21 @@ impl<'p> Splitter<'p> {
         }
         for (s, value) in more.into_iter().filter(|(s, _)| unchanged(*s)) {
             self.learn(known, &insts[..at], s, &value);
+        }
+    }
+
+    /// Adds the fields that a node assigns to those that the frame does not have.
+    fn add_changed(&self, node: usize, changed: &mut BitSet) {
+        for inst in self.insts(node) {
+            let is_extracted = matches!(inst.op, Op::Extract { .. });
+            inst.op.for_each_def(self.program, |slot| {
+                let is_field = matches!(self.program.slots[slot.index()].kind, SlotKind::Field(_));
+                match is_extracted {
+                    true => changed.remove(slot.index()),
+                    false if is_field => changed.insert(slot.index()),
+                    false => {}
+                }
+            });
         }
     }
 
@@ -313,9 +364,8 @@ impl<'p> Splitter<'p> {
                 }
                 None => {
                     for (value, to) in cases {
-                        let alone = default != to && cases.iter().filter(|(_, t)| t == to).count() == 1;
                         let mut known = known.clone();
-                        if let (Some(slot), true) = (on.slot(), alone) {
+                        if let (Some(slot), true) = (on.slot(), default != to) {
                             self.learn(&mut known, insts, slot, value);
                         }
                         ways.push((target(*to), known));
@@ -337,9 +387,14 @@ impl<'p> Splitter<'p> {
         ways
     }
 
+    /// The weight of a node; `None` for one that is not to be copied.
+    fn weight(&self, node: usize, is_hot: bool) -> Option<u32> {
+        if is_hot { Some(self.hot_weights[node]) } else { self.weights[node] }
+    }
+
     /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups: what is
     /// behind them is shared if they are, and else looked at where ways meet again. All, when there is no time to find out.
-    fn reach(&self, node: usize, until: usize, known: &Known) -> BitSet {
+    fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> BitSet {
         let mut seen = BitSet::new(self.base.nodes.len());
         // What holds on all ways to a node so far.
         let mut at: BTreeMap<usize, Known> = BTreeMap::new();
@@ -362,7 +417,7 @@ impl<'p> Splitter<'p> {
             if self.steps.get() == 0 {
                 return BitSet::full(self.base.nodes.len());
             }
-            if self.weights[n].is_some() {
+            if self.weight(n, is_hot).is_some() {
                 stack.extend(self.ways_out(n, &known).into_iter().filter(|(to, _)| *to < until));
             }
             at.insert(n, known);
@@ -379,23 +434,28 @@ impl<'p> Splitter<'p> {
         if self.steps.get() == 0 {
             return join_all(arrived);
         }
+        let is_hot = arrived[0].hot > 0;
+        let most = if is_hot { HOT_JOINT_WEIGHT_MAX } else { JOINT_WEIGHT_MAX };
         // (way, what it reaches)
         let mut kept: Vec<(Way, BitSet)> = Vec::new();
         for mut way in arrived {
-            let reached = self.reach(node, until, &way.known);
-            if until == self.base.nodes.len() && reached.iter().all(|n| self.weights[n].is_some()) {
+            let reached = self.reach(node, until, &way.known, is_hot);
+            if until == self.base.nodes.len() && reached.iter().all(|n| self.weight(n, is_hot).is_some()) {
                 // What nothing on the way to the end asks for does not make it another way.
                 way.known.retain(|s, _| reached.iter().any(|n| self.reads[n].contains(s.index())));
             }
-            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.known == way.known) {
+            if is_hot && !reached.iter().any(|n| self.emits[n]) {
+                way.changed = BitSet::new(self.program.slots.len());
+            }
+            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.is_like(&way)) {
                 same.from.extend(way.from);
                 continue;
             }
             let is_shared = |n: &usize| kept.iter().any(|(_, other)| other.contains(*n));
-            let joint = reached.iter().filter(is_shared).try_fold(0, |sum: u32, n| Some(sum + self.weights[n]?));
+            let joint = reached.iter().filter(is_shared).try_fold(0, |sum: u32, n| Some(sum + self.weight(n, is_hot)?));
             match joint {
                 _ if kept.is_empty() => kept.push((way, reached)),
-                Some(weight) if weight <= JOINT_WEIGHT_MAX.min(budget) => kept.push((way, reached)),
+                Some(weight) if weight <= most.min(budget) => kept.push((way, reached)),
                 _ => {
                     let agree = |k: &Known| k.iter().filter(|(s, v)| way.known.get(s) == Some(v)).count();
                     // Rather with one that reaches the same lookup than with one that is about to end.
@@ -403,23 +463,22 @@ impl<'p> Splitter<'p> {
                     let fit = |i: usize| (meets(&kept[i].1), agree(&kept[i].0.known));
                     let best = (0..kept.len()).max_by_key(|&i| fit(i)).expect("there is one");
                     let (mut into, _) = kept.swap_remove(best);
-                    into.known.retain(|s, v| way.known.get(s) == Some(v));
-                    into.from.extend(way.from);
+                    into.join(way);
                     // It may be like another one now, or reach more than before.
                     let mut rest: Vec<Way> = kept.into_iter().map(|(w, _)| w).collect();
                     rest.push(into);
                     let mut next: Vec<(Way, BitSet)> = Vec::new();
                     for way in rest {
-                        match next.iter_mut().find(|(k, _)| k.known == way.known) {
+                        match next.iter_mut().find(|(k, _)| k.is_like(&way)) {
                             Some((same, _)) => same.from.extend(way.from),
                             None => {
-                                let reached = self.reach(node, until, &way.known);
+                                let reached = self.reach(node, until, &way.known, is_hot);
                                 next.push((way, reached));
                             }
                         }
                     }
                     // No lookup twice, whatever was joined.
-                    kept = self.without_joint_lookups(node, until, next);
+                    kept = if is_hot { next } else { self.without_joint_lookups(node, until, next) };
                 }
             }
         }
@@ -442,7 +501,7 @@ impl<'p> Splitter<'p> {
         let all = join_all(ways.into_iter().map(|(way, _)| way).collect());
         all.into_iter()
             .map(|way| {
-                let reached = self.reach(node, until, &way.known);
+                let reached = self.reach(node, until, &way.known, false);
                 (way, reached)
             })
             .collect()
@@ -468,12 +527,13 @@ impl<'p> Splitter<'p> {
                 }
             }
         }
-        arrived[0].push(Way { known: first, from: Vec::new(), hot: 0 });
+        arrived[0].push(Way { known: first, from: Vec::new(), hot: 0, changed: BitSet::new(self.program.slots.len()) });
         let mut nodes: Vec<Node> = Vec::new();
         // The copies of loops' heads by hot way, for edges that lead back.
         let mut heads: Vec<Vec<Option<usize>>> = vec![vec![None; 1 + self.hot]; count];
         let mut back: Vec<(usize, usize, usize)> = Vec::new();
-        let mut budgets = vec![TOTAL_WEIGHT_MAX; 1 + self.hot];
+        let mut budgets = vec![HOT_TOTAL_WEIGHT_MAX; 1 + self.hot];
+        budgets[0] = TOTAL_WEIGHT_MAX;
         let behind_parser = self.behind_parser(entry);
         for n in 0..count {
             let mut all = std::mem::take(&mut arrived[n]);
@@ -487,10 +547,11 @@ impl<'p> Splitter<'p> {
                 let these: Vec<Way> = all.extract_if(.., |w| w.hot == hot).collect();
                 let these = self.group(n, until, these, *budget);
                 let copies = these.len().saturating_sub(1) as u32;
-                *budget = budget.saturating_sub(copies.saturating_mul(self.weights[n].unwrap_or(0)));
+                let weight = self.weight(n, hot > 0).unwrap_or(0);
+                *budget = budget.saturating_sub(copies.saturating_mul(weight));
                 ways.extend(these);
             }
-            for Way { known, from, hot } in ways {
+            for Way { known, from, hot, mut changed } in ways {
                 let id = nodes.len();
                 let base = &self.base.nodes[n];
                 for f in from {
@@ -510,6 +571,9 @@ impl<'p> Splitter<'p> {
                     decided: false,
                     known: known.clone(),
                 });
+                if hot > 0 {
+                    self.add_changed(n, &mut changed);
+                }
                 let ways = self.ways_out(n, &known);
                 let is_choice = matches!(
                     self.base.block(self.program, n).term,
@@ -529,7 +593,7 @@ impl<'p> Splitter<'p> {
                         Some(_) if to <= n => back.push((id, to, hot)),
                         // A loop that is entered elsewhere than at its head.
                         None if to <= n => return self.base,
-                        _ => arrived[to].push(Way { known, from: vec![id], hot }),
+                        _ => arrived[to].push(Way { known, from: vec![id], hot, changed: changed.clone() }),
                     }
                 }
             }
@@ -575,8 +639,7 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
 /// One way of all, which knows what all of them do.
 fn join_all(ways: Vec<Way>) -> Vec<Way> {
     let joined = ways.into_iter().reduce(|mut all, way| {
-        all.known.retain(|s, v| way.known.get(s) == Some(v));
-        all.from.extend(way.from);
+        all.join(way);
         all
     });
     joined.into_iter().collect()
@@ -595,6 +658,7 @@ fn evaluated(op: &Op, wanted: impl Fn(SlotId) -> bool) -> Vec<&Operand> {
     match op {
         Op::Mov { dst, src } if wanted(*dst) => vec![src],
         Op::Un { op: UnOp::Not, dst, a } if wanted(*dst) => vec![a],
+        Op::Concat { dst, hi, lo } if wanted(*dst) => vec![hi, lo],
         Op::Bin { op: BinOp::Eq | BinOp::Ne | BinOp::And | BinOp::Or, dst, a, b } if wanted(*dst) => vec![a, b],
         _ => Vec::new(),
     }

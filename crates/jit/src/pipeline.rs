@@ -8,9 +8,11 @@
 #![allow(unsafe_code)]
 
 use crate::addresses::Addresses;
+use crate::keyed::Keyed;
 use crate::listing::Listing;
 use crate::matrix::Matrix;
 use crate::places::CodePlace;
+use crate::sieve::Sieve;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
@@ -33,6 +35,8 @@ pub(crate) struct CodeData {
     pub _zeros: Box<[u8]>,
     pub _addresses: Addresses,
     pub _matrices: Vec<Arc<Matrix>>,
+    pub _keyed: Vec<Arc<Keyed>>,
+    pub _sieves: Vec<Arc<Sieve>>,
 }
 
 /// An entry whose function is defined in the module.

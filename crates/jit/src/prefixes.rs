@@ -24,9 +24,7 @@ impl Translator<'_, '_> {
     /// The first half of a lookup: the address of the place for a key, or 0, and the key for the second half. Values are
     /// left-aligned in 32 bits. It reads the directory already, most of which is in a cache; the places of large tables are not.
     pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> [Value; 2] {
-        // Of tables as they are it is known where the answers are, if they are: before they go, the code is withdrawn.
-        if let Some(directory) = self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
-        {
+        if let Some(directory) = self.prefix_directory(table) {
             let directory = self.iconst(directory);
             return [self.prefix_place_of(directory, key), key];
         }
@@ -41,6 +39,11 @@ impl Translator<'_, '_> {
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         [place, key]
+    }
+
+    /// Where the directory of a table is, for code that is made for the table as it is: before it goes, the code is withdrawn.
+    fn prefix_directory(&self, table: TableId) -> Option<u64> {
+        self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
     }
 
     /// The address of the place for a key's first bits.
@@ -58,10 +61,21 @@ impl Translator<'_, '_> {
     }
 
     /// The second half: goes on with the entry of the longest prefix, or to `miss`.
-    pub fn prefix_find(&mut self, binding: &TableBinding, place: Value, key: Value, miss: Block) -> Value {
+    pub fn prefix_find(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        place: Value,
+        key: Value,
+        miss: Block,
+    ) -> Value {
         let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
         let content = self.b.append_block_param(done, I64);
-        self.b.ins().brif(place, walk, &[], call, &[]);
+        if self.prefix_directory(table).is_some() {
+            self.b.ins().jump(walk, &[]);
+        } else {
+            self.b.ins().brif(place, walk, &[], call, &[]);
+        }
         self.b.seal_block(walk);
         self.b.switch_to_block(walk);
         let place = self.b.ins().load(I64, self.flags.state, place, 0);

@@ -160,7 +160,7 @@ impl Translator<'_, '_> {
     }
 
     /// The second half: goes on with the entry that matches, or to `miss`.
-    pub fn probe_finish(&mut self, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
+    pub fn probe_finish(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         match binding.engine {
             EngineKind::ExactInline => {
                 self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..], miss)
@@ -173,16 +173,16 @@ impl Translator<'_, '_> {
                 self.b.switch_to_block(hit);
                 entry
             }
-            EngineKind::Prefixes => self.prefix_find(binding, carried[0], carried[1], miss),
+            EngineKind::Prefixes => self.prefix_find(table, binding, carried[0], carried[1], miss),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }
 
     /// The second half where a miss is an entry that is null.
-    pub fn probe_pointer(&mut self, binding: &TableBinding, carried: &[Value]) -> Value {
+    pub fn probe_pointer(&mut self, table: TableId, binding: &TableBinding, carried: &[Value]) -> Value {
         let (miss, done) = (self.b.create_block(), self.b.create_block());
         let pointer = self.b.append_block_param(done, I64);
-        let entry = self.probe_finish(binding, carried, miss);
+        let entry = self.probe_finish(table, binding, carried, miss);
         self.b.ins().jump(done, &[entry.into()]);
         self.b.seal_block(miss);
         self.b.switch_to_block(miss);

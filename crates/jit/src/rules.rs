@@ -10,22 +10,36 @@
 //!
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
+use crate::matrix::KeyParts;
+use crate::sieve::Sieve;
 use crate::translate::Translator;
 use crate::{Optimisation, matrix};
-use abi::{EntryShape, Rule, TableBinding, TableShape};
+use abi::{EngineKind, EntryShape, Rule, TableBinding, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::TableId;
+use ir::{Operand, TableId};
 
 /// What a lookup gives.
 pub(crate) struct Selected {
     /// A one-bit word.
     pub hit: Value,
+    /// How it is counted.
+    pub counted: Counted,
     /// The entry; the default entry on a miss.
     pub entry: Value,
     /// What it runs, where it is known.
     pub action: Option<Value>,
+}
+
+/// How a lookup gets into the table's counters.
+pub(crate) enum Counted {
+    /// It has been counted.
+    Already,
+    /// Where, behind the counter of hits.
+    At(Value),
+    /// By whether it is a hit.
+    ByHit,
 }
 
 impl Translator<'_, '_> {
@@ -35,27 +49,92 @@ impl Translator<'_, '_> {
     }
 
     /// Compares the key with all entries of a table; `None` if they are not known.
-    pub fn select_entry(&mut self, table: TableId, binding: &TableBinding, key: &[Value]) -> Option<Selected> {
+    pub fn select_entry(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Selected> {
         let shapes = self.shapes;
         let shape = shapes.tables.get(table.index())?;
         let (rules, default) = shape.possible()?;
+        // The rules before the last entry.
+        let others = &rules[..rules.len() - usize::from(default.is_none())];
+        if binding.engine == EngineKind::Opaque
+            && let Some(sieve) = self.sieve(table, others)
+        {
+            return self.select_through_sieve(table, &sieve, binding, keys);
+        }
+        self.select_any(table, binding, keys)
+    }
+
+    /// [`Self::select_entry`] for keys that a sieve may keep back.
+    fn select_through_sieve(
+        &mut self,
+        table: TableId,
+        sieve: &Sieve,
+        binding: &TableBinding,
+        keys: &[Operand],
+    ) -> Option<Selected> {
+        let shapes = self.shapes;
+        let (rules, default) = shapes.tables.get(table.index())?.possible()?;
+        let last = default.or(rules.last().map(|rule| &rule.entry))?;
+        let key = self.key_parts(&binding.key, keys);
+        let passes = self.passes_sieve(sieve, &key);
+        let [look, kept_back, done] = [(); 3].map(|()| self.b.create_block());
+        self.b.ins().brif(passes, look, &[], kept_back, &[]);
+        self.b.seal_block(look);
+        self.b.seal_block(kept_back);
+        self.b.switch_to_block(look);
+        self.b.set_cold_block(look);
+        let found = self.select_any(table, binding, keys);
+        let found = match found {
+            Some(found) => found,
+            None => {
+                let entry = self.lookup_by_call(binding, keys);
+                let hit = self.icmp_imm(IntCC::NotEqual, entry, 0);
+                let last = self.iconst(last.entry as u64);
+                let entry = self.b.ins().select(hit, entry, last);
+                let hit = self.bool_word(hit);
+                Selected { hit, counted: Counted::ByHit, entry, action: None }
+            }
+        };
+        self.count_selected(table, &found);
+        let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
+        // What it runs is told where that is known both ways.
+        let action =
+            found.action.filter(|_| last.call.is_some()).map(|found| (found, self.b.append_block_param(done, I64)));
+        let args: Vec<_> = [found.hit, found.entry].into_iter().chain(action.map(|a| a.0)).map(Into::into).collect();
+        self.b.ins().jump(done, &args);
+
+        self.b.switch_to_block(kept_back);
+        self.count_apply(table, default.is_none());
+        let kept = [u64::from(default.is_none()), last.entry as u64];
+        let kept = kept.into_iter().chain(action.map(|_| action_of(last).unwrap_or(0).into()));
+        let args: Vec<_> = kept.map(|word| self.iconst(word).into()).collect();
+        self.b.ins().jump(done, &args);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        Some(Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.1) })
+    }
+
+    /// [`Self::select_entry`] for any keys.
+    fn select_any(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Selected> {
+        let shapes = self.shapes;
+        let (rules, default) = shapes.tables.get(table.index())?.possible()?;
         let mut from_last = rules.iter().rev();
         // Without a default to fall back to, the last rule accepts everything.
         let (last, mut hit) = match default {
             Some(default) => (default, self.iconst(0)),
             None => (&from_last.next().expect("there is a rule or a miss").entry, self.iconst(1)),
         };
-        // The rules before the last entry.
         let others = &rules[..rules.len() - usize::from(default.is_none())];
         let actions: Option<Vec<u32>> = rules.iter().map(|r| &r.entry).chain(default).map(action_of).collect();
         let same = actions.as_ref().is_some_and(|all| all.iter().all(|a| a == &all[0]));
         if let Some(cost) = matrix::cost(others) {
             if cost < compare_cost(others) {
-                return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), key));
+                let key = self.key_parts(&binding.key, keys);
+                return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), &key));
             }
         } else if others.len() > COMPARED_MAX {
-            return self.select_if_any(table, binding, others, last, default.is_some(), key);
+            return self.select_if_any(table, binding, others, last, default.is_some(), keys);
         }
+        let key = &self.key_words(&binding.key, keys);
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
         for rule in from_last {
@@ -69,7 +148,7 @@ impl Translator<'_, '_> {
             let accepts = self.bool_word(accepts);
             hit = self.b.ins().bor(hit, accepts);
         }
-        Some(Selected { hit, entry, action })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action })
     }
 
     /// [`Self::select_entry`] of so many rules that their rows of bits tell no more than whether one may accept the key.
@@ -80,9 +159,9 @@ impl Translator<'_, '_> {
         rules: &[&Rule],
         last: &EntryShape,
         may_miss: bool,
-        key: &[Value],
+        keys: &[Operand],
     ) -> Option<Selected> {
-        let any = self.may_match(table, rules, last, key)?;
+        let any = self.may_match(table, rules, last, &binding.key, keys)?;
         let (look, done) = (self.b.create_block(), self.b.create_block());
         let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         let (others_hit, others) = (self.iconst(u64::from(!may_miss)), self.iconst(last.entry as u64));
@@ -90,7 +169,7 @@ impl Translator<'_, '_> {
         self.b.seal_block(look);
         self.b.switch_to_block(look);
         self.b.set_cold_block(look);
-        let found = self.lookup_words_by_call(binding, key);
+        let found = self.lookup_by_call(binding, keys);
         let is_hit = self.icmp_imm(IntCC::NotEqual, found, 0);
         let last = self.iconst(last.entry as u64);
         let chosen = self.b.ins().select(is_hit, found, last);
@@ -98,7 +177,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[is_hit.into(), chosen.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Some(Selected { hit, entry, action: None })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action: None })
     }
 
     /// [`Self::select_entry`] by rows of bits. `same` says whether all entries run the same, if it is known what they run.
@@ -109,16 +188,17 @@ impl Translator<'_, '_> {
         last: &EntryShape,
         may_miss: bool,
         same: Option<bool>,
-        key: &[Value],
+        key: &KeyParts,
     ) -> Selected {
-        let row = self.select_in_matrix(table, rules, last, key);
-        let hit = if may_miss { self.bool_word(row.is_rule) } else { self.iconst(1) };
+        let row = self.select_in_matrix(table, rules, last, may_miss, key);
+        let hit = if may_miss { row.is_rule } else { self.iconst(1) };
         let action = match same {
             None => None,
             Some(true) => Some(self.iconst(action_of(last).unwrap_or(0).into())),
             Some(false) => Some(row.action),
         };
-        Selected { hit, entry: row.entry, action }
+        let counted = if may_miss { Counted::At(row.counter) } else { Counted::ByHit };
+        Selected { hit, counted, entry: row.entry, action }
     }
 
     /// Whether the key has this value where the mask has ones.

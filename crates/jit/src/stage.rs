@@ -281,7 +281,7 @@ impl<'a> Translator<'a, '_> {
                     .step_by(8)
                     .map(|i| self.b.ins().load(I64, stack, row, (member.offset + i) as i32))
                     .collect();
-                let entry = self.probe_pointer(&binding, &words);
+                let entry = self.probe_pointer(self.plan.lookups[lookup].table, &binding, &words);
                 self.prefetch(entry);
                 self.b.ins().store(stack, entry, row, member.offset as i32);
             }

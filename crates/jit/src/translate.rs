@@ -18,11 +18,14 @@
 use crate::addresses::Addresses;
 use crate::flow::{self, Facts, Flow, LayoutChange, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
+use crate::keyed::KeyedTables;
 use crate::matrix::Matrices;
 use crate::packet::At;
+use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
 use crate::places::Places;
+use crate::sieve::Sieves;
 use crate::stage::Waiting;
 use crate::stage::plan::{Plan, Spot};
 use crate::unresolved::Symbols;
@@ -49,6 +52,9 @@ pub(crate) struct Flags {
     pub extract: MemFlagsData,
     /// Descriptors, the batch, the worker's context, records.
     pub desc: MemFlagsData,
+    /// What never changes of a descriptor while a packet is worked on: where it came from and when, its record's address.
+    /// Such a load is made where something asks for it.
+    pub origin: MemFlagsData,
     /// The function's own stack slots.
     pub stack: MemFlagsData,
     /// Tables, counters, registers.
@@ -70,6 +76,7 @@ impl Flags {
             packet,
             extract: packet.with_trap_code(Some(TrapCode::HEAP_OUT_OF_BOUNDS)),
             desc: region(2, "descriptor"),
+            origin: region(7, "origin").with_readonly().with_can_move(),
             stack: region(3, "stack"),
             state: region(4, "state"),
             entry: region(5, "entry").with_readonly().with_can_move(),
@@ -109,6 +116,8 @@ pub(crate) struct Shared<'a> {
     pub zeros: &'a [u8],
     pub addresses: &'a Addresses,
     pub matrices: &'a Matrices,
+    pub keyed: &'a KeyedTables,
+    pub sieves: &'a Sieves,
     pub symbols: &'a Symbols,
     pub gates: &'a Gates,
 }
@@ -143,6 +152,8 @@ pub(crate) struct Translator<'a, 'f> {
     /// Addresses that are loaded from a list.
     pub addresses: &'a Addresses,
     pub matrices: &'a Matrices,
+    pub keyed: &'a KeyedTables,
+    pub sieves: &'a Sieves,
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
     /// What seldom calls go through, and those of them that this function has.
@@ -152,6 +163,8 @@ pub(crate) struct Translator<'a, 'f> {
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
     pub facts_now: Facts,
+    /// Slots that still have the value that was known at the start of the node.
+    pub known_now: Known,
     /// Stage position of the block being translated.
     pub position: usize,
     /// Bytes of all stack slots.
@@ -247,10 +260,13 @@ pub(crate) fn translate(
         zeros: shared.zeros,
         addresses: shared.addresses,
         matrices: shared.matrices,
+        keyed: shared.keyed,
+        sieves: shared.sieves,
         symbols: shared.symbols,
         gates: shared.gates,
         gates_here: GatesHere::default(),
         signatures: HashMap::new(),
+        known_now: Known::new(),
         position: 0,
         stack_bytes: 0,
         scratch: None,
@@ -381,7 +397,7 @@ impl<'a> Translator<'a, '_> {
 
     fn load_slots(&mut self, which: &dyn Fn(SlotId) -> bool) {
         let kind = self.entry.kind;
-        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
+        let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         let pair_zero = self.pair_const(0);
         self.clear_frame(which);
@@ -446,10 +462,14 @@ impl<'a> Translator<'a, '_> {
         for &(which, slot) in self.program.intrinsics.iter().filter(|(_, slot)| wanted(*slot)) {
             let value = match (value_at_ingress(which, self.program), which) {
                 (Some(value), _) => self.iconst(value),
-                (None, Intrinsic::IngressPort) => self.load_desc32(offset_of!(PacketDesc, ingress_port)),
+                (None, Intrinsic::IngressPort) => {
+                    let offset = offset_of!(PacketDesc, ingress_port) as i32;
+                    self.b.ins().uload32(self.flags.origin, self.packet, offset)
+                }
                 (None, Intrinsic::PacketLength) => self.entry_len,
                 (None, Intrinsic::IngressTimestamp) => {
-                    self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, timestamp_us) as i32)
+                    let offset = offset_of!(PacketDesc, timestamp_us) as i32;
+                    self.b.ins().load(I64, self.flags.origin, self.packet, offset)
                 }
                 (None, other) => unreachable!("`{}` is the same for all packets", other.name()),
             };
@@ -509,9 +529,14 @@ impl<'a> Translator<'a, '_> {
             for inst in &code.insts[..from] {
                 flow.step(self.program, self.facts, node.position, &inst.op, &mut self.facts_now);
             }
+            self.known_now = node.known.clone();
+            for inst in &code.insts[..from] {
+                self.forget(&inst.op);
+            }
             for (i, inst) in code.insts.iter().enumerate().take(stop.unwrap_or(usize::MAX)).skip(from) {
                 self.spot = (n, i);
                 self.inst(inst)?;
+                self.forget(&inst.op);
             }
             if let Some(stop) = stop {
                 self.locate(Some(&code.insts[stop].op), code.insts[stop].span);
@@ -537,6 +562,13 @@ impl<'a> Translator<'a, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What an operation assigns is not what it was at the start of the node.
+    fn forget(&mut self, op: &Op) {
+        if !self.known_now.is_empty() {
+            op.for_each_def(self.program, |slot| _ = self.known_now.remove(&slot));
+        }
     }
 
     /// What is generated from now on is an operation of the node at hand, or its end.
@@ -877,7 +909,7 @@ impl Translator<'_, '_> {
     /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
     fn spill(&mut self, point: ReplicationPoint) {
         let spilled = self.facts.spilled(point);
-        let record = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, record) as i32);
+        let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         // Fields of headers with varbits have no variable while they are clean; see below.
         let in_packet = |t: &Self, slot: SlotId| {

@@ -129,7 +129,7 @@ impl Translator<'_, '_> {
 
     /// `a & ((1 << width) - 1)`.
     pub fn mask_word(&mut self, a: Value, width: u32) -> Value {
-        if width >= 64 { a } else { self.b.ins().band_imm_u(a, ones(width) as i64) }
+        if width >= self.significant_bits(a) { a } else { self.b.ins().band_imm_u(a, ones(width) as i64) }
     }
 
     /// As [`Self::mask_word`] for a pair.
@@ -148,10 +148,17 @@ impl Translator<'_, '_> {
     }
 
     pub fn icmp(&mut self, cc: IntCC, a: Value, b: Value) -> Value {
+        if let Some(number) = self.as_constant(b).filter(|_| self.b.func.dfg.value_type(b) == I64) {
+            return self.icmp_imm(cc, a, number as u64);
+        }
+        let as_they_lie = if is_equality(cc) { self.both_unswapped(a, b) } else { None };
+        let (a, b) = as_they_lie.unwrap_or((a, b));
         self.b.ins().icmp(cc, a, b)
     }
 
     pub fn icmp_imm(&mut self, cc: IntCC, a: Value, b: u64) -> Value {
+        let as_they_lie = if is_equality(cc) { self.unswapped(a, b) } else { None };
+        let (a, b) = as_they_lie.unwrap_or((a, b));
         let b = self.iconst(b);
         self.b.ins().icmp(cc, a, b)
     }
@@ -328,6 +335,9 @@ impl Translator<'_, '_> {
         if let Some((header, field)) = self.facts.lazy_field(slot)
             && !self.flow.is_dirty(self.facts, &self.facts_now, slot)
         {
+            if let Some(known) = self.known_now.get(&slot).cloned() {
+                return self.constant(&known);
+            }
             return self.load_clean(header, &field);
         }
         let class = Class::of(self.program.width(slot));
@@ -418,4 +428,8 @@ impl Translator<'_, '_> {
         let ty = self.b.func.dfg.value_type(word);
         if ty == I8 { word } else { self.icmp_imm(IntCC::NotEqual, word, 0) }
     }
+}
+
+fn is_equality(cc: IntCC) -> bool {
+    matches!(cc, IntCC::Equal | IntCC::NotEqual)
 }

@@ -20,8 +20,8 @@ use super::assume::assumed;
 use crate::calls::CALLS;
 use crate::pipeline::CodeInfo;
 use crate::state::FastState;
-use abi::Shapes;
 use abi::packet::PipelineFn;
+use abi::{EngineKind, Shapes};
 use arc_swap::ArcSwapOption;
 use base::entry::MatchKind;
 use base::ids::TableId;
@@ -108,6 +108,8 @@ pub(super) struct Code {
     pub(super) program: Arc<Program>,
     pub(super) fast: Arc<FastState>,
     options: jit::Options,
+    /// By table: how many entries may be part of the code.
+    entries_max: Vec<u64>,
     generic: Arc<CompiledPipeline>,
     generic_entries: Entries,
     special: ArcSwapOption<Special>,
@@ -129,6 +131,21 @@ fn entries(code: &CompiledPipeline) -> Entries {
     EntryKind::ALL.map(|kind| code.entry(kind))
 }
 
+/// How many entries of a table may be part of the code.
+fn entries_max(table: &ir::Table, engine: EngineKind) -> u64 {
+    let has = |kind| table.keys.iter().any(|k| k.kind == kind);
+    if has(MatchKind::Ternary) || has(MatchKind::Optional) {
+        let bits: usize = table.keys.iter().map(|k| (k.width as usize).next_multiple_of(8)).sum();
+        if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
+    } else if has(MatchKind::Lpm) {
+        super::PREFIXES_MAX
+    } else if engine == EngineKind::ExactInline {
+        super::KEYED_MAX
+    } else {
+        super::EXACT_MAX
+    }
+}
+
 /// The options without what takes long.
 fn quick(options: &jit::Options) -> jit::Options {
     jit::Options { hot_ways: 0, ..options.clone() }
@@ -136,8 +153,11 @@ fn quick(options: &jit::Options) -> jit::Options {
 
 impl Code {
     pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &jit::Options) -> Result<Code, jit::Error> {
-        let generic = jit::compile(&program, &fast.bindings(), &CALLS, &quick(options))?;
+        let bindings = fast.bindings();
+        let generic = jit::compile(&program, &bindings, &CALLS, &quick(options))?;
+        let tables = program.tables.iter().zip(&bindings.tables);
         Ok(Code {
+            entries_max: tables.map(|(table, binding)| entries_max(table, binding.engine)).collect(),
             program,
             fast,
             options: options.clone(),
@@ -156,18 +176,9 @@ impl Code {
         &self.generic
     }
 
-    /// Whether a table's entries may be part of the code when it has few.
+    /// So many entries of a table may be part of the code.
     fn entries_max(&self, table: TableId) -> u64 {
-        let keys = &self.program.tables[table.index()].keys;
-        let has = |kind| keys.iter().any(|k| k.kind == kind);
-        if has(MatchKind::Ternary) || has(MatchKind::Optional) {
-            let bits: usize = keys.iter().map(|k| (k.width as usize).next_multiple_of(8)).sum();
-            if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
-        } else if has(MatchKind::Lpm) {
-            super::PREFIXES_MAX
-        } else {
-            super::EXACT_MAX
-        }
+        self.entries_max[table.index()]
     }
 
     /// The tables that are tiny, by their numbers of entries.

@@ -1,0 +1,300 @@
+//! Exact tables of up to some thousand entries as part of the code: a hash that is made for their keys, so that each key has
+//! a place of its own.
+//!
+//! A lookup in buckets compares with all keys of a bucket, for nobody knows which keys there will be (`tables::exact`). Where
+//! the keys are known, a hash is looked for that gives no two of them the same place ("perfect" hashing: Fredman, Komlós,
+//! Szemerédi, "Storing a sparse table with O(1) worst case access time", JACM 1984; the second level here by displacement
+//! of rows: Tarjan, Yao, "Storing a sparse table", CACM 1979). One key is compared, with no loop and nothing behind it:
+//!
+//! ```text
+//! h     = key0 * multiplier0 + key1 * multiplier1       modulo 2^64; one word, one product
+//! row   = rows[h >> (64 - row bits)]                    an address; of some tens of keys there is one row, a constant
+//! place = row + (the bits of h below, times the size of a place)
+//! hit if place.key == key, and then place.entry is the entry
+//! ```
+//!
+//! A place without an entry has a key that belongs elsewhere, so that no key is found there. The hash need not keep anybody from
+//! choosing keys that collide: packets' keys cannot, and those of the table do not.
+//!
+//! The places belong to the code that is made for the entries ([`crate::rules`] says when that is right).
+//!
+//! Tests: below; `crates/datapath/tests/recompile.rs`, against the interpreter.
+
+use crate::translate::Translator;
+use abi::{Rule, TableBinding};
+use base::ids::TableId;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Most entries.
+pub const KEYED_MAX: usize = 2048;
+/// Most entries with one row of places.
+const ONE_ROW_MAX: usize = 32;
+/// Words of the longest keys.
+const KEY_WORDS_MAX: usize = 2;
+/// How many hashes are tried.
+const TRIES: u64 = 200;
+
+/// What is searched for a key: its words and the entry. Half of a cache line at most, and aligned to its size.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+struct Places([u64; 4]);
+
+/// A hash for some keys, and their places.
+#[derive(Debug)]
+pub(crate) struct Keyed {
+    multipliers: [u64; KEY_WORDS_MAX],
+    /// Words of a key that count, 1 or 2.
+    words: usize,
+    /// Bits of the hash that choose a row, and then a place in it.
+    row_bits: u32,
+    place_bits: u32,
+    /// Addresses of rows in `places`; empty if there is one.
+    rows: Box<[u64]>,
+    /// Places of two or four words: key, entry, nothing.
+    places: Box<[Places]>,
+}
+
+/// Those of code that is being made, by table; `None` if there is none.
+pub(crate) type KeyedTables = RefCell<Vec<(TableId, Option<Arc<Keyed>>)>>;
+
+/// Random enough numbers.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Keyed {
+    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or no hash is found.
+    fn new(rules: &[Rule], words: usize) -> Option<Keyed> {
+        if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
+            return None;
+        }
+        let keys: Vec<[u64; 2]> = rules.iter().map(|r| [r.value[0], if words > 1 { r.value[1] } else { 0 }]).collect();
+        let one_row = keys.len() <= ONE_ROW_MAX;
+        // Of `n` keys in two to a row, `n` pairs share one; they fit into a row of as many places once in e tries.
+        let row_bits = if one_row { 0 } else { keys.len().div_ceil(2).next_power_of_two().ilog2() };
+        let place_bits = match one_row {
+            true => (keys.len() * keys.len() / 2).max(4).next_power_of_two().ilog2(),
+            false => row_bits + 1,
+        };
+        let mut random = 1;
+        let tried = (0..TRIES).find_map(|_| {
+            let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
+            let mut keyed =
+                Keyed { multipliers, words, row_bits, place_bits, rows: Box::default(), places: Box::default() };
+            let homes = keyed.displacements(&keys)?;
+            let rows: Vec<usize> = homes.rows;
+            keyed.fill(rules, &keys, &rows, homes.places);
+            Some(keyed)
+        });
+        tried
+    }
+
+    fn hash(&self, key: [u64; 2]) -> u64 {
+        let second = if self.words > 1 { key[1].wrapping_mul(self.multipliers[1]) } else { 0 };
+        key[0].wrapping_mul(self.multipliers[0]).wrapping_add(second)
+    }
+
+    fn row_of(&self, hash: u64) -> usize {
+        if self.row_bits == 0 { 0 } else { (hash >> (64 - self.row_bits)) as usize }
+    }
+
+    fn place_in_row(&self, hash: u64) -> usize {
+        (hash >> (64 - self.row_bits - self.place_bits)) as usize & ((1 << self.place_bits) - 1)
+    }
+
+    /// Where each row begins, so that no two keys have the same place; `None` if two of a row do in any case.
+    fn displacements(&self, keys: &[[u64; 2]]) -> Option<Homes> {
+        let row_length = 1 << self.place_bits;
+        let mut rows: Vec<(usize, Vec<usize>)> = (0..1 << self.row_bits).map(|row| (row, Vec::new())).collect();
+        for key in keys {
+            let hash = self.hash(*key);
+            rows[self.row_of(hash)].1.push(self.place_in_row(hash));
+        }
+        for (_, places) in &mut rows {
+            places.sort_unstable();
+            if places.windows(2).any(|pair| pair[0] == pair[1]) {
+                return None;
+            }
+        }
+        rows.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));
+        // As many beginnings as make one place in four taken.
+        let beginnings =
+            if self.row_bits == 0 { 1 } else { (4 * keys.len()).saturating_sub(row_length).max(row_length) };
+        let mut taken = vec![false; beginnings + row_length];
+        let mut at = vec![0; rows.len()];
+        let mut from = 0;
+        for (row, places) in &rows {
+            if places.is_empty() {
+                continue;
+            }
+            let tried = (0..beginnings).map(|i| (from + i) % beginnings);
+            let begin = tried.into_iter().find(|begin| places.iter().all(|p| !taken[begin + p]))?;
+            places.iter().for_each(|p| taken[begin + p] = true);
+            at[*row] = begin;
+            // Far from the last one, where less is taken.
+            from = (begin + beginnings / 3 + 1) % beginnings;
+        }
+        Some(Homes { rows: at, places: taken.len() })
+    }
+
+    /// 64-bit words of a place.
+    fn place_words(&self) -> usize {
+        2 * self.words
+    }
+
+    fn place_bytes(&self) -> u32 {
+        8 * self.place_words() as u32
+    }
+
+    fn fill(&mut self, rules: &[Rule], keys: &[[u64; 2]], rows: &[usize], places: usize) {
+        let size = self.place_words();
+        let mut words = vec![0u64; (places * size).next_multiple_of(4)];
+        // A key of no entry is not found where it does not belong: zero, and at its own place another one.
+        let place_of = |key: [u64; 2]| {
+            let hash = self.hash(key);
+            rows[self.row_of(hash)] + self.place_in_row(hash)
+        };
+        let home = place_of([0, 0]);
+        let other = (1..).find(|k| place_of([*k, 0]) != home).expect("not all keys have the same place");
+        words[home * size] = other;
+        for (rule, key) in rules.iter().zip(keys) {
+            let at = place_of(*key) * size;
+            words[at..at + self.words].copy_from_slice(&key[..self.words]);
+            words[at + self.words] = rule.entry.entry as u64;
+        }
+        self.places = words.chunks_exact(4).map(|w| Places([w[0], w[1], w[2], w[3]])).collect();
+        let first = self.places.as_ptr() as u64;
+        if self.row_bits > 0 {
+            self.rows = rows.iter().map(|row| first + u64::from(self.place_bytes()) * *row as u64).collect();
+        }
+    }
+}
+
+/// Where rows begin, and how many places there are.
+struct Homes {
+    rows: Vec<usize>,
+    places: usize,
+}
+
+impl Translator<'_, '_> {
+    /// The hash for an exact table's entries, if they are known and there is one.
+    pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
+        let words = binding.exact?.key_bytes.div_ceil(8) as usize;
+        let rules = self.shape(table)?.rules.as_ref()?;
+        let known = self.keyed.borrow().iter().find(|(t, _)| *t == table).map(|(_, keyed)| keyed.clone());
+        known.unwrap_or_else(|| {
+            let new = Keyed::new(rules, words).map(Arc::new);
+            self.keyed.borrow_mut().push((table, new.clone()));
+            new
+        })
+    }
+
+    /// Goes on with the entry of a key, or to `miss`.
+    pub fn find_keyed(&mut self, keyed: &Keyed, key: &[Value], miss: Block) -> Value {
+        let product = |t: &mut Self, i: usize| {
+            let multiplier = t.iconst(keyed.multipliers[i]);
+            t.b.ins().imul(key[i], multiplier)
+        };
+        let mut hash = product(self, 0);
+        if keyed.words > 1 {
+            let second = product(self, 1);
+            hash = self.b.ins().iadd(hash, second);
+        }
+        // The place in the row, times the size of a place.
+        let up = keyed.place_bytes().ilog2();
+        let below = 64 - keyed.row_bits - keyed.place_bits - up;
+        let place = self.b.ins().rotr_imm_u(hash, i64::from(below));
+        let place = self.b.ins().band_imm_u(place, ((1i64 << keyed.place_bits) - 1) << up);
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let row = if keyed.row_bits > 0 {
+            let rows = self.iconst(keyed.rows.as_ptr() as u64);
+            let row = self.b.ins().ushr_imm_u(hash, i64::from(64 - keyed.row_bits));
+            let offset = self.b.ins().ishl_imm_u(row, 3);
+            let at = self.b.ins().iadd(rows, offset);
+            self.b.ins().load(I64, flags, at, 0)
+        } else {
+            self.iconst(keyed.places.as_ptr() as u64)
+        };
+        let at = self.b.ins().iadd(row, place);
+        for (i, word) in key.iter().enumerate().take(keyed.words) {
+            let stored = self.b.ins().load(I64, flags, at, 8 * i as i32);
+            let same = self.b.ins().icmp(IntCC::Equal, *word, stored);
+            let next = self.b.create_block();
+            self.b.ins().brif(same, next, &[], miss, &[]);
+            self.b.seal_block(next);
+            self.b.switch_to_block(next);
+        }
+        self.b.ins().load(I64, flags, at, 8 * keyed.words as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use abi::EntryShape;
+
+    fn rule(key: [u64; 2], number: usize) -> Rule {
+        let entry = EntryShape { entry: std::ptr::without_provenance(8 * (number + 1)), call: None };
+        Rule { mask: vec![u64::MAX; 2], value: key.to_vec(), entry }
+    }
+
+    /// What code that reads the places finds.
+    fn find(keyed: &Keyed, key: [u64; 2]) -> Option<u64> {
+        let hash = keyed.hash(key);
+        let first = keyed.places.as_ptr() as u64;
+        let row = if keyed.row_bits > 0 { keyed.rows[keyed.row_of(hash)] } else { first };
+        let at = (row - first) as usize / 8 + keyed.place_in_row(hash) * keyed.place_words();
+        let word = |i: usize| keyed.places[i / 4].0[i % 4];
+        let same = (0..keyed.words).all(|i| word(at + i) == key[i]);
+        same.then(|| word(at + keyed.words))
+    }
+
+    #[test]
+    fn each_key_has_its_place_and_no_other_key_is_found() {
+        let mut random = 7;
+        for words in [1, 2] {
+            for count in [1, 2, 4, 9, 32, 33, 100, 1000, KEYED_MAX] {
+                let draw = |random: &mut u64, i: u64| match i % 3 {
+                    // Addresses one after the other, ports in the higher bits, anything.
+                    0 => [0x0000_0200_0000_0000 + i, i / 7],
+                    1 => [(i << 48) | 0x0200_0000_0001, 3],
+                    _ => [next_random(random), next_random(random) >> 40],
+                };
+                let mut keys: Vec<[u64; 2]> = (0..count as u64).map(|i| draw(&mut random, i)).collect();
+                if words == 1 {
+                    keys.iter_mut().for_each(|k| k[1] = 0);
+                }
+                keys.sort_unstable();
+                keys.dedup();
+                let rules: Vec<Rule> = keys.iter().enumerate().map(|(i, k)| rule(*k, i)).collect();
+                let keyed = Keyed::new(&rules, words).expect("a hash is found");
+                for (i, key) in keys.iter().enumerate() {
+                    assert_eq!(find(&keyed, *key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
+                }
+                let others = (0..3000).map(|i| draw(&mut random, 1_000_000 + i)).chain([[0, 0], [1, 0], [0, 1]]);
+                for mut key in others {
+                    if words == 1 {
+                        key[1] = 0;
+                    }
+                    if keys.binary_search(&key).is_err() {
+                        assert_eq!(find(&keyed, key), None, "{count} keys, {key:x?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_keys_or_words_are_refused() {
+        let rules: Vec<Rule> = (0..=KEYED_MAX).map(|i| rule([i as u64, 0], i)).collect();
+        assert!(Keyed::new(&rules, 1).is_none() && Keyed::new(&[], 1).is_none());
+        assert!(Keyed::new(&rules[..5], 3).is_none());
+    }
+}

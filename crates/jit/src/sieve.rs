@@ -1,0 +1,175 @@
+//! Keys that surely meet none of a table's rules, told by few of their bytes.
+//!
+//! Most packets are asked about by an access list and meet none of its rules, and often one byte says so: rules are about
+//! certain networks, hosts or ports. Of the bytes that rules look at, those are chosen that tell most, up to
+//! [`BYTES_MAX`]; for each of their values a word says which rules accept it, a bit for each group of rules. Keys whose words
+//! have no bit in common go to the default entry at once; for the others the table is looked up.
+//!
+//! What tells most is reckoned for keys of any bytes. Where packets are not like that, it costs some instructions and a branch
+//! that is always taken the same way; it is only made where at most one key in [`PASS_MAX`] of any bytes would pass.
+//!
+//! The words belong to the code that is made for the rules, as the rows of [`crate::matrix`] do.
+//!
+//! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
+
+use crate::matrix::{Column, KeyParts, ROWS, byte_of, columns};
+use crate::translate::Translator;
+use abi::Rule;
+use base::ids::TableId;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Most bytes that are looked at.
+const BYTES_MAX: usize = 3;
+/// Most rules.
+const RULES_MAX: usize = 4096;
+/// A sieve passes at most one key of any bytes in so many.
+const PASS_MAX: f64 = 4.0;
+/// Another byte is looked at if it keeps back so large a part of what passed.
+const WORTHWHILE: f64 = 0.5;
+/// Keys that are tried to reckon what passes.
+const SAMPLES: u32 = 1024;
+
+/// The bytes that tell most, and which groups of rules accept which of their values.
+#[derive(Debug)]
+pub(crate) struct Sieve {
+    columns: Vec<Column>,
+    rows: Vec<[u64; ROWS]>,
+}
+
+/// Those of code that is being made, by table; `None` if there is none.
+pub(crate) type Sieves = RefCell<Vec<(TableId, Option<Arc<Sieve>>)>>;
+
+/// A row for each value of a byte: the groups of rules that accept it.
+fn rows(rules: &[&Rule], column: Column) -> [u64; ROWS] {
+    let mut rows = [0; ROWS];
+    for (i, rule) in rules.iter().enumerate() {
+        let bit = 1 << (i * 64 / rules.len());
+        let (mask, wanted) =
+            (byte_of(rule.mask[column.word], column.byte), byte_of(rule.value[column.word], column.byte));
+        let accepts = |value: usize| value as u64 & mask == wanted;
+        rows.iter_mut().enumerate().filter(|(value, _)| accepts(*value)).for_each(|(_, row)| *row |= bit);
+    }
+    rows
+}
+
+impl Sieve {
+    /// For these rules; `None` if a few bytes do not tell enough.
+    fn new(rules: &[&Rule]) -> Option<Sieve> {
+        if rules.is_empty() || rules.len() > RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
+            return None;
+        }
+        // Rules that are like each other share a bit.
+        let mut sorted = rules.to_vec();
+        sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
+        let mut left: Vec<(Column, [u64; ROWS])> = columns(rules).into_iter().map(|c| (c, rows(&sorted, c))).collect();
+        let mut sieve = Sieve { columns: Vec::new(), rows: Vec::new() };
+        // What the keys that are tried have in common with the bytes so far.
+        let mut common = vec![u64::MAX; SAMPLES as usize];
+        let mut passing = 1.0;
+        while sieve.columns.len() < BYTES_MAX && !left.is_empty() {
+            let value_of = |sample: usize, column: &Column| {
+                let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
+                (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+            };
+            let pass = |(column, rows): &(Column, [u64; ROWS])| {
+                common.iter().enumerate().filter(|(s, bits)| **bits & rows[value_of(*s, column)] != 0).count()
+            };
+            let best = (0..left.len()).min_by_key(|i| pass(&left[*i]))?;
+            let part = pass(&left[best]) as f64 / f64::from(SAMPLES);
+            if part > WORTHWHILE * passing {
+                break;
+            }
+            let (column, rows) = left.swap_remove(best);
+            common.iter_mut().enumerate().for_each(|(s, bits)| *bits &= rows[value_of(s, &column)]);
+            sieve.columns.push(column);
+            sieve.rows.push(rows);
+            passing = part;
+            if passing * PASS_MAX * PASS_MAX <= 1.0 {
+                break;
+            }
+        }
+        (passing * PASS_MAX <= 1.0).then_some(sieve)
+    }
+}
+
+impl Translator<'_, '_> {
+    /// The sieve of a table's rules, if there is a good one.
+    pub fn sieve(&mut self, table: TableId, rules: &[&Rule]) -> Option<Arc<Sieve>> {
+        let known = self.sieves.borrow().iter().find(|(t, _)| *t == table).map(|(_, sieve)| sieve.clone());
+        known.unwrap_or_else(|| {
+            let new = Sieve::new(rules).map(Arc::new);
+            self.sieves.borrow_mut().push((table, new.clone()));
+            new
+        })
+    }
+
+    /// Whether a key passes, as a condition.
+    pub fn passes_sieve(&mut self, sieve: &Sieve, key: &KeyParts) -> Value {
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let mut common = None;
+        for (column, rows) in sieve.columns.iter().zip(&sieve.rows) {
+            let rows = self.iconst(rows.as_ptr() as u64);
+            let offset = self.key_byte(key, *column, size_of::<u64>().ilog2());
+            let at = self.b.ins().iadd(rows, offset);
+            let row = self.b.ins().load(I64, flags, at, 0);
+            common = Some(match common {
+                Some(so_far) => self.b.ins().band(so_far, row),
+                None => row,
+            });
+        }
+        common.expect("a sieve looks at a byte")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use abi::EntryShape;
+
+    fn rule(mask: u64, value: u64) -> Rule {
+        Rule { mask: vec![mask], value: vec![value & mask], entry: EntryShape { entry: std::ptr::null(), call: None } }
+    }
+
+    fn passes(sieve: &Sieve, key: u64) -> bool {
+        let rows = sieve.columns.iter().zip(&sieve.rows);
+        rows.fold(u64::MAX, |common, (c, rows)| common & rows[byte_of(key, c.byte) as usize]) != 0
+    }
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *seed ^ *seed >> 29
+    }
+
+    #[test]
+    fn what_meets_a_rule_passes_and_most_else_does_not() {
+        let mut seed = 3;
+        for count in [1, 5, 64, 100, 1000] {
+            // One network, hosts in it, and any ports.
+            let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xffff_ffff_0000_ffff];
+            let rules: Vec<Rule> =
+                (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random(&mut seed) >> 8)).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            let sieve = Sieve::new(&rules).expect("one byte tells");
+            let mut passed = 0;
+            for i in 0..4000 {
+                let any = random(&mut seed);
+                let near = rules[i % rules.len()];
+                let key = if i % 2 == 0 { any } else { (any & !near.mask[0]) | near.value[0] };
+                let meets = rules.iter().any(|r| key & r.mask[0] == r.value[0]);
+                assert!(!meets || passes(&sieve, key), "{count} rules, {key:x}");
+                passed += u32::from(i % 2 == 0 && passes(&sieve, key));
+            }
+            assert!(passed < 500, "{passed} of 2000 keys of any bytes pass with {count} rules");
+        }
+    }
+
+    #[test]
+    fn rules_that_accept_most_keys_have_none() {
+        assert!(Sieve::new(&[&rule(0x80, 0), &rule(0x80, 0x80)]).is_none());
+        assert!(Sieve::new(&[&rule(0xff, 7), &rule(0, 0)]).is_none());
+        assert!(Sieve::new(&[]).is_none());
+    }
+}

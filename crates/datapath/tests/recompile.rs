@@ -256,6 +256,17 @@ fn the_next_batch_sees_every_change_and_recompiled_code_agrees() {
         let expected = [(0x1000 + key, Fate::Sent(key)), (0x1000, Fate::Sent(0)), (0x1001 + key, Fate::Sent(6))];
         check("a table that grows", &expected);
     }
+
+    // Hundreds are part of the code, more are not.
+    for (count, is_part) in [(1500, true), (3000, false)] {
+        for key in state.len(STATION) as u32..count {
+            state.insert(STATION, &station(0x1000 + key, key % 500)).expect("room");
+        }
+        let expected = [(0x1000, Fate::Sent(0)), (0x0fff, Fate::Sent(6)), (0x1000 + 1234, Fate::Sent(234))];
+        check("many stations", &expected);
+        let contents = pipeline.code_info().expect("machine code").contents;
+        assert_eq!(contents.contains(&"station".to_string()), is_part, "{count} entries");
+    }
 }
 
 #[test]

@@ -63,17 +63,17 @@ def test_another_program_keeps_what_diff_says(switch, changed):
     assert (switch.entries("ipv4_lpm"), switch.entries("nexthop")) == before
     switch.sluice("load", ROUTER, "--fresh")
     assert switch.entries("ipv4_lpm") == []
-    assert "is not loaded" in switch.sluice("load", ROUTER, "--device-id", "7", code=1)
+    assert "is not loaded: 0 is no device id" in switch.sluice("load", ROUTER, "--device-id", "0", code=1)
 
 
 def test_metrics_count_entries_calls_and_changes(switch, metrics):
     switch.sluice("load", ROUTER)
     with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
-    assert 'sluice_table_entries{table="MyIngress.ipv4_lpm"} 1.0' in lines
-    assert "sluice_program_changes_total 2" in lines
+    assert 'sluice_table_entries{device_id="1",table="MyIngress.ipv4_lpm"} 1.0' in lines
+    assert 'sluice_program_changes_total{device_id="1"} 2' in lines
     assert any(line.startswith('sluice_rpcs_total{method="Write",code="Ok"} 2') for line in lines), lines
-    assert any(line.startswith('sluice_port_up{port="1"') for line in lines)
+    assert any(line.startswith('sluice_port_up{device_id="1",port="1"') for line in lines)
     assert lines[-1] == "# EOF"
 
 

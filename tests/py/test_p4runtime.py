@@ -35,16 +35,16 @@ def messages(tmp_path_factory):
 class Controller:
     """A primary client."""
 
-    def __init__(self, messages, address):
-        self.messages = messages
+    def __init__(self, messages, address, device=1):
+        self.messages, self.device = messages, device
         self.channel = grpc.insecure_channel(address)
         grpc.channel_ready_future(self.channel).result(timeout=10)
-        self.say, self.heard = queue.Queue(), queue.Queue()
+        self.say, self.heard, self.ended = queue.Queue(), queue.Queue(), None
         stream = self._method("StreamChannel", "StreamMessageResponse", self.channel.stream_stream)
         responses = stream(iter(self.say.get, None))
         threading.Thread(target=self._listen, args=(responses,), daemon=True).start()
         claim = self.new("StreamMessageRequest")
-        claim.arbitration.device_id = 1
+        claim.arbitration.device_id = device
         claim.arbitration.election_id.low = ELECTION_ID
         self.say.put(claim)
         assert self.hear().arbitration.status.code == 0
@@ -53,8 +53,8 @@ class Controller:
         try:
             for response in responses:
                 self.heard.put(response)
-        except grpc.RpcError:
-            pass  # the daemon was stopped
+        except grpc.RpcError as error:
+            self.ended = error  # the daemon was stopped, or the device is gone
 
     def _method(self, name, response, kind):
         return kind(
@@ -70,7 +70,7 @@ class Controller:
         return self.heard.get(timeout=10)
 
     def set_config(self, action, program, p4info=None):
-        request = self.new("SetForwardingPipelineConfigRequest", device_id=1, action=action)
+        request = self.new("SetForwardingPipelineConfigRequest", device_id=self.device, action=action)
         request.election_id.low = ELECTION_ID
         request.config.p4_device_config = program
         request.config.cookie.cookie = 9
@@ -80,17 +80,17 @@ class Controller:
         self._method("SetForwardingPipelineConfig", response, self.channel.unary_unary)(request)
 
     def config(self):
-        request = self.new("GetForwardingPipelineConfigRequest", device_id=1)
+        request = self.new("GetForwardingPipelineConfigRequest", device_id=self.device)
         response = "GetForwardingPipelineConfigResponse"
         return self._method("GetForwardingPipelineConfig", response, self.channel.unary_unary)(request).config
 
     def write(self, request):
-        request.device_id = 1
+        request.device_id = self.device
         request.election_id.low = ELECTION_ID
         self._method("Write", "WriteResponse", self.channel.unary_unary)(request)
 
     def read(self, **table_entry):
-        request = self.new("ReadRequest", device_id=1)
+        request = self.new("ReadRequest", device_id=self.device)
         request.entities.add().table_entry.CopyFrom(self.new("TableEntry", **table_entry))
         read = self._method("Read", "ReadResponse", self.channel.unary_stream)
         return [entity.table_entry for response in read(request) for entity in response.entities]

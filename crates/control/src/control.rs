@@ -173,6 +173,16 @@ impl Control {
         self.devices.insert(device_id, device);
     }
 
+    /// Removes a device with all that it was told; the clients of its streams, which the caller closes.
+    pub fn remove_device(&mut self, device_id: u64) -> Result<Vec<ClientId>> {
+        self.device(device_id)?;
+        self.devices.remove(&device_id);
+        let of = |seat: &Option<(u64, Role)>| seat.as_ref().is_some_and(|(id, _)| *id == device_id);
+        let gone: Vec<ClientId> = self.clients.iter().filter(|(_, seat)| of(seat)).map(|(client, _)| *client).collect();
+        gone.iter().for_each(|client| _ = self.clients.remove(client));
+        Ok(gone)
+    }
+
     pub(crate) fn device(&mut self, device_id: u64) -> Result<&mut Device> {
         let ids: Vec<String> = self.devices.keys().map(u64::to_string).collect();
         self.devices.get_mut(&device_id).ok_or_else(|| {

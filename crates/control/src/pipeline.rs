@@ -101,6 +101,8 @@ pub struct ForwardingConfig {
     pub claims: Vec<Claim>,
     /// The controller's mark.
     pub cookie: Option<u64>,
+    /// What the operator calls it; a controller's has no name.
+    pub name: String,
 }
 
 /// Refuses a config whose P4Info is not that of its program: requests by its ids would reach other objects.

@@ -66,7 +66,7 @@ pub enum SwitchError {
     #[error("there is no port {0}")]
     NoSuchPort(u32),
     /// No device of this id.
-    #[error("there is no device {id}; there is {}", devices::list(.there))]
+    #[error("there is no device {id}; {}", devices::list(.there))]
     NoSuchDevice {
         /// What was asked for.
         id: u64,
@@ -83,7 +83,7 @@ pub enum SwitchError {
     #[error("device {0} is the one the switch was started with; load another program into it instead")]
     FirstDevice(u64),
     /// A device with ports or links.
-    #[error("device {id} still has {}; bind or unchain them first", .has.join(", "))]
+    #[error("device {id} still has {}; bind ports to another device and unchain links first", .has.join(", "))]
     DeviceInUse {
         /// The device.
         id: u64,

@@ -255,10 +255,10 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     assert_eq!(says(switch.add_device(2)), "there is a device 2 already");
     assert_eq!(says(switch.add_device(0)), "0 is no device id: P4Runtime takes it for the server itself");
     assert_eq!(says(switch.bind(9, 2)), "there is no port 9");
-    assert_eq!(says(switch.bind(1, 9)), "there is no device 9; there is device 1, 2");
+    assert_eq!(says(switch.bind(1, 9)), "there is no device 9; there are devices 1, 2");
     assert_eq!(says(switch.bind(2, 2)), "port 2 is bound to device 2 already");
     assert_eq!(says(switch.link(at(1, 1), at(2, 5))), "port 1 of device 1 is taken: port 1 is bound to the device");
-    assert_eq!(says(switch.link(at(1, 5), at(3, 5))), "there is no device 3; there is device 1, 2");
+    assert_eq!(says(switch.link(at(1, 5), at(3, 5))), "there is no device 3; there are devices 1, 2");
     switch.link(at(1, 10), at(2, 1)).unwrap();
     let link = "the link from port 10 of device 1 to port 1 of device 2";
     assert_eq!(says(switch.link(at(1, 10), at(2, 3))), format!("port 10 of device 1 is taken: {link}"));
@@ -268,7 +268,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     // Back by the same ports: a cable.
     switch.link(at(2, 1), at(1, 10)).unwrap();
     switch.unlink(at(2, 1)).unwrap();
-    let in_use = format!("device 2 still has port 2, {link}; bind or unchain them first");
+    let in_use = format!("device 2 still has port 2, {link}; bind ports to another device and unchain links first");
     assert_eq!(says(switch.remove_device(2)), in_use);
     switch.unlink(at(1, 10)).unwrap();
     assert_eq!(says(switch.unlink(at(1, 10))), "no link begins at port 10 of device 1; there are no links");

@@ -47,6 +47,18 @@ pub trait Operator: Send + Sync + 'static {
     fn load(&self, _request: pb::LoadRequest) -> Result<pb::LoadResponse, String> {
         Err("programs cannot be replaced here".to_string())
     }
+    /// Removes a device.
+    fn unload(&self, _request: pb::UnloadRequest) -> Result<(), String> {
+        Err("there is one device here".to_string())
+    }
+    /// Gives ports to a device.
+    fn bind(&self, _request: pb::BindRequest) -> Result<(), String> {
+        Err("there is one device here".to_string())
+    }
+    /// Makes or removes links.
+    fn chain(&self, _request: pb::ChainRequest) -> Result<(), String> {
+        Err("there is one device here".to_string())
+    }
     /// Traces packets until all are traced or the client is gone.
     fn trace(&self, _request: pb::TraceRequest, _to: &Stream<pb::TraceResponse>) -> Result<(), String> {
         Err("there is no tracing here".to_string())
@@ -84,6 +96,17 @@ impl AdminService {
         });
         Response::new(ReceiverStream::new(receiver))
     }
+
+    /// Runs a request that changes something.
+    async fn change<R: Send + 'static>(
+        &self,
+        run: impl FnOnce(&dyn Operator) -> Result<R, String> + Send + 'static,
+    ) -> Result<Response<R>, Status> {
+        let operator = Arc::clone(&self.operator);
+        let done = tokio::task::spawn_blocking(move || run(&*operator)).await;
+        let done = done.map_err(|_| Status::internal("the request's task failed"))?;
+        done.map(Response::new).map_err(Status::failed_precondition)
+    }
 }
 
 #[tonic::async_trait]
@@ -95,10 +118,19 @@ impl Admin for AdminService {
     }
 
     async fn load(&self, request: Request<pb::LoadRequest>) -> Result<Response<pb::LoadResponse>, Status> {
-        let operator = Arc::clone(&self.operator);
-        let done = tokio::task::spawn_blocking(move || operator.load(request.into_inner())).await;
-        let done = done.map_err(|_| Status::internal("the program could not be replaced"))?;
-        done.map(Response::new).map_err(Status::failed_precondition)
+        self.change(move |operator| operator.load(request.into_inner())).await
+    }
+
+    async fn unload(&self, request: Request<pb::UnloadRequest>) -> Result<Response<pb::UnloadResponse>, Status> {
+        self.change(move |on| on.unload(request.into_inner()).map(|()| pb::UnloadResponse {})).await
+    }
+
+    async fn bind(&self, request: Request<pb::BindRequest>) -> Result<Response<pb::BindResponse>, Status> {
+        self.change(move |on| on.bind(request.into_inner()).map(|()| pb::BindResponse {})).await
+    }
+
+    async fn chain(&self, request: Request<pb::ChainRequest>) -> Result<Response<pb::ChainResponse>, Status> {
+        self.change(move |on| on.chain(request.into_inner()).map(|()| pb::ChainResponse {})).await
     }
 
     type TraceStream = ReceiverStream<Result<pb::TraceResponse, Status>>;
@@ -134,7 +166,7 @@ mod tests {
         fn stats(&self) -> AdminStats {
             AdminStats {
                 uptime_us: self.calls.fetch_add(1, Ordering::Relaxed) + 1,
-                drops: vec![pb::Drop { reason: "no such port".to_string(), packets: 3 }],
+                drops: vec![pb::Drop { reason: "no such port".to_string(), packets: 3, device_id: 1 }],
                 ..AdminStats::default()
             }
         }
@@ -162,9 +194,11 @@ mod tests {
             let first = client.stats(pb::StatsRequest {}).await.unwrap().into_inner();
             let second = client.stats(pb::StatsRequest {}).await.unwrap().into_inner();
             assert_eq!((first.uptime_us, second.uptime_us), (1, 2));
-            assert_eq!(second.drops, [pb::Drop { reason: "no such port".to_string(), packets: 3 }]);
+            assert_eq!(second.drops, [pb::Drop { reason: "no such port".to_string(), packets: 3, device_id: 1 }]);
             let refused = client.load(pb::LoadRequest::default()).await.unwrap_err();
             assert_eq!(refused.message(), "programs cannot be replaced here");
+            let refused = client.unload(pb::UnloadRequest::default()).await.unwrap_err();
+            assert_eq!(refused.message(), "there is one device here");
             let mut traces = client.trace(pb::TraceRequest::default()).await.unwrap().into_inner();
             assert_eq!(traces.message().await.unwrap_err().message(), "there is no tracing here");
         });

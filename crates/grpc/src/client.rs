@@ -138,6 +138,24 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| refusal(&status))
     }
 
+    /// Removes a device.
+    pub fn unload(&self, request: admin::UnloadRequest) -> Result<(), ClientError> {
+        let answer = self.runtime.block_on(self.admin().unload(request));
+        answer.map(drop).map_err(|status| refusal(&status))
+    }
+
+    /// Gives ports to a device.
+    pub fn bind(&self, request: admin::BindRequest) -> Result<(), ClientError> {
+        let answer = self.runtime.block_on(self.admin().bind(request));
+        answer.map(drop).map_err(|status| refusal(&status))
+    }
+
+    /// Makes or removes links between devices.
+    pub fn chain(&self, request: admin::ChainRequest) -> Result<(), ClientError> {
+        let answer = self.runtime.block_on(self.admin().chain(request));
+        answer.map(drop).map_err(|status| refusal(&status))
+    }
+
     /// Traces packets; each trace goes to `each` as it arrives, until that says false.
     pub fn trace(
         &self,

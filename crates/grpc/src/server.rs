@@ -108,6 +108,19 @@ impl Handle {
         gone
     }
 
+    /// Removes a device and ends the streams of its clients, who are told.
+    pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
+        let gone = self.with(|control| control.remove_device(device_id))?;
+        let mut clients = lock(&self.clients);
+        for client in gone {
+            if let Some(sender) = clients.remove(&client) {
+                // Who does not read finds out when the stream ends.
+                let _ = sender.try_send(Err(Status::not_found(format!("device {device_id} was unloaded"))));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends all streams.
     pub(crate) fn close_streams(&self) {
         lock(&self.clients).clear();
@@ -214,6 +227,7 @@ impl P4Runtime for Service {
             p4info: config.p4info.as_ref().map(Message::encode_to_vec).unwrap_or_default(),
             claims: config.p4info.as_ref().map(p4info::claims).unwrap_or_default(),
             cookie: config.cookie.map(|cookie| cookie.cookie),
+            name: String::new(),
         });
         #[allow(deprecated, reason = "older controllers give their role by number")]
         let role = convert::role(request.role, request.role_id);

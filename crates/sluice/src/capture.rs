@@ -15,7 +15,7 @@ use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +37,9 @@ pub struct Args {
     /// Port numbers; none for all.
     #[arg(value_name = "PORT")]
     ports: Vec<u32>,
+    /// Only ports of this device, its ends of links included.
+    #[arg(long, value_name = "ID")]
+    device_id: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,
     /// Where frames are written, as pcapng; `-` is stdout.
@@ -55,15 +58,23 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let stats = client.stats()?.context("the server has no admin service: it is not a Sluice switch")?;
     for wanted in &args.ports {
-        let numbers: Vec<String> = stats.ports.iter().map(|p| p.number.to_string()).collect();
-        let there = stats.ports.iter().any(|p| p.number == *wanted);
-        ensure!(there, "there is no port {wanted}; there are {}", numbers.join(", "));
+        let ends = stats.links.iter().flat_map(|link| [link.from, link.to]).flatten();
+        let there =
+            stats.ports.iter().map(|p| (p.device_id, p.number)).chain(ends.map(|end| (end.device_id, end.port)));
+        let there = there.filter(|(device, _)| args.device_id.is_none_or(|wanted| wanted == *device));
+        let numbers: BTreeSet<u32> = there.map(|(_, port)| port).collect();
+        let list: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        ensure!(numbers.contains(wanted), "there is no port {wanted}; there are {}", list.join(", "));
     }
     let wanted = stats.ports.iter().filter(|p| args.ports.is_empty() || args.ports.contains(&p.number));
-    let names = wanted.map(|p| (p.number, format!("{}@{}", p.number, p.name))).collect();
+    let wanted = wanted.filter(|p| args.device_id.is_none_or(|device| device == p.device_id));
+    let names = wanted.map(|p| ((p.device_id, p.number), format!("{}@{}", p.number, p.name))).collect();
     let mut file = CaptureFile::new(open(&args.write)?, &names, args.snap_length.unwrap_or(SNAP_MAX))?;
-    let request =
-        pb::CaptureRequest { device_id: 0, ports: args.ports.clone(), snap_length: args.snap_length.unwrap_or(0) };
+    let request = pb::CaptureRequest {
+        device_id: args.device_id.unwrap_or(0),
+        ports: args.ports.clone(),
+        snap_length: args.snap_length.unwrap_or(0),
+    };
     let (mut count, mut lost, mut failed) = (0, 0, None);
     client.capture(request, |message| {
         lost = message.lost;
@@ -98,13 +109,13 @@ fn open(path: &Path) -> Result<Box<dyn Write>> {
 
 struct CaptureFile {
     writer: PcapNgWriter<BufWriter<Box<dyn Write>>>,
-    /// Port numbers' interfaces.
-    interfaces: BTreeMap<u32, u32>,
+    /// Interfaces of ports, by device and number.
+    interfaces: BTreeMap<(u64, u32), u32>,
     snap_length: u32,
 }
 
 impl CaptureFile {
-    fn new(to: Box<dyn Write>, ports: &BTreeMap<u32, String>, snap_length: u32) -> Result<CaptureFile> {
+    fn new(to: Box<dyn Write>, ports: &BTreeMap<(u64, u32), String>, snap_length: u32) -> Result<CaptureFile> {
         let writer = PcapNgWriter::new(BufWriter::new(to))?;
         let mut file = CaptureFile { writer, interfaces: BTreeMap::new(), snap_length };
         for (port, name) in ports {
@@ -114,7 +125,7 @@ impl CaptureFile {
         Ok(file)
     }
 
-    fn interface(&mut self, port: u32, name: &str) -> Result<u32> {
+    fn interface(&mut self, port: (u64, u32), name: &str) -> Result<u32> {
         let mut interface = InterfaceDescriptionBlock::new(DataLink::ETHERNET, self.snap_length);
         interface.options = vec![
             InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
@@ -127,10 +138,11 @@ impl CaptureFile {
     }
 
     fn write(&mut self, frame: &Frame) -> Result<()> {
-        let interface_id = match self.interfaces.get(&frame.port) {
+        let port = (frame.device_id, frame.port);
+        let interface_id = match self.interfaces.get(&port) {
             Some(id) => *id,
-            // One that came after the capture began.
-            None => self.interface(frame.port, &frame.port.to_string())?,
+            // An end of a link, or one that came after the capture began.
+            None => self.interface(port, &format!("{}:{}", port.0, port.1))?,
         };
         self.writer.write_pcapng_block(EnhancedPacketBlock {
             interface_id,
@@ -169,9 +181,12 @@ mod tests {
     #[test]
     fn frames_have_their_port_time_and_direction() {
         let shared = Shared::default();
-        let names = BTreeMap::from([(3, "3@veth0".to_string()), (9, "9@veth1".to_string())]);
+        let names = BTreeMap::from([((1, 3), "3@veth0".to_string()), ((1, 9), "9@veth1".to_string())]);
         let mut file = CaptureFile::new(Box::new(shared.clone()), &names, 100).unwrap();
-        let frame = |port, sent, time_ns| Frame { port, sent, time_ns, length: 1500, data: vec![port as u8; 100] };
+        let frame = |port, sent, time_ns| {
+            let data = vec![port as u8; 100];
+            Frame { port, sent, time_ns, length: 1500, data, device_id: 1 }
+        };
         let frames =
             [frame(9, false, 1_700_000_000_123_456_789), frame(3, true, 1_700_000_000_123_456_790), frame(4, true, 5)];
         frames.iter().for_each(|f| file.write(f).unwrap());

@@ -1,4 +1,5 @@
-//! `sluice load NEW.p4`: another program on a running switch, which keeps forwarding and keeps what fits of its state.
+//! `sluice load NEW.p4`: another program on a running switch, which keeps forwarding and keeps what fits of its state; under a
+//! device id that is not there yet, a device of its own beside the others.
 //!
 //! Exit code 1 when the program is wrong or the switch refuses it, 2 when nothing listens.
 
@@ -18,7 +19,7 @@ pub struct Args {
     program: ProgramArgs,
     #[command(flatten)]
     server: ServerArgs,
-    /// The device id of P4Runtime.
+    /// The device id of P4Runtime; one that is not there is made.
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
     /// Refuse the program if something that was written has no place in it.
@@ -46,7 +47,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         (_, true) => State::Fresh,
         _ => State::KeepWhatFits,
     };
-    let request = pb::LoadRequest { device_id: args.device_id, program, state: state.into(), force: args.force };
+    let name = path.display().to_string();
+    let request = pb::LoadRequest { device_id: args.device_id, program, state: state.into(), force: args.force, name };
     let done = match client.load(request) {
         Ok(done) => done,
         Err(ClientError::Refused(reason)) => {
@@ -57,13 +59,19 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     match args.json {
         true => println!("{:#}", to_json(&done)),
-        false => print!("{}", render(&done)),
+        false => print!("{}", render(args.device_id, &done)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn render(done: &pb::LoadResponse) -> String {
+fn render(device: u64, done: &pb::LoadResponse) -> String {
     let mut text = String::new();
+    if done.new_device {
+        text += &format!(
+            "device {device} is new: `sluice bind PORT --to {device}` gives it ports, `sluice chain ID:PORT {device}:PORT` packets \
+             of another device\n"
+        );
+    }
     for o in &done.outcomes {
         text += &format!("{:<13} {} `{}`", o.fate, o.kind, o.name);
         if o.carried > 0 || o.lost > 0 {
@@ -96,6 +104,6 @@ fn to_json(done: &pb::LoadResponse) -> serde_json::Value {
     };
     serde_json::json!({
         "outcomes": done.outcomes.iter().map(outcome).collect::<Vec<_>>(),
-        "replication": done.replication, "replication_lost": done.replication_lost, "took_us": done.took_us,
+        "new_device": done.new_device, "replication": done.replication, "replication_lost": done.replication_lost, "took_us": done.took_us,
     })
 }

@@ -5,8 +5,10 @@
 
 mod bench;
 mod capture;
+mod chain;
 mod check;
 mod compile;
+mod devices;
 mod diff;
 mod explain;
 mod json;
@@ -57,8 +59,18 @@ enum Command {
     P4info(p4info::Args),
     /// Show step by step what a program, or a running switch, does with a packet.
     Trace(trace::Args),
-    /// Replace the program of a running switch; what fits of its state stays.
+    /// Replace the program of a running switch, what fits of its state stays; or load one under another device id.
     Load(load::Args),
+    /// Remove a device of a running switch, with its program and state.
+    Unload(chain::UnloadArgs),
+    /// Show the devices of a running switch: programs, ports, links.
+    Show(chain::ShowArgs),
+    /// Give ports of a running switch to another device.
+    Bind(chain::BindArgs),
+    /// Make what a device sends by a port enter another device.
+    Chain(chain::ChainArgs),
+    /// Remove what `chain` has made.
+    Unchain(chain::UnchainArgs),
     /// Say what would stay of a switch's state if one program took another's place.
     Diff(diff::Args),
     /// Show or change tables of a running switch.
@@ -84,6 +96,11 @@ fn main() -> ExitCode {
         Command::P4info(args) => p4info::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Load(args) => load::main(&args),
+        Command::Unload(args) => chain::unload(&args),
+        Command::Show(args) => chain::show(&args),
+        Command::Bind(args) => chain::bind(&args),
+        Command::Chain(args) => chain::chain(&args),
+        Command::Unchain(args) => chain::unchain(&args),
         Command::Diff(args) => diff::main(&args),
         Command::Table(args) => table::main(&args),
         Command::Bench(args) => bench::main(&args),

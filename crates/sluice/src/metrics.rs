@@ -84,12 +84,19 @@ impl Collector for Snapshot {
         family(e, "uptime_seconds", "Since the start of the switch", [(vec![], uptime)])?;
         ports(e, &stats.ports)?;
         tables(e, &stats.tables)?;
-        let drops = stats.drops.iter().map(|d| (vec![("reason", d.reason.clone())], d.packets)).collect();
+        let drop =
+            |d: &pb::Drop| (vec![("device_id", d.device_id.to_string()), ("reason", d.reason.clone())], d.packets);
+        let drops = stats.drops.iter().map(drop).collect();
         family(e, "dropped_packets", "Packets that the program or the switch dropped", counters(drops))?;
         workers(e, &stats.workers)?;
-        let changes = counters(vec![(vec![], stats.program_changes)]);
+        links(e, &stats.links)?;
+        let device = |d: &pb::Device| vec![("device_id", d.id.to_string())];
+        let changes = counters(stats.devices.iter().map(|d| (device(d), d.program_changes)).collect());
         family(e, "program_changes", "Programs that were made to run", changes)?;
-        let code = |value: fn(&pb::Code) -> u64| stats.code.iter().map(|c| (vec![], value(c))).collect::<Vec<_>>();
+        let code = |value: fn(&pb::Code) -> u64| {
+            let of = |d: &pb::Device| Some((device(d), value(d.code.as_ref()?)));
+            stats.devices.iter().filter_map(of).collect::<Vec<_>>()
+        };
         let made = counters(code(|c| c.compiled));
         family(e, "code_compilations", "Code that was made for the tables as they were", made)?;
         let runs = gauges(code(|c| c.specialised.into()));
@@ -103,8 +110,10 @@ impl Collector for Snapshot {
 }
 
 fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
-    let port =
-        |p: &pb::Port| vec![("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())];
+    let port = |p: &pb::Port| {
+        let id = ("device_id", p.device_id.to_string());
+        vec![id, ("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())]
+    };
     let up = ports.iter().map(|p| (port(p), u64::from(p.link_up))).collect();
     family(e, "port_up", "Whether the link is up", gauges(up))?;
     let speed = ports.iter().filter_map(|p| Some((port(p), u64::from(p.speed_mbps?) * 1_000_000))).collect();
@@ -126,7 +135,7 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
 }
 
 fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
-    let table = |t: &pb::Table| vec![("table", t.name.clone())];
+    let table = |t: &pb::Table| vec![("device_id", t.device_id.to_string()), ("table", t.name.clone())];
     let entries = tables.iter().map(|t| (table(t), t.entries)).collect();
     family(e, "table_entries", "Entries", gauges(entries))?;
     let sizes = tables.iter().map(|t| (table(t), t.size)).collect();
@@ -140,6 +149,16 @@ fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
         [of("hit", t.hits), of("miss", t.misses)].into_iter().flatten()
     });
     family(e, "table_lookups", "Lookups", counters(lookups.collect()))
+}
+
+fn links(e: &mut DescriptorEncoder<'_>, links: &[pb::Link]) -> fmt::Result {
+    let of = |value: fn(&pb::Link) -> u64| {
+        let end = |end: Option<pb::DevicePort>| end.map_or(String::new(), |e| format!("{}:{}", e.device_id, e.port));
+        let link = |l: &pb::Link| (vec![("from", end(l.from)), ("to", end(l.to))], value(l));
+        counters(links.iter().map(link).collect::<Vec<_>>())
+    };
+    family(e, "link_packets", "Packets that went from one device to another", of(|l| l.packets))?;
+    family(e, "link_bytes", "Their bytes", of(|l| l.bytes))
 }
 
 /// Where cycles go, and how many went there.
@@ -183,26 +202,45 @@ mod tests {
                 speed_mbps: Some(10_000),
                 rx: counters(7),
                 tx: counters(5),
+                device_id: 1,
             }],
-            tables: vec![pb::Table { name: "I.t".into(), entries: 3, size: 9, hits: Some(4), misses: Some(2) }],
-            drops: vec![pb::Drop { reason: "no such port".into(), packets: 11 }],
+            tables: vec![pb::Table {
+                name: "I.t".into(),
+                entries: 3,
+                size: 9,
+                hits: Some(4),
+                misses: Some(2),
+                device_id: 1,
+            }],
+            drops: vec![pb::Drop { reason: "no such port".into(), packets: 11, device_id: 2 }],
             workers: vec![pb::Worker { packets: 7, pipeline_cycles: 700, ..Default::default() }],
             code: None,
-            program_changes: 2,
+            program_changes: 3,
+            devices: vec![
+                pb::Device { id: 1, runs: true, program_changes: 2, ..Default::default() },
+                pb::Device { id: 2, ..Default::default() },
+            ],
+            links: vec![pb::Link {
+                from: Some(pb::DevicePort { device_id: 1, port: 10 }),
+                to: Some(pb::DevicePort { device_id: 2, port: 3 }),
+                packets: 8,
+                bytes: 480,
+            }],
         };
         let rpcs = vec![("Write".to_string(), "Ok".to_string(), 6)];
         let text = text(Observed { stats, rpcs, lost_events: 0 });
         for line in [
             "sluice_uptime_seconds 2.5",
-            r#"sluice_port_up{port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,
-            r#"sluice_port_speed_bits_per_second{port="1",device="veth \"0\"",kind="af_packet"} 10000000000.0"#,
-            r#"sluice_port_packets_total{port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,
-            r#"sluice_port_bytes_total{port="1",device="veth \"0\"",kind="af_packet",direction="send"} 320"#,
-            r#"sluice_table_entries{table="I.t"} 3.0"#,
-            r#"sluice_table_lookups_total{table="I.t",result="miss"} 2"#,
-            r#"sluice_dropped_packets_total{reason="no such port"} 11"#,
+            r#"sluice_port_up{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,
+            r#"sluice_port_speed_bits_per_second{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 10000000000.0"#,
+            r#"sluice_port_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,
+            r#"sluice_port_bytes_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="send"} 320"#,
+            r#"sluice_table_entries{device_id="1",table="I.t"} 3.0"#,
+            r#"sluice_table_lookups_total{device_id="1",table="I.t",result="miss"} 2"#,
+            r#"sluice_dropped_packets_total{device_id="2",reason="no such port"} 11"#,
             r#"sluice_worker_cycles_total{worker="0",part="pipeline"} 700"#,
-            "sluice_program_changes_total 2",
+            r#"sluice_program_changes_total{device_id="1"} 2"#,
+            r#"sluice_link_packets_total{from="1:10",to="2:3"} 8"#,
             r#"sluice_rpcs_total{method="Write",code="Ok"} 6"#,
         ] {
             assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");

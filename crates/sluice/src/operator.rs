@@ -1,14 +1,14 @@
-//! What the admin service of a running switch does: the server's side of `sluice stats`, `load`, `trace`, `capture`.
+//! What the admin service of a running switch does: the server's side of `sluice stats`, `load`, `trace`, `capture`, and of what
+//! concerns several devices.
 //!
 //! Threads: called on blocking threads of the server, several at once.
 
+use crate::devices::Devices;
 use crate::live::Tracer;
 use crate::stats;
-use control::control::Losses;
-use control::pipeline::ForwardingConfig;
 use control::reconcile::Report;
-use datapath::Switch;
 use datapath::tap::{TapConfig, TappedFrame};
+use datapath::{PortOf, Switch};
 use grpc::Handle;
 use grpc::admin::{AdminStats, Operator, Stream};
 use grpc::proto::sluice::v1 as pb;
@@ -26,33 +26,51 @@ pub struct SwitchOperator {
     pub switch: Arc<Switch>,
     /// Programs and entries.
     pub handle: Arc<Handle>,
+    /// Which devices there are.
+    pub devices: Arc<Devices>,
 }
 
 impl Operator for SwitchOperator {
     fn stats(&self) -> AdminStats {
-        stats::collect(&self.switch)
+        let mut stats = stats::collect(&self.switch);
+        self.devices.name_all(&mut stats.devices);
+        stats
     }
 
     fn load(&self, request: pb::LoadRequest) -> Result<pb::LoadResponse, String> {
         let start = Instant::now();
-        let config = ForwardingConfig { device_config: request.program.clone(), ..ForwardingConfig::default() };
         let device = request.device_id;
-        let report = self.handle.with(|control| {
-            if !request.force && control.has_primary(device).map_err(|e| e.message)? {
-                return Err(format!(
-                    "a controller is primary for device {device} and would not know; --force replaces its program all the same"
-                ));
-            }
-            match request.state() {
-                pb::load_request::State::Fresh => control.load(device, config).map(|()| Report::default()),
-                pb::load_request::State::KeepAll => control.replace(device, config, Losses::Refused),
-                pb::load_request::State::KeepWhatFits => control.replace(device, config, Losses::Accepted),
-            }
-            .map_err(|e| e.message)
-        })?;
+        let (new, report) = self.devices.load(&request)?;
         let took = start.elapsed();
-        tracing::info!(device, took_us = took.as_micros() as u64, "program replaced by the operator");
-        Ok(response(report, took.as_micros() as u64))
+        let what = if new { "device made by the operator" } else { "program replaced by the operator" };
+        tracing::info!(device, took_us = took.as_micros() as u64, "{what}");
+        Ok(pb::LoadResponse { new_device: new, ..response(report, took.as_micros() as u64) })
+    }
+
+    fn unload(&self, request: pb::UnloadRequest) -> Result<(), String> {
+        self.devices.unload(request.device_id, request.force)?;
+        tracing::info!(device = request.device_id, "device removed by the operator");
+        Ok(())
+    }
+
+    fn bind(&self, request: pb::BindRequest) -> Result<(), String> {
+        self.devices.bind(&request.ports, request.device_id)?;
+        tracing::info!(device = request.device_id, ports = ?request.ports, "ports bound by the operator");
+        Ok(())
+    }
+
+    fn chain(&self, request: pb::ChainRequest) -> Result<(), String> {
+        let end = |end: Option<pb::DevicePort>| end.map(|end| PortOf { device: end.device_id, port: end.port });
+        let from = end(request.from).ok_or("the port where the link begins is missing")?;
+        if request.remove {
+            self.devices.unchain(from, request.both_ways)?;
+            tracing::info!(%from, "link removed by the operator");
+            return Ok(());
+        }
+        let to = end(request.to).ok_or("the port where the link ends is missing")?;
+        self.devices.chain(from, to, request.both_ways)?;
+        tracing::info!(%from, %to, "link made by the operator");
+        Ok(())
     }
 
     fn trace(&self, request: pb::TraceRequest, to: &Stream<pb::TraceResponse>) -> Result<(), String> {
@@ -99,6 +117,7 @@ impl Operator for SwitchOperator {
             time_ns: f.time.as_nanos() as u64,
             length: f.length,
             data: f.data,
+            device_id: f.device,
         };
         while !to.is_closed() {
             let Some(first) = tapped.next_within(LOOK) else { continue };
@@ -126,6 +145,7 @@ fn response(report: Report, took_us: u64) -> pb::LoadResponse {
         reason: o.reason.unwrap_or_default(),
     };
     pb::LoadResponse {
+        new_device: false,
         outcomes: report.outcomes.into_iter().map(outcome).collect(),
         replication: report.replication,
         replication_lost: report.replication_lost,

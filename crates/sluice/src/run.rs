@@ -10,6 +10,7 @@
 //! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
 
 use crate::compile::CompileArgs;
+use crate::devices::{self, DeviceArg, Devices, Wanted};
 use crate::notify::Service;
 use crate::operator::SwitchOperator;
 use crate::specialise::Specialise;
@@ -26,7 +27,7 @@ use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,9 +77,18 @@ pub struct Args {
     /// Worker threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// The device id of P4Runtime.
-    #[arg(long, value_name = "ID", default_value_t = 1)]
+    /// The device id of P4Runtime, of X.p4 and of all ports that are not bound to another device.
+    #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     device_id: u64,
+    /// Another device, with a program, tables and state of its own; without a program it waits for P4Runtime.
+    #[arg(long = "device", value_name = "ID[=X.p4]", value_parser = devices::parse_device)]
+    devices: Vec<DeviceArg>,
+    /// Ports that belong to another device.
+    #[arg(long = "bind", value_name = "PORT,...=ID", value_parser = devices::parse_binding)]
+    bindings: Vec<(Vec<u32>, u64)>,
+    /// A link: what the first device sends by the port enters the second one by its port, as in 1:10,2:1.
+    #[arg(long = "chain", value_name = "ID:PORT,ID:PORT", value_parser = devices::parse_link)]
+    links: Vec<(PortOf, PortOf)>,
     /// The port number that stands for the controller.
     #[arg(long, value_name = "PORT", default_value_t = 510)]
     cpu_port: u32,
@@ -111,15 +121,20 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
     let options = args.compile.options()?;
     let code = jit::Options { perf_map: args.perf_map, ..args.compile.code()? };
-    let compiled = match &args.program {
-        None => None,
-        Some(path) => match args.compile.compile_program(path)? {
-            None => return Ok(ExitCode::from(1)),
-            Some(compiled) => Some((path, compiled)),
-        },
-    };
+    let wanted = Wanted::new(args.device_id, &args.devices, &args.bindings, &args.links)?;
+    let numbers: Vec<u32> = specs.iter().map(|s| s.number).collect();
+    if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
+        bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
+    }
+    // The texts that controllers read back: each program as one that needs no other file.
+    let mut programs: BTreeMap<u64, (&Path, Vec<u8>)> = BTreeMap::new();
+    let given = args.devices.iter().filter_map(|device| Some((device.id, device.program.as_ref()?)));
+    for (id, path) in args.program.iter().map(|path| (args.device_id, path)).chain(given) {
+        let Some(compiled) = args.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };
+        programs.insert(id, (path, frontend::self_contained(path, &compiled.sources, &options)?.into_bytes()));
+    }
 
-    let state = args.state.open()?;
+    let state = args.state.open()?.map(Arc::new);
     let workers = usize::from(args.workers);
     let ports = Ports::open(&specs, args.workers)?;
     let switch = Arc::new(Switch::new(SwitchConfig {
@@ -131,46 +146,54 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         on_worker_start: ports.register_workers(),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let target = SwitchTarget::new(Arc::clone(&switch), options.clone(), code, engine, args.specialise.into())
-        .with_ports(specs.iter().map(|s| s.number).collect());
+    let target = SwitchTarget::new(Arc::clone(&switch), options, code, engine, args.specialise.into());
     let handle = Handle::new(Control::new());
-    handle.with(|control| control.add_device(args.device_id, Arc::new(target)));
-    let given = match compiled {
-        None => None,
-        // What a controller reads back: the program as one text that needs no other file.
-        Some((path, compiled)) => {
-            Some((path.as_path(), frontend::self_contained(path, &compiled.sources, &options)?.into_bytes()))
+    let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone()));
+    devices.begin(&wanted, &numbers)?;
+    for device in switch.devices() {
+        let program = programs.get(&device).map(|(path, text)| (*path, text.as_slice()));
+        let restored = match &state {
+            Some(state) => state.restore(&handle, device, args.device_id, program)?,
+            None => false,
+        };
+        if !restored && !begin(args, device, &switch, &handle, program, state.as_deref())? {
+            return Ok(ExitCode::from(1));
         }
-    };
-    let program = given.as_ref().map(|(path, text)| (*path, text.as_slice()));
-    let restored = match &state {
-        Some(state) => state.restore(&handle, args.device_id, program)?,
-        None => false,
-    };
-    if !restored && !begin(args, &switch, &handle, program, state.as_ref())? {
-        return Ok(ExitCode::from(1));
+        devices.learn_name(device);
     }
     // Ports come last: the first packet already meets the program and its entries.
     for (spec, device) in ports.devices {
-        if let Some(problem) = switch.pipeline().and_then(|p| target::port_problem(p.program(), spec.number)) {
+        let owner = devices.of_port(spec.number);
+        if let Some(problem) = switch.pipeline_of(owner).and_then(|p| target::port_problem(p.program(), spec.number)) {
             bail!("-i {}@{}: {problem}", spec.number, spec.device);
         }
-        println!("port {} is {}", spec.number, spec.device);
+        let of = if owner == args.device_id { String::new() } else { format!(", of device {owner}") };
+        println!("port {} is {}{of}", spec.number, spec.device);
         let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
-        switch.add_shared_port(spec.number, device, sharing)?;
+        switch.add_port_to(owner, spec.number, device, sharing)?;
+    }
+    for link in switch.links() {
+        println!("{} leads to {}", link.from, link.to);
     }
     let server = match args.grpc.as_str() {
         "none" => None,
         address => {
             let socket = socket_address("--grpc", address)?;
-            let operator = Arc::new(SwitchOperator { switch: Arc::clone(&switch), handle: Arc::clone(&handle) });
+            let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
+            let operator = SwitchOperator {
+                switch: Arc::clone(&switch),
+                handle: Arc::clone(&handle),
+                devices: Arc::clone(&devices),
+            };
+            let operator = Arc::new(operator);
             let options = grpc::ServeOptions { operator: Some(operator), ..args.transport.options()? };
             let server = grpc::serve_with(socket, Arc::clone(&handle), options).with_context(|| {
                 format!(
                     "cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)"
                 )
             })?;
-            println!("P4Runtime on {}{}, device {}", server.address(), args.transport.how(), args.device_id);
+            let ids: Vec<String> = switch.devices().iter().map(u64::to_string).collect();
+            println!("P4Runtime on {}{}, device {}", server.address(), args.transport.how(), ids.join(", "));
             Some(server)
         }
     };
@@ -212,9 +235,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Loads what the command line names; false when an entry is wrong, which was reported.
+/// Loads what the command line names for a device; false when an entry is wrong, which was reported.
 fn begin(
     args: &Args,
+    device: u64,
     switch: &Switch,
     handle: &Handle,
     program: Option<(&Path, &[u8])>,
@@ -222,21 +246,22 @@ fn begin(
 ) -> Result<bool> {
     if let Some((path, text)) = program {
         let start = Instant::now();
-        let config = ForwardingConfig { device_config: text.to_vec(), ..ForwardingConfig::default() };
-        handle.with(|control| control.load(args.device_id, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+        let name = path.display().to_string();
+        let config = ForwardingConfig { device_config: text.to_vec(), name, ..ForwardingConfig::default() };
+        handle.with(|control| control.load(device, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
         let took_ms = start.elapsed().as_secs_f64() * 1e3;
         println!("{} compiled in {took_ms:.1} ms, running on {} worker(s)", path.display(), args.workers);
     }
-    if let Some(file) = &args.entries {
+    if let Some(file) = args.entries.as_ref().filter(|_| device == args.device_id) {
         let pipeline = switch.pipeline().context("--entries needs a program")?;
         if !apply_entries(file, &pipeline, pipeline.replication())? {
             return Ok(false);
         }
     }
     if let Some(state) = state {
-        state.keep(handle, args.device_id, false)?;
+        state.keep(handle, device, false)?;
         if let Some((_, text)) = program {
-            state.remember(args.device_id, text)?;
+            state.remember(device, text)?;
         }
     }
     Ok(true)

@@ -52,8 +52,26 @@ impl StateArgs {
 }
 
 impl State {
-    /// Brings back what is kept of a device; false if nothing is, and then `program` is still to be loaded.
-    pub fn restore(&self, handle: &Handle, device_id: u64, program: Option<(&Path, &[u8])>) -> Result<bool> {
+    /// The directory's records.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Drops all that is kept of a device.
+    pub fn forget_device(&self, device_id: u64) -> Result<(), String> {
+        use control::journal::{Contents, Journal};
+        self.store.replace(device_id, Contents::Empty, Contents::Empty)
+    }
+
+    /// Brings back what is kept of a device; false if nothing is, and then `program` is still to be loaded. `first` is the
+    /// device that is not named in messages.
+    pub fn restore(
+        &self,
+        handle: &Handle,
+        device_id: u64,
+        first: u64,
+        program: Option<(&Path, &[u8])>,
+    ) -> Result<bool> {
         let start = Instant::now();
         let Kept { running, saved, command_line } = self.store.kept(device_id)?;
         if running.is_none() && saved.is_none() {
@@ -69,8 +87,9 @@ impl State {
             self.report(&restored);
             entities += restored.entities;
         }
+        let whose = if device_id == first { String::new() } else { format!("device {device_id}: ") };
         println!(
-            "{} entities back from {} in {:.1} ms",
+            "{whose}{} entities back from {} in {:.1} ms",
             entities,
             self.dir.display(),
             start.elapsed().as_secs_f64() * 1e3
@@ -80,7 +99,8 @@ impl State {
             return Ok(true);
         };
         // Another program than at the last start: it takes over what fits, as if a controller had set it.
-        let config = ForwardingConfig { device_config: program.to_vec(), ..ForwardingConfig::default() };
+        let name = path.display().to_string();
+        let config = ForwardingConfig { device_config: program.to_vec(), name, ..ForwardingConfig::default() };
         handle.with(|control| control.replace(device_id, config, Losses::Refused)).map_err(|error| {
             let (path, dir) = (path.display(), self.dir.display());
             anyhow::anyhow!(

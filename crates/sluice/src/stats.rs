@@ -88,9 +88,11 @@ pub fn collect(switch: &Switch) -> AdminStats {
             speed_mbps: port.link.speed_mbps,
             rx: Some(rx),
             tx: Some(tx),
+            device_id: port.bound_to,
         }
     };
-    let table = |table: datapath::switch::TableInfo| pb::Table {
+    let table = |(device_id, table): (u64, datapath::switch::TableInfo)| pb::Table {
+        device_id,
         name: table.name,
         entries: table.entries,
         size: table.size,
@@ -115,11 +117,32 @@ pub fn collect(switch: &Switch) -> AdminStats {
         failed: code.failed,
         error: code.error.unwrap_or_default(),
     };
+    let devices = switch.devices();
+    let tables = |id: &u64| switch.tables(*id).into_iter().map(|table| (*id, table)).collect::<Vec<_>>();
+    let drops = |id: &u64| {
+        let drop = |(reason, packets)| pb::Drop { reason, packets, device_id: *id };
+        switch.drops_of(*id).into_iter().map(drop).collect::<Vec<_>>()
+    };
+    let device = |id: &u64| {
+        let pipeline = switch.pipeline_of(*id);
+        pb::Device {
+            id: *id,
+            program: String::new(),
+            runs: pipeline.is_some(),
+            program_changes: switch.program_changes_of(*id),
+            code: pipeline.and_then(|p| p.code_info()).map(code),
+        }
+    };
+    let end = |at: datapath::PortOf| Some(pb::DevicePort { device_id: at.device, port: at.port });
+    let link =
+        |l: datapath::LinkInfo| pb::Link { from: end(l.from), to: end(l.to), packets: l.packets, bytes: l.bytes };
     AdminStats {
         uptime_us: switch.now_us(),
         ports: switch.ports().into_iter().map(port).collect(),
-        tables: switch.tables(switch.first_device()).into_iter().map(table).collect(),
-        drops: switch.drops().into_iter().map(|(reason, packets)| pb::Drop { reason, packets }).collect(),
+        tables: devices.iter().flat_map(tables).map(table).collect(),
+        drops: devices.iter().flat_map(drops).collect(),
+        devices: devices.iter().map(device).collect(),
+        links: switch.links().into_iter().map(link).collect(),
         workers: switch.worker_load().into_iter().map(worker).collect(),
         program_changes: switch.program_changes(),
         code: switch.pipeline().and_then(|p| p.code_info()).map(code),
@@ -136,10 +159,15 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
     let port = |p: &pb::Port| {
         json!({
             "number": p.number, "name": p.name, "kind": p.kind, "link_up": p.link_up, "speed_mbps": p.speed_mbps,
-            "rx": counters(p.rx), "tx": counters(p.tx),
+            "rx": counters(p.rx), "tx": counters(p.tx), "device_id": p.device_id,
         })
     };
-    let table = |t: &pb::Table| json!({ "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses });
+    let table = |t: &pb::Table| {
+        json!({
+            "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses,
+            "device_id": t.device_id,
+        })
+    };
     let code = |c: &pb::Code| {
         json!({
             "specialised": c.specialised, "strategy": c.strategy, "compiled": c.compiled, "last_us": c.last_us,
@@ -152,20 +180,41 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
             "pipeline_cycles": w.pipeline_cycles, "send_cycles": w.send_cycles, "idle_cycles": w.idle_cycles,
         })
     };
+    let drop = |d: &pb::Drop| json!({ "reason": d.reason, "packets": d.packets, "device_id": d.device_id });
+    let device = |d: &pb::Device| {
+        json!({
+            "id": d.id, "program": d.program, "runs": d.runs, "program_changes": d.program_changes,
+            "code": d.code.as_ref().map(code),
+        })
+    };
+    let end = |end: Option<pb::DevicePort>| end.map(|e| json!({ "device_id": e.device_id, "port": e.port }));
+    let link = |l: &pb::Link| json!({ "from": end(l.from), "to": end(l.to), "packets": l.packets, "bytes": l.bytes });
     json!({
         "uptime_us": stats.uptime_us,
         "ports": stats.ports.iter().map(port).collect::<Vec<_>>(),
         "tables": stats.tables.iter().map(table).collect::<Vec<_>>(),
-        "drops": stats.drops.iter().map(|d| json!({ "reason": d.reason, "packets": d.packets })).collect::<Vec<_>>(),
+        "drops": stats.drops.iter().map(drop).collect::<Vec<_>>(),
+        "devices": stats.devices.iter().map(device).collect::<Vec<_>>(),
+        "links": stats.links.iter().map(link).collect::<Vec<_>>(),
         "workers": stats.workers.iter().map(worker).collect::<Vec<_>>(),
         "code": stats.code.as_ref().map(code),
     })
 }
 
-/// Three tables and the workers.
+/// Three tables and the workers; with several devices each row begins with its device's id.
 fn render(stats: &AdminStats) -> String {
+    let several = stats.devices.len() > 1;
+    let columns = |header: &[&'static str]| {
+        let device = if several { &["device id"][..] } else { &[] };
+        new_table(&[device, header].concat())
+    };
+    let row = |device: u64, cells: Vec<String>| {
+        let device = several.then(|| device.to_string());
+        device.into_iter().chain(cells).collect::<Vec<String>>()
+    };
+    let more = usize::from(several);
     let mut text = format!("up {}\n\n", spell(Duration::from_micros(stats.uptime_us)));
-    let mut ports = new_table(&[
+    let mut ports = columns(&[
         "port",
         "device",
         "kind",
@@ -178,33 +227,53 @@ fn render(stats: &AdminStats) -> String {
         "tx bytes",
         "tx drops",
     ]);
-    align_right(&mut ports, 4);
+    align_right(&mut ports, 4 + more);
     for port in &stats.ports {
         let (rx, tx) = (port.rx.unwrap_or_default(), port.tx.unwrap_or_default());
-        let mut row = vec![port.number.to_string(), port.name.clone(), port.kind.clone(), link(port)];
+        let mut cells = vec![port.number.to_string(), port.name.clone(), port.kind.clone(), link(port)];
         let counters = [rx.packets, rx.bytes, rx.dropped, rx.errors, tx.packets, tx.bytes, tx.dropped];
-        row.extend(counters.map(|n| n.to_string()));
-        ports.add_row(row);
+        cells.extend(counters.map(|n| n.to_string()));
+        ports.add_row(row(port.device_id, cells));
     }
     text += &section(&ports, "no ports");
 
-    let mut tables = new_table(&["table", "entries", "size", "hits", "misses"]);
-    align_right(&mut tables, 1);
+    if !stats.links.is_empty() {
+        text += &section(&links(&stats.links), "");
+    }
+    let mut tables = columns(&["table", "entries", "size", "hits", "misses"]);
+    align_right(&mut tables, 1 + more);
     let count = |n: Option<u64>| n.map_or("-".to_string(), |n| n.to_string());
     for t in &stats.tables {
-        tables.add_row([t.name.clone(), t.entries.to_string(), t.size.to_string(), count(t.hits), count(t.misses)]);
+        let cells = vec![t.name.clone(), t.entries.to_string(), t.size.to_string(), count(t.hits), count(t.misses)];
+        tables.add_row(row(t.device_id, cells));
     }
     text += &section(&tables, "no tables");
 
-    let mut drops = new_table(&["dropped because", "packets"]);
-    align_right(&mut drops, 1);
+    let mut drops = columns(&["dropped because", "packets"]);
+    align_right(&mut drops, 1 + more);
     for drop in stats.drops.iter().filter(|d| d.packets > 0) {
-        drops.add_row([drop.reason.clone(), drop.packets.to_string()]);
+        drops.add_row(row(drop.device_id, vec![drop.reason.clone(), drop.packets.to_string()]));
     }
     text += &section(&drops, "no packet was dropped");
 
     text += &workers(&stats.workers);
-    text + &stats.code.as_ref().map_or_else(String::new, render_code)
+    if !several {
+        return text + &stats.code.as_ref().map_or_else(String::new, |code| format!("\n{}", render_code(code)));
+    }
+    let codes =
+        stats.devices.iter().filter_map(|d| Some(format!("device {}: {}", d.id, render_code(d.code.as_ref()?))));
+    text + "\n" + &codes.collect::<String>()
+}
+
+/// Links between devices.
+pub fn links(links: &[pb::Link]) -> Table {
+    let mut table = new_table(&["link from", "to", "packets", "bytes"]);
+    align_right(&mut table, 2);
+    let end = |end: Option<pb::DevicePort>| end.map_or(String::new(), |e| format!("{}:{}", e.device_id, e.port));
+    for link in links {
+        table.add_row([end(link.from), end(link.to), link.packets.to_string(), link.bytes.to_string()]);
+    }
+    table
 }
 
 /// Which code runs, in a line.
@@ -224,7 +293,7 @@ fn render_code(code: &pb::Code) -> String {
         (n, "") => format!("; {n} attempts failed"),
         (n, error) => format!("; {n} attempts failed, the last because: {error}"),
     };
-    format!("\ncode: {}, {} bytes, for {made_for}; {times}{failed}\n", code.strategy, code.bytes)
+    format!("code: {}, {} bytes, for {made_for}; {times}{failed}\n", code.strategy, code.bytes)
 }
 
 /// What each worker's time went into, in shares of all its time and in cycles per packet.
@@ -310,13 +379,21 @@ mod tests {
                     speed_mbps: Some(10_000),
                     rx: Some(rx),
                     tx: None,
+                    device_id: 1,
                 },
                 pb::Port { number: 12, name: "memory".into(), kind: "memory".into(), ..Default::default() },
             ],
-            tables: vec![pb::Table { name: "Ingress.t".into(), entries: 2, size: 1024, hits: Some(7), misses: None }],
+            tables: vec![pb::Table {
+                name: "Ingress.t".into(),
+                entries: 2,
+                size: 1024,
+                hits: Some(7),
+                misses: None,
+                device_id: 1,
+            }],
             drops: vec![
-                pb::Drop { reason: "ingress".into(), packets: 5 },
-                pb::Drop { reason: "no such port".into(), packets: 0 },
+                pb::Drop { reason: "ingress".into(), packets: 5, device_id: 1 },
+                pb::Drop { reason: "no such port".into(), packets: 0, device_id: 1 },
             ],
             workers: vec![pb::Worker {
                 packets: 1000,
@@ -336,6 +413,7 @@ mod tests {
                 failed: 2,
                 error: "no register".into(),
             }),
+            ..AdminStats::default()
         };
         expect![[r#"
             up 1 min 30 s
@@ -359,11 +437,49 @@ mod tests {
     }
 
     #[test]
+    fn several_devices_are_told_apart() {
+        let at = |device_id, port| Some(pb::DevicePort { device_id, port });
+        let device = |id, strategy: &str| {
+            let code = pb::Code { strategy: strategy.into(), bytes: 10, ..Default::default() };
+            pb::Device { id, runs: true, code: Some(code), ..Default::default() }
+        };
+        let table = |device_id| pb::Table { name: "I.t".into(), entries: device_id, device_id, ..Default::default() };
+        let stats = AdminStats {
+            ports: vec![pb::Port { number: 3, name: "veth3".into(), device_id: 2, ..Default::default() }],
+            tables: vec![table(1), table(2)],
+            drops: vec![pb::Drop { reason: "too many links".into(), packets: 4, device_id: 2 }],
+            devices: vec![device(1, "staged"), device(2, "run to completion")],
+            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420 }],
+            ..AdminStats::default()
+        };
+        expect![[r#"
+            up 0.0 s
+
+            device id  port  device  kind  link  rx packets  rx bytes  rx drops  rx errors  tx packets  tx bytes  tx drops
+            2          3     veth3         down           0         0         0          0           0         0         0
+
+            link from  to   packets  bytes
+            1:10       2:1        7    420
+
+            device id  table  entries  size  hits  misses
+            1          I.t          1     0     -       -
+            2          I.t          2     0     -       -
+
+            device id  dropped because  packets
+            2          too many links         4
+
+
+            device 1: code: staged, 10 bytes, for any tables; never recompiled
+            device 2: code: run to completion, 10 bytes, for any tables; never recompiled
+        "#]].assert_eq(&render(&stats));
+    }
+
+    #[test]
     fn json_has_the_same_numbers() {
         let stats = AdminStats {
             uptime_us: 5,
             ports: vec![pb::Port { number: 12, name: "memory".into(), ..Default::default() }],
-            drops: vec![pb::Drop { reason: "ingress".into(), packets: 5 }],
+            drops: vec![pb::Drop { reason: "ingress".into(), packets: 5, device_id: 1 }],
             workers: vec![pb::Worker { packets: 7, idle_cycles: 9, ..Default::default() }],
             ..AdminStats::default()
         };

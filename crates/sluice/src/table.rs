@@ -68,7 +68,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let names = Names::new(client.p4info(args.device_id)?);
     let (keyword, line) = match &args.command {
-        TableCommand::List => return list(&client, &names),
+        TableCommand::List => return list(args, &client, &names),
         TableCommand::Show { table } => return show(args, &client, &names, table),
         TableCommand::Add { line } => ("add", line),
         TableCommand::Delete { line } => ("delete", line),
@@ -125,9 +125,10 @@ fn claim_refused(error: ClientError) -> anyhow::Error {
     }
 }
 
-fn list(client: &Client, names: &Names) -> Result<ExitCode> {
+fn list(args: &Args, client: &Client, names: &Names) -> Result<ExitCode> {
     let stats = client.stats()?.unwrap_or_default();
-    let entries: HashMap<&str, u64> = stats.tables.iter().map(|t| (t.name.as_str(), t.entries)).collect();
+    let entries: HashMap<&str, u64> =
+        stats.tables.iter().filter(|t| t.device_id == args.device_id).map(|t| (t.name.as_str(), t.entries)).collect();
     let mut rows = new_table(&["table", "key", "actions", "entries", "size"]);
     for table in names.tables() {
         let name = name_of(&table.preamble);

@@ -32,6 +32,19 @@ impl SwitchTarget {
         SwitchTarget { switch, device, options, code, engine, specialise, announced: vec![] }
     }
 
+    /// Another device of the same switch, with programs compiled in the same way.
+    pub fn for_device(&self, device: u64) -> SwitchTarget {
+        SwitchTarget {
+            switch: Arc::clone(&self.switch),
+            device,
+            options: self.options.clone(),
+            code: self.code.clone(),
+            engine: self.engine,
+            specialise: self.specialise,
+            announced: vec![],
+        }
+    }
+
     /// Names ports that are added once a program and its entities are there.
     pub fn with_ports(self, announced: Vec<u32>) -> SwitchTarget {
         SwitchTarget { announced, ..self }

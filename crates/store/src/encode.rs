@@ -22,17 +22,17 @@ pub fn decode_entity(bytes: &[u8]) -> Result<Entity, String> {
 
 /// A config's value.
 pub fn config(config: &ForwardingConfig) -> Vec<u8> {
-    let ForwardingConfig { device_config, p4info, claims: _, cookie } = config;
-    state::KeptConfig { device_config: device_config.clone(), p4info: p4info.clone(), cookie: *cookie }.encode_to_vec()
+    let ForwardingConfig { device_config, p4info, claims: _, cookie, name } = config.clone();
+    state::KeptConfig { device_config, p4info, cookie, name }.encode_to_vec()
 }
 
 /// The config of a value.
 pub fn decode_config(bytes: &[u8]) -> Result<ForwardingConfig, DecodeError> {
-    let state::KeptConfig { device_config, p4info, cookie } = state::KeptConfig::decode(bytes)?;
+    let state::KeptConfig { device_config, p4info, cookie, name } = state::KeptConfig::decode(bytes)?;
     // Checked again when it is restored: the compiler may have become another meanwhile.
     let claims = match p4info.is_empty() {
         true => vec![],
         false => convert::p4info::claims(&P4Info::decode(p4info.as_slice())?),
     };
-    Ok(ForwardingConfig { device_config, p4info, claims, cookie })
+    Ok(ForwardingConfig { device_config, p4info, claims, cookie, name })
 }

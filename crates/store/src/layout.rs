@@ -3,6 +3,7 @@
 //! ```text
 //!   DIR/format    "sluice state 1": what this version reads
 //!   DIR/db/       fjall: keyspace `devices`: device id ▶ KeptDevice, "ID/command-line" ▶ the program it was started with
+//!                                            "wiring", "wiring/command-line" ▶ KeptWiring
 //!                        keyspace `configs`: number ▶ KeptConfig
 //!                        keyspace `entities-NUMBER`: control::journal::Key ▶ p4.v1.Entity
 //! ```
@@ -80,7 +81,7 @@ impl Layout {
         Ok(layout)
     }
 
-    fn broken(&self, what: &str, why: impl ToString) -> OpenError {
+    pub fn broken(&self, what: &str, why: impl ToString) -> OpenError {
         OpenError::Broken { dir: self.dir.clone(), what: what.to_string(), why: why.to_string() }
     }
 
@@ -158,6 +159,17 @@ impl Layout {
     /// Remembers the program of the command line.
     pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> fjall::Result<()> {
         self.devices.insert(command_line_key(device_id), program)?;
+        self.db.persist(PersistMode::SyncAll)
+    }
+
+    /// A record of the switch as a whole. Its name must not have eight bytes: those are device ids.
+    pub fn record(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+        Ok(self.devices.get(name).map_err(|e| self.io(&e))?.map(|bytes| bytes.to_vec()))
+    }
+
+    /// Keeps such a record.
+    pub fn set_record(&self, name: &str, value: &[u8]) -> fjall::Result<()> {
+        self.devices.insert(name, value)?;
         self.db.persist(PersistMode::SyncAll)
     }
 

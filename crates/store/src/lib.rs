@@ -18,9 +18,11 @@
 
 mod encode;
 mod layout;
+mod wiring;
 mod writer;
 
 pub use layout::{Kept, KeptConfig};
+pub use wiring::Wiring;
 pub use writer::{Store, forget};
 
 /// Why a directory cannot be used.

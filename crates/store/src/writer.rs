@@ -89,6 +89,12 @@ impl Store {
         }
     }
 
+    /// Does something with the directory.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(Result<&Layout, OpenError>) -> R) -> R {
+        let closed = || OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed".into() };
+        f(lock(&self.shared.layout).as_ref().ok_or_else(closed))
+    }
+
     fn fail(&self, why: String) -> String {
         self.shared.fail(why.clone());
         why

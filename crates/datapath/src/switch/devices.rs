@@ -74,10 +74,15 @@ impl LinkEntry {
     }
 }
 
-/// `device 1, 2`, for messages.
+/// `there are devices 1, 2`, for messages.
 pub(super) fn list(devices: &[u64]) -> String {
-    let ids: Vec<String> = devices.iter().map(u64::to_string).collect();
-    format!("device {}", ids.join(", "))
+    match devices {
+        [one] => format!("there is device {one}"),
+        several => {
+            let ids: Vec<String> = several.iter().map(u64::to_string).collect();
+            format!("there are devices {}", ids.join(", "))
+        }
+    }
 }
 
 /// What there is instead of a link, for messages.

@@ -140,13 +140,18 @@ fn short(value: f64) -> String {
     }
 }
 
+/// A name, with its device's id in front where there are several.
+fn of_device(now: &AdminStats, device: u64, name: &str) -> String {
+    if now.devices.len() > 1 { format!("{device}: {name}") } else { name.to_string() }
+}
+
 fn ports(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
     let row = |p: &pb::Port| {
         let was = before.ports.iter().find(|b| b.number == p.number).cloned().unwrap_or_default();
         let (rx, tx) = (p.rx.unwrap_or_default(), p.tx.unwrap_or_default());
         let (rx_was, tx_was) = (was.rx.unwrap_or_default(), was.tx.unwrap_or_default());
         vec![
-            format!("{} {}", p.number, p.name),
+            of_device(now, p.device_id, &format!("{} {}", p.number, p.name)),
             if p.link_up { "up" } else { "down" }.to_string(),
             short(rate.of(rx_was.packets, rx.packets)),
             short(8.0 * rate.of(rx_was.bytes, rx.bytes)),
@@ -165,7 +170,8 @@ fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Sec
         .tables
         .iter()
         .map(|t| {
-            let was = before.tables.iter().find(|b| b.name == t.name).cloned().unwrap_or_default();
+            let same = |b: &&pb::Table| (b.device_id, &b.name) == (t.device_id, &t.name);
+            let was = before.tables.iter().find(same).cloned().unwrap_or_default();
             let of = |before: Option<u64>, now: Option<u64>| rate.of(before.unwrap_or(0), now.unwrap_or(0));
             (of(was.hits, t.hits), of(was.misses, t.misses), t)
         })
@@ -182,7 +188,7 @@ fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Sec
         let counted = t.hits.is_some();
         let cell = |value: f64| if counted { short(value) } else { "-".to_string() };
         let full = format!("{:.1} %", 100.0 * t.entries as f64 / t.size.max(1) as f64);
-        vec![t.name.clone(), cell(hits), cell(misses), share, t.entries.to_string(), full]
+        vec![of_device(now, t.device_id, &t.name), cell(hits), cell(misses), share, t.entries.to_string(), full]
     };
     let header = ["table", "hits/s", "misses/s", "hit", "entries", "full"];
     Section::new("tables", &header, all.into_iter().map(row).collect())
@@ -212,11 +218,15 @@ fn workers(before: &AdminStats, now: &AdminStats) -> Section {
 }
 
 fn drops(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
-    let was = |reason: &str| before.drops.iter().find(|d| d.reason == reason).map_or(0, |d| d.packets);
+    let was = |d: &pb::Drop| {
+        let same = |b: &&pb::Drop| (b.device_id, &b.reason) == (d.device_id, &d.reason);
+        before.drops.iter().find(same).map_or(0, |d| d.packets)
+    };
     let mut all: Vec<(f64, &pb::Drop)> =
-        now.drops.iter().filter(|d| d.packets > 0).map(|d| (rate.of(was(&d.reason), d.packets), d)).collect();
+        now.drops.iter().filter(|d| d.packets > 0).map(|d| (rate.of(was(d), d.packets), d)).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.packets.cmp(&a.1.packets)));
-    let row = |(rate, d): (f64, &pb::Drop)| vec![d.reason.clone(), short(rate), d.packets.to_string()];
+    let row =
+        |(rate, d): (f64, &pb::Drop)| vec![of_device(now, d.device_id, &d.reason), short(rate), d.packets.to_string()];
     Section::new("drops", &["reason", "pkt/s", "packets"], all.into_iter().map(row).collect())
 }
 
@@ -234,6 +244,7 @@ mod tests {
             size: 10,
             hits: Some(hits),
             misses: Some(misses),
+            device_id: 1,
         };
         let port =
             |rx| pb::Port { number: 1, name: "veth0".into(), link_up: true, rx: counters(rx), ..Default::default() };
@@ -244,15 +255,16 @@ mod tests {
             idle_cycles: 150 * n,
             ..Default::default()
         };
-        let drop = |packets| pb::Drop { reason: "no such port".into(), packets };
+        let drop = |packets| pb::Drop { reason: "no such port".into(), packets, device_id: 1 };
         let reading = |seconds: u64, n: u64| AdminStats {
             uptime_us: seconds * 1_000_000,
             ports: vec![port(n)],
             tables: vec![table("I.rare", n / 100, 0), table("I.often", n, n / 2)],
-            drops: vec![drop(n / 10), pb::Drop { reason: "never".into(), packets: 0 }],
+            drops: vec![drop(n / 10), pb::Drop { reason: "never".into(), packets: 0, device_id: 1 }],
             workers: vec![worker(n)],
             code: None,
             program_changes: 1,
+            ..AdminStats::default()
         };
         let view = View::new(&reading(3600, 1000), &reading(3602, 65_000), Sort::Hits);
         let text: String = view.sections.iter().map(Section::text).collect();

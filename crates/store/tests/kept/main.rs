@@ -310,3 +310,26 @@ fn a_journal_that_works_again_is_given_everything() {
     let replaced = journal.replaced.lock().unwrap().last().unwrap().join("\n");
     assert!(replaced.contains("member_id: 1,") && !replaced.contains("member_id: 2,"), "{replaced}");
 }
+
+#[test]
+fn devices_ports_and_links_come_back() {
+    use grpc::proto::sluice::v1::{KeptWiring, kept_wiring};
+    use store::Wiring;
+    let dir = tempfile::tempdir().unwrap();
+    let now = KeptWiring {
+        devices: vec![2, u64::MAX],
+        bindings: vec![kept_wiring::Binding { port: 3, device_id: 2 }],
+        links: vec![kept_wiring::Link { from_device_id: 1, from_port: 10, to_device_id: 2, to_port: 1 }],
+    };
+    {
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.wiring(Wiring::Now).unwrap(), None);
+        store.set_wiring(Wiring::CommandLine, &KeptWiring::default()).unwrap();
+        store.set_wiring(Wiring::Now, &now).unwrap();
+    }
+    // What is no device's record must not be taken for one.
+    let store = Store::open(dir.path()).unwrap();
+    assert_eq!(store.wiring(Wiring::Now).unwrap(), Some(now));
+    assert_eq!(store.wiring(Wiring::CommandLine).unwrap(), Some(KeptWiring::default()));
+    assert!(store.kept(DEVICE).unwrap().running.is_none());
+}

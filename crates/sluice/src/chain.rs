@@ -1,0 +1,264 @@
+//! `sluice unload`, `show`, `bind`, `chain`, `unchain`: several programs in one running switch.
+//!
+//! `sluice load X.p4 --device-id N` makes a device; these give it ports, chain it to others, and remove it. What the server does
+//! is in `devices.rs`.
+//!
+//! Exit code 1 when the switch refuses, 2 when none answers. Tests: `tests/py/test_devices.py`.
+
+use crate::devices::parse_end;
+use crate::stats::{ServerArgs, align_right, links, new_table};
+use anyhow::{Context, Result, bail};
+use datapath::PortOf;
+use grpc::admin::AdminStats;
+use grpc::client::ClientError;
+use grpc::proto::sluice::v1 as pb;
+use std::process::ExitCode;
+
+/// Arguments of `unload`.
+#[derive(clap::Args)]
+#[command(after_help = "Its ports must be bound to other devices and its links removed before.")]
+pub struct UnloadArgs {
+    /// The device's id.
+    #[arg(value_name = "ID")]
+    device_id: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Also while a controller is primary; its stream ends.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Arguments of `show`.
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    /// Only this device, with its tables.
+    #[arg(value_name = "ID")]
+    device_id: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Arguments of `bind`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "A port belongs to one device: the one before has it no longer. Packets in its queues meet the new one."
+)]
+pub struct BindArgs {
+    /// Port numbers.
+    #[arg(value_name = "PORT", required = true)]
+    ports: Vec<u32>,
+    /// The id of the device that gets them.
+    #[arg(long, value_name = "ID")]
+    to: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Arguments of `chain`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Numbers of ports are the devices' own: any that no port is bound under, within the width of the \
+                        program's port numbers."
+)]
+pub struct ChainArgs {
+    /// Where packets leave a device, as 1:10.
+    #[arg(value_name = "ID:PORT", value_parser = parse_end)]
+    from: PortOf,
+    /// Where they enter another one, as 2:1.
+    #[arg(value_name = "ID:PORT", value_parser = parse_end)]
+    to: PortOf,
+    /// Also back, by the same ports.
+    #[arg(long)]
+    both_ways: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Arguments of `unchain`.
+#[derive(clap::Args)]
+pub struct UnchainArgs {
+    /// Where the link begins, as 1:10.
+    #[arg(value_name = "ID:PORT", value_parser = parse_end)]
+    from: PortOf,
+    /// Also the link back.
+    #[arg(long)]
+    both_ways: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Says what was refused.
+fn finish(done: Result<(), ClientError>, what: &str) -> Result<ExitCode> {
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(ClientError::Refused(reason)) => {
+            eprintln!("sluice: {what}: {reason}");
+            Ok(ExitCode::from(1))
+        }
+        Err(error) => bail!(error),
+    }
+}
+
+/// Runs `unload`.
+pub fn unload(args: &UnloadArgs) -> Result<ExitCode> {
+    let request = pb::UnloadRequest { device_id: args.device_id, force: args.force };
+    finish(args.server.connect()?.unload(request), &format!("device {} is not unloaded", args.device_id))
+}
+
+/// Runs `bind`.
+pub fn bind(args: &BindArgs) -> Result<ExitCode> {
+    let request = pb::BindRequest { ports: args.ports.clone(), device_id: args.to };
+    finish(args.server.connect()?.bind(request), "nothing is bound")
+}
+
+fn end(at: PortOf) -> Option<pb::DevicePort> {
+    Some(pb::DevicePort { device_id: at.device, port: at.port })
+}
+
+/// Runs `chain`.
+pub fn chain(args: &ChainArgs) -> Result<ExitCode> {
+    let request = pb::ChainRequest { from: end(args.from), to: end(args.to), both_ways: args.both_ways, remove: false };
+    finish(args.server.connect()?.chain(request), "nothing is chained")
+}
+
+/// Runs `unchain`.
+pub fn unchain(args: &UnchainArgs) -> Result<ExitCode> {
+    let request = pb::ChainRequest { from: end(args.from), to: None, both_ways: args.both_ways, remove: true };
+    finish(args.server.connect()?.chain(request), "nothing is removed")
+}
+
+/// Runs `show`.
+pub fn show(args: &ShowArgs) -> Result<ExitCode> {
+    let stats = args.server.connect()?.stats()?;
+    let stats = stats.context("the server has no admin service: it is not a Sluice switch")?;
+    let Some(id) = args.device_id else {
+        print!("{}", all(&stats));
+        return Ok(ExitCode::SUCCESS);
+    };
+    match stats.devices.iter().find(|device| device.id == id) {
+        Some(device) => print!("{}", one(&stats, device)),
+        None => {
+            let ids: Vec<String> = stats.devices.iter().map(|device| device.id.to_string()).collect();
+            eprintln!("sluice: there is no device {id}; there is {}", ids.join(", "));
+            return Ok(ExitCode::from(1));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn program(device: &pb::Device) -> String {
+    match (device.runs, device.program.as_str()) {
+        (false, _) => "none".to_string(),
+        (true, "") => "a controller's".to_string(),
+        (true, name) => name.to_string(),
+    }
+}
+
+fn ports_of(stats: &AdminStats, device: u64) -> Vec<String> {
+    stats.ports.iter().filter(|port| port.device_id == device).map(|port| port.number.to_string()).collect()
+}
+
+fn is_at(end: Option<pb::DevicePort>, device: u64) -> bool {
+    end.is_some_and(|end| end.device_id == device)
+}
+
+/// All devices and links.
+fn all(stats: &AdminStats) -> String {
+    let mut table = new_table(&["device", "program", "changes", "ports", "tables", "entries", "dropped"]);
+    align_right(&mut table, 4);
+    for device in &stats.devices {
+        let tables: Vec<&pb::Table> = stats.tables.iter().filter(|t| t.device_id == device.id).collect();
+        let dropped: u64 = stats.drops.iter().filter(|d| d.device_id == device.id).map(|d| d.packets).sum();
+        let ports = ports_of(stats, device.id);
+        table.add_row([
+            device.id.to_string(),
+            program(device),
+            device.program_changes.to_string(),
+            if ports.is_empty() { "none".to_string() } else { ports.join(", ") },
+            tables.len().to_string(),
+            tables.iter().map(|t| t.entries).sum::<u64>().to_string(),
+            dropped.to_string(),
+        ]);
+    }
+    let mut text = format!("{}\n", table.trim_fmt());
+    if !stats.links.is_empty() {
+        text += &format!("\n{}\n", links(&stats.links).trim_fmt());
+    }
+    text
+}
+
+/// One device with its tables.
+fn one(stats: &AdminStats, device: &pb::Device) -> String {
+    let mut text = format!("device {}: {}, program change {}\n", device.id, program(device), device.program_changes);
+    for port in stats.ports.iter().filter(|port| port.device_id == device.id) {
+        text += &format!("port {} is {}, {}\n", port.number, port.name, if port.link_up { "up" } else { "down" });
+    }
+    let mine = |link: &&pb::Link| is_at(link.from, device.id) || is_at(link.to, device.id);
+    let mine: Vec<pb::Link> = stats.links.iter().filter(mine).copied().collect();
+    if !mine.is_empty() {
+        text += &format!("\n{}\n", links(&mine).trim_fmt());
+    }
+    let mut tables = new_table(&["table", "entries", "size"]);
+    align_right(&mut tables, 1);
+    for t in stats.tables.iter().filter(|t| t.device_id == device.id) {
+        tables.add_row([t.name.clone(), t.entries.to_string(), t.size.to_string()]);
+    }
+    if tables.row_count() > 0 {
+        text += &format!("\n{}\n", tables.trim_fmt());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn devices_with_their_ports_and_links() {
+        let port =
+            |number, device_id| pb::Port { number, device_id, name: format!("veth{number}"), ..Default::default() };
+        let table = |name: &str, device_id| pb::Table {
+            name: name.into(),
+            entries: 3,
+            size: 8,
+            device_id,
+            ..Default::default()
+        };
+        let at = |device_id, port| Some(pb::DevicePort { device_id, port });
+        let stats = AdminStats {
+            ports: vec![port(1, 1), port(2, 1), port(3, 2)],
+            tables: vec![table("I.dst", 1), table("I.acl", 2), table("I.more", 2)],
+            drops: vec![pb::Drop { reason: "ingress drop".into(), packets: 5, device_id: 2 }],
+            devices: vec![
+                pb::Device { id: 1, program: "router.p4".into(), runs: true, program_changes: 2, code: None },
+                pb::Device { id: 2, runs: true, program_changes: 1, ..Default::default() },
+                pb::Device { id: 9, ..Default::default() },
+            ],
+            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420 }],
+            ..Default::default()
+        };
+        expect![[r#"
+            device  program         changes  ports  tables  entries  dropped
+            1       router.p4       2        1, 2        1        3        0
+            2       a controller's  1        3           2        6        5
+            9       none            0        none        0        0        0
+
+            link from  to   packets  bytes
+            1:10       2:1        7    420
+        "#]]
+        .assert_eq(&all(&stats));
+        expect![[r#"
+            device 2: a controller's, program change 1
+            port 3 is veth3, down
+
+            link from  to   packets  bytes
+            1:10       2:1        7    420
+
+            table   entries  size
+            I.acl         3     8
+            I.more        3     8
+        "#]]
+        .assert_eq(&one(&stats, &stats.devices[1]));
+    }
+}

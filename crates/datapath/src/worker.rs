@@ -42,10 +42,11 @@ use crate::pipeline::Pipeline;
 use crate::tap::Tap;
 use abi::BATCH_MAX;
 use devices::{Devices, Slot};
-use idle::{Idler, Step};
+use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
-use pktio::{Clock, Packet, PoolRef, free_bulk, ticks};
+use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,13 +78,26 @@ pub(crate) enum Command {
 }
 
 /// Control's side of a worker.
-#[derive(Default)]
 pub(crate) struct Mailbox {
+    /// Wakes the worker. Without one, which is when the process has no files left, a worker that sleeps looks now and then.
+    bell: Option<Bell>,
     pending: AtomicBool,
     commands: Mutex<Vec<Command>>,
     /// Commands taken so far, for callers that wait until theirs had effect.
     taken: AtomicU64,
     posted: AtomicU64,
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        Mailbox {
+            bell: Bell::new().ok(),
+            pending: AtomicBool::new(false),
+            commands: Mutex::default(),
+            taken: AtomicU64::new(0),
+            posted: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Mailbox {
@@ -93,6 +107,10 @@ impl Mailbox {
         commands.push(command);
         let number = self.posted.fetch_add(1, Ordering::Relaxed) + 1;
         self.pending.store(true, Ordering::Release);
+        drop(commands);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
         number
     }
 
@@ -147,6 +165,8 @@ struct Worker {
     /// Empty most of the time.
     taps: Vec<Arc<Tap>>,
     burst: Vec<Packet>,
+    /// What wakes the worker when it sleeps.
+    files: Vec<Arc<OwnedFd>>,
     idler: Idler,
     /// Until when all cycles are accounted for.
     accounted: u64,
@@ -161,6 +181,7 @@ impl Worker {
             crossing: VecDeque::new(),
             taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
+            files: Vec::new(),
             idler: Idler::new(setup.idle),
             accounted: ticks(),
             setup,
@@ -306,8 +327,32 @@ impl Worker {
     #[cold]
     fn let_go(&mut self, step: Step) {
         self.devices.let_go();
-        if let Step::Sleep(time) = step {
-            std::thread::sleep(time);
+        match step {
+            Step::Sleep(time) => std::thread::sleep(time),
+            Step::Wait(time) => self.wait(time),
+            Step::Poll | Step::LetGo => {}
+        }
+    }
+
+    /// Sleeps until there may be packets or commands, or for `backoff` if a port has to be polled.
+    fn wait(&mut self, backoff: Duration) {
+        let mut time = backoff;
+        self.files.clear();
+        if let Some(bell) = &self.setup.mailbox.bell {
+            self.files.push(bell.file());
+            time = WAIT_MAX;
+        }
+        match self.devices.arm(&mut self.files) {
+            Wake::Now => time = Duration::ZERO,
+            Wake::Poll => time = time.min(backoff),
+            Wake::File | Wake::Never => {}
+        }
+        if !time.is_zero() {
+            pktio::wait(&self.files, time);
+        }
+        self.devices.disarm();
+        if let Some(bell) = &self.setup.mailbox.bell {
+            bell.silence();
         }
     }
 }

@@ -232,6 +232,11 @@ void shim_kernel_close(struct shim_kernel *port)
 	free(port);
 }
 
+int shim_kernel_file(const struct shim_kernel *port, uint16_t queue)
+{
+	return port->queue[queue].in;
+}
+
 uint64_t shim_kernel_missed(struct shim_kernel *port)
 {
 	for (uint16_t i = 0; i < port->queues && !port->is_tap; i++) {

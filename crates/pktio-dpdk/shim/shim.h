@@ -110,11 +110,18 @@ uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t queue, const void *vtab
 uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
 		       uint16_t count, struct shim_burst *burst);
 
+/* How a worker sleeps: the file becomes readable when packets come, if arm() said so (1) and not that there may be some (0) or
+ * that somebody is at the rings (-EBUSY). disarm() when it polls again. */
+int shim_vhost_file(const struct shim_vhost *port, uint16_t queue);
+int shim_vhost_arm(struct shim_vhost *port, uint16_t queue);
+void shim_vhost_disarm(struct shim_vhost *port, uint16_t queue);
+
 /* Kernel interfaces with sockets of our own (kernel.c): existing ones through AF_PACKET, and new TAP interfaces. The
  * interface is up afterwards, with this MTU unless that is 0. */
 struct shim_kernel;
 struct shim_kernel *shim_kernel_open(const char *interface, int is_tap, uint16_t queues, uint16_t mtu, void *pool, int *error);
 void shim_kernel_close(struct shim_kernel *port);
+int shim_kernel_file(const struct shim_kernel *port, uint16_t queue); /* readable while there are packets */
 uint64_t shim_kernel_missed(struct shim_kernel *port); /* dropped by the kernel for want of room, since the port was opened */
 uint16_t shim_kernel_rx(struct shim_kernel *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
 			struct shim_burst *burst);

@@ -25,7 +25,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <rte_ip.h>
 #include <rte_mbuf.h>
@@ -50,8 +52,12 @@ struct ring {
 
 struct queue {
 	uint8_t lock;
+	uint8_t armed; /* the worker sleeps: the guest is to kick */
 	struct ring from_guest;
 	struct ring to_guest;
+	int file; /* an epoll instance: what wakes the worker */
+	int changed; /* an eventfd in it, for what is not the guest's doing */
+	int kick; /* the guest's file in it; -1: none */
 } __rte_cache_aligned;
 
 struct shim_vhost {
@@ -120,6 +126,13 @@ static inline void call(struct ring *ring)
 		eventfd_write(ring->v.callfd, 1);
 }
 
+/* Waits on a file as well. Only for what happens from now on: so nobody has to read from the guest's file, which might block. */
+static int watch(const struct queue *queue, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	return epoll_ctl(queue->file, EPOLL_CTL_ADD, fd, &event);
+}
+
 /* After this no worker is in a ring, and the library knows the indices. */
 static void rest(struct shim_vhost *port)
 {
@@ -136,6 +149,9 @@ static void rest(struct shim_vhost *port)
 			rings[k]->usable = 0;
 			rings[k]->owes_call = 0;
 		}
+		if (queue->kick >= 0)
+			epoll_ctl(queue->file, EPOLL_CTL_DEL, queue->kick, NULL);
+		queue->kick = -1;
 		unlock(queue);
 	}
 }
@@ -180,6 +196,12 @@ static void resume(struct shim_vhost *port)
 		lock(queue);
 		load(port, &queue->to_guest, 2 * i);
 		load(port, &queue->from_guest, 2 * i + 1);
+		if (queue->from_guest.usable && queue->from_guest.v.kickfd >= 0 &&
+		    watch(queue, queue->from_guest.v.kickfd) == 0)
+			queue->kick = queue->from_guest.v.kickfd;
+		/* Who sleeps must ask this ring's guest to kick. */
+		if (queue->armed)
+			eventfd_write(queue->changed, 1);
 		unlock(queue);
 	}
 }
@@ -288,6 +310,30 @@ static const uint64_t not_offered =
 	1ULL << VIRTIO_NET_F_HOST_UFO | 1ULL << VIRTIO_NET_F_HOST_ECN | 1ULL << VIRTIO_NET_F_GUEST_UFO |
 	1ULL << VIRTIO_NET_F_GUEST_ECN | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
 
+static void close_files(struct shim_vhost *port)
+{
+	for (uint16_t i = 0; i < port->queues; i++) {
+		if (port->queue[i].file >= 0)
+			close(port->queue[i].file);
+		if (port->queue[i].changed >= 0)
+			close(port->queue[i].changed);
+	}
+}
+
+static int open_files(struct shim_vhost *port)
+{
+	int result = 0;
+	for (uint16_t i = 0; i < port->queues; i++) {
+		struct queue *queue = &port->queue[i];
+		queue->kick = -1;
+		queue->file = epoll_create1(EPOLL_CLOEXEC);
+		queue->changed = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+		if (queue->file < 0 || queue->changed < 0 || watch(queue, queue->changed) != 0)
+			result = -errno;
+	}
+	return result;
+}
+
 struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error)
 {
 	struct shim_vhost *port;
@@ -305,8 +351,15 @@ struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues
 	port->capacity = rte_pktmbuf_data_room_size(pool);
 	port->queues = queues;
 	port->vid = -1;
+	*error = open_files(port);
+	if (*error != 0) {
+		close_files(port);
+		free(port);
+		return NULL;
+	}
 	if (rte_vhost_driver_register(path, client ? RTE_VHOST_USER_CLIENT : 0) != 0) {
 		*error = -EADDRINUSE;
+		close_files(port);
 		free(port);
 		return NULL;
 	}
@@ -336,6 +389,7 @@ void shim_vhost_close(struct shim_vhost *port)
 		}
 	}
 	pthread_mutex_unlock(&ports_lock);
+	close_files(port);
 	free(port->memory);
 	free(port);
 }
@@ -343,6 +397,51 @@ void shim_vhost_close(struct shim_vhost *port)
 int shim_vhost_up(const struct shim_vhost *port)
 {
 	return __atomic_load_n(&port->live, __ATOMIC_ACQUIRE);
+}
+
+/* ---- Sleeping ---- */
+
+int shim_vhost_file(const struct shim_vhost *port, uint16_t index)
+{
+	return port->queue[index].file;
+}
+
+int shim_vhost_arm(struct shim_vhost *port, uint16_t index)
+{
+	struct queue *queue = &port->queue[index];
+	struct ring *ring = &queue->from_guest;
+	int result = 1;
+	if (!try_lock(queue))
+		return -EBUSY;
+	queue->armed = 1;
+	if (queue->to_guest.usable)
+		call(&queue->to_guest);
+	if (ring->usable) {
+		call(ring);
+		/* Without a file to kick it has to be looked at. */
+		if (queue->kick < 0)
+			result = -EBUSY;
+		__atomic_store_n(&ring->v.used->flags, 0, __ATOMIC_RELAXED);
+		/* The guest writes its index and then looks at our wish; we have written the wish and look at its index. */
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&ring->v.avail->idx, __ATOMIC_ACQUIRE) != ring->last_avail)
+			result = 0;
+	}
+	unlock(queue);
+	return result;
+}
+
+void shim_vhost_disarm(struct shim_vhost *port, uint16_t index)
+{
+	struct queue *queue = &port->queue[index];
+	struct epoll_event events[2];
+	lock(queue);
+	queue->armed = 0;
+	if (queue->from_guest.usable)
+		__atomic_store_n(&queue->from_guest.v.used->flags, VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+	unlock(queue);
+	/* Until something else happens the file is not readable any more. */
+	epoll_wait(queue->file, events, 2, 0);
 }
 
 /* ---- Packets ---- */

@@ -143,6 +143,9 @@ unsafe extern "C" {
     ) -> *mut c_void;
     pub(crate) fn shim_vhost_close(port: *mut c_void);
     pub(crate) fn shim_vhost_up(port: *const c_void) -> c_int;
+    pub(crate) fn shim_vhost_file(port: *const c_void, queue: u16) -> c_int;
+    pub(crate) fn shim_vhost_arm(port: *mut c_void, queue: u16) -> c_int;
+    pub(crate) fn shim_vhost_disarm(port: *mut c_void, queue: u16);
     pub(crate) fn shim_vhost_rx(
         port: *mut c_void,
         queue: u16,
@@ -169,6 +172,7 @@ unsafe extern "C" {
         error: *mut c_int,
     ) -> *mut c_void;
     pub(crate) fn shim_kernel_close(port: *mut c_void);
+    pub(crate) fn shim_kernel_file(port: *const c_void, queue: u16) -> c_int;
     pub(crate) fn shim_kernel_missed(port: *mut c_void) -> u64;
     pub(crate) fn shim_kernel_rx(
         port: *mut c_void,

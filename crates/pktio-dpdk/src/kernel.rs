@@ -5,7 +5,7 @@
 
 use crate::eal::{Inner, PortOptions};
 use crate::ffi;
-use crate::queue::{Kind, Port};
+use crate::queue::{Kind, Port, Sleep};
 use crate::vdev::{c_string, check_interface, check_tap};
 use pktio::{Device, DeviceSpec, Error, LinkState, MacAddress, PoolRef, PortStats, Queue};
 use std::ffi::CString;
@@ -15,7 +15,12 @@ use std::sync::Arc;
 /// Most queues of a port; the shim's bound.
 const QUEUES_MAX: u16 = 64;
 
-static KERNEL: Kind = Kind { rx: ffi::shim_kernel_rx, tx: ffi::shim_kernel_tx, close: ffi::shim_kernel_close };
+static KERNEL: Kind = Kind {
+    rx: ffi::shim_kernel_rx,
+    tx: ffi::shim_kernel_tx,
+    close: ffi::shim_kernel_close,
+    sleep: Sleep::File(ffi::shim_kernel_file),
+};
 
 struct KernelDevice {
     name: String,

@@ -7,12 +7,13 @@
 
 use crate::eal::Control;
 use crate::ffi;
-use crate::queue::{Kind, Port};
+use crate::queue::{Kind, Port, Sleep};
 use pktio::{Device, LinkState, MacAddress, PoolRef, PortStats, Queue};
 use std::ffi::CString;
 use std::sync::Arc;
 
-pub(crate) static ETHDEV: Kind = Kind { rx: ffi::shim_eth_rx, tx: ffi::shim_eth_tx, close: ffi::shim_eth_close };
+pub(crate) static ETHDEV: Kind =
+    Kind { rx: ffi::shim_eth_rx, tx: ffi::shim_eth_tx, close: ffi::shim_eth_close, sleep: Sleep::Poll };
 
 pub(crate) struct DpdkDevice {
     pub name: String,

@@ -11,8 +11,9 @@ use crate::eal::Inner;
 use crate::ffi;
 use crate::pool::{MBUF_VTABLE, Unsendable, make_sendable};
 use crate::reconnect::{Gate, Pass};
-use pktio::{FRAME_HEADER_MAX, Packet, PortStats, Queue, QueueCounters, RawPacket};
-use std::ffi::c_void;
+use pktio::{FRAME_HEADER_MAX, Packet, PortStats, Queue, QueueCounters, RawPacket, Wake};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,21 @@ pub(crate) struct Kind {
     pub rx: ffi::Rx,
     pub tx: ffi::Tx,
     pub close: unsafe extern "C" fn(*mut c_void),
+    pub sleep: Sleep,
+}
+
+/// How a worker sleeps that waits for a kind of port. `File` gives the file of a queue.
+pub(crate) enum Sleep {
+    /// Nothing wakes it.
+    Poll,
+    /// The file is readable while there are packets.
+    File(unsafe extern "C" fn(*const c_void, u16) -> c_int),
+    /// The same, between arming and disarming.
+    Armed {
+        file: unsafe extern "C" fn(*const c_void, u16) -> c_int,
+        arm: unsafe extern "C" fn(*mut c_void, u16) -> c_int,
+        disarm: unsafe extern "C" fn(*mut c_void, u16),
+    },
 }
 
 /// An open port of the shim; closed when the last holder is gone.
@@ -81,7 +97,17 @@ impl Port {
 
     /// All queues; to be called once.
     pub(crate) fn queues(self: &Arc<Port>) -> Vec<Box<dyn Queue>> {
-        let queue = |index| Box::new(PortQueue { port: Arc::clone(self), index }) as Box<dyn Queue>;
+        let file = |index| {
+            let (Sleep::File(file) | Sleep::Armed { file, .. }) = self.kind.sleep else { return None };
+            // SAFETY: the port is open and has this queue; the file is open as long as the port is.
+            let file = unsafe { BorrowedFd::borrow_raw(file(self.as_ptr(), index)) };
+            // Another name for the file, which may be kept for longer. Without one, the queue has to be polled.
+            file.try_clone_to_owned().ok().map(Arc::new)
+        };
+        let queue = |index| {
+            let queue = PortQueue { port: Arc::clone(self), index, file: file(index) };
+            Box::new(queue) as Box<dyn Queue>
+        };
         (0..self.queue_count()).map(queue).collect()
     }
 
@@ -104,6 +130,8 @@ impl Drop for Port {
 struct PortQueue {
     port: Arc<Port>,
     index: u16,
+    /// What a worker that sleeps waits for.
+    file: Option<Arc<OwnedFd>>,
 }
 
 impl PortQueue {
@@ -201,5 +229,26 @@ impl Queue for PortQueue {
         });
         // Segments of a large frame may be left over, more than there were packets.
         offered.saturating_sub(packets.len())
+    }
+
+    fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        let Some(file) = &self.file else { return Wake::Poll };
+        if let Sleep::Armed { arm, .. } = self.port.kind.sleep {
+            // SAFETY: the port is open and has this queue, which belongs to this thread only.
+            match unsafe { arm(self.port.as_ptr(), self.index) } {
+                0 => return Wake::Now,
+                1 => {}
+                _ => return Wake::Poll,
+            }
+        }
+        files.push(Arc::clone(file));
+        Wake::File
+    }
+
+    fn disarm(&mut self) {
+        if let Sleep::Armed { disarm, .. } = self.port.kind.sleep {
+            // SAFETY: as above.
+            unsafe { disarm(self.port.as_ptr(), self.index) }
+        }
     }
 }

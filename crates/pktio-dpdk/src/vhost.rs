@@ -6,7 +6,7 @@
 
 use crate::eal::{Inner, PortOptions};
 use crate::ffi;
-use crate::queue::{Kind, Port};
+use crate::queue::{Kind, Port, Sleep};
 use crate::vdev::{c_string, make_room_for_socket, socket_path};
 use pktio::{Device, DeviceSpec, Error, LinkState, MTU_DEFAULT, MacAddress, PoolRef, PortStats, Queue};
 use std::path::Path;
@@ -16,7 +16,12 @@ use std::sync::Arc;
 /// Most queues of a port; the shim's bound.
 const QUEUES_MAX: u16 = 64;
 
-static VHOST: Kind = Kind { rx: ffi::shim_vhost_rx, tx: ffi::shim_vhost_tx, close: ffi::shim_vhost_close };
+static VHOST: Kind = Kind {
+    rx: ffi::shim_vhost_rx,
+    tx: ffi::shim_vhost_tx,
+    close: ffi::shim_vhost_close,
+    sleep: Sleep::Armed { file: ffi::shim_vhost_file, arm: ffi::shim_vhost_arm, disarm: ffi::shim_vhost_disarm },
+};
 
 struct VhostDevice {
     name: String,

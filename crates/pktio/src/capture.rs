@@ -11,6 +11,7 @@ use crate::device::{Device, LinkState, MacAddress, PortStats, Queue};
 use crate::error::Error;
 use crate::packet::Packet;
 use crate::pool::PoolRef;
+use crate::wait::Wake;
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
@@ -18,6 +19,7 @@ use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -260,6 +262,14 @@ impl Queue for CaptureQueue {
         });
         self.shared.record(Direction::Sent, sent);
         count
+    }
+
+    fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        self.inner.arm(files)
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
     }
 }
 

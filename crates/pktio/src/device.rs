@@ -1,11 +1,14 @@
 //! What every port offers: [`Device`] for control, [`Queue`] for one worker.
 //!
 //! Threads: a `Device` belongs to control, each `Queue` to one worker; they share only counters. Nothing here blocks:
-//! a queue without packets returns 0.
+//! a queue without packets returns 0. A worker that wants to sleep asks its queues how they will wake it.
 
 use crate::packet::Packet;
 use crate::pool::PoolRef;
+use crate::wait::Wake;
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The control side of a port.
@@ -60,6 +63,15 @@ pub trait Queue: Send {
     /// Takes packets from the front of `packets` and sends them; returns how many it took. What the device can never
     /// send is taken too, and counted in `tx_dropped`. The others stay, in order: retry or drop them.
     fn tx(&mut self, packets: &mut Vec<Packet>) -> usize;
+
+    /// Before its worker sleeps: how it will hear of packets. For [`Wake::File`] it adds the files ([`crate::wait`]).
+    fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        let _ = files;
+        Wake::Poll
+    }
+
+    /// After its worker has slept: it polls again, nothing need be said.
+    fn disarm(&mut self) {}
 }
 
 /// A link-layer address of 48 bits.

@@ -17,6 +17,7 @@
 //! | `memory` | [`MemoryDevice`]: a test or a program injects and collects packets |
 //! | `pcap` | [`PcapDevice`]: packets from and to capture files |
 //! | `fault` | [`FaultInjector`]: a wrapper that drops, duplicates and corrupts |
+//! | `wait` | [`wait`]: sleeping until a queue has packets |
 //! | `capture` | [`Capture`]: a wrapper that records what passes, switched on and off at run time |
 //!
 //! **Invariant:** this crate knows no packet format (not even Ethernet), no P4, and no DPDK.
@@ -32,6 +33,7 @@ mod packet;
 mod pcap;
 mod pool;
 mod spec;
+mod wait;
 
 pub use capture::{Capture, CaptureHandle, CaptureLimits, CaptureStatus};
 pub use clock::{Clock, ticks, ticks_per_second};
@@ -43,6 +45,7 @@ pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk};
 pub use pcap::PcapDevice;
 pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};
+pub use wait::{Bell, Wake, wait};
 
 /// Opens a device that needs no DPDK. Other kinds are refused: the DPDK crate opens them.
 ///

@@ -9,9 +9,11 @@
 use crate::device::{Device, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
 use crate::packet::Packet;
 use crate::pool::PoolRef;
+use crate::wait::{Bell, Wake};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Most packets that wait in one direction of one queue.
@@ -45,6 +47,10 @@ struct Shared {
 struct Rings {
     to_switch: Mutex<VecDeque<Packet>>,
     from_switch: Mutex<VecDeque<Packet>>,
+    /// Rung when a packet comes for a worker that sleeps.
+    bell: OnceLock<Bell>,
+    /// Whether it does. Changed and read with `to_switch` locked.
+    sleeps: AtomicBool,
     /// Signalled after a worker has sent.
     sent: Condvar,
     counters: QueueCounters,
@@ -80,6 +86,11 @@ impl MemoryHandle {
         match packet {
             Some(packet) if ring.len() < RING_LIMIT => {
                 ring.push_back(packet);
+                if rings.sleeps.swap(false, Ordering::Relaxed)
+                    && let Some(bell) = rings.bell.get()
+                {
+                    bell.ring();
+                }
                 true
             }
             _ => {
@@ -221,6 +232,33 @@ impl Queue for MemoryQueue {
         rings.sent.notify_all();
         rings.counters.add(&PortStats { tx_packets: count as u64, tx_bytes: bytes, ..PortStats::default() });
         count
+    }
+
+    fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        let rings = &self.shared.queues[self.index];
+        if rings.bell.get().is_none()
+            && let Ok(bell) = Bell::new()
+        {
+            // This worker is the only one who sets it.
+            let _ = rings.bell.set(bell);
+        }
+        let Some(bell) = rings.bell.get() else { return Wake::Poll };
+        let ring = lock(&rings.to_switch);
+        if !ring.is_empty() {
+            return Wake::Now;
+        }
+        rings.sleeps.store(true, Ordering::Relaxed);
+        files.push(bell.file());
+        Wake::File
+    }
+
+    fn disarm(&mut self) {
+        let rings = &self.shared.queues[self.index];
+        let _ring = lock(&rings.to_switch);
+        rings.sleeps.store(false, Ordering::Relaxed);
+        if let Some(bell) = rings.bell.get() {
+            bell.silence();
+        }
     }
 }
 

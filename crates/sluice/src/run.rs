@@ -92,8 +92,8 @@ pub struct Args {
     /// The port number that stands for the controller.
     #[arg(long, value_name = "PORT", default_value_t = 510)]
     cpu_port: u32,
-    /// What workers do when no packet comes: `sleep` between polls, longer and longer up to half a millisecond, or stay
-    /// `busy`, for the lowest latency.
+    /// What workers do when no packet comes: `sleep` between polls, longer and longer up to half a millisecond; wait for an
+    /// `interrupt` of a port (ports that have none are polled as with `sleep`); or stay `busy`, for the lowest latency.
     #[arg(long, value_name = "POLICY", default_value = "sleep", value_parser = parse_idle)]
     idle: Idle,
     /// Run the interpreter instead of machine code (slow; to find out whether the compiler is at fault).
@@ -337,8 +337,9 @@ fn init_log(json: bool) {
 fn parse_idle(text: &str) -> Result<Idle, String> {
     match text {
         "sleep" => Ok(Idle::Sleep),
+        "interrupt" => Ok(Idle::Interrupt),
         "busy" => Ok(Idle::Busy),
-        _ => Err("policies are `sleep` and `busy`".to_string()),
+        _ => Err("policies are `sleep`, `interrupt` and `busy`".to_string()),
     }
 }
 

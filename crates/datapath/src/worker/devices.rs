@@ -12,6 +12,8 @@ use crate::drops::DropCounters;
 use crate::engine::Engine;
 use crate::executor::Executor;
 use crate::pipeline::Pipeline;
+use pktio::Wake;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Rounds without packets after which a device is let go of.
@@ -97,6 +99,31 @@ impl Devices {
     pub(super) fn let_go(&mut self) {
         for running in self.all.iter_mut().filter_map(|slot| slot.running.as_mut()) {
             running.executor.idle();
+        }
+    }
+
+    /// Before the worker sleeps: how it will hear of packets on any port; adds files that become readable.
+    pub(super) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        let mut all = Wake::Never;
+        for slot in &mut self.all {
+            let polled = slot.ports.polled;
+            for port in &mut slot.ports.all[..polled] {
+                all = match (all, port.queue.arm(files)) {
+                    (Wake::Now, _) | (_, Wake::Now) => Wake::Now,
+                    (Wake::Poll, _) | (_, Wake::Poll) => Wake::Poll,
+                    (Wake::File, _) | (_, Wake::File) => Wake::File,
+                    (Wake::Never, Wake::Never) => Wake::Never,
+                };
+            }
+        }
+        all
+    }
+
+    /// The worker polls again.
+    pub(super) fn disarm(&mut self) {
+        for slot in &mut self.all {
+            let polled = slot.ports.polled;
+            slot.ports.all[..polled].iter_mut().for_each(|port| port.queue.disarm());
         }
     }
 

@@ -3,7 +3,8 @@
 //! `Busy` polls without end: the lowest latency, at the price of a processor. `Sleep` polls for a while (a pause between
 //! two bursts costs nothing), then sleeps between polls, longer and longer up to [`SLEEP_MAX`]: an idle switch takes
 //! about one per cent of a processor, and the first packet after a silence waits at most [`SLEEP_MAX`] and what the
-//! kernel adds. Time is an argument nowhere here: rounds are counted. One worker, one thread.
+//! kernel adds. `Interrupt` polls for a while, then sleeps until a port says that packets have come; where one cannot say
+//! so, no longer than `Sleep` would. Time is an argument nowhere here: rounds are counted. One worker, one thread.
 
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ const SLEEP_MIN: Duration = Duration::from_micros(20);
 /// The longest sleep.
 pub const SLEEP_MAX: Duration = Duration::from_micros(500);
 
+/// The longest that a worker sleeps whom all ports would wake: long enough to cost nothing, short enough that a port which
+/// forgets to wake it is no more than slow.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// What a worker does when there is nothing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Idle {
@@ -22,6 +27,8 @@ pub enum Idle {
     /// Polls for a while, then sleeps between polls.
     #[default]
     Sleep,
+    /// Polls for a while, then sleeps until packets come.
+    Interrupt,
 }
 
 /// How long nothing has come.
@@ -40,6 +47,8 @@ pub(super) enum Step {
     LetGo,
     /// The same, and sleep before the next poll.
     Sleep(Duration),
+    /// The same, and sleep until a port wakes the worker: for so long where one cannot.
+    Wait(Duration),
 }
 
 impl Idler {
@@ -61,10 +70,10 @@ impl Idler {
         match (self.empty_rounds, self.policy) {
             (SPIN_ROUNDS, _) => Step::LetGo,
             (0..SPIN_ROUNDS, _) | (_, Idle::Busy) => Step::Poll,
-            (_, Idle::Sleep) => {
+            (_, policy) => {
                 let now = self.sleep;
                 self.sleep = (now * 2).min(SLEEP_MAX);
-                Step::Sleep(now)
+                if policy == Idle::Interrupt { Step::Wait(now) } else { Step::Sleep(now) }
             }
         }
     }
@@ -89,6 +98,14 @@ mod tests {
             assert_eq!(steps(&mut idler, 7), [us(20), us(40), us(80), us(160), us(320), us(500), us(500)]);
             idler.busy();
         }
+    }
+
+    #[test]
+    fn waits_grow_like_sleeps() {
+        let mut idler = Idler::new(Idle::Interrupt);
+        assert_eq!(steps(&mut idler, SPIN_ROUNDS as usize).last(), Some(&Step::LetGo));
+        let us = |us| Step::Wait(Duration::from_micros(us));
+        assert_eq!(steps(&mut idler, 3), [us(20), us(40), us(80)]);
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! One worker, one thread; what is shared is behind locks. Tests here and in `tests/worker.rs`.
 
 use abi::BATCH_MAX;
-use pktio::{Packet, Queue};
+use pktio::{Packet, Queue, Wake};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -134,6 +135,34 @@ impl PortQueue {
             }
             PortQueue::Shared { spread: Some(spread), place, .. } => spread.take(*place, out, max),
             PortQueue::Shared { .. } | PortQueue::Link(_) => 0,
+        }
+    }
+
+    /// Before the worker sleeps: how it will hear of packets; adds files that become readable.
+    pub(crate) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        match self {
+            PortQueue::Own { queues, .. } => {
+                let wakes: Vec<Wake> = queues.iter_mut().map(|queue| queue.arm(files)).collect();
+                let any = |wake| wakes.contains(&wake);
+                match (any(Wake::Now), any(Wake::Poll)) {
+                    (true, _) => Wake::Now,
+                    (_, true) => Wake::Poll,
+                    _ => Wake::File,
+                }
+            }
+            PortQueue::Shared { queue, receives: true, .. } => lock(queue).arm(files),
+            // What another worker hands over.
+            PortQueue::Shared { spread: Some(_), .. } => Wake::Poll,
+            PortQueue::Shared { .. } | PortQueue::Link(_) => Wake::Never,
+        }
+    }
+
+    /// The worker polls again.
+    pub(crate) fn disarm(&mut self) {
+        match self {
+            PortQueue::Own { queues, .. } => queues.iter_mut().for_each(|queue| queue.disarm()),
+            PortQueue::Shared { queue, receives: true, .. } => lock(queue).disarm(),
+            PortQueue::Shared { .. } | PortQueue::Link(_) => {}
         }
     }
 

@@ -72,6 +72,9 @@ impl Header {
     }
 }
 
+/// What is written into a file that wakes.
+static ONE: u64 = 1;
+
 /// One ring as the driver has it: 0 receives, 1 sends.
 #[derive(Default)]
 struct Ring {
@@ -85,11 +88,21 @@ pub struct Guest {
     _file: OwnedFd,
     rings: [Ring; 2],
     buffer_bytes: u32,
+    /// What it kicks the port with when that asks for it; without one, the port polls.
+    kick: Option<OwnedFd>,
 }
+
+// SAFETY: the memory is the guest's own; who has it may use it from any thread.
+unsafe impl Send for Guest {}
 
 impl Guest {
     /// Connects to a listening port, accepts exactly these features, and gives it receive buffers of this size.
     pub fn connect(path: &str, features: u64, buffer_bytes: u32) -> Guest {
+        Guest::connect_with(path, features, buffer_bytes, false)
+    }
+
+    /// The same; perhaps it kicks the port when there is something for it.
+    pub fn connect_with(path: &str, features: u64, buffer_bytes: u32, kicks: bool) -> Guest {
         let socket = UnixStream::connect(path).expect("the port listens");
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         // SAFETY: a C string; the file is ours; the mapping lives until `drop`.
@@ -101,7 +114,13 @@ impl Guest {
             assert_ne!(at, libc::MAP_FAILED);
             (OwnedFd::from_raw_fd(fd), NonNull::new(at.cast()).unwrap())
         };
-        let mut guest = Guest { socket, memory, _file: file, rings: Default::default(), buffer_bytes };
+        // SAFETY: the file is ours.
+        let kick = kicks.then(|| unsafe {
+            let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        });
+        let mut guest = Guest { socket, memory, _file: file, rings: Default::default(), buffer_bytes, kick };
         guest.negotiate(features);
         guest
     }
@@ -125,10 +144,13 @@ impl Guest {
             addresses.extend([ring, &(ring + USED), &(ring + AVAILABLE)].map(|at| (base + at).to_le_bytes()).concat());
             addresses.extend(0u64.to_le_bytes());
             self.tell(9, &addresses, None);
-            // No file descriptors: both sides poll.
+            // No file descriptors: both sides poll, unless this one is to kick.
             let none = (u64::from(index) | 1 << 8).to_le_bytes();
             self.tell(13, &none, None);
-            self.tell(12, &none, None);
+            match self.kick.as_ref().map(AsRawFd::as_raw_fd).filter(|_| index == 1) {
+                Some(kick) => self.tell(12, &u64::from(index).to_le_bytes(), Some(kick)),
+                None => self.tell(12, &none, None),
+            }
         }
         // An answer to this says that all before has been worked on.
         self.ask(1, &[]);
@@ -224,6 +246,16 @@ impl Guest {
             at += *len as u64;
         }
         self.make_available(1, 0);
+        self.kick();
+    }
+
+    /// Kicks the port, if it wants to be; whether it did.
+    pub fn kick(&self) -> bool {
+        const NO_NOTIFY: u16 = 1;
+        let Some(kick) = &self.kick else { return false };
+        let wanted = self.index(RINGS[1] + USED).load(Ordering::Acquire) & NO_NOTIFY == 0;
+        // SAFETY: eight bytes that live for the call.
+        wanted && unsafe { libc::write(kick.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
     }
 
     /// Whether the port has given back everything that was sent.

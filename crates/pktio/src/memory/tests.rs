@@ -1,5 +1,5 @@
 use super::RING_LIMIT;
-use crate::{Device, HeapPool, LinkState, MemoryDevice, PortStats};
+use crate::{Device, HeapPool, LinkState, MemoryDevice, PortStats, Wake};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -90,4 +90,33 @@ fn collecting_waits_for_the_worker_but_not_forever() {
     let start = Instant::now();
     assert!(handle.collect_within(1, Duration::from_millis(20)).is_empty());
     assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn a_packet_wakes_who_has_armed_the_queue() {
+    let (mut device, handle) = MemoryDevice::new("m", HeapPool::shared(16), 1);
+    let mut queue = device.take_queues().remove(0);
+    let (mut files, mut packets) = (Vec::new(), Vec::new());
+    assert!(handle.inject(&[1; 60]));
+    assert_eq!((queue.arm(&mut files), files.len()), (Wake::Now, 0), "it came before");
+    queue.disarm();
+    assert_eq!(queue.rx(&mut packets, 8), 1);
+    for _ in 0..2 {
+        assert_eq!((queue.arm(&mut files), files.len()), (Wake::File, 1));
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| handle.inject(&[2; 60]));
+            crate::wait(&files, Duration::from_secs(20));
+        });
+        assert!(start.elapsed() < Duration::from_secs(10), "it slept on");
+        queue.disarm();
+        assert_eq!(queue.rx(&mut packets, 8), 1);
+        // The queue polls again, so packets do not make the file readable.
+        assert!(handle.inject(&[3; 60]));
+        let start = Instant::now();
+        crate::wait(&files, Duration::from_millis(10));
+        assert!(start.elapsed() >= Duration::from_millis(10), "still readable");
+        assert_eq!(queue.rx(&mut packets, 8), 1);
+        files.clear();
+    }
 }

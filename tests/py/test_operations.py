@@ -96,6 +96,32 @@ def test_a_given_packet_is_traced_with_the_running_entries(switch):
     assert "no field `hdr.ipv4.dst`" in switch.sluice("trace", "--filter", "hdr.ipv4.dst == 1", code=2)
 
 
+def test_frames_of_a_capture_file_are_traced(switch, tmp_path):
+    other = FRAME.replace("0a000102", "0a000202")
+    file = tmp_path / "in.pcap"
+    with file.open("wb") as out:
+        out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1))
+        for digits in [other, "ff" * 20, FRAME]:
+            frame = bytes.fromhex(digits)
+            out.write(struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame)
+    trace = ["trace", "--port", "1", "--pcap", str(file), "--format", "json"]
+
+    def sent(*args):
+        lines = switch.sluice(*trace, *args).splitlines()
+        return [[s["port"] for s in json.loads(line)["sent"]] for line in lines]
+
+    assert sent("--count", "5") == [[], [], [2]]
+    assert sent("--number", "3") == [[2]]
+    assert sent("--pcap-filter", "udp and dst host 10.0.1.2", "--count", "5") == [[2]]
+    assert sent("--filter", "ipv4.dstAddr == 10.0.2.0/24", "--count", "5") == [[]]
+    assert "no frame 4" in switch.sluice(*trace, "--number", "4", code=2)
+    assert "syntax error" in switch.sluice(*trace, "--pcap-filter", "udp adn", code=2)
+    assert "no frame of the file" in switch.sluice(*trace, "--pcap-filter", "tcp", code=1)
+    command = [SLUICE, "trace", ROUTER, "--port", "1", "--pcap", file, "--count", "2"]
+    offline = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert offline.returncode == 0 and offline.stdout.count("# frame") == 2, offline
+
+
 def test_traces_and_captures_wait_for_packets(daemon, tmp_path):
     """Nothing passes a memory port, so both wait; packets are in crates/datapath/tests/tap.rs and sluice/src/live."""
     switch = Cli(daemon(ROUTER, "-i", "1@memory").address)

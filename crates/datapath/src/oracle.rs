@@ -8,7 +8,7 @@ use crate::pipeline::Backend;
 use abi::packet::{Batch, FateCode, PacketDesc};
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
-use interp::{Fate, Interp, SeededHost, Trace};
+use interp::{Fate, Host, Interp, SeededHost, Trace};
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +30,7 @@ pub struct Oracle {
     state: Arc<dyn PipelineState>,
     output: Arc<Mutex<Output>>,
     tracing: bool,
+    draws: Option<Draws>,
 }
 
 /// Takes what an [`Oracle`] left behind, also after a pipeline owns it.
@@ -48,7 +49,55 @@ impl OracleOutput {
     }
 }
 
-fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+/// Random numbers that are given instead of drawn, and what was asked for.
+#[derive(Clone, Default)]
+pub struct Draws(Arc<Mutex<DrawsState>>);
+
+#[derive(Default)]
+struct DrawsState {
+    given: VecDeque<u64>,
+    asked: Vec<(u64, u64)>,
+}
+
+impl Draws {
+    /// These first, and then always the lowest that is asked for.
+    pub fn given(values: impl IntoIterator<Item = u64>) -> Draws {
+        let state = DrawsState { given: values.into_iter().collect(), asked: Vec::new() };
+        Draws(Arc::new(Mutex::new(state)))
+    }
+
+    /// The lowest and highest number of each draw so far.
+    pub fn asked(&self) -> Vec<(u64, u64)> {
+        lock(&self.0).asked.clone()
+    }
+
+    fn next(&self, low: u64, high: u64) -> u64 {
+        let mut state = lock(&self.0);
+        state.asked.push((low, high));
+        state.given.pop_front().unwrap_or(low).clamp(low, high)
+    }
+}
+
+/// The clock, and random numbers: drawn, or given.
+struct RunHost {
+    seeded: SeededHost,
+    draws: Option<Draws>,
+}
+
+impl Host for RunHost {
+    fn now_us(&mut self) -> u64 {
+        self.seeded.now_us()
+    }
+
+    fn random(&mut self, low: u64, high: u64) -> u64 {
+        match &self.draws {
+            Some(draws) => draws.next(low, high),
+            None => self.seeded.random(low, high),
+        }
+    }
+}
+
+fn lock<T>(output: &Mutex<T>) -> MutexGuard<'_, T> {
     output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +114,12 @@ impl Oracle {
 
     fn on(interp: Interp, tracing: bool) -> Oracle {
         let state: Arc<dyn PipelineState> = Arc::clone(interp.state()) as _;
-        Oracle { interp, state, output: Arc::default(), tracing }
+        Oracle { interp, state, output: Arc::default(), tracing, draws: None }
+    }
+
+    /// The same with random numbers that are given.
+    pub fn with_draws(self, draws: Draws) -> Oracle {
+        Oracle { draws: Some(draws), ..self }
     }
 
     /// Where traces and logs can be taken.
@@ -78,7 +132,7 @@ impl Backend for Oracle {
     fn executor(&self, worker: usize) -> Box<dyn Executor> {
         Box::new(Run {
             interp: self.interp.clone(),
-            host: SeededHost::new(worker as u64),
+            host: RunHost { seeded: SeededHost::new(worker as u64), draws: self.draws.clone() },
             output: Arc::clone(&self.output),
             tracing: self.tracing,
             scratch: vec![0; self.interp.layout().words()],
@@ -108,7 +162,7 @@ impl Backend for Oracle {
 
 struct Run {
     interp: Interp,
-    host: SeededHost,
+    host: RunHost,
     output: Arc<Mutex<Output>>,
     tracing: bool,
     scratch: Vec<u64>,
@@ -116,7 +170,7 @@ struct Run {
 
 impl Executor for Run {
     fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
-        self.host.now_us = batch.now_us;
+        self.host.seeded.now_us = batch.now_us;
         for i in 0..batch.count as usize {
             self.one(entry, &mut batch.packets[i]);
         }

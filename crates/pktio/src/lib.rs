@@ -42,7 +42,7 @@ pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
 pub use memory::{MemoryDevice, MemoryHandle};
 pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk};
-pub use pcap::PcapDevice;
+pub use pcap::{PcapDevice, read_capture};
 pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};
 pub use wait::{Bell, Wake, wait};

@@ -100,6 +100,15 @@ fn open_input(path: &Path) -> Result<(Input, DataLink), Error> {
     Ok((Input::PcapNg(Box::new(open(file)?)), link_type))
 }
 
+/// Gives each packet of a capture file to `take`, until that says no.
+pub fn read_capture(path: &Path, take: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), Error> {
+    let (mut input, _) = open_input(path)?;
+    let mut wanted = true;
+    let fail = |error| Error::File { path: path.to_owned(), reason: describe(&error) };
+    while wanted && input.next(&mut |packet| wanted = take(packet)).map_err(fail)? {}
+    Ok(())
+}
+
 /// The crate's `Display` hides the system's error.
 fn describe(error: &PcapError) -> String {
     match error {

@@ -51,6 +51,9 @@ pub struct Args {
     /// Bytes of each frame.
     #[arg(short, long, value_name = "BYTES")]
     snap_length: Option<u32>,
+    /// Which frames, as tcpdump takes it: 'tcp port 80 and host 10.0.0.1'.
+    #[arg(short = 'f', long, value_name = "EXPRESSION")]
+    pcap_filter: Option<String>,
 }
 
 /// Runs it.
@@ -74,6 +77,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         device_id: args.device_id.unwrap_or(0),
         ports: args.ports.clone(),
         snap_length: args.snap_length.unwrap_or(0),
+        packet_filter: args.pcap_filter.clone().unwrap_or_default(),
     };
     let (mut count, mut lost, mut failed) = (0, 0, None);
     client.capture(request, |message| {

@@ -4,19 +4,23 @@
 //! tables: workers do nothing for it but copy frames while one is waited for. What counts and changes in a trace is the
 //! snapshot's, so the switch does not count the packet twice, and a frame that is given does not leave it.
 //!
-//! A *tree* has one trace for each member that a selector could choose. Which groups decide is known from the run itself: a
-//! run whose group has several members is done again for each of them alone. Copies of multicast and clones are in every
-//! trace; random numbers are one outcome, drawn.
+//! A *tree* has one trace for each member that a selector could choose, and for each way that a random number could send the
+//! packet (`live/draws.rs`). Which groups and draws decide is known from the run itself: a run whose group has several members
+//! is done again for each of them alone. Copies of multicast and clones are in every trace.
 //!
 //! Threads: the request's. Tests: `live/tests.rs`.
 
+mod draws;
 mod filter;
+mod packet_filter;
+
+pub use packet_filter::PacketFilter;
 
 use abi::state::PipelineState;
 use base::SourceMap;
 use base::entry::{EntryAction, GroupMember};
 use base::ids::{ExternId, TableId};
-use datapath::oracle::Oracle;
+use datapath::oracle::{Draws, Oracle};
 use datapath::snapshot::{copy_replication, snapshot};
 use datapath::{Local, Pipeline};
 use filter::Filter;
@@ -30,6 +34,8 @@ use std::sync::Arc;
 
 /// Most traces of one tree.
 pub const OUTCOMES_MAX: usize = 256;
+/// Most runs to find them.
+const RUNS_MAX: usize = 4096;
 
 /// Traces packets through a running program.
 pub struct Tracer {
@@ -38,6 +44,7 @@ pub struct Tracer {
     program: Arc<Program>,
     sources: SourceMap,
     filter: Filter,
+    packet_filter: PacketFilter,
     now_us: u64,
 }
 
@@ -46,26 +53,53 @@ struct Traced {
     response: pb::TraceResponse,
     /// Tables whose entries named a group: the profile, and the group.
     groups: Vec<(ExternId, u32)>,
+    traces: Vec<(EntryKind, Trace)>,
+    /// From where to where random numbers were drawn.
+    asked: Vec<(u64, u64)>,
+}
+
+/// What is fixed in a run of a tree.
+#[derive(Clone, Default)]
+struct Choices {
+    /// A group and its only member.
+    members: Vec<(ExternId, u32, GroupMember)>,
+    /// Random numbers, in the order in which they are drawn.
+    drawn: Vec<draws::Way>,
+}
+
+impl Choices {
+    fn draws(&self) -> impl Iterator<Item = u64> {
+        self.drawn.iter().map(|way| way.value)
+    }
 }
 
 impl Tracer {
-    /// For the program that runs from this text.
-    pub fn new(pipeline: Arc<Pipeline>, source: &[u8], filter: &str, now_us: u64) -> Result<Tracer, String> {
+    /// For the program that runs from this text; of frames that both filters want.
+    pub fn new(
+        pipeline: Arc<Pipeline>,
+        source: &[u8],
+        filter: &str,
+        packet_filter: PacketFilter,
+        now_us: u64,
+    ) -> Result<Tracer, String> {
         let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
         let input = Input::Text { name: "device_config.p4", text };
         let compiled = frontend::compile(input, &Options::default(), Until::Ir).map_err(|e| e.to_string())?;
         let program = Arc::new(compiled.raw.ok_or("the running program has no IR")?);
         let filter = Filter::parse(filter, &program)?;
-        Ok(Tracer { pipeline, program, sources: compiled.sources, filter, now_us })
+        Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us })
     }
 
     /// Whether the filter wants a frame: by what the parser extracts from it, on empty tables.
     pub fn wants(&self, port: u32, frame: &[u8]) -> bool {
+        if !self.packet_filter.accepts(frame) {
+            return false;
+        }
         if self.filter.wants_all() {
             return true;
         }
         let state = Arc::new(State::new(Arc::clone(&self.program)));
-        let (traces, ..) = self.run(state, port, frame);
+        let (traces, ..) = self.run(state, None, port, frame);
         let events = traces.first().map_or(&[][..], |(_, trace)| &trace.steps);
         self.filter.accepts(port, frame.len() as u64, events.iter().map(|step| &step.event))
     }
@@ -73,39 +107,78 @@ impl Tracer {
     /// All traces of a frame: one, or with `tree` one for each choice.
     pub fn trace(&self, port: u32, frame: &[u8], tree: bool) -> Result<Vec<pb::TraceResponse>, String> {
         let base = snapshot(&self.pipeline, &self.program)?;
+        if !tree {
+            return Ok(vec![self.one(&base, &Choices::default(), None, port, frame).response]);
+        }
         let mut done = Vec::new();
-        // What is fixed: a group and its only member.
-        let mut waiting: Vec<Vec<(ExternId, u32, GroupMember)>> = vec![vec![]];
+        let mut told: Vec<Vec<String>> = Vec::new();
+        let mut runs = 0;
+        let mut waiting = vec![Choices::default()];
         while let Some(fixed) = waiting.pop() {
-            if done.len() >= OUTCOMES_MAX {
+            if done.len() >= OUTCOMES_MAX || runs >= RUNS_MAX {
                 break;
             }
-            let state = base.fork();
-            for (profile, group, member) in &fixed {
-                let _ = state.group_modify(*profile, *group, std::slice::from_ref(member));
+            let mut traced = self.one(&base, &fixed, Some(Draws::given(fixed.draws())), port, frame);
+            runs += 1;
+            // Draws first: which groups there are may depend on them. What a choice did not lead to is told below.
+            if let Some(&(low, high)) = traced.asked.get(fixed.drawn.len()) {
+                let budget = RUNS_MAX.saturating_sub(runs).min(draws::RUNS_MAX);
+                let mut way = |value: u64| {
+                    runs += 1;
+                    let given = Draws::given(fixed.draws().chain([value]));
+                    draws::way(&self.one(&base, &fixed, Some(given), port, frame))
+                };
+                let constants = draws::constants(&self.program, &base);
+                let ways = draws::ways(low, high, &constants, budget, &mut way);
+                let of = |way: draws::Way| Choices { drawn: [&fixed.drawn[..], &[way]].concat(), ..fixed.clone() };
+                waiting.extend(ways.into_iter().rev().map(of));
+                continue;
             }
-            let mut traced = self.one(state, port, frame);
             let open = traced.groups.iter().find(|(profile, group)| {
-                let free = !fixed.iter().any(|(p, g, _)| p == profile && g == group);
-                tree && free && members(&base, *profile, *group).len() > 1
+                let free = !fixed.members.iter().any(|(p, g, _)| p == profile && g == group);
+                free && members(&base, *profile, *group).len() > 1
             });
             if let Some((profile, group)) = open {
-                let of = |member: GroupMember| [fixed.clone(), vec![(*profile, *group, member)]].concat();
+                let of = |member: GroupMember| Choices {
+                    members: [&fixed.members[..], &[(*profile, *group, member)]].concat(),
+                    ..fixed.clone()
+                };
                 waiting.extend(members(&base, *profile, *group).into_iter().rev().map(of));
                 continue;
             }
-            let choice = |(profile, group, member): &(ExternId, u32, GroupMember)| {
-                let name = &self.program.externs[profile.index()].name;
-                format!("{name}, group {group}: member {}", member.member)
-            };
-            traced.response.choices = fixed.iter().map(choice).collect();
-            done.push(traced.response);
+            let choices = self.told(&fixed, &traced);
+            if !told.contains(&choices) {
+                traced.response.choices.clone_from(&choices);
+                told.push(choices);
+                done.push(traced.response);
+            }
         }
         Ok(done)
     }
 
-    fn run(&self, state: Arc<State>, port: u32, frame: &[u8]) -> (Vec<(EntryKind, Trace)>, Vec<Sent>, Vec<String>) {
-        let oracle = Oracle::with_state(Arc::clone(&self.program), state, true);
+    /// The choices that a run has met.
+    fn told(&self, fixed: &Choices, traced: &Traced) -> Vec<String> {
+        let met = fixed.members.iter().filter(|(p, g, _)| traced.groups.contains(&(*p, *g)));
+        let members = met.map(|(profile, group, member)| {
+            let name = &self.program.externs[profile.index()].name;
+            format!("{name}, group {group}: member {}", member.member)
+        });
+        let drawn = fixed.drawn.iter().zip(&traced.asked);
+        let drawn = drawn.map(|(way, (low, high))| format!("random number from {low} to {high}: {way}"));
+        members.chain(drawn).collect()
+    }
+
+    fn run(
+        &self,
+        state: Arc<State>,
+        draws: Option<&Draws>,
+        port: u32,
+        frame: &[u8],
+    ) -> (Vec<(EntryKind, Trace)>, Vec<Sent>, Vec<String>) {
+        let mut oracle = Oracle::with_state(Arc::clone(&self.program), state, true);
+        if let Some(draws) = draws {
+            oracle = oracle.with_draws(draws.clone());
+        }
         let output = oracle.output();
         let pipeline = Arc::new(Pipeline::new(Arc::clone(&self.program), Box::new(oracle), 1));
         copy_replication(self.pipeline.replication(), pipeline.replication());
@@ -123,9 +196,14 @@ impl Tracer {
         (output.take_traces(), sent, dropped)
     }
 
-    fn one(&self, state: State, port: u32, frame: &[u8]) -> Traced {
+    /// A run with some choices made; with random numbers that are given, or drawn.
+    fn one(&self, base: &State, fixed: &Choices, draws: Option<Draws>, port: u32, frame: &[u8]) -> Traced {
+        let state = base.fork();
+        for (profile, group, member) in &fixed.members {
+            let _ = state.group_modify(*profile, *group, std::slice::from_ref(member));
+        }
         let state = Arc::new(state);
-        let (traces, sent, dropped) = self.run(Arc::clone(&state), port, frame);
+        let (traces, sent, dropped) = self.run(Arc::clone(&state), draws.as_ref(), port, frame);
         let events = traces.iter().flat_map(|(_, trace)| &trace.steps).map(|step| &step.event);
         let groups = self.groups(&state, events);
         let run = |(entry, trace): &(EntryKind, Trace)| {
@@ -140,7 +218,9 @@ impl Tracer {
         };
         let runs = traces.iter().map(run).collect();
         let frame = frame.to_vec();
-        Traced { response: pb::TraceResponse { port, frame, runs, sent, dropped, choices: vec![] }, groups }
+        let response = pb::TraceResponse { port, frame, runs, sent, dropped, choices: vec![] };
+        let asked = draws.map(|draws| draws.asked()).unwrap_or_default();
+        Traced { response, groups, traces, asked }
     }
 
     /// The groups that entries of lookups named.

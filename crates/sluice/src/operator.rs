@@ -4,7 +4,7 @@
 //! Threads: called on blocking threads of the server, several at once.
 
 use crate::devices::Devices;
-use crate::live::Tracer;
+use crate::live::{PacketFilter, Tracer};
 use crate::stats;
 use control::reconcile::Report;
 use datapath::tap::{TapConfig, TappedFrame};
@@ -77,12 +77,17 @@ impl Operator for SwitchOperator {
         let device = request.device_id;
         let config = self.handle.with(|control| control.running_config(device)).map_err(|e| e.message)?;
         let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
-        let tracer = Tracer::new(pipeline, &config.device_config, &request.filter, self.switch.now_us())?;
+        let packet_filter = PacketFilter::compile(&request.packet_filter)?;
+        let now_us = self.switch.now_us();
+        let tracer = Tracer::new(pipeline, &config.device_config, &request.filter, packet_filter, now_us)?;
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
         };
         if !request.frame.is_empty() {
             let port = request.port.ok_or("a frame needs the port that it comes from")?;
+            if !tracer.wants(port, &request.frame) {
+                return Ok(());
+            }
             return send(port, &request.frame).map(drop);
         }
         let tapped = self.switch.tap(TapConfig {
@@ -105,28 +110,39 @@ impl Operator for SwitchOperator {
     }
 
     fn capture(&self, request: pb::CaptureRequest, to: &Stream<pb::CaptureResponse>) -> Result<(), String> {
+        let packet_filter = PacketFilter::compile(&request.packet_filter)?;
         let tapped = self.switch.tap(TapConfig {
             device: Some(request.device_id).filter(|id| *id != 0),
             ports: request.ports.into_iter().collect(),
-            snap_length: request.snap_length,
+            // The filter looks at whole frames.
+            snap_length: if request.packet_filter.is_empty() { request.snap_length } else { 0 },
             received_only: false,
         });
-        let frame = |f: TappedFrame| pb::capture_response::Frame {
-            port: f.port,
-            sent: f.sent,
-            time_ns: f.time.as_nanos() as u64,
-            length: f.length,
-            data: f.data,
-            device_id: f.device,
+        let frame = |mut f: TappedFrame| {
+            if request.snap_length > 0 {
+                f.data.truncate(request.snap_length as usize);
+            }
+            pb::capture_response::Frame {
+                port: f.port,
+                sent: f.sent,
+                time_ns: f.time.as_nanos() as u64,
+                length: f.length,
+                data: f.data,
+                device_id: f.device,
+            }
         };
         while !to.is_closed() {
             let Some(first) = tapped.next_within(LOOK) else { continue };
-            let mut frames = vec![frame(first)];
-            while let Some(next) = tapped.next_within(Duration::ZERO) {
-                frames.push(frame(next));
-                if frames.len() == FRAMES_MAX {
-                    break;
+            let mut frames = Vec::new();
+            let mut next = Some(first);
+            while let Some(tapped_frame) = next {
+                if packet_filter.accepts(&tapped_frame.data) {
+                    frames.push(frame(tapped_frame));
                 }
+                next = if frames.len() < FRAMES_MAX { tapped.next_within(Duration::ZERO) } else { None };
+            }
+            if frames.is_empty() {
+                continue;
             }
             to.send(pb::CaptureResponse { frames, lost: tapped.lost() });
         }

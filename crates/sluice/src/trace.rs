@@ -4,10 +4,12 @@
 use crate::compile::CompileArgs;
 use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail, ensure};
-use datapath::oracle::Oracle;
+use base::SourceMap;
+use datapath::oracle::{Oracle, OracleOutput};
 use datapath::{Local, Pipeline};
 use grpc::proto::sluice::v1 as pb;
 use interp::trace::Form;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,6 +37,12 @@ pub struct Args {
     /// The frame as hexadecimal digits; spaces and colons are ignored. Without one, the next that a running switch receives.
     #[arg(long, value_name = "HEX")]
     packet: Option<String>,
+    /// The frames of a pcap or pcapng file, those that pass the filters of a running switch; --count of them.
+    #[arg(long, value_name = "FILE", conflicts_with = "packet")]
+    pcap: Option<PathBuf>,
+    /// The first frame of the file to look at, counted from 1.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pcap")]
+    number: usize,
     /// Trace the IR after all passes instead of the IR as lowered (fewer steps: what the passes removed is gone).
     #[arg(long, requires = "program")]
     optimised: bool,
@@ -46,10 +54,14 @@ pub struct Args {
     /// Which packets of a running switch.
     #[arg(long, value_name = "EXPRESSION", conflicts_with_all = ["program", "packet"])]
     filter: Option<String>,
+    /// Which packets of a running switch, as tcpdump takes it: 'tcp port 80 and host 10.0.0.1'.
+    #[arg(long, value_name = "EXPRESSION", conflicts_with_all = ["program", "packet"])]
+    pcap_filter: Option<String>,
     /// How many packets of a running switch.
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
-    /// All outcomes of a running switch, one for each member that a selector could choose.
+    /// All outcomes of a running switch, one for each member that a selector could choose and each way that a random number
+    /// could send the packet.
     #[arg(long, conflicts_with = "program")]
     tree: bool,
     /// How traces of a running switch are printed: text, JSON lines, or `sluice.v1.TraceResponse` messages, each with its
@@ -57,6 +69,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
+
+/// Frames of a file that are looked at.
+const FRAMES_MAX: usize = 65_536;
 
 /// How traces are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -72,45 +87,85 @@ pub enum Format {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let frame = args.packet.as_ref().map(|digits| {
-        let digits: String = digits.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
-        hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")
-    });
-    let frame = frame.transpose()?;
+    let given = frames(args)?;
     match &args.program {
-        None => live(args, frame),
+        None => live(args, given),
         Some(program) => {
             ensure!(args.format == Format::Text, "--format is for traces of a running switch");
-            let (Some(port), Some(frame)) = (args.port, frame) else {
-                bail!("a program needs a packet: --port N --packet HEX");
+            let (Some(port), Some(frames)) = (args.port, given) else {
+                bail!("a program needs a packet: --port N --packet HEX, or --port N --pcap FILE");
             };
-            offline(args, program, port, &frame)
+            // Without filters, --count is what is looked at.
+            let wanted = if args.pcap.is_some() { args.count as usize } else { 1 };
+            offline(args, program, port, &frames[..wanted.min(frames.len())])
         }
     }
 }
 
+/// The frames that are given, if any are.
+fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
+    if let Some(digits) = &args.packet {
+        let digits: String = digits.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+        let frame = hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")?;
+        return Ok(Some(vec![frame]));
+    }
+    let Some(file) = &args.pcap else { return Ok(None) };
+    ensure!(args.number > 0, "--number counts from 1");
+    let (mut frames, mut seen) = (Vec::new(), 0);
+    pktio::read_capture(file, &mut |frame| {
+        seen += 1;
+        if seen >= args.number {
+            frames.push(frame.to_vec());
+        }
+        frames.len() < FRAMES_MAX
+    })?;
+    ensure!(!frames.is_empty(), "{} has {seen} frames, so there is no frame {}", file.display(), args.number);
+    Ok(Some(frames))
+}
+
 /// Traces packets of a running switch.
-fn live(args: &Args, frame: Option<Vec<u8>>) -> Result<ExitCode> {
-    ensure!(frame.is_none() || args.port.is_some(), "--packet needs the --port that it comes from");
-    let waits = frame.is_none();
+fn live(args: &Args, given: Option<Vec<Vec<u8>>>) -> Result<ExitCode> {
+    ensure!(given.is_none() || args.port.is_some(), "a packet needs the --port that it comes from");
     let request = pb::TraceRequest {
         device_id: args.device_id,
-        frame: frame.unwrap_or_default(),
+        frame: Vec::new(),
         port: args.port,
         filter: args.filter.clone().unwrap_or_default(),
         count: args.count,
         tree: args.tree,
+        packet_filter: args.pcap_filter.clone().unwrap_or_default(),
     };
     let client = args.server.connect()?;
-    if waits && args.format == Format::Text {
-        eprintln!("waiting for a packet; Ctrl-C ends");
+    let Some(frames) = given else {
+        if args.format == Format::Text {
+            eprintln!("waiting for a packet; Ctrl-C ends");
+        }
+        let mut shown = Ok(());
+        client.trace(request, |trace| {
+            shown = show(&trace, args.format);
+            shown.is_ok()
+        })?;
+        return shown.map(|()| ExitCode::SUCCESS);
+    };
+    let mut traced = 0;
+    for frame in frames {
+        let (mut passed, mut shown) = (false, Ok(()));
+        client.trace(pb::TraceRequest { frame, ..request.clone() }, |trace| {
+            passed = true;
+            shown = show(&trace, args.format);
+            shown.is_ok()
+        })?;
+        shown?;
+        traced += u32::from(passed);
+        if traced == args.count.max(1) {
+            break;
+        }
     }
-    let mut shown = Ok(());
-    client.trace(request, |trace| {
-        shown = show(&trace, args.format);
-        shown.is_ok()
-    })?;
-    shown.map(|()| ExitCode::SUCCESS)
+    if traced == 0 {
+        eprintln!("no frame of the file passes the filter");
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(trace: &pb::TraceResponse, format: Format) -> Result<()> {
@@ -178,8 +233,8 @@ fn to_json(trace: &pb::TraceResponse) -> serde_json::Value {
     })
 }
 
-/// Traces a packet through a program that does not run.
-fn offline(args: &Args, path: &Path, port: u32, frame: &[u8]) -> Result<ExitCode> {
+/// Traces packets through a program that does not run, one after the other on the same tables and registers.
+fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<ExitCode> {
     let Some(compiled) = args.compile.compile_program(path)? else {
         return Ok(ExitCode::from(1));
     };
@@ -195,6 +250,26 @@ fn offline(args: &Args, path: &Path, port: u32, frame: &[u8]) -> Result<ExitCode
     {
         return Ok(ExitCode::from(1));
     }
+    let mut before = BTreeMap::new();
+    for (at, frame) in frames.iter().enumerate() {
+        if frames.len() > 1 {
+            println!("{}# frame {}", if at > 0 { "\n" } else { "" }, args.number + at);
+        }
+        trace_one(&mut local, &output, &compiled.sources, form, port, frame, &mut before)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Traces a packet; `before` are the drops until then, by reason.
+fn trace_one(
+    local: &mut Local,
+    output: &OracleOutput,
+    sources: &SourceMap,
+    form: Form,
+    port: u32,
+    frame: &[u8],
+    before: &mut BTreeMap<String, u64>,
+) -> Result<()> {
     let sent = local
         .receive(port, frame)
         .with_context(|| format!("the frame has {} bytes, a packet buffer 2,048", frame.len()))?;
@@ -208,7 +283,7 @@ fn offline(args: &Args, path: &Path, port: u32, frame: &[u8]) -> Result<ExitCode
             copy.extend(trace.rid.filter(|rid| *rid != 0).map(|rid| format!(", rid {rid}")));
         }
         println!("== {}{copy}", entry.name());
-        print!("{}", trace.render(&compiled.sources, form));
+        print!("{}", trace.render(sources, form));
     }
     for line in output.take_logs() {
         println!("log: {line}");
@@ -220,12 +295,14 @@ fn offline(args: &Args, path: &Path, port: u32, frame: &[u8]) -> Result<ExitCode
     }
     println!();
     if sent.is_empty() {
-        let drops = local.pipeline().drops(0).read(local.pipeline().program());
-        let reasons: Vec<String> = drops.into_iter().filter(|(_, n)| *n > 0).map(|(name, _)| name).collect();
+        let drops: BTreeMap<_, _> = local.pipeline().drops(0).read(local.pipeline().program()).into_iter().collect();
+        let new = drops.iter().filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0));
+        let reasons: Vec<String> = new.map(|(name, _)| name.clone()).collect();
+        *before = drops;
         println!("dropped: {}", if reasons.is_empty() { "no copy was made".to_string() } else { reasons.join(", ") });
     }
     for out in sent {
         println!("port {}: {}", out.port, hex::encode(out.bytes));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -33,6 +33,15 @@ control I(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {
     apply {
         seen.count(0);
         value.read(hdr.h.rest, 2);
+        if (hdr.h.kind == 9) {
+            bit<32> draw;
+            random(draw, 0, 0xffffffff);
+            if (draw < 1000) {
+                hdr.h.kind = 1;
+            } else if (draw == 77777) {
+                hdr.h.group = 5;
+            }
+        }
         if (hdr.h.group != 0) { spread.apply(); } else { plain.apply(); }
     }
 }
@@ -76,7 +85,8 @@ fn running() -> Arc<Pipeline> {
 }
 
 fn tracer(filter: &str) -> Tracer {
-    Tracer::new(running(), SOURCE.as_bytes(), filter, 17).expect("the filter is right")
+    Tracer::new(running(), SOURCE.as_bytes(), filter, PacketFilter::compile("").unwrap(), 17)
+        .expect("the filter is right")
 }
 
 fn texts(trace: &pb::TraceResponse) -> Vec<&str> {
@@ -119,6 +129,22 @@ fn a_filter_looks_at_what_is_extracted() {
     assert!(!tracer.wants(3, &[1, 0, 0, 0]));
     assert!(!tracer.wants(4, &[2, 0, 0, 0]));
     assert!(!tracer.wants(4, &[1]), "too short for the header");
-    let refused = Tracer::new(running(), SOURCE.as_bytes(), "hdr.h.knid == 1", 0).err().expect("refused");
+    let all = PacketFilter::compile("").unwrap();
+    let refused = Tracer::new(running(), SOURCE.as_bytes(), "hdr.h.knid == 1", all, 0).err().expect("refused");
     assert!(refused.contains("no field `hdr.h.knid`"), "{refused}");
+}
+
+#[test]
+fn a_tree_has_an_outcome_for_each_way_that_a_random_number_leads() {
+    let tracer = tracer("");
+    let traces = tracer.trace(4, &[9, 0, 0, 0], true).unwrap();
+    let outcome = |t: &pb::TraceResponse| (t.choices.clone(), t.sent.iter().map(|s| s.port).collect::<Vec<_>>());
+    let drawn = |range: &str| format!("random number from 0 to 4294967295: {range}");
+    // Below 1000 to port 7; one number to a group, whose members are choices, too; all others are dropped.
+    let mut expected =
+        vec![(vec![drawn("0 to 999")], vec![7]), (vec![drawn("1000 to 77776, 77778 to 4294967295")], vec![])];
+    expected.extend((1..=3).map(|n| (vec![format!("I.members, group 9: member {n}"), drawn("77777")], vec![n])));
+    let got: Vec<_> = traces.iter().map(outcome).collect();
+    assert_eq!(got, expected);
+    assert_eq!(tracer.trace(4, &[9, 0, 0, 0], false).unwrap().len(), 1, "one is drawn");
 }

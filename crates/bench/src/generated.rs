@@ -14,6 +14,7 @@ header ipv4_t {
     bit<4> version; bit<4> ihl; bit<8> diffserv; bit<16> totalLen; bit<16> identification; bit<3> flags;
     bit<13> fragOffset; bit<8> ttl; bit<8> protocol; bit<16> hdrChecksum; bit<32> srcAddr; bit<32> dstAddr;
 }
+header ipv6_t { bit<64> rest; bit<128> srcAddr; bit<128> dstAddr; }
 header tcp_t {
     bit<16> srcPort; bit<16> dstPort; bit<32> seq; bit<32> ack; bit<16> flags; bit<16> window; bit<16> checksum;
     bit<16> urgent;
@@ -66,6 +67,21 @@ pub fn one_table(kind: &str, size: usize) -> String {
         _ => ("ethernet_t ethernet; ipv4_t ipv4; tcp_t tcp;", TUPLE),
     };
     program(headers, "", parser, &ingress, "packet.emit(hdr);")
+}
+
+/// One table `t` with these keys, of Ethernet and IPv6; its action writes a MAC address and a type.
+pub fn addressed(keys: &str, size: usize) -> String {
+    let ingress = format!(
+        "    action forward(bit<48> mac, bit<16> tag) {{
+        std.egress_spec = 1;
+        hdr.ethernet.dstAddr = mac;
+        hdr.ethernet.etherType = tag;
+    }}
+    table t {{ key = {{ {keys} }} actions = {{ forward; drop; }} default_action = drop(); size = {size}; }}
+    apply {{ t.apply(); }}\n"
+    );
+    let parser = "    state start { packet.extract(hdr.ethernet); packet.extract(hdr.ipv6); transition accept; }\n";
+    program("ethernet_t ethernet; ipv6_t ipv6;", "", parser, &ingress, "packet.emit(hdr);")
 }
 
 /// `n` exact tables `t0`, `t1`, ... on the destination address; each adds a number.

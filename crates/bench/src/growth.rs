@@ -103,7 +103,7 @@ pub const ALL: &[Growth] = &[
         title: "One LPM table, prefixes as the Internet has them",
         x: "prefixes",
         log: true,
-        tasks: |quick| tasks_of(&decades(quick, 1, 1_000_000), "Sluice", |n| generated::lpm(n, flows_for(n))),
+        tasks: |quick| tasks_of(&decades(quick, 1, 10_000_000), "Sluice", |n| generated::lpm(n, flows_for(n))),
     },
     Growth {
         name: "growth-ternary",

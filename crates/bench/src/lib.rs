@@ -10,6 +10,7 @@
 //! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`passes`] | each pass alone, and left out |
+//! | [`updates`] | inserting, memory, compiling again |
 //! | [`report`] | terminal, CSV, SVG |
 //!
 //! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
@@ -32,5 +33,6 @@ pub mod report;
 pub mod rng;
 pub mod rows;
 pub mod subject;
+pub mod updates;
 pub mod workers;
 pub mod workload;

@@ -1,11 +1,11 @@
 //! `sluice-bench`: runs what is asked for, or all; prints tables, writes CSV files and plots.
 
 use anyhow::{Result, ensure};
-use bench::report::Report;
+use bench::report::{Figures, Report};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Workload, l2l3acl, pins};
-use bench::{growth, parts, passes, workers};
+use bench::{growth, parts, passes, updates, workers};
 use clap::Parser;
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -51,6 +51,9 @@ struct Args {
     quick: bool,
 }
 
+/// Measures what tables cost.
+type Updates = fn(&str, &Settings) -> Result<Figures>;
+
 /// Something with a name on the command line.
 enum Item {
     /// A program beside its C version.
@@ -65,6 +68,8 @@ enum Item {
     Strategies(&'static str),
     /// What passes are worth.
     Passes(&'static str),
+    /// What tables cost that change.
+    Updates(&'static str, &'static str, Updates),
     /// A curve.
     Growth(&'static growth::Growth),
 }
@@ -79,6 +84,10 @@ impl Item {
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
         all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
+        all.push(Item::Updates("insert", "Inserting while packets run, millions of entries a second", updates::insert));
+        all.push(Item::Updates("memory", "Memory of a million entries", updates::memory));
+        let recompile = "Compiling l2l3acl again after a table has grown, while packets run";
+        all.push(Item::Updates("recompile", recompile, updates::recompile));
         all.extend(growth::ALL.iter().map(Item::Growth));
         all
     }
@@ -89,6 +98,7 @@ impl Item {
             Item::Sai => "sai",
             Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) => name,
             Item::Parts => "parts",
+            Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
         }
     }
@@ -101,6 +111,7 @@ impl Item {
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", strategies_work(name).title),
+            Item::Updates(_, title, _) => title.to_string(),
             Item::Growth(growth) => growth.title.to_string(),
         }
     }
@@ -113,6 +124,7 @@ impl Item {
         let title = self.title();
         let row = match self {
             Item::Growth(growth) => return report.curves(&growth::run(growth, settings)?),
+            Item::Updates(_, _, run) => return report.figures(&run(&title, settings)?),
             Item::Work(work) => rows::run(work, settings)?,
             Item::Sai => {
                 let Some(p4c) = &args.p4c else {

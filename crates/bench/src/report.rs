@@ -1,6 +1,6 @@
 //! What a run leaves behind: tables on the terminal; CSV files and plots below one folder.
 
-use crate::measure::Series;
+use crate::measure::{Ratio, Series, quantile};
 use crate::rows::Row;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
@@ -39,6 +39,32 @@ pub struct Curves {
     pub log: bool,
     /// All curves' points.
     pub points: Vec<Point>,
+}
+
+/// A number that is no ratio and no cycles: read some times, and held against a bar.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What it is.
+    pub name: String,
+    /// Of what.
+    pub unit: &'static str,
+    /// Each round's.
+    pub values: Vec<f64>,
+    /// The bar, if there is one.
+    pub bar: Option<f64>,
+    /// Whether it must not be above (else below) it.
+    pub at_most: bool,
+}
+
+/// Some of them.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Of files.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// They.
+    pub figures: Vec<Figure>,
 }
 
 /// Aligned as numbers are, but for the first column.
@@ -123,6 +149,33 @@ impl Report {
         println!("{}\n", table(&["", "value", "quartiles", "bar", ""], lines));
         self.write("cycles.csv", &self.cycles)?;
         self.write("ratios.csv", &self.ratios)
+    }
+
+    /// Prints figures and writes them as CSV.
+    pub fn figures(&self, figures: &Figures) -> Result<()> {
+        let mut csv = "figure,unit,least,median,most,bar,verdict\n".to_string();
+        let rows = figures.figures.iter().map(|f| {
+            let at = |part| quantile(&f.values, part);
+            let ratio = Ratio { value: at(0.5), low: at(0.25), high: at(0.75) };
+            let verdict = f.bar.map_or("", |bar| ratio.verdict(bar, f.at_most));
+            let bar = f.bar.map_or(String::new(), |b| format!("{} {b}{}", if f.at_most { "≤" } else { "≥" }, f.unit));
+            let _ = writeln!(
+                csv,
+                "\"{}\",\"{}\",{:.3},{:.3},{:.3},{},{verdict}",
+                f.name,
+                f.unit.trim(),
+                at(0.0),
+                at(0.5),
+                at(1.0),
+                f.bar.map_or(String::new(), |b| b.to_string())
+            );
+            let number = |value: f64| format!("{value:.2}{}", f.unit);
+            let range = format!("{} to {}", number(at(0.0)), number(at(1.0)));
+            vec![f.name.clone(), number(at(0.5)), range, bar, verdict.to_string()]
+        });
+        println!("{}", figures.title);
+        println!("{}\n", table(&["", "median", "least to most", "bar", ""], rows.collect()));
+        self.write(&format!("{}.csv", figures.name), &csv)
     }
 
     /// Prints curves as a table, and writes them as CSV and as a plot.

@@ -1,10 +1,10 @@
 //! The benchmark does not rot: every row with tiny counts. Nothing is said about time.
 
-use bench::report::Report;
+use bench::report::{Figures, Report};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
 use bench::workload::l2l3acl;
-use bench::{compare, growth, parts, passes, workers};
+use bench::{compare, growth, parts, passes, updates, workers};
 use std::sync::Arc;
 
 fn settings() -> Settings {
@@ -33,6 +33,17 @@ fn every_curve_has_points_and_becomes_a_plot() {
         assert!(plot.contains("<polyline"), "{}", growth.name);
     }
     std::fs::remove_dir_all(folder).expect("the folder was made above");
+}
+
+#[test]
+fn tables_that_change_are_measured() {
+    for (run, figures) in
+        [(updates::insert as fn(&str, &Settings) -> _, 6), (updates::memory, 2), (updates::recompile, 10)]
+    {
+        let all: Figures = run("quick", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+        assert_eq!(all.figures.len(), figures, "{}", all.name);
+        assert!(all.figures.iter().all(|f| !f.values.is_empty() && f.values.iter().all(|v| v.is_finite())), "{all:?}");
+    }
 }
 
 #[test]

@@ -1,40 +1,19 @@
 //! Several devices in one switch: which program a packet meets, links between them, ports bound anew under load, and what is
 //! refused.
 
+mod common;
+
 use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
+use common::{by_first_bytes, frame, wait_for};
 use datapath::executor::Executor;
 use datapath::pipeline::Backend;
 use datapath::{EngineKind, Idle, Pipeline, PortOf, Sharing, Switch, SwitchConfig, SwitchError};
-use ir::{EntryKind, Fate, Op, Operand, Program, StageKind};
+use ir::{EntryKind, Fate, Operand, Program, StageKind};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle, PoolRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// Sends each packet to the port in its first two bytes; shorter ones are dropped.
-fn by_first_bytes() -> Program {
-    let mut b = ir::Builder::new("by first bytes");
-    let reason = b.drop_reason("short");
-    let parser = b.begin_stage("parse", StageKind::Parser);
-    let port = b.local("port", 16);
-    let enough = b.local("enough", 1);
-    let (long, short) = (b.block("long"), b.block("short"));
-    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, 16) });
-    b.branch(enough, long, short);
-    b.switch_to(short);
-    b.fate(Fate::Drop(reason));
-    b.switch_to(long);
-    b.emit(Op::Lookahead { dst: port, offset: 0 });
-    let port = b.resize_u(32, port);
-    b.fate(Fate::Send(port));
-    b.end_stage();
-    b.entry(EntryKind::Ingress, &[parser]);
-    b.finish()
-}
 
 /// Sends all packets to one port.
 fn always(port: u32) -> Program {
@@ -80,21 +59,6 @@ impl Bed {
 
     fn all_buffers_are_back(&self) -> bool {
         self.pool.available() == self.pool.limit()
-    }
-}
-
-fn frame(port: u16, number: u32) -> Vec<u8> {
-    let mut frame = vec![0; 60];
-    frame[..2].copy_from_slice(&port.to_be_bytes());
-    frame[2..6].copy_from_slice(&number.to_be_bytes());
-    frame
-}
-
-fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        std::thread::yield_now();
     }
 }
 

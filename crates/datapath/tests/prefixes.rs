@@ -13,25 +13,9 @@ use tables::workload::Random;
 
 /// A frame's first bits are looked up in a table of prefixes, which says the port it leaves by, or drops it.
 fn program(width: u32, size: u64) -> Arc<ir::Program> {
-    let rest = 32 - width;
-    let (slot, field) =
-        if rest > 0 { (format!("slot h.rest: {rest} field h\n"), "  rest = h.rest\n") } else { (String::new(), "") };
-    let text = format!(
-        r#"program "routes"
-drops short, unknown
-slot port: 9 metadata
-slot out: 9 metadata
-slot h.k: {width} field h
-{slot}slot h.$valid: 1 valid h
-slot %ok: 1 temp
-slot %h: 1 temp
-slot %a: 32 temp
-slot %e: 64 temp
-slot %d: 64 temp
-header h valid h.$valid {{
-  k = h.k
-{field}}}
-action forward (port: 9)
+    let fields = [("k", width), ("rest", 32 - width)];
+    let tables = format!(
+        "action forward (port: 9)
 action unknown ()
 table route {{
   key h.k: {width} lpm
@@ -40,31 +24,18 @@ table route {{
   default 1 ()
   size {size}
 }}
-intrinsic ingress_port = port
-entry ingress (p, c)
-stage parser p {{
-b0:
-  %ok = has_bits 32w32
-  branch %ok, b1, b2
+"
+    );
+    let control = "b0:
+  %h0, %a0, %e0, %d0 = apply route (h.k)
+  switch %a0, 32w0 -> b1, default -> b2
 b1:
-  extract h
-  next
-b2:
-  drop short
-}}
-stage control c {{
-b0:
-  %h, %a, %e, %d = apply route (h.k)
-  switch %a, 32w0 -> b1, default -> b2
-b1:
-  out = param route, 0, 0, %d
+  out = param route, 0, 0, %d0
   send out
 b2:
   drop unknown
-}}
-"#
-    );
-    Arc::new(ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")))
+";
+    common::matching(&fields[..if width < 32 { 2 } else { 1 }], 1, &tables, control)
 }
 
 const ROUTE: TableId = TableId(0);

@@ -3,6 +3,8 @@
 //!
 //! Random programs, entries and packets against the interpreter, with recompilation in between, are in `difftest`.
 
+mod common;
+
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
@@ -18,28 +20,7 @@ use std::time::{Duration, Instant};
 
 /// A frame's first 32 bits are looked up in `acl`, which says whether it is denied, then in `station`, then in `route`:
 /// the port it leaves by.
-const PROGRAM: &str = r#"program "three"
-drops short, denied, unknown
-slot port: 9 metadata
-slot out: 9 metadata
-slot h.k: 32 field h
-slot h.$valid: 1 valid h
-slot %ok: 1 temp
-slot %h0: 1 temp
-slot %a0: 32 temp
-slot %e0: 64 temp
-slot %d0: 64 temp
-slot %h1: 1 temp
-slot %a1: 32 temp
-slot %e1: 64 temp
-slot %d1: 64 temp
-slot %h2: 1 temp
-slot %a2: 32 temp
-slot %e2: 64 temp
-slot %d2: 64 temp
-header h valid h.$valid {
-  k = h.k
-}
+const TABLES: &str = "\
 action permit ()
 action deny ()
 action forward (port: 9)
@@ -66,19 +47,8 @@ table route {
   default 1 ()
   size 1024
 }
-intrinsic ingress_port = port
-entry ingress (p, c)
-stage parser p {
-b0:
-  %ok = has_bits 32w32
-  branch %ok, b1, b2
-b1:
-  extract h
-  next
-b2:
-  drop short
-}
-stage control c {
+";
+const CONTROL: &str = "\
 b0:
   %h0, %a0, %e0, %d0 = apply acl (h.k)
   switch %a0, 32w0 -> b1, 32w1 -> b2, default -> b2
@@ -99,8 +69,7 @@ b5:
   send out
 b6:
   drop unknown
-}
-"#;
+";
 
 const ACL: TableId = TableId(0);
 const STATION: TableId = TableId(1);
@@ -109,8 +78,8 @@ const DENIED: DropReason = DropReason::Program(1);
 const UNKNOWN: DropReason = DropReason::Program(2);
 
 fn pipeline(workers: usize) -> Arc<Pipeline> {
-    let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
-    Arc::new(datapath::load(Arc::new(program), EngineKind::Machine, workers).expect("it can be loaded"))
+    let program = common::matching(&[("k", 32)], 3, TABLES, CONTROL);
+    Arc::new(datapath::load(program, EngineKind::Machine, workers).expect("it can be loaded"))
 }
 
 fn bits(value: u32) -> Bits {

@@ -1,5 +1,5 @@
-//! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the interpreter: keys of odd widths, rules that overlap,
-//! rules for everything, and changes in between.
+//! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the
+//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between.
 
 mod common;
 
@@ -14,28 +14,13 @@ use tables::workload::Random;
 
 /// A frame's first fields are looked up in a table that says the port it leaves by, one of two, or drops it.
 fn program(fields: &[(u32, &str)]) -> Arc<ir::Program> {
-    let [mut slots, mut header, mut keys, mut data] = [(); 4].map(|()| String::new());
-    for (i, (width, kind)) in fields.iter().enumerate() {
-        writeln!(slots, "slot h.f{i}: {width} field h").expect("a string");
-        writeln!(header, "  f{i} = h.f{i}").expect("a string");
-        writeln!(keys, "  key h.f{i}: {width} {kind}").expect("a string");
-        write!(data, "{}h.f{i}", if i > 0 { ", " } else { "" }).expect("a string");
+    let names: Vec<String> = (0..fields.len()).map(|i| format!("f{i}")).collect();
+    let mut keys = String::new();
+    for (name, (width, kind)) in names.iter().zip(fields) {
+        writeln!(keys, "  key h.{name}: {width} {kind}").expect("a string");
     }
-    let bits: u32 = fields.iter().map(|(width, _)| width).sum();
-    let text = format!(
-        r#"program "rules"
-drops short, unknown
-slot port: 9 metadata
-slot out: 9 metadata
-{slots}slot h.$valid: 1 valid h
-slot %ok: 1 temp
-slot %h: 1 temp
-slot %a: 32 temp
-slot %e: 64 temp
-slot %d: 64 temp
-header h valid h.$valid {{
-{header}}}
-action forward (port: 9)
+    let tables = format!(
+        "action forward (port: 9)
 action other (port: 9)
 action unknown ()
 table acl {{
@@ -45,34 +30,27 @@ table acl {{
   default 2 ()
   size 1024
 }}
-intrinsic ingress_port = port
-entry ingress (p, c)
-stage parser p {{
-b0:
-  %ok = has_bits 32w{bits}
-  branch %ok, b1, b2
+"
+    );
+    let data: Vec<String> = names.iter().map(|name| format!("h.{name}")).collect();
+    let control = format!(
+        "b0:
+  %h0, %a0, %e0, %d0 = apply acl ({})
+  switch %a0, 32w0 -> b1, 32w1 -> b2, default -> b3
 b1:
-  extract h
-  next
-b2:
-  drop short
-}}
-stage control c {{
-b0:
-  %h, %a, %e, %d = apply acl ({data})
-  switch %a, 32w0 -> b1, 32w1 -> b2, default -> b3
-b1:
-  out = param acl, 0, 0, %d
+  out = param acl, 0, 0, %d0
   send out
 b2:
-  out = param acl, 1, 0, %d
+  out = param acl, 1, 0, %d0
   send out
 b3:
   drop unknown
-}}
-"#
+",
+        data.join(", ")
     );
-    Arc::new(ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")))
+    let header: Vec<(&str, u32)> =
+        names.iter().map(String::as_str).zip(fields.iter().map(|(width, _)| *width)).collect();
+    common::matching(&header, 1, &tables, &control)
 }
 
 const ACL: TableId = TableId(0);

@@ -1,13 +1,14 @@
 //! Copies of packets: what passes is in them once, in both directions, and nobody waits for who does not read.
 
+mod common;
+
+use common::LIMIT;
 use datapath::tap::{TapConfig, WAITING_MAX};
 use datapath::{EngineKind, Switch, SwitchConfig};
 use ir::{EntryKind, Fate, Operand, StageKind};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle};
 use std::sync::Arc;
 use std::time::Duration;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// All packets go to port 2.
 fn switch() -> (Switch, Vec<MemoryHandle>) {

@@ -2,8 +2,10 @@
 //!
 //! The program sends each packet to the port in its first two bytes; 0xffff is dropped.
 
+mod common;
+
+use common::{LIMIT, by_first_bytes, frame, wait_for};
 use datapath::{EngineKind, Idle, Switch, SwitchConfig, WorkerLoad};
-use ir::{BinOp, EntryKind, Fate, Op, Operand, Program, StageKind};
 use pktio::{
     Bell, Device, HeapPool, LinkState, MacAddress, MemoryDevice, MemoryHandle, Packet, PoolRef, PortStats, Queue, Wake,
 };
@@ -11,34 +13,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn program() -> Program {
-    let mut b = ir::Builder::new("by first bytes");
-    let reason = b.drop_reason("asked for");
-    let parser = b.begin_stage("parse", StageKind::Parser);
-    let port = b.local("port", 16);
-    let enough = b.local("enough", 1);
-    let (long, short) = (b.block("long"), b.block("short"));
-    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, 16) });
-    b.branch(enough, long, short);
-    b.switch_to(short);
-    b.fate(Fate::Drop(reason));
-    b.switch_to(long);
-    b.emit(Op::Lookahead { dst: port, offset: 0 });
-    let (send, drop) = (b.block("send"), b.block("drop"));
-    let dropped = b.bin(BinOp::Eq, port, Operand::new_const(16, 0xffff));
-    b.branch(dropped, drop, send);
-    b.switch_to(drop);
-    b.fate(Fate::Drop(reason));
-    b.switch_to(send);
-    let port = b.resize_u(32, port);
-    b.fate(Fate::Send(port));
-    b.end_stage();
-    b.entry(EntryKind::Ingress, &[parser]);
-    b.finish()
-}
 
 struct Setup {
     switch: Switch,
@@ -49,7 +23,8 @@ struct Setup {
 fn setup(ports: u32, config: SwitchConfig) -> Setup {
     let pool = HeapPool::shared(8192);
     let switch = Switch::new(SwitchConfig { pool: Some(Arc::clone(&pool)), ..config });
-    let pipeline = datapath::load(Arc::new(program()), EngineKind::Machine, switch.workers()).expect("it is small");
+    let pipeline =
+        datapath::load(Arc::new(by_first_bytes()), EngineKind::Machine, switch.workers()).expect("it is small");
     switch.set_pipeline(Some(Arc::new(pipeline))).expect("workers answer");
     let open = |number| {
         let (device, handle) = MemoryDevice::new(format!("m{number}"), Arc::clone(&pool), 1);
@@ -58,21 +33,6 @@ fn setup(ports: u32, config: SwitchConfig) -> Setup {
     };
     let ports = (0..ports).map(open).collect();
     Setup { switch, ports, pool }
-}
-
-fn frame(port: u16, number: u32) -> Vec<u8> {
-    let mut frame = vec![0; 60];
-    frame[..2].copy_from_slice(&port.to_be_bytes());
-    frame[2..6].copy_from_slice(&number.to_be_bytes());
-    frame
-}
-
-fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !ready() {
-        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn drops(switch: &Switch, reason: &str) -> u64 {

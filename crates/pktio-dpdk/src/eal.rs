@@ -8,8 +8,9 @@
 //! safe. Packet calls take no lock.
 #![allow(unsafe_code)]
 
+use crate::device::PortDevice;
 use crate::pool::{BYTES_PER_BUFFER, BYTES_PER_LARGE_BUFFER, LARGE_BUFFERS, MbufPool};
-use crate::port::{DpdkDevice, ETHDEV};
+use crate::port::{Driver, ETHDEV};
 use crate::queue::Port;
 use crate::reconnect::{self, Gate};
 use crate::vdev::{self, PortPlan, c_string};
@@ -199,7 +200,7 @@ impl Eal {
             }
         }
         let (name, kind) = (spec.to_string(), spec.kind());
-        Ok(Box::new(DpdkDevice { name, kind, port, tx_errors_are_losses, interface, queues_taken: false }))
+        Ok(Box::new(PortDevice::new(name, kind, port, Driver { tx_errors_are_losses, interface })))
     }
 }
 

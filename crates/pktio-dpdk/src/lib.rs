@@ -21,7 +21,8 @@
 //! | `vdev` | a [`pktio::DeviceSpec`] as DPDK's driver name and arguments, checked beforehand for good errors |
 //! | `pool` | the mempools as a [`pktio::Pool`]; what ports cannot send as it is |
 //! | `queue` | the packet side of every kind of port: [`pktio::Queue`] over the shim's functions |
-//! | `port` | an ethdev port as [`pktio::Device`] |
+//! | `device` | every kind of port as [`pktio::Device`] |
+//! | `port` | an ethdev port |
 //! | `vhost` | a vhost-user port, on rings of our own (`shim/vhost.c`) |
 //! | `kernel` | kernel interfaces and TAP, on sockets of our own (`shim/kernel.c`) |
 //! | `reconnect` | keeps a port connected whose driver gives up on a missing peer |
@@ -51,6 +52,7 @@
 //! the test's own), `tests/peers.rs` (against `dpdk-testpmd`).
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod device;
 mod eal;
 mod ffi;
 mod hugepages;

@@ -1,28 +1,25 @@
-//! An ethdev port, DPDK's own, as [`Device`].
+//! An ethdev port, DPDK's own.
 //!
 //! What was lost before it reached a queue comes from the driver's statistics.
 //!
 //! Threads: the device on control; its queues are `queue`'s. Tests: `tests/ports.rs`, `tests/peers.rs`.
 #![allow(unsafe_code)]
 
+use crate::device::Behind;
 use crate::eal::Control;
 use crate::ffi;
 use crate::queue::{Kind, Port, Sleep};
-use pktio::{Device, LinkState, MacAddress, PoolRef, PortStats, Queue};
+use pktio::{LinkState, MacAddress, PortStats};
 use std::ffi::CString;
-use std::sync::Arc;
 
 pub(crate) static ETHDEV: Kind =
     Kind { rx: ffi::shim_eth_rx, tx: ffi::shim_eth_tx, close: ffi::shim_eth_close, sleep: Sleep::Poll };
 
-pub(crate) struct DpdkDevice {
-    pub name: String,
-    pub kind: &'static str,
-    pub port: Arc<Port>,
+/// A driver of DPDK.
+pub(crate) struct Driver {
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port: it knows the link, the driver says "up" always.
     pub interface: Option<CString>,
-    pub queues_taken: bool,
 }
 
 /// The link of a port, asked under the EAL's control lock.
@@ -44,37 +41,16 @@ impl From<ffi::Link> for LinkState {
     }
 }
 
-impl Device for DpdkDevice {
-    fn name(&self) -> &str {
-        &self.name
+impl Behind for Driver {
+    fn link(&self, port: &Port) -> LinkState {
+        link(port, self.interface.as_ref(), &port.eal.lock())
     }
 
-    fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    fn queue_count(&self) -> u16 {
-        self.port.queue_count()
-    }
-
-    fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
-        if std::mem::replace(&mut self.queues_taken, true) { Vec::new() } else { self.port.queues() }
-    }
-
-    fn pool(&self) -> PoolRef {
-        self.port.eal.pool()
-    }
-
-    fn link(&self) -> LinkState {
-        link(&self.port, self.interface.as_ref(), &self.port.eal.lock())
-    }
-
-    fn stats(&self) -> PortStats {
-        let mut stats = self.port.stats();
+    fn add_stats(&self, port: &Port, stats: &mut PortStats) {
         let mut driver = ffi::Stats::default();
-        let _control = self.port.eal.lock();
+        let _control = port.eal.lock();
         // SAFETY: the port is open; the shim writes `driver` on success only.
-        if unsafe { ffi::shim_eth_stats(self.port.as_ptr(), &mut driver) } == 0 {
+        if unsafe { ffi::shim_eth_stats(port.as_ptr(), &mut driver) } == 0 {
             stats.rx_dropped += driver.rx_missed + driver.rx_no_buffer;
             stats.rx_errors += driver.rx_errors;
             if self.tx_errors_are_losses {
@@ -83,17 +59,12 @@ impl Device for DpdkDevice {
                 stats.tx_dropped += driver.tx_errors;
             }
         }
-        stats
     }
 
-    fn mac(&self) -> Option<MacAddress> {
+    fn mac(&self, port: &Port) -> Option<MacAddress> {
         let mut bytes = [0; 6];
         // SAFETY: the port is open; the shim writes six bytes.
-        let result = unsafe { ffi::shim_eth_mac(self.port.as_ptr(), &mut bytes) };
+        let result = unsafe { ffi::shim_eth_mac(port.as_ptr(), &mut bytes) };
         (result == 0 && bytes != [0; 6]).then_some(MacAddress(bytes))
-    }
-
-    fn mtu(&self) -> u16 {
-        self.port.mtu()
     }
 }

@@ -1,14 +1,15 @@
-//! A vhost-user port as [`Device`]: the rings of `shim/vhost.c`.
+//! A vhost-user port: the rings of `shim/vhost.c`.
 //!
 //! Threads: the device on control; its queues are `queue`'s. What the guest does meanwhile is the shim's affair. Tests:
 //! `tests/peers.rs`, `tests/offload.rs`.
 #![allow(unsafe_code)]
 
+use crate::device::{Behind, PortDevice};
 use crate::eal::{Inner, PortOptions};
 use crate::ffi;
 use crate::queue::{Kind, Port, Sleep};
 use crate::vdev::{c_string, make_room_for_socket, socket_path};
-use pktio::{Device, DeviceSpec, Error, LinkState, MTU_DEFAULT, MacAddress, PoolRef, PortStats, Queue};
+use pktio::{Device, DeviceSpec, Error, LinkState, MTU_DEFAULT};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,11 +24,8 @@ static VHOST: Kind = Kind {
     sleep: Sleep::Armed { file: ffi::shim_vhost_file, arm: ffi::shim_vhost_arm, disarm: ffi::shim_vhost_disarm },
 };
 
-struct VhostDevice {
-    name: String,
-    port: Arc<Port>,
-    queues_taken: bool,
-}
+/// A guest.
+struct Guest;
 
 /// Opens the port at `path`; its guest may come and go. Called under the control lock.
 pub(crate) fn open(
@@ -51,44 +49,12 @@ pub(crate) fn open(
         return Err(Error::Socket { path, reason: crate::eal::failure("DPDK's vhost library refuses it", error) });
     };
     let port = Port::new(eal, shim, &VHOST, queues, options.mtu.unwrap_or(MTU_DEFAULT), None);
-    Ok(Box::new(VhostDevice { name: spec.to_string(), port, queues_taken: false }))
+    Ok(Box::new(PortDevice::new(spec.to_string(), "vhost", port, Guest)))
 }
 
-impl Device for VhostDevice {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn kind(&self) -> &'static str {
-        "vhost"
-    }
-
-    fn queue_count(&self) -> u16 {
-        self.port.queue_count()
-    }
-
-    fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
-        if std::mem::replace(&mut self.queues_taken, true) { Vec::new() } else { self.port.queues() }
-    }
-
-    fn pool(&self) -> PoolRef {
-        self.port.eal.pool()
-    }
-
-    fn link(&self) -> LinkState {
+impl Behind for Guest {
+    fn link(&self, port: &Port) -> LinkState {
         // SAFETY: the port is open.
-        LinkState { up: unsafe { ffi::shim_vhost_up(self.port.as_ptr()) } != 0, speed_mbps: None }
-    }
-
-    fn stats(&self) -> PortStats {
-        self.port.stats()
-    }
-
-    fn mac(&self) -> Option<MacAddress> {
-        None
-    }
-
-    fn mtu(&self) -> u16 {
-        self.port.mtu()
+        LinkState { up: unsafe { ffi::shim_vhost_up(port.as_ptr()) } != 0, speed_mbps: None }
     }
 }

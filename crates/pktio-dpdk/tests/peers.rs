@@ -178,6 +178,16 @@ fn alone() -> MutexGuard<'static, ()> {
     GUESTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs `body` in a process of its own, with a folder for sockets, if there can be a guest.
+fn beside_a_guest(test: &str, body: impl FnOnce(&Folder)) {
+    let _alone = alone();
+    isolated(test, Needs::Root, || {
+        if guest_possible(test) {
+            body(&Folder::new(test));
+        }
+    });
+}
+
 /// Whether the kernel has the hugepages that a guest needs; says so if not.
 fn guest_possible(test: &str) -> bool {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
@@ -204,12 +214,7 @@ fn eal(hugepages: HugepageUse) -> Eal {
 }
 
 fn vhost_client(test: &'static str, hugepages: HugepageUse) {
-    let _alone = alone();
-    isolated(test, Needs::Root, || {
-        if !guest_possible(test) {
-            return;
-        }
-        let folder = Folder::new(test);
+    beside_a_guest(test, |folder| {
         let socket = folder.path("guest.sock");
         let eal = eal(hugepages);
         let (device, mut queue) = open(&eal, &format!("vhost:{socket}"));
@@ -243,12 +248,7 @@ fn vhost_client_works_on_ordinary_pages() {
 #[test]
 fn vhost_server_waits_for_a_guest() {
     const TEST: &str = "vhost_server_waits_for_a_guest";
-    let _alone = alone();
-    isolated(TEST, Needs::Root, || {
-        if !guest_possible(TEST) {
-            return;
-        }
-        let folder = Folder::new(TEST);
+    beside_a_guest(TEST, |folder| {
         let socket = folder.path("switch.sock");
         let eal = eal(HugepageUse::Never);
         let (device, mut queue) = open(&eal, &format!("vhost-server:{socket}"));
@@ -281,12 +281,7 @@ fn virtio_is_the_guest_of_another_switch() {
 
 /// A guest with rings of its own kind in front of our server, and frames of up to `longest` bytes.
 fn guest_of(test: &'static str, device_arguments: &str, arguments: &[&str], longest: usize) {
-    let _alone = alone();
-    isolated(test, Needs::Root, || {
-        if !guest_possible(test) {
-            return;
-        }
-        let folder = Folder::new(test);
+    beside_a_guest(test, |folder| {
         let socket = folder.path("switch.sock");
         let eal = eal(HugepageUse::Never);
         let (device, mut queue) = open(&eal, &format!("vhost-server:{socket}"));
@@ -330,12 +325,7 @@ fn vhost_guest_with_jumbo_frames() {
 #[test]
 fn vhost_guest_with_two_queues() {
     const TEST: &str = "vhost_guest_with_two_queues";
-    let _alone = alone();
-    isolated(TEST, Needs::Root, || {
-        if !guest_possible(TEST) {
-            return;
-        }
-        let folder = Folder::new(TEST);
+    beside_a_guest(TEST, |folder| {
         let socket = folder.path("switch.sock");
         let eal = eal(HugepageUse::Never);
         let spec = format!("vhost-server:{socket}").parse().unwrap();

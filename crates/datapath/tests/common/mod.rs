@@ -1,7 +1,100 @@
-//! One program on every engine: the same changes, the same packets, and what becomes of them compared.
+//! What tests share: programs, and one program on every engine: the same changes, the same packets, and what becomes of them
+//! compared.
+#![allow(dead_code)]
 
 use datapath::{EngineKind, Local, Pipeline, Sent, Specialise};
+use ir::{BinOp, EntryKind, Fate, Op, Operand, Program, StageKind};
+use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Polls until it is so.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !ready() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Sends each packet to the port in its first two bytes; 0xffff, and what is shorter, is dropped as "asked for".
+pub fn by_first_bytes() -> Program {
+    let mut b = ir::Builder::new("by first bytes");
+    let reason = b.drop_reason("asked for");
+    let parser = b.begin_stage("parse", StageKind::Parser);
+    let port = b.local("port", 16);
+    let enough = b.local("enough", 1);
+    let (long, short) = (b.block("long"), b.block("short"));
+    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, 16) });
+    b.branch(enough, long, short);
+    b.switch_to(short);
+    b.fate(Fate::Drop(reason));
+    b.switch_to(long);
+    b.emit(Op::Lookahead { dst: port, offset: 0 });
+    let (send, drop) = (b.block("send"), b.block("drop"));
+    let dropped = b.bin(BinOp::Eq, port, Operand::new_const(16, 0xffff));
+    b.branch(dropped, drop, send);
+    b.switch_to(drop);
+    b.fate(Fate::Drop(reason));
+    b.switch_to(send);
+    let port = b.resize_u(32, port);
+    b.fate(Fate::Send(port));
+    b.end_stage();
+    b.entry(EntryKind::Ingress, &[parser]);
+    b.finish()
+}
+
+/// A frame for [`by_first_bytes`].
+pub fn frame(port: u16, number: u32) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..2].copy_from_slice(&port.to_be_bytes());
+    frame[2..6].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// A program for what frames begin with: header `h` with these fields and widths, then actions and tables (and what else there is
+/// to declare) and the blocks of the control, as IR text. Shorter frames are dropped as `short`; `denied` and `unknown` are
+/// other reasons. Slot `out` has a port's width; lookup `i` of `lookups` may leave what it finds in `%hi`, `%ai`, `%ei`
+/// and `%di`.
+pub fn matching(fields: &[(&str, u32)], lookups: usize, tables: &str, control: &str) -> Arc<Program> {
+    let [mut slots, mut header] = [(); 2].map(|()| String::new());
+    for (name, width) in fields {
+        writeln!(slots, "slot h.{name}: {width} field h").expect("a string");
+        writeln!(header, "  {name} = h.{name}").expect("a string");
+    }
+    let found = |i| format!("slot %h{i}: 1 temp\nslot %a{i}: 32 temp\nslot %e{i}: 64 temp\nslot %d{i}: 64 temp\n");
+    let found: String = (0..lookups).map(found).collect();
+    let bits: u32 = fields.iter().map(|(_, width)| width).sum();
+    let text = format!(
+        r#"program "matching"
+drops short, denied, unknown
+slot port: 9 metadata
+slot out: 9 metadata
+{slots}slot h.$valid: 1 valid h
+slot %ok: 1 temp
+{found}header h valid h.$valid {{
+{header}}}
+{tables}intrinsic ingress_port = port
+entry ingress (p, c)
+stage parser p {{
+b0:
+  %ok = has_bits 32w{bits}
+  branch %ok, b1, b2
+b1:
+  extract h
+  next
+b2:
+  drop short
+}}
+stage control c {{
+{control}}}
+"#
+    );
+    Arc::new(ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")))
+}
 
 /// The same program on every engine.
 pub struct Engines {

@@ -15,6 +15,7 @@ use crate::compare::{Side, compare};
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
+use crate::idle::IdleTimers;
 use crate::journal::Keeper;
 use crate::packets::Packet;
 use crate::pipeline::{Compiled, Forwarding, ForwardingConfig, Target, check_claims};
@@ -22,7 +23,7 @@ use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};
 use abi::state::DigestMessage;
 use p4info::P4Info;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the P4Runtime API that is implemented.
@@ -133,8 +134,6 @@ pub(crate) struct Device {
     pub(crate) saved: Option<Forwarding>,
     /// Keeps what is written, if anything does.
     pub(crate) keeper: Option<Keeper>,
-    /// When an idle entry was last reported, by table id, and key.
-    reported_ns: HashMap<(u32, crate::pipeline::EntryKey), u64>,
 }
 
 impl Device {
@@ -162,14 +161,7 @@ impl Control {
 
     /// Adds a device, without a program.
     pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
-        let device = Device {
-            target,
-            roles: Roles::default(),
-            running: None,
-            saved: None,
-            keeper: None,
-            reported_ns: HashMap::new(),
-        };
+        let device = Device { target, roles: Roles::default(), running: None, saved: None, keeper: None };
         self.devices.insert(device_id, device);
     }
 
@@ -454,7 +446,7 @@ impl Device {
         if shares {
             self.target.inherit(&old.built, &forwarding.built, &comparison.keep);
         }
-        // Ids go by names, so what was reported of idle entries is still right.
+        forwarding.timers = IdleTimers::of(&forwarding, self.running.as_ref().map(|old| &old.timers));
         self.running = Some(forwarding);
         self.saved = None;
         Ok(report)
@@ -483,9 +475,9 @@ impl Device {
             self.keep_all()?;
             return Err(error);
         }
+        forwarding.timers = IdleTimers::of(&forwarding, None);
         self.running = Some(forwarding);
         self.saved = None;
-        self.reported_ns.clear();
         Ok(())
     }
 }
@@ -508,22 +500,7 @@ impl Control {
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();
         lists.extend(forwarding.due_digests(now_ns));
-        let mut idle = Vec::new();
-        let reported_ns = &mut device.reported_ns;
-        let mut still_idle = HashMap::new();
-        for (entry, key, _) in forwarding.idle_entries() {
-            let timeout = u64::try_from(entry.idle_timeout_ns).unwrap_or(u64::MAX);
-            let place = (entry.table_id, key);
-            let last = reported_ns.get(&place).copied();
-            // A report starts the time anew: the next one is due another timeout later.
-            if last.is_none_or(|last| now_ns.saturating_sub(last) >= timeout) {
-                idle.push(entry);
-                still_idle.insert(place, now_ns);
-            } else {
-                still_idle.insert(place, last.unwrap_or(now_ns));
-            }
-        }
-        *reported_ns = still_idle;
+        let idle = forwarding.idle_entries(now_ns);
         let mut events = Vec::new();
         for (client, config) in device.roles.primaries() {
             let sees = |id: u32| config.is_none_or(|config| config.has_object(id));

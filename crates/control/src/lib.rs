@@ -15,6 +15,7 @@ mod data;
 pub mod digests;
 pub mod entity;
 pub mod error;
+mod idle;
 pub mod journal;
 mod matches;
 pub mod packets;

@@ -8,6 +8,7 @@
 use crate::digests::Digests;
 use crate::entity::{Entity, Update, UpdateKind};
 use crate::error::{Error, Result};
+use crate::idle::IdleTimers;
 use crate::reads::OpenReads;
 use crate::replication::ReplicationEntries;
 use crate::schema::Schema;
@@ -171,6 +172,8 @@ pub struct Forwarding {
     pub(crate) one_shots: crate::profiles::OneShotIds,
     pub(crate) replication: ReplicationEntries,
     pub(crate) digests: Digests,
+    /// When entries with idle timeouts are to be looked at.
+    pub(crate) timers: IdleTimers,
     /// Reads that are being answered.
     pub(crate) reads: OpenReads,
 }
@@ -194,6 +197,7 @@ impl Forwarding {
             one_shots: Default::default(),
             replication: Default::default(),
             digests: Default::default(),
+            timers: Default::default(),
             reads: Default::default(),
         }
     }

@@ -37,7 +37,8 @@ impl Forwarding {
         }
         let (key, target) = self.entry_key(entry)?;
         let immutable = table.is_const || self.is_const_entry(target, &key);
-        match kind {
+        let timed = table.idle_timeout.then(|| (entry.table_id, key.clone()));
+        let done = match kind {
             UpdateKind::Insert => {
                 if immutable {
                     return Err(Error::denied(format!("{name} is constant")));
@@ -57,7 +58,15 @@ impl Forwarding {
                 self.delete_entry(&name, key, target)
             }
             UpdateKind::Unspecified => Ok(()),
+        };
+        if let (Some(place), Ok(())) = (timed, &done) {
+            match kind {
+                UpdateKind::Insert => self.timers.added(place, u64::try_from(entry.idle_timeout_ns).unwrap_or(0)),
+                UpdateKind::Delete => self.timers.removed(&place),
+                UpdateKind::Modify | UpdateKind::Unspecified => self.timers.changed(place),
+            }
         }
+        done
     }
 
     /// The key and priority of an entry.
@@ -501,26 +510,6 @@ impl Forwarding {
             is_const: table.const_default,
             ..Default::default()
         })
-    }
-
-    /// Entries whose idle timeout is over: `(table id, entry)`, with the fields that a notification has.
-    pub(crate) fn idle_entries(&self) -> Vec<(entity::TableEntry, EntryKey, u64)> {
-        let mut idle = Vec::new();
-        for (id, table) in self.schema.tables.iter().filter(|(_, table)| table.idle_timeout) {
-            let Some(target) = table.target else { continue };
-            let query = entity::TableEntry { table_id: *id, ..Default::default() };
-            for found in self.state().entries(target) {
-                let timeout = found.entry.idle_timeout_ns;
-                let Some(idle_ns) = found.idle_ns.filter(|idle_ns| timeout > 0 && *idle_ns >= timeout) else {
-                    continue;
-                };
-                if let Some(entry) = self.selected(&query, target, table, &found) {
-                    let entry = entity::TableEntry { action: None, is_const: false, ..entry };
-                    idle.push((entry, (found.entry.key.clone(), found.entry.priority), idle_ns));
-                }
-            }
-        }
-        idle
     }
 }
 

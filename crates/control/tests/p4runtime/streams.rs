@@ -183,3 +183,40 @@ fn idle_entries_are_reported_once_per_timeout() {
     assert_eq!(tick(15), vec![]);
     assert_eq!(tick(20), event);
 }
+
+#[test]
+fn idle_timeouts_follow_hits_changes_and_removals() {
+    let mut bed = Bed::new();
+    let of = |last: u8, ms: i64| TableEntry { idle_timeout_ns: ms * MS as i64, ..route([10, last, 0, 0], 16, 1) };
+    let reported = |entries: &[TableEntry]| {
+        let entries = entries.iter().map(|e| TableEntry { action: None, ..e.clone() }).collect();
+        vec![(ClientId(1), StreamEvent::IdleTimeout(entries))]
+    };
+    let tick = |bed: &mut Bed, ms: u64| {
+        bed.switch.state().set_time(ms * 1000);
+        bed.control.tick(DEVICE, &[], ms * MS)
+    };
+    bed.write(Insert, Entity::Table(of(1, 10))).unwrap();
+    bed.write(Insert, Entity::Table(of(2, 10))).unwrap();
+    bed.write(Insert, Entity::Table(of(3, 100))).unwrap();
+    bed.write(Delete, Entity::Table(of(2, 10))).unwrap();
+    // A shorter one counts from the last hit, none at all ends it, and a longer one after a report waits for its time.
+    bed.write(Modify, Entity::Table(of(3, 5))).unwrap();
+    assert_eq!(tick(&mut bed, 4), vec![]);
+    assert_eq!(tick(&mut bed, 6), reported(&[of(3, 5)]));
+    bed.write(Modify, Entity::Table(of(3, 0))).unwrap();
+    bed.write(Modify, Entity::Table(of(1, 8))).unwrap();
+    assert_eq!(tick(&mut bed, 8), reported(&[of(1, 8)]));
+    bed.write(Modify, Entity::Table(of(1, 20))).unwrap();
+    assert_eq!(tick(&mut bed, 20), vec![]);
+    assert_eq!(tick(&mut bed, 28), reported(&[of(1, 20)]));
+    // Late ticks do not add up.
+    assert_eq!(tick(&mut bed, 200), reported(&[of(1, 20)]));
+    assert_eq!(tick(&mut bed, 201), vec![]);
+    // A program that takes the entries over takes the time over, too.
+    bed.set_config(ConfigAction::ReconcileAndCommit, Some("router")).unwrap();
+    bed.switch.state().set_time(202_000);
+    assert_eq!(tick(&mut bed, 202), vec![]);
+    bed.write(Delete, Entity::Table(of(1, 20))).unwrap();
+    assert_eq!(tick(&mut bed, 500), vec![]);
+}

@@ -1,0 +1,128 @@
+//! Which entries have not been hit for their idle timeout (P4Runtime specification, "Table Idle Timeout Notification").
+//!
+//! A timer for each entry with a timeout says when it is worth looking at: not before the timeout can be over. When it is
+//! due the data plane tells how long the entry has been idle, and the timer is set anew, so a look costs by what is due and
+//! not by what there is; tables without idle timeouts cost nothing. Time is that of [`Control::tick`]; between two ticks it stands
+//! still, so an entry may be looked at too early, never too late by more than a tick.
+//!
+//! A report begins the time anew: an entry that stays idle is reported again one timeout later. Timers go by ids of P4Info, which
+//! go by names, so they are right for the next program too ([`IdleTimers::of`]).
+//!
+//! [`Control::tick`]: crate::Control::tick
+
+use crate::entity::TableEntry;
+use crate::pipeline::{EntryKey, Forwarding};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// An entry: its table's id and what identifies it there.
+pub(crate) type Place = (u32, EntryKey);
+
+/// Timers of entries.
+#[derive(Default)]
+pub(crate) struct IdleTimers {
+    timers: HashMap<Arc<Place>, Timer>,
+    /// By time, and a number that tells apart what is due at the same time.
+    due: BTreeMap<(u64, u64), Arc<Place>>,
+    last: u64,
+    /// Of the last tick.
+    now_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Timer {
+    at: (u64, u64),
+    reported_ns: Option<u64>,
+}
+
+impl IdleTimers {
+    /// For all entries of a config; what was reported of those that `earlier` had too, stays so.
+    pub(crate) fn of(forwarding: &Forwarding, earlier: Option<&IdleTimers>) -> IdleTimers {
+        const STEP: usize = 1024;
+        let now_ns = earlier.map_or(forwarding.timers.now_ns, |earlier| earlier.now_ns);
+        let mut timers = IdleTimers { now_ns, ..IdleTimers::default() };
+        for (id, table) in forwarding.schema.tables.iter().filter(|(_, table)| table.idle_timeout) {
+            let mut place = table.target.map(|target| (target, 0));
+            while let Some((target, from)) = place {
+                let (entries, next) = forwarding.state().walk(target, from, STEP);
+                for found in entries.into_iter().filter(|found| found.entry.idle_timeout_ns > 0) {
+                    let of_entry = (*id, (found.entry.key, found.entry.priority));
+                    let reported_ns = earlier.and_then(|e| e.timers.get(&of_entry)?.reported_ns);
+                    timers.set(Arc::new(of_entry), now_ns, reported_ns);
+                }
+                place = next.map(|next| (target, next));
+            }
+        }
+        timers
+    }
+
+    /// An entry was added with a timeout.
+    pub(crate) fn added(&mut self, place: Place, timeout_ns: u64) {
+        if timeout_ns > 0 {
+            self.set(Arc::new(place), self.now_ns.saturating_add(timeout_ns), None);
+        }
+    }
+
+    /// An entry may have another timeout now.
+    pub(crate) fn changed(&mut self, place: Place) {
+        let reported_ns = self.timers.get(&place).and_then(|timer| timer.reported_ns);
+        self.set(Arc::new(place), self.now_ns, reported_ns);
+    }
+
+    /// An entry is gone.
+    pub(crate) fn removed(&mut self, place: &Place) {
+        if let Some(timer) = self.timers.remove(place) {
+            self.due.remove(&timer.at);
+        }
+    }
+
+    fn set(&mut self, place: Arc<Place>, due_ns: u64, reported_ns: Option<u64>) {
+        self.last += 1;
+        let at = (due_ns, self.last);
+        if let Some(old) = self.timers.insert(Arc::clone(&place), Timer { at, reported_ns }) {
+            self.due.remove(&old.at);
+        }
+        self.due.insert(at, place);
+    }
+}
+
+impl Forwarding {
+    /// Entries that are to be reported as idle now, with the fields that a notification has.
+    pub(crate) fn idle_entries(&mut self, now_ns: u64) -> Vec<TableEntry> {
+        self.timers.now_ns = now_ns;
+        if self.timers.due.first_key_value().is_none_or(|(at, _)| at.0 > now_ns) {
+            return Vec::new();
+        }
+        let mut idle = Vec::new();
+        let mut timers = std::mem::take(&mut self.timers);
+        let later = timers.due.split_off(&(now_ns.saturating_add(1), 0));
+        let due = std::mem::replace(&mut timers.due, later);
+        for place in due.into_values() {
+            let Some(timer) = timers.timers.remove(&place) else { continue };
+            let (id, key) = &*place;
+            let Some(table) = self.schema.tables.get(id) else { continue };
+            let Some(target) = table.target else { continue };
+            let Ok(found) = self.state().entry(target, &key.0, key.1) else { continue };
+            let timeout_ns = found.entry.idle_timeout_ns;
+            if timeout_ns == 0 {
+                continue;
+            }
+            let idle_ns = found.idle_ns.unwrap_or(0);
+            let since = |reported_ns: u64| now_ns.saturating_sub(reported_ns);
+            let (next_ns, reported_ns) = match timer.reported_ns {
+                _ if idle_ns < timeout_ns => (now_ns.saturating_add(timeout_ns - idle_ns), None),
+                Some(last) if since(last) < timeout_ns => (last.saturating_add(timeout_ns), Some(last)),
+                _ => {
+                    let query = TableEntry { table_id: *id, ..Default::default() };
+                    let entry = self.selected(&query, target, table, &found);
+                    idle.extend(entry.map(|entry| TableEntry { action: None, is_const: false, ..entry }));
+                    (now_ns.saturating_add(timeout_ns), Some(now_ns))
+                }
+            };
+            // Never in this tick again.
+            timers.set(place, next_ns.max(now_ns.saturating_add(1)), reported_ns);
+        }
+        self.timers = timers;
+        idle
+    }
+}

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use base::Bits;
+use std::fmt::Display;
 
 /// The shortest string of an unsigned value.
 pub fn canonical(value: &Bits) -> Vec<u8> {
@@ -38,20 +39,20 @@ pub(crate) fn without_zeros(bytes: &[u8]) -> &[u8] {
 }
 
 /// A `bit<width>` value; `what` is named if it does not fit.
-pub fn parse(width: u32, bytes: &[u8], what: &str) -> Result<Bits> {
+pub fn parse(width: u32, bytes: &[u8], what: impl Display) -> Result<Bits> {
     if bytes.is_empty() {
         return Err(Error::out_of_range(format!("{what}: the value is empty; a zero is the byte 0x00")));
     }
-    let digits = shortest(bytes);
+    let digits = without_zeros(bytes);
     let bits = digits.len() as u64 * 8 - u64::from(digits[0].leading_zeros().min(7));
-    if bits > u64::from(width) && digits != [0] {
-        return Err(Error::out_of_range(format!("{what}: the value 0x{} needs more than {width} bits", hex(&digits))));
+    if bits > u64::from(width) && digits != &[0][..] {
+        return Err(Error::out_of_range(format!("{what}: the value 0x{} needs more than {width} bits", hex(digits))));
     }
-    Ok(Bits::from_bytes_be(width, &digits))
+    Ok(Bits::from_bytes_be(width, digits))
 }
 
 /// An `int<width>` value; `what` is named if it does not fit.
-pub fn parse_signed(width: u32, bytes: &[u8], what: &str) -> Result<Bits> {
+pub fn parse_signed(width: u32, bytes: &[u8], what: impl Display) -> Result<Bits> {
     let Some(first) = bytes.first() else {
         return Err(Error::out_of_range(format!("{what}: the value is empty; a zero is the byte 0x00")));
     };

@@ -24,6 +24,9 @@ use crate::entity::{self, Entity, MatchValue, TableEntry, Update, UpdateKind, Wr
 use crate::error::{Error, Result};
 use crate::pipeline::{Forwarding, ForwardingConfig};
 use crate::schema::View;
+use crate::tables::EntryExtras;
+use abi::state::ReadEntry;
+use base::ids::TableId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -116,7 +119,14 @@ pub(crate) struct Keeper {
 pub(crate) struct Undo {
     request: Arc<WriteRequest>,
     /// By update; `None` where it failed.
-    before: Vec<Option<Vec<Entity>>>,
+    before: Vec<Option<Image>>,
+}
+
+/// What an update was about, before it.
+enum Image {
+    Entities(Vec<Entity>),
+    /// An entry as the data plane has it: controllers' form is made only if it is needed.
+    Entry(Box<(TableId, ReadEntry, Option<EntryExtras>)>),
 }
 
 /// What restoring a config found.
@@ -350,6 +360,7 @@ impl Forwarding {
     fn undo(&mut self, undo: &Undo) {
         for (update, before) in undo.request.updates.iter().zip(&undo.before).rev() {
             let (Some(entity), Some(before)) = (&update.entity, before) else { continue };
+            let before = &self.image_as_sent(entity, before);
             let mut write = |kind, entity: &Entity| {
                 let entity = Some(entity.clone());
                 // An earlier update of the same request may have made it so already.
@@ -365,13 +376,44 @@ impl Forwarding {
     }
 
     /// What the updates of a request are about to change, as it is now.
-    fn images(&self, request: &WriteRequest) -> Vec<Option<Vec<Entity>>> {
+    fn images(&self, request: &WriteRequest) -> Vec<Option<Image>> {
         let image = |update: &Update| {
             let changes = matches!(update.kind, UpdateKind::Modify | UpdateKind::Delete);
-            // What cannot be read cannot be changed either.
-            Some(update.entity.as_ref().filter(|_| changes).and_then(|e| self.as_it_is(e)).unwrap_or_default())
+            let Some(entity) = update.entity.as_ref().filter(|_| changes) else { return Image::Entities(vec![]) };
+            match entity {
+                Entity::Table(entry) if self.is_plain(entry) => self.entry_image(entry),
+                // What cannot be read cannot be changed either.
+                other => self.as_it_is(other).map(Image::Entities),
+            }
+            .unwrap_or(Image::Entities(vec![]))
         };
-        request.updates.iter().map(image).collect()
+        request.updates.iter().map(|update| Some(image(update))).collect()
+    }
+
+    /// Whether nothing stands beside an entry.
+    fn is_plain(&self, entry: &TableEntry) -> bool {
+        let table = self.schema.tables.get(&entry.table_id);
+        !entry.is_default_action && table.is_some_and(|t| t.direct_counter.is_none() && t.direct_meter.is_none())
+    }
+
+    fn entry_image(&self, entry: &TableEntry) -> Option<Image> {
+        let (key, table) = self.entry_key(entry).ok()?;
+        let found = self.state().entry(table, &key.0, key.1).ok()?;
+        let extras = self.extras(table, &key).cloned();
+        Some(Image::Entry(Box::new((table, found, extras))))
+    }
+
+    /// The entities of an image, as updates that would bring them back.
+    fn image_as_sent(&self, entity: &Entity, image: &Image) -> Vec<Entity> {
+        match (image, entity) {
+            (Image::Entities(entities), _) => entities.clone(),
+            (Image::Entry(image), Entity::Table(entry)) => {
+                let (table, found, extras) = &**image;
+                let as_sent = self.entry_as_sent(entry.table_id, *table, found, extras.as_ref());
+                as_sent.map(Entity::Table).into_iter().collect()
+            }
+            (Image::Entry(_), _) => vec![],
+        }
     }
 }
 
@@ -411,9 +453,7 @@ impl Forwarding {
 
     /// Whether a modification replaces the whole entry.
     fn says_all(&self, entry: &TableEntry) -> bool {
-        let table = self.schema.tables.get(&entry.table_id);
-        let plain = table.is_some_and(|t| t.direct_counter.is_none() && t.direct_meter.is_none());
-        plain && entry.action.is_some() && !entry.is_default_action
+        self.is_plain(entry) && entry.action.is_some()
     }
 
     fn reads_back(&self, entry: &TableEntry) -> After {
@@ -521,20 +561,23 @@ impl Forwarding {
         })
     }
 
-    /// Table, priority, and the match fields in key order, their values as short as they can be.
+    /// Table, priority if the table's entries have one, and the match fields in key order, their values as short as they can be.
+    /// Short keys are worth it: stores compare them often, and keep the shortest in place.
     fn table_key(&self, entry: &TableEntry) -> Result<Key> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let mut key = Vec::with_capacity(64);
+        let mut key = Vec::with_capacity(32);
         key.push(4);
         key.extend(entry.table_id.to_be_bytes());
-        key.extend(entry.priority.to_be_bytes());
-        for (place, field) in (0u16..).zip(&table.fields) {
+        if table.needs_priority {
+            key.extend(entry.priority.to_be_bytes());
+        }
+        for (place, field) in (0u32..).zip(&table.fields) {
             let Some(given) = entry.matches.iter().find(|m| m.field_id == field.id) else { continue };
             let is_number = matches!(field.value.view, View::Bits(_));
+            push_number(&mut key, place);
             let mut value = |value: &[u8]| {
                 let value = if is_number { bytes::without_zeros(value) } else { value };
-                key.extend(place.to_be_bytes());
-                key.extend((value.len() as u32).to_be_bytes());
+                push_number(&mut key, value.len() as u32);
                 key.extend(value);
             };
             match &given.value {
@@ -543,7 +586,7 @@ impl Forwarding {
                 MatchValue::Range { low, high } => [low, high].into_iter().for_each(|v| value(v)),
                 MatchValue::Lpm { value: bits, prefix_len } => {
                     value(bits);
-                    key.extend(prefix_len.to_be_bytes());
+                    push_number(&mut key, *prefix_len as u32);
                 }
                 MatchValue::Unset | MatchValue::Other(_) => {}
             }
@@ -563,6 +606,15 @@ pub(crate) fn beside_default(entry: &TableEntry) -> Vec<Entity> {
         Entity::DirectMeter(entity::DirectMeterEntry { table_entry, config: Some(config), counter_data: None })
     });
     counter.into_iter().chain(meter).collect()
+}
+
+/// Seven bits a byte, the lowest first; the last byte is below 128.
+fn push_number(key: &mut Key, mut number: u32) {
+    while number >= 0x80 {
+        key.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    key.push(number as u8);
 }
 
 fn without_time(entity: Entity) -> Entity {

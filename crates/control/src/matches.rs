@@ -27,7 +27,7 @@ pub fn decode(owner: &str, fields: &[FieldSchema], matches: &[FieldMatch]) -> Re
 }
 
 fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Result<KeyMatch> {
-    let what = format!("{owner}, match field `{}`", field.name);
+    let what = format_args!("{owner}, match field `{}`", field.name);
     let kind = field.kind.ok_or_else(|| Error::unimplemented(format!("{what}: its match kind is not supported")))?;
     let width = field.value.width;
     let Some(given) = matches.iter().find(|m| m.field_id == field.id) else {
@@ -39,7 +39,7 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
             "{what} is a string for controllers; `{kind}` of strings is undefined"
         )));
     }
-    let value = |bytes: &[u8]| field.value.decode(bytes, &what).map_err(as_invalid);
+    let value = |bytes: &[u8]| field.value.decode(bytes, what).map_err(as_invalid);
     match (kind, &given.value) {
         (MatchKind::Exact, MatchValue::Exact(bytes)) => Ok(KeyMatch::Exact(value(bytes)?)),
         (MatchKind::Optional, MatchValue::Optional(bytes)) => Ok(KeyMatch::Optional(Some(value(bytes)?))),

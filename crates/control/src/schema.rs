@@ -16,6 +16,7 @@ use base::ids::{ExternId, TableId};
 use constraints::Constraint;
 use p4info::{ActionScope, DataType, MatchType, MeterType, ObjectKind, P4Info, SdnType, TypeInfo};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// All objects of a program by id.
@@ -102,9 +103,9 @@ impl ValueType {
     }
 
     /// A controller's value; `what` is named if it does not fit.
-    pub fn decode(&self, value: &[u8], what: &str) -> Result<Bits> {
+    pub fn decode(&self, value: &[u8], what: impl Display) -> Result<Bits> {
         let bits = match &self.view {
-            View::Bits(width) => bytes::parse(*width, value, what)?,
+            View::Bits(width) => bytes::parse(*width, value, &what)?,
             View::String(names) => return names.number(value, self.width, what),
         };
         if bits.width() > self.width && bits.lshr(u64::from(self.width)).is_true() {
@@ -172,6 +173,8 @@ pub struct ListedAction {
 pub struct TableSchema {
     /// For messages.
     pub name: String,
+    /// For messages, with its noun; shared, so that what is never said costs nothing.
+    pub label: Arc<str>,
     /// In the program.
     pub target: Option<TableId>,
     /// In key order.
@@ -328,6 +331,7 @@ impl Schema {
         };
         TableSchema {
             name: table.preamble.name.clone(),
+            label: format!("table `{}`", table.preamble.name).into(),
             target,
             needs_priority: fields.iter().any(|f| f.kind.is_some_and(MatchKind::needs_priority)),
             fields,

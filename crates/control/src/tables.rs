@@ -13,6 +13,7 @@ use base::entry::{ActionCall, EntryAction, TableEntry};
 use base::ids::TableId;
 use constraints::Values;
 use p4info::{ActionScope, ObjectKind};
+use std::sync::Arc;
 
 /// What only controllers care about.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -25,7 +26,7 @@ pub(crate) struct EntryExtras {
 impl Forwarding {
     pub(crate) fn write_table_entry(&mut self, kind: UpdateKind, entry: &entity::TableEntry) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         if entry.is_const {
             return Err(Error::invalid(format!("{name}: `is_const` must not be set in a write")));
         }
@@ -72,7 +73,7 @@ impl Forwarding {
     /// The key and priority of an entry.
     pub(crate) fn entry_key(&self, entry: &entity::TableEntry) -> Result<(EntryKey, TableId)> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         let target = present(table.target, ObjectKind::Table, &table.name)?;
         let key = matches::decode(&name, &table.fields, &entry.matches)?;
         match (table.needs_priority, entry.priority) {
@@ -93,7 +94,7 @@ impl Forwarding {
 
     fn insert_entry(&mut self, entry: &entity::TableEntry, key: EntryKey, target: TableId) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         let Some(action) = &entry.action else {
             return Err(Error::invalid(format!("{name}: the entry's action is missing")));
         };
@@ -128,7 +129,7 @@ impl Forwarding {
         immutable: bool,
     ) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         check_resources(table, entry, &name)?;
         let old = self.state().entry(target, &key.0, key.1).map_err(|e| Error::from_state(e, &entry_of(&name)))?;
         if let (Some(action), false) = (&entry.action, immutable) {
@@ -153,10 +154,11 @@ impl Forwarding {
 
     fn delete_entry(&mut self, name: &str, key: EntryKey, target: TableId) -> Result<()> {
         self.state().delete(target, &key.0, key.1).map_err(|e| Error::from_state(e, &entry_of(name)))?;
-        let earlier = self.extras.get_mut(&target).and_then(|extras| extras.remove(&key));
-        let table = self.schema.tables.iter().find(|(_, t)| t.target == Some(target)).map(|(id, _)| *id);
-        if let (Some(table), Some(one_shot)) = (table, earlier.and_then(|e| e.one_shot)) {
-            self.release_one_shot(table, Some(&one_shot));
+        let extras = self.extras.get_mut(&target).filter(|extras| !extras.is_empty());
+        let earlier = extras.and_then(|extras| extras.remove(&key));
+        if let Some(one_shot) = earlier.and_then(|earlier| earlier.one_shot) {
+            let table = self.schema.tables.iter().find(|(_, t)| t.target == Some(target)).map(|(id, _)| *id);
+            table.into_iter().for_each(|table| self.release_one_shot(table, Some(&one_shot)));
         }
         Ok(())
     }
@@ -173,10 +175,12 @@ impl Forwarding {
         entry: &entity::TableEntry,
         one_shot: Option<(u32, entity::ActionSet)>,
     ) -> Option<EntryExtras> {
+        if one_shot.is_none() && entry.metadata.is_empty() && entry.controller_metadata == 0 {
+            return self.extras.get_mut(&table).filter(|extras| !extras.is_empty())?.remove(key);
+        }
         let extras =
             EntryExtras { metadata: entry.metadata.clone(), controller_metadata: entry.controller_metadata, one_shot };
-        let of_table = self.extras.entry(table).or_default();
-        if extras == EntryExtras::default() { of_table.remove(key) } else { of_table.insert(key.clone(), extras) }
+        self.extras.entry(table).or_default().insert(key.clone(), extras)
     }
 
     /// Direct meter and counter of an entry that was just written.
@@ -188,7 +192,7 @@ impl Forwarding {
         kind: UpdateKind,
     ) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         debug_assert_eq!(table.target, Some(target));
         if let (Some((_, counter)), Some(data)) = (table.direct_counter, entry.counter_data) {
             let value = crate::arrays::counter_value(data, &name)?;
@@ -255,7 +259,7 @@ impl Forwarding {
         default: bool,
     ) -> Result<(EntryAction, Option<(u32, entity::ActionSet)>)> {
         let table = self.schema.table_by_id(table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         match (table.profile, action) {
             (None, TableAction::Action(action)) => {
                 Ok((EntryAction::Call(self.action_call(&name, &table.actions, action, default)?), None))
@@ -304,11 +308,11 @@ impl Forwarding {
             }
         }
         let argument = |param: &crate::schema::ParamSchema| -> Result<Bits> {
-            let what = format!("{owner}, parameter `{}` of action `{}`", param.name, schema.name);
+            let what = format_args!("{owner}, parameter `{}` of action `{}`", param.name, schema.name);
             let given = action.params.iter().find(|(id, _)| *id == param.id);
             let (_, value) = given.ok_or_else(|| Error::invalid(format!("{what} is missing")))?;
             // As with key fields, the specification wants INVALID_ARGUMENT here ("Action Specification").
-            param.value.decode(value, &what).map_err(|e| match e.code {
+            param.value.decode(value, what).map_err(|e| match e.code {
                 crate::error::Code::OutOfRange => Error::invalid(e.message),
                 _ => e,
             })
@@ -353,7 +357,7 @@ impl Forwarding {
 
     fn table_to_read(&self, query: &entity::TableEntry) -> Result<TableId> {
         let table = self.schema.table_by_id(query.table_id)?;
-        let name = format!("table `{}`", table.name);
+        let name = Arc::clone(&table.label);
         if query.time_since_last_hit.is_some() && !table.idle_timeout {
             return Err(Error::invalid(format!("{name} does not support idle timeouts")));
         }
@@ -403,9 +407,19 @@ impl Forwarding {
         let (key, _) = self.entry_key(entry).ok()?;
         let found = self.state().entry(target, &key.0, key.1).ok()?;
         let now = self.selected(&query, target, table, &found)?;
-        // Of a constant entry only the resources can have been changed.
-        let action = now.action.filter(|_| !now.is_const);
-        Some(entity::TableEntry { action, is_const: false, ..now })
+        Some(to_write(now))
+    }
+
+    /// An entry as it was read and what stood beside it, as an update that would bring it back; without direct resources.
+    pub(crate) fn entry_as_sent(
+        &self,
+        table_id: u32,
+        target: TableId,
+        found: &abi::state::ReadEntry,
+        extras: Option<&EntryExtras>,
+    ) -> Option<entity::TableEntry> {
+        let query = entity::TableEntry { table_id, ..Default::default() };
+        self.selected_with(&query, target, self.schema.tables.get(&table_id)?, found, extras).map(to_write)
     }
 
     /// The entry as a controller sees it, if the query's filters let it through.
@@ -416,8 +430,21 @@ impl Forwarding {
         table: &TableSchema,
         found: &abi::state::ReadEntry,
     ) -> Option<entity::TableEntry> {
+        // Few entries have any, and then the key is needed.
+        let of_table = self.extras.get(&target).filter(|extras| !extras.is_empty());
+        let extras = of_table.and_then(|extras| extras.get(&(found.entry.key.clone(), found.entry.priority)));
+        self.selected_with(query, target, table, found, extras)
+    }
+
+    fn selected_with(
+        &self,
+        query: &entity::TableEntry,
+        target: TableId,
+        table: &TableSchema,
+        found: &abi::state::ReadEntry,
+        extras: Option<&EntryExtras>,
+    ) -> Option<entity::TableEntry> {
         let key = (found.entry.key.clone(), found.entry.priority);
-        let extras = self.extras(target, &key);
         let entry = entity::TableEntry {
             table_id: query.table_id,
             matches: matches::encode(&table.fields, &key.0),
@@ -511,6 +538,12 @@ impl Forwarding {
             ..Default::default()
         })
     }
+}
+
+/// Of a constant entry only the resources can have been changed.
+fn to_write(now: entity::TableEntry) -> entity::TableEntry {
+    let action = now.action.filter(|_| !now.is_const);
+    entity::TableEntry { action, is_const: false, ..now }
 }
 
 /// Refuses resources that the table does not have, before anything is written.

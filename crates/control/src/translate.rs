@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use base::Bits;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names of one type.
@@ -47,7 +48,7 @@ impl Names {
     }
 
     /// The data plane's value for a name.
-    pub fn number(&self, name: &[u8], width: u32, what: &str) -> Result<Bits> {
+    pub fn number(&self, name: &[u8], width: u32, what: impl Display) -> Result<Bits> {
         let name = std::str::from_utf8(name).map_err(|_| {
             Error::invalid(format!("{what}: the value must be a string (its type is `{}`)", self.type_name))
         })?;

@@ -1,7 +1,7 @@
 //! The directory: what is where.
 //!
 //! ```text
-//!   DIR/format    "sluice state 1": what this version reads
+//!   DIR/format    "sluice state 2": what this version reads
 //!   DIR/db/       fjall: keyspace `devices`: device id ▶ KeptDevice, "ID/command-line" ▶ the program it was started with
 //!                                            "wiring", "wiring/command-line" ▶ KeptWiring
 //!                        keyspace `configs`: number ▶ KeptConfig
@@ -15,6 +15,7 @@ use crate::{OpenError, encode};
 use control::entity::Entity;
 use control::journal::Key;
 use control::pipeline::ForwardingConfig;
+use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use grpc::proto::sluice::v1::KeptDevice;
 use prost::Message;
@@ -23,7 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What this version writes and reads.
-pub const FORMAT: &str = "1";
+pub const FORMAT: &str = "2";
 const FORMAT_LINE: &str = "sluice state ";
 /// Entities per batch while a whole config is written.
 const CHUNK: usize = 8192;
@@ -118,7 +119,9 @@ impl Layout {
 
     /// The keyspace of a config's entities.
     pub fn entities(&self, number: u64) -> fjall::Result<Keyspace> {
-        keyspace(&self.db, &format!("entities-{number}"))
+        // They are read in order, once, and never one by one, so filters would be for nothing.
+        let options = || KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
+        self.db.keyspace(&format!("entities-{number}"), options)
     }
 
     /// Writes a config that no device refers to yet; not yet kept. Returns its number.

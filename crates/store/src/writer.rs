@@ -11,7 +11,7 @@ use crate::{OpenError, encode};
 use control::journal::{After, Batch, Contents, Journal, Key, Slot, Ticket};
 use fjall::{Keyspace, PersistMode};
 use grpc::proto::sluice::v1::KeptDevice;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -272,8 +272,9 @@ impl Shared {
 }
 
 fn write_batch(layout: &Layout, into: &Keyspace, batch: &Batch) -> fjall::Result<()> {
-    // Items of one batch have no order among themselves, so each key must come once: with the last change.
-    let mut last: HashMap<&Key, &After> = HashMap::with_capacity(batch.changes.len());
+    // Items of one batch have no order among themselves, so each key must come once: with the last change. Sorted, each
+    // finds its place where the one before it has just been.
+    let mut last: BTreeMap<&Key, &After> = BTreeMap::new();
     let mut gone: Vec<Vec<u8>> = Vec::new();
     for change in &batch.changes {
         if change.after == After::GoneBelow {

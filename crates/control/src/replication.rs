@@ -24,7 +24,7 @@ pub(crate) struct ReplicationEntries {
 impl Forwarding {
     /// A port that exists, by the bytes that name it.
     pub(crate) fn existing_port(&self, port: &[u8], name: &str) -> Result<u32> {
-        let bits = bytes::parse(32, port, &format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
+        let bits = bytes::parse(32, port, format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
         let port = bits.to_u64().unwrap_or_default() as u32;
         let port = match self.target.cpu_port() {
             Some(cpu) if port == SDN_PORT_CPU || port == cpu => return Ok(cpu),

@@ -17,4 +17,4 @@ pub mod status;
 pub mod tls;
 
 pub use serve::{ServeOptions, Server, serve, serve_with};
-pub use server::Handle;
+pub use server::{Handle, LostEvents};

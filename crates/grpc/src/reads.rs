@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The channel holds [`AHEAD`] messages, and what waits in the connection is bounded by HTTP/2's windows, so a client that does
-//! not read costs that much memory and no time of others; after [`PATIENCE`] its read ends. Whatever ends it, the control plane
+//! not read costs that much memory and no time of others; after a while ([`crate::ServeOptions::patience`]) its read ends. Whatever ends it, the control plane
 //! hears of it: [`OpenRead`] closes when it is dropped.
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
@@ -27,8 +27,6 @@ use tonic::Status;
 const CHUNK: usize = 1024;
 /// Messages that wait for the connection.
 const AHEAD: usize = 2;
-/// How long a client may leave a message waiting.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A reading of the control plane, open until this is dropped.
 pub(crate) struct OpenRead {
@@ -52,6 +50,7 @@ impl Drop for OpenRead {
 pub(crate) fn answer(
     read: OpenRead,
     results: Vec<Result<()>>,
+    patience: Duration,
 ) -> impl Stream<Item = std::result::Result<pb::ReadResponse, Status>> {
     let (sender, receiver) = mpsc::channel(AHEAD + 1);
     tokio::spawn(async move {
@@ -60,8 +59,8 @@ pub(crate) fn answer(
         let Ok(last) = sender.clone().reserve_owned().await else { return };
         loop {
             // The client's pace first: nothing is made that nobody takes.
-            let Ok(room) = tokio::time::timeout(PATIENCE, sender.reserve()).await else {
-                let why = format!("nothing of the answer was taken for {PATIENCE:?}, so the read ends here");
+            let Ok(room) = tokio::time::timeout(patience, sender.reserve()).await else {
+                let why = format!("nothing of the answer was taken for {patience:?}, so the read ends here");
                 tracing::warn!("a client's read: {why}");
                 last.send(Err(Status::aborted(why)));
                 break;

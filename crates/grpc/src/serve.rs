@@ -17,8 +17,10 @@ use tonic::transport::server::TcpIncoming;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// How long a connection may be silent, unless said otherwise, before the client is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long it may take to answer that; then its streams end, and another client can become primary.
+/// How long it may take to answer that.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
+/// How long a client may leave a message of a read's answer waiting.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
 /// How long open connections may hold up the end.
@@ -43,11 +45,22 @@ pub struct ServeOptions {
     pub message_bytes_max: usize,
     /// Silence after which a client is asked whether it is still there.
     pub keepalive: Duration,
+    /// How long it may take to answer that; then its streams end, and another client can become primary.
+    pub keepalive_answer: Duration,
+    /// How long a client may leave a message of a read's answer waiting before the read ends.
+    pub patience: Duration,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { operator: None, tls: None, message_bytes_max: MESSAGE_BYTES_MAX, keepalive: KEEPALIVE }
+        ServeOptions {
+            operator: None,
+            tls: None,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            keepalive: KEEPALIVE,
+            keepalive_answer: KEEPALIVE_ANSWER,
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -60,7 +73,7 @@ pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
 pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOptions) -> io::Result<Server> {
     let mut builder = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(options.keepalive))
-        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER));
+        .http2_keepalive_timeout(Some(options.keepalive_answer));
     if let Some(tls) = &options.tls {
         builder = builder.tls_config(tls.config()).map_err(io::Error::other)?;
     }
@@ -73,7 +86,7 @@ pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOption
         .enable_all()
         .build()?;
     let (stop, stopped) = oneshot::channel();
-    let service = P4RuntimeServer::new(Service::new(Arc::clone(&handle)))
+    let service = P4RuntimeServer::new(Service::new(Arc::clone(&handle), options.patience))
         .max_decoding_message_size(options.message_bytes_max)
         .max_encoding_message_size(options.message_bytes_max);
     let operator = options.operator;

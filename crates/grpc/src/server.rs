@@ -27,6 +27,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -42,8 +43,17 @@ type EventSender = mpsc::Sender<Result<pb::StreamMessageResponse, Status>>;
 pub struct Handle {
     control: Mutex<Control>,
     clients: Mutex<HashMap<ClientId, EventSender>>,
-    lost_events: AtomicU64,
+    lost: [AtomicU64; 3],
     rpcs: Arc<RpcCounts>,
+}
+
+/// Events that clients did not take in time, so that they were dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "what they are called everywhere")]
+pub struct LostEvents {
+    pub packets: u64,
+    pub digests: u64,
+    pub idle_timeouts: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,8 +87,9 @@ impl Handle {
     }
 
     /// Events that clients did not take in time.
-    pub fn lost_events(&self) -> u64 {
-        self.lost_events.load(Ordering::Relaxed)
+    pub fn lost_events(&self) -> LostEvents {
+        let [packets, digests, idle_timeouts] = [0, 1, 2].map(|i: usize| self.lost[i].load(Ordering::Relaxed));
+        LostEvents { packets, digests, idle_timeouts }
     }
 
     fn run(&self, f: impl FnOnce(&mut Control) -> Events) {
@@ -95,11 +106,19 @@ impl Handle {
         let mut clients = lock(&self.clients);
         let mut gone = Vec::new();
         for (client, event) in events {
-            let must_arrive = matches!(event, StreamEvent::Arbitration(_));
             let Some(sender) = clients.get(&client) else { continue };
-            if sender.try_send(Ok(convert::event_to_proto(event))).is_err() {
-                self.lost_events.fetch_add(1, Ordering::Relaxed);
-                if must_arrive {
+            // Nothing is made for who has no room for it.
+            if let Ok(room) = sender.try_reserve() {
+                room.send(Ok(convert::event_to_proto(event)));
+                continue;
+            }
+            match event {
+                StreamEvent::PacketIn(_) => self.count_lost(0),
+                StreamEvent::Digest(_) => self.count_lost(1),
+                StreamEvent::IdleTimeout(_) => self.count_lost(2),
+                // The client's own doing, and news to nobody else.
+                StreamEvent::Error(_) => {}
+                StreamEvent::Arbitration(_) => {
                     clients.remove(&client);
                     gone.push(client);
                 }
@@ -121,6 +140,10 @@ impl Handle {
         Ok(())
     }
 
+    fn count_lost(&self, kind: usize) {
+        self.lost[kind].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ends all streams.
     pub(crate) fn close_streams(&self) {
         lock(&self.clients).clear();
@@ -136,12 +159,13 @@ impl Handle {
 #[derive(Clone)]
 pub struct Service {
     handle: Arc<Handle>,
+    patience: Duration,
 }
 
 impl Service {
-    /// For a shared control plane.
-    pub fn new(handle: Arc<Handle>) -> Service {
-        Service { handle }
+    /// For a shared control plane. Reads end when nothing of their answer is taken for so long.
+    pub fn new(handle: Arc<Handle>, patience: Duration) -> Service {
+        Service { handle, patience }
     }
 
     /// Runs a request on a blocking thread.
@@ -205,7 +229,7 @@ impl P4Runtime for Service {
             Ok((OpenRead { handle, id }, results))
         };
         let (read, results) = self.call_kept(device_id, open).await?;
-        Ok(Response::new(Box::pin(reads::answer(read, results))))
+        Ok(Response::new(Box::pin(reads::answer(read, results, self.patience))))
     }
 
     async fn set_forwarding_pipeline_config(

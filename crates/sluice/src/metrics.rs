@@ -23,7 +23,7 @@ pub struct Observed {
     /// `(method, code, calls)`.
     pub rpcs: Vec<(String, String, u64)>,
     /// Messages for controllers that were not read in time.
-    pub lost_events: u64,
+    pub lost_events: grpc::LostEvents,
 }
 
 /// The text.
@@ -104,7 +104,9 @@ impl Collector for Snapshot {
         let calls =
             rpcs.iter().map(|(method, code, calls)| (vec![("method", method.clone()), ("code", code.clone())], *calls));
         family(e, "rpcs", "Calls of the P4Runtime and admin services", counters(calls.collect()))?;
-        let lost = counters(vec![(vec![], *lost_events)]);
+        let grpc::LostEvents { packets, digests, idle_timeouts } = *lost_events;
+        let lost = [("packet_in", packets), ("digest", digests), ("idle_timeout", idle_timeouts)];
+        let lost = counters(lost.map(|(kind, lost)| (vec![("kind", kind.to_string())], lost)).to_vec());
         family(e, "lost_events", "Packets and notifications that controllers did not read in time", lost)
     }
 }
@@ -228,7 +230,7 @@ mod tests {
             }],
         };
         let rpcs = vec![("Write".to_string(), "Ok".to_string(), 6)];
-        let text = text(Observed { stats, rpcs, lost_events: 0 });
+        let text = text(Observed { stats, rpcs, lost_events: Default::default() });
         for line in [
             "sluice_uptime_seconds 2.5",
             r#"sluice_port_up{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,

@@ -4,7 +4,7 @@
 //! The calls are those of P4Runtime, over the connection of a [`Client`]; only the codec is another. Of an answer's
 //! entities the outermost fields are walked, so their number is exact, and an answer that is no message is an error.
 //!
-//! Tests: `tests/load.rs`.
+//! Used by `sluice bench --control`.
 
 use super::{Client, ClientError, MESSAGE_BYTES_MAX, refusal};
 use crate::proto::p4::v1 as pb;

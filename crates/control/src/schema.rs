@@ -9,13 +9,14 @@
 
 use crate::bytes;
 use crate::error::{Error, Result, choices};
+use crate::pipeline::EntryKey;
 use crate::translate::Names;
 use base::Bits;
 use base::entry::MatchKind;
 use base::ids::{ExternId, TableId};
 use constraints::Constraint;
 use p4info::{ActionScope, DataType, MatchType, MeterType, ObjectKind, P4Info, SdnType, TypeInfo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub struct Schema {
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
     /// Digests.
     pub digests: BTreeMap<u32, DigestSchema>,
+    /// Entries of the program that controllers may not change, by table.
+    pub(crate) const_entries: HashMap<TableId, HashSet<EntryKey>>,
     strings: StringTypes,
 }
 
@@ -269,6 +272,7 @@ impl Schema {
             arrays: BTreeMap::new(),
             value_sets: BTreeMap::new(),
             digests: BTreeMap::new(),
+            const_entries: HashMap::new(),
             strings: StringTypes::of(&info.type_info, earlier),
             info: Arc::clone(&info),
             program: Arc::clone(&program),
@@ -309,6 +313,20 @@ impl Schema {
             let size = u64::try_from(set.size).unwrap_or(0);
             let entry = ValueSetSchema { name: set.preamble.name.clone(), target, fields, size };
             schema.value_sets.insert(set.preamble.id, entry);
+        }
+        for table in &info.tables {
+            let Some(target) = program.table_named(&table.preamble.name) else { continue };
+            let of_program = &program.tables[target.index()];
+            // Of entries with one key only the first is in the program; then it is not known which is which, and all are safe.
+            let all_known = table.const_entries.len() == of_program.entries.len();
+            let any = of_program.const_entries || table.const_entries.contains(&true);
+            let is_const =
+                |at: usize| of_program.const_entries || if all_known { table.const_entries[at] } else { any };
+            let constant = of_program.entries.iter().enumerate().filter(|(at, _)| is_const(*at));
+            let keys: HashSet<EntryKey> = constant.map(|(_, e)| (e.key.clone(), e.priority)).collect();
+            if !keys.is_empty() {
+                schema.const_entries.insert(target, keys);
+            }
         }
         for digest in &info.digests {
             let entry = DigestSchema {

@@ -41,7 +41,7 @@ impl Forwarding {
         let timed = table.idle_timeout.then(|| (entry.table_id, key.clone()));
         let done = match kind {
             UpdateKind::Insert => {
-                if immutable {
+                if table.is_const {
                     return Err(Error::denied(format!("{name} is constant")));
                 }
                 self.insert_entry(entry, key, target)
@@ -88,8 +88,7 @@ impl Forwarding {
     }
 
     pub(crate) fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
-        let table = &self.schema.program.tables[table.index()];
-        table.const_entries && table.entries.iter().any(|e| e.key == key.0 && e.priority == key.1)
+        self.schema.const_entries.get(&table).is_some_and(|keys| keys.contains(key))
     }
 
     fn insert_entry(&mut self, entry: &entity::TableEntry, key: EntryKey, target: TableId) -> Result<()> {

@@ -217,6 +217,8 @@ pub struct Table {
     pub idle_timeout: bool,
     /// `const entries`.
     pub is_const_table: bool,
+    /// Whether each of the program's entries is constant, in order. Not part of the message.
+    pub const_entries: Vec<bool>,
     /// The program lists entries.
     pub has_initial_entries: bool,
     /// What entries must keep to (`@entry_restriction`), over the match fields in order.

@@ -106,8 +106,8 @@ fn reads_as_a_role_find_what_is_in_its_scope() {
     assert!(results.iter().all(Result::is_ok));
     assert!(found.len() == 4 && found.iter().all(|e| matches!(e, Entity::Counter(_))), "{found:?}");
     let (found, _) = bed.control.read_as(DEVICE, &Role::default(), &queries).unwrap();
-    // A route, the fixed entry, four cells, a group.
-    assert_eq!(found.len(), 7);
+    // A route, the three entries of the program, four cells, a group.
+    assert_eq!(found.len(), 9);
 }
 
 #[test]

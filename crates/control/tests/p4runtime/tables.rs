@@ -275,7 +275,31 @@ fn reads_are_filtered() {
     assert_eq!(count(TableEntry { action: by_action("ingress.forward"), ..all.clone() }), 3);
     assert_eq!(count(TableEntry { action: by_action("ingress.discard"), ..all }), 0);
     // Table id 0: all tables, constant ones included.
-    assert_eq!(count(TableEntry::default()), 5);
+    assert_eq!(count(TableEntry::default()), 7);
+}
+
+#[test]
+fn a_preinitialised_table_may_have_some_constant_entries() {
+    let mut bed = Bed::new();
+    let of = |key: u8, port| TableEntry {
+        table_id: table("ingress.mixed"),
+        matches: vec![exact(1, &[key])],
+        action: Some(TableAction::Action(forward(port))),
+        ..Default::default()
+    };
+    let all = TableEntry { table_id: table("ingress.mixed"), ..Default::default() };
+    let constant = |bed: &mut Bed| -> Vec<bool> { bed.read_tables(all.clone()).iter().map(|e| e.is_const).collect() };
+    assert_eq!(constant(&mut bed), [false, true]);
+    // What is not `const` is as any other entry, and there is room for more.
+    bed.write(Modify, Entity::Table(of(1, 3))).unwrap();
+    bed.write(Delete, Entity::Table(of(1, 3))).unwrap();
+    bed.write(Insert, Entity::Table(of(5, 1))).unwrap();
+    // What is `const` stays.
+    assert_refused(bed.write(Modify, Entity::Table(of(2, 3))), Code::PermissionDenied, "constant");
+    assert_refused(bed.write(Delete, Entity::Table(of(2, 3))), Code::PermissionDenied, "constant");
+    assert_refused(bed.write(Insert, Entity::Table(of(2, 3))), Code::AlreadyExists, "exists");
+    bed.write(Modify, Entity::Table(TableEntry { action: None, ..of(2, 3) })).unwrap();
+    assert_eq!(constant(&mut bed), [true, false]);
 }
 
 #[test]

@@ -73,6 +73,7 @@ impl Builder<'_> {
             preamble: self.preamble(ObjectKind::Table, &name, &table.annotations, &[]),
             is_const_table: table.const_entries && table.has_entries,
             has_initial_entries: !table.entries.is_empty(),
+            const_entries: table.entries.iter().map(|entry| entry.is_const).collect(),
             ..Table::default()
         };
         result.match_fields = self.match_fields(table);

@@ -242,6 +242,7 @@ fn stateful_objects() {
           }
           spec {
             unit: BYTES
+            type: SINGLE_RATE_TWO_COLOR
           }
           direct_table_id: 33554437
         }

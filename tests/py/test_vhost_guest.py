@@ -32,33 +32,41 @@ class Guest:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(10)
         self.socket.connect(path)
+        self.begin()
+
+    def begin(self) -> None:
+        """Makes the rings, and tells the switch on the other side of our socket."""
         self.file = os.memfd_create("guest")
         os.ftruncate(self.file, SIZE)
         self.memory = mmap.mmap(self.file, SIZE)
         self.fds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
         self.avail = [0, 0]
         self.seen = [0, 0]
-        self.tell(SET_OWNER)
-        self.tell(GET_FEATURES)
-        (offered,) = struct.unpack("<Q", self.answer())
-        assert offered & VERSION_1
-        assert not offered & (1 << 34 | 1 << 28 | 1 << 29), "packed rings, indirect descriptors, event indices"
-        self.tell(SET_FEATURES, struct.pack("<Q", VERSION_1))
+        self.negotiate()
         self.share()
         for ring in (RX, TX):
             self.start(ring)
         for i in range(32):
             self.offer(RX, [(GUEST + 0x4_0000 + i * 2048, 2048, WRITE)])
 
+    def negotiate(self) -> None:
+        """Takes the one feature that we need."""
+        self.tell(SET_OWNER)
+        self.tell(GET_FEATURES)
+        (offered,) = struct.unpack("<Q", self.answer())
+        assert offered & VERSION_1
+        assert not offered & (1 << 34 | 1 << 28 | 1 << 29), "packed rings, indirect descriptors, event indices"
+        self.tell(SET_FEATURES, struct.pack("<Q", VERSION_1))
+
     def share(self) -> None:
         """Tells the switch where our memory is."""
         self.tell(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, GUEST, SIZE, USER, 0), [self.file])
 
-    def start(self, ring: int) -> None:
-        """Makes a ring run from the index it is at."""
+    def start(self, ring: int, index: int | None = None) -> None:
+        """Makes a ring run from an index, or from the one it is at."""
         at = USER + self.base(ring)
         self.tell(SET_VRING_NUM, struct.pack("<II", ring, ENTRIES))
-        self.tell(SET_VRING_BASE, struct.pack("<II", ring, self.avail[ring]))
+        self.tell(SET_VRING_BASE, struct.pack("<II", ring, self.avail[ring] if index is None else index))
         self.tell(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, at, at + 0x2000, at + 0x1000, 0))
         self.tell(SET_VRING_CALL, struct.pack("<Q", ring), [self.fds[ring]])
         self.tell(SET_VRING_KICK, struct.pack("<Q", ring), [self.fds[2 + ring]])
@@ -123,6 +131,10 @@ class Guest:
     def receive(self) -> bytes:
         """Waits for one frame, and gives its buffer back."""
         [(head, length)] = self.wait(RX, 1)
+        return self.taken(head, length)
+
+    def taken(self, head: int, length: int) -> bytes:
+        """The frame in a buffer that the switch gave back; the buffer is offered again."""
         address = struct.unpack_from("<Q", self.memory, self.base(RX) + head * 16)[0]
         data = self.memory[address - GUEST : address - GUEST + length]
         self.offer(RX, [(address, 2048, WRITE)], head)

@@ -17,8 +17,8 @@
 //! at most [`READS_MAX`] readings. Small things (members, groups, replication, value sets, digests, single entries) are read
 //! when the reading is opened.
 //!
-//! The specification, "Read RPC": «the server must … as if the reads were done atomically». Threads: the caller's, one at a time.
-//! Tests: `tests/p4runtime/reads.rs`, `crates/sluice/src/target/tests.rs` on real tables, `crates/grpc/tests/load.rs`.
+//! P4Runtime specification, "Read RPC". Threads: the caller's, one at a time.
+//! Tests: `crates/sluice/src/target/snapshots.rs` on real tables, `crates/grpc/tests/load.rs`, `crates/tables/tests/walks.rs`.
 //!
 //! [`PipelineState::walk`]: abi::state::PipelineState::walk
 

@@ -35,6 +35,7 @@ fn the_named_tests_exist() {
             match place {
                 "" => {}
                 "arbitration" => file = read("crates/control/src/arbitration/tests.rs"),
+                "load" => file = read("crates/grpc/tests/load.rs"),
                 "loopback" => file = read("crates/grpc/tests/loopback.rs"),
                 place => file = read(&format!("crates/control/tests/p4runtime/{place}.rs")),
             }

@@ -179,6 +179,7 @@ impl Forwarding {
         let value = entry.data.as_ref().ok_or_else(|| Error::invalid(format!("{name}: the data is missing")))?;
         let cell_type = array.cell.as_ref().ok_or_else(|| Error::internal(format!("{name} has no cell type")))?;
         let value = data::decode(&self.schema.info.type_info, cell_type, value, &name)?;
+        let _held = self.between_packets()?;
         cells.into_iter().try_for_each(|cell| {
             self.state().register_set(target, cell, &value).map_err(|e| Error::from_state(e, &name))
         })

@@ -296,7 +296,10 @@ impl Control {
                 let target = Arc::clone(&forwarding.target);
                 let stopped = |why| Error::internal(format!("the packets could not be stopped: {why}"));
                 let _held = target.hold().map_err(stopped)?;
-                Ok(write_or_roll_back(forwarding, &scope, request))
+                forwarding.held = true;
+                let results = write_or_roll_back(forwarding, &scope, request);
+                forwarding.held = false;
+                Ok(results)
             }
         }
     }

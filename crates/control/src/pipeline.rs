@@ -172,6 +172,10 @@ pub struct Forwarding {
     pub(crate) one_shots: crate::profiles::OneShotIds,
     pub(crate) replication: ReplicationEntries,
     pub(crate) digests: Digests,
+    /// Packets run through it, and some could be between the read and the write of a register.
+    packets_update_registers: bool,
+    /// No packet runs now: a batch is being written at once.
+    pub(crate) held: bool,
     /// When entries with idle timeouts are to be looked at.
     pub(crate) timers: IdleTimers,
     /// Reads that are being answered.
@@ -197,6 +201,8 @@ impl Forwarding {
             one_shots: Default::default(),
             replication: Default::default(),
             digests: Default::default(),
+            packets_update_registers: false,
+            held: false,
             timers: Default::default(),
             reads: Default::default(),
         }
@@ -207,9 +213,20 @@ impl Forwarding {
         &*self.built.state
     }
 
+    /// Keeps packets out until the result is dropped, if one could be between reading and writing a register: what is written
+    /// then is not lost (P4Runtime, "Atomicity of Individual `Write` and `Read` Operations": `@atomic`).
+    pub(crate) fn between_packets(&self) -> Result<Option<Box<dyn Any>>> {
+        if !self.packets_update_registers || self.held {
+            return Ok(None);
+        }
+        let stopped = |why| Error::internal(format!("the packets could not be stopped: {why}"));
+        self.target.hold().map(Some).map_err(stopped)
+    }
+
     /// Makes the switch run it.
     pub(crate) fn activate(&mut self) -> Result<()> {
         self.target.activate(&self.built).map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
+        self.packets_update_registers = datapath::updates_registers(&self.schema.program);
         // What was written while it did not run was published for the links as they were then.
         self.follow_links();
         Ok(())

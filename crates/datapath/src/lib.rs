@@ -43,6 +43,7 @@ pub use local::{Local, Sent};
 pub use machine::Specialise;
 pub use pipeline::{
     Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_keeping, load_with,
+    updates_registers,
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, PortOf, Switch, SwitchConfig, SwitchError};

@@ -195,7 +195,7 @@ pub struct Pipeline {
 
 /// Whether packets read a register that packets also write: then what one does between the two must not be mixed with
 /// what another one does, or counts get lost.
-fn updates_registers(program: &Program) -> bool {
+pub fn updates_registers(program: &Program) -> bool {
     let mut read = BTreeSet::new();
     let mut written = BTreeSet::new();
     for inst in program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {

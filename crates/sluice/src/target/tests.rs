@@ -185,6 +185,70 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[10..14].try_into().unwrap())
 }
 
+/// A packet reads a register, adds 1 and writes it: a number that is written meanwhile must not be overwritten by an older one.
+fn registers_written_under_load(workers: usize) {
+    let mut bed = Bed::new(workers, EngineKind::Machine);
+    bed.load(source(1, "", "", ""));
+    bed.set_up();
+    let info = Arc::clone(&bed.control.config(DEVICE).unwrap().unwrap().p4info);
+    let register_id = info.registers.iter().find(|r| r.preamble.name == "I.count").unwrap().preamble.id;
+    let register = |value: Option<u32>| {
+        let data = value.map(|value| entity::P4Data::Bitstring(value.to_be_bytes().to_vec()));
+        Entity::Register(entity::RegisterEntry { register_id, index: Some(1), data })
+    };
+    let (stop, ports) = (AtomicBool::new(false), bed.ports.clone());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                ports[1..].iter().for_each(|port| drop(port.collect()));
+                if ports[0].pending() < 256 {
+                    assert!(ports[0].inject_on((n % workers as u32) as u16, &frame(0, n)));
+                    n += 1;
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut lost = 0;
+        for step in 1..=300u32 {
+            let written = step << 20;
+            let update = entity::Update { kind: entity::UpdateKind::Modify, entity: Some(register(Some(written))) };
+            // Alone, and in a batch that keeps packets out already.
+            let atomicity = match step % 3 {
+                0 => entity::Atomicity::DataplaneAtomic,
+                _ => entity::Atomicity::ContinueOnError,
+            };
+            let request = entity::WriteRequest {
+                device_id: DEVICE,
+                election_id: Some(1),
+                updates: vec![update.clone(), update],
+                atomicity,
+                ..Default::default()
+            };
+            assert!(bed.control.write(&request).unwrap().iter().all(Result::is_ok));
+            let (found, _) = bed.control.read(DEVICE, &[Some(register(None))]).unwrap();
+            let Entity::Register(entity::RegisterEntry { data: Some(entity::P4Data::Bitstring(bytes)), .. }) =
+                &found[0]
+            else {
+                panic!("{found:?}")
+            };
+            let now = bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
+            lost += u32::from(now < u64::from(written));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(lost, 0, "writes that packets undid");
+    });
+    let packets = bed.state().counter(bed.ext("I.seen"), 3).unwrap().packets;
+    assert!(packets > 300, "only {packets} packets ran meanwhile");
+}
+
+#[test]
+fn what_is_written_into_a_register_is_not_undone_by_a_packet() {
+    registers_written_under_load(1);
+    registers_written_under_load(2);
+}
+
 /// Replaces the program `swaps` times under load by those of `sources` in turn; checks each packet and each count.
 fn under_load(workers: usize, swaps: usize, sources: &[Vec<u8>]) {
     let mut bed = Bed::new(workers, EngineKind::Machine);

@@ -28,6 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import bars  # noqa: E402
 import l2  # noqa: E402
 import l2l3acl  # noqa: E402
 import links  # noqa: E402
@@ -183,6 +184,8 @@ def main() -> None:
         writer = csv.DictWriter(file, fieldnames=list(readings[0]))
         writer.writeheader()
         writer.writerows(readings)
+    for line in bars.own(readings):
+        print(f"\n{line}", flush=True)
     print(f"\nall readings: {arguments.csv}")
     for path in plot.write(Path(arguments.plots), readings):
         print(f"plot: {path}")
@@ -286,6 +289,9 @@ def report(work: Workload, link: str, size: str, direction: str, rates: dict[str
             if each:
                 of_medians = statistics.median(ours) / statistics.median(values)
                 ratio = f"  sluice is {of_medians:.2f} of this (by round {each[0]:.2f} to {each[-1]:.2f})"
+                bar = bars.BESIDE.get((work.name, name)) if (link, size, direction) == ("vhost", "64", "bi") else None
+                if bar is not None:
+                    ratio += f"; {bars.verdict(ours, values, bar)}"
         print(f"  {name:16} {spell(values)}{ratio}", flush=True)
 
 

@@ -191,6 +191,10 @@ fn main() -> Result<()> {
     }
     let settings =
         Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };
+    if let Ok(kind) = std::env::var(updates::MEMORY_OF) {
+        println!("{}", updates::memory_alone(&kind, &settings)?);
+        return Ok(());
+    }
     bench::machine::lines().iter().for_each(|l| println!("{l}"));
     println!(
         "batches of {}, {} rounds, subjects take turns; cycles of the time stamp counter per packet",

@@ -224,19 +224,36 @@ pub fn insert(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "insert".to_string(), title: title.to_string(), figures })
 }
 
+/// Set, it makes `sluice-bench` say what entries of this kind take, and nothing else ([`memory_alone`]).
+pub const MEMORY_OF: &str = "SLUICE_BENCH_MEMORY_OF";
+
+/// Bytes that the process has more of with a million entries of a kind: `exact`, else IPv4 prefixes.
+pub fn memory_alone(kind: &str, settings: &Settings) -> Result<f64> {
+    let content = Content::new(if kind == "exact" { Key::Exact } else { Key::Ipv4 }, few(settings, 1_000_000));
+    let pipeline = content.load(settings)?;
+    let before = resident_bytes();
+    content.insert(pipeline.state().as_ref())?;
+    Ok(resident_bytes() - before)
+}
+
+/// The same in a new process: in this one, memory that was freed before would be used again and not be seen.
+fn memory_of(kind: &str, settings: &Settings) -> Result<f64> {
+    if settings.quick {
+        return memory_alone(kind, settings);
+    }
+    let this = std::env::current_exe().context("where is this program?")?;
+    let output = std::process::Command::new(this).env(MEMORY_OF, kind).output().context("it does not run again")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().with_context(|| format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
 /// Memory of a million entries.
 pub fn memory(title: &str, settings: &Settings) -> Result<Figures> {
-    let count = few(settings, 1_000_000);
+    let count = few(settings, 1_000_000) as f64;
     let (mut beyond, mut routes) = (Vec::new(), Vec::new());
     for _ in 0..rounds(settings).min(3) {
-        for (key, values) in [(Key::Exact, &mut beyond), (Key::Ipv4, &mut routes)] {
-            let content = Content::new(key, count);
-            let pipeline = content.load(settings)?;
-            let before = resident_bytes();
-            content.insert(pipeline.state().as_ref())?;
-            let bytes = resident_bytes() - before;
-            values.push(if key == Key::Exact { bytes / count as f64 - KEY_AND_DATA } else { bytes / 1e6 });
-        }
+        beyond.push(memory_of("exact", settings)? / count - KEY_AND_DATA);
+        routes.push(memory_of("ipv4", settings)? / 1e6);
     }
     let exact = "exact entry with a 16-byte key, beyond key and data".to_string();
     let lpm = "1M IPv4 prefixes".to_string();

@@ -151,6 +151,12 @@ fn quick(options: &jit::Options) -> jit::Options {
     jit::Options { hot_ways: 0, ..options.clone() }
 }
 
+/// The same, and without Cranelift's own passes, a seventh of the time for a fiftieth of the speed: for code that better code
+/// follows at once.
+fn quickest(options: &jit::Options) -> jit::Options {
+    jit::Options { opt_level: jit::OptLevel::None, ..quick(options) }
+}
+
 impl Code {
     pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &jit::Options) -> Result<Code, jit::Error> {
         let bindings = fast.bindings();
@@ -221,7 +227,8 @@ impl Code {
             }
         };
         let options = match effort {
-            Effort::Quick => &quick(&self.options),
+            Effort::Quick if self.could_be_better() => &quickest(&self.options),
+            Effort::Quick => &self.options,
             Effort::Full => &self.options,
         };
         let mut bindings = self.fast.bindings();
@@ -247,11 +254,9 @@ impl Code {
         Ok(took)
     }
 
-    /// Whether code of more effort could be better than what was published last: hot packets have code of their own only
-    /// where they run to completion.
+    /// Whether quick code is not the best there is: then it is made with less effort still, since it does not stay.
     pub(super) fn could_be_better(&self) -> bool {
-        let phases = self.special.load().as_ref().and_then(|special| special.code.phases(EntryKind::Ingress));
-        self.options.has_hot_ways() && phases == Some(1)
+        self.options.has_hot_ways()
     }
 
     /// Frees code that no worker holds any more.

@@ -220,3 +220,19 @@ def test_a_guest_goes_on_with_its_rings(tmp_path, switch):
         guest.wait(TX, len(waiting))
     assert one.daemon.stop() == 0, one.daemon.output
     guest.close()
+
+
+def test_a_guest_that_connects_finds_the_switch_again(tmp_path, switch):
+    path = str(tmp_path / "guest.sock")
+    one = switch(f"vhost-server:{path}")
+    for _ in range(2):
+        guest = Guest(path)
+        echoed_at_last(guest)
+        # The socket's file is left over.
+        one.kill()
+        guest.close()
+        one.start()
+    guest = Guest(path)
+    echoed_at_last(guest)
+    guest.close()
+    assert one.daemon.stop() == 0, one.daemon.output

@@ -175,7 +175,8 @@ fn measure(
         let entities = vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(of_table)) }];
         let request = pb::ReadRequest { device_id: head.device_id, entities, ..Default::default() };
         let read = client.read_counted(&request, Duration::ZERO)?;
-        ensure!(read.entities == count as u64, "{} entries were read, {count} are there", read.entities);
+        // A switch that is not ours may have more.
+        ensure!(read.entities >= count as u64, "{} entries were read, {count} were written", read.entities);
     } else {
         took = client.write_encoded(&requests, args.in_flight)?;
     }

@@ -1,7 +1,7 @@
 # The two set-up commands of the README are `make demo` and `make test`. Everything else is for developers.
 # Both install what is missing first (Debian packages, Python packages in .venv) and say what to do if they cannot.
 
-.PHONY: demo test build setup clean bench bench-memory bench-ports fuzz
+.PHONY: demo test build setup clean bench bench-memory bench-ports bench-swaps fuzz
 
 CARGO ?= cargo
 
@@ -31,6 +31,11 @@ bench-memory: setup
 bench-ports: setup
 	$(CARGO) build --release --package sluice --package portgen
 	python3 bench/ports/run.py $(BENCH_PORTS)
+
+# A thousand changes of the program under full load on DPDK ports. As root.
+bench-swaps: setup
+	$(CARGO) build --release --package sluice --package portgen
+	.venv/bin/python bench/ports/swaps.py $(BENCH_SWAPS)
 
 # Each fuzz target for a minute.
 fuzz:

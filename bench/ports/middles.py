@@ -21,6 +21,9 @@ WORKER_CPU = 0
 OTHER_CPU = 1
 WORKER_PRIORITY = 20
 OTHER_PRIORITY = 21
+WORKER_NICE = -20
+OTHER_NICE = -15
+GENERATOR_NICE = -10
 START_SECONDS_MAX = 120
 
 
@@ -34,6 +37,8 @@ class Middle:
     name = ""
     #: The forwarding thread's name begins like this.
     worker = ""
+    #: Whether its threads have real-time priority; otherwise they are nicer to one another than to anybody else.
+    realtime = True
 
     def __init__(self, folder: Path, link: type[Link]):
         self.folder = folder / re.sub(r"\W+", "-", self.name)
@@ -91,6 +96,9 @@ class Middle:
             mine = name.startswith(self.worker)
             try:
                 os.sched_setaffinity(thread, {WORKER_CPU if mine else OTHER_CPU})
+                if not self.realtime:
+                    os.setpriority(os.PRIO_PROCESS, thread, WORKER_NICE if mine else OTHER_NICE)
+                    continue
                 priority = WORKER_PRIORITY if mine else OTHER_PRIORITY
                 os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(priority))
             except ProcessLookupError:
@@ -159,16 +167,17 @@ class Sluice(Middle):
     worker = "worker-"
 
     def __init__(
-        self, folder: Path, link: type[Link], binary: str, program: Path, entries: str, name: str = "sluice", extra: list[str] = []
-    ):
-        self.name = name
+        self, folder: Path, link: type[Link], binary: str, program: Path, entries: str, name: str = "sluice", extra: list[str] = [],
+        grpc: str = "none", realtime: bool = True,
+    ):  # fmt: skip
+        self.name, self.grpc, self.realtime = name, grpc, realtime
         super().__init__(folder, link)
         self.binary, self.program, self.extra = binary, program, extra
         self.entries = self.folder / "entries.stf"
         self.entries.write_text(entries)
 
     def launch(self) -> None:
-        command = [self.binary, "run", str(self.program), "--idle", "busy", "--grpc", "none", *self.extra]
+        command = [self.binary, "run", str(self.program), "--idle", "busy", "--grpc", self.grpc, *self.extra]
         for i in range(2):
             command += ["-i", f"{i}@{self.link.sluice(i)}"]
         self.spawn(command + ["--entries", str(self.entries)])

@@ -10,8 +10,12 @@
 //! copied into fresh buffers, so what the switch does to a packet never comes back here; with `--random` bytes of each
 //! copy are drawn anew, for traffic in which no header comes twice.
 //!
+//! With `--window N` every packet is accounted for (`account.rs`): what is measured then is whether any is lost, not how fast
+//! they go.
+//!
 //! What is measured runs elsewhere; this process has one busy thread. Tests: `frames/tests.rs`, `histogram.rs`.
 
+mod account;
 mod frames;
 mod histogram;
 mod pace;
@@ -53,6 +57,14 @@ struct Args {
     /// Measures the time until packets come back: the last eight bytes of frames hold the time of sending.
     #[arg(long)]
     latency: bool,
+    /// Has at most this many packets under way, as many as all the time if they come back, and says at the end how many never
+    /// did. Fewer than a ring holds, so that no ring overflows because somebody was not scheduled. There is no warm-up then, and
+    /// standard input ends the measurement: when it is closed, nothing is sent any more.
+    #[arg(long, conflicts_with_all = ["rate", "warmup"])]
+    window: Option<usize>,
+    /// Counts received packets whose bytes at these two places differ: PLACE:PLACE.
+    #[arg(long, requires = "window", value_parser = parse_same)]
+    same: Option<(usize, usize)>,
     /// Seconds before the measurement.
     #[arg(long, default_value_t = 0.5)]
     warmup: f64,
@@ -78,6 +90,11 @@ struct Args {
     /// How long links may take to come up.
     #[arg(long, default_value_t = 10.0)]
     patience: f64,
+}
+
+fn parse_same(text: &str) -> Result<(usize, usize), String> {
+    let places = text.split_once(':').and_then(|(a, b)| a.parse().ok().zip(b.parse().ok()));
+    places.ok_or_else(|| "it is two numbers, as 42:43".to_string())
 }
 
 fn main() -> Result<()> {
@@ -122,18 +139,22 @@ fn main() -> Result<()> {
         random: args.random,
         ipv4_checksum: args.ipv4_checksum,
     };
+    let window = args.window.map(|most| account::Window { most, same: args.same, ended: account::end_of_input() });
     let ports: Vec<Port> = ports.collect();
     let pool = eal.pool();
     let result = std::thread::scope(|scope| {
         let body = || {
             let _registration = pktio_dpdk::register_worker();
-            traffic::run(ports, &pool, &plan)
+            match &window {
+                Some(window) => account::run(ports, &pool, &plan, window),
+                None => traffic::run(ports, &pool, &plan).to_json(),
+            }
         };
         let thread = std::thread::Builder::new().name("generator".into()).spawn_scoped(scope, body);
         thread.context("no thread").map(|thread| thread.join())
     })?;
     match result {
-        Ok(result) => println!("{}", result.to_json()),
+        Ok(result) => println!("{result}"),
         Err(_) => bail!("the generator's thread has panicked"),
     }
     Ok(())

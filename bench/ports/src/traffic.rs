@@ -12,13 +12,14 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Packets received at once.
-const RX_BURST: usize = 256;
+pub const RX_BURST: usize = 256;
 
 /// Most received packets that are kept to be sent again.
 const SPARE_MAX: usize = 1024;
 
 /// Latencies that are reported, as parts of all packets.
-const QUANTILES: [(&str, f64); 5] = [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+const QUANTILES: [(&str, f64); 7] =
+    [("p10", 0.1), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999), ("max", 1.0)];
 
 /// What to do for how long.
 pub struct Plan {
@@ -42,11 +43,11 @@ pub struct Plan {
 
 /// A port with what it sends.
 pub struct Port {
-    queue: Box<dyn Queue>,
-    frames: Option<Frames>,
-    waiting: Vec<Packet>,
-    sent: u64,
-    received: u64,
+    pub(crate) queue: Box<dyn Queue>,
+    pub(crate) frames: Option<Frames>,
+    pub(crate) waiting: Vec<Packet>,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
     received_bytes: u64,
 }
 
@@ -77,8 +78,6 @@ impl Counted {
         let sent: u64 = self.ports.iter().map(|p| p.0).sum();
         let bytes: u64 = self.ports.iter().map(|p| p.2).sum();
         let port = |p: &(u64, u64, u64, usize)| json!({ "sent": p.0, "received": p.1, "bytes": p.2, "frames": p.3 });
-        let ns = |ticks: u64| (ticks as f64 / self.ticks_per_second * 1e9).round();
-        let quantile = |&(name, part): &(&str, f64)| Some((name.to_string(), json!(ns(self.latency.quantile(part)?))));
         json!({
             "seconds": self.seconds,
             "mpps": received as f64 / self.seconds / 1e6,
@@ -87,10 +86,17 @@ impl Counted {
             "ports": self.ports.iter().map(port).collect::<Vec<_>>(),
             "turns": self.turns,
             "mpps_by_tenth": self.tenths.iter().map(|n| *n as f64 / (self.seconds / 10.0) / 1e6).collect::<Vec<_>>(),
-            "latency_ns": QUANTILES.iter().filter_map(quantile).collect::<serde_json::Map<_, _>>(),
+            "latency_ns": quantiles_ns(&self.latency, self.ticks_per_second),
             "latency_packets": self.latency.total(),
         })
     }
+}
+
+/// A histogram of ticks as nanoseconds.
+pub fn quantiles_ns(latency: &Histogram, ticks_per_second: f64) -> Value {
+    let ns = |ticks: u64| (ticks as f64 / ticks_per_second * 1e9).round();
+    let quantile = |&(name, part): &(&str, f64)| Some((name.to_string(), json!(ns(latency.quantile(part)?))));
+    QUANTILES.iter().filter_map(quantile).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Runs the plan.
@@ -189,7 +195,7 @@ pub fn run(mut ports: Vec<Port>, pool: &PoolRef, plan: &Plan) -> Counted {
 }
 
 #[inline]
-fn fill(packet: &mut Packet, frames: &mut Frames, plan: &Plan, random: &mut Random, stamp: Option<[u8; 8]>) {
+pub fn fill(packet: &mut Packet, frames: &mut Frames, plan: &Plan, random: &mut Random, stamp: Option<[u8; 8]>) {
     frames.fill(packet);
     if !plan.random.is_empty() {
         random.fill(packet.data_mut(), &plan.random);

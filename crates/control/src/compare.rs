@@ -107,6 +107,7 @@ pub fn compare(old: Side<'_>, new: Side<'_>) -> Comparison {
         );
         match object.fate {
             Fate::Kept if object.kind != ObjectKind::Table => all.keep.externs.push(pair),
+            Fate::Copied if object.kind == ObjectKind::Register => all.keep.copied_registers.push(pair),
             Fate::Copied if counts && counts_stay(old, new, pair, &all.keep) => all.keep.copied_externs.push(pair),
             _ => {}
         }

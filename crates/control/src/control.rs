@@ -442,12 +442,10 @@ impl Device {
             reconcile::check(&report)?;
         }
         self.keep_running(&forwarding)?;
-        if let Err(error) = forwarding.activate() {
+        let earlier = self.running.as_ref().filter(|_| shares).map(|old| (&old.built, &comparison.keep));
+        if let Err(error) = forwarding.activate(earlier) {
             self.keep_all()?;
             return Err(error);
-        }
-        if shares {
-            self.target.inherit(&old.built, &forwarding.built, &comparison.keep);
         }
         forwarding.timers = IdleTimers::of(&forwarding, self.running.as_ref().map(|old| &old.timers));
         self.running = Some(forwarding);
@@ -473,7 +471,7 @@ impl Device {
     }
 
     fn start(&mut self, mut forwarding: Forwarding) -> Result<()> {
-        if let Err(error) = forwarding.activate() {
+        if let Err(error) = forwarding.activate(None) {
             // The one that runs goes on, so it is what must come back.
             self.keep_all()?;
             return Err(error);

@@ -56,11 +56,13 @@ pub trait Target: Send + Sync {
     /// Sets a program's state up, without running it. If it can, it makes it of the parts of an earlier program's that are
     /// to be kept, without changing them: [`Built::shares`].
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, String>;
-    /// Told after [`Target::activate`]: no packet runs through the earlier program any more, so what it counted last can be
-    /// taken over.
-    fn inherit(&self, _earlier: &Built, _built: &Built, _keep: &Keep) {}
     /// Makes packets go through it.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
+    /// The same, in the place of an earlier program with which it shares state: what packets counted and wrote last in what is not
+    /// shared is taken over, too.
+    fn replace(&self, _earlier: &Built, built: &Built, _keep: &Keep) -> std::result::Result<(), String> {
+        self.activate(built)
+    }
     /// Keeps packets from running until the result is dropped: those before see nothing of what is written meanwhile, those after
     /// all of it. A switch without packets has nothing to stop.
     fn hold(&self) -> std::result::Result<Box<dyn Any>, String> {
@@ -223,9 +225,13 @@ impl Forwarding {
         self.target.hold().map(Some).map_err(stopped)
     }
 
-    /// Makes the switch run it.
-    pub(crate) fn activate(&mut self) -> Result<()> {
-        self.target.activate(&self.built).map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
+    /// Makes the switch run it, in the place of an earlier program if it shares that one's state.
+    pub(crate) fn activate(&mut self, earlier: Option<(&Built, &Keep)>) -> Result<()> {
+        let done = match earlier {
+            Some((earlier, keep)) => self.target.replace(earlier, &self.built, keep),
+            None => self.target.activate(&self.built),
+        };
+        done.map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
         self.packets_update_registers = datapath::updates_registers(&self.schema.program);
         // What was written while it did not run was published for the links as they were then.
         self.follow_links();

@@ -4,8 +4,8 @@
 //! what only controllers know of it (metadata, action sets). The contents of everything else are read from the old config
 //! as a controller would read them, ids are translated, and they are written into the new one as a controller would write
 //! them: so the rules that protect the new program are the ones that protect it always, and whatever does not fit is
-//! named. Counts of what is copied are added by the target after the change-over, so none is lost; a register that is
-//! copied loses what packets write between the copy and the change-over.
+//! named. Counts of what is copied are added by the target after the change-over, so none is lost, and registers that are
+//! copied are copied once more by the target while no packet runs, so no write is.
 
 use crate::compare::{Compared, Comparison, Fate};
 use crate::entity::{

@@ -3,6 +3,7 @@
 //! A worker that is told to hold finishes its burst with everything that became of its packets, goes offline for
 //! reclamation, reports that it stands, and waits. Packets that arrive meanwhile wait in the devices' queues. When the
 //! [`Held`] is dropped, also by a panic, all go on. Nothing is added to the path of packets: holding is a command in the mailbox.
+//! A change of programs that needs a moment without packets holds workers in the same way (`Switch::replace_pipeline_of`).
 //!
 //! Threads: one holder at a time (whoever serialises writes), the workers. Tests: `crates/datapath/tests/worker.rs`.
 
@@ -20,17 +21,25 @@ pub(crate) struct Gate {
 struct State {
     standing: usize,
     open: bool,
+    /// The holder has given up: not all came.
+    given_up: bool,
 }
 
 impl Gate {
-    /// A worker's: stands until the gate is open.
-    pub(crate) fn stand(&self) {
+    /// A worker's: stands until the gate is open. Whether what it stood for has happened.
+    pub(crate) fn stand(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.standing += 1;
         self.changed.notify_all();
         while !state.open {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        !state.given_up
+    }
+
+    /// The holder's: those who stand go on, and are told that what they stood for does not happen.
+    pub(crate) fn give_up(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).given_up = true;
     }
 
     /// The holder's: whether so many workers stand, within the time.

@@ -252,6 +252,13 @@ impl Pipeline {
         self.shares
     }
 
+    /// Takes over what packets have left in registers that are not shared. To be called while no packet runs through either.
+    pub fn take_registers(&self, old: &Pipeline, keep: &Keep) {
+        if let (Some(new), Some(old)) = (self.backend.fast(), old.backend.fast()) {
+            new.take_registers(old, keep);
+        }
+    }
+
     /// Takes over what `old` counted in objects that are not shared. To be called once, when no packet runs through it.
     pub fn inherit(&self, old: &Pipeline, keep: &Keep) {
         if let (Some(new), Some(old)) = (self.backend.fast(), old.backend.fast()) {

@@ -460,9 +460,18 @@ impl Switch {
 
     /// Gives each worker its command, and waits until all have had effect.
     fn tell_each(&self, command: impl Fn(usize) -> Command) -> Result<(), SwitchError> {
-        let numbers: Vec<u64> = self.mailboxes.iter().enumerate().map(|(i, m)| m.post(command(i))).collect();
+        self.await_each(&self.post_each(command))
+    }
+
+    /// Gives each worker its command; their numbers.
+    fn post_each(&self, command: impl Fn(usize) -> Command) -> Vec<u64> {
+        self.mailboxes.iter().enumerate().map(|(i, mailbox)| mailbox.post(command(i))).collect()
+    }
+
+    /// Waits until each worker's command has had effect.
+    fn await_each(&self, numbers: &[u64]) -> Result<(), SwitchError> {
         for (worker, (mailbox, number)) in self.mailboxes.iter().zip(numbers).enumerate() {
-            if !mailbox.wait(number, PICK_UP) {
+            if !mailbox.wait(*number, PICK_UP) {
                 return Err(SwitchError::Stuck(worker));
             }
         }

@@ -70,6 +70,8 @@ pub(crate) enum Command {
     /// A port's number, the device that has it, and the one that gets it.
     MovePort(u32, u64, u64),
     Pipeline(u64, Option<Arc<Pipeline>>),
+    /// The same, once the gate is open, with no packet of the device in between.
+    PipelineBehind(Arc<Gate>, u64, Arc<Pipeline>),
     Inject(u64, u32, Vec<u8>),
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
@@ -233,6 +235,12 @@ impl Worker {
                 Command::Hold(gate) => {
                     self.devices.let_go();
                     gate.stand();
+                }
+                Command::PipelineBehind(gate, device, pipeline) => {
+                    self.devices.let_go();
+                    if gate.stand() {
+                        self.devices.run(device, Some(pipeline), self.setup.index);
+                    }
                 }
                 Command::Tap(tap) => self.taps.push(tap),
                 Command::Untap(tap) => self.taps.retain(|t| !Arc::ptr_eq(t, &tap)),

@@ -95,16 +95,24 @@ impl Target for SwitchTarget {
         Ok(Built { p4info, program, state, replication, shares: pipeline.shares(), handle: pipeline })
     }
 
-    fn inherit(&self, earlier: &Built, built: &Built, keep: &Keep) {
-        if let (Ok(earlier), Ok(new)) = (SwitchTarget::pipeline(earlier), SwitchTarget::pipeline(built)) {
-            new.inherit(&earlier, keep);
-        }
-    }
-
     fn activate(&self, built: &Built) -> Result<(), String> {
         let pipeline = SwitchTarget::pipeline(built)?;
         self.switch.set_pipeline_of(self.device, Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
         pipeline.specialise(self.specialise);
+        Ok(())
+    }
+
+    fn replace(&self, earlier: &Built, built: &Built, keep: &Keep) -> Result<(), String> {
+        if keep.copied_registers.is_empty() {
+            self.activate(built)?;
+        } else {
+            let (old, new) = (SwitchTarget::pipeline(earlier)?, SwitchTarget::pipeline(built)?);
+            let copy = || new.take_registers(&old, keep);
+            self.switch.replace_pipeline_of(self.device, Arc::clone(&new), copy).map_err(|e| e.to_string())?;
+            new.specialise(self.specialise);
+        }
+        // No packet runs through the earlier program any more, so what it counted last can be taken over.
+        SwitchTarget::pipeline(built)?.inherit(&*SwitchTarget::pipeline(earlier)?, keep);
         Ok(())
     }
 

@@ -192,9 +192,34 @@ impl Registers {
     /// False if there is no such cell.
     pub(super) fn set(&self, index: u64, value: &base::Bits) -> bool {
         let Some(cell) = self.cell(index) else { return false };
-        let bytes = value.resize_u(self.width).to_bytes_be();
-        let mut words = bytes.rchunks(8).map(|chunk| chunk.iter().fold(0, |word, b| word << 8 | u64::from(*b)));
-        cell.iter().for_each(|w| w.store(words.next().unwrap_or(0), Ordering::Relaxed));
+        cell.iter().zip(self.words_of(value)).for_each(|(w, word)| w.store(word, Ordering::Relaxed));
         true
+    }
+
+    /// A value as a cell holds it.
+    fn words_of(&self, value: &base::Bits) -> Vec<u64> {
+        let bytes = value.resize_u(self.width).to_bytes_be();
+        let words = bytes.rchunks(8).map(|chunk| chunk.iter().fold(0, |word, b| word << 8 | u64::from(*b)));
+        words.chain(std::iter::repeat(0)).take(self.width.div_ceil(64) as usize).collect()
+    }
+
+    /// Takes over another array's cells; those that hold its initial value, `before`, get ours, `after`. Nothing if their
+    /// width is another.
+    pub(super) fn take(&self, from: &Registers, before: &base::Bits, after: &base::Bits) {
+        if self.width != from.width {
+            return;
+        }
+        let (before, after) = (from.words_of(before), self.words_of(after));
+        for index in 0..self.size.min(from.size) {
+            let (Some(was), Some(now)) = (from.cell(index), self.cell(index)) else { return };
+            let initial = was.iter().zip(&before).all(|(cell, word)| cell.load(Ordering::Relaxed) == *word);
+            for (i, (was, now)) in was.iter().zip(now).enumerate() {
+                let value = if initial { after[i] } else { was.load(Ordering::Relaxed) };
+                // An untouched page of zeros stays one.
+                if now.load(Ordering::Relaxed) != value {
+                    now.store(value, Ordering::Relaxed);
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! - Objects of the same shape are *shared*: the new state is made with the old one's tables, profiles and cells. Packets of
 //!   both programs may run on them at once, as two workers of one program do; the epochs of both programs' workers are
 //!   counted in one `Domain`. A change-over of a million entries moves none of them.
+//! - Registers of another size are copied while no packet runs ([`FastState::take_registers`]): what packets read and write again
+//!   cannot be added up.
 //! - Of objects that the control plane copies because their shape is another, counts are *added* when the old program has
 //!   run its last packet ([`FastState::inherit`]): so none is lost between copying and changing over.
 //!
@@ -31,6 +33,8 @@ pub struct Keep {
     pub copied_tables: Vec<(TableId, TableId)>,
     /// Counters and meters whose shape is another, and those beside entries of `copied_tables`.
     pub copied_externs: Vec<(ExternId, ExternId)>,
+    /// Registers of another size, with cells of the same type.
+    pub copied_registers: Vec<(ExternId, ExternId)>,
 }
 
 /// An extern's cells, or its members and groups.
@@ -84,6 +88,22 @@ impl FastState {
                     (Cells::Meters(was), Cells::Meters(now)) => now.inherit(new_index, was, old_index),
                     _ => {}
                 }
+            }
+        }
+    }
+
+    /// Takes over what packets have left in registers that are not shared: cells that the old program has not as they were at
+    /// first. To be called while no packet runs through either program.
+    pub fn take_registers(&self, old: &FastState, keep: &Keep) {
+        let initial = |state: &FastState, ext: ExternId| match &state.program.externs[ext.index()].kind {
+            ExternKind::Register { initial, .. } => Some(initial.clone()),
+            _ => None,
+        };
+        for (from, to) in &keep.copied_registers {
+            let cells = (&old.cells[from.index()], &self.cells[to.index()]);
+            let (Cells::Registers(was), Cells::Registers(now)) = cells else { continue };
+            if let (Some(before), Some(after)) = (initial(old, *from), initial(self, *to)) {
+                now.take(was, &before, &after);
             }
         }
     }

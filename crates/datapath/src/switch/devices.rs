@@ -14,8 +14,9 @@
 //!
 //! Tests: `tests/devices.rs`.
 
-use super::{Inner, Switch, SwitchError};
+use super::{Inner, PICK_UP, Switch, SwitchError};
 use crate::drops::DropCounters;
+use crate::hold::Held;
 use crate::pipeline::Pipeline;
 use crate::worker::{Command, LinkCounters, LinkEnd, PortQueue};
 use std::collections::BTreeMap;
@@ -178,6 +179,40 @@ impl Switch {
 
     /// As [`Switch::set_pipeline`], of any device.
     pub fn set_pipeline_of(&self, device: u64, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
+        self.change_pipeline(device, pipeline, |pipeline| {
+            self.tell_all(|| Command::Pipeline(device, pipeline.cloned()))
+        })
+    }
+
+    /// The same, and while no packet runs, neither through the program before nor through this one, `between` does what must not
+    /// be seen half done. All workers stand meanwhile, and packets wait in the devices' queues: it must not take long.
+    pub fn replace_pipeline_of(
+        &self,
+        device: u64,
+        pipeline: Arc<Pipeline>,
+        between: impl FnOnce(),
+    ) -> Result<(), SwitchError> {
+        self.change_pipeline(device, Some(pipeline), |pipeline| {
+            let Some(pipeline) = pipeline else { return Ok(()) };
+            let held = Held { gate: Arc::default() };
+            let behind = |_| Command::PipelineBehind(Arc::clone(&held.gate), device, Arc::clone(pipeline));
+            let numbers = self.post_each(behind);
+            if !held.gate.await_standing(self.workers(), PICK_UP) {
+                held.gate.give_up();
+                return Err(SwitchError::Stuck(0));
+            }
+            between();
+            drop(held);
+            self.await_each(&numbers)
+        })
+    }
+
+    fn change_pipeline(
+        &self,
+        device: u64,
+        pipeline: Option<Arc<Pipeline>>,
+        tell: impl FnOnce(Option<&Arc<Pipeline>>) -> Result<(), SwitchError>,
+    ) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         inner.device(device)?;
         if let Some(pipeline) = &pipeline {
@@ -185,7 +220,7 @@ impl Switch {
                 pipeline.state().port_state(port.number, port.up);
             }
         }
-        self.tell_all(|| Command::Pipeline(device, pipeline.clone()))?;
+        tell(pipeline.as_ref())?;
         let entry = inner.device(device)?;
         entry.program_changes += 1;
         let old = std::mem::replace(&mut entry.pipeline, pipeline);

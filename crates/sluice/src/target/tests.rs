@@ -344,6 +344,16 @@ fn tables_of_another_shape_are_copied_under_load_without_losing_a_packet_or_a_co
 }
 
 #[test]
+fn registers_of_another_size_lose_no_write_of_a_packet() {
+    let sized = |version, size: &str| {
+        let text = String::from_utf8(source(version, "", "", "")).expect("it is text");
+        text.replace("register<bit<32>>(4) count;", &format!("register<bit<32>>({size}) count;")).into_bytes()
+    };
+    // `under_load` compares what packets counted in the register, each from the cell's last value, with the packets sent.
+    under_load(2, 12, &[sized(1, "4"), sized(2, "300"), sized(3, "8")]);
+}
+
+#[test]
 fn what_is_kept_is_the_same_object_and_what_is_not_is_named() {
     let mut bed = Bed::new(1, EngineKind::Machine);
     bed.load(source(1, "", "", ""));

@@ -28,6 +28,8 @@ pub const FORMAT: &str = "2";
 const FORMAT_LINE: &str = "sluice state ";
 /// Entities per batch while a whole config is written.
 const CHUNK: usize = 8192;
+/// What of a config's entities is in memory and in the log alone: the log is read at start, so it must stay short.
+const MEMTABLE_BYTES: u64 = 8 << 20;
 /// Memory for blocks that were read: entities are read once, at start.
 const CACHE_BYTES: u64 = 8 << 20;
 
@@ -120,7 +122,9 @@ impl Layout {
     /// The keyspace of a config's entities.
     pub fn entities(&self, number: u64) -> fjall::Result<Keyspace> {
         // They are read in order, once, and never one by one, so filters would be for nothing.
-        let options = || KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled());
+        let options = || {
+            KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled()).max_memtable_size(MEMTABLE_BYTES)
+        };
         self.db.keyspace(&format!("entities-{number}"), options)
     }
 
@@ -150,7 +154,10 @@ impl Layout {
         // First what it refers to, then the reference.
         self.db.persist(PersistMode::SyncAll)?;
         self.devices.insert(device_id.to_be_bytes(), device.encode_to_vec())?;
-        self.db.persist(PersistMode::SyncAll)
+        self.db.persist(PersistMode::SyncAll)?;
+        // A log is removed when everything in it is in tables, and these would keep the first one for ever.
+        self.configs.rotate_memtable_and_wait()?;
+        self.devices.rotate_memtable_and_wait()
     }
 
     /// Removes a config that no device refers to any more.

@@ -292,6 +292,9 @@ impl Translator<'_, '_> {
 
     /// The same where it is a value.
     fn count_apply_if(&mut self, table: TableId, hit: Value) {
+        if let Some(hit) = self.as_constant(hit) {
+            return self.count_apply(table, hit == 1);
+        }
         let miss = self.b.ins().bxor_imm_u(hit, 1);
         let offset = self.b.ins().ishl_imm_u(miss, 3);
         self.count_apply_at(table, offset);

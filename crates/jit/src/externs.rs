@@ -118,13 +118,15 @@ impl Translator<'_, '_> {
 // Registers.
 impl Translator<'_, '_> {
     /// The cell's address and whether there is one: index below the size.
-    fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Value, u32), Error> {
+    fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Option<Value>, u32), Error> {
         let ExternBinding::Register { cells, size, width } = self.extern_binding(register)? else {
             return Err(self.wrong_binding(register));
         };
         let index = self.read(index);
         let index = self.saturate_to_word(&index);
-        let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
+        let bits = self.significant_bits(index);
+        let surely = bits < 64 && 1 << bits <= size;
+        let inside = (!surely).then(|| self.icmp_imm(IntCC::UnsignedLessThan, index, size));
         let offset = self.b.ins().imul_imm_u(index, i64::from(8 * width.div_ceil(64)));
         let cells = self.address(cells as u64);
         Ok((self.b.ins().iadd(cells, offset), inside, width))
@@ -132,6 +134,12 @@ impl Translator<'_, '_> {
 
     pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
         let (cell, inside, width) = self.register_cell(register, index)?;
+        let Some(inside) = inside else {
+            let flags = self.flags.state;
+            let words = (0..width.div_ceil(64)).map(|i| self.b.ins().load(I64, flags, cell, 8 * i as i32)).collect();
+            self.write_words(dst, words);
+            return Ok(());
+        };
         let (load, done) = (self.b.create_block(), self.b.create_block());
         let count = width.div_ceil(64) as usize;
         let results: Vec<Value> = (0..count).map(|_| self.b.append_block_param(done, I64)).collect();
@@ -152,6 +160,10 @@ impl Translator<'_, '_> {
     pub fn register_write(&mut self, register: ExternId, index: &Operand, src: &Operand) -> Result<(), Error> {
         let (cell, inside, _) = self.register_cell(register, index)?;
         let words = self.read_words(src);
+        let Some(inside) = inside else {
+            self.store_words(self.flags.state, &words, cell, 0);
+            return Ok(());
+        };
         let (store, done) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(inside, store, &[], done, &[]);
         self.b.seal_block(store);

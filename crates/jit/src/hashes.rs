@@ -185,6 +185,14 @@ impl Translator<'_, '_> {
             }
             let piece = self.pieces(&rest[..1]).remove(0);
             let width = piece.width;
+            if bit % 8 == 0
+                && let [word] = piece.words[..]
+                && let Some(at) = self.frame_bytes(word).and_then(|frame| frame.whole(width))
+            {
+                parts.push(Part::Packet(at, width / 8));
+                (rest, bit) = (&rest[1..], bit + width);
+                continue;
+            }
             match parts.last_mut() {
                 Some(Part::Pieces(pieces)) => pieces.push(piece),
                 _ => parts.push(Part::Pieces(vec![piece])),

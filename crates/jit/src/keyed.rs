@@ -84,16 +84,14 @@ impl Keyed {
             false => row_bits + 1,
         };
         let mut random = 1;
-        let tried = (0..TRIES).find_map(|_| {
+        (0..TRIES).find_map(|_| {
             let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
             let mut keyed =
                 Keyed { multipliers, words, row_bits, place_bits, rows: Box::default(), places: Box::default() };
             let homes = keyed.displacements(&keys)?;
-            let rows: Vec<usize> = homes.rows;
-            keyed.fill(rules, &keys, &rows, homes.places);
+            keyed.fill(rules, &keys, &homes.rows, homes.places);
             Some(keyed)
-        });
-        tried
+        })
     }
 
     fn hash(&self, key: [u64; 2]) -> u64 {

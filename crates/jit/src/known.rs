@@ -27,6 +27,11 @@ impl FrameBytes {
         let from = if self.in_network_order { self.size.checked_sub(byte + 1)? } else { byte };
         (from < self.size).then(|| self.at.plus(from))
     }
+
+    /// Where the bytes of a value of so many bits are, the highest first, if it is all of them.
+    pub fn whole(&self, width: u32) -> Option<At> {
+        (8 * self.size == width && (self.in_network_order || self.size == 1)).then_some(self.at)
+    }
 }
 
 impl Translator<'_, '_> {
@@ -97,12 +102,36 @@ impl Translator<'_, '_> {
         bits.min(all)
     }
 
+    /// The parts of `high << up | low`, if they do not overlap.
+    pub fn parts_of(&self, value: Value) -> Option<(Value, u32, Value)> {
+        let InstructionData::Binary { opcode: Opcode::Bor, args: [a, b] } = self.def(value)? else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(shifted, low)| {
+            let InstructionData::Binary { opcode: Opcode::Ishl, args: [high, by] } = self.def(shifted)? else {
+                return None;
+            };
+            let up = self.as_constant(by).filter(|by| (1..64).contains(by))? as u32;
+            let fits = self.significant_bits(low) <= up && self.significant_bits(high) + up <= 64;
+            fits.then_some((high, up, low))
+        })
+    }
+
     /// What a value and a number may be compared as instead: bytes as they lie in the frame.
     pub fn unswapped(&mut self, value: Value, number: u64) -> Option<(Value, u64)> {
-        let (inner, ty) = self.swapped(value)?;
-        let above = if ty.bits() < 64 { number >> ty.bits() } else { 0 };
-        let turned = number.swap_bytes() >> (64 - ty.bits());
-        (above == 0).then_some((inner, turned))
+        let (whole, mask) = match self.def(value)? {
+            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => (a, Some(self.as_constant(b)? as u64)),
+            _ => (value, None),
+        };
+        let (inner, ty) = self.swapped(whole)?;
+        let above = |number: u64| if ty.bits() < 64 { number >> ty.bits() } else { 0 };
+        let turned = |number: u64| number.swap_bytes() >> (64 - ty.bits());
+        if above(number) != 0 || mask.is_some_and(|mask| above(mask) != 0) {
+            return None;
+        }
+        let inner = match mask {
+            Some(mask) => self.b.ins().band_imm_u(inner, turned(mask) as i64),
+            None => inner,
+        };
+        Some((inner, turned(number)))
     }
 
     /// The same for two values.
@@ -111,12 +140,21 @@ impl Translator<'_, '_> {
         (a_type == b_type).then_some((a, b))
     }
 
-    /// The value of which the bytes are exchanged, zero-extended, and its type.
+    /// The value of which the bytes are exchanged, zero-extended, and its type. What stands in the frame is loaded so.
     fn swapped(&mut self, value: Value) -> Option<(Value, Type)> {
         let narrow = self.operand_of(value, Opcode::Uextend).unwrap_or(value);
         let inner = self.operand_of(narrow, Opcode::Bswap)?;
         let ty = self.b.func.dfg.value_type(inner);
-        let is_whole = self.b.func.dfg.value_type(value) == I64 && ty.bits() >= I16.bits();
-        is_whole.then(|| (if ty == I64 { inner } else { self.b.ins().uextend(I64, inner) }, ty))
+        if self.b.func.dfg.value_type(value) != I64 || ty.bits() < I16.bits() {
+            return None;
+        }
+        let frame = if ty == I64 { None } else { self.frame_bytes(value) };
+        let word = match (frame.map(|f| f.at), ty) {
+            (_, I64) => inner,
+            (Some(at), I16) => self.b.ins().uload16(I64, self.flags.packet, at.base, at.offset as i32),
+            (Some(at), _) => self.b.ins().uload32(self.flags.packet, at.base, at.offset as i32),
+            (None, _) => self.b.ins().uextend(I64, inner),
+        };
+        Some((word, ty))
     }
 }

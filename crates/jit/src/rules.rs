@@ -76,41 +76,56 @@ impl Translator<'_, '_> {
         let last = default.or(rules.last().map(|rule| &rule.entry))?;
         let key = self.key_parts(&binding.key, keys);
         let passes = self.passes_sieve(sieve, &key);
-        let [look, kept_back, done] = [(); 3].map(|()| self.b.create_block());
-        self.b.ins().brif(passes, look, &[], kept_back, &[]);
-        self.b.seal_block(look);
-        self.b.seal_block(kept_back);
-        self.b.switch_to_block(look);
-        self.b.set_cold_block(look);
-        let found = self.select_any(table, binding, keys);
-        let found = match found {
+        let look = |t: &mut Self| match t.select_any(table, binding, keys) {
             Some(found) => found,
             None => {
-                let entry = self.lookup_by_call(binding, keys);
-                let hit = self.icmp_imm(IntCC::NotEqual, entry, 0);
-                let last = self.iconst(last.entry as u64);
-                let entry = self.b.ins().select(hit, entry, last);
-                let hit = self.bool_word(hit);
+                let entry = t.lookup_by_call(binding, keys);
+                let hit = t.icmp_imm(IntCC::NotEqual, entry, 0);
+                let last = t.iconst(last.entry as u64);
+                let entry = t.b.ins().select(hit, entry, last);
+                let hit = t.bool_word(hit);
                 Selected { hit, counted: Counted::ByHit, entry, action: None }
             }
         };
+        Some(self.select_if(table, passes, true, (last, default.is_none()), look))
+    }
+
+    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit.
+    fn select_if(
+        &mut self,
+        table: TableId,
+        condition: Value,
+        is_rare: bool,
+        (other, is_hit): (&EntryShape, bool),
+        look: impl FnOnce(&mut Self) -> Selected,
+    ) -> Selected {
+        let [then, otherwise, done] = [(); 3].map(|()| self.b.create_block());
+        self.b.ins().brif(condition, then, &[], otherwise, &[]);
+        self.b.seal_block(then);
+        self.b.seal_block(otherwise);
+        self.b.switch_to_block(then);
+        if is_rare {
+            self.b.set_cold_block(then);
+        }
+        let found = look(self);
         self.count_selected(table, &found);
         let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         // What it runs is told where that is known both ways.
-        let action =
-            found.action.filter(|_| last.call.is_some()).map(|found| (found, self.b.append_block_param(done, I64)));
+        let action = found.action.zip(action_of(other)).map(|(found, other)| {
+            let either = self.b.append_block_param(done, I64);
+            (found, other, either)
+        });
         let args: Vec<_> = [found.hit, found.entry].into_iter().chain(action.map(|a| a.0)).map(Into::into).collect();
         self.b.ins().jump(done, &args);
 
-        self.b.switch_to_block(kept_back);
-        self.count_apply(table, default.is_none());
-        let kept = [u64::from(default.is_none()), last.entry as u64];
-        let kept = kept.into_iter().chain(action.map(|_| action_of(last).unwrap_or(0).into()));
-        let args: Vec<_> = kept.map(|word| self.iconst(word).into()).collect();
+        self.b.switch_to_block(otherwise);
+        self.count_apply(table, is_hit);
+        let words = [u64::from(is_hit), other.entry as u64].into_iter().chain(action.map(|a| a.1.into()));
+        let args: Vec<_> = words.map(|word| self.iconst(word).into()).collect();
         self.b.ins().jump(done, &args);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Some(Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.1) })
+        Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2) }
     }
 
     /// [`Self::select_entry`] for any keys.
@@ -135,6 +150,16 @@ impl Translator<'_, '_> {
             return self.select_if_any(table, binding, others, last, default.is_some(), keys);
         }
         let key = &self.key_words(&binding.key, keys);
+        if let ([only], Some(default)) = (others, default) {
+            let accepts = self.accepts(&only.mask, &only.value, key);
+            let look = |t: &mut Self| Selected {
+                hit: t.iconst(1),
+                counted: Counted::ByHit,
+                entry: t.iconst(only.entry.entry as u64),
+                action: action_of(&only.entry).map(|action| t.iconst(action.into())),
+            };
+            return Some(self.select_if(table, accepts, false, (default, false), look));
+        }
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
         for rule in from_last {

@@ -45,13 +45,21 @@ pub(crate) type Sieves = RefCell<Vec<(TableId, Option<Arc<Sieve>>)>>;
 /// A row for each value of a byte: the groups of rules that accept it.
 fn rows(rules: &[&Rule], column: Column) -> [u64; ROWS] {
     let mut rows = [0; ROWS];
+    // What is the same for all values.
+    let mut all = 0;
     for (i, rule) in rules.iter().enumerate() {
         let bit = 1 << (i * 64 / rules.len());
-        let (mask, wanted) =
-            (byte_of(rule.mask[column.word], column.byte), byte_of(rule.value[column.word], column.byte));
-        let accepts = |value: usize| value as u64 & mask == wanted;
-        rows.iter_mut().enumerate().filter(|(value, _)| accepts(*value)).for_each(|(_, row)| *row |= bit);
+        let of = |words: &[u64]| byte_of(words[column.word], column.byte);
+        match (of(&rule.mask), of(&rule.value)) {
+            (0, _) => all |= bit,
+            (0xff, wanted) => rows[wanted as usize] |= bit,
+            (mask, wanted) => {
+                let accepted = (0..ROWS).filter(|value| *value as u64 & mask == wanted);
+                accepted.for_each(|value| rows[value] |= bit);
+            }
+        }
     }
+    rows.iter_mut().for_each(|row| *row |= all);
     rows
 }
 

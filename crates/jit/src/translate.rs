@@ -885,6 +885,10 @@ impl Translator<'_, '_> {
             switch.emit(&mut self.b, scrutinee, default);
             return;
         }
+        if let Val::Word(word) = val {
+            let cases: Vec<_> = cases.iter().map(|(value, to)| (crate::value::const_words(value)[0], *to)).collect();
+            return self.choose(word, &cases, default);
+        }
         for (value, to) in cases {
             let same = match (&val, self.constant(value)) {
                 (Val::Word(a), Val::Word(b)) | (Val::Pair(a), Val::Pair(b)) => self.icmp(IntCC::Equal, *a, b),
@@ -898,6 +902,39 @@ impl Translator<'_, '_> {
                     self.icmp_imm(IntCC::Equal, difference, 0)
                 }
             };
+            let miss = self.b.create_block();
+            self.b.ins().brif(same, *to, &[], miss, &[]);
+            self.b.seal_block(miss);
+            self.b.switch_to_block(miss);
+        }
+        self.b.ins().jump(default, &[]);
+    }
+
+    /// Goes to the block of the case that a word is, or to `default`. A word that was put together of two parts is not, if the
+    /// cases agree in one of them: that one is compared first, once, and then the other.
+    fn choose(&mut self, word: Value, cases: &[(u64, clif::Block)], default: clif::Block) {
+        if let (Some((high, up, low)), [first, ..]) = (self.parts_of(word), cases) {
+            let ones = (1 << up) - 1;
+            let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));
+            let rest = |part: &dyn Fn(u64) -> u64| cases.iter().map(|(v, to)| (part(*v), *to)).collect::<Vec<_>>();
+            let (high_of, low_of) = (|value: u64| value >> up, |value: u64| value & ones);
+            let split = if agree(&high_of) {
+                Some((high, high_of(first.0), low, rest(&low_of)))
+            } else if agree(&low_of) {
+                Some((low, low_of(first.0), high, rest(&high_of)))
+            } else {
+                None
+            };
+            if let Some((same, value, other, cases)) = split {
+                let next = self.b.create_block();
+                self.choose(same, &[(value, next)], default);
+                self.b.seal_block(next);
+                self.b.switch_to_block(next);
+                return self.choose(other, &cases, default);
+            }
+        }
+        for (value, to) in cases {
+            let same = self.icmp_imm(IntCC::Equal, word, *value);
             let miss = self.b.create_block();
             self.b.ins().brif(same, *to, &[], miss, &[]);
             self.b.seal_block(miss);

@@ -107,19 +107,29 @@ impl Keyed {
         (hash >> (64 - self.row_bits - self.place_bits)) as usize & ((1 << self.place_bits) - 1)
     }
 
+    /// Whether two keys have the same place in the same row: what most hashes that are tried fail at.
+    fn collide(&self, keys: &[[u64; 2]]) -> bool {
+        let mut taken = vec![0u64; (1usize << (self.row_bits + self.place_bits)).div_ceil(64)];
+        keys.iter().any(|key| {
+            let hash = self.hash(*key);
+            let at = self.row_of(hash) << self.place_bits | self.place_in_row(hash);
+            let (word, bit) = (&mut taken[at / 64], 1 << (at % 64));
+            let is_taken = *word & bit != 0;
+            *word |= bit;
+            is_taken
+        })
+    }
+
     /// Where each row begins, so that no two keys have the same place; `None` if two of a row do in any case.
     fn displacements(&self, keys: &[[u64; 2]]) -> Option<Homes> {
+        if self.collide(keys) {
+            return None;
+        }
         let row_length = 1 << self.place_bits;
         let mut rows: Vec<(usize, Vec<usize>)> = (0..1 << self.row_bits).map(|row| (row, Vec::new())).collect();
         for key in keys {
             let hash = self.hash(*key);
             rows[self.row_of(hash)].1.push(self.place_in_row(hash));
-        }
-        for (_, places) in &mut rows {
-            places.sort_unstable();
-            if places.windows(2).any(|pair| pair[0] == pair[1]) {
-                return None;
-            }
         }
         rows.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));
         // As many beginnings as make one place in four taken.

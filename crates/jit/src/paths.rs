@@ -283,8 +283,8 @@ impl<'p> Splitter<'p> {
         known.extend(result.filter(|(dst, _)| self.tracked.contains(dst.index())));
     }
 
-    /// What follows when `slot`, last assigned in `insts`, has a value at the end of them.
-    fn learn(&self, known: &mut Known, insts: &[Inst], slot: SlotId, value: &Bits) {
+    /// What follows when `slot`, last assigned in the first `end` of `insts`, has a value at the end of all of them.
+    fn learn(&self, known: &mut Known, insts: &[Inst], end: usize, slot: SlotId, value: &Bits) {
         if self.tracked.contains(slot.index()) {
             known.insert(slot, value.clone());
         }
@@ -293,9 +293,10 @@ impl<'p> Splitter<'p> {
             inst.op.for_each_def(self.program, |d| found |= d == s);
             found
         };
-        let Some(at) = insts.iter().rposition(|i| assigns(i, slot)) else { return };
+        let Some(at) = insts[..end].iter().rposition(|i| assigns(i, slot)) else { return };
         let unchanged = |s: SlotId| s != slot && !insts[at..].iter().any(|i| assigns(i, s));
-        let is = value.is_true();
+        let is_flag = value.width() == 1;
+        let is = is_flag && value.is_true();
         let mut more: Vec<(SlotId, Bits)> = Vec::new();
         match &insts[at].op {
             Op::Mov { src: Operand::Slot(s), .. } => more.push((*s, value.clone())),
@@ -304,19 +305,19 @@ impl<'p> Splitter<'p> {
                 let parts = [(hi, value.slice(value.width() - 1, below)), (lo, value.slice(below - 1, 0))];
                 more.extend(parts.into_iter().filter_map(|(part, value)| Some((part.slot()?, value))));
             }
-            Op::Un { op: UnOp::Not, a: Operand::Slot(s), .. } => more.push((*s, Bits::from_bool(!is))),
+            Op::Un { op: UnOp::Not, a: Operand::Slot(s), .. } => more.push((*s, value.not())),
             Op::Bin { op: BinOp::Eq, a, b, .. } if is => more.extend(compared(a, b)),
-            Op::Bin { op: BinOp::Ne, a, b, .. } if !is => more.extend(compared(a, b)),
+            Op::Bin { op: BinOp::Ne, a, b, .. } if is_flag && !is => more.extend(compared(a, b)),
             Op::Bin { op: BinOp::And, a, b, .. } if is => {
                 more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
             }
-            Op::Bin { op: BinOp::Or, a, b, .. } if !is => {
+            Op::Bin { op: BinOp::Or, a, b, .. } if is_flag && !is => {
                 more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
             }
             _ => {}
         }
         for (s, value) in more.into_iter().filter(|(s, _)| unchanged(*s)) {
-            self.learn(known, &insts[..at], s, &value);
+            self.learn(known, insts, at, s, &value);
         }
     }
 
@@ -351,7 +352,7 @@ impl<'p> Splitter<'p> {
                     for (to, value) in [(then, true), (other, false)] {
                         let mut known = known.clone();
                         if let (Some(slot), true) = (cond.slot(), then != other) {
-                            self.learn(&mut known, insts, slot, &Bits::from_bool(value));
+                            self.learn(&mut known, insts, insts.len(), slot, &Bits::from_bool(value));
                         }
                         ways.push((target(*to), known));
                     }
@@ -366,7 +367,7 @@ impl<'p> Splitter<'p> {
                     for (value, to) in cases {
                         let mut known = known.clone();
                         if let (Some(slot), true) = (on.slot(), default != to) {
-                            self.learn(&mut known, insts, slot, value);
+                            self.learn(&mut known, insts, insts.len(), slot, value);
                         }
                         ways.push((target(*to), known));
                     }

@@ -251,8 +251,8 @@ fn externs_become_operations() {
           %8 = ult $truncate, 32w0xffffffbf
           $truncate = select %8, 32w0xffffffbf, $truncate
           %9, %10, %11, %12 = apply I.t (h.a.x)
-          count_direct I.dc, %9, %11
-          %13 = meter_direct I.dm, %9, %11
+          count_direct I.dc, 1w0x1, %11
+          %13 = meter_direct I.dm, 1w0x1, %11
           branch %9, b3, b4
         b3:
           m.colour = mov %13

@@ -56,7 +56,9 @@ control MyIngress(inout headers_t hdr, inout meta_t meta, inout standard_metadat
         of_three.execute_meter((bit<32>)hdr.ask.index, meta.three);
         of_two.execute_meter((bit<32>)hdr.ask.index, meta.two);
         hdr.colours.setValid();
-        hdr.colours = { (bit<8>)meta.three, (bit<8>)meta.two, (bit<8>)meta.missed };
+        hdr.colours.three = (bit<8>)meta.three;
+        hdr.colours.two = (bit<8>)meta.two;
+        hdr.colours.missed = (bit<8>)meta.missed;
         hdr.ask.setInvalid();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only a few instructions back are looked at, so asking is cheap; values that joins make are not known.
 //!
-//! Tests: below through compiled programs: `tests/packets.rs`; crate `difftest`.
+//! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
 use crate::packet::At;
 use crate::translate::Translator;

@@ -21,7 +21,7 @@
 //! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what ways have in common
 //! ([`STEPS_MAX`]), all further ways join. So the time is linear in the size of the entry.
 //!
-//! Tests: `tests/packets.rs`; crate `difftest`.
+//! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
 use crate::flow::{Graph, Node};
 use crate::hot;

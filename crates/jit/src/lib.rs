@@ -7,7 +7,8 @@
 //!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `externs`, `hashes`, `csum`, `pack` translate operations.
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `externs`, `hashes`, `csum`, `pack`
+//!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
 //! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what

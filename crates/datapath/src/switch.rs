@@ -337,9 +337,11 @@ impl Switch {
         }
     }
 
-    /// Copies what ports receive and send from now on, until the result is dropped.
-    pub fn tap(&self, config: TapConfig) -> Tapped {
-        Tapped::new(config, self.mailboxes.clone())
+    /// Copies what ports receive and send until the result is dropped. All that workers receive after the call is in it.
+    pub fn tap(&self, config: TapConfig) -> Result<Tapped, SwitchError> {
+        let tapped = Tapped::new(config, self.mailboxes.clone());
+        self.tell_all(|| tapped.begin())?;
+        Ok(tapped)
     }
 
     /// The channel of events; the first caller gets it.

@@ -94,8 +94,12 @@ impl Tapped {
     pub(crate) fn new(config: TapConfig, mailboxes: Vec<Arc<Mailbox>>) -> Tapped {
         let (sender, frames) = sync_channel(WAITING_MAX);
         let tap = Arc::new(Tap { config, frames: sender, lost: Arc::default(), closed: Arc::default() });
-        mailboxes.iter().for_each(|mailbox| _ = mailbox.post(Command::Tap(Arc::clone(&tap))));
         Tapped { tap, frames, mailboxes }
+    }
+
+    /// What workers are to be told first.
+    pub(crate) fn begin(&self) -> Command {
+        Command::Tap(Arc::clone(&self.tap))
     }
 
     /// The next frame; `None` if none comes in this time.

@@ -33,9 +33,10 @@ fn switch() -> (Switch, Vec<MemoryHandle>) {
 #[test]
 fn a_tap_sees_both_directions_of_the_ports_it_wants() {
     let (switch, ports) = switch();
-    let all = switch.tap(TapConfig::default());
-    let some = switch.tap(TapConfig { ports: [2].into(), snap_length: 20, ..TapConfig::default() });
-    let received = switch.tap(TapConfig { received_only: true, ..TapConfig::default() });
+    let all = switch.tap(TapConfig::default()).expect("workers answer");
+    let some =
+        switch.tap(TapConfig { ports: [2].into(), snap_length: 20, ..TapConfig::default() }).expect("workers answer");
+    let received = switch.tap(TapConfig { received_only: true, ..TapConfig::default() }).expect("workers answer");
     for i in 0..5u8 {
         assert!(ports[0].inject(&[i; 60]));
         let first = all.next_within(LIMIT).expect("it was received");
@@ -53,7 +54,7 @@ fn a_tap_sees_both_directions_of_the_ports_it_wants() {
 #[test]
 fn who_does_not_read_loses_copies_and_slows_nobody() {
     let (switch, ports) = switch();
-    let tapped = switch.tap(TapConfig { received_only: true, ..TapConfig::default() });
+    let tapped = switch.tap(TapConfig { received_only: true, ..TapConfig::default() }).expect("workers answer");
     let count = WAITING_MAX + 1000;
     let mut out = 0;
     for burst in 0..count.div_ceil(64) {

@@ -90,12 +90,13 @@ impl Operator for SwitchOperator {
             }
             return send(port, &request.frame).map(drop);
         }
-        let tapped = self.switch.tap(TapConfig {
+        let wanted = TapConfig {
             device: Some(device),
             ports: request.port.into_iter().collect(),
             snap_length: 0,
             received_only: true,
-        });
+        };
+        let tapped = self.switch.tap(wanted).map_err(|e| e.to_string())?;
         let mut left = request.count.max(1);
         while left > 0 && !to.is_closed() {
             let Some(frame) = tapped.next_within(LOOK) else { continue };
@@ -111,13 +112,14 @@ impl Operator for SwitchOperator {
 
     fn capture(&self, request: pb::CaptureRequest, to: &Stream<pb::CaptureResponse>) -> Result<(), String> {
         let packet_filter = PacketFilter::compile(&request.packet_filter)?;
-        let tapped = self.switch.tap(TapConfig {
+        let wanted = TapConfig {
             device: Some(request.device_id).filter(|id| *id != 0),
             ports: request.ports.into_iter().collect(),
             // The filter looks at whole frames.
             snap_length: if request.packet_filter.is_empty() { request.snap_length } else { 0 },
             received_only: false,
-        });
+        };
+        let tapped = self.switch.tap(wanted).map_err(|e| e.to_string())?;
         let frame = |mut f: TappedFrame| {
             if request.snap_length > 0 {
                 f.data.truncate(request.snap_length as usize);

@@ -16,40 +16,49 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 SLUICE = TARGET / os.environ.get("SLUICE_PROFILE", "debug") / "sluice"
 
 
-def free_port() -> int:
-    """A TCP port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+# How long anything may take: far longer than it does on a machine that has much else to do.
+PATIENCE_S = 120
+
+
+@pytest.fixture
+def nobody():
+    """An address where nobody listens, and nobody can meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield "127.0.0.1:%d" % taken.getsockname()[1]
 
 
 class Daemon:
-    """A running `sluice run`."""
+    """A running `sluice run`, where its P4Runtime and its metrics (if `args` want them) are. The kernel chooses the ports."""
 
     def __init__(self, *args: str, prefix=()) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        command = [*prefix, str(SLUICE), "run", *args, "--grpc", self.address]
+        command = [*prefix, str(SLUICE), "run", *args, "--grpc", "127.0.0.1:0"]
+        wanted = r"P4Runtime on ([^ ,]+).*\n"
+        if "--metrics" in args:
+            wanted += r"(?s:.*)metrics on http://(.*)/metrics\n"
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )
-        self.output = ""
-        deadline = time.monotonic() + 60
-        while "P4Runtime on" not in self.output:
+        self.output, chunks = "", b""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := re.search(wanted, self.output)):
             ready, _, _ = select.select([self.process.stdout], [], [], 0.1)
             if ready:
                 # Not readline: it would take more lines out of the pipe than it returns, and `select` sees the pipe.
-                chunk = os.read(self.process.stdout.fileno(), 65536).decode()
-                self.output += chunk
+                chunk = os.read(self.process.stdout.fileno(), 65536)
+                chunks += chunk
+                self.output = chunks.decode(errors="replace")
                 if not chunk and self.process.poll() is not None:
                     raise AssertionError(f"{command} ended: {self.output}")
             assert time.monotonic() < deadline, f"{command} is not ready: {self.output}"
+        self.address, self.metrics = (*found.groups(), None)[:2]
 
     def stop(self) -> int:
         """Ends it as an operator would; returns the exit code."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            code = self.process.wait(timeout=10)
+            code = self.process.wait(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()

@@ -7,6 +7,7 @@ import threading
 import time
 
 import grpc
+from conftest import PATIENCE_S
 from p4.v1 import p4runtime_pb2 as p4
 from test_races import PROGRAM, Client, switch  # noqa: F401  (a fixture)
 
@@ -93,7 +94,7 @@ def test_a_write_that_is_cut_off_is_done_or_not(switch):  # noqa: F811
         def write(client):
             # Without a stream: the id is what makes a primary.
             client.election_id = watcher.election_id
-            client.stub.Write(client.request(keys), timeout=5)
+            client.stub.Write(client.request(keys), timeout=PATIENCE_S)
 
         return write
 
@@ -111,7 +112,7 @@ def test_a_write_that_is_cut_off_is_done_or_not(switch):  # noqa: F811
         assert there == keys or not answered, "it was acknowledged"
         seen["all" if there else "nothing"] += 1
         if there:
-            watcher.stub.Write(watcher.request(keys, kind=p4.Update.DELETE), timeout=5)
+            watcher.stub.Write(watcher.request(keys, kind=p4.Update.DELETE), timeout=PATIENCE_S)
     assert seen["all"] and seen["nothing"], seen
     assert watcher.insert([7_000_000])
     watcher.vanish()
@@ -128,24 +129,32 @@ def test_a_program_that_is_cut_off_is_loaded_or_not(switch):  # noqa: F811
             request.election_id.low = 1
             request.config.p4_device_config = source
             request.config.cookie.cookie = cookie
-            client.stub.SetForwardingPipelineConfig(request, timeout=20)
+            client.stub.SetForwardingPipelineConfig(request, timeout=PATIENCE_S)
 
         return load
 
     def cookie() -> int:
         request = p4.GetForwardingPipelineConfigRequest(device_id=1, response_type="COOKIE_ONLY")
-        return watcher.stub.GetForwardingPipelineConfig(request, timeout=20).config.cookie.cookie
+        return watcher.stub.GetForwardingPipelineConfig(request, timeout=PATIENCE_S).config.cookie.cookie
 
     whole = sizes(switch, work(1))
     assert cookie() == 1
+    # What has no answer may be done later: loading takes a while, and others may be loaded before.
+    last, late = 1, set()
     for number in range(2, 12):
         way = dice.choice(["up", "down"])
-        before = cookie()
-        answered = through(Relay(switch.address, **{way: dice.randrange(1, whole[way])}), work(number))
+        if through(Relay(switch.address, **{way: dice.randrange(1, whole[way])}), work(number)):
+            last = number
+        else:
+            late.add(number)
         now = settled(cookie)
-        assert now in (before, number) and (now == number or not answered)
-        assert watcher.insert([number]), "the program that runs takes entries"
-        assert number in watcher.keys()
+        assert now == last or now in late, (now, last, late)
+        for _ in range(1 + len(late)):
+            assert watcher.insert([number]), "the program that runs takes entries"
+            if number in watcher.keys():
+                break
+        else:
+            raise AssertionError("it takes none")
     watcher.vanish()
 
 
@@ -185,7 +194,7 @@ def test_a_primary_that_falls_silent_is_gone(daemon):
     time.sleep(3)
     assert backup.status == ALREADY_EXISTS
     relay.frozen = True
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 2 * PATIENCE_S
     while backup.status != NOT_FOUND:
         assert time.monotonic() < deadline, "the silent client is primary still"
         time.sleep(0.2)

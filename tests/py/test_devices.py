@@ -10,7 +10,7 @@ import time
 
 import grpc
 import pytest
-from conftest import ROOT, Daemon
+from conftest import PATIENCE_S, Daemon
 from test_cli import Cli
 from test_p4runtime import ELECTION_ID, INSERT, Controller, find, messages  # noqa: F401 (a fixture)
 
@@ -19,7 +19,6 @@ PORTS = ["-i", "1@memory", "-i", "2@memory", "-i", "3@memory"]
 TWO = [CHAIN, "--device", f"2={CHAIN}", "--bind", "3=2", "--chain", "1:10,2:1", "--chain", "2:1,1:10", *PORTS]
 DST = bytes.fromhex("02000000000b")
 FRAME = DST + bytes.fromhex("02000000000a" "88b5") + bytes(46)
-STEP_MAX_S = 20
 
 
 class Two(Controller):
@@ -67,14 +66,25 @@ def devices(switch):
     return ports, {(end(link["from"]), end(link["to"])): link["packets"] for link in stats["links"]}
 
 
+def dropped(switch, device, reason):
+    """Waits until one packet (of a device, or of any) was dropped for a reason."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        drops = json.loads(switch.sluice("stats", "--json"))["drops"]
+        if [d["packets"] for d in drops if d["reason"] == reason and device in (None, d["device_id"]) and d["packets"]] == [1]:
+            return
+        assert time.monotonic() < deadline, drops
+
+
 def test_two_controllers_two_programs_and_packets_over_a_chain(messages, daemon):
     running = daemon(CHAIN, *PORTS)
     switch = Cli(running.address)
     first = Two(messages, running.address, 1)
     assert "device 2 is new" in switch.sluice("load", CHAIN, "--device-id", "2")
     second = Two(messages, running.address, 2)
-    # Nobody is behind port 10 yet.
+    # Nobody is behind port 10 yet, and a packet is let go some time after it was given.
     first.packet_out(10)
+    dropped(switch, 1, "no such port")
     switch.sluice("chain", "1:10", "2:1")
     first.packet_out(10)
     assert second.packet_in() == 1
@@ -86,15 +96,11 @@ def test_two_controllers_two_programs_and_packets_over_a_chain(messages, daemon)
     assert first.packet_in() == 10
     second.hears_nothing()
     assert devices(switch) == ({1: [1, 2, 3], 2: []}, {((1, 10), (2, 1)): 2, ((2, 1), (1, 10)): 1})
-    drops = json.loads(switch.sluice("stats", "--json"))["drops"]
-    assert [d["packets"] for d in drops if (d["device_id"], d["reason"]) == (1, "no such port")] == [1]
+    dropped(switch, 1, "no such port")
     # A circle: device 1 sends it back, too.
     first.send_to(10)
     first.packet_out(10)
-    deadline = time.monotonic() + STEP_MAX_S
-    while not any(d["reason"] == "too many links" and d["packets"] == 1 for d in drops):
-        assert time.monotonic() < deadline, drops
-        drops = json.loads(switch.sluice("stats", "--json"))["drops"]
+    dropped(switch, None, "too many links")
     for controller in (first, second):
         controller.hears_nothing()
     # What one packet goes through, by device.
@@ -131,7 +137,7 @@ def test_a_device_goes_when_nothing_is_bound_to_it(messages, daemon):
     switch.sluice("bind", "3", "--to", "1")
     assert "a controller is primary for device 2" in switch.sluice("unload", "2", code=1)
     switch.sluice("unload", "2", "--force")
-    deadline = time.monotonic() + STEP_MAX_S
+    deadline = time.monotonic() + PATIENCE_S
     while second.ended is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

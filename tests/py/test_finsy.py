@@ -2,7 +2,7 @@
 
 import subprocess
 
-from conftest import ROOT, SLUICE
+from conftest import PATIENCE_S, ROOT, SLUICE
 
 PYTHON = ROOT / ".venv-finsy/bin/python"
 PROGRAM = ROOT / "tests/py/everything.p4"
@@ -15,6 +15,6 @@ def test_every_kind_of_entity(daemon, tmp_path):
     switch = daemon("-i", "1@memory")
     script = ROOT / "tests/py/finsy_controller.py"
     command = [PYTHON, script, switch.address, p4info, PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "41 checks passed" in done.stdout

@@ -7,11 +7,12 @@ import json
 import re
 import struct
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SLUICE, free_port
+from conftest import PATIENCE_S, ROOT, SLUICE
 from test_cli import Cli
 
 ROUTER = "examples/router/router.p4"
@@ -22,13 +23,10 @@ FRAME = ETHERNET + IPV4 + "0001000200080000"
 
 
 @pytest.fixture
-def metrics():
-    return f"127.0.0.1:{free_port()}"
-
-
-@pytest.fixture
-def switch(daemon, metrics):
-    switch = Cli(daemon(ROUTER, "-i", "1@memory", "-i", "2@memory", "--metrics", metrics).address)
+def switch(daemon):
+    running = daemon(ROUTER, "-i", "1@memory", "-i", "2@memory", "--metrics", "127.0.0.1:0")
+    switch = Cli(running.address)
+    switch.metrics = running.metrics
     switch.table("add", "ipv4_lpm", "dstAddr:10.0.1.0/24", "set_nexthop(nexthop:1)")
     switch.table("add", "nexthop", "nexthop:1", "send(port:2, srcAddr:02:00:00:00:01:01, dstAddr:02:00:00:00:01:02)")
     return switch
@@ -66,9 +64,9 @@ def test_another_program_keeps_what_diff_says(switch, changed):
     assert "is not loaded: 0 is no device id" in switch.sluice("load", ROUTER, "--device-id", "0", code=1)
 
 
-def test_metrics_count_entries_calls_and_changes(switch, metrics):
+def test_metrics_count_entries_calls_and_changes(switch):
     switch.sluice("load", ROUTER)
-    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{switch.metrics}/metrics", timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     assert 'sluice_table_entries{device_id="1",table="MyIngress.ipv4_lpm"} 1.0' in lines
     assert 'sluice_program_changes_total{device_id="1"} 2' in lines
@@ -118,7 +116,7 @@ def test_frames_of_a_capture_file_are_traced(switch, tmp_path):
     assert "syntax error" in switch.sluice(*trace, "--pcap-filter", "udp adn", code=2)
     assert "no frame of the file" in switch.sluice(*trace, "--pcap-filter", "tcp", code=1)
     command = [SLUICE, "trace", ROUTER, "--port", "1", "--pcap", file, "--count", "2"]
-    offline = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    offline = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S)
     assert offline.returncode == 0 and offline.stdout.count("# frame") == 2, offline
 
 
@@ -134,8 +132,12 @@ def test_traces_and_captures_wait_for_packets(daemon, tmp_path):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.communicate(timeout=1)
+        deadline = time.monotonic() + PATIENCE_S
+        while "capture" in command and not (file.exists() and file.stat().st_size >= 4):
+            assert time.monotonic() < deadline and process.poll() is None, "the capture does not begin"
+            time.sleep(0.05)
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
     magic, = struct.unpack("<I", file.read_bytes()[:4])
     assert magic == 0x0A0D0D0A, "a pcapng section"
     assert "there is no port 9" in switch.sluice("capture", "9", "-w", str(file), code=2)

@@ -6,10 +6,7 @@ Run: cargo build -p sluice && pytest tests/py/test_output.py
 import subprocess
 
 import pytest
-from conftest import ROOT, SLUICE
-
-WAIT_MAX_S = 60
-
+from conftest import PATIENCE_S, ROOT, SLUICE
 
 @pytest.fixture
 def wrong(tmp_path):
@@ -20,14 +17,14 @@ def wrong(tmp_path):
 
 
 def sluice(*words, **streams):
-    return subprocess.run([SLUICE, *words], timeout=WAIT_MAX_S, cwd=ROOT, **streams)
+    return subprocess.run([SLUICE, *words], timeout=PATIENCE_S, cwd=ROOT, **streams)
 
 
 def test_a_reader_that_has_gone_is_no_error():
     command = subprocess.Popen([SLUICE, "explain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     command.stdout.close()
     assert command.stderr.read() == b""
-    assert command.wait(WAIT_MAX_S) == 0
+    assert command.wait(PATIENCE_S) == 0
 
 
 def test_a_full_disk_is_one():

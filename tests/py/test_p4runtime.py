@@ -14,7 +14,7 @@ import threading
 
 import grpc
 import pytest
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 from google.protobuf import descriptor_pb2, message_factory
 
 INSERT, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT = 1, 3, 5
@@ -38,7 +38,7 @@ class Controller:
     def __init__(self, messages, address, device=1):
         self.messages, self.device = messages, device
         self.channel = grpc.insecure_channel(address)
-        grpc.channel_ready_future(self.channel).result(timeout=10)
+        grpc.channel_ready_future(self.channel).result(timeout=PATIENCE_S)
         self.say, self.heard, self.ended = queue.Queue(), queue.Queue(), None
         stream = self._method("StreamChannel", "StreamMessageResponse", self.channel.stream_stream)
         responses = stream(iter(self.say.get, None))
@@ -67,7 +67,7 @@ class Controller:
         return self.messages[f"p4.v1.{name}"](**fields)
 
     def hear(self):
-        return self.heard.get(timeout=10)
+        return self.heard.get(timeout=PATIENCE_S)
 
     def set_config(self, action, program, p4info=None):
         request = self.new("SetForwardingPipelineConfigRequest", device_id=self.device, action=action)

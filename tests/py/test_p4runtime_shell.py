@@ -4,7 +4,7 @@ import subprocess
 
 import p4runtime_sh.shell as sh
 import pytest
-from conftest import ROOT, SLUICE
+from conftest import PATIENCE_S, ROOT, SLUICE
 from p4runtime_sh.p4runtime import P4RuntimeWriteException
 
 CONTROLLER = "tests/stf/controller/controller.p4"
@@ -87,7 +87,8 @@ def test_packets_out_and_in_and_counters(daemon, shell):
     packet_out.send()
     received = []
     packet_in = sh.PacketIn()
-    packet_in.sniff(lambda message: received.append(message), timeout=2)
+    received.append(packet_in.packet_in_queue.get(timeout=PATIENCE_S))
+    packet_in.sniff(lambda message: received.append(message), timeout=0.5)
     assert [m.packet.payload for m in received] == [frame[2:]]
 
     read = []

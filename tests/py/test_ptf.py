@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, SLUICE
+from conftest import PATIENCE_S, ROOT, SLUICE
 
 NAMESPACE = f"sluice-ptf-{os.getpid()}"
 PORTS = [1, 2, 3]
@@ -55,14 +55,15 @@ def test_packets_go_where_entries_say(namespace, tmp_path):
         params = f"grpcaddr='127.0.0.1:9559';p4info='{p4info}';config='{program}'"
         interfaces = [arg for port in PORTS for arg in ("-i", f"{port}@ptf{port}")]
         ptf = [sys.executable, str(ROOT / ".venv/bin/ptf"), "--test-dir", str(ROOT / "tests/py/ptf"), *interfaces]
+        ptf += ["--default-timeout", str(PATIENCE_S)]
         done = subprocess.run(
             [*namespace, *ptf, "--test-params", params, "--log-dir", tmp_path / "logs"], capture_output=True, text=True,
-            timeout=120, cwd=tmp_path,
+            timeout=10 * PATIENCE_S, cwd=tmp_path,
         )
         output = done.stdout + done.stderr
         assert done.returncode == 0, output
         assert re.search(r"Ran 4 tests", output), output
     finally:
         switch.terminate()
-        assert switch.wait(timeout=10) == 0
+        assert switch.wait(timeout=PATIENCE_S) == 0
         log.close()

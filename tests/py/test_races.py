@@ -7,7 +7,7 @@ import threading
 
 import grpc
 import pytest
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 from p4.v1 import p4runtime_pb2 as p4
 from p4.v1 import p4runtime_pb2_grpc
 
@@ -41,7 +41,7 @@ class Client:
         request.arbitration.election_id.low = election_id
         self.election_id = election_id
         self.say.put(request)
-        assert self.answered.wait(10)
+        assert self.answered.wait(PATIENCE_S)
 
     def request(self, keys, kind=p4.Update.INSERT) -> p4.WriteRequest:
         request = p4.WriteRequest(device_id=1)
@@ -58,7 +58,7 @@ class Client:
     def insert(self, keys) -> bool:
         """Whether all were done; refused for want of primacy is the only other possibility."""
         try:
-            self.stub.Write(self.request(keys), timeout=10)
+            self.stub.Write(self.request(keys), timeout=PATIENCE_S)
             return True
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.PERMISSION_DENIED, error
@@ -67,7 +67,7 @@ class Client:
     def keys(self) -> set:
         query = p4.ReadRequest(device_id=1)
         query.entities.add().table_entry.table_id = IDS["exact_table"]
-        entries = [entity.table_entry for answer in self.stub.Read(query, timeout=10) for entity in answer.entities]
+        entries = [entity.table_entry for answer in self.stub.Read(query, timeout=PATIENCE_S) for entity in answer.entities]
         return {int.from_bytes(entry.match[0].exact.value, "big") for entry in entries}
 
     def vanish(self) -> None:

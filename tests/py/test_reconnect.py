@@ -14,7 +14,7 @@ import time
 import urllib.request
 
 import pytest
-from conftest import ROOT, Daemon, free_port
+from conftest import PATIENCE_S, ROOT, Daemon
 from test_vhost_guest import FRAME, RX, TX, Guest
 
 PROGRAM = str(ROOT / "bench/l2fwd/l2fwd.p4")
@@ -36,17 +36,7 @@ class Switch:
         self.start()
 
     def start(self) -> None:
-        self.metrics = f"127.0.0.1:{free_port()}"
-        self.daemon = Daemon(*self.arguments, "--metrics", self.metrics)
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                self.received()
-                return
-            except OSError:
-                # Metrics are the last to be served.
-                assert time.monotonic() < deadline, self.daemon.output
-                time.sleep(0.02)
+        self.daemon = Daemon(*self.arguments, "--metrics", "127.0.0.1:0")
 
     def kill(self) -> None:
         if not self.daemon.process.stdout.closed:
@@ -56,14 +46,14 @@ class Switch:
 
     def received(self) -> int:
         """Packets on the port."""
-        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         found = re.search(r'^sluice_port_packets_total\{[^}]*direction="receive"[^}]*\} (\d+)', text, re.M)
         return int(found.group(1))
 
     def wait_for_packets(self) -> None:
         before = self.received()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_S
         while self.received() < before + 100:
             assert time.monotonic() < deadline, f"the peer does not send: {self.received()}\n{self.daemon.output}"
             time.sleep(0.05)
@@ -149,7 +139,7 @@ def test_a_memif_client_comes_back_to_the_switch(tmp_path, switch):
 
 def echoed_at_last(guest: Guest) -> None:
     """A frame comes back, though some before it may have been lost."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         guest.send(FRAME)
         guest.wait(TX, 1)
@@ -180,12 +170,12 @@ class ListeningGuest(Guest):
         self.listening = socket.socket(socket.AF_UNIX)
         self.listening.bind(path)
         self.listening.listen()
-        self.listening.settimeout(20)
+        self.listening.settimeout(PATIENCE_S)
 
     def accept(self) -> None:
         """Waits for the switch."""
         self.socket, _ = self.listening.accept()
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE_S)
 
     def go_on(self) -> None:
         """Sets a new connection up, with rings as the switch before left them."""

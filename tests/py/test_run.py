@@ -4,9 +4,8 @@ import os
 import signal
 import struct
 import subprocess
-import time
 
-from conftest import ROOT, SLUICE
+from conftest import PATIENCE_S, ROOT, SLUICE
 
 ROUTER = "examples/router/router.p4"
 ENTRIES = """\
@@ -56,7 +55,7 @@ def test_a_capture_file_goes_through_whole_and_in_order(tmp_path):
     (tmp_path / "entries").write_text(ENTRIES)
     command = [SLUICE, "run", ROUTER, "--grpc", "none", "--entries", tmp_path / "entries"]
     command += ["-i", f"1@pcap:{tmp_path}/in.pcap", "-i", f"2@pcap:{tmp_path}/empty.pcap,{tmp_path}/out.pcap"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     assert f"{count} packets received, {count} sent" in done.stderr
     out = read_pcap(tmp_path / "out.pcap")
@@ -67,7 +66,7 @@ def test_a_capture_file_goes_through_whole_and_in_order(tmp_path):
 
 def test_bad_ports_are_refused_with_what_is_wrong(tmp_path):
     def refused(*args: str) -> str:
-        done = subprocess.run([SLUICE, "run", *args], cwd=ROOT, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([SLUICE, "run", *args], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 2, done
         return done.stderr
 
@@ -82,7 +81,7 @@ def test_bad_ports_are_refused_with_what_is_wrong(tmp_path):
 def test_bad_entries_are_reported_line_by_line(tmp_path):
     (tmp_path / "entries").write_text("add nothing a:1 b()\nadd nexthop meta.nexthop:1 send(port:2)\n")
     command = [SLUICE, "run", ROUTER, "--grpc", "none", "--entries", tmp_path / "entries"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert "line 1: there is no table `nothing`" in done.stderr
     assert "line 2: action `MyIngress.send` needs a value for `srcAddr`" in done.stderr
@@ -90,6 +89,5 @@ def test_bad_entries_are_reported_line_by_line(tmp_path):
 
 def test_ends_on_interrupt(daemon):
     switch = daemon(ROUTER, "-i", "1@memory")
-    time.sleep(0.2)
     os.kill(switch.process.pid, signal.SIGINT)
-    assert switch.process.wait(timeout=10) == 0
+    assert switch.process.wait(timeout=PATIENCE_S) == 0

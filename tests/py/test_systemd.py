@@ -5,13 +5,13 @@ import socket
 import subprocess
 
 import pytest
-from conftest import ROOT, SLUICE
+from conftest import PATIENCE_S, ROOT, SLUICE
 
 
 def test_says_when_it_is_ready_alive_and_stopping(tmp_path, monkeypatch, daemon):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(10)
+        systemd.settimeout(PATIENCE_S)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
 
@@ -36,6 +36,6 @@ def test_the_unit_file_is_one(tmp_path):
     unit = (ROOT / "dist/sluice.service").read_text().replace("/usr/local/bin/sluice", str(SLUICE))
     (tmp_path / "sluice.service").write_text(unit)
     command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "sluice.service")]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     ours = [line for line in checked.stderr.splitlines() if "sluice" in line]
     assert checked.returncode == 0 and ours == [], checked.stderr

@@ -4,7 +4,7 @@ import subprocess
 
 import grpc
 import pytest
-from conftest import SLUICE
+from conftest import PATIENCE_S, SLUICE
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 
@@ -34,7 +34,7 @@ def capabilities(address: str, credentials) -> str:
     channel = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
     with channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        return stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=5).p4runtime_api_version
+        return stub.Capabilities(p4runtime_pb2.CapabilitiesRequest(), timeout=PATIENCE_S).p4runtime_api_version
 
 
 def credentials(folder, ca="ca", client=None):
@@ -88,7 +88,7 @@ def test_with_mutual_tls_the_switch_checks_clients(daemon, certs):
 def test_bad_certificates_are_refused_before_anything_listens(certs, cert, key, ca, message):
     command = [SLUICE, "run", "--grpc", "127.0.0.1:0", "--tls-cert", certs / cert, "--tls-key", certs / key]
     command += ["--tls-client-ca", certs / ca] if ca else []
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode != 0
     assert message in done.stderr, done.stderr
 

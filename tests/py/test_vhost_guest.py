@@ -3,15 +3,17 @@
 The guest is this file: the front end's side of the vhost-user protocol and a driver for two split rings, on a memfd.
 """
 
+import json
 import mmap
 import os
 import select
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
-from conftest import ROOT, Daemon
+from conftest import PATIENCE_S, ROOT, SLUICE, Daemon
 
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_KICK, SET_VRING_CALL = 8, 9, 10, 11, 12, 13
@@ -30,7 +32,7 @@ class Guest:
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE_S)
         self.socket.connect(path)
         self.begin()
 
@@ -114,7 +116,7 @@ class Guest:
     def wait(self, ring: int, count: int) -> list[tuple[int, int]]:
         """Waits until the switch has given back `count` entries."""
         found = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count} entries of ring {ring} came back"
             found += self.returned(ring)
@@ -161,6 +163,13 @@ def switch(tmp_path):
     assert daemon.stop() == 0, daemon.output
 
 
+def link_is_up(daemon: Daemon) -> bool:
+    """Whether the switch says that somebody is at its port."""
+    command = [SLUICE, "stats", "--json", "--grpc", daemon.address]
+    stats = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE_S).stdout)
+    return stats["ports"][0]["link_up"]
+
+
 def echo(guest: Guest, frame: bytes = FRAME) -> None:
     """The switch is well: a frame comes back."""
     guest.send(frame)
@@ -172,7 +181,7 @@ def test_frames_come_back_and_interrupts_are_sent(switch):
     guest = Guest(switch[1])
     for i in range(600):
         echo(guest, FRAME + bytes([i & 255]) * (i * 2))
-    ready, _, _ = select.select([guest.fds[RX]], [], [], 5)
+    ready, _, _ = select.select([guest.fds[RX]], [], [], PATIENCE_S)
     assert ready, "the guest asked for interrupts"
     guest.close()
 
@@ -302,4 +311,7 @@ def test_guests_may_come_and_go(switch):
         echo(guest)
         guest.close()
         # The switch notices before it takes the next one.
-        time.sleep(0.2)
+        deadline = time.monotonic() + PATIENCE_S
+        while link_is_up(switch[0]):
+            assert time.monotonic() < deadline, "the link is up still"
+            time.sleep(0.02)

@@ -270,19 +270,12 @@ fn a_batch_that_has_begun_stays_with_its_code() {
 fn code_is_recompiled_in_the_background_and_says_so() {
     let pipeline = pipeline(1);
     pipeline.specialise(Specialise::Auto);
-    let wait_until = |what: &str, holds: &dyn Fn() -> bool| {
-        let start = Instant::now();
-        while !holds() {
-            assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    };
-    wait_until("it is compiled at all", &|| specialised(&pipeline));
+    common::wait_for("it is compiled at all", || specialised(&pipeline));
     let info = pipeline.code_info().expect("machine code");
     assert_eq!(info.contents, ["acl", "station", "route"]);
     assert!(info.compiled >= 1 && info.last > Duration::ZERO && info.code_bytes > 0);
     pipeline.state().insert(ACL, &rule(1, 1, 1, 1)).expect("room");
-    wait_until("it is compiled again", &|| {
+    common::wait_for("it is compiled again", || {
         let info = pipeline.code_info().expect("machine code");
         info.specialised && info.contents.len() == 3
     });
@@ -299,7 +292,7 @@ fn no_batch_misses_a_change_that_came_before_it() {
     let stop = AtomicBool::new(false);
     // Stations below this are there for good; the one at the number itself comes and goes.
     let published = AtomicU64::new(0);
-    let batches = AtomicU64::new(0);
+    let (batches, compiled) = (AtomicU64::new(0), AtomicU64::new(0));
     let limit = Duration::from_secs(std::env::var("STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3));
     std::thread::scope(|scope| {
         for index in 0..2 {
@@ -322,18 +315,18 @@ fn no_batch_misses_a_change_that_came_before_it() {
                 }
             });
         }
-        let compiler = scope.spawn(|| {
-            let mut compiled = 0;
+        scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 pipeline.recompile(Specialise::Contents).expect("it compiles");
-                compiled += 1;
+                compiled.fetch_add(1, Ordering::Relaxed);
             }
-            compiled
         });
         let state = pipeline.state();
         let start = Instant::now();
         let mut next = 0u32;
-        while start.elapsed() < limit {
+        // On a busy machine the others may come late.
+        let too_little = || compiled.load(Ordering::Relaxed) < 2 || batches.load(Ordering::Relaxed) < 10;
+        while start.elapsed() < limit || (too_little() && start.elapsed() < common::LIMIT) {
             state.insert(STATION, &station(next, next % 500)).expect("room");
             next += 1;
             published.store(next.into(), Ordering::Release);
@@ -345,7 +338,7 @@ fn no_batch_misses_a_change_that_came_before_it() {
                 _ => {}
             }
             pipeline.housekeeping(0);
-            if next > 60_000 {
+            if next > 60_000 && !too_little() {
                 for key in 0..next {
                     // Workers look at the newest only.
                     if key + 300 < next {
@@ -360,8 +353,6 @@ fn no_batch_misses_a_change_that_came_before_it() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        let compiled: u32 = compiler.join().expect("no panic");
-        assert!(compiled > 1 && next > 100, "{compiled} compilations, {next} entries");
+        assert!(!too_little(), "{compiled:?} compilations, {batches:?} batches");
     });
-    assert!(batches.load(Ordering::Relaxed) > 10);
 }

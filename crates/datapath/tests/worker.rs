@@ -82,6 +82,8 @@ fn every_mix_of_ports_in_a_burst_arrives_in_order_and_all_buffers_come_back() {
     assert!(got == sent, "each port gets its packets, unchanged and in order");
     wait_for("the unknown port's drops", || drops(&setup.switch, "no such port") == unknown);
     wait_for("all buffers", || setup.pool.available() == setup.pool.limit());
+    // A burst is counted when it is out.
+    wait_for("the count", || setup.switch.worker_load()[0].packets >= 5000);
     let load = setup.switch.worker_load()[0];
     assert_eq!(load.packets, 5000);
     assert!((1..=5000).contains(&load.bursts) && load.bursts >= 5000 / 64, "{load:?}");
@@ -148,16 +150,27 @@ fn all_of_a_workers_time_is_accounted_for() {
     }
 }
 
-/// Processor time of this process's worker threads, in the kernel's ticks (10 ms).
-fn worker_ticks() -> u64 {
-    let mut sum = 0;
+/// What this process's worker threads have used.
+struct Use {
+    /// Processor time in the kernel's ticks (10 ms).
+    ticks: u64,
+    /// How often they went to sleep.
+    sleeps: u64,
+}
+
+fn worker_use() -> Use {
+    let mut sum = Use { ticks: 0, sleeps: 0 };
     for task in std::fs::read_dir("/proc/self/task").expect("Linux").flatten() {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let stat = read("stat");
         // pid (name) state ...: the times are the 14th and 15th fields.
         let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
         if name.contains("(worker-") {
             let field = |n: usize| rest.split(' ').nth(n - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-            sum += field(14) + field(15);
+            sum.ticks += field(14) + field(15);
+            let status = read("status");
+            let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum.sleeps += sleeps.and_then(|n| n.trim().parse::<u64>().ok()).expect("Linux says so");
         }
     }
     sum
@@ -178,18 +191,22 @@ fn an_idle_switch_sleeps_and_still_forwards_at_once() {
         let setup = setup(2, SwitchConfig { idle, ..SwitchConfig::default() });
         inject(&setup, [frame(1, 0)]);
         assert_eq!(setup.ports[1].collect_within(1, LIMIT).len(), 1);
-        std::thread::sleep(Duration::from_millis(300));
-        let before = worker_ticks();
-        std::thread::sleep(Duration::from_millis(1000));
-        let spent = worker_ticks() - before;
-        // 100 ticks are all of the second. Who waits for interrupts does so ten times.
-        let most = if idle == Idle::Interrupt { 3 } else { 20 };
-        assert!(spent <= most, "{idle:?}: an idle worker was busy for {spent} % of a second");
-        let start = Instant::now();
-        inject(&setup, [frame(1, 1)]);
-        assert_eq!(setup.ports[1].collect_within(1, LIMIT), [frame(1, 1)]);
+        // A busy machine may need several readings until one is about the worker alone.
+        wait_for(&format!("an idle worker sleeps, {idle:?}"), || {
+            let (start, before) = (Instant::now(), worker_use());
+            std::thread::sleep(Duration::from_millis(500));
+            let (now, centiseconds) = (worker_use(), start.elapsed().as_millis() as u64 / 10);
+            // Who waits for interrupts wakes ten times a second, who sleeps between polls two thousand times.
+            let wakes_seldom = idle == Idle::Sleep || now.sleeps - before.sleeps <= centiseconds;
+            wakes_seldom && now.ticks - before.ticks <= centiseconds / 4
+        });
         // Half a millisecond of sleep, or none; the rest is room for a loaded machine.
-        assert!(start.elapsed() < Duration::from_millis(500), "{idle:?}: {:?}", start.elapsed());
+        wait_for(&format!("packets wake it, {idle:?}"), || {
+            let start = Instant::now();
+            inject(&setup, [frame(1, 1)]);
+            assert_eq!(setup.ports[1].collect_within(1, LIMIT), [frame(1, 1)]);
+            start.elapsed() < Duration::from_millis(500)
+        });
     }
 }
 
@@ -259,19 +276,37 @@ fn commands_wake_a_worker_that_waits_and_silent_ports_do_not() {
     let device = SilentDevice { queue: Some(queue), pool: Arc::clone(&setup.pool) };
     setup.switch.add_port(7, Box::new(device)).expect("a new number");
     // It polls a few thousand times, then sleeps: ten polls a second are left.
-    std::thread::sleep(Duration::from_millis(300));
-    let before = polls.load(Ordering::Relaxed);
-    std::thread::sleep(Duration::from_millis(500));
-    let polled = polls.load(Ordering::Relaxed) - before;
-    assert!(polled <= 8, "{polled} polls in half a second");
-    // Each change of ports waits for the worker: a hundred of them for less than the hundred longest waits.
-    let start = Instant::now();
-    for _ in 0..50 {
-        let (device, _handle) = MemoryDevice::new("m", Arc::clone(&setup.pool), 1);
-        setup.switch.add_port(8, Box::new(device)).expect("a new number");
-        setup.switch.remove_port(8).expect("it is there");
-    }
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    wait_for("silent ports let it sleep", || {
+        let (start, before) = (Instant::now(), polls.load(Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(500));
+        let polled = polls.load(Ordering::Relaxed) - before;
+        u128::from(polled) <= start.elapsed().as_millis() / 100 + 3
+    });
+    // A change of ports waits for the worker, which sleeps for 100 ms by itself: twenty changes in less than 300 ms are none
+    // that waited for that. On a busy machine some attempts are longer for other reasons.
+    wait_for("commands wake it", || {
+        let mut waited = Duration::ZERO;
+        for _ in 0..10 {
+            wait_for("it sleeps", || {
+                let before = polls.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+                polls.load(Ordering::Relaxed) == before
+            });
+            let (device, _handle) = MemoryDevice::new("m", Arc::clone(&setup.pool), 1);
+            let start = Instant::now();
+            setup.switch.add_port(8, Box::new(device)).expect("a new number");
+            waited += start.elapsed();
+            wait_for("it sleeps again", || {
+                let before = polls.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(5));
+                polls.load(Ordering::Relaxed) == before
+            });
+            let start = Instant::now();
+            setup.switch.remove_port(8).expect("it is there");
+            waited += start.elapsed();
+        }
+        waited < Duration::from_millis(300)
+    });
 }
 
 #[test]

@@ -25,8 +25,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status, Streaming};
 
-/// How long the switch may take to accept a connection or to answer a claim.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long the switch may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long it may take to answer a claim: it may be busy with another controller's large program.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Largest message in either direction.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
@@ -103,7 +105,7 @@ impl Client {
         if uri.port_u16().is_none() || uri.path() != "/" {
             return Err(ClientError::BadAddress(address.to_string()));
         }
-        let mut endpoint = Endpoint::from(uri).connect_timeout(ANSWER_MAX);
+        let mut endpoint = Endpoint::from(uri).connect_timeout(CONNECT_MAX);
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.config()).map_err(|e| ClientError::BadTls(innermost(&e)))?;
         }

@@ -25,7 +25,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 const DEVICE: u64 = 1;
-const TIME_LIMIT: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 struct Bed {
     server: Server,

@@ -346,7 +346,7 @@ fn be_host(role: &str) {
         "server" => TcpListener::bind("10.9.1.2:7000").unwrap().accept().unwrap().0,
         _ => TcpStream::connect("10.9.0.2:7000").unwrap(),
     };
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     if role == "server" {
         Read::by_ref(&mut socket).take(STREAM_BYTES as u64).read_to_end(&mut received).unwrap();
     }
@@ -371,6 +371,17 @@ fn rewrite(frame: &mut [u8], at: usize, from: [u8; 4], to: [u8; 4]) {
         change.extend(to);
         frame[checksum..checksum + 2].copy_from_slice(&(!sum(&change)).to_be_bytes());
     }
+}
+
+/// Whether anybody listens at a TCP port in the network namespace that a process is in.
+fn listens(pid: u32, port: u16) -> bool {
+    // Each line: number, local address and port in hexadecimal digits, remote ones, state (0A is `LISTEN`).
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    let wanted = format!(":{port:04X}");
+    sockets.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.len() > 3 && fields[1].ends_with(&wanted) && fields[3] == "0A"
+    })
 }
 
 /// Two hosts with the kernel's TCP, all its offloads on, and between them two ports and a translation of addresses.
@@ -404,9 +415,9 @@ fn tcp_through(test: &'static str, second: &str, mtu: u32, is_large: bool) {
             Reaped(command.stdout(Stdio::null()).spawn().unwrap())
         };
         let mut far_host = host(&server, "server");
-        std::thread::sleep(Duration::from_millis(300));
+        wait_for("the server listens", || listens(far_host.0.id(), 7000));
         let mut near_host = host(&client, "client");
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + 5 * PATIENCE;
         let (mut large, mut longest, mut waiting) = ([0; 2], 0, [Vec::new(), Vec::new()]);
         let mut ended = [None, None];
         while ended.iter().any(Option::is_none) {

@@ -78,7 +78,7 @@ fn exchange_up_to(longest: usize, eal: &Eal, queue: &mut dyn Queue) {
     }
 
     let mut packets = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     let mut next = 0;
     let mut frames: Vec<Vec<u8>> = Vec::new();
     while frames.len() < 1000 && Instant::now() < deadline {

@@ -7,7 +7,7 @@ use pktio::{Error, HeapPool, LinkState, Pool, Queue};
 use pktio_dpdk::{Eal, EalConfig, HugepageUse, PortOptions, register_worker};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[test]
 fn af_packet_exchanges_packets_with_the_kernel() {
@@ -135,7 +135,7 @@ fn af_packet_spreads_flows_over_queues() {
             socket.send_to(b"one of many flows", ("10.9.0.2", port)).unwrap();
         }
         let mut counts = [0; 2];
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while counts[0] + counts[1] < 64 && Instant::now() < deadline {
             for (queue, count) in queues.iter_mut().zip(&mut counts) {
                 let mut packets = Vec::new();

@@ -70,8 +70,8 @@ impl Clock {
     /// Follows the system's clock from now on.
     #[cold]
     fn sync(&mut self) -> u64 {
-        let now = ticks();
-        let real = self.start.elapsed().as_micros() as u64;
+        let (now, real) = both_clocks(self.start);
+        let real = real.as_micros() as u64;
         let (passed, passed_us) = (now.saturating_sub(self.ticks), real.saturating_sub(self.us));
         if passed > 0 && passed_us > 0 {
             self.us_per_tick = scaled(passed as f64 / passed_us as f64 * 1e6);
@@ -79,6 +79,25 @@ impl Clock {
         (self.ticks, self.us) = (now, real.max(self.us));
         self.us
     }
+}
+
+/// A count of ticks and the time since `start` at the same moment. A thread may lose its processor between the two readings,
+/// so that of a few attempts counts which took the fewest ticks.
+fn both_clocks(start: Instant) -> (u64, Duration) {
+    let attempt = || {
+        let before = ticks();
+        let real = start.elapsed();
+        (ticks().saturating_sub(before), before, real)
+    };
+    let mut best = attempt();
+    for _ in 0..2 {
+        let other = attempt();
+        // Ticks go on between attempts, and the clock never goes back: the later one unless it was slower by far.
+        if other.0 <= best.0.saturating_mul(4) {
+            best = other;
+        }
+    }
+    (best.1, best.2)
 }
 
 /// Microseconds per tick at a rate, times 2^64.
@@ -89,6 +108,18 @@ fn scaled(ticks_per_second: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How far the clock is from the system's, at a moment when this thread was not held up between the readings.
+    fn deviation(clock: &mut Clock, start: Instant) -> Duration {
+        loop {
+            let before = start.elapsed();
+            let shown = Duration::from_micros(clock.us_at(ticks()));
+            let after = start.elapsed();
+            if after - before < Duration::from_millis(1) {
+                return shown.abs_diff(before);
+            }
+        }
+    }
 
     #[test]
     fn the_clock_follows_the_systems_and_never_goes_back() {
@@ -101,8 +132,7 @@ mod tests {
             last = shown;
             std::thread::sleep(Duration::from_millis(1));
         }
-        let error = start.elapsed().abs_diff(Duration::from_micros(clock.us_at(ticks())));
-        assert!(error < Duration::from_millis(10), "{error:?}");
+        assert!(deviation(&mut clock, start) < Duration::from_millis(10));
     }
 
     #[test]
@@ -115,8 +145,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             clock.us_at(ticks());
         }
-        let error = start.elapsed().abs_diff(Duration::from_micros(clock.us_at(ticks())));
-        // What it was ahead of the system's clock by, it waits for.
-        assert!(error < Duration::from_millis(60), "{error:?}");
+        // What it was ahead of the system's clock by, it waits for: the longer, the later this thread had its turn.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while deviation(&mut clock, start) > Duration::from_millis(2) {
+            assert!(Instant::now() < deadline, "it never comes right");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::{Bell, wait};
     use std::time::{Duration, Instant};
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(240);
 
     #[test]
     fn a_bell_wakes_who_sleeps_and_stays_rung_until_it_is_silenced() {

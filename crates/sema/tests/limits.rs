@@ -122,7 +122,7 @@ fn a_large_program_is_checked_quickly() {
     assert!(checked.program.is_some());
     println!("{} lines in {took:?}", text.lines().count());
     // Far above what it takes, so that a busy machine does not matter; far below anything quadratic.
-    assert!(took.as_secs() < 5, "{took:?}");
+    assert!(took.as_secs() < 60, "{took:?}");
 }
 
 #[test]
@@ -138,5 +138,5 @@ fn many_unknown_names_are_checked_quickly() {
     let start = std::time::Instant::now();
     assert_eq!(errors(&text).len(), 200);
     // A search for similar names at each took minutes.
-    assert!(start.elapsed() < std::time::Duration::from_secs(20));
+    assert!(start.elapsed() < std::time::Duration::from_secs(60));
 }

@@ -312,8 +312,10 @@ fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links:
         let of: BTreeSet<u64> = changed.iter().map(|(at, _)| at.device).collect();
         of.into_iter().for_each(&on_links);
         if switch.at_end() {
-            // Nothing more can come in; what is inside leaves within a poll of the workers.
-            std::thread::sleep(TICK);
+            // Nothing more can come in. A worker stands still between two bursts, so what it had taken is out.
+            if let Err(error) = switch.hold() {
+                tracing::warn!("at the end of input: {error}");
+            }
             return "end of input";
         }
         std::thread::sleep(TICK);

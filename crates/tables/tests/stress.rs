@@ -138,7 +138,7 @@ fn stress(
         let start = Instant::now();
         let mut random = Random(7);
         // On a busy machine the readers may come late.
-        while start.elapsed() < duration() || lookups.load(Ordering::Relaxed) == 0 {
+        while start.elapsed() < duration() || lookups.load(Ordering::Relaxed) == 0 || writes <= 100 {
             for _ in 0..16 {
                 writes += 1;
                 write(&mut table, &mut random, writes);
@@ -146,7 +146,6 @@ fn stress(
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(writes > 100, "{writes} writes");
     table.collect();
     assert_eq!(table.waiting(), 0, "everything is freed once the readers are gone");
 }

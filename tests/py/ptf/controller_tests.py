@@ -8,6 +8,8 @@ import ptf
 import ptf.testutils as tu
 from ptf.base_tests import BaseTest
 
+# How long anything may take.
+PATIENCE_S = 120
 A, B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
 
@@ -71,7 +73,8 @@ class PacketInAndOut(Controller):
         received = []
         packet_in = sh.PacketIn()
         tu.send_packet(self, 2, packet)
-        packet_in.sniff(lambda message: received.append(message.packet), timeout=2)
+        received.append(packet_in.packet_in_queue.get(timeout=PATIENCE_S).packet)
+        packet_in.sniff(lambda message: received.append(message.packet), timeout=0.5)
         assert [bytes(p.payload) for p in received] == [bytes(packet)], received
         assert [m.value for m in received[0].metadata] == [b"\x02", b"\x01"]
         sh.PacketOut(bytes(packet), egress_port="3").send()

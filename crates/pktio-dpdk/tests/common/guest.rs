@@ -1,7 +1,7 @@
 //! A guest of one queue pair for vhost-user ports, of which a test chooses every descriptor: the driver's side of virtio 1.1
 //! (2.6 split rings, 5.1 network device) and the front end's side of the vhost-user protocol.
 //!
-//! Single-threaded. What it waits for ends after a few seconds.
+//! Single-threaded. What it waits for ends at last.
 #![allow(unsafe_code, dead_code)]
 
 use std::io::{Read, Write};
@@ -29,6 +29,8 @@ const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x4000;
 const RECEIVE_BUFFERS: u64 = 0x10_0000;
 const SEND_BUFFERS: u64 = 0x180_0000;
+
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -104,7 +106,7 @@ impl Guest {
     /// The same; perhaps it kicks the port when there is something for it.
     pub fn connect_with(path: &str, features: u64, buffer_bytes: u32, kicks: bool) -> Guest {
         let socket = UnixStream::connect(path).expect("the port listens");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         // SAFETY: a C string; the file is ours; the mapping lives until `drop`.
         let (file, memory) = unsafe {
             let fd = libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC);
@@ -298,14 +300,14 @@ impl Guest {
         Some((Header::from_bytes(&bytes), bytes.split_off(Header::BYTES)))
     }
 
-    /// A frame within five seconds.
+    /// The next frame.
     pub fn wait(&mut self) -> (Header, Vec<u8>) {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(received) = self.receive() {
                 return received;
             }
-            assert!(Instant::now() < deadline, "no frame within 5 seconds");
+            assert!(Instant::now() < deadline, "no frame within {PATIENCE:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

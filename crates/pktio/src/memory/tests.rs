@@ -85,7 +85,7 @@ fn collecting_waits_for_the_worker_but_not_forever() {
             queue.tx(&mut vec![pool.alloc_from(&[byte]).unwrap()]);
         }
     });
-    assert_eq!(handle.collect_within(2, Duration::from_secs(10)), [[0], [1]]);
+    assert_eq!(handle.collect_within(2, Duration::from_secs(120)), [[0], [1]]);
     worker.join().unwrap();
     let start = Instant::now();
     assert!(handle.collect_within(1, Duration::from_millis(20)).is_empty());
@@ -106,9 +106,9 @@ fn a_packet_wakes_who_has_armed_the_queue() {
         let start = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| handle.inject(&[2; 60]));
-            crate::wait(&files, Duration::from_secs(20));
+            crate::wait(&files, Duration::from_secs(240));
         });
-        assert!(start.elapsed() < Duration::from_secs(10), "it slept on");
+        assert!(start.elapsed() < Duration::from_secs(120), "it slept on");
         queue.disarm();
         assert_eq!(queue.rx(&mut packets, 8), 1);
         // The queue polls again, so packets do not make the file readable.

@@ -15,6 +15,7 @@
 //! | `types` | declarations of types; which type a variable gets |
 //! | `expr`, `compound` | expressions |
 //! | `stmt` | statements that can stand anywhere |
+//! | `related` | statements whose conditions are about one variable or header |
 //! | `call` | functions and actions, and calls of them |
 //! | `parser` | parsers, value sets |
 //! | `table` | tables |
@@ -36,6 +37,7 @@ mod expr;
 mod externs;
 mod parser;
 mod program;
+mod related;
 mod stmt;
 mod table;
 mod types;

@@ -220,6 +220,12 @@ impl Gen {
         }
         let mut keys: Vec<(String, Type)> = Vec::new();
         for _ in 0..[1, 1, 1, 2, 2, 3][self.dice.below(6)] {
+            if self.dice.one_in(3)
+                && let Some((path, width)) = self.asked_before()
+            {
+                keys.push((path, Type::Bit(width)));
+                continue;
+            }
             let ty = match self.dice.below(6) {
                 0 => match self.scalar() {
                     Type::New(_) => Type::Bit(4),

@@ -104,6 +104,8 @@ pub struct Gen {
     hidden: Vec<(usize, Type, usize)>,
     /// Constructor parameters: known once they are instantiated.
     pub(crate) fixed: Vec<String>,
+    /// Variables that conditions were about, and their widths.
+    pub(crate) asked: Vec<(String, u32)>,
     /// Where in the scope the innermost block begins.
     pub(crate) block: usize,
 }
@@ -127,6 +129,7 @@ pub fn rewritten(seed: u64, size: u32, sites: Range<u64>) -> (Generated, u64) {
         dice,
         types: Types::default(),
         scope: Vec::new(),
+        asked: Vec::new(),
         functions: Vec::new(),
         actions: Vec::new(),
         tables: Vec::new(),

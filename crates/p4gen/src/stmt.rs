@@ -24,7 +24,7 @@ impl Gen {
     pub fn statement(&mut self, depth: u32) {
         self.cost += 1;
         let in_parser = self.place.is_parser();
-        match self.dice.below(40) {
+        match self.dice.below(44) {
             0..=9 => self.assignment(),
             10..=12 => self.local(),
             13..=16 if depth > 0 => self.if_statement(depth - 1),
@@ -55,6 +55,7 @@ impl Gen {
             }
             35 => self.canary(),
             36 => self.sub_apply(),
+            37..=41 if depth > 0 => self.related(depth - 1),
             _ => self.assignment(),
         }
     }
@@ -192,7 +193,7 @@ impl Gen {
         self.close("}");
     }
 
-    fn close_open(&mut self, text: impl AsRef<str>) {
+    pub(crate) fn close_open(&mut self, text: impl AsRef<str>) {
         self.close(text);
         self.open_silently();
     }

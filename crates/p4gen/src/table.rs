@@ -127,11 +127,15 @@ impl Gen {
         let count = [0, 1, 1, 1, 2, 2, 3, 4][self.dice.below(8)].max(usize::from(selector));
         let outer = std::mem::replace(&mut self.calls, false);
         for at in 0..count {
-            let ty = loop {
-                let ty = self.scalar();
-                if self.types.size(&ty) > 0 {
-                    break ty;
-                }
+            let asked = if self.dice.one_in(3) { self.asked_before() } else { None };
+            let ty = match &asked {
+                Some((_, width)) => Type::Bit(*width),
+                None => loop {
+                    let ty = self.scalar();
+                    if self.types.size(&ty) > 0 {
+                        break ty;
+                    }
+                },
             };
             let plain = matches!(ty, Type::Bit(_));
             let has_lpm = keys.iter().any(|k| k.2 == "lpm");
@@ -145,7 +149,10 @@ impl Gen {
                 _ => "exact",
             };
             let depth = if self.dice.one_in(3) { 1 } else { 0 };
-            let expr = self.expr(&ty, depth);
+            let expr = match asked {
+                Some((path, _)) => path,
+                None => self.expr(&ty, depth),
+            };
             keys.push((expr, ty, kind, at));
         }
         if selector {

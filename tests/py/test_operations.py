@@ -81,6 +81,66 @@ def test_top_prints_once(switch):
         assert word in text, text
 
 
+# What comes in by port 1 is let through to nowhere, all else is dropped.
+BY_PORT = """
+#include <core.p4>
+#include <v1model.p4>
+header eth_t { bit<48> dst; bit<48> src; bit<16> type; }
+struct headers_t { eth_t eth; }
+struct meta_t { }
+parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.eth); transition accept; }
+}
+control V(inout headers_t h, inout meta_t m) { apply { } }
+control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
+    action pass() { s.egress_spec = 7; h.eth.src = h.eth.dst; }
+    action deny() { mark_to_drop(s); }
+    table t {
+        key = { s.ingress_port: exact; }
+        actions = { pass; deny; }
+        default_action = deny();
+        const entries = { 1: pass(); }
+    }
+    apply { t.apply(); }
+}
+control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) { apply { } }
+control C(inout headers_t h, inout meta_t m) { apply { } }
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+
+
+def test_actions_and_cycles_are_shown_while_somebody_watches(daemon, metrics, tmp_path):
+    program = tmp_path / "by_port.p4"
+    program.write_text(BY_PORT)
+    # By port 1 frames come without end.
+    switch = Cli(daemon(str(program), "-i", "1@null", "--metrics", metrics).address)
+    assert json.loads(switch.sluice("stats", "--json"))["watched"] is None
+
+    def watched():
+        return json.loads(switch.sluice("stats", "--json"))["watched"]
+
+    text = switch.sluice("stats", "--profile", "0.5")
+    profile = text[text.index("in 0.") :]
+    assert re.search(r"^I.t +I.pass +\d+ +100.0 %$", profile, re.M), text
+    assert re.search(r"^receive +[\d.]+ +[\d.]+ % +counted$", profile, re.M), text
+    assert re.search(r"^(state|parser|table|action|control|loop) .* [\d.]+ +[\d.]+ % +\d+$", profile, re.M), text
+    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+        assert "sluice_action_packets_total{" in answer.read().decode()
+    top = switch.sluice("top", "--once", "--interval", "1")
+    assert re.search(r"^ +I.t: I.pass +[\d.]+( k| M)? +100.0 %$", top, re.M), top
+    assert "cycles, sampled for 1 s" in top
+    # The last one asked for seven seconds.
+    deadline = time.monotonic() + 60
+    while watched()["now"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    before = watched()
+    time.sleep(0.3)
+    after = watched()
+    assert before["samples"] == after["samples"] and before["actions"] == after["actions"]
+
+
 def test_a_given_packet_is_traced_with_the_running_entries(switch):
     text = switch.sluice("trace", "--port", "1", "--packet", FRAME)
     assert re.search(r"apply MyIngress.ipv4_lpm .*: hit .*set_nexthop\(nexthop=0x1\)", text), text

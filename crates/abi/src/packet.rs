@@ -84,6 +84,9 @@ pub struct WorkerCtx {
     pub worker: u32,
     /// Reserved; zero.
     pub flags: u32,
+    /// Where watched code writes what it calls somebody for, before it calls, and 0 when it ends: what that number means,
+    /// the code's owner knows. Never null. Written by this worker alone, read by its signal handler.
+    pub place: *mut u64,
 }
 
 /// A compiled entry.
@@ -119,4 +122,4 @@ impl Default for Batch {
     }
 }
 
-const _: () = assert!(size_of::<PacketDesc>() == 56 && size_of::<WorkerCtx>() == 32);
+const _: () = assert!(size_of::<PacketDesc>() == 56 && size_of::<WorkerCtx>() == 40);

@@ -5,6 +5,8 @@
 
 use abi::Batch;
 use ir::EntryKind;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Runs batches through one way in.
 pub trait Executor: Send {
@@ -19,4 +21,7 @@ pub trait Executor: Send {
 
     /// As `quiescent`, and no batch may come for a while: nobody waits for this worker until then.
     fn idle(&mut self);
+
+    /// From now on, where watched code says what it calls somebody for; nothing where there is none.
+    fn report_to(&mut self, _place: &Arc<AtomicU64>) {}
 }

@@ -16,6 +16,7 @@
 //! | [`bench`] | times a pipeline from memory |
 //! | [`snapshot`] | the state of a running pipeline for the interpreter |
 //! | [`tap`] | copies of packets for captures |
+//! | `watch` | actions' counts and where the cycles go, while somebody watches |
 //! | [`drops`] | every way a packet can end, counted |
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
@@ -36,16 +37,18 @@ pub mod state;
 pub mod switch;
 pub mod switches;
 pub mod tap;
+mod watch;
 mod worker;
 
 pub use hold::Held;
 pub use local::{Local, Sent};
 pub use machine::Specialise;
 pub use pipeline::{
-    Backend, CodeInfo, EngineKind, Pipeline, PipelineError, check_code, listing, load, load_keeping, load_with,
-    updates_registers,
+    ActionInfo, Backend, CodeInfo, EngineKind, Pipeline, PipelineError, Spot, check_code, listing, load, load_keeping,
+    load_with, updates_registers,
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, PortOf, Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
+pub use watch::{RegionCycles, Watched};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

@@ -4,18 +4,19 @@
 //! executor holds. A worker's executor is its membership among the state's readers; see `state` for the rules.
 //!
 //! Besides the code that the program is loaded with there is code for the tables as they are: [`code`] says when which
-//! runs, `tuner` when it is made, `assume` what follows from tables' entries.
+//! runs, `tuner` when it is made, `assume` what follows from tables' entries. `counting` is the program for those who watch.
 #![allow(unsafe_code)]
 
 mod assume;
 mod code;
+mod counting;
 mod tuner;
 
 pub use code::Specialise;
 
 use crate::calls::CALLS;
 use crate::executor::Executor;
-use crate::pipeline::{Backend, CodeInfo};
+use crate::pipeline::{Backend, CodeInfo, Spot};
 use crate::state::{FastState, FastWorker, Keep, LoadError};
 use abi::packet::Batch;
 use abi::state::{DigestMessage, PipelineState};
@@ -23,6 +24,7 @@ use base::ids::TableId;
 use code::{Choice, Code, Effort};
 use ir::{EntryKind, Program};
 use jit::{CompiledPipeline, SiteKind};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tuner::Tuner;
@@ -181,6 +183,18 @@ impl Backend for Machine {
     fn code_info(&self) -> Option<CodeInfo> {
         Some(self.code.info())
     }
+
+    fn watch(&self, on: bool) {
+        self.code.watch(on);
+    }
+
+    fn action_counts(&self, table: TableId) -> Option<Vec<u64>> {
+        Some(self.fast.action_counts(table))
+    }
+
+    fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
+        self.code.regions(spots)
+    }
 }
 
 impl Machine {
@@ -230,5 +244,9 @@ impl Executor for Run {
     fn idle(&mut self) {
         self.choice.end();
         self.worker.idle();
+    }
+
+    fn report_to(&mut self, place: &Arc<AtomicU64>) {
+        self.worker.report_to(place);
     }
 }

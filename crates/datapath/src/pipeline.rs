@@ -20,6 +20,7 @@ use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
 use ir::{EntryKind, Op, Program};
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,36 @@ pub trait Backend: Send + Sync {
     fn code_info(&self) -> Option<CodeInfo> {
         None
     }
+    /// Whether code counts actions and says where it is, from now on.
+    fn watch(&self, _on: bool) {}
+    /// Packets by action of a table, in the order of its actions, as far as code was watched; `None` where nobody counts.
+    fn action_counts(&self, _table: TableId) -> Option<Vec<u64>> {
+        None
+    }
+    /// The parts of the program that workers were in (`watch`); `None` for those that were somewhere else.
+    fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
+        vec![None; spots.len()]
+    }
+}
+
+/// Where a worker was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// Its next instruction.
+    pub pc: usize,
+    /// What watched code has said before its last call (`abi::WorkerCtx::place`).
+    pub place: u64,
+}
+
+/// How often a table ran an action.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActionInfo {
+    /// The table's control-plane name.
+    pub table: String,
+    /// The action's.
+    pub action: String,
+    /// Packets for which it ran while somebody watched, on a hit or as default action.
+    pub packets: u64,
 }
 
 /// Which code runs.
@@ -229,6 +260,10 @@ impl Executor for InTurn {
     fn idle(&mut self) {
         self.inner.idle();
     }
+
+    fn report_to(&mut self, place: &Arc<AtomicU64>) {
+        self.inner.report_to(place);
+    }
 }
 
 impl Pipeline {
@@ -330,6 +365,30 @@ impl Pipeline {
     /// Which code runs; `None` for the interpreter.
     pub fn code_info(&self) -> Option<CodeInfo> {
         self.backend.code_info()
+    }
+
+    /// Whether code counts actions and says where it is, from now on; returns when such code is there.
+    pub fn watch(&self, on: bool) {
+        self.backend.watch(on);
+    }
+
+    /// The parts of the program that workers were in, as names of `jit::Place::region`.
+    pub fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
+        self.backend.regions(spots)
+    }
+
+    /// How often tables ran which actions while somebody watched; value sets have none.
+    pub fn action_info(&self) -> Vec<ActionInfo> {
+        let of_table = |(i, table): (usize, &ir::Table)| {
+            let counts = self.backend.action_counts(TableId::from_index(i)).unwrap_or_default();
+            let info = |(a, packets): (&ir::TableAction, u64)| ActionInfo {
+                table: table.name.clone(),
+                action: self.program.actions[a.action.index()].name.clone(),
+                packets,
+            };
+            table.actions.iter().zip(counts).map(info).collect::<Vec<_>>()
+        };
+        self.program.tables.iter().enumerate().flat_map(of_table).collect()
     }
 
     /// A worker's drop counters.

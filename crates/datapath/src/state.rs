@@ -121,6 +121,9 @@ pub struct FastState {
     table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
     /// What tables had of both under earlier programs.
     earlier: ZeroedArray<[AtomicU64; 2]>,
+    /// Packets by action, of each table; counted by watched code alone (`watch`). To code, the counters with the numbers
+    /// behind the program's externs.
+    actions: Vec<Counters>,
     /// Worker numbers that have a [`FastWorker`].
     taken: Vec<AtomicBool>,
     /// The latest time that a worker or the owner has told.
@@ -232,6 +235,8 @@ impl FastState {
         let table_count = tables.len() as u64;
         let table_counters = (0..workers).map(|_| ZeroedArray::new(table_count)).collect::<std::result::Result<_, _>>();
         let no_memory = |NoMemory| LoadError::Memory { name: "tables".to_string(), cells: table_count };
+        let actions = program.tables.iter().map(|table| Counters::new(table.actions.len() as u64, workers));
+        let actions = actions.collect::<std::result::Result<_, _>>().map_err(no_memory)?;
         Ok(FastState {
             messages: Arc::new(Messages::new(&program)),
             custom_crcs: Arc::clone(&inherited.custom_crcs),
@@ -241,6 +246,7 @@ impl FastState {
             cells,
             table_counters: table_counters.map_err(no_memory)?,
             earlier: ZeroedArray::new(table_count).map_err(no_memory)?,
+            actions,
             taken: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             now_us: AtomicU64::new(0),
         })
@@ -258,9 +264,10 @@ impl FastState {
             Cells::Registers(r) => ExternBinding::Register { cells: r.first(), size: r.size(), width: r.width() },
             Cells::None => ExternBinding::None,
         };
+        let actions = self.actions.iter().map(|counters| ExternBinding::Counter { size: counters.size() });
         Bindings {
             tables: self.lock().tables.iter().map(|t| lock(t).table.binding()).collect(),
-            externs: self.cells.iter().map(bind).collect(),
+            externs: self.cells.iter().map(bind).chain(actions).collect(),
         }
     }
 
@@ -290,6 +297,12 @@ impl FastState {
         let all = || self.table_counters.iter().chain([&self.earlier]);
         let sum = |i| all().map(|cells| cell(cells, i)).fold(0, u64::wrapping_add);
         (sum(0), sum(1))
+    }
+
+    /// Packets by action of a table, in the order of its actions, as far as watched code ran.
+    pub fn action_counts(&self, table: TableId) -> Vec<u64> {
+        let counters = &self.actions[table.index()];
+        (0..counters.size()).map(|i| counters.get(i).map_or(0, |value| value.packets)).collect()
     }
 
     /// Tells the time, in microseconds since the switch started, for idle timers. Workers tell it too, coarsely.

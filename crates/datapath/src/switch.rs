@@ -7,8 +7,9 @@
 //! name none are about that one. `switch/devices.rs` has what concerns several.
 
 use crate::hold::Held;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{ActionInfo, Pipeline};
 use crate::tap::{TapConfig, Tapped};
+use crate::watch::{Samples, Watch, Watched};
 use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
 use abi::state::{DigestMessage, PipelineState};
 use devices::{DeviceEntry, LinkEntry};
@@ -166,9 +167,13 @@ struct Inner {
 
 /// A running switch. Dropping it stops the workers.
 pub struct Switch {
-    inner: Mutex<Inner>,
+    /// Ends before the workers do.
+    watch: Option<Watch>,
+    inner: Arc<Mutex<Inner>>,
     mailboxes: Vec<Arc<Mailbox>>,
     counters: Vec<Arc<WorkerCounters>>,
+    /// Signal handlers on the workers' threads write there: these outlive the threads.
+    samples: Vec<Arc<Samples>>,
     first: u64,
     threads: Mutex<Vec<JoinHandle<()>>>,
     events: Mutex<Option<Receiver<Event>>>,
@@ -183,7 +188,9 @@ impl Switch {
         let pool = config.pool.unwrap_or_else(|| HeapPool::shared(4096));
         let start = Instant::now();
         let mut switch = Switch {
-            inner: Mutex::default(),
+            watch: None,
+            samples: Vec::new(),
+            inner: Arc::default(),
             mailboxes: Vec::new(),
             counters: Vec::new(),
             first: config.device,
@@ -198,6 +205,7 @@ impl Switch {
                 index,
                 mailbox: Arc::default(),
                 counters: Arc::default(),
+                samples: Arc::default(),
                 events: tx.clone(),
                 pool: Arc::clone(&pool),
                 cpu_port: config.cpu_port,
@@ -206,6 +214,7 @@ impl Switch {
             };
             switch.mailboxes.push(Arc::clone(&setup.mailbox));
             switch.counters.push(Arc::clone(&setup.counters));
+            switch.samples.push(Arc::clone(&setup.samples));
             let hook = config.on_worker_start.clone();
             let body = move || {
                 let _registration = hook.map(|hook| hook(index));
@@ -217,6 +226,14 @@ impl Switch {
         *switch.threads.get_mut().unwrap_or_else(PoisonError::into_inner) = threads;
         let first = switch.new_device(config.device);
         switch.lock().devices.insert(config.device, first);
+        let workers = switch.samples.iter().cloned().zip(switch.counters.iter().cloned()).collect();
+        let inner = Arc::clone(&switch.inner);
+        let pipelines = move || {
+            let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = |(id, device): (&u64, &DeviceEntry)| Some((*id, device.pipeline.clone()?));
+            inner.devices.iter().filter_map(running).collect()
+        };
+        switch.watch = Some(Watch::new(workers, Box::new(pipelines)));
         switch
     }
 
@@ -456,6 +473,23 @@ impl Switch {
         self.counters.iter().map(|counters| counters.read()).collect()
     }
 
+    /// Counts actions and finds out where cycles go for so long from now on, or as long as it was told to before (`watch`).
+    pub fn watch(&self, time: Duration) {
+        if let Some(watch) = &self.watch {
+            watch.watch(time);
+        }
+    }
+
+    /// Where the cycles went while somebody watched.
+    pub fn watched(&self) -> Watched {
+        self.watch.as_ref().map_or_else(Watched::default, Watch::read)
+    }
+
+    /// How often tables of a device ran which actions while somebody watched.
+    pub fn actions(&self, device: u64) -> Vec<ActionInfo> {
+        self.pipeline_of(device).map_or_else(Vec::new, |p| p.action_info())
+    }
+
     fn tell_all(&self, command: impl Fn() -> Command) -> Result<(), SwitchError> {
         self.tell_each(|_| command())
     }
@@ -492,6 +526,8 @@ fn add_drops(sum: &mut Vec<(String, u64)>, list: Vec<(String, u64)>) {
 
 impl Drop for Switch {
     fn drop(&mut self) {
+        // No timer may be left that interrupts a thread which has ended.
+        self.watch = None;
         for mailbox in &self.mailboxes {
             mailbox.post(Command::Stop);
         }

@@ -40,6 +40,7 @@ use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::hold::Gate;
 use crate::pipeline::Pipeline;
 use crate::tap::Tap;
+use crate::watch::Samples;
 use abi::BATCH_MAX;
 use devices::{Devices, Slot};
 use idle::{Idler, Step, WAIT_MAX};
@@ -145,6 +146,7 @@ pub(crate) struct WorkerSetup {
     pub index: usize,
     pub mailbox: Arc<Mailbox>,
     pub counters: Arc<WorkerCounters>,
+    pub samples: Arc<Samples>,
     pub events: SyncSender<Event>,
     pub pool: PoolRef,
     pub cpu_port: Option<u32>,
@@ -154,6 +156,7 @@ pub(crate) struct WorkerSetup {
 
 /// The thread's body: runs until told to stop.
 pub(crate) fn run(setup: WorkerSetup) {
+    setup.samples.begin();
     Worker::new(setup).run();
 }
 
@@ -230,7 +233,7 @@ impl Worker {
                 Command::AddPort(device, number, queue) => self.devices.add_port(device, number, queue),
                 Command::RemovePort(device, number) => _ = self.devices.remove_port(device, number),
                 Command::MovePort(number, from, to) => self.devices.move_port(number, from, to),
-                Command::Pipeline(device, pipeline) => self.devices.run(device, pipeline, self.setup.index),
+                Command::Pipeline(device, pipeline) => self.devices.run(device, pipeline, &self.setup),
                 Command::Inject(device, port, bytes) => self.injected.push((device, port, bytes)),
                 Command::Hold(gate) => {
                     self.devices.let_go();
@@ -239,7 +242,7 @@ impl Worker {
                 Command::PipelineBehind(gate, device, pipeline) => {
                     self.devices.let_go();
                     if gate.stand() {
-                        self.devices.run(device, Some(pipeline), self.setup.index);
+                        self.devices.run(device, Some(pipeline), &self.setup);
                     }
                 }
                 Command::Tap(tap) => self.taps.push(tap),

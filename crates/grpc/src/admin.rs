@@ -9,6 +9,7 @@
 use crate::proto::sluice::v1 as pb;
 use pb::admin_server::{Admin, AdminServer};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -39,10 +40,13 @@ impl<T> Stream<T> {
     }
 }
 
+/// How long a request makes the switch be watched at most.
+const WATCH_MAX: Duration = Duration::from_secs(3600);
+
 /// What the service does. Errors are for the operator.
 pub trait Operator: Send + Sync + 'static {
-    /// All counters.
-    fn stats(&self) -> AdminStats;
+    /// All counters; and what is counted only while somebody watches is counted for so long.
+    fn stats(&self, watch: Duration) -> AdminStats;
     /// Replaces a program.
     fn load(&self, _request: pb::LoadRequest) -> Result<pb::LoadResponse, String> {
         Err("programs cannot be replaced here".to_string())
@@ -111,9 +115,10 @@ impl AdminService {
 
 #[tonic::async_trait]
 impl Admin for AdminService {
-    async fn stats(&self, _request: Request<pb::StatsRequest>) -> Result<Response<AdminStats>, Status> {
+    async fn stats(&self, request: Request<pb::StatsRequest>) -> Result<Response<AdminStats>, Status> {
         let operator = Arc::clone(&self.operator);
-        let stats = tokio::task::spawn_blocking(move || operator.stats()).await;
+        let watch = Duration::from_millis(request.into_inner().watch_ms.into()).min(WATCH_MAX);
+        let stats = tokio::task::spawn_blocking(move || operator.stats(watch)).await;
         stats.map(Response::new).map_err(|_| Status::internal("the counters could not be read"))
     }
 
@@ -163,7 +168,7 @@ mod tests {
     }
 
     impl Operator for Counting {
-        fn stats(&self) -> AdminStats {
+        fn stats(&self, _: Duration) -> AdminStats {
             AdminStats {
                 uptime_us: self.calls.fetch_add(1, Ordering::Relaxed) + 1,
                 drops: vec![pb::Drop { reason: "no such port".to_string(), packets: 3, device_id: 1 }],
@@ -191,8 +196,8 @@ mod tests {
         let url = format!("http://{}", server.address());
         runtime.block_on(async {
             let mut client = AdminClient::connect(url.clone()).await.unwrap();
-            let first = client.stats(pb::StatsRequest {}).await.unwrap().into_inner();
-            let second = client.stats(pb::StatsRequest {}).await.unwrap().into_inner();
+            let first = client.stats(pb::StatsRequest::default()).await.unwrap().into_inner();
+            let second = client.stats(pb::StatsRequest::default()).await.unwrap().into_inner();
             assert_eq!((first.uptime_us, second.uptime_us), (1, 2));
             assert_eq!(second.drops, [pb::Drop { reason: "no such port".to_string(), packets: 3, device_id: 1 }]);
             let refused = client.load(pb::LoadRequest::default()).await.unwrap_err();

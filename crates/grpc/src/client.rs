@@ -121,7 +121,13 @@ impl Client {
 
     /// All counters; `None` when the server has no admin service, as other P4Runtime switches.
     pub fn stats(&self) -> Result<Option<AdminStats>, ClientError> {
-        match self.runtime.block_on(self.admin().stats(admin::StatsRequest {})) {
+        self.stats_watching(Duration::ZERO)
+    }
+
+    /// The same, and the switch counts actions and samples where cycles go for so long from now on.
+    pub fn stats_watching(&self, time: Duration) -> Result<Option<AdminStats>, ClientError> {
+        let watch_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        match self.runtime.block_on(self.admin().stats(admin::StatsRequest { watch_ms })) {
             Ok(answer) => Ok(Some(answer.into_inner())),
             Err(status) if status.code() == Code::Unimplemented => Ok(None),
             Err(status) => Err(refusal(&status)),

@@ -116,6 +116,7 @@ impl Translator<'_, '_> {
                 *self.gates_here[kind].insert(function)
             }
         };
+        self.say_place();
         let callee = self.address(address as u64);
         let place = result.map(|_| {
             let slot = self.stack_slot(8);

@@ -78,7 +78,7 @@ use ir::layout::RecordLayout;
 use ir::{EntryKind, EntryPoint, Program};
 use keyed::KeyedTables;
 use matrix::Matrices;
-use pipeline::{CodeData, NewEntry};
+use pipeline::{CodeData, Named, NewEntry};
 use sieve::Sieves;
 use stage::plan::Plan;
 use std::borrow::Cow;
@@ -190,6 +190,9 @@ pub struct Options {
     pub verify: bool,
     /// Append the functions' parts (tables, actions, parser states) to `/tmp/perf-<pid>.map` for Linux `perf`.
     pub perf_map: bool,
+    /// For samplers: remember what part of the program each byte of code comes from, and have the code say in
+    /// `WorkerCtx::place` what it calls somebody for ([`CompiledPipeline::region_at`]).
+    pub watched: bool,
     /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
     pub thorough_instructions_max: usize,
     /// [`LOADS_PER_FIELD_MAX`], or another number.
@@ -228,6 +231,7 @@ impl Default for Options {
             check_bounds: false,
             verify: cfg!(debug_assertions),
             perf_map: false,
+            watched: false,
             thorough_instructions_max: THOROUGH_INSTRUCTIONS_MAX,
             carried_headers_max: CARRIED_HEADERS_MAX,
             loads_per_field_max: LOADS_PER_FIELD_MAX,
@@ -445,6 +449,10 @@ fn generate(
         })?;
         let code = context.compiled_code().expect("just compiled");
         let code_places = places.as_ref().map(|p| p.of_code(code.buffer.get_srclocs_sorted(), size as u32));
+        let named = match &places {
+            Some(places) if options.watched => Named { serial: places.serial, places: places.list.clone() },
+            _ => Named::default(),
+        };
         let mut listed = code.code_buffer().to_vec();
         prefetch::patch(&mut listed, code.buffer.traps())?;
         let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
@@ -459,7 +467,18 @@ fn generate(
         context.set_disasm(options.keep_text);
         let places = code_places.unwrap_or_default();
         let phases = plan.phases.len();
-        functions.push(NewEntry { kind: entry.kind, id, size, instructions, phases, clif, asm, places, listing });
+        functions.push(NewEntry {
+            kind: entry.kind,
+            id,
+            size,
+            instructions,
+            phases,
+            clif,
+            asm,
+            places,
+            named,
+            listing,
+        });
     }
     timed(&mut timing.codegen, || {
         context.set_disasm(false);

@@ -11,7 +11,7 @@ use crate::addresses::Addresses;
 use crate::keyed::Keyed;
 use crate::listing::Listing;
 use crate::matrix::Matrix;
-use crate::places::CodePlace;
+use crate::places::{CodePlace, Place};
 use crate::sieve::Sieve;
 use abi::PipelineFn;
 use base::Span;
@@ -49,7 +49,15 @@ pub(crate) struct NewEntry {
     pub clif: Option<String>,
     pub asm: Option<String>,
     pub places: Vec<CodePlace>,
+    pub named: Named,
     pub listing: Option<Listing>,
+}
+
+/// What the numbers mean that watched code gives before calls; empty of other code.
+#[derive(Default)]
+pub(crate) struct Named {
+    pub serial: u32,
+    pub places: Vec<Place>,
 }
 
 /// One entry.
@@ -62,6 +70,7 @@ struct CompiledEntry {
     clif: Option<String>,
     asm: Option<String>,
     places: Vec<CodePlace>,
+    named: Named,
 }
 
 /// What a log or assertion site is.
@@ -130,9 +139,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, phases, clif, asm, places, .. }| {
+            .map(|NewEntry { kind, id, size, instructions, phases, clif, asm, places, named, .. }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, phases, clif, asm, places }
+                CompiledEntry { kind, code, size, instructions, phases, clif, asm, places, named }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, _data: data, timing }
@@ -159,6 +168,21 @@ impl CompiledPipeline {
     /// `Options::perf_map` only.
     pub fn places(&self, kind: EntryKind) -> &[CodePlace] {
         self.find(kind).map_or(&[], |e| &e.places)
+    }
+
+    /// Which region a worker is in whose next instruction is at `pc`, and that has said `place` before its last call
+    /// (`WorkerCtx::place`); `None` if it is not in this code and has not called from there. Of watched code only.
+    pub fn region_at(&self, pc: usize, place: u64) -> Option<&str> {
+        for entry in &self.entries {
+            let offset = pc.wrapping_sub(entry.code as usize);
+            if offset < entry.size {
+                let at = entry.places.partition_point(|p| p.end as usize <= offset);
+                return Some(&entry.places.get(at)?.place.region);
+            }
+        }
+        let (serial, number) = ((place >> 32) as u32, place as u32);
+        let caller = self.entries.iter().find(|e| serial != 0 && e.named.serial == serial)?;
+        Some(&caller.named.places.get(number as usize)?.region)
     }
 
     /// As [`Self::places`], by regions: start, end, region. Neighbours differ.

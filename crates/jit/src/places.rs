@@ -11,15 +11,23 @@
 //! to the state that they are labelled with, or that leads to them. What is reached from several regions belongs to the
 //! stage.
 //!
-//! Only made when somebody looks (`Options::keep_text`, `Options::perf_map`).
+//! Only made when somebody looks (`Options::keep_text`, `Options::perf_map`, `Options::watched`).
+//!
+//! A sampler that finds a worker outside of compiled code wants to know what called there. Watched code says it before each
+//! call, as one number: the entry's [`Places::serial`], and which place.
 //!
 //! Tests: `tests/places.rs`.
 
 use crate::flow::Graph;
+use crate::translate::Translator;
+use abi::WorkerCtx;
 use base::Span;
-use cranelift_codegen::ir::SourceLoc;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, SourceLoc};
 use ir::{Op, Program, SlotId, StageKind, Terminator};
 use std::collections::HashMap;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The region of what belongs to no part of the program.
 pub const LOOP: &str = "loop";
@@ -45,10 +53,14 @@ pub struct CodePlace {
     pub place: Place,
 }
 
+static SERIAL: AtomicU32 = AtomicU32::new(1);
+
 /// Numbers places, and knows which region each node of an entry belongs to.
 #[derive(Default)]
 pub(crate) struct Places {
     pub list: Vec<Place>,
+    /// Of all entries that were ever numbered in this process; never 0.
+    pub serial: u32,
     numbers: HashMap<Place, u32>,
     /// By node.
     regions: Vec<String>,
@@ -57,7 +69,8 @@ pub(crate) struct Places {
 impl Places {
     /// For an entry whose graph is given.
     pub fn new(program: &Program, graph: &Graph) -> Places {
-        let mut places = Places { regions: regions(program, graph), ..Places::default() };
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let mut places = Places { regions: regions(program, graph), serial, ..Places::default() };
         places.number(Place { region: LOOP.to_string(), span: Span::NONE });
         places
     }
@@ -77,6 +90,11 @@ impl Places {
         };
         let region = region.unwrap_or_else(|| self.regions[node].clone());
         self.number(Place { region, span })
+    }
+
+    /// The number that watched code gives for a place.
+    pub fn said(&self, location: SourceLoc) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(location.bits())
     }
 
     /// The source location of what belongs to no part of the program.
@@ -117,6 +135,47 @@ impl Places {
         }
         push(at, size, None);
         out
+    }
+}
+
+// What the translator says.
+impl Translator<'_, '_> {
+    /// What is generated from now on is an operation of the node at hand, or its end.
+    pub fn locate(&mut self, op: Option<&Op>, span: Span) {
+        if let Some(places) = &mut self.places_of_code {
+            let location = places.location(self.program, self.node, op, span);
+            self.b.set_srcloc(location);
+            self.place_now = location;
+        }
+    }
+
+    /// What is generated from now on belongs to no part of the program.
+    pub fn locate_outside(&mut self) {
+        if self.places_of_code.is_some() {
+            self.b.set_srcloc(Places::outside());
+            self.place_now = Places::outside();
+        }
+    }
+
+    /// Says what the call that follows is for, if somebody watches.
+    pub fn say_place(&mut self) {
+        if let Some(places) = self.places_of_code.as_ref().filter(|_| self.options.watched) {
+            let said = places.said(self.place_now);
+            self.store_place(said);
+        }
+    }
+
+    /// The entry ends: what runs next belongs to no part of the program.
+    pub fn say_end(&mut self) {
+        if self.options.watched {
+            self.store_place(0);
+        }
+    }
+
+    fn store_place(&mut self, said: u64) {
+        let place = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, place) as i32);
+        let said = self.iconst(said);
+        self.b.ins().store(MemFlagsData::trusted(), said, place, 0);
     }
 }
 

@@ -185,7 +185,9 @@ pub(crate) struct Translator<'a, 'f> {
     /// Bytes of the frame when it entered, for counters.
     pub entry_len: Value,
     /// Numbers the parts of the program, if somebody wants to know.
-    places_of_code: Option<Places>,
+    pub places_of_code: Option<Places>,
+    /// The place of what is being generated.
+    pub place_now: clif::SourceLoc,
     /// The node being translated.
     pub node: usize,
     /// Where control goes when a packet has its fate, or waits.
@@ -279,8 +281,9 @@ pub(crate) fn translate(
         now_us: packet,
         entry_len: packet,
         next_packet,
-        places_of_code: (shared.options.keep_text || shared.options.perf_map)
+        places_of_code: (shared.options.keep_text || shared.options.perf_map || shared.options.watched)
             .then(|| Places::new(shared.program, &flow.graph)),
+        place_now: Places::outside(),
         node: 0,
         plan,
         phase: 0,
@@ -337,6 +340,7 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().jump(head, &[next.into()]);
         self.b.seal_block(head);
         self.b.switch_to_block(exit);
+        self.say_end();
         self.b.ins().return_(&[]);
         self.b.seal_all_blocks();
         Ok(())
@@ -571,21 +575,6 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// What is generated from now on is an operation of the node at hand, or its end.
-    pub fn locate(&mut self, op: Option<&Op>, span: base::Span) {
-        if let Some(places) = &mut self.places_of_code {
-            let location = places.location(self.program, self.node, op, span);
-            self.b.set_srcloc(location);
-        }
-    }
-
-    /// What is generated from now on belongs to no part of the program.
-    pub fn locate_outside(&mut self) {
-        if self.places_of_code.is_some() {
-            self.b.set_srcloc(Places::outside());
-        }
-    }
-
     /// Loads what is clean here and dirty where another path joins.
     fn materialise_for(&mut self, node: usize) {
         let flow = self.flow;
@@ -678,6 +667,7 @@ impl<'a> Translator<'a, '_> {
             signature.returns = ret.into_iter().map(AbiParam::new).collect();
             b.import_signature(signature)
         });
+        self.say_place();
         let callee = self.address(address as u64);
         let inst = self.b.ins().call_indirect(signature, callee, args);
         self.b.inst_results(inst).first().copied()

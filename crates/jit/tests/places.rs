@@ -58,6 +58,35 @@ fn places_cover_the_code_and_name_what_the_program_has() {
 }
 
 #[test]
+fn watched_code_says_what_it_calls_for_and_where_it_is() {
+    let logging = PROGRAM.replace("mark_to_drop(s);", "mark_to_drop(s); log_msg(\"{}\", {h.first.value});");
+    let input = Input::Text { name: "places.p4", text: &logging };
+    let compiled = frontend::compile(input, &Options::default(), Until::Ir).expect("a text needs no file");
+    let program = compiled.optimised.clone().unwrap_or_else(|| panic!("{}", compiled.render(false)));
+    let both = Both::with_options(program.clone(), &jit::Options { watched: true, ..common::options() });
+    let outcomes = both.check(&[vec![1, 2, 3, 4], vec![0, 9]]);
+    assert!(outcomes.iter().all(|o| o.logs.len() == 1), "{outcomes:?}");
+    let said = both.runtime.said.lock().expect("not poisoned").clone();
+    assert_eq!(said.len(), 2);
+    for place in said {
+        // Somewhere outside of the code, as the function that was called is.
+        assert_eq!(both.pipeline.region_at(0, place), Some("action:I.reject"));
+        assert_eq!(both.pipeline.region_at(0, place + (1 << 40)), None, "other code's");
+    }
+    assert_eq!(both.runtime.place.load(std::sync::atomic::Ordering::Relaxed), 0, "it has ended");
+    let (start, size) = both.pipeline.code_range(EntryKind::Ingress).expect("the entry is there");
+    for (from, to, region) in both.pipeline.regions(EntryKind::Ingress) {
+        assert_eq!(both.pipeline.region_at(start + from, 7), Some(region));
+        assert_eq!(both.pipeline.region_at(start + to - 1, 7), Some(region));
+    }
+    assert_eq!(both.pipeline.region_at(start + size, 0), None);
+
+    let unwatched = Both::with_options(program, &common::options());
+    unwatched.check(&[vec![1, 2, 3, 4]]);
+    assert_eq!(*unwatched.runtime.said.lock().expect("not poisoned"), [0], "nobody watches");
+}
+
+#[test]
 fn listings_have_comments_with_the_program() {
     let both = both();
     let bindings = Bindings { tables: both.runtime.bindings().tables, externs: Vec::new() };

@@ -29,6 +29,7 @@ mod target;
 mod top;
 mod trace;
 mod transport;
+mod watched;
 
 use clap::{Parser, Subcommand};
 use std::io::Write;

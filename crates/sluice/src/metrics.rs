@@ -89,6 +89,7 @@ impl Collector for Snapshot {
         let drops = stats.drops.iter().map(drop).collect();
         family(e, "dropped_packets", "Packets that the program or the switch dropped", counters(drops))?;
         workers(e, &stats.workers)?;
+        stats.watched.iter().try_for_each(|w| watched(e, w))?;
         links(e, &stats.links)?;
         let device = |d: &pb::Device| vec![("device_id", d.id.to_string())];
         let changes = counters(stats.devices.iter().map(|d| (device(d), d.program_changes)).collect());
@@ -163,6 +164,21 @@ fn links(e: &mut DescriptorEncoder<'_>, links: &[pb::Link]) -> fmt::Result {
     family(e, "link_bytes", "Their bytes", of(|l| l.bytes))
 }
 
+/// What is counted only while somebody watches.
+fn watched(e: &mut DescriptorEncoder<'_>, watched: &pb::Watched) -> fmt::Result {
+    let action = |a: &pb::Action| {
+        let id = ("device_id", a.device_id.to_string());
+        (vec![id, ("table", a.table.clone()), ("action", a.action.clone())], a.packets)
+    };
+    let actions = counters(watched.actions.iter().map(action).collect());
+    family(e, "action_packets", "Packets that a table ran an action for while somebody watched", actions)?;
+    let part = |p: &pb::Part| {
+        (vec![("device_id", p.device_id.to_string()), ("kind", p.kind.clone()), ("name", p.name.clone())], p.cycles)
+    };
+    let parts = counters(watched.parts.iter().map(part).collect());
+    family(e, "part_cycles", "Where cycles went while somebody watched, estimated from samples", parts)
+}
+
 /// Where cycles go, and how many went there.
 type Part = (&'static str, fn(&pb::Worker) -> u64);
 
@@ -228,11 +244,24 @@ mod tests {
                 packets: 8,
                 bytes: 480,
             }],
+            watched: Some(pb::Watched {
+                actions: vec![pb::Action { device_id: 1, table: "I.t".into(), action: "I.a".into(), packets: 4 }],
+                parts: vec![pb::Part {
+                    device_id: 1,
+                    kind: "table".into(),
+                    name: "I.t".into(),
+                    samples: 2,
+                    cycles: 70,
+                }],
+                ..Default::default()
+            }),
         };
         let rpcs = vec![("Write".to_string(), "Ok".to_string(), 6)];
         let text = text(Observed { stats, rpcs, lost_events: Default::default() });
         for line in [
             "sluice_uptime_seconds 2.5",
+            r#"sluice_action_packets_total{device_id="1",table="I.t",action="I.a"} 4"#,
+            r#"sluice_part_cycles_total{device_id="1",kind="table",name="I.t"} 70"#,
             r#"sluice_port_up{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,
             r#"sluice_port_speed_bits_per_second{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 10000000000.0"#,
             r#"sluice_port_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,

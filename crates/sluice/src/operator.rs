@@ -31,7 +31,10 @@ pub struct SwitchOperator {
 }
 
 impl Operator for SwitchOperator {
-    fn stats(&self) -> AdminStats {
+    fn stats(&self, watch: Duration) -> AdminStats {
+        if !watch.is_zero() {
+            self.switch.watch(watch);
+        }
         let mut stats = stats::collect(&self.switch);
         self.devices.name_all(&mut stats.devices);
         stats

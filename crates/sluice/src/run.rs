@@ -102,6 +102,10 @@ pub struct Args {
     /// Write /tmp/perf-PID.map, by which `perf report` names the program's tables, actions and parser states.
     #[arg(long)]
     perf_map: bool,
+    /// Count actions and sample where the cycles go all the time, for --metrics, and not only while `sluice top` or `sluice
+    /// stats --profile` watch.
+    #[arg(long)]
+    profile: bool,
     /// What code is compiled for in the background, while the switch runs, besides being right for all tables.
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     specialise: Specialise,
@@ -171,6 +175,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         println!("port {} is {}{of}", spec.number, spec.device);
         let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
         switch.add_port_to(owner, spec.number, device, sharing)?;
+    }
+    if args.profile {
+        switch.watch(Duration::MAX);
     }
     for link in switch.links() {
         println!("{} leads to {}", link.from, link.to);

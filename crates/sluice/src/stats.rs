@@ -2,6 +2,7 @@
 //!
 //! Exit code 2 when nothing listens.
 
+use crate::watched;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use datapath::Switch;
@@ -61,15 +62,45 @@ pub struct Args {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Watch the switch for so long, and print how often actions ran and where the cycles went meanwhile.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    profile: Option<f64>,
+}
+
+/// A time from a tenth of a second to an hour.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is a number of seconds".to_string())?;
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 3600 seconds".to_string()) }
+}
+
+/// How long a switch is given to compile code that counts.
+const MAKE_READY: Duration = Duration::from_secs(1);
+
+/// Watches a switch for some time: what it said before and after.
+fn profile(client: &Client, seconds: f64) -> Result<Option<(AdminStats, AdminStats)>> {
+    let time = Duration::from_secs_f64(seconds);
+    client.stats_watching(time + 2 * MAKE_READY)?;
+    // Code that counts has to be compiled first.
+    std::thread::sleep(MAKE_READY);
+    let Some(before) = client.stats()? else { return Ok(None) };
+    std::thread::sleep(time);
+    Ok(client.stats()?.map(|now| (before, now)))
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let stats = args.server.connect()?.stats()?;
-    let stats = stats.context("the server has no admin service: it is not a Sluice switch")?;
+    let client = args.server.connect()?;
+    let readings = match args.profile {
+        Some(seconds) => profile(&client, seconds)?,
+        None => client.stats()?.map(|now| (now.clone(), now)),
+    };
+    let (before, now) = readings.context("the server has no admin service: it is not a Sluice switch")?;
     match args.json {
-        true => println!("{:#}", to_json(&stats)),
-        false => print!("{}", render(&stats)),
+        true => println!("{:#}", to_json(&now)),
+        false => print!("{}", render(&now)),
+    }
+    if args.profile.is_some() && !args.json {
+        print!("\n{}", render_profile(&before, &now));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,6 +177,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
         workers: switch.worker_load().into_iter().map(worker).collect(),
         program_changes: switch.program_changes(),
         code: switch.pipeline().and_then(|p| p.code_info()).map(code),
+        watched: watched::collect(switch),
     }
 }
 
@@ -198,7 +230,33 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         "links": stats.links.iter().map(link).collect::<Vec<_>>(),
         "workers": stats.workers.iter().map(worker).collect::<Vec<_>>(),
         "code": stats.code.as_ref().map(code),
+        "watched": stats.watched.as_ref().map(watched::to_json),
     })
+}
+
+/// Actions and cycles between two readings of a watched switch.
+fn render_profile(before: &AdminStats, now: &AdminStats) -> String {
+    let several = now.devices.len() > 1;
+    let of_device = |device: Option<u64>, name: &str| match device {
+        Some(id) if several => format!("{id}: {name}"),
+        _ => name.to_string(),
+    };
+    let seconds = now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6;
+    let mut actions = new_table(&["table", "action", "packets", "of the table's"]);
+    align_right(&mut actions, 2);
+    for row in watched::actions(before, now) {
+        let table = of_device(Some(row.device), &row.table);
+        actions.add_row([table, row.action, row.packets.to_string(), format!("{:.1} %", row.share)]);
+    }
+    let mut stages = new_table(&["part", "cycles per packet", "of all", "samples"]);
+    align_right(&mut stages, 1);
+    for row in watched::stages(before, now) {
+        let samples = row.samples.map_or("counted".to_string(), |n| n.to_string());
+        let cells = [format!("{:.1}", row.cycles_per_packet), format!("{:.1} %", row.share), samples];
+        stages.add_row([of_device(row.device, &row.part)].into_iter().chain(cells));
+    }
+    let none = "no sample was in the program: no packets, or only the interpreter runs";
+    format!("in {seconds:.1} s:\n\n{}{}", section(&actions, "no table ran an action"), section(&stages, none))
 }
 
 /// Three tables and the workers; with several devices each row begins with its device's id.

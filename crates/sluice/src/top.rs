@@ -1,20 +1,22 @@
-//! `sluice top`: a running switch at a glance, again and again: ports, tables by hits, cycles, drops.
+//! `sluice top`: a running switch at a glance, again and again: ports, tables by hits, actions, cycles, drops.
 //!
 //! Reads the admin service's counters every interval and shows what they grew by (`top/view.rs`); drawn with ratatui, or once
-//! as plain text (`--once`) for scripts. Nothing is asked of the switch but what `sluice stats` asks.
+//! as plain text (`--once`) for scripts. Each time it asks the switch to be watched for a little longer (`watched.rs`), so
+//! that ends with it.
 
 mod view;
 
-use crate::stats::ServerArgs;
+use crate::stats::{ServerArgs, parse_seconds};
 use anyhow::{Context, Result};
 use grpc::admin::AdminStats;
 use grpc::client::Client;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
+use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use view::{Section, Sort, View};
@@ -22,13 +24,13 @@ use view::{Section, Sort, View};
 /// Arguments of `top`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Keys: s another order of tables, space stop and go on, up and down move in the tables, q quit."
+    after_help = "Keys: p the program or what is around it, where there is no room for both; s another order of tables, space stop and go on, up and down move in the tables, q quit."
 )]
 pub struct Args {
     #[command(flatten)]
     server: ServerArgs,
     /// Seconds between two looks.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_interval)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = parse_seconds)]
     interval: f64,
     /// Look twice and print what went on between, as text.
     #[arg(long)]
@@ -38,19 +40,18 @@ pub struct Args {
     sort: Sort,
 }
 
-fn parse_interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "it is a number of seconds".to_string())?;
-    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("from 0.1 to 3600 seconds".to_string()) }
-}
+/// How far back the samples go that say where the cycles went.
+const SAMPLED: Duration = Duration::from_secs(10);
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
     let interval = Duration::from_secs_f64(args.interval);
-    let first = read(&client)?;
+    let watcher = Watcher { client, time: 2 * interval + Duration::from_secs(5) };
+    let first = watcher.read()?;
     if args.once {
         std::thread::sleep(interval);
-        let view = View::new(&first, &read(&client)?, args.sort);
+        let view = View::new(&first, &first, &watcher.read()?, args.sort);
         println!("{}", view.heading);
         for section in &view.sections {
             print!("\n{}", section.text());
@@ -58,41 +59,72 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut terminal = ratatui::try_init().context("this is no terminal; --once prints text")?;
-    let mut screen = Screen { sort: args.sort, stopped: false, offset: 0, address: args.server.grpc.clone() };
-    let done = screen.run(&mut terminal, &client, first, interval);
+    let mut screen =
+        Screen { sort: args.sort, stopped: false, program: false, offset: 0, address: args.server.grpc.clone() };
+    let done = screen.run(&mut terminal, &watcher, first, interval);
     ratatui::restore();
     done.map(|()| ExitCode::SUCCESS)
 }
 
-fn read(client: &Client) -> Result<AdminStats> {
-    client.stats()?.context("the server has no admin service: it is not a Sluice switch")
+/// The switch, which counts more while it is asked again and again.
+struct Watcher {
+    client: Client,
+    /// How long it is to go on with that after each time.
+    time: Duration,
+}
+
+impl Watcher {
+    fn read(&self) -> Result<AdminStats> {
+        let stats = self.client.stats_watching(self.time)?;
+        stats.context("the server has no admin service: it is not a Sluice switch")
+    }
 }
 
 struct Screen {
     sort: Sort,
     stopped: bool,
+    /// Where there is no room for all: whether the program is shown, and not what is around it.
+    program: bool,
     /// Rows of the tables' section that are scrolled away.
     offset: usize,
     address: String,
+}
+
+/// Readings, the last one at the end: at least two, and no more than reach back [`SAMPLED`].
+struct Readings(VecDeque<AdminStats>);
+
+impl Readings {
+    fn push(&mut self, new: AdminStats) {
+        let begin = new.uptime_us.saturating_sub(SAMPLED.as_micros() as u64);
+        self.0.push_back(new);
+        while self.0.len() > 2 && self.0[0].uptime_us < begin {
+            self.0.pop_front();
+        }
+    }
+
+    fn view(&self, sort: Sort) -> View {
+        let last = self.0.len() - 1;
+        View::new(&self.0[0], &self.0[last.saturating_sub(1)], &self.0[last], sort)
+    }
 }
 
 impl Screen {
     fn run(
         &mut self,
         terminal: &mut DefaultTerminal,
-        client: &Client,
+        watcher: &Watcher,
         first: AdminStats,
         interval: Duration,
     ) -> Result<()> {
-        let (mut before, mut now) = (first.clone(), first);
+        let mut readings = Readings(VecDeque::from([first]));
         let mut next = Instant::now() + interval.min(Duration::from_millis(200));
         loop {
-            let view = View::new(&before, &now, self.sort);
+            let view = readings.view(self.sort);
             terminal.draw(|frame| self.draw(frame, &view))?;
             while !event::poll(next.saturating_duration_since(Instant::now()))? {
                 next = Instant::now() + interval;
                 if !self.stopped {
-                    before = std::mem::replace(&mut now, read(client)?);
+                    readings.push(watcher.read()?);
                     break;
                 }
             }
@@ -113,6 +145,7 @@ impl Screen {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
             KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('p') | KeyCode::Tab => self.program = !self.program,
             KeyCode::Char(' ') => self.stopped = !self.stopped,
             KeyCode::Down => self.offset += 1,
             KeyCode::Up => self.offset = self.offset.saturating_sub(1),
@@ -122,36 +155,64 @@ impl Screen {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>, view: &View) {
-        let height = |section: &Section| section.rows.len() as u16 + 3;
-        let [ports, tables, workers, drops] = &view.sections;
-        let areas: [_; 6] = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Max(height(ports)),
-            // What is many gets the room that is left.
-            Constraint::Min(4),
-            Constraint::Max(height(workers)),
-            Constraint::Max(height(drops)),
-            Constraint::Length(1),
-        ])
-        .areas(frame.area());
+        let [heading, body, keys] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
         let state = if self.stopped { "  STOPPED" } else { "" };
-        frame.render_widget(Line::from(format!("sluice {}  {}{state}", self.address, view.heading)).bold(), areas[0]);
-        let room = usize::from(areas[2].height.saturating_sub(3));
-        self.offset = self.offset.min(tables.rows.len().saturating_sub(room));
-        for (section, area, skip) in
-            [(ports, areas[1], 0), (tables, areas[2], self.offset), (workers, areas[3], 0), (drops, areas[4], 0)]
-        {
-            let block = Block::bordered().title(section.title.clone()).border_style(Style::new().dim());
-            if section.rows.is_empty() {
-                frame.render_widget(Paragraph::new("none").block(block), area);
-                continue;
-            }
-            let header = Row::new(section.padded(&section.header)).style(Style::new().bold());
-            let rows = section.rows.iter().skip(skip).map(|row| Row::new(section.padded(row)));
-            let widths = section.widths().into_iter().map(|w| Constraint::Length(w as u16));
-            frame.render_widget(Table::new(rows, widths).header(header).column_spacing(2).block(block), area);
+        frame.render_widget(Line::from(format!("sluice {}  {}{state}", self.address, view.heading)).bold(), heading);
+        let [ports, tables, actions, parts, workers, drops] = &view.sections;
+        let wanted: u16 = view.sections.iter().map(|s| height(s).min(9)).sum();
+        let all = body.height >= wanted;
+        if body.width >= WIDE {
+            let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
+            self.column(frame, left, &[ports, tables, drops], tables);
+            self.column(frame, right, &[actions, parts, workers], tables);
+        } else if all {
+            self.column(frame, body, &[ports, tables, actions, parts, workers, drops], tables);
+        } else if self.program {
+            self.column(frame, body, &[actions, parts], tables);
+        } else {
+            self.column(frame, body, &[ports, tables, workers, drops], tables);
         }
-        let keys = format!("s order of tables ({})   space stop   up/down move   q quit", self.sort.name());
-        frame.render_widget(Line::from(keys).dim(), areas[5]);
+        let pages = if all || body.width >= WIDE { "" } else { "p program or ports   " };
+        let text = format!("{pages}s order of tables ({})   space stop   up/down move   q quit", self.sort.name());
+        frame.render_widget(Line::from(text).dim(), keys);
     }
+
+    /// Draws sections below one another. Those of which there may be many rows share the room that is left.
+    fn column(&mut self, frame: &mut Frame<'_>, area: Rect, sections: &[&Section], tables: &Section) {
+        let may_be_long = |s: &Section| s.title != "ports" && s.title != "workers" && s.title != "drops";
+        let constraint = |s: &&Section| match may_be_long(s) {
+            true => Constraint::Fill(height(s)),
+            false => Constraint::Max(height(s)),
+        };
+        let areas = Layout::vertical(sections.iter().map(constraint)).split(area);
+        for (section, area) in sections.iter().zip(areas.iter()) {
+            let mut skip = 0;
+            if *section == tables {
+                let room = usize::from(area.height.saturating_sub(3));
+                self.offset = self.offset.min(tables.rows.len().saturating_sub(room));
+                skip = self.offset;
+            }
+            draw_section(frame, *area, section, skip);
+        }
+    }
+}
+
+/// Columns from which there are two columns of sections.
+const WIDE: u16 = 150;
+
+fn height(section: &Section) -> u16 {
+    section.rows.len() as u16 + 3
+}
+
+fn draw_section(frame: &mut Frame<'_>, area: Rect, section: &Section, skip: usize) {
+    let block = Block::bordered().title(section.title.clone()).border_style(Style::new().dim());
+    if section.rows.is_empty() {
+        frame.render_widget(Paragraph::new("none").block(block), area);
+        return;
+    }
+    let header = Row::new(section.padded(&section.header)).style(Style::new().bold());
+    let rows = section.rows.iter().skip(skip).map(|row| Row::new(section.padded(row)));
+    let widths = section.widths().into_iter().map(|w| Constraint::Length(w as u16));
+    frame.render_widget(Table::new(rows, widths).header(header).column_spacing(2).block(block), area);
 }

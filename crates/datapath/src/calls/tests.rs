@@ -40,12 +40,14 @@ impl World {
     }
 
     fn with<R>(&mut self, f: impl FnOnce(*const WorkerCtx) -> R) -> R {
+        let mut place = 0;
         let ctx = WorkerCtx {
             counters: ptr::null(),
             table_counters: ptr::null_mut(),
             runtime: (&raw mut self.runtime).cast(),
             worker: 0,
             flags: 0,
+            place: &raw mut place,
         };
         f(&ctx)
     }

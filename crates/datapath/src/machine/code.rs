@@ -11,14 +11,18 @@
 //! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
 //! after it sees it, through generic code.
 //!
+//! While somebody watches, all code that is made counts actions and says where it is (`counting`), also in place of the
+//! generic code, which is never like that.
+//!
 //! Code is freed by whoever recompiles or keeps house, after the last worker has let go of it: workers hold it by `Arc`,
 //! and so does `retired`, so a worker's is never the last.
 //!
 //! Tests: `tests/recompile.rs`.
 
 use super::assume::assumed;
+use super::counting::counting;
 use crate::calls::CALLS;
-use crate::pipeline::CodeInfo;
+use crate::pipeline::{CodeInfo, Spot};
 use crate::state::FastState;
 use abi::packet::PipelineFn;
 use abi::{EngineKind, Shapes};
@@ -30,8 +34,8 @@ use jit::CompiledPipeline;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Functions by position in `EntryKind::ALL`.
@@ -113,7 +117,15 @@ pub(super) struct Code {
     generic: Arc<CompiledPipeline>,
     generic_entries: Entries,
     special: ArcSwapOption<Special>,
-    /// How often `special` was exchanged.
+    /// Whether somebody watches: then all code that is made counts actions and says where it is.
+    watched: AtomicBool,
+    /// The program that counts, once somebody has watched.
+    counted: OnceLock<Arc<Program>>,
+    /// While somebody watches: what runs in place of the generic code, as right as that.
+    counting: ArcSwapOption<Special>,
+    /// Whether `watched` has changed since the tuner last asked.
+    watch_changed: AtomicBool,
+    /// How often `special` or `counting` was exchanged.
     published: AtomicU64,
     /// Code that workers may still hold. Held while compiling, too.
     retired: Mutex<Vec<Arc<Special>>>,
@@ -170,6 +182,10 @@ impl Code {
             generic_entries: entries(&generic),
             generic: Arc::new(generic),
             special: ArcSwapOption::empty(),
+            watched: AtomicBool::new(false),
+            counted: OnceLock::new(),
+            counting: ArcSwapOption::empty(),
+            watch_changed: AtomicBool::new(false),
             published: AtomicU64::new(0),
             retired: Mutex::default(),
             last_ns: AtomicU64::new(0),
@@ -227,10 +243,10 @@ impl Code {
             }
         };
         let options = match effort {
-            Effort::Quick if self.could_be_better() => &quickest(&self.options),
-            Effort::Quick => &self.options,
-            Effort::Full => &self.options,
+            Effort::Quick if self.could_be_better() => quickest(&self.options),
+            Effort::Quick | Effort::Full => self.options.clone(),
         };
+        let (program, options) = self.as_watched(options);
         let mut bindings = self.fast.bindings();
         for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| shape.rules.is_some()) {
             // Lookups touch little of such a table: packets need not wait for it together.
@@ -239,10 +255,10 @@ impl Code {
         let layouts = bindings.tables.iter().map(|t| &t.key);
         let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
         let special = match known.iter().any(Option::is_some) {
-            true => &opt::assume(&self.program, &known),
-            false => &*self.program,
+            true => &opt::assume(program, &known),
+            false => &**program,
         };
-        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, options)?;
+        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, &options)?;
         let contents = shapes.tables.iter().enumerate().filter(|(_, t)| t.rules.is_some());
         let contents = contents.map(|(i, _)| TableId::from_index(i)).collect();
         let new = Special { entries: entries(&code), code, granted, contents };
@@ -252,6 +268,62 @@ impl Code {
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
         retired.retain(|code| Arc::strong_count(code) > 1);
         Ok(took)
+    }
+
+    /// What code is made from now: other while somebody watches.
+    fn as_watched(&self, options: jit::Options) -> (&Arc<Program>, jit::Options) {
+        match self.watched.load(Ordering::Relaxed) {
+            false => (&self.program, options),
+            true => {
+                let counted = self.counted.get_or_init(|| Arc::new(counting(&self.program)));
+                (counted, jit::Options { watched: true, ..options })
+            }
+        }
+    }
+
+    /// From now on code counts actions and says where it is, or no longer. Returns when code for any tables is there that
+    /// does; code for the tables as they are follows.
+    pub(super) fn watch(&self, on: bool) {
+        if self.watched.swap(on, Ordering::Relaxed) == on {
+            return;
+        }
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let (program, options) = self.as_watched(quick(&self.options));
+        let compile = AssertUnwindSafe(|| {
+            let sites = self.generic.sites();
+            jit::compile_for(program, &self.fast.bindings(), &Shapes::default(), sites, &CALLS, &options)
+        });
+        let made =
+            on.then(|| catch_unwind(compile).map_err(panic_text).and_then(|code| code.map_err(|e| e.to_string())));
+        let made = made.and_then(|made| {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.note(made.as_ref().map(|_| ()));
+            made.ok()
+        });
+        let new = made.map(|code| Special { entries: entries(&code), code, granted: None, contents: BTreeSet::new() });
+        retired.extend(self.counting.swap(new.map(Arc::new)));
+        self.published.fetch_add(1, Ordering::Release);
+        self.watch_changed.store(true, Ordering::Release);
+        retired.retain(|code| Arc::strong_count(code) > 1);
+    }
+
+    /// Whether somebody has begun or ceased to watch since the last call.
+    pub(super) fn take_watch_change(&self) -> bool {
+        self.watch_changed.swap(false, Ordering::Acquire)
+    }
+
+    /// The parts of the program that workers were in. Code that was freed meanwhile has none.
+    pub(super) fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
+        let retired = match self.retired.try_lock() {
+            Ok(retired) => retired.clone(),
+            Err(TryLockError::Poisoned(retired)) => retired.into_inner().clone(),
+            // Code is being compiled; that does not take so long that what it replaced would matter.
+            Err(TryLockError::WouldBlock) => Vec::new(),
+        };
+        let all: Vec<Arc<Special>> =
+            [self.special.load_full(), self.counting.load_full()].into_iter().flatten().chain(retired).collect();
+        let region = |spot: &Spot| all.iter().find_map(|special| special.code.region_at(spot.pc, spot.place));
+        spots.iter().map(|spot| region(spot).map(str::to_string)).collect()
     }
 
     /// Whether quick code is not the best there is: then it is made with less effort still, since it does not stay.
@@ -304,7 +376,9 @@ impl Code {
 pub(super) struct Choice {
     code: Arc<Code>,
     special: Option<Arc<Special>>,
-    /// `Code::published` when `special` was taken.
+    /// In place of the generic code, while somebody watches.
+    counting: Option<Arc<Special>>,
+    /// `Code::published` when both were taken.
     seen: u64,
     /// The choice for the batch that runs.
     now: Option<Entries>,
@@ -312,7 +386,7 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(code: Arc<Code>) -> Choice {
-        Choice { code, special: None, seen: 0, now: None }
+        Choice { code, special: None, counting: None, seen: 0, now: None }
     }
 
     /// The function for an entry of the program. The first call of a batch chooses for all of it: what one entry leaves
@@ -328,11 +402,12 @@ impl Choice {
         let published = self.code.published.load(Ordering::Acquire);
         if published != self.seen {
             self.special = self.code.special.load_full();
+            self.counting = self.code.counting.load_full();
             self.seen = published;
         }
         match &self.special {
             Some(special) if special.holds(&self.code.fast) => special.entries,
-            _ => self.code.generic_entries,
+            _ => self.counting.as_ref().map_or(self.code.generic_entries, |counting| counting.entries),
         }
     }
 

@@ -173,6 +173,9 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
     let mut policy = Policy::new(mode);
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(TICK);
+        if code.take_watch_change() {
+            policy.holds = false;
+        }
         let granted = code.fast.granted();
         let wanted = policy.look(start.elapsed(), granted, &code.fast.activity(), |t, len| code.is_tiny(t, len));
         if let Some(contents) = wanted {

@@ -13,7 +13,7 @@ use crate::calls::WorkerRuntime;
 use abi::WorkerCtx;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tables::Worker;
 
 /// Microseconds by which the state's clock may lag behind a worker's: it is shared, so it is not written per batch.
@@ -27,6 +27,8 @@ pub struct FastWorker {
     /// Owned; compiled code and the runtime's calls get at it through `ctx`.
     runtime: *mut WorkerRuntime,
     ctx: Box<WorkerCtx>,
+    /// What `ctx.place` points at.
+    place: Arc<AtomicU64>,
     /// What `ctx.counters` points at.
     _counters: Box<[*mut [u64; 2]]>,
 }
@@ -46,7 +48,8 @@ impl FastState {
             Cells::Counters(counters) => counters.of_worker(worker),
             _ => ptr::null_mut(),
         };
-        let counters: Box<[*mut [u64; 2]]> = self.cells.iter().map(base).collect();
+        let actions = self.actions.iter().map(|counters| counters.of_worker(worker));
+        let counters: Box<[*mut [u64; 2]]> = self.cells.iter().map(base).chain(actions).collect();
         let meters = |cells: &Cells| match cells {
             Cells::Meters(meters) => Some(Arc::clone(meters)),
             _ => None,
@@ -54,14 +57,16 @@ impl FastState {
         let meters = self.cells.iter().map(meters).collect();
         let runtime = WorkerRuntime::new(worker, meters, Arc::clone(&self.custom_crcs), Arc::clone(&self.messages));
         let runtime = Box::into_raw(Box::new(runtime));
+        let place = Arc::new(AtomicU64::new(0));
         let ctx = Box::new(WorkerCtx {
             counters: counters.as_ptr(),
             table_counters,
             runtime: runtime.cast(),
             worker: worker as u32,
             flags: 0,
+            place: place.as_ptr(),
         });
-        Some(FastWorker { state: Arc::clone(self), reader, online: false, runtime, ctx, _counters: counters })
+        Some(FastWorker { state: Arc::clone(self), reader, online: false, runtime, ctx, place, _counters: counters })
     }
 }
 
@@ -75,6 +80,12 @@ impl FastWorker {
     /// The state.
     pub fn state(&self) -> &Arc<FastState> {
         &self.state
+    }
+
+    /// Where watched code says what it calls somebody for.
+    pub fn report_to(&mut self, place: &Arc<AtomicU64>) {
+        self.ctx.place = place.as_ptr();
+        self.place = Arc::clone(place);
     }
 
     /// A batch begins, at this time.

@@ -6,8 +6,8 @@
 //!
 //! One worker, one thread. Tests: `tests/devices.rs`.
 
-use super::PortQueue;
 use super::out::Ports;
+use super::{PortQueue, WorkerSetup};
 use crate::drops::DropCounters;
 use crate::engine::Engine;
 use crate::executor::Executor;
@@ -85,12 +85,13 @@ impl Devices {
     }
 
     /// Makes a device run a program, or none.
-    pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: usize) {
+    pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: &WorkerSetup) {
         if let Some(slot) = self.get(device) {
-            slot.running = pipeline.map(|pipeline| Running {
-                engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication())),
-                executor: pipeline.executor(worker),
-                pipeline,
+            slot.running = pipeline.map(|pipeline| {
+                let mut executor = pipeline.executor(worker.index);
+                executor.report_to(worker.samples.place());
+                let engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
+                Running { engine, executor, pipeline }
             });
         }
     }

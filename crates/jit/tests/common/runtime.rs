@@ -13,7 +13,7 @@ use ir::{BinOp, ExternKind, HashAlgorithm, Program};
 use jit::{Site, SiteKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tables::Runs;
 use tables::entry::{EntryWriter, Tag};
@@ -35,6 +35,10 @@ pub struct Runtime {
     counters: Vec<Vec<[u64; 2]>>,
     counter_bases: Vec<*mut [u64; 2]>,
     pub table_counters: Vec<[u64; 2]>,
+    /// What watched code says.
+    pub place: AtomicU64,
+    /// What it had said when it wrote log lines.
+    pub said: Mutex<Vec<u64>>,
     registers: Vec<Vec<u64>>,
     effects: Mutex<Effects>,
     /// Bindings that replace the scanned tables' own.
@@ -133,6 +137,8 @@ impl Runtime {
             counters,
             counter_bases,
             table_counters: vec![[0; 2]; program.tables.len()],
+            place: AtomicU64::new(0),
+            said: Mutex::default(),
             registers,
             effects: Mutex::default(),
             replaced: vec![None; program.tables.len()],
@@ -183,6 +189,7 @@ impl Runtime {
             runtime: (self as *const Runtime).cast_mut().cast(),
             worker: 0,
             flags: 0,
+            place: self.place.as_ptr(),
         }
     }
 
@@ -353,6 +360,7 @@ unsafe extern "C" fn log(ctx: *const WorkerCtx, id: u32, words: *const u64, coun
     let mut effects = runtime.effects.lock().expect("not poisoned");
     let line = format_log(&effects.sites[id as usize], words);
     effects.logs.push(line);
+    runtime.said.lock().expect("not poisoned").push(runtime.place.load(Ordering::Relaxed));
 }
 
 unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, id: u32) {

@@ -2,6 +2,7 @@
 //!
 //! Counters that went back (another switch, another program) count from zero. Tests: at the end of the file.
 
+use crate::watched;
 use grpc::admin::AdminStats;
 use grpc::proto::sluice::v1 as pb;
 
@@ -81,13 +82,13 @@ impl Section {
 pub struct View {
     /// One line.
     pub heading: String,
-    /// Ports, tables, workers, drops.
-    pub sections: [Section; 4],
+    /// Ports, tables, actions, parts of the program, workers, drops.
+    pub sections: [Section; 6],
 }
 
 impl View {
-    /// What went on between two readings.
-    pub fn new(before: &AdminStats, now: &AdminStats, sort: Sort) -> View {
+    /// What went on between two readings; where the cycles went since an older one, because samples have to be many.
+    pub fn new(old: &AdminStats, before: &AdminStats, now: &AdminStats, sort: Sort) -> View {
         let seconds = now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6;
         let rate = Rate { seconds };
         let up = now.uptime_us / 1_000_000;
@@ -106,6 +107,8 @@ impl View {
             sections: [
                 ports(before, now, &rate),
                 tables(before, now, &rate, sort),
+                actions(before, now, &rate),
+                parts(old, now),
                 workers(before, now),
                 drops(before, now, &rate),
             ],
@@ -194,6 +197,27 @@ fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Sec
     Section::new("tables", &header, all.into_iter().map(row).collect())
 }
 
+fn actions(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
+    let row = |row: watched::ActionRow| {
+        let table = of_device(now, row.device, &row.table);
+        vec![format!("{table}: {}", row.action), short(rate.of(0, row.packets)), format!("{:.1} %", row.share)]
+    };
+    let rows = watched::actions(before, now).into_iter().map(row).collect();
+    Section::new("actions", &["table: action", "pkt/s", "of the table's"], rows)
+}
+
+fn parts(old: &AdminStats, now: &AdminStats) -> Section {
+    let row = |row: watched::StageRow| {
+        let part = row.device.map_or(row.part.clone(), |device| of_device(now, device, &row.part));
+        let samples = row.samples.map_or("-".to_string(), |n| n.to_string());
+        vec![part, format!("{:.1}", row.cycles_per_packet), format!("{:.1} %", row.share), samples]
+    };
+    let rows: Vec<Vec<String>> = watched::stages(old, now).into_iter().map(row).collect();
+    let seconds = now.uptime_us.saturating_sub(old.uptime_us) as f64 / 1e6;
+    let title = if rows.is_empty() { "cycles".to_string() } else { format!("cycles, sampled for {seconds:.0} s") };
+    Section::new(&title, &["part", "cycles/pkt", "of all", "samples"], rows)
+}
+
 fn workers(before: &AdminStats, now: &AdminStats) -> Section {
     let row = |(i, w): (usize, &pb::Worker)| {
         let was = before.workers.get(i).copied().unwrap_or_default();
@@ -266,7 +290,7 @@ mod tests {
             program_changes: 1,
             ..AdminStats::default()
         };
-        let view = View::new(&reading(3600, 1000), &reading(3602, 65_000), Sort::Hits);
+        let view = View::new(&reading(3600, 1000), &reading(3600, 1000), &reading(3602, 65_000), Sort::Hits);
         let text: String = view.sections.iter().map(Section::text).collect();
         expect![[r#"
             ports
@@ -276,6 +300,10 @@ mod tests {
               table    hits/s  misses/s      hit  entries    full
               I.often  32.0 k    16.0 k   66.7 %        5  50.0 %
               I.rare      320         0  100.0 %        5  50.0 %
+            actions
+              none
+            cycles
+              none
             workers
               worker    load  cycles/pkt receive  program  send  pkt/burst
               0       25.0 %                   0       50     0         32
@@ -285,12 +313,33 @@ mod tests {
         "#]]
         .assert_eq(&text);
         assert_eq!(view.heading, "up 1:00:02, program change 1");
-        let by_name = View::new(&reading(1, 1000), &reading(2, 0), Sort::Name);
+        let by_name = View::new(&reading(1, 1000), &reading(1, 1000), &reading(2, 0), Sort::Name);
         assert_eq!(
             by_name.sections[1].rows[0][..2],
             ["I.often".to_string(), "0".to_string()],
             "a counter that went back"
         );
+        let mut watched = [0, 100, 300].map(crate::watched::tests::reading);
+        watched.iter_mut().zip([0, 8, 10]).for_each(|(reading, s)| reading.uptime_us = s * 1_000_000);
+        let [old, before, now] = &watched;
+        let view = View::new(old, before, now, Sort::Hits);
+        let text: String = view.sections[2..4].iter().map(Section::text).collect();
+        expect![[r#"
+            actions
+              table: action    pkt/s  of the table's
+              I.acl: I.permit     75          75.0 %
+              I.acl: I.deny       25          25.0 %
+            cycles, sampled for 10 s
+              part                 cycles/pkt  of all  samples
+              receive                    20.0  20.0 %        -
+              state P.start               8.0   8.0 %       30
+              table I.acl                40.0  40.0 %       30
+              action I.permit             5.0   5.0 %       30
+              loop around packets         2.0   2.0 %       30
+              the switch itself          15.0  15.0 %        -
+              send                       10.0  10.0 %        -
+        "#]]
+        .assert_eq(&text);
         assert_eq!((Sort::Name.next(), Sort::Hits.next()), (Sort::Hits, Sort::Misses));
     }
 }

@@ -1,0 +1,42 @@
+//! The program as it runs while somebody watches: each lookup also counts the action that it gave.
+//!
+//! ```text
+//!   apply T(keys) -> hit, action, ...          apply T(keys) -> hit, action, ...
+//!                                       =>     count "actions of T", action
+//! ```
+//!
+//! The counters are externs behind the program's own, one by table in the order of tables; their cells are
+//! `FastState::actions`. The optimised program is taken, so that its code is what it is without them, and what `opt::assume`
+//! finds out about a table's actions makes their numbers constants here, too.
+//!
+//! Tests: `tests/watch.rs`.
+
+use base::Span;
+use ir::{CounterUnit, Extern, ExternId, ExternKind, Inst, Op, Operand, Program};
+
+/// The program that counts.
+pub(super) fn counting(program: &Program) -> Program {
+    let mut new = program.clone();
+    let own = program.externs.len();
+    for table in &program.tables {
+        new.externs.push(Extern {
+            name: format!("actions of {}", table.name),
+            span: Span::NONE,
+            kind: ExternKind::Counter { size: table.actions.len() as u64, unit: CounterUnit::Packets, direct: None },
+        });
+    }
+    for block in new.stages.iter_mut().flat_map(|stage| &mut stage.blocks) {
+        for inst in std::mem::take(&mut block.insts) {
+            let count = match &inst.op {
+                Op::Apply { table, action, .. } => Some(Inst {
+                    op: Op::Count { counter: ExternId::from_index(own + table.index()), index: Operand::Slot(*action) },
+                    span: inst.span,
+                }),
+                _ => None,
+            };
+            block.insts.push(inst);
+            block.insts.extend(count);
+        }
+    }
+    new
+}

@@ -85,7 +85,7 @@ pub fn actions(before: &AdminStats, now: &AdminStats) -> Vec<ActionRow> {
         share: 100.0 * *packets as f64 / of_table(a) as f64,
     };
     let mut rows: Vec<ActionRow> = all.iter().filter(|(_, packets)| *packets > 0).map(row).collect();
-    rows.sort_by(|a, b| b.packets.cmp(&a.packets));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
     rows
 }
 

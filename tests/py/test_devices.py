@@ -6,6 +6,7 @@ Run: cargo build -p sluice && pytest tests/py/test_devices.py
 
 import json
 import queue
+import re
 import time
 
 import grpc
@@ -147,6 +148,38 @@ def test_a_device_goes_when_nothing_is_bound_to_it(messages, daemon):
     assert devices(switch)[0] == {1: [1, 2, 3]}
 
 
+def test_the_first_device_goes_like_the_others_and_stays_away(messages, tmp_path):
+    command = [CHAIN, *PORTS, "--state", str(tmp_path / "state")]
+    running = Daemon(*command)
+    try:
+        switch = Cli(running.address)
+        switch.sluice("load", CHAIN, "--device-id", "2")
+        switch.sluice("bind", "1", "2", "3", "--to", "2")
+        first = Two(messages, running.address, 1)
+        assert "primary with election id" in switch.sluice("show", "1")
+        assert re.search(r"^1 +primary with election id \d+$", switch.sluice("show"), re.M)
+        assert "a controller is primary for device 1" in switch.sluice("unload", "1", code=1)
+        switch.sluice("unload", "1", "--force")
+        assert devices(switch) == ({2: [1, 2, 3]}, {})
+        running.process.kill()
+        running.process.wait()
+        running = Daemon(*command)
+        assert "device 1 was unloaded" in running.output
+        switch = Cli(running.address)
+        assert devices(switch) == ({2: [1, 2, 3]}, {})
+        # It can be made again, and begins anew.
+        switch.sluice("load", CHAIN, "--device-id", "1")
+        switch.sluice("bind", "1", "--to", "1")
+        assert devices(switch) == ({1: [1], 2: [2, 3]}, {})
+        assert Two(messages, running.address, 1).entries() == 0
+        running.process.kill()
+        running.process.wait()
+        running = Daemon(*command)
+        assert devices(Cli(running.address)) == ({1: [1], 2: [2, 3]}, {})
+    finally:
+        running.stop()
+
+
 def test_what_cannot_be_bound_is_refused_and_changes_nothing(daemon):
     switch = Cli(daemon(*TWO).address)
     before = devices(switch)
@@ -161,7 +194,7 @@ def test_what_cannot_be_bound_is_refused_and_changes_nothing(daemon):
         (("chain", "1:600", "2:9"), "port 600 does not fit"),
         (("chain", "1:510", "2:9"), "it stands for the controller"),
         (("unchain", "1:9"), "no link begins at port 9 of device 1"),
-        (("unload", "1"), "the one the switch was started with"),
+        (("unload", "1"), "device 1 still has port 1, port 2"),
     ]:
         assert why in switch.sluice(*words, code=1), words
     assert devices(switch) == before

@@ -32,6 +32,19 @@ pub struct ArbitrationRequest {
     pub role_config: Option<GivenConfig>,
 }
 
+/// Who is primary in a role of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoleInfo {
+    /// Which role.
+    pub role: Role,
+    /// Whether the client with `election_id` is there.
+    pub has_primary: bool,
+    /// The highest ever seen.
+    pub election_id: Option<ElectionId>,
+    /// Live streams, the primary's included.
+    pub clients: usize,
+}
+
 /// What a client is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArbitrationUpdate {
@@ -156,6 +169,17 @@ impl Roles {
     /// Primaries of all roles, with what they may see: they receive packets and notifications.
     pub(crate) fn primaries(&self) -> impl Iterator<Item = (ClientId, Option<&RoleConfig>)> + '_ {
         self.roles.values().filter_map(|role| Some((role.primary()?, role.config.as_ref())))
+    }
+
+    /// All roles, for the operator.
+    pub(crate) fn all(&self) -> Vec<RoleInfo> {
+        let info = |(role, state): (&Role, &RoleState)| RoleInfo {
+            role: role.clone(),
+            has_primary: state.primary().is_some(),
+            election_id: state.highest,
+            clients: state.clients.len(),
+        };
+        self.roles.iter().map(info).collect()
     }
 
     /// A role's configuration.

@@ -10,7 +10,7 @@
 //! deliver, time is an argument. Callers serialise their calls (one lock around it), which makes every batch of updates a
 //! transaction with respect to other requests.
 
-use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, Roles};
+use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, RoleInfo, Roles};
 use crate::compare::{Side, compare};
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
@@ -372,6 +372,11 @@ impl Control {
     /// Whether a client is primary in some role.
     pub fn has_primary(&mut self, device_id: u64) -> Result<bool> {
         Ok(self.device(device_id)?.roles.primaries().next().is_some())
+    }
+
+    /// The roles that clients have claimed, and who is primary.
+    pub fn roles(&mut self, device_id: u64) -> Result<Vec<RoleInfo>> {
+        Ok(self.device(device_id)?.roles.all())
     }
 
     /// The config that runs.

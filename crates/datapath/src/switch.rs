@@ -3,8 +3,8 @@
 //! This is what the control plane and the binary hold. Methods take `&self` and may be called from any thread; changes
 //! are serialised inside. Packets never wait for them.
 //!
-//! A *device* is what P4Runtime calls one: a program with its state, and ports of its own. One is always there; methods that
-//! name none are about that one. `switch/devices.rs` has what concerns several.
+//! A *device* is what P4Runtime calls one: a program with its state, and ports of its own. The switch begins with one; methods
+//! that name none are about that one, as long as it is there. `switch/devices.rs` has what concerns several.
 
 use crate::hold::Held;
 use crate::pipeline::{ActionInfo, Pipeline};
@@ -37,7 +37,7 @@ pub type WorkerHook = Arc<dyn Fn(usize) -> Box<dyn std::any::Any> + Send + Sync>
 
 /// How a switch is set up.
 pub struct SwitchConfig {
-    /// The id of the device that is always there.
+    /// The id of the device that the switch begins with.
     pub device: u64,
     /// Worker threads, at least 1.
     pub workers: usize,
@@ -80,9 +80,6 @@ pub enum SwitchError {
     /// A device id that stands for something else.
     #[error("0 is no device id: P4Runtime takes it for the server itself")]
     NoDeviceId,
-    /// A device that cannot go.
-    #[error("device {0} is the one the switch was started with; load another program into it instead")]
-    FirstDevice(u64),
     /// A device with ports or links.
     #[error("device {id} still has {}; bind ports to another device and unchain links first", .has.join(", "))]
     DeviceInUse {

@@ -241,8 +241,16 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     switch.bind(2, 1).unwrap();
     switch.remove_device(2).unwrap();
     assert_eq!(switch.devices(), [1]);
-    let first = "device 1 is the one the switch was started with; load another program into it instead";
-    assert_eq!(says(switch.remove_device(1)), first);
+    // The one that the switch began with is like the others.
+    let ports = "device 1 still has port 1, port 2; bind ports to another device and unchain links first";
+    assert_eq!(says(switch.remove_device(1)), ports);
+    switch.remove_port(1).unwrap();
+    switch.remove_port(2).unwrap();
+    switch.remove_device(1).unwrap();
+    assert_eq!(switch.devices(), []);
+    assert_eq!(says(switch.set_pipeline(None)), "there is no device 1; there are no devices");
+    switch.add_device(1).unwrap();
+    switch.set_pipeline(None).unwrap();
 }
 
 /// Drops nothing and runs nothing; counts how often it was let go of.

@@ -158,6 +158,31 @@ fn ports_of(stats: &AdminStats, device: u64) -> Vec<String> {
     stats.ports.iter().filter(|port| port.device_id == device).map(|port| port.number.to_string()).collect()
 }
 
+/// `primary with election id 7`, for each role that somebody has claimed.
+fn roles(device: &pb::Device) -> Vec<String> {
+    let role = |r: &pb::Role| {
+        let name = match (r.name.as_str(), r.id) {
+            ("", 0) => String::new(),
+            ("", id) => format!("role {id}: "),
+            (name, _) => format!("role {name}: "),
+        };
+        let id = r.election_id.map(|id| u128::from(id.high) << 64 | u128::from(id.low));
+        let primary = match (r.has_primary, id) {
+            (true, Some(id)) => format!("primary with election id {id}"),
+            (_, Some(id)) => format!("no primary (highest election id {id})"),
+            (_, None) => "no primary".to_string(),
+        };
+        let backups = r.clients - u32::from(r.has_primary).min(r.clients);
+        let backups = match backups {
+            0 => String::new(),
+            1 => ", 1 backup".to_string(),
+            n => format!(", {n} backups"),
+        };
+        format!("{name}{primary}{backups}")
+    };
+    device.roles.iter().map(role).collect()
+}
+
 fn is_at(end: Option<pb::DevicePort>, device: u64) -> bool {
     end.is_some_and(|end| end.device_id == device)
 }
@@ -181,6 +206,12 @@ fn all(stats: &AdminStats) -> String {
         ]);
     }
     let mut text = format!("{}\n", table.trim_fmt());
+    let claims = stats.devices.iter().flat_map(|d| roles(d).into_iter().map(move |role| (d.id, role)));
+    let mut claimed = new_table(&["device", "controllers"]);
+    claims.for_each(|(id, role)| _ = claimed.add_row([id.to_string(), role]));
+    if claimed.row_count() > 0 {
+        text += &format!("\n{}\n", claimed.trim_fmt());
+    }
     if !stats.links.is_empty() {
         text += &format!("\n{}\n", links(&stats.links).trim_fmt());
     }
@@ -192,6 +223,9 @@ fn one(stats: &AdminStats, device: &pb::Device) -> String {
     let mut text = format!("device {}: {}, program change {}\n", device.id, program(device), device.program_changes);
     for port in stats.ports.iter().filter(|port| port.device_id == device.id) {
         text += &format!("port {} is {}, {}\n", port.number, port.name, if port.link_up { "up" } else { "down" });
+    }
+    for role in roles(device) {
+        text += &format!("{role}\n");
     }
     let mine = |link: &&pb::Link| is_at(link.from, device.id) || is_at(link.to, device.id);
     let mine: Vec<pb::Link> = stats.links.iter().filter(mine).copied().collect();
@@ -226,14 +260,29 @@ mod tests {
             ..Default::default()
         };
         let at = |device_id, port| Some(pb::DevicePort { device_id, port });
+        let role = |name: &str, id, election_id: Option<(u64, u64)>, has_primary, clients| pb::Role {
+            name: name.into(),
+            id,
+            has_primary,
+            election_id: election_id.map(|(high, low)| pb::ElectionId { high, low }),
+            clients,
+        };
         let stats = AdminStats {
             ports: vec![port(1, 1), port(2, 1), port(3, 2)],
             tables: vec![table("I.dst", 1), table("I.acl", 2), table("I.more", 2)],
             drops: vec![pb::Drop { reason: "ingress drop".into(), packets: 5, device_id: 2 }],
             devices: vec![
-                pb::Device { id: 1, program: "router.p4".into(), runs: true, program_changes: 2, code: None },
+                pb::Device { id: 1, program: "router.p4".into(), runs: true, program_changes: 2, ..Default::default() },
                 pb::Device { id: 2, runs: true, program_changes: 1, ..Default::default() },
-                pb::Device { id: 9, ..Default::default() },
+                pb::Device {
+                    id: 9,
+                    roles: vec![
+                        role("", 0, Some((0, 7)), true, 3),
+                        role("acl", 0, Some((1, 2)), false, 1),
+                        role("", 4, None, false, 2),
+                    ],
+                    ..Default::default()
+                },
             ],
             links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420 }],
             ..Default::default()
@@ -243,6 +292,11 @@ mod tests {
             1       router.p4       2        1, 2        1        3        0
             2       a controller's  1        3           2        6        5
             9       none            0        none        0        0        0
+
+            device  controllers
+            9       primary with election id 7, 2 backups
+            9       role acl: no primary (highest election id 18446744073709551618), 1 backup
+            9       role 4: no primary, 2 backups
 
             link from  to   packets  bytes
             1:10       2:1        7    420

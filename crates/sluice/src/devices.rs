@@ -6,7 +6,7 @@
 //!                                        ──▶ State     comes back after a crash
 //! ```
 //!
-//! The first device (`sluice run --device-id`) is always there. Each other one has a target of its own, so its own tables,
+//! The switch begins with a first device (`sluice run --device-id`), which has all ports that no other is given. Each other one has a target of its own, so its own tables,
 //! state and election of primaries; all run on the same workers and answer on the same address.
 //!
 //! With `--state` a change is on disk before it is acknowledged; one that cannot be kept is taken back. Which of the two the
@@ -40,6 +40,8 @@ pub struct Wanted {
     pub bindings: BTreeMap<u32, u64>,
     /// From where to where.
     pub links: Vec<(PortOf, PortOf)>,
+    /// The first device was unloaded. It is made again where a port is nobody else's.
+    pub without_first: bool,
 }
 
 /// `sluice run --device ID[=X.p4]`.
@@ -125,6 +127,7 @@ impl Wanted {
             devices: self.devices.iter().copied().collect(),
             bindings: self.bindings.iter().map(binding).collect(),
             links: self.links.iter().map(link).collect(),
+            without_first: self.without_first,
         }
     }
 
@@ -135,6 +138,7 @@ impl Wanted {
             devices: record.devices.into_iter().collect(),
             bindings: record.bindings.into_iter().map(|b| (b.port, b.device_id)).collect(),
             links: record.links.into_iter().map(link).collect(),
+            without_first: record.without_first,
         }
     }
 }
@@ -198,7 +202,11 @@ impl Devices {
             }
         };
         let first = self.switch.first_device();
-        for id in [first].into_iter().chain(wanted.devices.iter().copied()) {
+        let without_first = wanted.without_first && ports.iter().all(|port| wanted.bindings.contains_key(port));
+        if without_first {
+            self.switch.remove_device(first)?;
+        }
+        for id in Some(first).filter(|_| !without_first).into_iter().chain(wanted.devices.iter().copied()) {
             if id != first {
                 self.switch.add_device(id)?;
             }
@@ -248,8 +256,10 @@ impl Devices {
     /// As it is now.
     fn now(&self) -> Wanted {
         let first = self.switch.first_device();
+        let there = self.switch.devices();
         Wanted {
-            devices: self.switch.devices().into_iter().filter(|id| *id != first).collect(),
+            without_first: !there.contains(&first),
+            devices: there.into_iter().filter(|id| *id != first).collect(),
             bindings: lock(&self.known).bindings.clone(),
             links: self.switch.links().into_iter().map(|link| (link.from, link.to)).collect(),
         }
@@ -326,6 +336,7 @@ impl Devices {
         self.handle.with(|control| check_nobody_primary(control, device, force, "removes it"))?;
         let mut without = self.now();
         without.devices.remove(&device);
+        without.without_first |= device == self.switch.first_device();
         without.bindings.retain(|_, to| *to != device);
         self.keep(&without)?;
         self.drop_device(device)?;

@@ -6,6 +6,7 @@
 use crate::devices::Devices;
 use crate::live::{PacketFilter, Tracer};
 use crate::stats;
+use control::arbitration::RoleInfo;
 use control::reconcile::Report;
 use datapath::tap::{TapConfig, TappedFrame};
 use datapath::{PortOf, Switch};
@@ -37,6 +38,13 @@ impl Operator for SwitchOperator {
         }
         let mut stats = stats::collect(&self.switch);
         self.devices.name_all(&mut stats.devices);
+        self.handle.with(|control| {
+            for device in &mut stats.devices {
+                // One that was removed meanwhile has none.
+                let roles = control.roles(device.id).unwrap_or_default();
+                device.roles = roles.into_iter().map(role).collect();
+            }
+        });
         stats
     }
 
@@ -153,6 +161,12 @@ impl Operator for SwitchOperator {
         }
         Ok(())
     }
+}
+
+fn role(info: RoleInfo) -> pb::Role {
+    let (name, id) = (info.role.name, info.role.id);
+    let election_id = info.election_id.map(|id| pb::ElectionId { high: (id >> 64) as u64, low: id as u64 });
+    pb::Role { name, id, has_primary: info.has_primary, election_id, clients: info.clients as u32 }
 }
 
 fn response(report: Report, took_us: u64) -> pb::LoadResponse {

@@ -165,6 +165,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         devices.learn_name(device);
     }
+    for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
+        println!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
+    }
     // Ports come last: the first packet already meets the program and its entries.
     for (spec, device) in ports.devices {
         let owner = devices.of_port(spec.number);

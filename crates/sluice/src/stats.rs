@@ -162,6 +162,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
             runs: pipeline.is_some(),
             program_changes: switch.program_changes_of(*id),
             code: pipeline.and_then(|p| p.code_info()).map(code),
+            roles: vec![],
         }
     };
     let end = |at: datapath::PortOf| Some(pb::DevicePort { device_id: at.device, port: at.port });

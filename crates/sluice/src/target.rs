@@ -19,7 +19,7 @@ pub struct SwitchTarget {
 }
 
 impl SwitchTarget {
-    /// The device that is always there. Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
+    /// The device that the switch begins with. Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
     /// as `specialise` says.
     pub fn new(
         switch: Arc<Switch>,

@@ -78,6 +78,7 @@ impl LinkEntry {
 /// `there are devices 1, 2`, for messages.
 pub(super) fn list(devices: &[u64]) -> String {
     match devices {
+        [] => "there are no devices".to_string(),
         [one] => format!("there is device {one}"),
         several => {
             let ids: Vec<String> = several.iter().map(u64::to_string).collect();
@@ -117,11 +118,8 @@ impl Inner {
         }
     }
 
-    fn check_removable(&mut self, id: u64, first: u64) -> Result<(), SwitchError> {
+    fn check_removable(&mut self, id: u64) -> Result<(), SwitchError> {
         self.device(id)?;
-        if id == first {
-            return Err(SwitchError::FirstDevice(id));
-        }
         let ports = self.ports.iter().filter(|p| p.bound_to == id).map(|p| format!("port {}", p.number));
         let links = self.links.iter().filter(|link| link.from.device == id || link.to.device == id);
         let has: Vec<String> = ports.chain(links.map(LinkEntry::name)).collect();
@@ -130,7 +128,7 @@ impl Inner {
 }
 
 impl Switch {
-    /// The id of the device that is always there.
+    /// The id of the device that the switch begins with; it can be removed like any other.
     pub fn first_device(&self) -> u64 {
         self.first
     }
@@ -165,13 +163,13 @@ impl Switch {
 
     /// Whether [`Switch::remove_device`] would be refused.
     pub fn check_removable(&self, id: u64) -> Result<(), SwitchError> {
-        self.lock().check_removable(id, self.first)
+        self.lock().check_removable(id)
     }
 
     /// Removes a device that has no ports and links, once all workers have let go of it.
     pub fn remove_device(&self, id: u64) -> Result<(), SwitchError> {
         let mut inner = self.lock();
-        inner.check_removable(id, self.first)?;
+        inner.check_removable(id)?;
         self.tell_all(|| Command::RemoveDevice(id))?;
         inner.devices.remove(&id);
         Ok(())

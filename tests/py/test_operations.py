@@ -110,28 +110,34 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 
 
-def test_actions_and_cycles_are_shown_while_somebody_watches(daemon, metrics, tmp_path):
+def test_actions_and_cycles_are_shown_while_somebody_watches(daemon, tmp_path):
     program = tmp_path / "by_port.p4"
     program.write_text(BY_PORT)
     # By port 1 frames come without end.
-    switch = Cli(daemon(str(program), "-i", "1@null", "--metrics", metrics).address)
+    running = daemon(str(program), "-i", "1@null", "--metrics", "127.0.0.1:0")
+    switch = Cli(running.address)
     assert json.loads(switch.sluice("stats", "--json"))["watched"] is None
 
     def watched():
         return json.loads(switch.sluice("stats", "--json"))["watched"]
 
-    text = switch.sluice("stats", "--profile", "0.5")
-    profile = text[text.index("in 0.") :]
+    # On a busy machine the switch may have had no turn in so short a time.
+    part = re.compile(r"^(state|parser|table|action|control|loop) .* [\d.]+ +[\d.]+ % +\d+$", re.M)
+    for seconds in ["0.5", "5", "50"]:
+        text = switch.sluice("stats", "--profile", seconds)
+        profile = text[re.search(r"^in \d+\.\d s:$", text, re.M).start() :]
+        if part.search(profile):
+            break
     assert re.search(r"^I.t +I.pass +\d+ +100.0 %$", profile, re.M), text
     assert re.search(r"^receive +[\d.]+ +[\d.]+ % +counted$", profile, re.M), text
-    assert re.search(r"^(state|parser|table|action|control|loop) .* [\d.]+ +[\d.]+ % +\d+$", profile, re.M), text
-    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=20) as answer:
+    assert part.search(profile), text
+    with urllib.request.urlopen(f"http://{running.metrics}/metrics", timeout=PATIENCE_S) as answer:
         assert "sluice_action_packets_total{" in answer.read().decode()
     top = switch.sluice("top", "--once", "--interval", "1")
     assert re.search(r"^ +I.t: I.pass +[\d.]+( k| M)? +100.0 %$", top, re.M), top
-    assert "cycles, sampled for 1 s" in top
+    assert re.search("cycles, sampled for [1-9][0-9]* s", top), top
     # The last one asked for seven seconds.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while watched()["now"]:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -139,7 +139,10 @@ impl Drop for Watch {
 
 /// What has been taken of a worker.
 struct Taken {
+    /// `None` before its thread has begun, too.
     timer: Option<Timer>,
+    /// The system gives it no timer.
+    refused: bool,
     next: u64,
     load: WorkerLoad,
 }
@@ -157,7 +160,7 @@ impl Shared {
             let pipelines = (self.pipelines)();
             pipelines.iter().for_each(|(_, pipeline)| pipeline.watch(true));
             if workers.is_empty() {
-                workers = self.workers.iter().map(start).collect();
+                workers = self.workers.iter().map(Taken::begin).collect();
             }
             for (worker, taken) in self.workers.iter().zip(&mut workers) {
                 self.take(worker, taken, &pipelines);
@@ -183,6 +186,7 @@ impl Shared {
         taken: &mut Taken,
         of: &[(u64, Arc<Pipeline>)],
     ) {
+        taken.start(samples);
         let (spots, next) = samples.drain(taken.next);
         let load = counters.read();
         let cycles = load.total_cycles().saturating_sub(taken.load.total_cycles());
@@ -220,7 +224,22 @@ impl Shared {
     }
 }
 
-fn start((samples, counters): &(Arc<Samples>, Arc<WorkerCounters>)) -> Taken {
-    let timer = Timer::start(samples).inspect_err(|error| tracing::warn!("a worker cannot be sampled: {error}")).ok();
-    Taken { timer, next: samples.written(), load: counters.read() }
+impl Taken {
+    fn begin((samples, counters): &(Arc<Samples>, Arc<WorkerCounters>)) -> Taken {
+        Taken { timer: None, refused: false, next: samples.written(), load: counters.read() }
+    }
+
+    /// Makes the timer, as soon as there is a thread to be interrupted.
+    fn start(&mut self, samples: &Arc<Samples>) {
+        if self.timer.is_some() || self.refused || !samples.has_begun() {
+            return;
+        }
+        match Timer::start(samples) {
+            Ok(timer) => self.timer = Some(timer),
+            Err(error) => {
+                self.refused = true;
+                tracing::warn!("a worker cannot be sampled: {error}");
+            }
+        }
+    }
 }

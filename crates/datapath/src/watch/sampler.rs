@@ -60,6 +60,11 @@ impl Samples {
         self.thread.store(unsafe { libc::gettid() }, Ordering::Release);
     }
 
+    /// Whether there is a thread to be interrupted.
+    pub(super) fn has_begun(&self) -> bool {
+        self.thread.load(Ordering::Acquire) != 0
+    }
+
     /// What executors of this worker are to report to.
     pub(crate) fn place(&self) -> &Arc<AtomicU64> {
         &self.place
@@ -202,7 +207,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
-    const LONG: Duration = Duration::from_secs(20);
+    const LONG: Duration = Duration::from_secs(120);
 
     fn until(mut condition: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
@@ -219,24 +224,29 @@ mod tests {
     fn a_busy_thread_is_sampled_with_what_it_says_until_the_timer_is_gone() {
         let samples = Arc::new(Samples::default());
         assert!(Timer::start(&samples).is_err(), "there is no thread yet");
-        let stop = AtomicBool::new(false);
+        let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                samples.begin();
                 samples.place().store(7, Ordering::Relaxed);
+                samples.begin();
                 while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
+                    turns.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            assert!(until(|| samples.thread.load(Ordering::Relaxed) != 0), "the thread began");
+            assert!(until(|| samples.has_begun()), "the thread began");
             let timer = Timer::start(&samples).expect("the kernel has a timer");
             assert!(until(|| samples.written() >= 20), "samples come");
             drop(timer);
-            // One signal may be on its way.
-            std::thread::sleep(Duration::from_millis(20));
+            // One signal may be on its way, until the thread has had its turn.
+            let have_passed = || {
+                let now = turns.load(Ordering::Relaxed);
+                until(|| turns.load(Ordering::Relaxed) > now + 1000)
+            };
+            assert!(have_passed());
             let (spots, next) = samples.drain(0);
-            assert!(spots.len() >= 20 && spots.iter().skip(1).all(|s| s.pc != 0 && s.place == 7), "{spots:?}");
+            assert!(spots.len() >= 20 && spots.iter().all(|s| s.pc != 0 && s.place == 7), "{spots:?}");
             std::thread::sleep(Duration::from_millis(20));
+            assert!(have_passed());
             assert_eq!(samples.drain(next), (Vec::new(), next), "none after the timer is gone");
             stop.store(true, Ordering::Relaxed);
         });
@@ -245,15 +255,18 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_sleeps_on() {
         let samples = Arc::new(Samples::default());
+        let is_sampled = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
                 samples.begin();
+                assert!(until(|| is_sampled.load(Ordering::Relaxed)), "the timer runs");
                 let start = Instant::now();
                 std::thread::sleep(Duration::from_millis(100));
                 start.elapsed()
             });
-            assert!(until(|| samples.thread.load(Ordering::Relaxed) != 0), "the thread began");
+            assert!(until(|| samples.has_begun()), "the thread began");
             let timer = Timer::start(&samples).expect("the kernel has a timer");
+            is_sampled.store(true, Ordering::Relaxed);
             let slept = sleeper.join().expect("it does not panic");
             assert!(slept >= Duration::from_millis(100), "{slept:?}");
             drop(timer);

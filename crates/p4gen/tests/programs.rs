@@ -126,3 +126,36 @@ fn a_rewritten_program_differs_only_where_it_is_asked_to() {
     assert_ne!(same.source, other.source);
     assert_eq!(same.setup, other.setup);
 }
+
+/// Conditions about what a condition around them is about: most programs have some, and masks and slices are among them.
+#[test]
+fn branches_have_to_do_with_one_another() {
+    /// The variables of a line `if (...) {`.
+    fn asked(line: &str) -> Vec<&str> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+        let words = line.split(|c| !is_name(c));
+        words.filter(|w| w.starts_with("hdr.") || w.starts_with("meta.") || is_local(w)).collect()
+    }
+    fn is_local(word: &str) -> bool {
+        word.strip_prefix('v').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    }
+    let (mut programs, mut masked) = (0, 0);
+    for seed in 0..100 {
+        let source = program(seed, 3).source;
+        let mut around: Vec<(usize, Vec<&str>)> = Vec::new();
+        let mut related = 0;
+        for line in source.lines() {
+            let indent = line.len() - line.trim_start().len();
+            around.retain(|(at, _)| *at < indent);
+            if line.trim_start().starts_with("if (") {
+                let names = asked(line);
+                let again = names.iter().any(|n| around.iter().any(|(_, outer)| outer.contains(n)));
+                related += usize::from(again);
+                masked += usize::from(again && (line.contains(" & ") || line.contains(" ++ ")));
+                around.push((indent, names));
+            }
+        }
+        programs += usize::from(related > 0);
+    }
+    assert!(programs > 50 && masked > 50, "{programs} of 100 programs, {masked} masked or joined");
+}

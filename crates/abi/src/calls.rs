@@ -29,12 +29,17 @@ pub struct RuntimeCalls {
     ) -> u64,
     /// Random number in `low..=high`.
     pub random: unsafe extern "C" fn(ctx: *const WorkerCtx, low: u64, high: u64) -> u64,
-    /// Digest message: the fields' words one after the other.
-    pub digest: unsafe extern "C" fn(ctx: *const WorkerCtx, ext: u32, words: *const u64, count: u32),
+    /// Digest message of a packet of the batch: the fields' words one after the other.
+    ///
+    /// This and the next two come in the order of the program for each packet, but packets may come in any order: their
+    /// descriptors' addresses tell which is first.
+    pub digest:
+        unsafe extern "C" fn(ctx: *const WorkerCtx, packet: *const PacketDesc, ext: u32, words: *const u64, count: u32),
     /// Log line `id` (index into the pipeline's log sites) with arguments as words.
-    pub log: unsafe extern "C" fn(ctx: *const WorkerCtx, id: u32, words: *const u64, count: u32),
+    pub log:
+        unsafe extern "C" fn(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32, words: *const u64, count: u32),
     /// A failed assertion at site `id`.
-    pub assert_failed: unsafe extern "C" fn(ctx: *const WorkerCtx, id: u32),
+    pub assert_failed: unsafe extern "C" fn(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32),
     /// `dst = a op b` on values of `width` bits. For shifts `b` is one word (saturated). Comparisons write 0 or 1.
     pub wide_bin: unsafe extern "C" fn(op: WideOp, width: u32, dst: *mut u64, a: *const u64, b: *const u64),
     /// Makes room: moves the packet's bytes so that at least `need` bytes are free before `data`; false if the buffer

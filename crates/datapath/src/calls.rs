@@ -44,6 +44,8 @@ pub struct WorkerRuntime {
     meters: Vec<Option<Arc<Meters>>>,
     custom_crcs: Arc<CustomCrcs>,
     messages: Arc<Messages>,
+    /// What packets of the batch have left so far, by the address of their descriptors.
+    left: Vec<(usize, Message)>,
     /// The second of the clock that `lines` counts in.
     line_second: u64,
     lines: u32,
@@ -63,6 +65,7 @@ impl WorkerRuntime {
             meters,
             custom_crcs,
             messages,
+            left: Vec::new(),
             line_second: 0,
             lines: 0,
         }
@@ -79,6 +82,22 @@ impl WorkerRuntime {
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
+    }
+
+    /// Hands on what packets left since the last call, in the packets' order: staged code does not work on them in it.
+    pub(crate) fn settle(&mut self) {
+        if self.left.is_empty() {
+            return;
+        }
+        let mut left = std::mem::take(&mut self.left);
+        left.sort_by_key(|(packet, _)| *packet);
+        for (_, message) in left.drain(..) {
+            match message {
+                Message::Digest(digest, words) => self.messages.digests.push((digest, words)),
+                Message::Line(line) => self.line(line),
+            }
+        }
+        self.left = left;
     }
 
     fn line(&mut self, line: LogRecord) {
@@ -102,6 +121,13 @@ pub struct LogRecord {
     pub site: u32,
     /// The arguments' words; empty for assertions.
     pub words: Vec<u64>,
+}
+
+/// What a packet leaves for the control plane.
+#[derive(Debug)]
+enum Message {
+    Digest(ExternId, Vec<u64>),
+    Line(LogRecord),
 }
 
 /// A queue that drops what does not fit, and counts it.
@@ -254,23 +280,23 @@ unsafe extern "C" fn random(ctx: *const WorkerCtx, low: u64, high: u64) -> u64 {
     }
 }
 
-unsafe extern "C" fn digest(ctx: *const WorkerCtx, ext: u32, words: *const u64, count: u32) {
+unsafe extern "C" fn digest(ctx: *const WorkerCtx, packet: *const PacketDesc, ext: u32, words: *const u64, count: u32) {
     // SAFETY: compiled code passes its worker's context and as many words as it says.
     let (runtime, words) = unsafe { (runtime(ctx), slice(words, count)) };
-    runtime.messages.digests.push((ExternId(ext), words.to_vec()));
+    runtime.left.push((packet.addr(), Message::Digest(ExternId(ext), words.to_vec())));
 }
 
-unsafe extern "C" fn log(ctx: *const WorkerCtx, id: u32, words: *const u64, count: u32) {
+unsafe extern "C" fn log(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32, words: *const u64, count: u32) {
     // SAFETY: as above.
     let (runtime, words) = unsafe { (runtime(ctx), slice(words, count)) };
-    runtime.line(LogRecord { site: id, words: words.to_vec() });
+    runtime.left.push((packet.addr(), Message::Line(LogRecord { site: id, words: words.to_vec() })));
 }
 
-unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, id: u32) {
+unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32) {
     // SAFETY: compiled code passes its worker's context.
     let runtime = unsafe { runtime(ctx) };
     runtime.messages.failed.fetch_add(1, Ordering::Relaxed);
-    runtime.line(LogRecord { site: id, words: Vec::new() });
+    runtime.left.push((packet.addr(), Message::Line(LogRecord { site: id, words: Vec::new() })));
 }
 
 /// The operations in declaration order: `wide_bin` gets the discriminant.

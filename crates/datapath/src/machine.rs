@@ -233,7 +233,8 @@ impl Executor for Run {
         // SAFETY: the code was compiled for this state and lives as long as `choice`; it was chosen in this batch, so it
         // fits the tables; the context is this worker's and only used here; the engine fills descriptors as
         // `abi::packet` demands, records included.
-        unsafe { code(self.worker.ctx(), batch) }
+        unsafe { code(self.worker.ctx(), batch) };
+        self.worker.end();
     }
 
     fn quiescent(&mut self) {

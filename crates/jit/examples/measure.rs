@@ -17,8 +17,8 @@ extern "C" fn hash(_: *const abi::WorkerCtx, _: u32, _: *const u8, _: u32, _: *c
 extern "C" fn random(_: *const abi::WorkerCtx, low: u64, _: u64) -> u64 {
     low
 }
-extern "C" fn words(_: *const abi::WorkerCtx, _: u32, _: *const u64, _: u32) {}
-extern "C" fn assert_failed(_: *const abi::WorkerCtx, _: u32) {}
+extern "C" fn words(_: *const abi::WorkerCtx, _: *const abi::PacketDesc, _: u32, _: *const u64, _: u32) {}
+extern "C" fn assert_failed(_: *const abi::WorkerCtx, _: *const abi::PacketDesc, _: u32) {}
 extern "C" fn wide_bin(_: u32, _: u32, _: *mut u64, _: *const u64, _: *const u64) {}
 extern "C" fn make_headroom(_: *const abi::WorkerCtx, _: *mut abi::PacketDesc, _: u32) -> bool {
     false

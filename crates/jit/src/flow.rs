@@ -260,6 +260,11 @@ impl Graph {
         &program.stages[n.stage.index()].blocks[n.block.index()]
     }
 
+    /// Whether a node's packets go on to the next stage.
+    pub fn ends_stage(&self, program: &Program, node: usize) -> bool {
+        matches!(self.block(program, node).term, Terminator::Next)
+    }
+
     /// Slots whose value at the entry's start may be read: classical backward liveness.
     pub fn live_at_start(&self, program: &Program, facts: &ProgramFacts) -> BitSet {
         let slots = program.slots.len();

@@ -391,16 +391,24 @@ fn generate(
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let mut plan = timed(&mut timing.analysis, || {
-            let plan = Plan::new(program, entry, &flow, bindings, options);
+            let plan = Plan::new(program, entry, &flow, bindings, options, 1);
             match plan.is_staged() && !placement::may_stage(program, &entry_facts, &flow, options) {
                 true => Plan::run_to_completion(&flow),
                 false => plan,
             }
         });
-        if entry.kind == EntryKind::Ingress && !plan.is_staged() && options.has_hot_ways() {
+        if entry.kind == EntryKind::Ingress && options.has_hot_ways() {
             timed(&mut timing.analysis, || {
-                (entry_facts, flow) = analyse(program, &facts, entry, options, options.hot_ways);
-                plan = Plan::run_to_completion(&flow);
+                let (hot_facts, hot) = analyse(program, &facts, entry, options, options.hot_ways);
+                let hot_plan = match plan.is_staged() {
+                    true => Plan::new(program, entry, &hot, bindings, options, 1 + options.hot_ways),
+                    false => Plan::run_to_completion(&hot),
+                };
+                let may_stage = || placement::may_stage(program, &hot_facts, &hot, options);
+                // Waiting for memory costs more than what copies save.
+                if !plan.is_staged() || hot_plan.tables.is_superset(&plan.tables) && may_stage() {
+                    (entry_facts, flow, plan) = (hot_facts, hot, hot_plan);
+                }
             });
         }
         let shared = Shared {

@@ -33,6 +33,7 @@ mod live;
 mod lookups;
 pub(crate) mod plan;
 mod rows;
+pub(crate) mod standing;
 
 use crate::Error;
 use crate::probe::is_inlined;
@@ -129,6 +130,7 @@ impl<'a> Translator<'a, '_> {
     /// Makes variables and memory of all phases, so that each can be translated before those that come to it.
     fn declare_all(&mut self) -> Result<(), Error> {
         let plan = self.plan;
+        self.standings = standing::standings(self.program, self.facts, self.flow, plan);
         for lookup in &plan.lookups {
             self.binding(lookup.table)?;
             let var = self.b.declare_var(I64);

@@ -28,6 +28,7 @@ use crate::places::Places;
 use crate::sieve::Sieves;
 use crate::stage::Waiting;
 use crate::stage::plan::{Plan, Spot};
+use crate::stage::standing::Standing;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
@@ -201,6 +202,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub answers: Vec<Variable>,
     /// By phase; taken out while it is read.
     pub waiting: Vec<Option<Waiting>>,
+    /// By phase and header: where it stands when packets begin to wait.
+    pub standings: Vec<Vec<Standing>>,
 }
 
 /// The signature of an entry.
@@ -290,6 +293,7 @@ pub(crate) fn translate(
         spot: (0, 0),
         answers: Vec::new(),
         waiting: Vec::new(),
+        standings: Vec::new(),
         b,
     };
     t.packet_loop(head)?;

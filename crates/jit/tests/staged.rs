@@ -16,6 +16,11 @@ fn staged(chunk: u32) -> Options {
     Options { strategy: Strategy::Staged, chunk, ..options() }
 }
 
+/// Without copies for hot ways, which have phases of their own.
+fn without_copies(options: Options) -> Options {
+    Options { hot_ways: 0, ..options }
+}
+
 /// Runs batches on compiled code and their packets one by one on the interpreter; everything must be the same.
 fn check_batches(both: &Both, packets: &[Vec<u8>]) -> Vec<Outcome> {
     let mut all = Vec::new();
@@ -72,7 +77,8 @@ fn generated_programs() {
         if ops().any(by_chance) {
             continue;
         }
-        let options = staged([1, 3, 8, 32, 64][random.below(5) as usize]);
+        let mut options = staged([1, 3, 8, 32, 64][random.below(5) as usize]);
+        options.hot_ways = random.below(3) as usize;
         let both = Both::with_options(program, &options);
         let packets: Vec<Vec<u8>> = (0..70)
             .map(|_| {
@@ -154,7 +160,14 @@ fn program(body: &str) -> Program {
 
 /// Runs random packets through [`program`] staged; how many phases it has.
 fn phases(body: &str) -> usize {
-    let both = Both::with_options(program(body), &staged(32));
+    let [phases, copied] = [without_copies(staged(32)), staged(32)].map(|options| phases_with(body, &options));
+    // Copies are made where they have all the cuts.
+    assert!(copied >= phases, "{phases} phases without copies, {copied} with");
+    phases
+}
+
+fn phases_with(body: &str, options: &Options) -> usize {
+    let both = Both::with_options(program(body), options);
     let mut random = Random::new(5);
     let packets: Vec<Vec<u8>> = (0..320)
         .map(|_| {
@@ -165,7 +178,7 @@ fn phases(body: &str) -> usize {
     let outcomes = check_batches(&both, &packets);
     assert!(outcomes.iter().any(|o| o.fate != outcomes[0].fate), "all packets go the same way");
     let phases = both.pipeline.phases(EntryKind::Ingress).expect("an ingress");
-    let plain = Both::with_options(program(body), &Options { strategy: Strategy::RunToCompletion, ..options() });
+    let plain = Both::with_options(program(body), &Options { strategy: Strategy::RunToCompletion, ..options.clone() });
     assert_eq!(plain.pipeline.phases(EntryKind::Ingress), Some(1));
     phases
 }
@@ -199,7 +212,21 @@ fn what_must_keep_its_order_stays_in_one_phase() {
     assert_eq!(phases("seen.count(1); t1.apply(); seen.count((bit<32>)m.x & 3); t3.apply(); seen.count(2);"), 3);
     let log = "log_msg(\"{}\", {m.x});";
     assert_eq!(phases(&format!("t1.apply(); {log} t3.apply();")), 3);
-    assert_eq!(phases(&format!("{log} t1.apply(); {log}")), 1);
+    // Who takes messages puts them in order.
+    assert_eq!(phases(&format!("{log} t1.apply(); {log}")), 2);
+}
+
+#[test]
+fn hot_ways_wait_by_themselves() {
+    // Without the inner header, with it, and packets that are too short.
+    assert_eq!(phases_with("t1.apply(); t2.apply();", &staged(32)), 4);
+    assert_eq!(
+        phases_with("t1.apply(); hdr.h.d = hdr.h.d + 1; t2.apply(); hdr.inner.setInvalid(); t3.apply();", &staged(8)),
+        7
+    );
+    // The counts must be in the packets' order, and copies would have their own: none are made.
+    let update = "counts.write((bit<32>)m.x & 3, hdr.h.c);";
+    assert_eq!(phases_with(&format!("t1.apply(); {update}"), &staged(32)), 2);
 }
 
 #[test]
@@ -210,7 +237,7 @@ fn lookups_in_a_loop_are_not_taken_apart() {
 #[test]
 fn automatic_cuts_depend_on_the_size_of_tables() {
     let phases = |bytes: [u64; 2]| {
-        let options = Options { strategy: Strategy::Auto, ..options() };
+        let options = without_copies(Options { strategy: Strategy::Auto, ..options() });
         let applied = program("t1.apply(); t3.apply();");
         let change = |runtime: &mut common::runtime::Runtime| {
             let mut bindings = runtime.bindings().tables;
@@ -238,9 +265,12 @@ fn wide_values_wait_too() {
     let compiled =
         frontend::compile(Input::Text { name: "test.p4", text: &text }, &frontend::Options::default(), Until::Ir)
             .expect("text needs no files");
-    let both = Both::with_options(compiled.optimised.expect("a whole program"), &staged(8));
-    assert_eq!(both.pipeline.phases(EntryKind::Ingress), Some(3));
-    let mut random = Random::new(6);
-    let packets: Vec<Vec<u8>> = (0..64).map(|_| random.bytes(20)).collect();
-    check_batches(&both, &packets);
+    let program = compiled.optimised.expect("a whole program");
+    for (options, phases) in [(without_copies(staged(8)), 3), (staged(8), 7)] {
+        let both = Both::with_options(program.clone(), &options);
+        assert_eq!(both.pipeline.phases(EntryKind::Ingress), Some(phases));
+        let mut random = Random::new(6);
+        let packets: Vec<Vec<u8>> = (0..64).map(|_| random.bytes(20)).collect();
+        check_batches(&both, &packets);
+    }
 }

@@ -49,7 +49,9 @@ impl World {
             flags: 0,
             place: &raw mut place,
         };
-        f(&ctx)
+        let result = f(&ctx);
+        self.runtime.settle();
+        result
     }
 }
 
@@ -104,7 +106,7 @@ fn random_numbers_stay_in_range_and_repeat_from_a_seed() {
 fn digests_come_out_as_fields_and_are_dropped_when_there_are_too_many() {
     let mut world = World::new();
     let words = [0x1ff, 5, 1 << 35];
-    let send = |ctx| unsafe { (CALLS.digest)(ctx, 0, words.as_ptr(), 3) };
+    let send = |ctx| unsafe { (CALLS.digest)(ctx, ptr::null(), 0, words.as_ptr(), 3) };
     world.with(send);
     let fields = vec![Bits::new(9, 0x1ff), Bits::new(100, 1 << 99 | 5)];
     assert_eq!(world.messages.take_digests(), [DigestMessage { digest: ExternId(0), fields }]);
@@ -114,11 +116,31 @@ fn digests_come_out_as_fields_and_are_dropped_when_there_are_too_many() {
 }
 
 #[test]
+fn what_packets_leave_comes_out_in_their_order() {
+    let mut world = World::new();
+    // A descriptor's address is all that is looked at.
+    let packet = |n: usize| ptr::without_provenance::<PacketDesc>(64 * n);
+    world.with(|ctx| {
+        for (of, what) in [(3, 1), (1, 2), (3, 3), (2, 4), (1, 5)] {
+            let words = [what, 0, 0];
+            unsafe {
+                (CALLS.digest)(ctx, packet(of), 0, words.as_ptr(), 3);
+                (CALLS.log)(ctx, packet(of), what as u32, words.as_ptr(), 1);
+            }
+        }
+    });
+    let digests = world.messages.take_digests();
+    let numbers: Vec<u64> = digests.iter().map(|d| d.fields[0].to_u64().expect("nine bits")).collect();
+    assert_eq!(numbers, [2, 5, 4, 1, 3]);
+    assert_eq!(world.messages.take_lines().iter().map(|l| l.site).collect::<Vec<_>>(), [2, 5, 4, 1, 3]);
+}
+
+#[test]
 fn log_lines_are_limited_per_second_and_in_all() {
     let mut world = World::new();
     let words = [9, 8];
-    let log = |ctx| unsafe { (CALLS.log)(ctx, 4, words.as_ptr(), 2) };
-    let fail = |ctx| unsafe { (CALLS.assert_failed)(ctx, 5) };
+    let log = |ctx| unsafe { (CALLS.log)(ctx, ptr::null(), 4, words.as_ptr(), 2) };
+    let fail = |ctx| unsafe { (CALLS.assert_failed)(ctx, ptr::null(), 5) };
     world.with(log);
     world.with(fail);
     let lines = world.messages.take_lines();

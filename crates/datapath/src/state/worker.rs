@@ -102,6 +102,13 @@ impl FastWorker {
         }
     }
 
+    /// An entry's code has returned.
+    #[inline]
+    pub fn end(&mut self) {
+        // SAFETY: the runtime is ours, and no call runs now.
+        unsafe { (*self.runtime).settle() };
+    }
+
     /// The batch is over: no pointer into the state is held.
     #[inline]
     pub fn quiescent(&mut self) {

@@ -11,8 +11,8 @@
 //! dependent lookups, or a few more.
 //!
 //! **Order.** RTC code does everything for one packet before it looks at the next one. Staged code does not, which nobody
-//! may see. Counters are sums, and sums know no order; but what packets do to the same register, to the same meter, to the
-//! queue of digests or of log lines, or to the random numbers, must happen in the packets' order. It does if it all happens
+//! may see. Counters are sums, and sums know no order; but what packets do to the same register, to the same meter or to the
+//! random numbers, must happen in the packets' order. It does if it all happens
 //! in one phase whose packets come in order: phase 0, or one that is reached from a single phase in order (rows are
 //! appended one after the other). A plan for which this does not hold is not used: cuts are added one by one as long as it
 //! does. Registers that the entry only reads are free.
@@ -25,9 +25,9 @@ use crate::flow::Flow;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind};
 use ir::{BitSet, EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Most phases of an entry, the first included.
+/// Most phases of an entry, the first included, for each copy of what follows its parser.
 const PHASES_MAX: usize = 12;
 /// Most times that operations may be translated more often than once: `ops * GROWTH_MAX + GROWTH_FREE` in all.
 const GROWTH_MAX: usize = 3;
@@ -73,14 +73,24 @@ impl Phase {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub lookups: Vec<Lookup>,
+    /// Tables none of whose lookups in controls is left whole.
+    pub tables: BTreeSet<TableId>,
     /// In an order in which packets can come through them.
     pub phases: Vec<Phase>,
 }
 
 impl Plan {
-    /// The plan that a strategy wants, as far as order and size allow.
-    pub fn new(program: &Program, entry: &EntryPoint, flow: &Flow, bindings: &Bindings, options: &Options) -> Plan {
-        let planner = Planner::new(program, entry, flow, bindings);
+    /// The plan that a strategy wants, as far as order and size allow. The flow has up to `copies` copies of what follows
+    /// the parser.
+    pub fn new(
+        program: &Program,
+        entry: &EntryPoint,
+        flow: &Flow,
+        bindings: &Bindings,
+        options: &Options,
+        copies: usize,
+    ) -> Plan {
+        let planner = Planner::new(program, entry, flow, bindings, copies);
         let wanted = planner.wanted(options);
         let all = planner.plan(&wanted);
         if planner.is_allowed(&all) {
@@ -103,7 +113,7 @@ impl Plan {
     /// Everything in one phase.
     pub fn run_to_completion(flow: &Flow) -> Plan {
         let nodes = (0..flow.graph.nodes.len()).map(|n| (n, None)).collect();
-        Plan { lookups: Vec::new(), phases: vec![Phase { nodes, ..Phase::default() }] }
+        Plan { phases: vec![Phase { nodes, ..Phase::default() }], ..Plan::default() }
     }
 
     /// The lookup at a place.
@@ -126,8 +136,7 @@ impl Plan {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Ordered {
     Extern(ExternId),
-    Digests,
-    Messages,
+    Unresolved,
     Chance,
 }
 
@@ -143,10 +152,18 @@ struct Planner<'a> {
     before: Vec<BitSet>,
     /// Registers that the entry writes.
     written: Vec<ExternId>,
+    /// See [`PHASES_MAX`].
+    phases_max: usize,
 }
 
 impl<'a> Planner<'a> {
-    fn new(program: &'a Program, entry: &EntryPoint, flow: &'a Flow, bindings: &'a Bindings) -> Planner<'a> {
+    fn new(
+        program: &'a Program,
+        entry: &EntryPoint,
+        flow: &'a Flow,
+        bindings: &'a Bindings,
+        copies: usize,
+    ) -> Planner<'a> {
         let nodes = &flow.graph.nodes;
         let mut preds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         for (n, node) in nodes.iter().enumerate() {
@@ -160,6 +177,7 @@ impl<'a> Planner<'a> {
             behind: Vec::new(),
             before: Vec::new(),
             written: Vec::new(),
+            phases_max: copies * PHASES_MAX,
         };
         for (n, node) in nodes.iter().enumerate() {
             let is_control = program.stages[entry.stages[node.position].index()].kind == StageKind::Control;
@@ -188,7 +206,7 @@ impl<'a> Planner<'a> {
             seen
         };
         // Every candidate is a search through the graph; no more of them than a plan can use a few times over.
-        planner.candidates.truncate(8 * PHASES_MAX);
+        planner.candidates.truncate(8 * planner.phases_max);
         planner.candidates.retain(|c| !reach(c.spot.0, &|n| nodes[n].succs.clone()).contains(c.spot.0));
         for c in &planner.candidates {
             planner.behind.push(reach(c.spot.0, &|n| nodes[n].succs.clone()));
@@ -313,7 +331,10 @@ impl<'a> Planner<'a> {
             let numbers = |of: Vec<usize>| of.into_iter().map(number).collect();
             phases.push(Phase { cut: Some(l), fresh: numbers(fresh), passed: numbers(passed), nodes });
         }
-        Plan { lookups, phases }
+        let is_whole = |c: &usize| chosen.binary_search(c).is_err();
+        let mut tables: BTreeSet<TableId> = chosen.iter().map(|&c| self.candidates[c].table).collect();
+        (0..self.candidates.len()).filter(is_whole).for_each(|c| _ = tables.remove(&self.candidates[c].table));
+        Plan { lookups, tables, phases }
     }
 
     /// Whether a plan is small enough and keeps the order of what must be kept in order.
@@ -323,7 +344,7 @@ impl<'a> Planner<'a> {
         };
         let once: usize = (0..self.flow.graph.nodes.len()).map(|n| self.insts(n).len() + 1).sum();
         let all: usize = plan.phases.iter().map(ops).sum();
-        if plan.phases.len() > PHASES_MAX || all > once * GROWTH_MAX + GROWTH_FREE {
+        if plan.phases.len() > self.phases_max || all > once * GROWTH_MAX + GROWTH_FREE {
             return false;
         }
         // How many phases come to each, and whether its packets come in order.
@@ -358,8 +379,7 @@ impl<'a> Planner<'a> {
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),
-            Op::Digest { .. } => Some(Ordered::Digests),
-            Op::Log { .. } | Op::Assert { .. } | Op::Unresolved { .. } => Some(Ordered::Messages),
+            Op::Unresolved { .. } => Some(Ordered::Unresolved),
             Op::Random { .. } | Op::Hash { algorithm: HashAlgorithm::Random, .. } => Some(Ordered::Chance),
             _ => None,
         }

@@ -2,7 +2,9 @@
 
 use super::live;
 use crate::Error;
+use crate::paths::Known;
 use crate::probe::{carried_words, is_inlined};
+use crate::stage::standing::Standing;
 use crate::translate::Translator;
 use crate::value::{Class, Place};
 use abi::PacketDesc;
@@ -58,15 +60,29 @@ impl Translator<'_, '_> {
         let mut wanted: Vec<(Variable, u32)> =
             [vars.cursor, vars.truncate, vars.emitted, vars.rounds].map(|v| (v, 8)).to_vec();
         wanted.push((vars.layout_changed, 1));
-        // Staged code has all pointers in variables; see `placement`.
-        let pointer = |place: &Place| if let Place::Var(var) = place { Some((*var, 8)) } else { None };
-        wanted.extend(self.header_pointers.iter().flatten().filter_map(pointer));
+        let mut made: Vec<(Variable, Value)> = Vec::new();
+        for header in 0..self.header_pointers.len() {
+            // Staged code has all pointers in variables; see `placement`.
+            let Some(Place::Var(var)) = self.header_pointers[header] else { continue };
+            match self.standings[p][header] {
+                Standing::Zeros => made.push((var, self.zeros())),
+                Standing::At(offset) => made.push((var, self.add_imm(data, offset.into()))),
+                Standing::Varying => wanted.push((var, 8)),
+            }
+        }
+        made.into_iter().for_each(|(var, value)| self.b.def_var(var, value));
         let assigned = self.assigned_before(p);
+        let known = self.known_at_cut(p);
         let mut unassigned = BitSet::new(self.program.slots.len());
         for s in self.flow.needed.iter() {
             let slot = SlotId::from_index(s);
             let width = self.program.width(slot);
             if matches!(Class::of(width), Class::Words(_)) {
+                continue;
+            }
+            if let Some(value) = known.get(&slot) {
+                let value = self.constant(value);
+                self.write_slot(slot, &value);
                 continue;
             }
             if let Place::Var(var) = self.place(slot) {
@@ -98,6 +114,17 @@ impl Translator<'_, '_> {
         // What is as it was at the start needs no place in the row.
         self.set_slots(&|s| unassigned.contains(s.index()));
         Ok(candidates)
+    }
+
+    /// What slots are known to be where packets begin to wait for phase `p`.
+    fn known_at_cut(&self, p: usize) -> Known {
+        let cut = self.plan.phases[p].cut.expect("only the first phase has none");
+        let (node, inst) = self.plan.lookups[cut].spot;
+        let mut known = self.flow.graph.nodes[node].known.clone();
+        for inst in &self.flow.graph.block(self.program, node).insts[..inst] {
+            inst.op.for_each_def(self.program, |s| _ = known.remove(&s));
+        }
+        known
     }
 
     /// The slots that anything can have assigned before packets wait for phase `p`.

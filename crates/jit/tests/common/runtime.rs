@@ -25,6 +25,15 @@ pub struct Effects {
     pub logs: Vec<String>,
     pub failed_assertions: Vec<String>,
     sites: Vec<Site>,
+    /// Whose the digests, the log lines and the failed assertions are.
+    packets: [Vec<usize>; 3],
+}
+
+/// Staged code tells of packets in its own order.
+fn in_order<T>(packets: &[usize], what: Vec<T>) -> Vec<T> {
+    let mut all: Vec<(usize, T)> = packets.iter().copied().zip(what).collect();
+    all.sort_by_key(|(packet, _)| *packet);
+    all.into_iter().map(|(_, what)| what).collect()
 }
 
 /// Tables, cells and a record of calls.
@@ -224,7 +233,11 @@ impl Runtime {
     }
 
     pub fn end(&self) -> Effects {
-        std::mem::take(&mut *self.effects.lock().expect("not poisoned"))
+        let mut effects = std::mem::take(&mut *self.effects.lock().expect("not poisoned"));
+        effects.digests = in_order(&effects.packets[0], effects.digests);
+        effects.logs = in_order(&effects.packets[1], effects.logs);
+        effects.failed_assertions = in_order(&effects.packets[2], effects.failed_assertions);
+        effects
     }
 }
 
@@ -337,7 +350,7 @@ unsafe extern "C" fn random(_: *const WorkerCtx, low: u64, high: u64) -> u64 {
     low + (high - low) / 2
 }
 
-unsafe extern "C" fn digest(ctx: *const WorkerCtx, ext: u32, words: *const u64, count: u32) {
+unsafe extern "C" fn digest(ctx: *const WorkerCtx, packet: *const PacketDesc, ext: u32, words: *const u64, count: u32) {
     // SAFETY: compiled code gives its words.
     let (runtime, words) = unsafe { (runtime(ctx), std::slice::from_raw_parts(words, count as usize)) };
     let ExternKind::Digest { fields } = &runtime.program.externs[ext as usize].kind else { panic!("no digest") };
@@ -351,24 +364,28 @@ unsafe extern "C" fn digest(ctx: *const WorkerCtx, ext: u32, words: *const u64, 
         })
         .collect();
     assert_eq!(at, words.len());
-    runtime.effects.lock().expect("not poisoned").digests.push(values);
+    let mut effects = runtime.effects.lock().expect("not poisoned");
+    effects.digests.push(values);
+    effects.packets[0].push(packet.addr());
 }
 
-unsafe extern "C" fn log(ctx: *const WorkerCtx, id: u32, words: *const u64, count: u32) {
+unsafe extern "C" fn log(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32, words: *const u64, count: u32) {
     // SAFETY: compiled code gives its words.
     let (runtime, words) = unsafe { (runtime(ctx), std::slice::from_raw_parts(words, count as usize)) };
     let mut effects = runtime.effects.lock().expect("not poisoned");
     let line = format_log(&effects.sites[id as usize], words);
     effects.logs.push(line);
     runtime.said.lock().expect("not poisoned").push(runtime.place.load(Ordering::Relaxed));
+    effects.packets[1].push(packet.addr());
 }
 
-unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, id: u32) {
+unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32) {
     // SAFETY: compiled code gives its context.
     let mut effects = unsafe { runtime(ctx) }.effects.lock().expect("not poisoned");
     let site = effects.sites[id as usize].clone();
     assert_eq!(site.kind, SiteKind::Assert);
     effects.failed_assertions.push(site.text);
+    effects.packets[2].push(packet.addr());
 }
 
 unsafe extern "C" fn wide_bin(op: u32, width: u32, dst: *mut u64, a: *const u64, b: *const u64) {

@@ -10,6 +10,9 @@
 //! compared with a field or written to one, that cancels out. A sum that is not zero stays so, and
 //! folds to 0xffff, never to 0, whichever way it is added up: the result is the same bit by bit. For an IPv4 header that
 //! is five loads, five adds, and ten instructions for the fold.
+//!
+//! Words that hold nothing that the program ever assigns are added first. Where a checksum is verified and computed again
+//! later, this part of the two sums is the same expression, which Cranelift computes once.
 
 use crate::Optimisation;
 use crate::pack::Piece;
@@ -40,6 +43,7 @@ impl Translator<'_, '_> {
         let packed = self.options.has(Optimisation::PackedChecksum);
         // In network order and in the machine's.
         let (mut sum, mut native) = (Sum::default(), Sum::default());
+        let mut words: Vec<(bool, Value)> = Vec::new();
         let mut bit = 0;
         let mut rest = data;
         while !rest.is_empty() {
@@ -69,11 +73,15 @@ impl Translator<'_, '_> {
                         4 => self.b.ins().uload32(flags, place.base, place.offset as i32),
                         _ => self.b.ins().uload16(I64, flags, place.base, place.offset as i32),
                     };
-                    self.add_term(&mut native, word, 0);
+                    words.push((self.may_be_assigned(&rest[..count], 8 * at, 8 * (at + size)), word));
                     (at, bit) = (at + size, bit + 8 * size);
                 }
             }
             rest = &rest[count..];
+        }
+        for assigned in [false, true] {
+            let these: Vec<Value> = words.iter().filter(|(a, _)| *a == assigned).map(|(_, word)| *word).collect();
+            these.into_iter().for_each(|word| self.add_term(&mut native, word, 0));
         }
         match (sum.value, native.value) {
             (Some(other), Some(_)) if sum.bits + SUM_BITS + 8 <= TERM_BITS_MAX => {
@@ -92,6 +100,17 @@ impl Translator<'_, '_> {
         let turned = self.b.ins().ireduce(I16, turned);
         let in_order = self.b.ins().bswap(turned);
         self.b.ins().uextend(I64, in_order)
+    }
+
+    /// Whether the program assigns any field that has one of bits `from..to` of a run.
+    fn may_be_assigned(&self, run: &[Operand], from: u32, to: u32) -> bool {
+        let mut at = 0;
+        run.iter().any(|operand| {
+            let start = at;
+            at += self.width(operand);
+            let is_assigned = operand.slot().is_none_or(|s| self.facts.assigned.contains(s.index()));
+            is_assigned && start < to && at > from
+        })
     }
 
     /// Adds a field whose last bit is bit `end` of the string.

@@ -51,6 +51,8 @@ pub(crate) struct ProgramFacts {
     /// By slot: whether it is a field of a header that is not read or written field by field (`Segment::Odd`); such a
     /// field is never clean.
     never_clean: Vec<bool>,
+    /// Slots that any operation assigns other than by extracting a header or making it invalid.
+    pub assigned: BitSet,
     /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
@@ -84,10 +86,17 @@ impl ProgramFacts {
         for (header, _) in program.headers.iter().zip(&headers).filter(|(_, layout)| layout.is_odd()) {
             header.fields.iter().for_each(|f| never_clean[f.slot.index()] = true);
         }
+        let mut assigned = BitSet::new(program.slots.len());
+        for inst in program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
+            if !matches!(inst.op, Op::Extract { .. } | Op::SetInvalid { .. }) {
+                inst.op.for_each_def(program, |s| assigned.insert(s.index()));
+            }
+        }
         let empty = BitSet::new(program.slots.len());
         let mut facts = ProgramFacts {
             lazy_fields,
             never_clean,
+            assigned,
             headers,
             field_number,
             field_range,

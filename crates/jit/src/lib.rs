@@ -54,6 +54,7 @@ mod translate;
 mod unresolved;
 mod unused;
 mod value;
+mod wide;
 
 pub use hot::HOT_WAYS;
 pub use keyed::KEYED_MAX;
@@ -365,6 +366,25 @@ fn generate(
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<Generated, Error> {
+    match generate_as(program, bindings, shapes, sites, calls, options) {
+        // A placeholder that is not known; see `wide`. Tests are to show it.
+        Err(Error::Codegen(_)) if options.has(Optimisation::WideCompare) && !cfg!(debug_assertions) => {
+            let mut plain = options.clone();
+            plain.without.insert(Optimisation::WideCompare);
+            generate_as(program, bindings, shapes, sites, calls, &plain)
+        }
+        done => done,
+    }
+}
+
+fn generate_as(
+    program: &Program,
+    bindings: &Bindings,
+    shapes: &Shapes,
+    sites: &[Site],
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<Generated, Error> {
     check_widths(program)?;
     let mut timing = Timing::default();
     let isa = host_isa(options, Effort::Thorough)?;
@@ -463,6 +483,7 @@ fn generate(
         };
         let mut listed = code.code_buffer().to_vec();
         prefetch::patch(&mut listed, code.buffer.traps())?;
+        wide::patch(&mut listed, code.buffer.traps())?;
         let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
             kind: entry.kind,
             code: listed,
@@ -558,6 +579,7 @@ fn define(
     let relocs: Vec<ModuleReloc> = relocs.collect();
     let mut bytes = code.code_buffer().to_vec();
     prefetch::patch(&mut bytes, code.buffer.traps())?;
+    wide::patch(&mut bytes, code.buffer.traps())?;
     Ok(module.define_function_bytes(id, alignment, &bytes, &relocs)?)
 }
 

@@ -36,13 +36,15 @@ pub enum Optimisation {
     PackedChecksum,
     /// Hashes of bit strings of constant length are part of the code. Without: the runtime is called.
     InlineHashes,
+    /// A key is compared with all keys of a bucket at once, where the processor has AVX-512. Without: two or four at a time.
+    WideCompare,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 10] = [
+    pub const ALL: [Optimisation; 11] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -53,6 +55,7 @@ impl Optimisation {
         O::HotPaths,
         O::PackedChecksum,
         O::InlineHashes,
+        O::WideCompare,
     ];
 
     /// Its name on the command line.
@@ -68,6 +71,7 @@ impl Optimisation {
             O::HotPaths => "hot_paths",
             O::PackedChecksum => "packed_checksum",
             O::InlineHashes => "inline_hashes",
+            O::WideCompare => "wide_compare",
         }
     }
 
@@ -84,6 +88,7 @@ impl Optimisation {
             O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
             O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
+            O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
         }
     }
 }

@@ -21,6 +21,7 @@
 //! loaded at each lookup.
 
 use crate::translate::Translator;
+use crate::wide::{self, Lanes};
 use crate::{Error, Optimisation, Options};
 use abi::{EngineKind, ExactLayout, TableBinding, TableHandle};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -40,16 +41,6 @@ const HOISTED_SNAPSHOTS_MAX: usize = 8;
 pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
     options.has(Optimisation::InlineTables)
         && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Prefixes)
-}
-
-/// How many words [`Begun::carried`] has.
-pub(crate) fn carried_words(binding: &TableBinding) -> usize {
-    match binding.engine {
-        EngineKind::ExactInline => 2 + binding.key.bytes as usize / 8,
-        EngineKind::DirectIndex => 1,
-        EngineKind::Prefixes => 2,
-        EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
-    }
 }
 
 /// A probe that has not touched its table yet.
@@ -118,6 +109,22 @@ impl Translator<'_, '_> {
 
 // The two halves.
 impl Translator<'_, '_> {
+    /// How many words [`Begun::carried`] has.
+    pub fn carried_words(&self, table: TableId, binding: &TableBinding) -> usize {
+        match binding.engine {
+            EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8 + usize::from(self.carries_hash(table)),
+            EngineKind::DirectIndex => 1,
+            EngineKind::Prefixes => 2,
+            EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
+        }
+    }
+
+    /// Whether the second half of a lookup is told the hash. It is seldom asked for, and can be computed again if the table
+    /// is still the same.
+    fn carries_hash(&self, table: TableId) -> bool {
+        self.shape(table).is_none() && !self.snapshots.contains_key(&table)
+    }
+
     /// The first half of the lookup of a key in a table that is probed inline.
     pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Begun {
         let snapshot = self.snapshot(table, binding);
@@ -126,7 +133,8 @@ impl Translator<'_, '_> {
                 let words = self.key_words(&binding.key, keys);
                 let two = exact_layout(binding).key_bytes > 8;
                 let (bucket, hash) = self.exact_home(table, snapshot, &words, two);
-                Begun { prefetch: bucket, carried: [bucket, hash].into_iter().chain(words).collect() }
+                let hash = self.carries_hash(table).then_some(hash);
+                Begun { prefetch: bucket, carried: [bucket].into_iter().chain(words).chain(hash).collect() }
             }
             EngineKind::DirectIndex => {
                 let index = self.direct_index(binding, keys);
@@ -163,7 +171,8 @@ impl Translator<'_, '_> {
     pub fn probe_finish(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         match binding.engine {
             EngineKind::ExactInline => {
-                self.exact_find(exact_layout(binding), carried[0], carried[1], &carried[2..], miss)
+                let (words, hash) = carried[1..].split_at(binding.key.bytes as usize / 8);
+                self.exact_find(table, binding, carried[0], words, hash.first().copied(), miss)
             }
             EngineKind::DirectIndex => {
                 let entry = self.b.ins().load(I64, self.flags.state, carried[0], 0);
@@ -185,6 +194,7 @@ impl Translator<'_, '_> {
         let entry = self.probe_finish(table, binding, carried, miss);
         self.b.ins().jump(done, &[entry.into()]);
         self.b.seal_block(miss);
+        self.b.set_cold_block(miss);
         self.b.switch_to_block(miss);
         let null = self.iconst(0);
         self.b.ins().jump(done, &[null.into()]);
@@ -231,7 +241,16 @@ impl Translator<'_, '_> {
     }
 
     /// Goes through a key's home and, if the home says so, the buckets behind it; on to `miss` if none has the key.
-    fn exact_find(&mut self, layout: ExactLayout, home: Value, hash: Value, key: &[Value], miss: Block) -> Value {
+    fn exact_find(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        home: Value,
+        key: &[Value],
+        hash: Option<Value>,
+        miss: Block,
+    ) -> Value {
+        let layout = exact_layout(binding);
         // Most keys are found at home; where else to look is not computed before it is asked for.
         let done = self.b.create_block();
         let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
@@ -242,6 +261,10 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(elsewhere);
 
         self.b.switch_to_block(elsewhere);
+        let hash = hash.unwrap_or_else(|| {
+            let snapshot = self.snapshot(table, binding);
+            self.exact_home(table, snapshot, key, layout.key_bytes > 8).1
+        });
         let mark = self.b.ins().ushr_imm_u(hash, i64::from(MARK_SHIFT));
         let mark = self.b.ins().band_imm_u(mark, i64::from(PASSED_MARKS - 1));
         let mark = self.add_imm(mark, u64::from(PASSED_SHIFT));
@@ -314,6 +337,13 @@ impl Translator<'_, '_> {
         let mut bits = None;
         // Short keys sixteen bytes at a time. What is behind the last slot's may look like a key too; its bit is among those
         // of the states that no slot has, and zero there.
+        if self.options.has(Optimisation::WideCompare) && wide::is_available() {
+            match layout.key_bytes {
+                4 => return self.equal_lanes(Lanes::Halves, key[0], bucket),
+                8 => return self.equal_lanes(Lanes::Words, key[0], bucket),
+                _ => {}
+            }
+        }
         if let Some(lanes) = match layout.key_bytes {
             4 => Some(I32X4),
             8 => Some(I64X2),

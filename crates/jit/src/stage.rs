@@ -89,6 +89,10 @@ impl<'a> Translator<'a, '_> {
         let most = self.iconst(u64::from(self.chunk()) * size_of::<PacketDesc>() as u64);
         let size = self.b.ins().umin(left, most);
         let to = self.b.ins().iadd(from, size);
+        // What bounds a loop is compared in memory: there is no register to spare for it.
+        let bound = self.stack_slot(8);
+        let at = self.stack_addr(bound);
+        self.b.ins().store(self.flags.stack, to, at, 0);
         self.empty_rows();
         self.b.ins().jump(begins[0], &[]);
         self.b.switch_to_block(begins[0]);
@@ -97,7 +101,7 @@ impl<'a> Translator<'a, '_> {
         self.next_packet = self.b.create_block();
         self.b.ins().jump(head, &[from_arg(from)]);
         self.b.switch_to_block(head);
-        let over = self.icmp(IntCC::Equal, self.packet, to);
+        let over = self.is_at_end(self.packet, bound);
         self.b.ins().brif(over, begins[1], &[], body, &[]);
         self.b.seal_block(body);
         self.b.switch_to_block(body);
@@ -130,7 +134,7 @@ impl<'a> Translator<'a, '_> {
     /// Makes variables and memory of all phases, so that each can be translated before those that come to it.
     fn declare_all(&mut self) -> Result<(), Error> {
         let plan = self.plan;
-        self.standings = standing::standings(self.program, self.facts, self.flow, plan);
+        self.standings = standing::standings(self.program, self.facts, self.flow, plan, self.entry);
         for lookup in &plan.lookups {
             self.binding(lookup.table)?;
             let var = self.b.declare_var(I64);
@@ -199,11 +203,11 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().jump(resolve, &[]);
         self.b.seal_block(resolve);
         self.b.switch_to_block(head);
-        let over = self.icmp(IntCC::Equal, row, until);
+        let over = self.is_at_end(row, waiting.next);
         self.b.ins().brif(over, after, &[], body, &[]);
         self.b.seal_block(body);
         self.b.switch_to_block(body);
-        self.packet = self.b.ins().load(I64, stack, row, 0);
+        self.packet = self.b.ins().load(I64, self.flags.row, row, 0);
         let candidates = self.reload(p, row)?;
         self.next_packet = self.b.create_block();
         self.waiting[p] = Some(waiting);
@@ -221,7 +225,7 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().jump(head, &[from_arg(next)]);
         self.locate_lookup(p);
         self.b.switch_to_block(resolve);
-        self.resolve(p, rows, until)?;
+        self.resolve(p, rows)?;
         self.b.ins().jump(head, &[from_arg(rows)]);
         Ok(())
     }
@@ -255,8 +259,15 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(done);
     }
 
-    /// Finishes the probes of the rows of phase `p`, which are those from `rows` to `until`, and asks for the entries.
-    fn resolve(&mut self, p: usize, rows: Value, until: Value) -> Result<(), Error> {
+    /// Whether a loop has come to the address in `bound`.
+    fn is_at_end(&mut self, at: Value, bound: StackSlot) -> Value {
+        let bound = self.stack_addr(bound);
+        let end = self.b.ins().load(I64, self.flags.stack, bound, 0);
+        self.icmp(IntCC::Equal, at, end)
+    }
+
+    /// Finishes the probes of the rows of phase `p`, from `rows` on, and asks for the entries.
+    fn resolve(&mut self, p: usize, rows: Value) -> Result<(), Error> {
         let waiting = self.waiting[p].take().expect("declared");
         let phase = &self.plan.phases[p];
         let mut probed = Vec::new();
@@ -273,7 +284,7 @@ impl<'a> Translator<'a, '_> {
             let row = self.b.append_block_param(head, I64);
             self.b.ins().jump(head, &[from_arg(rows)]);
             self.b.switch_to_block(head);
-            let over = self.icmp(IntCC::Equal, row, until);
+            let over = self.is_at_end(row, waiting.next);
             self.b.ins().brif(over, done, &[], body, &[]);
             self.b.seal_block(body);
             self.b.switch_to_block(body);

@@ -28,14 +28,16 @@ use crate::places::Places;
 use crate::sieve::Sieves;
 use crate::stage::Waiting;
 use crate::stage::plan::{Plan, Spot};
-use crate::stage::standing::Standing;
+use crate::stage::standing::Standings;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
 use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls, Shapes};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I32, I64};
-use cranelift_codegen::ir::{self as clif, AbiParam, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot};
+use cranelift_codegen::ir::{
+    self as clif, AbiParam, AliasRegion, AliasRegionData, InstBuilder, MemFlagsData, Signature, StackSlot,
+};
 use cranelift_codegen::ir::{StackSlotData, StackSlotKind, TrapCode, Type, Value};
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Switch, Variable};
@@ -64,6 +66,10 @@ pub(crate) struct Flags {
     pub entry: MemFlagsData,
     /// What never changes while the code runs: the worker's context.
     pub context: MemFlagsData,
+    /// Rows, from behind the cut on; see [`crate::stage`].
+    pub row: MemFlagsData,
+    /// Placeholders; see [`crate::wide`].
+    pub patched: Option<AliasRegion>,
 }
 
 impl Flags {
@@ -82,6 +88,8 @@ impl Flags {
             state: region(4, "state"),
             entry: region(5, "entry").with_readonly().with_can_move(),
             context: region(6, "context").with_readonly().with_can_move(),
+            row: region(8, "row").with_readonly().with_can_move(),
+            patched: region(9, "patched").alias_region(),
         }
     }
 }
@@ -202,8 +210,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub answers: Vec<Variable>,
     /// By phase; taken out while it is read.
     pub waiting: Vec<Option<Waiting>>,
-    /// By phase and header: where it stands when packets begin to wait.
-    pub standings: Vec<Vec<Standing>>,
+    /// By phase: what is known of headers when packets begin to wait.
+    pub standings: Vec<Standings>,
 }
 
 /// The signature of an entry.

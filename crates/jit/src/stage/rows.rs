@@ -3,7 +3,7 @@
 use super::live;
 use crate::Error;
 use crate::paths::Known;
-use crate::probe::{carried_words, is_inlined};
+use crate::probe::is_inlined;
 use crate::stage::standing::Standing;
 use crate::translate::Translator;
 use crate::value::{Class, Place};
@@ -53,18 +53,23 @@ impl Translator<'_, '_> {
     pub(super) fn reload(&mut self, p: usize, row: Value) -> Result<Vec<Candidate>, Error> {
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
-        let len = self.load_desc32(offset_of!(PacketDesc, len));
-        self.b.def_var(self.vars.len, len);
         let mut candidates = Vec::new();
         let vars = &self.vars;
         let mut wanted: Vec<(Variable, u32)> =
             [vars.cursor, vars.truncate, vars.emitted, vars.rounds].map(|v| (v, 8)).to_vec();
-        wanted.push((vars.layout_changed, 1));
+        let standings = &self.standings[p];
+        match standings.layout_changed {
+            None => wanted.push((vars.layout_changed, 1)),
+            Some(changed) => {
+                let flag = self.b.ins().iconst(I64, i64::from(changed));
+                self.b.def_var(vars.layout_changed, flag);
+            }
+        }
         let mut made: Vec<(Variable, Value)> = Vec::new();
         for header in 0..self.header_pointers.len() {
             // Staged code has all pointers in variables; see `placement`.
             let Some(Place::Var(var)) = self.header_pointers[header] else { continue };
-            match self.standings[p][header] {
+            match self.standings[p].headers[header] {
                 Standing::Zeros => made.push((var, self.zeros())),
                 Standing::At(offset) => made.push((var, self.add_imm(data, offset.into()))),
                 Standing::Varying => wanted.push((var, 8)),
@@ -101,15 +106,22 @@ impl Translator<'_, '_> {
         let plan = self.plan;
         let phase = &plan.phases[p];
         for lookup in phase.begun() {
-            let binding = self.binding(plan.lookups[lookup].table)?;
+            let binding = self.binding(plan.lookups[lookup].table)?.clone();
             let probed = is_inlined(binding.engine, self.options) && !phase.passed.contains(&lookup);
-            let words = if probed { carried_words(binding) } else { 1 };
+            let words = if probed { self.carried_words(plan.lookups[lookup].table, &binding) } else { 1 };
             let (value, loads) = self.load_member(row, 8);
             self.b.def_var(self.answers[lookup], value);
             candidates.push(Candidate { what: Kept::Lookup(lookup), bytes: 8 * words as u32, loads });
         }
         let (value, loads) = self.load_member(row, 4);
         self.entry_len = value;
+        let cut = phase.cut.expect("only the first phase has none");
+        let position = self.flow.graph.nodes[plan.lookups[cut].spot.0].position;
+        let len = match self.flow.is_before_deparsers(position) {
+            true => value,
+            false => self.load_desc32(offset_of!(PacketDesc, len)),
+        };
+        self.b.def_var(self.vars.len, len);
         candidates.push(Candidate { what: Kept::EntryLen, bytes: 4, loads });
         // What is as it was at the start needs no place in the row.
         self.set_slots(&|s| unassigned.contains(s.index()));
@@ -157,14 +169,15 @@ impl Translator<'_, '_> {
     }
 
     fn load_member(&mut self, row: Value, bytes: u32) -> (Value, Vec<(Inst, Value)>) {
-        let stack = self.flags.stack;
+        // Made where something asks for it.
+        let flags = self.flags.row;
         let value = match bytes {
-            1 => self.b.ins().uload8(I64, stack, row, 0),
-            2 => self.b.ins().uload16(I64, stack, row, 0),
-            4 => self.b.ins().uload32(stack, row, 0),
-            8 => self.b.ins().load(I64, stack, row, 0),
+            1 => self.b.ins().uload8(I64, flags, row, 0),
+            2 => self.b.ins().uload16(I64, flags, row, 0),
+            4 => self.b.ins().uload32(flags, row, 0),
+            8 => self.b.ins().load(I64, flags, row, 0),
             _ => {
-                let (low, high) = (self.b.ins().load(I64, stack, row, 0), self.b.ins().load(I64, stack, row, 0));
+                let (low, high) = (self.b.ins().load(I64, flags, row, 0), self.b.ins().load(I64, flags, row, 0));
                 let loads = [low, high].map(|v| (self.defining(v), v)).to_vec();
                 return (self.b.ins().iconcat(low, high), loads);
             }
@@ -236,29 +249,19 @@ impl Translator<'_, '_> {
         let p = plan.phase_of(lookup).expect("what stops a phase is a cut");
         let waiting = self.waiting[p].take().expect("declared");
         let stack = self.flags.stack;
-        let mut begun: Vec<(usize, Vec<Value>)> = Vec::new();
-        for l in plan.phases[p].cut.iter().chain(&plan.phases[p].fresh).copied() {
-            if waiting.members.iter().any(|m| m.what == Kept::Lookup(l)) {
-                let called = waiting.called.iter().find(|c| c.lookup == l);
-                let words = self.begin(l, called, l == lookup)?;
-                begun.push((l, words));
-            }
-        }
         let next = self.stack_addr(waiting.next);
         let row = self.b.ins().load(I64, stack, next, 0);
         self.b.ins().store(stack, self.packet, row, 0);
-        for member in &waiting.members {
+        // Variables first: what they are computed from need not live through the hashes then.
+        for member in waiting.members.iter().filter(|m| !matches!(m.what, Kept::Lookup(_))) {
             let value = match member.what {
                 Kept::Var(var) => self.b.use_var(var),
-                Kept::EntryLen => self.entry_len,
-                Kept::Lookup(l) => {
-                    let words = match begun.iter().find(|(of, _)| *of == l) {
-                        Some((_, words)) => words.clone(),
-                        None => vec![self.b.use_var(self.answers[l])],
-                    };
-                    self.store_words(stack, &words, row, member.offset);
-                    continue;
+                // The descriptor still has it, and no register needs to.
+                Kept::EntryLen if self.flow.is_before_deparsers(self.position) => {
+                    self.load_desc32(offset_of!(PacketDesc, len))
                 }
+                Kept::EntryLen => self.entry_len,
+                Kept::Lookup(_) => unreachable!("they come behind"),
                 Kept::Wide(slot) => {
                     let from = self.stack_addr(slot);
                     for i in (0..member.bytes).step_by(8) {
@@ -269,6 +272,23 @@ impl Translator<'_, '_> {
                 }
             };
             self.store_member(value, row, member);
+        }
+        let mut begun: Vec<(usize, Vec<Value>)> = Vec::new();
+        for l in plan.phases[p].cut.iter().chain(&plan.phases[p].fresh).copied() {
+            if waiting.members.iter().any(|m| m.what == Kept::Lookup(l)) {
+                let called = waiting.called.iter().find(|c| c.lookup == l);
+                let words = self.begin(l, called, l == lookup)?;
+                begun.push((l, words));
+            }
+        }
+        for member in &waiting.members {
+            if let Kept::Lookup(l) = member.what {
+                let words = match begun.iter().find(|(of, _)| *of == l) {
+                    Some((_, words)) => words.clone(),
+                    None => vec![self.b.use_var(self.answers[l])],
+                };
+                self.store_words(stack, &words, row, member.offset);
+            }
         }
         let behind = self.add_imm(row, waiting.row_bytes.into());
         self.b.ins().store(stack, behind, next, 0);

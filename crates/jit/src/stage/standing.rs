@@ -1,12 +1,13 @@
-//! Where headers stand when packets wait.
+//! What is known of headers when packets wait.
 //!
 //! On a way that knows which headers were extracted, a header's pointer is the frame's first byte and a constant, or it
-//! leads to the zeros. Such a pointer needs no place in a row: the phase makes it anew. A forward analysis carries that
-//! through the graph; it says what [`crate::packet`] does with pointers.
+//! leads to the zeros; and whether headers moved is known, too. Neither needs a place in a row then: the phase makes it
+//! anew. A forward analysis carries that through the graph; it follows what [`crate::packet`] does with pointers, and
+//! [`crate::translate`] with the flag.
 
-use crate::flow::{Flow, Place, ProgramFacts};
+use crate::flow::{Flow, LayoutChange, Place, ProgramFacts};
 use crate::stage::plan::{Plan, Spot};
-use ir::{Op, Program};
+use ir::{EntryPoint, Op, Program, SlotId};
 
 /// What a header's pointer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,27 +20,50 @@ pub(crate) enum Standing {
     Varying,
 }
 
-/// By phase (none for the first) and header.
-pub(crate) fn standings(program: &Program, facts: &ProgramFacts, flow: &Flow, plan: &Plan) -> Vec<Vec<Standing>> {
+/// What is known at a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Standings {
+    /// By header.
+    pub headers: Vec<Standing>,
+    /// Whether the emitted headers may not stand where they would be emitted to.
+    pub layout_changed: Option<bool>,
+}
+
+/// By phase; for the first, what holds when a packet starts.
+pub(crate) fn standings(
+    program: &Program,
+    facts: &ProgramFacts,
+    flow: &Flow,
+    plan: &Plan,
+    entry: &EntryPoint,
+) -> Vec<Standings> {
+    let walk = Walk { program, facts, flow, entry };
     let nodes = &flow.graph.nodes;
-    let mut at: Vec<Option<Vec<Standing>>> = vec![None; nodes.len()];
-    at[0] = Some(vec![Standing::Zeros; program.headers.len()]);
-    // Until nothing changes: once and a half for each nesting of loops.
+    let mut start = Standings { headers: vec![Standing::Zeros; program.headers.len()], layout_changed: None };
+    walk.enter(0, &mut start, flow.at[0].clone());
+    let mut at: Vec<Option<Standings>> = vec![None; nodes.len()];
+    at[0] = Some(start.clone());
+    // Until nothing changes: each time round, a loop is known better.
     loop {
         let mut changed = false;
         for n in 0..nodes.len() {
-            let Some(mut standing) = at[n].clone() else { continue };
-            let insts = &flow.graph.block(program, n).insts;
-            step(program, facts, flow, n, insts.len(), &mut standing);
-            if flow.graph.ends_stage(program, n) && flow.deparser(nodes[n].position).is_some() {
-                // The frame begins elsewhere now.
-                standing.fill(Standing::Varying);
+            let Some(mut standings) = at[n].clone() else { continue };
+            let now = walk.step(n, usize::MAX, &mut standings);
+            if flow.graph.ends_stage(program, n) {
+                if flow.deparser(nodes[n].position).is_some() {
+                    // The frame begins elsewhere now.
+                    standings.headers.fill(Standing::Varying);
+                    standings.layout_changed = Some(true);
+                }
+                if nodes[n].position + 1 < entry.stages.len() {
+                    walk.enter(nodes[n].position + 1, &mut standings, now);
+                }
             }
             for &s in &nodes[n].succs {
                 changed |= match &mut at[s] {
-                    Some(known) => join(known, &standing),
+                    Some(known) => known.join(&standings),
                     none => {
-                        *none = Some(standing.clone());
+                        *none = Some(standings.clone());
                         true
                     }
                 };
@@ -50,39 +74,77 @@ pub(crate) fn standings(program: &Program, facts: &ProgramFacts, flow: &Flow, pl
         }
     }
     let of = |(n, inst): Spot| {
-        let mut standing = at[n].clone().unwrap_or_else(|| vec![Standing::Varying; program.headers.len()]);
-        step(program, facts, flow, n, inst, &mut standing);
-        standing
+        let mut standings = at[n].clone().expect("every node can be reached");
+        walk.step(n, inst, &mut standings);
+        standings
     };
-    plan.phases.iter().map(|p| p.cut.map(|c| of(plan.lookups[c].spot)).unwrap_or_default()).collect()
+    plan.phases.iter().map(|p| p.cut.map_or_else(|| start.clone(), |c| of(plan.lookups[c].spot))).collect()
 }
 
-/// Carries what is known over the first `count` operations of a node.
-fn step(program: &Program, facts: &ProgramFacts, flow: &Flow, node: usize, count: usize, standing: &mut [Standing]) {
-    let mut now = flow.at[node].clone();
-    let position = flow.graph.nodes[node].position;
-    for inst in &flow.graph.block(program, node).insts[..count] {
-        match &inst.op {
-            Op::Extract { header, .. } => {
-                standing[header.index()] = match now.cursor {
-                    Place::Const(offset) => Standing::At(offset),
-                    Place::Varying => Standing::Varying,
-                };
-            }
-            Op::SetInvalid { header } => standing[header.index()] = Standing::Zeros,
-            _ => {}
+struct Walk<'a> {
+    program: &'a Program,
+    facts: &'a ProgramFacts,
+    flow: &'a Flow,
+    entry: &'a EntryPoint,
+}
+
+impl Walk<'_> {
+    /// A stage is entered, at its start or from the one before, of which `at` is known.
+    fn enter(&self, position: usize, standings: &mut Standings, mut at: crate::flow::Facts) {
+        if let Some(changed) = self.flow.enter_stage(self.program, self.entry, position, &mut at) {
+            standings.layout_changed = Some(changed);
         }
-        flow.step(program, facts, position, &inst.op, &mut now);
+    }
+
+    /// Carries what is known over the first `count` operations of a node; the facts behind them.
+    fn step(&self, node: usize, count: usize, standings: &mut Standings) -> crate::flow::Facts {
+        let mut now = self.flow.at[node].clone();
+        let place = &self.flow.graph.nodes[node];
+        let mut known = place.known.clone();
+        let flag = |known: &crate::paths::Known, slot: SlotId| known.get(&slot).map(|v| !v.is_zero());
+        for inst in self.flow.graph.block(self.program, node).insts.iter().take(count) {
+            match &inst.op {
+                Op::Extract { header, .. } => {
+                    standings.headers[header.index()] = match now.cursor {
+                        Place::Const(offset) => Standing::At(offset),
+                        Place::Varying => Standing::Varying,
+                    };
+                }
+                Op::SetInvalid { header } => standings.headers[header.index()] = Standing::Zeros,
+                _ => {}
+            }
+            let moved = match self.flow.step(self.program, self.facts, place.position, &inst.op, &mut now) {
+                LayoutChange::None => Some(false),
+                LayoutChange::Always => Some(true),
+                LayoutChange::Validated(slot) => flag(&known, slot).map(|was| !was),
+                LayoutChange::Invalidated(slot) => flag(&known, slot),
+                LayoutChange::Assigned(_) => None,
+            };
+            standings.layout_changed = match (standings.layout_changed, moved) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (so_far, Some(false)) => so_far,
+                _ => None,
+            };
+            inst.op.for_each_def(self.program, |s| _ = known.remove(&s));
+        }
+        now
     }
 }
 
-fn join(known: &mut [Standing], other: &[Standing]) -> bool {
-    let mut changed = false;
-    for (known, other) in known.iter_mut().zip(other) {
-        if *known != *other && *known != Standing::Varying {
-            *known = Standing::Varying;
+impl Standings {
+    /// Forgets what does not hold in `other`; whether there was such.
+    fn join(&mut self, other: &Standings) -> bool {
+        let mut changed = false;
+        for (known, other) in self.headers.iter_mut().zip(&other.headers) {
+            if *known != *other && *known != Standing::Varying {
+                *known = Standing::Varying;
+                changed = true;
+            }
+        }
+        if self.layout_changed.is_some() && self.layout_changed != other.layout_changed {
+            self.layout_changed = None;
             changed = true;
         }
+        changed
     }
-    changed
 }

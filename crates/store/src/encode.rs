@@ -10,25 +10,19 @@ use grpc::proto::sluice::v1 as state;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{DecodeError, Message};
 
-/// An entity's value.
-pub fn entity(entity: &Entity) -> Vec<u8> {
-    if let Entity::Table(entry) = entity
-        && let Some(bytes) = table_entry(entry)
-    {
-        return bytes;
+/// Appends an entity's value.
+pub fn entity_into(entity: &Entity, out: &mut Vec<u8>) {
+    match entity {
+        Entity::Table(entry) if is_plain(entry) => table_entry(entry, out),
+        // A vector has room for anything.
+        other => _ = convert::entity_to_proto(other.clone()).encode(out),
     }
-    convert::entity_to_proto(entity.clone()).encode_to_vec()
 }
 
 /// The value of an entry that has nothing but key, priority and action, as nearly all have: the same bytes, without a copy of the
-/// entry on the way. `None` for others. Numbers are those of `p4runtime.proto`.
-fn table_entry(entry: &TableEntry) -> Option<Vec<u8>> {
-    let Some(TableAction::Action(action)) = &entry.action else { return None };
-    if !is_plain(entry) {
-        return None;
-    }
-    let mut out = Vec::with_capacity(64);
-    nested(2, &mut out, |out| {
+/// entry on the way. Numbers are those of `p4runtime.proto`.
+fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
+    nested(2, out, |out| {
         number(1, entry.table_id.into(), out);
         for field in &entry.matches {
             nested(2, out, |out| {
@@ -53,29 +47,30 @@ fn table_entry(entry: &TableEntry) -> Option<Vec<u8>> {
                 }
             });
         }
-        nested(3, out, |out| {
-            nested(1, out, |out| {
-                number(1, action.action_id.into(), out);
-                for (id, value) in &action.params {
-                    nested(4, out, |out| {
-                        number(2, (*id).into(), out);
-                        bytes(3, value, out);
-                    });
-                }
+        if let Some(TableAction::Action(action)) = &entry.action {
+            nested(3, out, |out| {
+                nested(1, out, |out| {
+                    number(1, action.action_id.into(), out);
+                    for (id, value) in &action.params {
+                        nested(4, out, |out| {
+                            number(2, (*id).into(), out);
+                            bytes(3, value, out);
+                        });
+                    }
+                });
             });
-        });
+        }
         number(4, i64::from(entry.priority) as u64, out);
     });
-    Some(out)
 }
 
-/// Whether there is nothing but key, priority and action.
+/// Whether there is nothing but key, priority and one action.
 fn is_plain(entry: &TableEntry) -> bool {
     // Every field, so that a new one is not forgotten.
     let TableEntry {
         table_id: _,
         matches: _,
-        action: _,
+        action,
         priority: _,
         controller_metadata,
         metadata,
@@ -87,7 +82,8 @@ fn is_plain(entry: &TableEntry) -> bool {
         time_since_last_hit,
         is_const,
     } = entry;
-    (*controller_metadata, metadata.is_empty(), *idle_timeout_ns) == (0, true, 0)
+    matches!(action, Some(TableAction::Action(_)))
+        && (*controller_metadata, metadata.is_empty(), *idle_timeout_ns) == (0, true, 0)
         && (meter_config.is_none(), counter_data.is_none(), meter_counter_data.is_none()) == (true, true, true)
         && (*is_default_action, time_since_last_hit.is_none(), *is_const) == (false, true, false)
 }
@@ -177,10 +173,16 @@ mod tests {
                     ..Default::default()
                 };
                 let message = convert::entity_to_proto(Entity::Table(entry.clone())).encode_to_vec();
-                assert_eq!(table_entry(&entry), Some(message));
+                assert!(is_plain(&entry));
+                let value = |entry: &TableEntry| {
+                    let mut out = Vec::new();
+                    entity_into(&Entity::Table(entry.clone()), &mut out);
+                    out
+                };
+                assert_eq!(value(&entry), message);
                 let other = TableEntry { metadata: vec![1], ..entry };
-                assert_eq!(table_entry(&other), None);
-                assert_eq!(decode_entity(&super::entity(&Entity::Table(other.clone()))), Ok(Entity::Table(other)));
+                assert!(!is_plain(&other));
+                assert_eq!(decode_entity(&value(&other)), Ok(Entity::Table(other)));
             }
         }
     }

@@ -1,35 +1,48 @@
 //! The directory: what is where.
 //!
 //! ```text
-//!   DIR/format    "sluice state 2": what this version reads
+//!   DIR/format    "sluice state 3": what this version writes
 //!   DIR/db/       fjall: keyspace `devices`: device id ▶ KeptDevice, "ID/command-line" ▶ the program it was started with
 //!                                            "wiring", "wiring/command-line" ▶ KeptWiring
 //!                        keyspace `configs`: number ▶ KeptConfig
 //!                        keyspace `entities-NUMBER`: control::journal::Key ▶ p4.v1.Entity
+//!                        keyspace `log`: sequence number ▶ what a request changed (`log`)
 //! ```
 //!
+//! A config's entities are those of its keyspace with what the log has of it put over them. Format 2 had no log; opening such a
+//! directory makes it one of format 3.
+//!
 //! Each config that is set gets a number of its own. Numbers that no device refers to are left over from a change that a
-//! crash cut off, or that was undone; opening removes them.
+//! crash cut off, or that was undone; opening removes them, with their records in the log.
 
+use crate::fold::{Fold, ingest};
+use crate::log::{self, Overlay};
 use crate::{OpenError, encode};
 use control::entity::Entity;
 use control::journal::Key;
 use control::pipeline::ForwardingConfig;
+use fjall::compaction::Leveled;
 use fjall::config::FilterPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use grpc::proto::sluice::v1::KeptDevice;
 use prost::Message;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// What this version writes and reads.
-pub const FORMAT: &str = "2";
+/// What this version writes.
+pub const FORMAT: &str = "3";
+/// What it also reads.
+const FORMAT_BEFORE: &str = "2";
 const FORMAT_LINE: &str = "sluice state ";
-/// Entities per batch while a whole config is written.
-const CHUNK: usize = 8192;
-/// What of a config's entities is in memory and in the log alone: the log is read at start, so it must stay short.
-const MEMTABLE_BYTES: u64 = 8 << 20;
+/// Bytes of entities that are sorted and written at a time while a whole config is written.
+const CHUNK_BYTES: usize = 8 << 20;
+/// Tables of a config's entities that are merged at once. Many, because each merge writes all of the config's entities anew, and
+/// they are read once, at start.
+const TABLES_TO_MERGE: u8 = 12;
+/// The log is moved to tables when it is folded, and not before.
+const LOG_MEMTABLE_BYTES: u64 = 1 << 30;
 /// Memory for blocks that were read: entities are read once, at start.
 const CACHE_BYTES: u64 = 8 << 20;
 
@@ -59,7 +72,20 @@ pub struct Layout {
     pub db: Database,
     devices: Keyspace,
     configs: Keyspace,
+    log: Keyspace,
+    /// What the log holds.
+    logged: VecDeque<Logged>,
+    logged_bytes: usize,
     last: u64,
+}
+
+/// A record of the log.
+#[derive(Clone)]
+pub struct Logged {
+    pub sequence: u64,
+    pub config: u64,
+    /// As `log::record` made it.
+    pub record: fjall::Slice,
 }
 
 impl Layout {
@@ -79,7 +105,11 @@ impl Layout {
         })?;
         let keyspace = |called: &str| keyspace(&db, called).map_err(|e| io(explain(&e)));
         let (devices, configs) = (keyspace("devices")?, keyspace("configs")?);
-        let mut layout = Layout { dir: name, db, devices, configs, last: 0 };
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(LOG_MEMTABLE_BYTES);
+        let log = db.keyspace("log", options).map_err(|e| io(explain(&e)))?;
+        let (logged, logged_bytes) = (VecDeque::new(), 0);
+        let mut layout = Layout { dir: name, db, devices, configs, log, logged, logged_bytes, last: 0 };
+        layout.read_log()?;
         layout.remove_left_over()?;
         Ok(layout)
     }
@@ -100,6 +130,19 @@ impl Layout {
         }
     }
 
+    fn read_log(&mut self) -> Result<(), OpenError> {
+        for item in self.log.iter() {
+            let (key, record) = item.into_inner().map_err(|e| self.io(&e))?;
+            let sequence = <[u8; 8]>::try_from(&key[..]).ok().map(u64::from_be_bytes);
+            let (Some(sequence), Some(config)) = (sequence, log::config_of(&record)) else {
+                return Err(self.broken("the log", "a record is damaged"));
+            };
+            self.logged_bytes += record.len();
+            self.logged.push_back(Logged { sequence, config, record });
+        }
+        Ok(())
+    }
+
     fn remove_left_over(&mut self) -> Result<(), OpenError> {
         let mut used = BTreeSet::new();
         for item in self.devices.iter() {
@@ -116,14 +159,18 @@ impl Layout {
         for number in numbers.into_iter().filter(|n| !used.contains(n)) {
             self.remove(number).map_err(|e| self.io(&e))?;
         }
-        Ok(())
+        // Their numbers may be given again.
+        self.unlog(|logged| !used.contains(&logged.config)).map_err(|e| self.io(&e))
     }
 
     /// The keyspace of a config's entities.
     pub fn entities(&self, number: u64) -> fjall::Result<Keyspace> {
         // They are read in order, once, and never one by one, so filters would be for nothing.
         let options = || {
-            KeyspaceCreateOptions::default().filter_policy(FilterPolicy::disabled()).max_memtable_size(MEMTABLE_BYTES)
+            let merges = Leveled::default().with_l0_threshold(TABLES_TO_MERGE);
+            KeyspaceCreateOptions::default()
+                .filter_policy(FilterPolicy::disabled())
+                .compaction_strategy(Arc::new(merges))
         };
         self.db.keyspace(&format!("entities-{number}"), options)
     }
@@ -138,13 +185,27 @@ impl Layout {
         let number = self.last;
         let into = self.entities(number)?;
         self.configs.insert(number.to_be_bytes(), encode::config(config))?;
-        let mut entities = entities.peekable();
-        while entities.peek().is_some() {
-            let mut batch = self.db.batch();
-            for (key, entity) in entities.by_ref().take(CHUNK) {
-                batch.insert(&into, key, encode::entity(&entity));
+        let mut chunk: Vec<(Key, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let next = entities.next().map(|(key, entity)| {
+                let mut value = Vec::new();
+                encode::entity_into(&entity, &mut value);
+                (key, value)
+            });
+            let ended = next.is_none();
+            bytes += next.as_ref().map_or(0, |(key, value)| key.len() + value.len());
+            chunk.extend(next);
+            if ended || bytes >= CHUNK_BYTES {
+                chunk.sort_by(|a, b| a.0.cmp(&b.0));
+                // An entity comes once.
+                chunk.dedup_by(|a, b| a.0 == b.0);
+                ingest(&into, chunk.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?;
+                (chunk, bytes) = (Vec::new(), 0);
             }
-            batch.commit()?;
+            if ended {
+                break;
+            }
         }
         Ok(number)
     }
@@ -161,9 +222,54 @@ impl Layout {
     }
 
     /// Removes a config that no device refers to any more.
-    pub fn remove(&self, number: u64) -> fjall::Result<()> {
+    pub fn remove(&mut self, number: u64) -> fjall::Result<()> {
+        self.unlog(|logged| logged.config == number)?;
         self.configs.remove(number.to_be_bytes())?;
         self.db.delete_keyspace(self.entities(number)?)
+    }
+
+    /// Adds records to the log, each with the config that it is of; all or none of them are there after a crash. Not yet kept.
+    pub fn log(&mut self, records: impl Iterator<Item = (u64, Vec<u8>)>) -> fjall::Result<()> {
+        let mut batch = self.db.batch();
+        let mut sequence = self.logged.back().map_or(0, |last| last.sequence);
+        let from = self.logged.len();
+        for (config, record) in records {
+            sequence += 1;
+            let record = fjall::Slice::from(record);
+            batch.insert(&self.log, sequence.to_be_bytes(), record.clone());
+            self.logged_bytes += record.len();
+            self.logged.push_back(Logged { sequence, config, record });
+        }
+        batch.commit().inspect_err(|_| self.logged.truncate(from))
+    }
+
+    /// What the log holds, in order.
+    pub fn logged(&self) -> impl Iterator<Item = &Logged> {
+        self.logged.iter()
+    }
+
+    /// How much that is.
+    pub fn logged_bytes(&self) -> usize {
+        self.logged_bytes
+    }
+
+    /// A fold is on disk: its records are not needed any more.
+    pub fn folded(&mut self, fold: &Fold) -> fjall::Result<()> {
+        self.unlog(|logged| logged.sequence <= fold.to)?;
+        // Little is left to be moved, and the store begins a new log file when the old one has grown large.
+        self.log.rotate_memtable().map(|_| ())
+    }
+
+    fn unlog(&mut self, which: impl Fn(&Logged) -> bool) -> fjall::Result<()> {
+        let mut batch = self.db.batch();
+        self.logged
+            .iter()
+            .filter(|logged| which(logged))
+            .for_each(|l| batch.remove(&self.log, l.sequence.to_be_bytes()));
+        batch.commit()?;
+        self.logged.retain(|logged| !which(logged));
+        self.logged_bytes = self.logged.iter().map(|logged| logged.record.len()).sum();
+        Ok(())
     }
 
     /// Remembers the program of the command line.
@@ -199,11 +305,29 @@ impl Layout {
         let value = self.configs.get(number.to_be_bytes()).map_err(|e| self.io(&e))?;
         let value = value.ok_or_else(|| self.broken(&what, "it is missing"))?;
         let config = encode::decode_config(&value).map_err(|e| self.broken(&what, e))?;
+        let of = self.logged.iter().filter(|logged| logged.config == number);
+        let overlay = Overlay::new(of.map(|logged| &logged.record[..]));
+        let overlay = overlay.ok_or_else(|| self.broken("the log", "a record is damaged"))?;
         let mut entities = Vec::new();
-        for item in self.entities(number).map_err(|e| self.io(&e))?.iter() {
-            let (_, value) = item.into_inner().map_err(|e| self.io(&e))?;
-            let entity = encode::decode_entity(&value);
+        let mut add = |value: &[u8]| {
+            let entity = encode::decode_entity(value);
             entities.push(entity.map_err(|e| self.broken(&format!("an entity of {what}"), e))?);
+            Ok(())
+        };
+        let mut changes = overlay.changes.iter().peekable();
+        for item in self.entities(number).map_err(|e| self.io(&e))?.iter() {
+            let (key, value) = item.into_inner().map_err(|e| self.io(&e))?;
+            while let Some((_, new)) = changes.next_if(|(new, _)| *new < &key[..]) {
+                new.map_or(Ok(()), &mut add)?;
+            }
+            match changes.next_if(|(new, _)| *new == &key[..]) {
+                Some((_, new)) => new.map_or(Ok(()), &mut add)?,
+                None if overlay.clears(&key) => {}
+                None => add(&value)?,
+            }
+        }
+        for (_, new) in changes {
+            new.map_or(Ok(()), &mut add)?;
         }
         Ok(KeptConfig { config, entities })
     }
@@ -222,27 +346,29 @@ fn check_format(dir: &Path) -> Result<(), OpenError> {
     let name = dir.display().to_string();
     let io = |e: std::io::Error| OpenError::Io { dir: name.clone(), why: e.to_string() };
     let file: PathBuf = dir.join("format");
+    let beginning = dir.join("format.new");
+    // Whole or not at all, whenever the machine stops.
+    let write = || -> std::io::Result<()> {
+        let mut new = std::fs::File::create(&beginning)?;
+        writeln!(new, "{FORMAT_LINE}{FORMAT}")?;
+        new.sync_all()?;
+        std::fs::rename(&beginning, &file)?;
+        std::fs::File::open(dir)?.sync_all()
+    };
     match std::fs::read_to_string(&file) {
         Ok(text) => match text.trim_end().strip_prefix(FORMAT_LINE) {
             Some(FORMAT) => Ok(()),
+            // An older version must not open it from now on: it would not see the log.
+            Some(FORMAT_BEFORE) => write().map_err(io),
             Some(other) => Err(OpenError::Format { dir: name.clone(), found: other.to_string() }),
             None => Err(OpenError::Foreign(name.clone())),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let beginning = dir.join("format.new");
             let others = std::fs::read_dir(dir).map_err(io)?.filter_map(Result::ok);
             // What journalled file systems put into every new one is nobody's.
             if others.map(|e| e.path()).any(|path| path != beginning && !path.ends_with("lost+found")) {
                 return Err(OpenError::Foreign(name.clone()));
             }
-            // Whole or not at all, whenever the machine stops.
-            let write = || -> std::io::Result<()> {
-                let mut new = std::fs::File::create(&beginning)?;
-                writeln!(new, "{FORMAT_LINE}{FORMAT}")?;
-                new.sync_all()?;
-                std::fs::rename(&beginning, &file)?;
-                std::fs::File::open(dir)?.sync_all()
-            };
             write().map_err(io)
         }
         Err(e) => Err(io(e)),

@@ -1,13 +1,14 @@
 //! What controllers wrote, kept on disk, so that a switch that was killed comes back with it.
 //!
 //! ```text
-//!   control (one lock) ──append──▶ queue ──▶ thread "state": one batch per request, one fsync for all that wait ──▶ disk
-//!   RPCs ◀──────────────── wait(ticket) ◀──────────────┘
+//!   control (one lock) ──append──▶ queue ──▶ thread "state": one record per request, one fsync for all that wait ──▶ log
+//!   RPCs ◀──────────────── wait(ticket) ◀──────────────┘                                                           │
+//!                                            thread "state-fold": the log, sorted ──▶ tables of the configs ◀────────┘
 //! ```
 //!
 //! [`Store`] is a directory, [`open`](Store::open)ed by one process; [`Store::kept`] reads a device back, and as
-//! [`control::journal::Journal`] it keeps what changes. The directory's layout is in `layout`, the thread in `writer`; values
-//! are P4Runtime's own messages (`encode`), so that the format is as stable as the protocol.
+//! [`control::journal::Journal`] it keeps what changes. The directory's layout is in `layout`, the threads in `writer`, what they write in
+//! `log` and `fold`; values are P4Runtime's own messages (`encode`), so that the format is as stable as the protocol.
 //!
 //! **Invariants.** A ticket is kept only after `fsync`. A device's configs change as a whole: a new one is written beside
 //! the old, and one record says which counts. After any error of the disk nothing is kept until the directory is opened
@@ -17,7 +18,9 @@
 //! log takes with one sequential write where trees of pages write a page per entity. Tests: `tests/`.
 
 mod encode;
+mod fold;
 mod layout;
+mod log;
 mod wiring;
 mod writer;
 

@@ -1,17 +1,20 @@
-//! The open store: a queue of batches, and the thread that writes them.
+//! The open store: a queue of batches, the thread that logs them and the one that folds the log.
 //!
-//! Group commit: the thread takes all batches that wait, writes each as one atomic batch, and syncs once for all of
+//! Group commit: the thread `state` takes all batches that wait, logs each as one record, and syncs once for all of
 //! them. While it syncs the next ones queue up, so the number of syncs follows the disk and not the number of requests.
+//! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it.
 //!
-//! Locks: `queue` is held for moments; `layout` while the disk is written, by the thread or by [`Store::replace`]. Nobody
-//! takes `layout` while holding `queue`.
+//! Locks: `queue` is held for moments; `layout` while the disk is written, by the threads or by [`Store::replace`]; `folding` during
+//! a fold, and by who removes configs or closes the directory. They are taken in the order `folding`, `layout`, `queue`.
 
+use crate::OpenError;
+use crate::fold::Fold;
 use crate::layout::{Kept, Layout, explain};
-use crate::{OpenError, encode};
-use control::journal::{After, Batch, Contents, Journal, Key, Slot, Ticket};
-use fjall::{Keyspace, PersistMode};
+use crate::log;
+use control::journal::{Batch, Contents, Journal, Slot, Ticket};
+use fjall::PersistMode;
 use grpc::proto::sluice::v1::KeptDevice;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +22,10 @@ use std::time::{Duration, Instant};
 
 /// How long a failed store is left alone before it is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// The log is folded when it is so large: it is read at start, so it must stay short.
+const FOLD_BYTES: usize = 8 << 20;
+/// How many times that it grows while a fold is under way, before writes wait.
+const AHEAD: usize = 4;
 
 /// Drops what a directory holds. Refused while another process has it, and if it is not ours.
 pub fn forget(dir: &Path) -> Result<(), OpenError> {
@@ -35,13 +42,17 @@ pub fn forget(dir: &Path) -> Result<(), OpenError> {
 pub struct Store {
     shared: Arc<Shared>,
     dir: PathBuf,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// The log has grown, or the end has come.
+    grown: Condvar,
     layout: Mutex<Option<Layout>>,
+    folding: Mutex<()>,
+    fold_bytes: usize,
 }
 
 #[derive(Default)]
@@ -53,6 +64,8 @@ struct Queue {
     lost: Vec<(Ticket, Ticket)>,
     /// What happened, and when it was last tried to open again.
     failure: Option<(String, Instant)>,
+    /// The log's length after the last write.
+    log_bytes: usize,
     stop: bool,
 }
 
@@ -63,14 +76,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Store {
     /// Opens a directory, or makes one; no other process can until it is dropped.
     pub fn open(dir: &Path) -> Result<Store, OpenError> {
+        Store::open_with(dir, FOLD_BYTES)
+    }
+
+    /// As `open`, for a log of another length.
+    pub fn open_with(dir: &Path, fold_bytes: usize) -> Result<Store, OpenError> {
         let layout = Layout::open(dir)?;
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), layout: Mutex::new(Some(layout)) });
-        let on = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("state".into()).spawn(move || on.run());
-        let thread =
-            thread.map_err(|e| OpenError::Io { dir: dir.display().to_string(), why: format!("no thread: {e}") })?;
-        Ok(Store { shared, dir: dir.to_path_buf(), thread: Some(thread) })
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            grown: Condvar::new(),
+            layout: Mutex::new(Some(layout)),
+            folding: Mutex::default(),
+            fold_bytes,
+        });
+        let mut store = Store { shared, dir: dir.to_path_buf(), threads: vec![] };
+        store.spawn("state", Shared::run)?;
+        store.spawn("state-fold", Shared::run_folds)?;
+        Ok(store)
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Shared)) -> Result<(), OpenError> {
+        let on = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&on));
+        let no_thread = |e| OpenError::Io { dir: self.dir.display().to_string(), why: format!("no thread: {e}") };
+        self.threads.push(thread.map_err(no_thread)?);
+        Ok(())
     }
 
     /// Everything that is kept of a device.
@@ -105,7 +136,8 @@ impl Drop for Store {
     fn drop(&mut self) {
         lock(&self.shared.queue).stop = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        self.shared.grown.notify_all();
+        for thread in self.threads.drain(..) {
             // A panic was reported where it happened.
             let _ = thread.join();
         }
@@ -152,6 +184,7 @@ impl Journal for Store {
 
     fn replace(&self, device_id: u64, running: Contents, saved: Contents) -> Result<(), String> {
         self.shared.wait_for_all()?;
+        let _folding = lock(&self.shared.folding);
         let mut layout = lock(&self.shared.layout);
         let Some(layout) = layout.as_mut() else { return Err("the directory is closed".into()) };
         let old = layout.device(device_id).map_err(|e| e.to_string())?;
@@ -182,6 +215,7 @@ impl Journal for Store {
                 Some((_, tried)) => *tried = Instant::now(),
             }
         }
+        let _folding = lock(&self.shared.folding);
         let mut layout = lock(&self.shared.layout);
         // One process opens it once.
         *layout = None;
@@ -190,6 +224,7 @@ impl Journal for Store {
                 *layout = Some(opened);
                 let mut queue = lock(&self.shared.queue);
                 queue.failure = None;
+                queue.log_bytes = 0;
                 let lost = (Ticket(queue.kept.0 + 1), queue.last);
                 queue.lost.push(lost);
                 queue.kept = queue.last;
@@ -206,7 +241,7 @@ impl Shared {
         loop {
             let batches = {
                 let mut queue = lock(&self.queue);
-                while queue.waiting.is_empty() && !queue.stop {
+                while !queue.stop && (queue.waiting.is_empty() || queue.log_bytes >= AHEAD * self.fold_bytes) {
                     queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 }
                 if queue.waiting.is_empty() {
@@ -217,13 +252,49 @@ impl Shared {
             let Some((last, _)) = batches.back() else { continue };
             let last = *last;
             match self.write(batches.iter().map(|(_, batch)| batch)) {
-                Ok(()) => {
-                    lock(&self.queue).kept = last;
+                Ok(log_bytes) => {
+                    let mut queue = lock(&self.queue);
+                    queue.kept = last;
+                    queue.log_bytes = log_bytes;
+                    drop(queue);
                     self.changed.notify_all();
+                    if log_bytes >= self.fold_bytes {
+                        self.grown.notify_one();
+                    }
                 }
                 Err(why) => self.fail(why),
             }
         }
+    }
+
+    fn run_folds(&self) {
+        loop {
+            {
+                let mut queue = lock(&self.queue);
+                while !queue.stop && (queue.log_bytes < self.fold_bytes || queue.failure.is_some()) {
+                    queue = self.grown.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+                if queue.stop {
+                    return;
+                }
+            }
+            if let Err(why) = self.fold() {
+                self.fail(why);
+            }
+        }
+    }
+
+    fn fold(&self) -> Result<(), String> {
+        let _folding = lock(&self.folding);
+        let begin = |layout: &Option<Layout>| layout.as_ref().map(Fold::begin).transpose();
+        let Some(fold) = begin(&lock(&self.layout)).map_err(|e| explain(&e))? else { return Ok(()) };
+        fold.run()?;
+        let mut layout = lock(&self.layout);
+        let Some(layout) = layout.as_mut() else { return Ok(()) };
+        layout.folded(&fold).map_err(|e| explain(&e))?;
+        lock(&self.queue).log_bytes = layout.logged_bytes();
+        self.changed.notify_all();
+        Ok(())
     }
 
     fn wait_for_all(&self) -> Result<(), String> {
@@ -245,14 +316,16 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn write<'a>(&self, batches: impl Iterator<Item = &'a Batch>) -> Result<(), String> {
-        let layout = lock(&self.layout);
-        let layout = layout.as_ref().ok_or("the directory is closed")?;
-        let mut keyspaces: HashMap<(u64, Slot), Keyspace> = HashMap::new();
+    /// Logs batches; how long the log is then.
+    fn write<'a>(&self, batches: impl Iterator<Item = &'a Batch>) -> Result<usize, String> {
+        let mut layout = lock(&self.layout);
+        let layout = layout.as_mut().ok_or("the directory is closed")?;
+        let mut configs: HashMap<(u64, Slot), u64> = HashMap::new();
+        let mut records = Vec::new();
         for batch in batches {
             let place = (batch.device_id, batch.slot);
-            let into = match keyspaces.get(&place) {
-                Some(keyspace) => keyspace.clone(),
+            let config = match configs.get(&place) {
+                Some(number) => *number,
                 None => {
                     let device = layout.device(batch.device_id).map_err(|e| e.to_string())?;
                     let number = match batch.slot {
@@ -260,45 +333,14 @@ impl Shared {
                         Slot::Saved => device.saved,
                     };
                     let number = number.ok_or_else(|| format!("device {} has no such config", batch.device_id))?;
-                    let keyspace = layout.entities(number).map_err(|e| explain(&e))?;
-                    keyspaces.insert(place, keyspace.clone());
-                    keyspace
+                    configs.insert(place, number);
+                    number
                 }
             };
-            write_batch(layout, &into, batch).map_err(|e| explain(&e))?;
+            records.push((config, log::record(config, batch)));
         }
-        layout.db.persist(PersistMode::SyncData).map_err(|e| explain(&e))
+        layout.log(records.into_iter()).map_err(|e| explain(&e))?;
+        layout.db.persist(PersistMode::SyncData).map_err(|e| explain(&e))?;
+        Ok(layout.logged_bytes())
     }
-}
-
-fn write_batch(layout: &Layout, into: &Keyspace, batch: &Batch) -> fjall::Result<()> {
-    // Items of one batch have no order among themselves, so each key must come once: with the last change. Sorted, each
-    // finds its place where the one before it has just been.
-    let mut last: BTreeMap<&Key, &After> = BTreeMap::new();
-    let mut gone: Vec<Vec<u8>> = Vec::new();
-    for change in &batch.changes {
-        if change.after == After::GoneBelow {
-            last.retain(|key, _| !key.starts_with(&change.key));
-            for item in into.prefix(&change.key) {
-                gone.push(item.key()?.to_vec());
-            }
-        }
-        last.insert(&change.key, &change.after);
-    }
-    let mut items = layout.db.batch();
-    for key in gone.into_iter().filter(|key| !last.contains_key(key)) {
-        items.remove(into, key);
-    }
-    for (key, after) in last {
-        let entity = match after {
-            After::Is(entity) => Some(&**entity),
-            After::Given(at) => batch.request.updates.get(*at).and_then(|update| update.entity.as_ref()),
-            After::Gone | After::GoneBelow => None,
-        };
-        match entity {
-            Some(entity) => items.insert(into, key.as_slice(), encode::entity(entity)),
-            None => items.remove(into, key.as_slice()),
-        }
-    }
-    items.commit()
 }

@@ -9,12 +9,13 @@ mod random;
 use control::arbitration::ArbitrationRequest;
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
-use control::journal::{Batch, Contents, Journal, Slot, Ticket};
+use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket};
 use control::pipeline::ForwardingConfig;
 use control::{Code, Control};
 use fixture::{FakeSwitch, id};
 use p4info::ObjectKind;
 use random::Random;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -45,7 +46,11 @@ fn set_config(control: &mut Control, action: ConfigAction, program: Option<&str>
 
 /// Begins from a directory, as the switch does.
 fn start(dir: &Path) -> (Control, Arc<Store>) {
-    let store = Arc::new(Store::open(dir).unwrap());
+    begin(Store::open(dir).unwrap())
+}
+
+fn begin(store: Store) -> (Control, Arc<Store>) {
+    let store = Arc::new(store);
     let kept = store.kept(DEVICE).unwrap();
     let mut control = control();
     let has_all = kept.running.is_some();
@@ -104,6 +109,8 @@ fn whatever_is_written_reads_the_same_after_a_restart() {
     for seed in 1..=8 {
         let dir = tempfile::tempdir().unwrap();
         let mut random = Random::new(seed);
+        // Logs of many lengths: some are folded with every request, some never.
+        let start = |dir: &Path| begin(Store::open_with(dir, 200 << (2 * (seed % 5))).unwrap());
         let (mut control, mut store) = start(dir.path());
         for _ in 0..12 {
             for _ in 0..random.below(20) + 1 {
@@ -168,13 +175,81 @@ fn a_directory_is_for_one_switch_and_one_format() {
 
     std::fs::write(dir.path().join("format"), "sluice state 99\n").unwrap();
     let newer = Store::open(dir.path()).err().unwrap().to_string();
-    assert!(newer.contains("has format 99, this version reads 2"), "{newer}");
+    assert!(newer.contains("has format 99, this version reads 3"), "{newer}");
 
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("holiday.jpg"), "x").unwrap();
     let foreign = Store::open(other.path()).err().unwrap();
     assert!(matches!(foreign, OpenError::Foreign(_)), "{foreign}");
     assert!(matches!(store::forget(other.path()), Err(OpenError::Foreign(_))));
+}
+
+#[test]
+fn a_directory_without_a_log_is_read_and_gets_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut control, store) = begin(Store::open_with(dir.path(), 1).unwrap());
+    let mut random = Random::new(7);
+    (0..20).for_each(|_| drop(write(&mut control, random.batch().0, Atomicity::ContinueOnError)));
+    wait(&control).unwrap();
+    let before = everything(&mut control);
+    drop((control, store));
+    let format = dir.path().join("format");
+    std::fs::write(&format, "sluice state 2\n").unwrap();
+    let (mut control, _store) = start(dir.path());
+    assert_eq!(everything(&mut control), before);
+    assert_eq!(std::fs::read_to_string(format).unwrap(), "sluice state 3\n");
+}
+
+#[test]
+fn many_changes_come_back_whatever_was_folded_when() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Store::open_with(dir.path(), 40_000).unwrap();
+    // Cells of eight registers, of which some are reset all at once.
+    let key = |register: u32, index: u32| [register.to_be_bytes(), index.to_be_bytes()].concat();
+    let cell = |register_id: u32, index: u32, value: u64| {
+        let data = Some(P4Data::Bitstring(value.to_be_bytes().to_vec()));
+        Entity::Register(RegisterEntry { register_id, index: Some(index.into()), data })
+    };
+    let mut expected: BTreeMap<Vec<u8>, Entity> = BTreeMap::new();
+    expected.extend((0..5_000).map(|index| (key(0, index), cell(0, index, 0))));
+    let mut store = open();
+    let mut all = expected.clone().into_iter();
+    store.replace(DEVICE, Contents::New(&router(), &mut all), Contents::Empty).unwrap();
+    let mut random = Random::new(3);
+    for round in 0..8 {
+        let mut last = Ticket(0);
+        for _ in 0..40 {
+            let mut batch = Batch {
+                device_id: DEVICE,
+                slot: Slot::Running,
+                request: Arc::new(WriteRequest::default()),
+                changes: vec![],
+            };
+            for _ in 0..200 {
+                let (register, index) = (random.below(8) as u32, random.below(3_000) as u32);
+                let key = key(register, index);
+                let after = match random.below(1000) {
+                    0 => After::GoneBelow,
+                    1..300 => After::Gone,
+                    value => After::Is(Box::new(cell(register, index, value))),
+                };
+                let key = if after == After::GoneBelow { register.to_be_bytes().to_vec() } else { key };
+                match &after {
+                    After::Is(entity) => _ = expected.insert(key.clone(), (**entity).clone()),
+                    After::Gone => _ = expected.remove(&key),
+                    _ => expected.retain(|other, _| !other.starts_with(&key)),
+                }
+                batch.changes.push(Change { key, after });
+            }
+            last = store.append(batch);
+        }
+        store.wait(last).unwrap();
+        drop(store);
+        store = open();
+        let kept = store.kept(DEVICE).unwrap().running.unwrap();
+        let expected: Vec<Entity> = expected.values().cloned().collect();
+        assert!(kept.entities == expected, "round {round}: {} kept, {} expected", kept.entities.len(), expected.len());
+    }
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! The log: what was written since the last *fold*, one record per request.
+//!
+//! ```text
+//!   record   config's number, then changes:   varint number | change ...
+//!   change   varint length of key | key | u32 (little endian) what | value
+//!            what: 0 the key is gone, 1 all keys that begin so are gone, n + 2 a value of n bytes follows
+//! ```
+//!
+//! A record is one item of the store, so a request of a thousand updates costs one place in its index and one in its log, which
+//! is what makes writing and starting fast: the store's own log is read item by item. Now and then all that is in
+//! the log is sorted and written beside what the configs' keyspaces have (`fold`), and its records are removed.
+//!
+//! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier ones. Applying records that were
+//! folded already changes nothing, so that a crash between a fold and the removal of its records does no harm.
+//!
+//! Tests: below, and `tests/kept`.
+
+use control::entity::Entity;
+use control::journal::{After, Batch};
+use std::collections::BTreeMap;
+
+const GONE: u32 = 0;
+const GONE_BELOW: u32 = 1;
+const VALUE: u32 = 2;
+
+/// The record of a request.
+pub fn record(config: u64, batch: &Batch) -> Vec<u8> {
+    // What most entries need.
+    let mut out = Vec::with_capacity(16 + batch.changes.len() * 96);
+    prost::encoding::encode_varint(config, &mut out);
+    for change in &batch.changes {
+        match &change.after {
+            After::Gone => put(&mut out, &change.key, GONE),
+            After::GoneBelow => put(&mut out, &change.key, GONE_BELOW),
+            After::Is(entity) => put_entity(&mut out, &change.key, entity),
+            After::Given(at) => match batch.request.updates.get(*at).and_then(|update| update.entity.as_ref()) {
+                Some(entity) => put_entity(&mut out, &change.key, entity),
+                None => put(&mut out, &change.key, GONE),
+            },
+        }
+    }
+    out
+}
+
+fn put(out: &mut Vec<u8>, key: &[u8], what: u32) {
+    prost::encoding::encode_varint(key.len() as u64, out);
+    out.extend_from_slice(key);
+    out.extend_from_slice(&what.to_le_bytes());
+}
+
+fn put_entity(out: &mut Vec<u8>, key: &[u8], entity: &Entity) {
+    put(out, key, VALUE);
+    let begin = out.len();
+    crate::encode::entity_into(entity, out);
+    // Messages are limited to less than this can count.
+    let length = u32::try_from(out.len() - begin).unwrap_or(u32::MAX - VALUE);
+    out[begin - 4..begin].copy_from_slice(&(length + VALUE).to_le_bytes());
+}
+
+/// Which config a record is of.
+pub fn config_of(record: &[u8]) -> Option<u64> {
+    prost::encoding::decode_varint(&mut &record[..]).ok()
+}
+
+/// What records amount to, over what a keyspace holds.
+#[derive(Default)]
+pub struct Overlay<'a> {
+    /// By key: its value, or that it is gone.
+    pub changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
+    /// Of the keys that begin so only those in `changes` are left.
+    pub cleared: Vec<&'a [u8]>,
+}
+
+impl<'a> Overlay<'a> {
+    /// Of records of one config, in their order. `None` if one is damaged.
+    pub fn new(records: impl Iterator<Item = &'a [u8]>) -> Option<Overlay<'a>> {
+        let mut changes: Vec<Sortable<'a>> = Vec::new();
+        let mut cleared: BTreeMap<&[u8], usize> = BTreeMap::new();
+        for mut rest in records {
+            prost::encoding::decode_varint(&mut rest).ok()?;
+            while !rest.is_empty() {
+                let length = prost::encoding::decode_varint(&mut rest).ok()?;
+                let key = take(&mut rest, length)?;
+                let what = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
+                match what {
+                    GONE => changes.push((first_bytes(key), key, None)),
+                    GONE_BELOW => _ = cleared.insert(key, changes.len()),
+                    _ => {
+                        let value = take(&mut rest, u64::from(what - VALUE))?;
+                        changes.push((first_bytes(key), key, Some(value)));
+                    }
+                }
+            }
+        }
+        if !cleared.is_empty() {
+            for (at, (_, key, value)) in changes.iter_mut().enumerate() {
+                if cleared.iter().any(|(below, when)| at < *when && key.starts_with(below)) {
+                    *value = None;
+                }
+            }
+        }
+        // A stable sort, so the last of equal keys is the last change.
+        changes.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)));
+        let mut last: Vec<(&[u8], Option<&[u8]>)> = Vec::with_capacity(changes.len());
+        for (_, key, value) in changes {
+            match last.last_mut().filter(|(earlier, _)| *earlier == key) {
+                Some(same) => same.1 = value,
+                None => last.push((key, value)),
+            }
+        }
+        Some(Overlay { changes: last, cleared: cleared.into_keys().collect() })
+    }
+
+    /// Whether a key that `changes` does not name is gone.
+    pub fn clears(&self, key: &[u8]) -> bool {
+        self.cleared.iter().any(|below| key.starts_with(below))
+    }
+}
+
+/// A key's first bytes as a number that sorts as they do, the key, and what became of it: most keys differ in these bytes,
+/// so sorting seldom looks at a key itself.
+type Sortable<'a> = (u128, &'a [u8], Option<&'a [u8]>);
+
+fn first_bytes(key: &[u8]) -> u128 {
+    let mut first = [0; 16];
+    let length = key.len().min(16);
+    first[..length].copy_from_slice(&key[..length]);
+    u128::from_be_bytes(first)
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    *rest = left;
+    Some(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(changes: &[(&str, u32, &str)]) -> Vec<u8> {
+        let mut out = vec![7];
+        for (key, what, value) in changes {
+            put(&mut out, key.as_bytes(), *what + value.len() as u32);
+            out.extend_from_slice(value.as_bytes());
+        }
+        out
+    }
+
+    #[test]
+    fn the_last_change_of_a_key_counts() {
+        let long = "k".repeat(300);
+        let records = [
+            of(&[("b", VALUE, "1"), ("a", VALUE, "2"), (&long, VALUE, "3"), ("a\0", VALUE, "4")]),
+            of(&[("b", GONE, ""), ("c", VALUE, ""), (&long, VALUE, "5")]),
+        ];
+        let overlay = Overlay::new(records.iter().map(Vec::as_slice)).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let changes: Vec<_> = overlay.changes.iter().map(|(k, v)| (text(k), v.map(text))).collect();
+        let some = |text: &str| Some(text.to_string());
+        let expected = [
+            ("a".into(), some("2")),
+            ("a\0".into(), some("4")),
+            ("b".into(), None),
+            ("c".into(), some("")),
+            (long, some("5")),
+        ];
+        assert_eq!(changes, expected);
+        assert!(records.iter().all(|record| config_of(record) == Some(7)));
+    }
+
+    #[test]
+    fn what_is_cleared_is_gone_until_it_is_written_again() {
+        let records = [
+            of(&[("ab", VALUE, "1"), ("ac", VALUE, "2"), ("b", VALUE, "3")]),
+            of(&[("a", GONE_BELOW, ""), ("ac", VALUE, "4")]),
+        ];
+        let overlay = Overlay::new(records.iter().map(Vec::as_slice)).unwrap();
+        let expected: [(&[u8], Option<&[u8]>); 3] = [(b"ab", None), (b"ac", Some(b"4")), (b"b", Some(b"3"))];
+        assert_eq!(overlay.changes, expected);
+        assert!(overlay.clears(b"ad") && !overlay.clears(b"bd"));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_off_is_noticed() {
+        let whole = of(&[("key", VALUE, "value")]);
+        assert!(Overlay::new([whole.as_slice()].into_iter()).is_some());
+        for length in (2..whole.len()).chain([0]) {
+            assert!(Overlay::new([&whole[..length]].into_iter()).is_none(), "{length}");
+        }
+    }
+}

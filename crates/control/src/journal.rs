@@ -23,6 +23,7 @@ use crate::control::{Control, Device};
 use crate::entity::{self, Entity, MatchValue, TableEntry, Update, UpdateKind, WriteRequest};
 use crate::error::{Error, Result};
 use crate::pipeline::{Forwarding, ForwardingConfig};
+use crate::reads::Everything;
 use crate::schema::View;
 use crate::tables::EntryExtras;
 use abi::state::ReadEntry;
@@ -88,7 +89,7 @@ pub enum Contents<'a> {
     /// Nothing.
     Empty,
     /// This config with these entities.
-    New(&'a ForwardingConfig, &'a mut dyn Iterator<Item = (Key, Entity)>),
+    New(&'a ForwardingConfig, &'a mut dyn Iterator<Item = Result<(Key, Entity)>>),
 }
 
 /// Something that keeps changes. Errors are for the operator: what happened, and what to do.
@@ -242,22 +243,22 @@ impl Device {
     /// Replaces what is kept by what is there.
     pub(crate) fn keep_all(&self) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
-        let mut running = self.running.as_ref().map(|f| Ok((f, f.kept_entities()?.into_iter()))).transpose()?;
-        let mut saved = self.saved.as_ref().map(|f| Ok((f, f.kept_entities()?.into_iter()))).transpose()?;
+        let mut running = self.running.as_ref().map(|f| Ok((f, f.kept_entities()?))).transpose()?;
+        let mut saved = self.saved.as_ref().map(|f| Ok((f, f.kept_entities()?))).transpose()?;
         keeper.replace(contents(&mut running), contents(&mut saved))
     }
 
     /// Keeps a config that is about to run in place of all others.
     pub(crate) fn keep_running(&self, new: &Forwarding) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
-        let mut entities = Some((new, new.kept_entities()?.into_iter()));
+        let mut entities = Some((new, new.kept_entities()?));
         keeper.replace(contents(&mut entities), Contents::Empty)
     }
 
     /// Keeps a config that is about to be saved.
     pub(crate) fn keep_saved(&self, new: &Forwarding) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
-        let mut entities = Some((new, new.kept_entities()?.into_iter()));
+        let mut entities = Some((new, new.kept_entities()?));
         keeper.replace(Contents::Same, contents(&mut entities))
     }
 
@@ -286,7 +287,7 @@ impl Keeper {
     }
 }
 
-fn contents<'a>(of: &'a mut Option<(&'a Forwarding, impl Iterator<Item = (Key, Entity)>)>) -> Contents<'a> {
+fn contents<'a>(of: &'a mut Option<(&'a Forwarding, impl Iterator<Item = Result<(Key, Entity)>>)>) -> Contents<'a> {
     match of {
         Some((forwarding, entities)) => Contents::New(&forwarding.config, entities),
         None => Contents::Empty,
@@ -461,22 +462,21 @@ impl Forwarding {
         now.filter(|now| self.is_kept(now)).map_or(After::Gone, |now| After::Is(Box::new(now)))
     }
 
-    /// Everything that must be kept of this config, with its keys.
-    pub(crate) fn kept_entities(&self) -> Result<Vec<(Key, Entity)>> {
-        let all = self.all_entities()?.into_iter().filter(|entity| self.is_kept(entity));
-        all.map(|entity| Ok((self.key(&entity)?, without_time(entity)))).collect()
+    /// Everything that must be kept of this config, with its keys; read while it is taken.
+    pub(crate) fn kept_entities(&self) -> Result<impl Iterator<Item = Result<(Key, Entity)>>> {
+        let all = self.all_entities()?.filter(|entity| entity.as_ref().map_or(true, |entity| self.is_kept(entity)));
+        Ok(all.map(|entity| entity.and_then(|entity| Ok((self.key(&entity)?, without_time(entity))))))
     }
 
     /// Every entity there is, in the order in which they can be written.
-    fn all_entities(&self) -> Result<Vec<Entity>> {
+    fn all_entities(&self) -> Result<Everything<'_>> {
         let entries = TableEntry {
             counter_data: Some(Default::default()),
             meter_config: Some(Default::default()),
             ..Default::default()
         };
         let defaults = TableEntry { is_default_action: true, ..entries.clone() };
-        let mut all = Vec::new();
-        for query in [
+        self.everything(&[
             Entity::Member(Default::default()),
             Entity::Group(Default::default()),
             Entity::Table(entries),
@@ -488,10 +488,7 @@ impl Forwarding {
             Entity::MulticastGroup(Default::default()),
             Entity::CloneSession(Default::default()),
             Entity::Digest(Default::default()),
-        ] {
-            self.read(&query, &mut all)?;
-        }
-        Ok(all)
+        ])
     }
 
     /// Whether an entity is not as the program makes it.

@@ -63,6 +63,37 @@ enum Part {
     Cells(CellWalk),
 }
 
+/// What queries select, read piece by piece while nothing is written.
+pub(crate) struct Everything<'a> {
+    of: &'a Forwarding,
+    parts: VecDeque<Part>,
+    piece: std::vec::IntoIter<Entity>,
+}
+
+/// Entities that it holds at a time, about.
+const PIECE: usize = 1024;
+
+impl Iterator for Everything<'_> {
+    type Item = Result<Entity>;
+
+    fn next(&mut self) -> Option<Result<Entity>> {
+        loop {
+            if let Some(entity) = self.piece.next() {
+                return Some(Ok(entity));
+            }
+            if self.parts.is_empty() {
+                return None;
+            }
+            let mut piece = Vec::new();
+            if let Err(error) = self.of.step(&mut self.parts, PIECE, &mut piece) {
+                self.parts.clear();
+                return Some(Err(error));
+            }
+            self.piece = piece.into_iter();
+        }
+    }
+}
+
 /// All entries of a table, or what is beside them.
 struct EntryWalk {
     query: Query,
@@ -189,6 +220,13 @@ impl Control {
 
 // What a reading consists of.
 impl Forwarding {
+    /// What all queries select, one after the other.
+    pub(crate) fn everything(&self, queries: &[Entity]) -> Result<Everything<'_>> {
+        let mut parts = VecDeque::new();
+        queries.iter().try_for_each(|query| self.plan(query, &mut parts))?;
+        Ok(Everything { of: self, parts, piece: Vec::new().into_iter() })
+    }
+
     /// The parts of an answer to one entity.
     fn plan(&self, entity: &Entity, into: &mut VecDeque<Part>) -> Result<()> {
         let is_all = |entry: &TableEntry| entry.matches.is_empty() && !entry.is_default_action;

@@ -292,21 +292,51 @@ async fn sixty_four_clients_are_served_together() {
     assert!(found.iter().all(|(number, port)| (number % 1000 / 2) % 2 == 1 && *port == 2));
 }
 
+/// A client that is stuck: its runtime stands still, and its socket is not read.
+struct Stuck<R> {
+    resume: blocking::Sender<()>,
+    thread: std::thread::JoinHandle<R>,
+}
+
+impl<R: Send + 'static> Stuck<R> {
+    /// Connects it and returns when `body` has called its second argument, which returns when it may go on.
+    fn begin(bed: &Bed, body: impl FnOnce(&Client, &dyn Fn()) -> R + Send + 'static) -> Stuck<R> {
+        let address = bed.address();
+        let (stuck, is_stuck) = blocking::channel::<()>();
+        let (resume, resumed) = blocking::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let client = Client::connect(&address).unwrap();
+            body(&client, &|| {
+                stuck.send(()).unwrap();
+                resumed.recv().unwrap();
+            })
+        });
+        is_stuck.recv().unwrap();
+        Stuck { resume, thread }
+    }
+
+    /// It reads again; what became of it.
+    fn go_on(self) -> R {
+        self.resume.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+impl Stuck<()> {
+    /// One that is primary.
+    fn primary(bed: &Bed) -> Stuck<()> {
+        Stuck::begin(bed, |client, halt| {
+            let primary = client.become_primary(DEVICE, 5).unwrap();
+            halt();
+            drop(primary);
+        })
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_its_stream_loses_packets_and_nobody_else_does() {
     let bed = Bed::new(patient());
-    let address = bed.address();
-    let (stuck, is_stuck) = blocking::channel::<()>();
-    let (resume, resumed) = blocking::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let client = Client::connect(&address).unwrap();
-        let primary = client.become_primary(DEVICE, 5).unwrap();
-        stuck.send(()).unwrap();
-        // Until here its runtime stands still, and the socket is not read.
-        resumed.recv().unwrap();
-        drop(primary);
-    });
-    is_stuck.recv().unwrap();
+    let stuck = Stuck::primary(&bed);
     let (mut client, mut session) = bed.primary("other").await;
     for hundred in 0..200u32 {
         for number in 0..100 {
@@ -321,24 +351,18 @@ async fn a_client_that_does_not_read_its_stream_loses_packets_and_nobody_else_do
     assert!(lost.packets > 0 && lost.packets < 20_000, "{lost:?}");
     assert_eq!((lost.digests, lost.idle_timeouts), (0, 0));
     assert_eq!(read(&mut client).await.len(), 200);
-    resume.send(()).unwrap();
-    thread.join().unwrap();
+    stuck.go_on();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_take_its_answer_holds_up_neither_writers_nor_readers() {
     let bed = Bed::new(patient());
     fill(&bed).await;
-    let address = bed.address();
-    let (stuck, is_stuck) = blocking::channel::<()>();
-    let (resume, resumed) = blocking::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let client = Client::connect(&address).unwrap();
+    let stuck = Stuck::begin(&bed, |client, halt| {
         let mut found = BTreeMap::new();
         let each = |entity: pb::Entity| {
             if found.is_empty() {
-                stuck.send(()).unwrap();
-                resumed.recv().unwrap();
+                halt();
             }
             let (number, port) = number_and_port(&entity);
             assert_eq!(found.insert(number, port), None);
@@ -346,7 +370,6 @@ async fn a_client_that_does_not_take_its_answer_holds_up_neither_writers_nor_rea
         client.read(DEVICE, routes_query(), each).unwrap();
         found
     });
-    is_stuck.recv().unwrap();
     let (mut client, _session) = bed.primary("other").await;
     for from in (0..ROUTES).step_by(1000) {
         let half = (from..from + 1000).filter(|n| n % 2 == 0);
@@ -358,8 +381,7 @@ async fn a_client_that_does_not_take_its_answer_holds_up_neither_writers_nor_rea
     assert_eq!(now.len() as u32, ROUTES / 2);
     assert!(now.values().all(|port| *port == 3));
     // The first answer is still of what was there when it was asked for.
-    resume.send(()).unwrap();
-    let then = thread.join().unwrap();
+    let then = stuck.go_on();
     assert_eq!(then.len() as u32, ROUTES);
     assert!(then.values().all(|port| *port == 1));
 }
@@ -407,17 +429,7 @@ async fn the_place_of_a_client_that_is_stuck_becomes_free() {
 async fn stuck_with_keepalive(keepalive: Duration) {
     let keepalive_answer = keepalive * 3 / 2;
     let bed = Bed::new(ServeOptions { keepalive, keepalive_answer, ..ServeOptions::default() });
-    let address = bed.address();
-    let (stuck, is_stuck) = blocking::channel::<()>();
-    let (resume, resumed) = blocking::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let client = Client::connect(&address).unwrap();
-        let primary = client.become_primary(DEVICE, 5).unwrap();
-        stuck.send(()).unwrap();
-        resumed.recv().unwrap();
-        drop(primary);
-    });
-    is_stuck.recv().unwrap();
+    let stuck = Stuck::primary(&bed);
     let mut client = bed.client().await;
     let mut session = Session::open(&mut client).await;
     session.claim("", 3).await;
@@ -426,6 +438,5 @@ async fn stuck_with_keepalive(keepalive: Duration) {
     assert_eq!(session.arbitration().await, Code::NotFound);
     session.claim("", 6).await;
     assert_eq!(session.arbitration().await, Code::Ok);
-    resume.send(()).unwrap();
-    thread.join().unwrap();
+    stuck.go_on();
 }

@@ -1,5 +1,5 @@
 //! `sluice bench X.p4 --entries FILE --packets FILE`: cycles per packet of a program's pipeline from memory; with `--swap`
-//! what packets notice of replacing it, with `--control` how fast it is written and read (the files below).
+//! what packets notice of replacing it, with `--control` how fast it is written and read, alone or under load (the files below).
 //!
 //! The engines are measured in turn, round by round, so that what else the machine does hits all of them; figures are to
 //! be read as ratios within one run. For a program and frames of one's own; the benchmark of the examples beside
@@ -7,6 +7,8 @@
 
 mod control;
 mod fill;
+mod loaded;
+mod paced;
 mod swaps;
 
 use crate::compile::ProgramArgs;
@@ -61,14 +63,11 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    if args.control.control {
+    if args.control.control && args.packets.is_none() {
         control::run(args)?;
         return Ok(ExitCode::SUCCESS);
     }
     let packets = args.packets.as_ref().context("--packets says which frames")?;
-    let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
-        return Ok(ExitCode::from(1));
-    };
     let text = std::fs::read_to_string(packets).with_context(|| format!("cannot read {}", packets.display()))?;
     let lines = stf::parse(&text).map_err(|e| anyhow::anyhow!("{}: {}", packets.display(), e[0]))?;
     let frames: Vec<(u32, Vec<u8>)> = lines
@@ -80,10 +79,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         .collect();
     ensure!(!frames.is_empty(), "{} has no `packet` line", packets.display());
 
+    if args.control.control {
+        loaded::run(args, &frames)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(new) = &args.swap {
         swaps::run(args, new, &frames)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
+        return Ok(ExitCode::from(1));
+    };
     let raw = Arc::new(compiled.raw.context("the program has IR")?);
     let optimised = Arc::new(compiled.optimised.context("the program has optimised IR")?);
     let machine = |mode: &Specialise| (mode.describe(), &optimised, EngineKind::Machine, *mode, 2000);

@@ -284,7 +284,7 @@ fn socket_address(option: &str, address: &str) -> Result<std::net::SocketAddr> {
 }
 
 /// Carries what packets leave for controllers, until told to stop.
-fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
+pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
     let Some(events) = switch.take_events() else { return };
     while !stop.load(Ordering::Relaxed) {
         let mut next = events.recv_timeout(EVENT_TICK).ok();

@@ -18,6 +18,7 @@
 use crate::fold::{Fold, ingest};
 use crate::log::{self, Overlay};
 use crate::{OpenError, encode};
+use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
 use control::pipeline::ForwardingConfig;
@@ -179,16 +180,16 @@ impl Layout {
     pub fn write_config(
         &mut self,
         config: &ForwardingConfig,
-        entities: &mut dyn Iterator<Item = (Key, Entity)>,
-    ) -> fjall::Result<u64> {
+        entities: &mut dyn Iterator<Item = Result<(Key, Entity), Error>>,
+    ) -> Result<u64, String> {
         self.last += 1;
         let number = self.last;
-        let into = self.entities(number)?;
-        self.configs.insert(number.to_be_bytes(), encode::config(config))?;
+        let into = self.entities(number).map_err(|e| explain(&e))?;
+        self.configs.insert(number.to_be_bytes(), encode::config(config)).map_err(|e| explain(&e))?;
         let mut chunk: Vec<(Key, Vec<u8>)> = Vec::new();
         let mut bytes = 0;
         loop {
-            let next = entities.next().map(|(key, entity)| {
+            let next = entities.next().transpose().map_err(|e| e.message)?.map(|(key, entity)| {
                 let mut value = Vec::new();
                 encode::entity_into(&entity, &mut value);
                 (key, value)
@@ -200,7 +201,8 @@ impl Layout {
                 chunk.sort_by(|a, b| a.0.cmp(&b.0));
                 // An entity comes once.
                 chunk.dedup_by(|a, b| a.0 == b.0);
-                ingest(&into, chunk.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?;
+                ingest(&into, chunk.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))
+                    .map_err(|e| explain(&e))?;
                 (chunk, bytes) = (Vec::new(), 0);
             }
             if ended {

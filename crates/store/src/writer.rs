@@ -195,8 +195,8 @@ impl Journal for Store {
         };
         let new = write(running, old.running)
             .and_then(|running| Ok(KeptDevice { running, saved: write(saved, old.saved)? }))
-            .and_then(|new| layout.set_device(device_id, &new).map(|()| new));
-        let new = new.map_err(|e| self.fail(explain(&e)))?;
+            .and_then(|new| layout.set_device(device_id, &new).map(|()| new).map_err(|e| explain(&e)));
+        let new = new.map_err(|why| self.fail(why))?;
         for number in old.running.into_iter().chain(old.saved) {
             if ![new.running, new.saved].contains(&Some(number)) {
                 // The new one is kept already; what is left of the old is removed at the next start.

@@ -8,7 +8,7 @@
 //! - the time of a batch from sending to its answer, with as many on the way as `--in-flight` says;
 //! - memory of the switch when the phase ended and the most it was meanwhile.
 //!
-//! Deliberately not here: packets. `bench/ports` runs them beside this command (docs/performance.md).
+//! Deliberately not here: packets. With `--packets` they come, too ([`super::loaded`]).
 
 use super::Args;
 use super::fill::{Entries, Fill};
@@ -23,7 +23,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Wins against controllers that happen to be connected, with luck.
-const ELECTION_ID: u128 = 1 << 96;
+pub(super) const ELECTION_ID: u128 = 1 << 96;
 /// Ticks of `/proc/PID/stat` in a second: the kernel's ABI says 100 to programs on every architecture.
 const TICKS: f64 = 100.0;
 
@@ -35,30 +35,36 @@ pub struct ControlArgs {
     pub control: bool,
     /// A table and how many entries it gets, for `--control`.
     #[arg(long, value_name = "TABLE=N", requires = "control")]
-    fill: Vec<Fill>,
+    pub(super) fill: Vec<Fill>,
     /// Updates of a request.
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "control")]
-    updates: usize,
+    pub(super) updates: usize,
     /// Requests on the way at a time.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "control")]
-    in_flight: usize,
+    pub(super) in_flight: usize,
     /// What is done with the entries, in order.
     #[arg(long, value_name = "PHASE,...", value_delimiter = ',', default_value = "insert,read,modify,delete")]
-    phases: Vec<Phase>,
+    pub(super) phases: Vec<Phase>,
     /// The switch keeps its state in this directory, as `sluice run --state`.
     #[arg(long, value_name = "DIR", requires = "control")]
-    state: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
     /// Measure the switch that listens there instead of one of our own; it must run this program.
     #[arg(long, value_name = "ADDR", requires = "control", conflicts_with = "state")]
-    switch: Option<String>,
+    pub(super) switch: Option<String>,
     /// The process of that switch, for its memory and processor time.
     #[arg(long, value_name = "PID", requires = "switch")]
     pid: Option<u32>,
+    /// Packets come meanwhile (`--packets`) at this share of the rate that is forwarded without loss.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, requires = "control")]
+    pub(super) share: f64,
+    /// The processors of the worker and of everything else, with `--packets`.
+    #[arg(long, value_name = "WORKER,OTHERS", requires = "control")]
+    pub(super) cores: Option<super::loaded::Cores>,
 }
 
 /// What is done with the entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Phase {
+pub(super) enum Phase {
     Insert,
     Read,
     Modify,
@@ -149,9 +155,9 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The device of a switch that is started without saying one.
-const DEVICE: u64 = 1;
+pub(super) const DEVICE: u64 = 1;
 
-fn measure(
+pub(super) fn measure(
     args: &ControlArgs,
     client: &Client,
     process: &Process,
@@ -202,7 +208,7 @@ fn measure(
 }
 
 /// What the kernel says of the switch, if we know which process it is.
-struct Process(Option<u32>);
+pub(super) struct Process(pub(super) Option<u32>);
 
 impl Process {
     fn file(&self, name: &str) -> Option<String> {

@@ -90,7 +90,7 @@ pub fn run(args: &Args, new: &Path, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-fn text(compile: &CompileArgs, path: &Path) -> Result<Vec<u8>> {
+pub(super) fn text(compile: &CompileArgs, path: &Path) -> Result<Vec<u8>> {
     let Some(compiled) = compile.compile_program(path)? else { bail!("{} is wrong", path.display()) };
     Ok(frontend::self_contained(path, &compiled.sources, &compile.options()?)?.into_bytes())
 }

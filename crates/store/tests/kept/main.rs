@@ -213,7 +213,7 @@ fn many_changes_come_back_whatever_was_folded_when() {
     let mut expected: BTreeMap<Vec<u8>, Entity> = BTreeMap::new();
     expected.extend((0..5_000).map(|index| (key(0, index), cell(0, index, 0))));
     let mut store = open();
-    let mut all = expected.clone().into_iter();
+    let mut all = expected.clone().into_iter().map(Ok);
     store.replace(DEVICE, Contents::New(&router(), &mut all), Contents::Empty).unwrap();
     let mut random = Random::new(3);
     for round in 0..8 {
@@ -304,7 +304,7 @@ impl Journal for Failing {
             return Err("no space left".into());
         }
         if let Contents::New(_, entities) = running {
-            self.replaced.lock().unwrap().push(entities.map(|(_, entity)| format!("{entity:?}")).collect());
+            self.replaced.lock().unwrap().push(entities.map(|kept| format!("{:?}", kept.unwrap().1)).collect());
         }
         Ok(())
     }

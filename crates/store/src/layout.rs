@@ -258,8 +258,11 @@ impl Layout {
     /// A fold is on disk: its records are not needed any more.
     pub fn folded(&mut self, fold: &Fold) -> fjall::Result<()> {
         self.unlog(|logged| logged.sequence <= fold.to)?;
-        // Little is left to be moved, and the store begins a new log file when the old one has grown large.
-        self.log.rotate_memtable().map(|_| ())
+        // Little is left to be moved, and then the store begins a new log file if the old one has grown large. That is removed
+        // when everything in it is in tables, so nothing may stay behind.
+        [&self.configs, &self.devices, &self.log]
+            .into_iter()
+            .try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
     }
 
     fn unlog(&mut self, which: impl Fn(&Logged) -> bool) -> fjall::Result<()> {

@@ -132,6 +132,7 @@ impl Device for Paced {
             last: ticks(),
             schedstat: None,
             delay_ns: 0,
+            stolen_ns: 0,
         })]
     }
 
@@ -168,7 +169,7 @@ struct PacedQueue {
     per_second: f64,
     rate: u64,
     set: u64,
-    /// When the rate was set, in ticks; later by what was not the worker's time.
+    /// When the rate was set, in ticks.
     begin: u64,
     /// Packets that have arrived since.
     since_begin: u64,
@@ -177,8 +178,10 @@ struct PacedQueue {
     /// When it was last polled.
     last: u64,
     schedstat: Option<File>,
-    /// What that said last.
+    /// What that said when the rate was set.
     delay_ns: u64,
+    /// What it has said more since.
+    stolen_ns: u64,
 }
 
 impl PacedQueue {
@@ -190,13 +193,14 @@ impl PacedQueue {
         let mut text = [0; 96];
         let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
         let second = std::str::from_utf8(&text[..read]).ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
-        second.unwrap_or(self.delay_ns)
+        second.unwrap_or(self.delay_ns + self.stolen_ns)
     }
 
     fn arrive(&mut self) {
         let set = self.shared.set.load(Relaxed);
         if set != self.set {
             self.delay_ns = self.delay_ns();
+            self.stolen_ns = 0;
             (self.rate, self.set) = (self.shared.rate.load(Relaxed), set);
             self.begin = ticks();
             (self.last, self.since_begin) = (self.begin, 0);
@@ -209,14 +213,13 @@ impl PacedQueue {
         let gap = now.saturating_sub(self.last) as f64 / self.per_second;
         self.last = now;
         if gap > GAP_S {
-            let before = std::mem::replace(&mut self.delay_ns, 0);
-            self.delay_ns = self.delay_ns();
-            let stolen_s = (self.delay_ns.saturating_sub(before) as f64 / 1e9).min(gap);
-            self.begin += (stolen_s * self.per_second) as u64;
-            self.shared.stolen_ns.fetch_add((stolen_s * 1e9) as u64, Relaxed);
+            // After `now`: what is stolen between the two is taken off a moment too early, not too late.
+            let stolen_ns = self.delay_ns().saturating_sub(self.delay_ns);
+            self.shared.stolen_ns.fetch_add(stolen_ns - self.stolen_ns.min(stolen_ns), Relaxed);
+            self.stolen_ns = stolen_ns;
         }
-        let until_now = now.saturating_sub(self.begin) as f64 / self.per_second * self.rate as f64;
-        let arrived = (until_now as u64).saturating_sub(self.since_begin);
+        let own_s = now.saturating_sub(self.begin) as f64 / self.per_second - self.stolen_ns as f64 / 1e9;
+        let arrived = ((own_s * self.rate as f64) as u64).saturating_sub(self.since_begin);
         if arrived == 0 {
             return;
         }

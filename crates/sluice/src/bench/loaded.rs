@@ -1,8 +1,8 @@
 //! `sluice bench X.p4 --control --fill TABLE=N --packets FILE`: whether packets are lost while the control plane writes.
 //!
 //! A switch with one worker and paced ports ([`super::paced`]) is made in this process, served over TCP as `sluice run` serves it.
-//! First the *no-loss rate* is searched: the highest rate at which, without writes, no packet finds the ring full in half a second, and then
-//! in three. A rate is tried up to four times, so that what else the machine does does not make the worker slower than it is.
+//! First the *no-loss rate* is searched: the highest rate at which, without writes, no packet finds the ring full in a fifth of a second, and then
+//! in two seconds. A rate is tried up to three times, so that what else the machine does does not make the worker slower than it is.
 //! Then packets come at a share of it (`--share`), and everything that `--control` measures is done meanwhile, as fast as the
 //! switch answers; losses are counted for each phase. At the end the no-loss rate is searched once more, with the
 //! tables as they are then.
@@ -34,12 +34,13 @@ use std::time::Duration;
 const BUFFERS: usize = 4096;
 /// Where the search begins, packets per second.
 const SLOWEST: u64 = 100_000;
-/// How exact the no-loss rate is.
-const EXACT: f64 = 0.01;
+/// How exact the search is, and what is taken off a rate that does not last.
+const EXACT: f64 = 0.02;
+const STEP: f64 = 0.05;
 /// How long a rate is tried while it is searched, how often at most, and how long when it is found.
-const TRIAL: Duration = Duration::from_millis(500);
-const TRIALS: usize = 4;
-const PROOF: Duration = Duration::from_secs(3);
+const TRIAL: Duration = Duration::from_millis(200);
+const TRIALS: usize = 3;
+const PROOF: Duration = Duration::from_secs(2);
 
 /// The processors of the worker and of everything else.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +135,7 @@ impl Load {
             }
         }
         while low > 0 && self.loses(low, PROOF)? {
-            low = (low as f64 * (1.0 - EXACT)) as u64;
+            low = (low as f64 * (1.0 - STEP)) as u64;
         }
         ensure!(low > 0, "packets are lost at any rate");
         Ok(low)

@@ -395,6 +395,7 @@ fn devices_ports_and_links_come_back() {
         devices: vec![2, u64::MAX],
         bindings: vec![kept_wiring::Binding { port: 3, device_id: 2 }],
         links: vec![kept_wiring::Link { from_device_id: 1, from_port: 10, to_device_id: 2, to_port: 1 }],
+        without_first: true,
     };
     {
         let store = Store::open(dir.path()).unwrap();

@@ -161,6 +161,25 @@ def test_a_given_packet_is_traced_with_the_running_entries(switch):
     assert "no field `hdr.ipv4.dst`" in switch.sluice("trace", "--filter", "hdr.ipv4.dst == 1", code=2)
 
 
+def test_a_program_that_does_not_run_is_traced_in_all_formats():
+    def trace(*more):
+        command = [SLUICE, "trace", ROUTER, "--port", "1", "--packet", FRAME, *more]
+        done = subprocess.run(command, capture_output=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    [line] = trace("--format", "json").splitlines()
+    told = json.loads(line)
+    assert told["sent"] == [] and told["dropped"] == ["ingress drop"] and told["port"] == 1
+    steps = [step["text"] for run in told["runs"] for step in run["steps"]]
+    assert any("apply MyIngress.ipv4_lpm" in step for step in steps), steps
+    text = trace().decode()
+    assert all(step in text for step in steps), "the same steps as text"
+    message = trace("--format", "protobuf")
+    # A length in front, then the fields of the message: the port is the first.
+    assert len(message) > 500 and b"MyIngress.ipv4_lpm" in message
+
+
 def test_frames_of_a_capture_file_are_traced(switch, tmp_path):
     other = FRAME.replace("0a000102", "0a000202")
     file = tmp_path / "in.pcap"

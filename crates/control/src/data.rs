@@ -2,7 +2,8 @@
 //! specification, "Representation of Arbitrary P4 Types").
 //!
 //! In the data plane a value is one bit string, members in declaration order from the most significant end; a digest is
-//! one bit string per leaf. Both walk the type described in the P4Info.
+//! one bit string per leaf. A header has its validity before its fields, a union is its members side by side, a stack its
+//! elements. Both walk the type described in the P4Info.
 
 use crate::bytes;
 use crate::entity::P4Data;
@@ -63,14 +64,33 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
             let fields = if *is_valid { fields } else { Bits::zero(fields.width()) };
             Ok(Bits::from_bool(*is_valid).concat(&fields))
         }
-        (_, P4Data::Unsupported(kind)) => Err(Error::unimplemented(format!("{what}: {kind} is not supported"))),
-        (
-            DataType::Varbit(_)
-            | DataType::HeaderUnion(_)
-            | DataType::HeaderStack { .. }
-            | DataType::HeaderUnionStack { .. },
-            _,
-        ) => Err(unsupported(data_type, what)),
+        (DataType::HeaderUnion(name), P4Data::HeaderUnion(valid)) => {
+            let members = &types.header_unions.get(name).ok_or_else(mismatch)?.members;
+            if let Some((member, header)) = valid {
+                if !members.iter().any(|(name, _)| name == member) {
+                    let names: Vec<String> = members.iter().map(|(name, _)| name.clone()).collect();
+                    return Err(no_member(what, member, &names));
+                }
+                if !matches!(**header, P4Data::Header { is_valid: true, .. }) {
+                    return Err(Error::invalid(format!("{what}: the valid header `{member}` of a union is not valid")));
+                }
+            }
+            // Side by side, of which at most one is valid.
+            members.iter().try_fold(Bits::zero(0), |bits, (name, member)| {
+                let header = match valid {
+                    Some((chosen, header)) if chosen == name => decode(types, member, header, what)?,
+                    _ => decode(types, member, &P4Data::Header { is_valid: false, bitstrings: vec![] }, what)?,
+                };
+                Ok(bits.concat(&header))
+            })
+        }
+        (DataType::HeaderStack { header, size }, P4Data::HeaderStack(values)) => {
+            decode_members(types, &vec![&DataType::Header(header.clone()); *size as usize], values, what)
+        }
+        (DataType::HeaderUnionStack { header_union, size }, P4Data::HeaderUnionStack(values)) => {
+            decode_members(types, &vec![&DataType::HeaderUnion(header_union.clone()); *size as usize], values, what)
+        }
+        (DataType::Varbit(_), _) => Err(unsupported(data_type, what)),
         _ => Err(mismatch()),
     }
 }
@@ -132,10 +152,25 @@ pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<
             }
             P4Data::Header { is_valid, bitstrings: if is_valid { bitstrings } else { vec![] } }
         }
-        DataType::Varbit(_)
-        | DataType::HeaderUnion(_)
-        | DataType::HeaderStack { .. }
-        | DataType::HeaderUnionStack { .. } => return None,
+        DataType::HeaderUnion(name) => {
+            let mut valid = None;
+            for (member, header) in &types.header_unions.get(name)?.members {
+                let header = encode(types, header, leaves)?;
+                if valid.is_none() && matches!(header, P4Data::Header { is_valid: true, .. }) {
+                    valid = Some((member.clone(), Box::new(header)));
+                }
+            }
+            P4Data::HeaderUnion(valid)
+        }
+        DataType::HeaderStack { header, size } => {
+            let element = DataType::Header(header.clone());
+            P4Data::HeaderStack((0..*size).map(|_| encode(types, &element, leaves)).collect::<Option<_>>()?)
+        }
+        DataType::HeaderUnionStack { header_union, size } => {
+            let element = DataType::HeaderUnion(header_union.clone());
+            P4Data::HeaderUnionStack((0..*size).map(|_| encode(types, &element, leaves)).collect::<Option<_>>()?)
+        }
+        DataType::Varbit(_) => return None,
     })
 }
 
@@ -168,7 +203,14 @@ fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
             let fields = all(&mut types.headers.get(name)?.members.iter().map(|(_, m)| m))?;
             Some([vec![1], fields].concat())
         }
-        _ => None,
+        DataType::HeaderUnion(name) => all(&mut types.header_unions.get(name)?.members.iter().map(|(_, m)| m)),
+        DataType::HeaderStack { header, size } => {
+            Some(leaf_widths(types, &DataType::Header(header.clone()))?.repeat(*size as usize))
+        }
+        DataType::HeaderUnionStack { header_union, size } => {
+            Some(leaf_widths(types, &DataType::HeaderUnion(header_union.clone()))?.repeat(*size as usize))
+        }
+        DataType::Varbit(_) => None,
     }
 }
 
@@ -197,6 +239,46 @@ mod tests {
         assert_eq!(bits(&header(false, &[&[3], &[1]])), Ok(Bits::zero(13)));
         assert_eq!(encode_bits(&types, &data_type, &Bits::zero(13)), Some(invalid));
         assert!(bits(&header(true, &[&[3]])).is_err() && bits(&header(true, &[&[16], &[1]])).is_err());
+    }
+
+    #[test]
+    fn stacks_are_their_elements_and_unions_their_members_side_by_side() {
+        let mut types = TypeInfo::default();
+        let named = |members: Vec<(&str, DataType)>| StructType {
+            members: members.into_iter().map(|(name, t)| (name.to_string(), t)).collect(),
+            ..Default::default()
+        };
+        types.headers.insert("H".to_string(), named(vec![("a", DataType::Bit(4))]));
+        types.headers.insert("G".to_string(), named(vec![("b", DataType::Bit(2)), ("c", DataType::Bool)]));
+        let members = vec![("h", DataType::Header("H".to_string())), ("g", DataType::Header("G".to_string()))];
+        types.header_unions.insert("U".to_string(), named(members));
+        let header = |bitstrings: &[u8]| P4Data::Header {
+            is_valid: !bitstrings.is_empty(),
+            bitstrings: bitstrings.iter().map(|b| vec![*b]).collect(),
+        };
+        let union_of =
+            |name: &str, bitstrings: &[u8]| P4Data::HeaderUnion(Some((name.to_string(), Box::new(header(bitstrings)))));
+
+        let stack = DataType::HeaderStack { header: "H".to_string(), size: 2 };
+        let value = P4Data::HeaderStack(vec![header(&[9]), header(&[])]);
+        let bits = decode(&types, &stack, &value, "r").expect("it is of the type");
+        assert_eq!(bits, Bits::new(10, 0b11_0010_0000));
+        assert_eq!(encode_bits(&types, &stack, &bits), Some(value));
+        let short = P4Data::HeaderStack(vec![header(&[9])]);
+        assert!(decode(&types, &stack, &short, "r").is_err(), "a stack is always whole");
+
+        let unions = DataType::HeaderUnionStack { header_union: "U".to_string(), size: 3 };
+        let value =
+            P4Data::HeaderUnionStack(vec![union_of("g", &[2, 1]), P4Data::HeaderUnion(None), union_of("h", &[5])]);
+        let bits = decode(&types, &unions, &value, "r").expect("it is of the type");
+        assert_eq!(bits, Bits::new(27, 0b000_0011_0100_0000_0001_0101_0000));
+        assert_eq!(encode_bits(&types, &unions, &bits), Some(value));
+        let union_type = DataType::HeaderUnion("U".to_string());
+        let refused = |data: &P4Data| decode(&types, &union_type, data, "r").expect_err("refused").to_string();
+        assert!(refused(&union_of("x", &[1])).contains("there is no member `x`; there are: h, g"));
+        assert!(refused(&union_of("h", &[])).contains("the valid header `h` of a union is not valid"));
+        assert!(refused(&union_of("h", &[1, 1])).contains("2 fields given, the header has 1"));
+        assert!(refused(&header(&[1])).contains("does not have the type"));
     }
 
     #[test]

@@ -392,6 +392,10 @@ pub enum P4Data {
     Enum(String),
     Error(String),
     EnumValue(Vec<u8>),
-    /// Header unions and stacks, by the protocol's name: nothing here has such a value.
-    Unsupported(&'static str),
+    /// The name of the valid member and its header; `None` if no member is valid.
+    HeaderUnion(Option<(String, Box<P4Data>)>),
+    /// Headers.
+    HeaderStack(Vec<P4Data>),
+    /// Header unions.
+    HeaderUnionStack(Vec<P4Data>),
 }

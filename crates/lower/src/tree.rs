@@ -106,6 +106,20 @@ impl Tree {
         }
     }
 
+    /// Values that a controller sees, in order: as the wire form, with each header's validity before its fields.
+    pub fn for_each_told_leaf(&self, f: &mut impl FnMut(&Operand)) {
+        match self {
+            Tree::Leaf(o) => f(o),
+            Tree::Varbit { value, .. } => f(value),
+            _ => {
+                if let Tree::Header(h) = self {
+                    f(&h.valid);
+                }
+                self.children().iter().for_each(|t| t.for_each_told_leaf(f));
+            }
+        }
+    }
+
     /// A value of the same shape with every operand replaced.
     pub fn map(&self, f: &mut impl FnMut(&Operand) -> Operand) -> Tree {
         match self {

@@ -206,17 +206,7 @@ impl Tracer {
         let (traces, sent, dropped) = self.run(Arc::clone(&state), draws.as_ref(), port, frame);
         let events = traces.iter().flat_map(|(_, trace)| &trace.steps).map(|step| &step.event);
         let groups = self.groups(&state, events);
-        let run = |(entry, trace): &(EntryKind, Trace)| {
-            let copy = matches!(entry, EntryKind::Egress | EntryKind::Deparse);
-            let lines = trace.lines(&self.sources, Form::Lowered);
-            Run {
-                entry: entry.name().to_string(),
-                steps: lines.into_iter().map(step).collect(),
-                egress_port: trace.port.filter(|_| copy),
-                instance: trace.rid.filter(|rid| copy && *rid != 0),
-            }
-        };
-        let runs = traces.iter().map(run).collect();
+        let runs = traces.iter().map(|(entry, trace)| run(*entry, trace, &self.sources, Form::Lowered)).collect();
         let frame = frame.to_vec();
         let response = pb::TraceResponse { port, frame, runs, sent, dropped, choices: vec![] };
         let asked = draws.map(|draws| draws.asked()).unwrap_or_default();
@@ -246,6 +236,17 @@ impl Tracer {
             Some(entry) => entry.action,
             None => state.default_action(table),
         }
+    }
+}
+
+/// A run through one of the program's ways in, as the protocol has it.
+pub fn run(entry: EntryKind, trace: &Trace, sources: &SourceMap, form: Form) -> Run {
+    let copy = matches!(entry, EntryKind::Egress | EntryKind::Deparse);
+    Run {
+        entry: entry.name().to_string(),
+        steps: trace.lines(sources, form).into_iter().map(step).collect(),
+        egress_port: trace.port.filter(|_| copy),
+        instance: trace.rid.filter(|rid| copy && *rid != 0),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bench;
 mod capture;
+mod cells;
 mod chain;
 mod check;
 mod compile;
@@ -80,6 +81,12 @@ enum Command {
     Diff(diff::Args),
     /// Show or change tables of a running switch.
     Table(table::Args),
+    /// Show or change registers of a running switch.
+    Register(cells::RegisterArgs),
+    /// Show or change counters of a running switch; those beside entries are shown with `table show`.
+    Counter(cells::CounterArgs),
+    /// Show or configure meters of a running switch; those beside entries are shown with `table show`.
+    Meter(cells::MeterArgs),
     /// Time a program's pipeline from memory (`make bench` in the sources measures the examples beside C).
     Bench(bench::Args),
     /// Show ports, tables and drops of a running switch.
@@ -108,6 +115,9 @@ fn main() -> ExitCode {
         Command::Unchain(args) => chain::unchain(&args),
         Command::Diff(args) => diff::main(&args),
         Command::Table(args) => table::main(&args),
+        Command::Register(args) => cells::register(&args),
+        Command::Counter(args) => cells::counter(&args),
+        Command::Meter(args) => cells::meter(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Capture(args) => capture::main(&args),

@@ -15,7 +15,8 @@ use clap::Subcommand;
 use grpc::client::{Client, ClientError};
 use grpc::proto::p4::config::v1 as config;
 use grpc::proto::p4::v1 as pb;
-use lines::{Names, name_of};
+use lines::Names;
+pub use lines::name_of;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
@@ -116,7 +117,8 @@ fn update(names: &Names, keyword: &str, line: &str) -> Result<pb::Update, String
     names.update(&command.command)
 }
 
-fn claim_refused(error: ClientError) -> anyhow::Error {
+/// Why this command may not write.
+pub fn claim_refused(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::NotPrimary(why) => {
             anyhow::anyhow!("the switch does not let this command write: {why}\na higher --election-id takes over")

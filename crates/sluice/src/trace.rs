@@ -6,7 +6,7 @@ use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use base::SourceMap;
 use datapath::oracle::{Oracle, OracleOutput};
-use datapath::{Local, Pipeline};
+use datapath::{Local, Pipeline, Sent};
 use grpc::proto::sluice::v1 as pb;
 use interp::trace::Form;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub struct Args {
     /// could send the packet.
     #[arg(long, conflicts_with = "program")]
     tree: bool,
-    /// How traces of a running switch are printed: text, JSON lines, or `sluice.v1.TraceResponse` messages, each with its
+    /// How traces are printed: text, JSON lines, or `sluice.v1.TraceResponse` messages, each with its
     /// length in front.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -91,7 +91,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.program {
         None => live(args, given),
         Some(program) => {
-            ensure!(args.format == Format::Text, "--format is for traces of a running switch");
             let (Some(port), Some(frames)) = (args.port, given) else {
                 bail!("a program needs a packet: --port N --packet HEX, or --port N --pcap FILE");
             };
@@ -252,12 +251,54 @@ fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<Ex
     }
     let mut before = BTreeMap::new();
     for (at, frame) in frames.iter().enumerate() {
+        if args.format != Format::Text {
+            let (port, sources) = (port, &compiled.sources);
+            show(&told(&mut local, &output, sources, form, port, frame, &mut before)?, args.format)?;
+            continue;
+        }
         if frames.len() > 1 {
             println!("{}# frame {}", if at > 0 { "\n" } else { "" }, args.number + at);
         }
         trace_one(&mut local, &output, &compiled.sources, form, port, frame, &mut before)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a packet through the program: what left.
+fn receive(local: &mut Local, port: u32, frame: &[u8]) -> Result<Vec<Sent>> {
+    let too_long = || format!("the frame has {} bytes, a packet buffer 2,048", frame.len());
+    local.receive(port, frame).with_context(too_long)
+}
+
+/// Why packets were dropped since the last call; `before` are the drops until then, by reason.
+fn new_drops(local: &Local, before: &mut BTreeMap<String, u64>) -> Vec<String> {
+    let drops: BTreeMap<_, _> = local.pipeline().drops(0).read(local.pipeline().program()).into_iter().collect();
+    let new = drops.iter().filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0));
+    let reasons = new.map(|(name, _)| name.clone()).collect();
+    *before = drops;
+    reasons
+}
+
+/// Traces a packet, as a running switch tells it: without log lines and digests.
+fn told(
+    local: &mut Local,
+    output: &OracleOutput,
+    sources: &SourceMap,
+    form: Form,
+    port: u32,
+    frame: &[u8],
+    before: &mut BTreeMap<String, u64>,
+) -> Result<pb::TraceResponse> {
+    let sent = receive(local, port, frame)?;
+    let dropped = new_drops(local, before);
+    let dropped = if sent.is_empty() { dropped } else { vec![] };
+    let runs = output.take_traces();
+    let runs = runs.iter().map(|(entry, trace)| crate::live::run(*entry, trace, sources, form)).collect();
+    // They are not part of the message, and the next packet's would follow them.
+    drop(output.take_logs());
+    drop(local.pipeline().take_digests());
+    let sent = sent.into_iter().map(|s| pb::trace_response::Sent { port: s.port, frame: s.bytes }).collect();
+    Ok(pb::TraceResponse { port, frame: frame.to_vec(), runs, sent, dropped, choices: vec![] })
 }
 
 /// Traces a packet; `before` are the drops until then, by reason.
@@ -270,9 +311,7 @@ fn trace_one(
     frame: &[u8],
     before: &mut BTreeMap<String, u64>,
 ) -> Result<()> {
-    let sent = local
-        .receive(port, frame)
-        .with_context(|| format!("the frame has {} bytes, a packet buffer 2,048", frame.len()))?;
+    let sent = receive(local, port, frame)?;
     for (i, (entry, trace)) in output.take_traces().iter().enumerate() {
         if i > 0 {
             println!();
@@ -295,10 +334,7 @@ fn trace_one(
     }
     println!();
     if sent.is_empty() {
-        let drops: BTreeMap<_, _> = local.pipeline().drops(0).read(local.pipeline().program()).into_iter().collect();
-        let new = drops.iter().filter(|(name, n)| **n > before.get(*name).copied().unwrap_or(0));
-        let reasons: Vec<String> = new.map(|(name, _)| name.clone()).collect();
-        *before = drops;
+        let reasons = new_drops(local, before);
         println!("dropped: {}", if reasons.is_empty() { "no copy was made".to_string() } else { reasons.join(", ") });
     }
     for out in sent {

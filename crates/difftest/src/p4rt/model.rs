@@ -136,7 +136,7 @@ impl Model {
                     self.meters.insert((cell.meter_id, cell.index.unwrap_or(0)), cell.config);
                 }
                 Entity::Register(cell) => {
-                    let data = cell.data.unwrap_or(P4Data::Unsupported("nothing"));
+                    let data = cell.data.unwrap_or(P4Data::Tuple(vec![]));
                     self.registers.insert((cell.register_id, cell.index.unwrap_or(0)), data);
                 }
                 Entity::ValueSet(set) => {

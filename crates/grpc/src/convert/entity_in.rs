@@ -213,6 +213,17 @@ fn replica(r: pb::Replica) -> to::Replica {
     to::Replica { port, instance: r.instance, backups: r.backup_replicas.into_iter().map(backup).collect() }
 }
 
+fn p4_header(header: pb::P4Header) -> to::P4Data {
+    to::P4Data::Header { is_valid: header.is_valid, bitstrings: header.bitstrings }
+}
+
+/// A union that names a member or has a header means to be valid; whether it says both is judged with its type.
+fn p4_header_union(union: pb::P4HeaderUnion) -> to::P4Data {
+    let is_invalid = union.valid_header_name.is_empty() && union.valid_header.is_none();
+    let header = Box::new(p4_header(union.valid_header.unwrap_or_default()));
+    to::P4Data::HeaderUnion((!is_invalid).then_some((union.valid_header_name, header)))
+}
+
 fn p4_data(data: pb::P4Data) -> Option<to::P4Data> {
     use pb::p4_data::Data as D;
     let members = |s: pb::P4StructLike| s.members.into_iter().map(p4_data).collect::<Option<Vec<_>>>();
@@ -222,10 +233,10 @@ fn p4_data(data: pb::P4Data) -> Option<to::P4Data> {
         D::Bool(value) => to::P4Data::Bool(value),
         D::Tuple(s) => to::P4Data::Tuple(members(s)?),
         D::Struct(s) => to::P4Data::Struct(members(s)?),
-        D::Header(h) => to::P4Data::Header { is_valid: h.is_valid, bitstrings: h.bitstrings },
-        D::HeaderUnion(_) => to::P4Data::Unsupported("header_union"),
-        D::HeaderStack(_) => to::P4Data::Unsupported("header_stack"),
-        D::HeaderUnionStack(_) => to::P4Data::Unsupported("header_union_stack"),
+        D::Header(h) => p4_header(h),
+        D::HeaderUnion(u) => p4_header_union(u),
+        D::HeaderStack(s) => to::P4Data::HeaderStack(s.entries.into_iter().map(p4_header).collect()),
+        D::HeaderUnionStack(s) => to::P4Data::HeaderUnionStack(s.entries.into_iter().map(p4_header_union).collect()),
         D::Enum(name) => to::P4Data::Enum(name),
         D::Error(name) => to::P4Data::Error(name),
         D::EnumValue(value) => to::P4Data::EnumValue(value),

@@ -189,6 +189,19 @@ fn replica(r: from::Replica) -> pb::Replica {
     pb::Replica { port_kind, instance: r.instance, backup_replicas: r.backups.into_iter().map(backup).collect() }
 }
 
+/// Stacks and unions have nothing else in them.
+fn p4_header(data: from::P4Data) -> pb::P4Header {
+    match data {
+        from::P4Data::Header { is_valid, bitstrings } => pb::P4Header { is_valid, bitstrings },
+        _ => pb::P4Header::default(),
+    }
+}
+
+fn p4_header_union(union: Option<(String, Box<from::P4Data>)>) -> pb::P4HeaderUnion {
+    let (valid_header_name, valid_header) = union.map(|(name, header)| (name, p4_header(*header))).unzip();
+    pb::P4HeaderUnion { valid_header_name: valid_header_name.unwrap_or_default(), valid_header }
+}
+
 pub(super) fn p4_data(data: from::P4Data) -> pb::P4Data {
     use pb::p4_data::Data as D;
     let members = |members: Vec<from::P4Data>| pb::P4StructLike { members: members.into_iter().map(p4_data).collect() };
@@ -202,7 +215,17 @@ pub(super) fn p4_data(data: from::P4Data) -> pb::P4Data {
         from::P4Data::Enum(name) => Some(D::Enum(name)),
         from::P4Data::Error(name) => Some(D::Error(name)),
         from::P4Data::EnumValue(value) => Some(D::EnumValue(value)),
-        from::P4Data::Unsupported(_) => None,
+        from::P4Data::HeaderUnion(union) => Some(D::HeaderUnion(p4_header_union(union))),
+        from::P4Data::HeaderStack(entries) => {
+            Some(D::HeaderStack(pb::P4HeaderStack { entries: entries.into_iter().map(p4_header).collect() }))
+        }
+        from::P4Data::HeaderUnionStack(entries) => {
+            let union = |entry| match entry {
+                from::P4Data::HeaderUnion(union) => p4_header_union(union),
+                _ => pb::P4HeaderUnion::default(),
+            };
+            Some(D::HeaderUnionStack(pb::P4HeaderUnionStack { entries: entries.into_iter().map(union).collect() }))
+        }
     };
     pb::P4Data { data }
 }

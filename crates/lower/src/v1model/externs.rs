@@ -358,7 +358,7 @@ impl V1Model {
         let Some(arg) = call.call.args.get(1) else { return };
         let ty = call.call.type_args.first().unwrap_or(&arg.ty);
         let mut data = Vec::new();
-        call.value(1).for_each_wire_leaf(&mut |o, _| data.push(o.clone()));
+        call.value(1).for_each_told_leaf(&mut |o| data.push(o.clone()));
         let known = self.state.borrow().digests.iter().find(|(t, _)| t == ty).map(|(_, digest)| *digest);
         let digest = match known {
             Some(digest) => digest,
@@ -584,10 +584,14 @@ fn hash_op(
     Op::Hash { algorithm, dst, base, max, data: operands, varbits, payload }
 }
 
+/// Names for `Tree::for_each_told_leaf`.
 fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
     let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
     match cx.p.types.underlying(ty) {
-        Type::Header(id) | Type::Struct(id) | Type::HeaderUnion(id) => {
+        ty @ (Type::Header(id) | Type::Struct(id) | Type::HeaderUnion(id)) => {
+            if matches!(ty, Type::Header(_)) {
+                names.push(join("$valid"));
+            }
             for field in &cx.p.types.fields_of(id).fields {
                 leaf_names(cx, &join(&field.name), &field.ty, names);
             }

@@ -41,6 +41,11 @@ enum Op {
     Ge,
 }
 
+/// Words and signs of a filter: it comes from a client, and what reads and runs it calls itself for each part.
+const TOKENS_MAX: usize = 512;
+/// Parentheses in parentheses.
+const DEPTH_MAX: usize = 32;
+
 /// What is not in the packet.
 const PORT: &str = "port";
 const LENGTH: &str = "length";
@@ -52,7 +57,7 @@ impl Filter {
             return Ok(Filter(None));
         }
         let tokens = tokens(text)?;
-        let mut parser = Parser { tokens: &tokens, at: 0, program };
+        let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, program };
         let expr = parser.or()?;
         match parser.peek() {
             None => Ok(Filter(Some(expr))),
@@ -119,6 +124,9 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
         if length == 0 {
             return Err(format!("filter: `{}` means nothing here", rest.chars().next().unwrap_or_default()));
         }
+        if tokens.len() == TOKENS_MAX {
+            return Err(format!("filter: it is longer than {TOKENS_MAX} words and signs"));
+        }
         tokens.push(rest[..length].to_string());
         rest = rest[length..].trim_start();
     }
@@ -128,6 +136,7 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
 struct Parser<'a> {
     tokens: &'a [String],
     at: usize,
+    depth: usize,
     program: &'a Program,
 }
 
@@ -170,7 +179,12 @@ impl Parser<'_> {
             negated = !negated;
         }
         let expr = if self.take("(") {
+            self.depth += 1;
+            if self.depth > DEPTH_MAX {
+                return Err(format!("filter: more than {DEPTH_MAX} parentheses in one another"));
+            }
             let expr = self.or()?;
+            self.depth -= 1;
             if !self.take(")") {
                 return Err("filter: a `)` is missing".to_string());
             }
@@ -321,5 +335,78 @@ mod tests {
             let error = Filter::parse(text, &program()).expect_err(text);
             assert!(error.contains(what), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn whatever_is_typed_is_read_or_refused() {
+        let words = [
+            "hdr",
+            "hdr.ethernet",
+            "ethernet.type",
+            ".dst",
+            "ipv4.src",
+            "port",
+            "length",
+            "==",
+            "!=",
+            "<",
+            "<=",
+            ">",
+            ">=",
+            "&&",
+            "||",
+            "!",
+            "(",
+            ")",
+            "/",
+            "0x",
+            "0xff",
+            "255",
+            "10.0.0.1",
+            "300.1.2.3",
+            "::1",
+            "fe80::",
+            "02:00:00:00:00:01",
+            "99999999999999999999999999",
+            "9999999999999999999999999999999999999999999",
+            "/33",
+            "/ 8",
+            "é",
+            "\"",
+            "&",
+            "|",
+            "=",
+            "-1",
+            ":",
+            "",
+        ];
+        let program = program();
+        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+        let mut draw = |n: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed % n as u64) as usize
+        };
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let length = draw(12);
+            let glue = ["", " "][draw(2)];
+            let text: Vec<&str> = (0..length).map(|_| words[draw(words.len())]).collect();
+            read += usize::from(Filter::parse(&text.join(glue), &program).is_ok());
+        }
+        assert!(read > 20, "{read}");
+        for (long, why) in [
+            (format!("{}port == 1{}", "(".repeat(100_000), ")".repeat(100_000)), "longer than 512"),
+            (format!("{}port == 1{}", "(".repeat(33), ")".repeat(33)), "more than 32 parentheses"),
+            (["port == 1"; 10_000].join(" || "), "longer than 512"),
+        ] {
+            let refused = Filter::parse(&long, &program).expect_err("too long");
+            assert!(refused.contains(why), "{refused}");
+        }
+        let most = format!("{}port == 1{}", "(".repeat(32), ")".repeat(32));
+        assert!(
+            Filter::parse(&most, &program).is_ok() && Filter::parse(&["port == 1"; 128].join("||"), &program).is_ok()
+        );
     }
 }

@@ -337,7 +337,7 @@ impl Translator<'_, '_> {
         let mut bits = None;
         // Short keys sixteen bytes at a time. What is behind the last slot's may look like a key too; its bit is among those
         // of the states that no slot has, and zero there.
-        if self.options.has(Optimisation::WideCompare) && wide::is_available() {
+        if self.options.has(Optimisation::WideCompare) && wide::is_available() && !self.is_constant(key[0]) {
             match layout.key_bytes {
                 4 => return self.equal_lanes(Lanes::Halves, key[0], bucket),
                 8 => return self.equal_lanes(Lanes::Words, key[0], bucket),

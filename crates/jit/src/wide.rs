@@ -14,8 +14,9 @@
 //! nothing between them changes those. A placeholder is at least as long as what takes its place; segment overrides, which
 //! mean nothing here, fill it up.
 //!
-//! Placeholders must not run. Where Cranelift made something else of one than is known here, which it might do where a
-//! key is a constant, [`patch`] fails, and everything is compiled again without this. On processors without AVX-512 (F, VL and
+//! Placeholders must not run. Where Cranelift made something else of one than is known here, which it does where a key is a
+//! constant, [`patch`] fails, and everything is compiled again without this. So keys that are seen to be constants are compared
+//! in another way. On processors without AVX-512 (F, VL and
 //! DQ) [`is_available`] says no.
 //!
 //! Tests: at the end of the file; `tests/tables.rs` and everything that looks up small exact keys.
@@ -23,7 +24,7 @@
 use crate::Error;
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, ValueDef};
 
 /// The kinds of placeholders.
 const BROADCAST: [TrapCode; 2] = [TrapCode::unwrap_user(0x52), TrapCode::unwrap_user(0x53)];
@@ -58,6 +59,24 @@ pub(crate) fn is_available() -> bool {
 }
 
 impl Translator<'_, '_> {
+    /// Whether a value is computed from constants alone, as far as that is easy to see: Cranelift stores one without a
+    /// register.
+    pub fn is_constant(&self, value: Value) -> bool {
+        let dfg = &self.b.func.dfg;
+        let mut left = vec![dfg.resolve_aliases(value)];
+        // Enough for a field's constant that was moved into its place in the key.
+        for _ in 0..16 {
+            let Some(value) = left.pop() else { return true };
+            let ValueDef::Result(inst, _) = dfg.value_def(value) else { return false };
+            let opcode = dfg.insts[inst].opcode();
+            if opcode.can_load() || opcode.is_call() || opcode.other_side_effects() {
+                return false;
+            }
+            left.extend(dfg.inst_args(inst).iter().map(|arg| dfg.resolve_aliases(*arg)));
+        }
+        false
+    }
+
     /// One bit for each of eight lanes from `address` on that are equal to `key`. All of the lanes are read, whatever they
     /// hold.
     pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value) -> Value {

@@ -2,7 +2,7 @@
 
 #include <core.p4>
 #include <v1model.p4>
-header h_t { bit<32> a; bit<64> b; bit<8> out; }
+header h_t { bit<32> a; bit<64> b; bit<8> seen; }
 struct headers_t { h_t h; }
 struct meta_t { bit<32> k; bit<64> l; }
 parser P(packet_in p, out headers_t hdr, inout meta_t m, inout standard_metadata_t s) {
@@ -10,7 +10,7 @@ parser P(packet_in p, out headers_t hdr, inout meta_t m, inout standard_metadata
 }
 control V(inout headers_t hdr, inout meta_t m) { apply { } }
 control I(inout headers_t hdr, inout meta_t m, inout standard_metadata_t s) {
-    action set(bit<8> x) { hdr.h.out = x; }
+    action set(bit<8> x) { hdr.h.seen = x; }
     table t { key = { m.k: exact; } actions = { set; NoAction; } size = 1024; }
     table u { key = { m.l: exact; } actions = { set; NoAction; } size = 1024; }
     apply {

@@ -192,6 +192,12 @@ impl Translator<'_, '_> {
     /// The entry that matches.
     fn lookup(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Result<Found, Error> {
         if let Some(lookup) = self.begun_here() {
+            if !self.carried[lookup].is_empty() {
+                let carried: Vec<Value> = self.carried[lookup].clone().into_iter().map(|v| self.b.use_var(v)).collect();
+                let miss = self.b.create_block();
+                let entry = self.probe_finish(table, binding, &carried, miss);
+                return Ok(Found::Hit { entry, miss });
+            }
             return Ok(Found::Pointer(self.finish_begun(lookup, keys)?));
         }
         Ok(match binding.engine {

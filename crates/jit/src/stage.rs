@@ -27,6 +27,9 @@
 //! What is known about a packet at a cut ([`crate::flow::Facts`]) does not depend on the phase that parks it. A frame's
 //! place and length are always the same in the descriptor as in the variables, so they are not kept.
 //!
+//! **Lines.** Where the entries of an exact table lie beside the keys, in the line that was asked for, there is nothing more to
+//! ask for: such a lookup is finished where the packet comes to it, if it does.
+//!
 //! Tests: `tests/staged.rs`; all other tests of this crate with `JIT_STAGED=1`; `difftest`.
 
 mod live;
@@ -136,9 +139,15 @@ impl<'a> Translator<'a, '_> {
         let plan = self.plan;
         self.standings = standing::standings(self.program, self.facts, self.flow, plan, self.entry);
         for lookup in &plan.lookups {
-            self.binding(lookup.table)?;
+            let binding = self.binding(lookup.table)?.clone();
             let var = self.b.declare_var(I64);
             self.answers.push(var);
+            let words = match self.is_finished_late(&binding) {
+                true => self.carried_words(lookup.table, &binding),
+                false => 0,
+            };
+            let vars = (0..words).map(|_| self.b.declare_var(I64)).collect();
+            self.carried.push(vars);
         }
         let chunk = self.chunk();
         for phase in &plan.phases {
@@ -274,6 +283,7 @@ impl<'a> Translator<'a, '_> {
         for member in &waiting.members {
             if let Kept::Lookup(l) = member.what
                 && !phase.passed.contains(&l)
+                && self.carried[l].is_empty()
                 && is_inlined(self.binding(self.plan.lookups[l].table)?.engine, self.options)
             {
                 probed.push((l, *member));

@@ -208,6 +208,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub spot: Spot,
     /// By lookup: the entry, or where it will be.
     pub answers: Vec<Variable>,
+    /// By lookup: what those need that are finished where the packet comes to them; empty for others.
+    pub carried: Vec<Vec<Variable>>,
     /// By phase; taken out while it is read.
     pub waiting: Vec<Option<Waiting>>,
     /// By phase: what is known of headers when packets begin to wait.
@@ -300,6 +302,7 @@ pub(crate) fn translate(
         phase: 0,
         spot: (0, 0),
         answers: Vec::new(),
+        carried: Vec::new(),
         waiting: Vec::new(),
         standings: Vec::new(),
         b,

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::probe::is_inlined;
 use crate::stage::plan::Spot;
 use crate::translate::Translator;
+use abi::TableBinding;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{HeaderId, Op, Operand, SlotKind};
@@ -69,6 +70,11 @@ impl<'a> Translator<'a, '_> {
         let (flow, program) = (self.flow, self.program);
         let node = &flow.graph.nodes[spot.0];
         &program.stages[node.stage.index()].blocks[node.block.index()].insts[spot.1]
+    }
+
+    /// Whether a lookup that was begun is only finished where the packet comes to it: its first cache line has all of it.
+    pub(super) fn is_finished_late(&self, binding: &TableBinding) -> bool {
+        is_inlined(binding.engine, self.options) && binding.exact.is_some_and(|layout| !layout.far)
     }
 
     /// The entry that a lookup found which was begun before this phase, for the apply being translated.

@@ -107,6 +107,16 @@ impl Translator<'_, '_> {
         let phase = &plan.phases[p];
         for lookup in phase.begun() {
             let binding = self.binding(plan.lookups[lookup].table)?.clone();
+            if !self.carried[lookup].is_empty() {
+                let mut all = Vec::new();
+                for var in self.carried[lookup].clone() {
+                    let (value, loads) = self.load_member(row, 8);
+                    self.b.def_var(var, value);
+                    all.extend(loads);
+                }
+                candidates.push(Candidate { what: Kept::Lookup(lookup), bytes: 8 * all.len() as u32, loads: all });
+                continue;
+            }
             let probed = is_inlined(binding.engine, self.options) && !phase.passed.contains(&lookup);
             let words = if probed { self.carried_words(plan.lookups[lookup].table, &binding) } else { 1 };
             let (value, loads) = self.load_member(row, 8);
@@ -285,7 +295,8 @@ impl Translator<'_, '_> {
             if let Kept::Lookup(l) = member.what {
                 let words = match begun.iter().find(|(of, _)| *of == l) {
                     Some((_, words)) => words.clone(),
-                    None => vec![self.b.use_var(self.answers[l])],
+                    None if self.carried[l].is_empty() => vec![self.b.use_var(self.answers[l])],
+                    None => self.carried[l].clone().into_iter().map(|var| self.b.use_var(var)).collect(),
                 };
                 self.store_words(stack, &words, row, member.offset);
             }

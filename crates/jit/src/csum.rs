@@ -152,10 +152,9 @@ impl Translator<'_, '_> {
             Some(sum) => sum,
             None => self.iconst(0),
         };
-        // Cranelift computes what is pure where it is used, which is far behind, and what was loaded for it would fill the
-        // registers until then. What is stored it computes here.
-        let here = self.buffer_of(8);
-        self.b.ins().store(self.flags.stack, sum, here, 0);
+        if self.plan.is_staged() {
+            self.compute_here(sum);
+        }
         // Adding a number to itself with its halves exchanged leaves the end-around sum of the halves on top.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);

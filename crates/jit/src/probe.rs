@@ -256,7 +256,9 @@ impl Translator<'_, '_> {
         let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         let elsewhere = self.b.create_block();
         let (at_home, meta) = self.exact_live(layout, home, key);
-        self.b.ins().brif(at_home, done, &[home.into(), at_home.into()], elsewhere, &[]);
+        // Never negative. Asked like that, the bits need not be put together a second time for the question.
+        let is_there = self.icmp_imm(IntCC::SignedGreaterThan, at_home, 0);
+        self.b.ins().brif(is_there, done, &[home.into(), at_home.into()], elsewhere, &[]);
         self.b.seal_block(elsewhere);
         self.b.set_cold_block(elsewhere);
 

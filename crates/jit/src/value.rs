@@ -306,6 +306,13 @@ impl Translator<'_, '_> {
 
 // Slots and operands.
 impl Translator<'_, '_> {
+    /// Has a value computed at this place. Cranelift computes what is pure where it is used, which may be far behind, and what
+    /// was loaded for it would fill the registers until then; what is stored it computes before.
+    pub fn compute_here(&mut self, value: Value) {
+        let nowhere = self.buffer_of(8);
+        self.b.ins().store(self.flags.stack, value, nowhere, 0);
+    }
+
     pub fn width(&self, operand: &Operand) -> u32 {
         operand.width(self.program)
     }

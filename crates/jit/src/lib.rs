@@ -10,7 +10,8 @@
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
-//! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it.
+//! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it, `wide` those that compare
+//!   a key with a whole bucket. Cranelift has neither.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.
 //!
@@ -218,7 +219,7 @@ impl Options {
         !self.without.contains(optimisation)
     }
 
-    /// Whether hot ways out of the parser get code of their own, where packets run to completion.
+    /// Whether hot ways out of the parser get code of their own.
     pub fn has_hot_ways(&self) -> bool {
         self.hot_ways > 0 && self.has(Optimisation::HotPaths) && self.has(Optimisation::SplitPaths)
     }

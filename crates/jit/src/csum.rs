@@ -152,9 +152,7 @@ impl Translator<'_, '_> {
             Some(sum) => sum,
             None => self.iconst(0),
         };
-        if self.plan.is_staged() {
-            self.compute_here(sum);
-        }
+        let sum = self.compute_here(sum);
         // Adding a number to itself with its halves exchanged leaves the end-around sum of the halves on top.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);

@@ -23,6 +23,9 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use ir::{HashAlgorithm, Operand};
 use std::sync::OnceLock;
 
+/// So many bytes of a CRC may wait in registers.
+const BYTES_AT_ONCE: usize = 4;
+
 /// The longest string whose CRC is computed without a call: 64 kilobytes of tables.
 const CRC_BYTES_MAX: usize = 64;
 
@@ -116,8 +119,9 @@ impl Translator<'_, '_> {
         let tables = remainders(crc);
         let initial = (0..bytes).fold(crc.initial, |r, _| step(crc, r));
         let base = self.iconst(tables.as_ptr() as u64);
-        // Two sums, so that one need not wait for the other.
-        let mut sums: [Option<Value>; 2] = [None; 2];
+        // Or each byte would have an instruction for the address.
+        let base = self.compute_here(base);
+        let mut sum = None;
         let mut behind = bytes;
         for part in self.parts(data) {
             match part {
@@ -125,7 +129,7 @@ impl Translator<'_, '_> {
                     for i in 0..count {
                         behind -= 1;
                         let byte = self.load_be(at.plus(i), 1);
-                        self.add_remainder(&mut sums[behind % 2], base, behind, byte);
+                        self.add_remainder(&mut sum, base, behind, byte);
                     }
                 }
                 Part::Pieces(pieces) => {
@@ -146,7 +150,7 @@ impl Translator<'_, '_> {
                                 above => self.b.ins().ushr_imm_u(word, i64::from(8 * above)),
                             };
                             let byte = self.mask_word(byte, 8);
-                            self.add_remainder(&mut sums[behind % 2], base, behind, byte);
+                            self.add_remainder(&mut sum, base, behind, byte);
                         }
                     }
                 }
@@ -154,8 +158,9 @@ impl Translator<'_, '_> {
         }
         debug_assert_eq!(behind, 0, "every byte has been seen");
         let constant = self.i32_const(initial ^ crc.xor_out);
-        let sum = sums.into_iter().flatten().fold(constant, |all, sum| self.b.ins().bxor(all, sum));
-        self.b.ins().uextend(I64, sum)
+        let sum = sum.map_or(constant, |sum| self.b.ins().bxor(sum, constant));
+        let sum = self.b.ins().uextend(I64, sum);
+        self.compute_here(sum)
     }
 
     /// Adds what a byte with so many behind it contributes.
@@ -164,9 +169,18 @@ impl Translator<'_, '_> {
         let offset = self.b.ins().ishl_imm_u(byte, 2);
         let at = self.b.ins().iadd(tables, offset);
         let remainder = self.b.ins().load(I32, flags, at, (behind * size_of::<[u32; 256]>()) as i32);
-        *sum = Some(match *sum {
+        let all = match *sum {
             Some(sum) => self.b.ins().bxor(sum, remainder),
             None => remainder,
+        };
+        // Or all bytes would be loaded before the first is used, and there are more of them than registers.
+        *sum = Some(match behind.is_multiple_of(BYTES_AT_ONCE) {
+            true => {
+                let word = self.b.ins().uextend(I64, all);
+                let word = self.compute_here(word);
+                self.b.ins().ireduce(I32, word)
+            }
+            false => all,
         });
     }
 

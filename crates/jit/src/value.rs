@@ -306,11 +306,13 @@ impl Translator<'_, '_> {
 
 // Slots and operands.
 impl Translator<'_, '_> {
-    /// Has a value computed at this place. Cranelift computes what is pure where it is used, which may be far behind, and what
-    /// was loaded for it would fill the registers until then; what is stored it computes before.
-    pub fn compute_here(&mut self, value: Value) {
-        let nowhere = self.buffer_of(8);
-        self.b.ins().store(self.flags.stack, value, nowhere, 0);
+    /// The value, a word, computed at this place and for itself. What is pure Cranelift computes where it is used, which may be
+    /// far behind, and what was loaded for it would fill the registers until then. And it gives no instruction an operand
+    /// in memory of which, however many steps on, something is used twice. What has two results is neither moved nor looked
+    /// through; this costs no instruction.
+    pub fn compute_here(&mut self, value: Value) -> Value {
+        let pair = self.b.ins().iconcat(value, self.packet);
+        self.b.ins().isplit(pair).0
     }
 
     pub fn width(&self, operand: &Operand) -> u32 {

@@ -26,6 +26,8 @@ struct Open {
     parens: u32,
     /// For `x = {`, a list of values: the line that it is on. A `;` on that line ends it.
     list_on: Option<u32>,
+    /// For a table's `key = {` and `actions = {`: the next property ends it.
+    is_property: bool,
 }
 
 /// The tokens with missing `}` put in, and an error for each; `None` when none is missing or it is not clear where.
@@ -92,15 +94,24 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
         {
             put_in(i, block, &mut out, &mut diags);
         }
+        // `key = { a: exact; actions = {`
+        let name = i + usize::from(token.kind == TokenKind::Const);
+        if tokens.get(name + 1).is_some_and(|t| t.kind == TokenKind::Eq)
+            && matches!(tokens[i.saturating_sub(1)].kind, TokenKind::Semi | TokenKind::LBrace)
+            && let Some(block) = open.pop_if(|o| o.is_property)
+        {
+            put_in(i, block, &mut out, &mut diags);
+        }
         if diags.len() > missing {
             return None;
         }
         match token.kind {
             TokenKind::LBrace => {
                 use TokenKind::{Actions, Entries, Eq, Key};
-                let assigned =
-                    i >= 2 && tokens[i - 1].kind == Eq && !matches!(tokens[i - 2].kind, Actions | Entries | Key);
-                open.push(Open { brace: token.span, indent, parens, list_on: assigned.then_some(line) });
+                let assigned = i >= 2 && tokens[i - 1].kind == Eq;
+                let is_list = assigned && !matches!(tokens[i - 2].kind, Actions | Entries | Key);
+                let is_property = assigned && matches!(tokens[i - 2].kind, Actions | Key);
+                open.push(Open { brace: token.span, indent, parens, list_on: is_list.then_some(line), is_property });
             }
             TokenKind::RBrace => closed_indent = open.pop()?.indent,
             TokenKind::LParen | TokenKind::LBracket => parens += 1,
@@ -158,6 +169,26 @@ mod tests {
         assert_eq!(errors(brace), [(5, "a `}` is missing before this one".to_string())]);
         let end = "control c(inout bit<8> x)\n{\n    apply { x = 1; }\n";
         assert_eq!(errors(end), [(3, "expected `}`, found the end of the file".to_string())]);
+    }
+
+    #[test]
+    fn a_list_of_a_table_ends_where_the_next_property_begins() {
+        let table = |lists: &str| {
+            let text = format!(
+                "control c(inout bit<8> x) {{\n    action a() {{ }}\n    table t {{ {lists} size = 4; }}\n    apply {{ t.apply(); }}\n}}\n"
+            );
+            errors(&text)
+        };
+        assert_eq!(table("key = { x: exact; } actions = { a; }"), []);
+        let expected = |what: &str| vec![(3, format!("expected `}}`, found {what}"))];
+        assert_eq!(table("key = { x: exact; actions = { a; }"), expected("the keyword `actions`"));
+        assert_eq!(table("key = { x: exact; } actions = { a;"), expected("`size`"));
+        assert_eq!(
+            table("key = { x: exact; } actions = { a; const default_action = a();"),
+            expected("the keyword `const`")
+        );
+        // A priority is no property.
+        assert_eq!(table("key = { x: ternary; } actions = { a; } entries = { priority = 1: 5: a(); }"), []);
     }
 
     #[test]

@@ -79,10 +79,8 @@ impl Translator<'_, '_> {
             }
             rest = &rest[count..];
         }
-        for assigned in [false, true] {
-            let these: Vec<Value> = words.iter().filter(|(a, _)| *a == assigned).map(|(_, word)| *word).collect();
-            these.into_iter().for_each(|word| self.add_term(&mut native, word, 0));
-        }
+        words.sort_by_key(|(may_be_assigned, _)| *may_be_assigned);
+        words.into_iter().for_each(|(_, word)| self.add_term(&mut native, word, 0));
         match (sum.value, native.value) {
             (Some(other), Some(_)) if sum.bits + SUM_BITS + 8 <= TERM_BITS_MAX => {
                 self.add_term(&mut native, other, 8);

@@ -109,6 +109,15 @@ impl Drop for Started {
     }
 }
 
+/// A write of the client's without updates.
+pub(super) fn write_head() -> pb::WriteRequest {
+    pb::WriteRequest {
+        device_id: DEVICE,
+        election_id: Some(pb::Uint128 { high: (ELECTION_ID >> 64) as u64, low: ELECTION_ID as u64 }),
+        ..Default::default()
+    }
+}
+
 /// Runs it.
 pub fn run(args: &Args) -> Result<()> {
     let control = &args.control;
@@ -119,11 +128,7 @@ pub fn run(args: &Args) -> Result<()> {
     let client = Client::connect(address)?;
     let info = client.p4info(DEVICE)?;
     let _primary = client.become_primary(DEVICE, ELECTION_ID)?;
-    let head = pb::WriteRequest {
-        device_id: DEVICE,
-        election_id: Some(pb::Uint128 { high: (ELECTION_ID >> 64) as u64, low: ELECTION_ID as u64 }),
-        ..Default::default()
-    };
+    let head = write_head();
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
     table.set_header([

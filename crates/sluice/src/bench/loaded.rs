@@ -11,7 +11,7 @@
 //! client) to another.
 
 use super::Args;
-use super::control::{DEVICE, ELECTION_ID, Process, measure};
+use super::control::{DEVICE, ELECTION_ID, Process, measure, write_head};
 use super::fill::Entries;
 use super::paced::{Paced, PacedHandle, Passed, RING};
 use crate::target::SwitchTarget;
@@ -22,7 +22,6 @@ use control::pipeline::ForwardingConfig;
 use datapath::{EngineKind, Idle, Specialise, Switch, SwitchConfig};
 use grpc::Handle;
 use grpc::client::Client;
-use grpc::proto::p4::v1 as pb;
 use pktio::HeapPool;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeSet;
@@ -219,11 +218,7 @@ fn rows(args: &Args, load: &Load, address: &str) -> Result<()> {
     let client = Client::connect(address)?;
     let info = client.p4info(DEVICE)?;
     let _primary = client.become_primary(DEVICE, ELECTION_ID)?;
-    let head = pb::WriteRequest {
-        device_id: DEVICE,
-        election_id: Some(pb::Uint128 { high: (ELECTION_ID >> 64) as u64, low: ELECTION_ID as u64 }),
-        ..Default::default()
-    };
+    let head = write_head();
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
     let heads = ["table", "phase", "entries", "k/s", "batch p50 ms", "p99", "worst"];

@@ -10,6 +10,7 @@
 mod assume;
 mod code;
 mod counting;
+mod prepared;
 mod tuner;
 
 pub use code::Specialise;
@@ -169,11 +170,15 @@ impl Backend for Machine {
     }
 
     fn recompile(&self, mode: Specialise) -> Option<Duration> {
-        let took = self.code.recompile(mode, Effort::Quick, |_| true)?;
+        let took = self.recompile_quick(mode)?;
         if self.code.could_be_better() {
             self.code.recompile(mode, Effort::Full, |_| true)?;
         }
         Some(took)
+    }
+
+    fn recompile_quick(&self, mode: Specialise) -> Option<Duration> {
+        self.code.recompile(mode, Effort::Quick, |_| true)
     }
 
     fn fast(&self) -> Option<&Arc<FastState>> {

@@ -45,6 +45,10 @@ pub trait Backend: Send + Sync {
     fn recompile(&self, _mode: Specialise) -> Option<Duration> {
         None
     }
+    /// As [`Backend::recompile`], but only the code that is made first.
+    fn recompile_quick(&self, _mode: Specialise) -> Option<Duration> {
+        None
+    }
     /// The fast tables; `None` for the interpreter.
     fn fast(&self) -> Option<&Arc<FastState>> {
         None
@@ -360,6 +364,11 @@ impl Pipeline {
     /// goes by the tables. `None` for the interpreter.
     pub fn recompile(&self, mode: Specialise) -> Option<Duration> {
         self.backend.recompile(mode)
+    }
+
+    /// As [`Pipeline::recompile`], but only the code that is made first: for tests and measurements of that.
+    pub fn recompile_quick(&self, mode: Specialise) -> Option<Duration> {
+        self.backend.recompile_quick(mode)
     }
 
     /// Which code runs; `None` for the interpreter.

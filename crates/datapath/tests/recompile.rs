@@ -180,9 +180,11 @@ fn the_next_batch_sees_every_change_and_recompiled_code_agrees() {
     };
     // Each step: a change, and what becomes of frames before and after code is compiled for it.
     let mut check = |what: &str, expected: &[(u32, Fate)]| {
-        for code in ["generic", "recompiled"] {
-            if code == "recompiled" {
-                recompile();
+        for code in ["generic", "made first", "recompiled"] {
+            match code {
+                "made first" => assert!(pipeline.recompile_quick(Specialise::Auto).is_some()),
+                "recompiled" => recompile(),
+                _ => {}
             }
             let keys: Vec<u32> = expected.iter().map(|(key, _)| *key).collect();
             let fates: Vec<Fate> = expected.iter().map(|(_, fate)| *fate).collect();

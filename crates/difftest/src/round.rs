@@ -106,7 +106,12 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         }
         if dice.one_in(16) {
             let recompiled = engines.iter().find(|e| e.name == RECOMPILED).expect("it is in the list");
-            let took = recompiled.local.pipeline().recompile(Specialise::Auto);
+            let pipeline = recompiled.local.pipeline();
+            // What is made first runs for a moment only, so here it stays now and then.
+            let took = match dice.one_in(2) {
+                true => pipeline.recompile(Specialise::Auto),
+                false => pipeline.recompile_quick(Specialise::Auto),
+            };
             took.ok_or_else(|| anyhow!("{}: it was not recompiled", subject.name))?;
         }
         let views: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();

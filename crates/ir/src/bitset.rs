@@ -12,7 +12,7 @@
 //!
 //! Tests: at the end of the file.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Words of a leaf.
 const LEAF_WORDS: usize = 4;
@@ -34,8 +34,8 @@ type Tree = Option<Node>;
 
 #[derive(Clone, Debug)]
 enum Node {
-    Leaf(Rc<[u64; LEAF_WORDS]>),
-    Inner(Rc<[Tree; FAN]>),
+    Leaf(Arc<[u64; LEAF_WORDS]>),
+    Inner(Arc<[Tree; FAN]>),
 }
 
 /// Numbers below a node of that height.
@@ -62,7 +62,7 @@ impl BitSet {
                     bits @ 1..64 => (1 << bits) - 1,
                     _ => u64::MAX,
                 };
-                return Some(Node::Leaf(Rc::new(std::array::from_fn(word))));
+                return Some(Node::Leaf(Arc::new(std::array::from_fn(word))));
             }
             let below = span(height - 1);
             let full = (count >= below).then(|| tree(height - 1, below)).flatten();
@@ -70,7 +70,7 @@ impl BitSet {
                 rest if rest >= below => full.clone(),
                 rest => tree(height - 1, rest),
             };
-            Some(Node::Inner(Rc::new(std::array::from_fn(child))))
+            Some(Node::Inner(Arc::new(std::array::from_fn(child))))
         }
         let mut set = BitSet::new(bound);
         set.root = tree(set.height, bound);
@@ -82,15 +82,15 @@ impl BitSet {
         let (mut at, mut height, mut rest) = (&mut self.root, self.height, i);
         loop {
             if height == 0 {
-                let Node::Leaf(words) = at.get_or_insert_with(|| Node::Leaf(Rc::default())) else { unreachable!() };
+                let Node::Leaf(words) = at.get_or_insert_with(|| Node::Leaf(Arc::default())) else { unreachable!() };
                 if words[rest / 64] >> (rest % 64) & 1 == 0 {
-                    Rc::make_mut(words)[rest / 64] |= 1 << (rest % 64);
+                    Arc::make_mut(words)[rest / 64] |= 1 << (rest % 64);
                 }
                 return;
             }
             height -= 1;
-            let Node::Inner(children) = at.get_or_insert_with(|| Node::Inner(Rc::default())) else { unreachable!() };
-            at = &mut Rc::make_mut(children)[rest / span(height)];
+            let Node::Inner(children) = at.get_or_insert_with(|| Node::Inner(Arc::default())) else { unreachable!() };
+            at = &mut Arc::make_mut(children)[rest / span(height)];
             rest %= span(height);
         }
     }
@@ -100,14 +100,14 @@ impl BitSet {
         fn remove(tree: &mut Tree, height: u32, i: usize) {
             match tree {
                 Some(Node::Leaf(words)) => {
-                    let words = Rc::make_mut(words);
+                    let words = Arc::make_mut(words);
                     words[i / 64] &= !(1 << (i % 64));
                     if *words == [0; LEAF_WORDS] {
                         *tree = None;
                     }
                 }
                 Some(Node::Inner(children)) => {
-                    let children = Rc::make_mut(children);
+                    let children = Arc::make_mut(children);
                     remove(&mut children[i / span(height - 1)], height - 1, i % span(height - 1));
                     if children.iter().all(Option::is_none) {
                         *tree = None;
@@ -228,8 +228,8 @@ impl Eq for BitSet {}
 fn is_same(a: &Tree, b: &Tree) -> bool {
     match (a, b) {
         (None, None) => true,
-        (Some(Node::Leaf(a)), Some(Node::Leaf(b))) => Rc::ptr_eq(a, b),
-        (Some(Node::Inner(a)), Some(Node::Inner(b))) => Rc::ptr_eq(a, b),
+        (Some(Node::Leaf(a)), Some(Node::Leaf(b))) => Arc::ptr_eq(a, b),
+        (Some(Node::Inner(a)), Some(Node::Inner(b))) => Arc::ptr_eq(a, b),
         _ => false,
     }
 }
@@ -256,7 +256,7 @@ fn union(a: &Tree, b: &Tree) -> Union {
                 (true, true) => Union::Both,
                 (true, false) => Union::Left,
                 (false, true) => Union::Right,
-                (false, false) => Union::New(Node::Leaf(Rc::new(both))),
+                (false, false) => Union::New(Node::Leaf(Arc::new(both))),
             }
         }
         (Some(Node::Inner(a)), Some(Node::Inner(b))) => {
@@ -274,7 +274,7 @@ fn union(a: &Tree, b: &Tree) -> Union {
                         (c, Union::Right) => b[c].clone(),
                         (_, Union::New(node)) => Some(node),
                     };
-                    Union::New(Node::Inner(Rc::new(std::array::from_fn(child))))
+                    Union::New(Node::Inner(Arc::new(std::array::from_fn(child))))
                 }
             }
         }

@@ -165,6 +165,13 @@ impl ProgramFacts {
         }
     }
 
+    /// The slots that any replication point spills.
+    pub fn recorded(&self) -> Vec<SlotId> {
+        let mut all = self.spilled_before_deparse.clone();
+        all.union(&self.spilled_after_deparse);
+        all.iter().map(SlotId::from_index).collect()
+    }
+
     /// The slots a replication point spills.
     pub fn spilled(&self, point: ir::ReplicationPoint) -> &BitSet {
         match point {

@@ -3,7 +3,7 @@
 //! [`compile`] turns every entry of a program into one function, `extern "C" fn(ctx, batch)`, that runs all packets of a
 //! batch to their fates. The contract with the runtime is crate `abi`; the meaning of every operation is in `ir::op`.
 //!
-//! - `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
+//! - `analysis` with `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
 //!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
@@ -23,6 +23,7 @@
 //! bytes, random numbers above 64 bits.
 
 mod addresses;
+mod analysis;
 mod apply;
 mod arith;
 mod csum;
@@ -57,6 +58,7 @@ mod unused;
 mod value;
 mod wide;
 
+pub use analysis::Analysis;
 pub use hot::HOT_WAYS;
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
@@ -74,16 +76,14 @@ use cranelift_codegen::{CodegenError, CompileError, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
-use flow::{Flow, ProgramFacts};
 use gates::Gates;
 use ir::layout::RecordLayout;
-use ir::{EntryKind, EntryPoint, Program};
+use ir::{EntryKind, Program, SlotId};
 use keyed::KeyedTables;
 use matrix::Matrices;
 use pipeline::{CodeData, Named, NewEntry};
 use sieve::Sieves;
 use stage::plan::Plan;
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 use translate::Shared;
 use unresolved::Symbols;
@@ -316,13 +316,26 @@ pub fn compile_for(
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<CompiledPipeline, Error> {
+    compile_analysed(program, &Analysis::new(program, options)?, bindings, shapes, sites, calls, options)
+}
+
+/// As [`compile_for`], with what is known of the same program with the same options from before.
+pub fn compile_analysed(
+    program: &Program,
+    analysis: &Analysis,
+    bindings: &Bindings,
+    shapes: &Shapes,
+    sites: &[Site],
+    calls: &RuntimeCalls,
+    options: &Options,
+) -> Result<CompiledPipeline, Error> {
     if let Some(symbol) = program.unresolved().next() {
         return Err(Error::Unresolved(symbol.to_string()));
     }
-    let Generated { mut module, functions, sites, data, mut timing } =
-        generate(program, bindings, shapes, sites, calls, options)?;
+    let Generated { mut module, functions, sites, recorded, data, mut timing } =
+        generate(program, analysis, bindings, shapes, sites, calls, options)?;
     timed(&mut timing.linking, || module.finalize_definitions().map_err(Error::from))?;
-    let pipeline = CompiledPipeline::new(module, functions, sites, data, timing);
+    let pipeline = CompiledPipeline::new(module, functions, sites, recorded, data, timing);
     if options.perf_map {
         write_perf_map(program, &pipeline);
     }
@@ -332,7 +345,8 @@ pub fn compile_for(
 /// Translates all entries of a verified program to machine code and throws the code away: whether it can be done. Calls
 /// of what nobody has stay unresolved symbols.
 pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
-    let generated = generate(program, bindings, &Shapes::default(), &[], calls, options)?;
+    let analysis = Analysis::new(program, options)?;
+    let generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, options)?;
     pipeline::discard(generated.module);
     Ok(generated.timing)
 }
@@ -345,7 +359,8 @@ pub fn listing(
     options: &Options,
 ) -> Result<Vec<Listing>, Error> {
     let options = Options { keep_text: true, ..options.clone() };
-    let mut generated = generate(program, bindings, &Shapes::default(), &[], calls, &options)?;
+    let analysis = Analysis::new(program, &options)?;
+    let mut generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, &options)?;
     pipeline::discard(generated.module);
     Ok(generated.functions.iter_mut().filter_map(|f| f.listing.take()).collect())
 }
@@ -355,24 +370,26 @@ struct Generated {
     module: JITModule,
     functions: Vec<NewEntry>,
     sites: Vec<Site>,
+    recorded: Vec<SlotId>,
     data: CodeData,
     timing: Timing,
 }
 
 fn generate(
     program: &Program,
+    analysis: &Analysis,
     bindings: &Bindings,
     shapes: &Shapes,
     sites: &[Site],
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<Generated, Error> {
-    match generate_as(program, bindings, shapes, sites, calls, options) {
+    match generate_as(program, analysis, bindings, shapes, sites, calls, options) {
         // A placeholder that is not known; see `wide`. What is made without is right, too.
         Err(Error::Codegen(_)) if options.has(Optimisation::WideCompare) => {
             let mut plain = options.clone();
             plain.without.insert(Optimisation::WideCompare);
-            generate_as(program, bindings, shapes, sites, calls, &plain)
+            generate_as(program, analysis, bindings, shapes, sites, calls, &plain)
         }
         done => done,
     }
@@ -380,17 +397,17 @@ fn generate(
 
 fn generate_as(
     program: &Program,
+    analysis: &Analysis,
     bindings: &Bindings,
     shapes: &Shapes,
     sites: &[Site],
     calls: &RuntimeCalls,
     options: &Options,
 ) -> Result<Generated, Error> {
-    check_widths(program)?;
-    let mut timing = Timing::default();
+    let mut timing = Timing { analysis: analysis.took, ..Timing::default() };
     let isa = host_isa(options, Effort::Thorough)?;
     let mut module = JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()));
-    let facts = timed(&mut timing.analysis, || ProgramFacts::new(program, options))?;
+    let facts = &analysis.facts;
     let record = RecordLayout::new(program);
     // What reads of invalid headers' fields load.
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
@@ -407,25 +424,25 @@ fn generate_as(
     let mut context = module.make_context();
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
-    for entry in &program.entries {
-        let (mut entry_facts, mut flow) = timed(&mut timing.analysis, || analyse(program, &facts, entry, options, 0));
+    for (entry, ways) in program.entries.iter().zip(&analysis.entries) {
+        let (mut entry_facts, mut flow) = ways.all.about(facts);
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let mut plan = timed(&mut timing.analysis, || {
-            let plan = Plan::new(program, entry, &flow, bindings, options, 1);
-            match plan.is_staged() && !placement::may_stage(program, &entry_facts, &flow, options) {
-                true => Plan::run_to_completion(&flow),
+            let plan = Plan::new(program, entry, flow, bindings, options, 1);
+            match plan.is_staged() && !placement::may_stage(program, entry_facts, flow, options) {
+                true => Plan::run_to_completion(flow),
                 false => plan,
             }
         });
-        if entry.kind == EntryKind::Ingress && options.has_hot_ways() {
+        if let Some(hot) = &ways.hot {
             timed(&mut timing.analysis, || {
-                let (hot_facts, hot) = analyse(program, &facts, entry, options, options.hot_ways);
+                let (hot_facts, hot) = hot.about(facts);
                 let hot_plan = match plan.is_staged() {
-                    true => Plan::new(program, entry, &hot, bindings, options, 1 + options.hot_ways),
-                    false => Plan::run_to_completion(&hot),
+                    true => Plan::new(program, entry, hot, bindings, options, 1 + options.hot_ways),
+                    false => Plan::run_to_completion(hot),
                 };
-                let may_stage = || placement::may_stage(program, &hot_facts, &hot, options);
+                let may_stage = || placement::may_stage(program, hot_facts, hot, options);
                 // Waiting for memory costs more than what copies save.
                 if !plan.is_staged() || hot_plan.tables.is_superset(&plan.tables) && may_stage() {
                     (entry_facts, flow, plan) = (hot_facts, hot, hot_plan);
@@ -434,7 +451,7 @@ fn generate_as(
         }
         let shared = Shared {
             program,
-            facts: &entry_facts,
+            facts: entry_facts,
             bindings,
             shapes,
             runtime: calls,
@@ -455,10 +472,10 @@ fn generate_as(
                 context.func.name = UserFuncName::user(0, id.as_u32());
                 let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
                 let frontend = module.isa().frontend_config();
-                match translate::translate(&shared, &flow, &plan, entry, &mut sites, builder, frontend) {
+                match translate::translate(&shared, flow, &plan, entry, &mut sites, builder, frontend) {
                     // Packets that wait need room in the frame; there may be room for one.
                     Err(Error::Limit { .. }) if plan.is_staged() => {
-                        plan = Plan::run_to_completion(&flow);
+                        plan = Plan::run_to_completion(flow);
                         sites.truncate(sites_before);
                         context.func.clear();
                         builder_context = FunctionBuilderContext::new();
@@ -520,25 +537,7 @@ fn generate_as(
     let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
     let sieves = sieves.into_inner().into_iter().filter_map(|(_, sieve)| sieve).collect();
     let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices, _keyed: keyed, _sieves: sieves };
-    Ok(Generated { module, functions, sites, data, timing })
-}
-
-/// What is known of an entry's packets, and the facts that this is about.
-fn analyse<'f>(
-    program: &Program,
-    facts: &'f ProgramFacts,
-    entry: &EntryPoint,
-    options: &Options,
-    hot: usize,
-) -> (Cow<'f, ProgramFacts>, Flow) {
-    let flow = Flow::new(program, facts, entry, options, hot);
-    let loaded = flow.loaded_often(program, facts, options.loads_per_field_max);
-    if loaded.is_empty() {
-        return (Cow::Borrowed(facts), flow);
-    }
-    let facts = facts.with_loaded(&loaded);
-    let flow = Flow::new(program, &facts, entry, options, hot);
-    (Cow::Owned(facts), flow)
+    Ok(Generated { module, functions, sites, recorded: facts.recorded(), data, timing })
 }
 
 fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {
@@ -546,17 +545,6 @@ fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {
     let result = f();
     *total += start.elapsed();
     result
-}
-
-fn check_widths(program: &Program) -> Result<(), Error> {
-    match program.slots.iter().find(|s| s.width > SLOT_WIDTH_MAX) {
-        None => Ok(()),
-        Some(slot) => Err(Error::Limit {
-            what: format!("bits of `{}`", slot.name),
-            found: slot.width.into(),
-            max: SLOT_WIDTH_MAX.into(),
-        }),
-    }
 }
 
 /// Compiles a function and places its code. See [`THOROUGH_INSTRUCTIONS_MAX`] for large ones.

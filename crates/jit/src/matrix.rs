@@ -81,13 +81,22 @@ pub(crate) type Matrices = RefCell<Vec<(TableId, Arc<Matrix>)>>;
 
 /// The columns of rules.
 pub(crate) fn columns(rules: &[&Rule]) -> Vec<Column> {
-    let words = rules.first().map_or(0, |rule| rule.mask.len());
-    let all = (0..words).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
-    all.filter(|c| rules.iter().any(|rule| byte_of(rule.mask[c.word], c.byte) != 0)).collect()
+    let mut asked = vec![0; rules.first().map_or(0, |rule| rule.mask.len())];
+    rules.iter().for_each(|rule| asked.iter_mut().zip(&rule.mask).for_each(|(asked, mask)| *asked |= mask));
+    let all = (0..asked.len()).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
+    all.filter(|c| byte_of(asked[c.word], c.byte) != 0).collect()
 }
 
 pub(crate) fn byte_of(word: u64, byte: u32) -> u64 {
     word >> (8 * byte) & 0xff
+}
+
+/// The values of a byte that are `wanted` in the bits of a mask.
+pub(crate) fn accepted(mask: u64, wanted: u64) -> impl Iterator<Item = usize> {
+    let free = !mask & 0xff;
+    // All subsets of the free bits, from all of them down to none.
+    let subset = move |rest: &u64| rest.checked_sub(1).map(|less| less & free);
+    std::iter::successors(Some(free), subset).map(move |rest| (wanted | rest) as usize)
 }
 
 /// About how many instructions it takes to look such rules up here; `None` if it cannot be done.
@@ -118,10 +127,7 @@ impl Matrix {
                 match mask {
                     0 => all[word] |= bit,
                     0xff => rows[wanted as usize * words + word] |= bit,
-                    _ => {
-                        let accepted = (0..ROWS).filter(|value| *value as u64 & mask == wanted);
-                        accepted.for_each(|value| rows[value * words + word] |= bit);
-                    }
+                    _ => accepted(mask, wanted).for_each(|value| rows[value * words + word] |= bit),
                 }
             }
             rows.chunks_exact_mut(words).flat_map(|row| row.iter_mut().zip(&all)).for_each(|(word, all)| *word |= all);
@@ -155,12 +161,23 @@ fn bits(rules: &[&Rule]) -> Vec<usize> {
 impl Matrix {
     /// How many groups random keys find, on average.
     fn common(&self) -> f64 {
-        let bits = (0..RULES_MAX).map(|bit| {
-            let accepts = |row: &&u128| **row >> bit & 1 == 1;
-            let columns = self.rows.chunks_exact(ROWS);
-            columns.map(|rows| rows.iter().filter(accepts).count() as f64 / ROWS as f64).product::<f64>()
-        });
-        bits.sum()
+        let mut found = [1.0; RULES_MAX];
+        for rows in self.rows.chunks_exact(ROWS) {
+            // Most groups accept all values of a byte, or few.
+            let any = rows.iter().fold(u128::MAX, |any, row| any & row);
+            let mut accepted = [0u32; RULES_MAX + 1];
+            for row in rows {
+                let mut rest = row & !any;
+                while rest != 0 {
+                    accepted[rest.trailing_zeros() as usize] += 1;
+                    rest &= rest - 1;
+                }
+            }
+            for (bit, found) in found.iter_mut().enumerate().filter(|(bit, _)| any >> bit & 1 == 0) {
+                *found *= f64::from(accepted[bit]) / ROWS as f64;
+            }
+        }
+        found.iter().sum()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::sieve::Sieve;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
-use ir::EntryKind;
+use ir::{EntryKind, SlotId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ pub struct CompiledPipeline {
     module: Option<JITModule>,
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
+    recorded: Vec<SlotId>,
     _data: CodeData,
     timing: Timing,
 }
@@ -134,6 +135,7 @@ impl CompiledPipeline {
         module: JITModule,
         functions: Vec<NewEntry>,
         sites: Vec<Site>,
+        recorded: Vec<SlotId>,
         data: CodeData,
         timing: Timing,
     ) -> CompiledPipeline {
@@ -144,7 +146,7 @@ impl CompiledPipeline {
                 CompiledEntry { kind, code, size, instructions, phases, clif, asm, places, named }
             })
             .collect();
-        CompiledPipeline { module: Some(module), entries, sites, _data: data, timing }
+        CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
     }
 
     fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {
@@ -215,6 +217,11 @@ impl CompiledPipeline {
     /// Log and assertion sites, by the ids that the runtime's calls give.
     pub fn sites(&self) -> &[Site] {
         &self.sites
+    }
+
+    /// Slots that an entry may read from a packet's record before it assigns them, whoever has written the record.
+    pub fn recorded(&self) -> &[SlotId] {
+        &self.recorded
     }
 
     /// How long compiling took.

@@ -12,7 +12,7 @@
 //!
 //! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
-use crate::matrix::{Column, KeyParts, ROWS, byte_of, columns};
+use crate::matrix::{Column, KeyParts, ROWS, accepted, byte_of, columns};
 use crate::translate::Translator;
 use abi::Rule;
 use base::ids::TableId;
@@ -53,10 +53,7 @@ fn rows(rules: &[&Rule], column: Column) -> [u64; ROWS] {
         match (of(&rule.mask), of(&rule.value)) {
             (0, _) => all |= bit,
             (0xff, wanted) => rows[wanted as usize] |= bit,
-            (mask, wanted) => {
-                let accepted = (0..ROWS).filter(|value| *value as u64 & mask == wanted);
-                accepted.for_each(|value| rows[value] |= bit);
-            }
+            (mask, wanted) => accepted(mask, wanted).for_each(|value| rows[value] |= bit),
         }
     }
     rows.iter_mut().for_each(|row| *row |= all);

@@ -5,7 +5,7 @@
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
-use cranelift_codegen::ir::{Function, Inst, Opcode, Value};
+use cranelift_codegen::ir::{Block, Function, Inst, Opcode};
 
 /// Whether an instruction may go if nothing uses its results.
 fn is_removable(func: &Function, inst: Inst) -> bool {
@@ -35,19 +35,26 @@ fn is_removable(func: &Function, inst: Inst) -> bool {
 /// Removes instructions whose results nothing uses.
 pub(crate) fn remove(func: &mut Function) {
     let mut uses = vec![0u32; func.dfg.num_values()];
-    let values_of = |func: &Function, inst: Inst| -> Vec<Value> {
-        func.dfg.inst_values(inst).map(|value| func.dfg.resolve_aliases(value)).collect()
-    };
-    let insts: Vec<Inst> = func.layout.blocks().flat_map(|block| func.layout.block_insts(block)).collect();
-    for inst in &insts {
-        values_of(func, *inst).into_iter().for_each(|value| uses[value.as_u32() as usize] += 1);
+    let blocks: Vec<Block> = func.layout.blocks().collect();
+    for block in &blocks {
+        for inst in func.layout.block_insts(*block) {
+            for value in func.dfg.inst_values(inst) {
+                uses[func.dfg.resolve_aliases(value).as_u32() as usize] += 1;
+            }
+        }
     }
     // From the last to the first, so that what only removed ones use goes too.
-    for inst in insts.into_iter().rev() {
-        let is_used = func.dfg.inst_results(inst).iter().any(|result| uses[result.as_u32() as usize] > 0);
-        if !is_used && is_removable(func, inst) {
-            values_of(func, inst).into_iter().for_each(|value| uses[value.as_u32() as usize] -= 1);
-            func.layout.remove_inst(inst);
+    for block in blocks.into_iter().rev() {
+        let mut next = func.layout.last_inst(block);
+        while let Some(inst) = next {
+            next = func.layout.prev_inst(inst);
+            let is_used = func.dfg.inst_results(inst).iter().any(|result| uses[result.as_u32() as usize] > 0);
+            if !is_used && is_removable(func, inst) {
+                for value in func.dfg.inst_values(inst) {
+                    uses[func.dfg.resolve_aliases(value).as_u32() as usize] -= 1;
+                }
+                func.layout.remove_inst(inst);
+            }
         }
     }
 }

@@ -37,6 +37,11 @@ pub struct Assumed {
 /// Passes that would change what the guarantees name.
 const LEFT_OUT: [&str; 2] = ["compact_slots", "dead_tables"];
 
+/// The passes that keep the guarantees.
+pub(crate) fn options() -> Options {
+    Options { disabled: LEFT_OUT.iter().map(|name| name.to_string()).collect(), ..Options::default() }
+}
+
 /// The program for tables that are as `tables` says, by table, optimised again.
 pub fn assume(program: &Program, tables: &[Option<Assumed>]) -> Program {
     let mut special = program.clone();
@@ -58,8 +63,7 @@ pub fn assume(program: &Program, tables: &[Option<Assumed>]) -> Program {
             }
         }
     }
-    let disabled = LEFT_OUT.iter().map(|name| name.to_string()).collect();
-    optimise(&mut special, &Options { disabled, ..Options::default() });
+    optimise(&mut special, &options());
     // Records are laid out by slots: a pass that touched them would have to be in the list above.
     if special.slots == program.slots { special } else { program.clone() }
 }

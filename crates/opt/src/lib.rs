@@ -5,6 +5,7 @@
 //! before and after; slots are (by `compact_slots`), so records do not. [`assume`] makes of a program one for tables as
 //! they are at a moment.
 
+mod alone;
 mod assume;
 mod coalesce;
 mod compact_slots;
@@ -20,6 +21,7 @@ mod simplify_cfg;
 mod ssa;
 mod strip_marks;
 
+pub use alone::ingress_alone;
 pub use assume::{Assumed, assume};
 pub use pipeline::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,

@@ -6,7 +6,9 @@
 //!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
 //!
 //! Specialised code is made in two steps ([`Effort`]): as soon as possible, so that packets do not run generic code for
-//! longer than they must, and then with more code for the packets that a program is written for.
+//! longer than they must, and then with more code for the packets that a program is written for. The first step makes only
+//! the entry for packets from ports; what the replication engine runs is the generic code's meanwhile, and the records between them
+//! hold what that needs (`opt::ingress_alone`).
 //!
 //! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
 //! after it sees it, through generic code.
@@ -21,6 +23,7 @@
 
 use super::assume::assumed;
 use super::counting::counting;
+use super::prepared::Preparations;
 use crate::calls::CALLS;
 use crate::pipeline::{CodeInfo, Spot};
 use crate::state::FastState;
@@ -116,6 +119,9 @@ pub(super) struct Code {
     entries_max: Vec<u64>,
     generic: Arc<CompiledPipeline>,
     generic_entries: Entries,
+    /// The program without what the generic code does in place of quick code; `None` if there is no such thing.
+    alone: OnceLock<Option<Arc<Program>>>,
+    prepared: Preparations,
     special: ArcSwapOption<Special>,
     /// Whether somebody watches: then all code that is made counts actions and says where it is.
     watched: AtomicBool,
@@ -181,6 +187,8 @@ impl Code {
             options: options.clone(),
             generic_entries: entries(&generic),
             generic: Arc::new(generic),
+            alone: OnceLock::new(),
+            prepared: Preparations::default(),
             special: ArcSwapOption::empty(),
             watched: AtomicBool::new(false),
             counted: OnceLock::new(),
@@ -242,11 +250,12 @@ impl Code {
                 (Some(granted), shapes)
             }
         };
-        let options = match effort {
-            Effort::Quick if self.could_be_better() => quickest(&self.options),
-            Effort::Quick | Effort::Full => self.options.clone(),
-        };
+        let does_not_stay = effort == Effort::Quick && self.could_be_better();
+        let options = if does_not_stay { quickest(&self.options) } else { self.options.clone() };
         let (program, options) = self.as_watched(options);
+        // Generic code says nothing to who watches.
+        let alone = if does_not_stay && !options.watched { self.alone() } else { None };
+        let program = alone.unwrap_or(program);
         let mut bindings = self.fast.bindings();
         for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| shape.rules.is_some()) {
             // Lookups touch little of such a table: packets need not wait for it together.
@@ -254,20 +263,29 @@ impl Code {
         }
         let layouts = bindings.tables.iter().map(|t| &t.key);
         let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
-        let special = match known.iter().any(Option::is_some) {
-            true => &opt::assume(program, &known),
-            false => &**program,
-        };
-        let code = jit::compile_for(special, &bindings, &shapes, self.generic.sites(), &CALLS, &options)?;
+        let special = self.prepared.get(program, known, &options)?;
+        let (analysis, sites) = (&special.analysis, self.generic.sites());
+        let code = jit::compile_analysed(&special.program, analysis, &bindings, &shapes, sites, &CALLS, &options)?;
         let contents = shapes.tables.iter().enumerate().filter(|(_, t)| t.rules.is_some());
         let contents = contents.map(|(i, _)| TableId::from_index(i)).collect();
-        let new = Special { entries: entries(&code), code, granted, contents };
+        let mut entries = entries(&code);
+        if alone.is_some() {
+            let others = entries.iter_mut().zip(&self.generic_entries);
+            others.for_each(|(entry, generic)| *entry = entry.or(*generic));
+        }
+        let new = Special { entries, code, granted, contents };
         retired.extend(self.special.swap(Some(Arc::new(new))));
         self.published.fetch_add(1, Ordering::Release);
         let took = start.elapsed();
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
         retired.retain(|code| Arc::strong_count(code) > 1);
         Ok(took)
+    }
+
+    /// The program with only what quick code has.
+    fn alone(&self) -> Option<&Arc<Program>> {
+        let alone = || opt::ingress_alone(&self.program, self.generic.recorded()).map(Arc::new);
+        self.alone.get_or_init(alone).as_ref()
     }
 
     /// What code is made from now: other while somebody watches.

@@ -2,6 +2,7 @@
 //! compared.
 #![allow(dead_code)]
 
+use datapath::replication::Replication;
 use datapath::{EngineKind, Local, Pipeline, Sent, Specialise};
 use ir::{BinOp, EntryKind, Fate, Op, Operand, Program, StageKind};
 use std::fmt::Write;
@@ -109,6 +110,7 @@ impl Engines {
             ("interpreted", EngineKind::Interpreter),
             ("generic", EngineKind::Machine),
             ("compiled again", EngineKind::Machine),
+            ("compiled quickly", EngineKind::Machine),
             ("staged", EngineKind::Staged),
         ];
         let load = |(name, engine)| (name, Arc::new(datapath::load(Arc::clone(program), engine, 1).expect("it loads")));
@@ -122,10 +124,23 @@ impl Engines {
         self.pipelines.iter().for_each(|(_, p)| change(p.state().as_ref()));
     }
 
-    /// Compiles the code of one engine again.
+    /// Compiles the code of two engines again, of one of them only what is made first.
     pub fn recompile(&self, mode: Specialise) {
-        let (_, pipeline) = self.pipelines.iter().find(|(name, _)| *name == "compiled again").expect("it is there");
-        pipeline.recompile(mode).expect("it compiles");
+        let named = |name| self.pipelines.iter().find(|(n, _)| *n == name).map(|(_, p)| p).expect("it is there");
+        named("compiled again").recompile(mode).expect("it compiles");
+        named("compiled quickly").recompile_quick(mode).expect("it compiles");
+    }
+
+    /// Gives each engine's packet copies, groups and sessions.
+    pub fn replicate(&self, configure: impl Fn(&Replication)) {
+        self.locals.iter().for_each(|local| configure(local.replication()));
+    }
+
+    /// What the interpreter sends for a frame that begins like this.
+    pub fn sent(&mut self, frame: &[u8]) -> Vec<Sent> {
+        let mut frame = frame.to_vec();
+        frame.resize(60, 0);
+        self.locals[0].receive(1, &frame).expect("it fits")
     }
 
     /// Sends a frame that begins like this through all engines, which must agree.

@@ -1,0 +1,78 @@
+//! What is known of a program before code is generated for it, whatever its tables hold: so code for other entries of the same
+//! program need not find it out again.
+
+use crate::flow::{Flow, ProgramFacts};
+use crate::{Error, Options, SLOT_WIDTH_MAX, timed};
+use ir::{EntryKind, EntryPoint, Program};
+use std::time::Duration;
+
+/// What is known of a program, for code with certain options ([`crate::compile_analysed`]).
+pub struct Analysis {
+    pub(crate) facts: ProgramFacts,
+    /// By entry.
+    pub(crate) entries: Vec<Ways>,
+    /// How long it took to find out.
+    pub(crate) took: Duration,
+}
+
+/// How packets can go through an entry.
+pub(crate) struct Ways {
+    pub all: Known,
+    /// With copies for hot ways, if there may be some.
+    pub hot: Option<Known>,
+}
+
+/// What is known of an entry's packets.
+pub(crate) struct Known {
+    /// The facts that this is about, where they are not the program's.
+    facts: Option<ProgramFacts>,
+    flow: Flow,
+}
+
+impl Known {
+    fn new(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, options: &Options, hot: usize) -> Known {
+        let flow = Flow::new(program, facts, entry, options, hot);
+        let loaded = flow.loaded_often(program, facts, options.loads_per_field_max);
+        if loaded.is_empty() {
+            return Known { facts: None, flow };
+        }
+        let facts = facts.with_loaded(&loaded);
+        let flow = Flow::new(program, &facts, entry, options, hot);
+        Known { facts: Some(facts), flow }
+    }
+
+    /// The facts, given the program's, and what follows from them.
+    pub fn about<'a>(&'a self, program: &'a ProgramFacts) -> (&'a ProgramFacts, &'a Flow) {
+        (self.facts.as_ref().unwrap_or(program), &self.flow)
+    }
+}
+
+impl Analysis {
+    /// Analyses a verified program.
+    pub fn new(program: &Program, options: &Options) -> Result<Analysis, Error> {
+        check_widths(program)?;
+        let mut took = Duration::ZERO;
+        let (facts, entries) = timed(&mut took, || {
+            let facts = ProgramFacts::new(program, options)?;
+            let ways = |entry: &EntryPoint| Ways {
+                all: Known::new(program, &facts, entry, options, 0),
+                hot: (entry.kind == EntryKind::Ingress && options.has_hot_ways())
+                    .then(|| Known::new(program, &facts, entry, options, options.hot_ways)),
+            };
+            let entries = program.entries.iter().map(ways).collect();
+            Ok::<_, Error>((facts, entries))
+        })?;
+        Ok(Analysis { facts, entries, took })
+    }
+}
+
+fn check_widths(program: &Program) -> Result<(), Error> {
+    match program.slots.iter().find(|s| s.width > SLOT_WIDTH_MAX) {
+        None => Ok(()),
+        Some(slot) => Err(Error::Limit {
+            what: format!("bits of `{}`", slot.name),
+            found: slot.width.into(),
+            max: SLOT_WIDTH_MAX.into(),
+        }),
+    }
+}

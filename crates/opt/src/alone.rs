@@ -1,0 +1,76 @@
+//! A program of which only the way in from ports is wanted.
+//!
+//! Code that is made in a hurry has no functions for what the replication engine does with packets; those of other code of the
+//! same program run in their place. They read records that this code writes, so a packet that is handed over needs all that
+//! they may read: [`ingress_alone`] says so with a field list of its own, which is what every pass and the code generator
+//! keep at all replication points.
+//!
+//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program; so state and records serve
+//! both.
+//!
+//! Tests: below; `crates/datapath/tests/copies.rs`; random programs in crate `difftest`.
+
+use crate::pipeline::optimise;
+use ir::{EntryKind, Program, SlotId};
+
+/// The program with its entry `Ingress` only, for code beside which there is other code whose entries read the slots
+/// `recorded` of records. `None` if there is no other entry to leave out.
+pub fn ingress_alone(program: &Program, recorded: &[SlotId]) -> Option<Program> {
+    if program.entries.iter().all(|entry| entry.kind == EntryKind::Ingress) {
+        return None;
+    }
+    let mut alone = program.clone();
+    alone.entries.retain(|entry| entry.kind == EntryKind::Ingress);
+    let number = (0..).find(|n| !program.field_lists.iter().any(|(taken, _)| taken == n)).expect("not all are taken");
+    alone.field_lists.push((number, recorded.to_vec()));
+    // What the stages behind the replication engine had to be ready for is no longer so.
+    optimise(&mut alone, &crate::assume::options());
+    (alone.slots == program.slots).then_some(alone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = r#"program "test"
+drops end
+slot port: 9 metadata
+slot kept: 16 metadata
+slot lost: 16 metadata
+slot out: 9 metadata
+intrinsic ingress_port = port
+entry ingress (s, e)
+entry egress (e)
+stage control s {
+b0:
+  kept = zext port
+  lost = mov 16w7
+  switch port, 9w0 -> b1, default -> b2
+b1:
+  replicate ingress_end
+b2:
+  next
+}
+stage control e {
+b0:
+  out = trunc kept
+  send out
+}
+"#;
+
+    #[test]
+    fn what_others_read_of_records_is_still_assigned() {
+        let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
+        let slot = |name: &str| program.slots.iter().position(|s| s.name == name).map(SlotId::from_index).unwrap();
+        for (recorded, kept, lost) in [(vec![slot("lost")], 1, 1), (vec![], 1, 0)] {
+            let alone = ingress_alone(&program, &recorded).expect("there are two entries");
+            assert!(ir::verify(&alone).is_empty());
+            assert_eq!((&alone.slots, alone.entries.len()), (&program.slots, 1));
+            let text = ir::print::print_stage(&alone, ir::StageId::from_index(0));
+            let count = |what: &str| text.matches(what).count();
+            assert_eq!((count("kept = "), count("lost = ")), (kept, lost), "{text}");
+        }
+        let alone = ingress_alone(&program, &[]).expect("there are two entries");
+        assert_eq!(ingress_alone(&alone, &[]), None, "nothing is left to leave out");
+    }
+}

@@ -9,7 +9,13 @@ use protox::prost::Message;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(
-        ["p4/v1/p4runtime.proto", "sluice/v1/admin.proto", "sluice/v1/role.proto", "sluice/v1/state.proto"],
+        [
+            "p4/v1/p4runtime.proto",
+            "sluice/v1/admin.proto",
+            "sluice/v1/capabilities.proto",
+            "sluice/v1/role.proto",
+            "sluice/v1/state.proto",
+        ],
         ["proto"],
     )?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);

@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 pub struct ClientId(pub u64);
 
 /// Live streams per device and role.
-const CLIENTS_MAX: usize = 64;
+pub const CLIENTS_MAX: usize = 64;
 /// Roles that a device remembers.
-const ROLES_MAX: usize = 1024;
+pub const ROLES_MAX: usize = 1024;
 
 /// A client's claim.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

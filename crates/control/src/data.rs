@@ -3,7 +3,11 @@
 //!
 //! In the data plane a value is one bit string, members in declaration order from the most significant end; a digest is
 //! one bit string per leaf. A header has its validity before its fields, a union is its members side by side, a stack its
-//! elements. Both walk the type described in the P4Info.
+//! elements; a varbit has as many bits as it can, its value at the least significant end, then its length in 32 bits.
+//! Both walk the type described in the P4Info.
+//!
+//! The controller gets a varbit's bytes whole, zeros in front included: in a header they alone tell its length. Lengths
+//! are whole bytes, as in packets: no program can make others, and none has to expect them.
 
 use crate::bytes;
 use crate::entity::P4Data;
@@ -15,6 +19,7 @@ use p4info::{DataType, TypeInfo};
 pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str) -> Result<Bits> {
     let mismatch = || Error::invalid(format!("{what}: the value does not have the type {data_type:?} of the P4Info"));
     match (data_type, data) {
+        (DataType::Varbit(max), P4Data::Varbit { bitstring, bitwidth }) => varbit(*max, *bitwidth, bitstring, what),
         (DataType::Bit(width), P4Data::Bitstring(value)) => bytes::parse(*width, value, what),
         (DataType::Int(width), P4Data::Bitstring(value)) => bytes::parse_signed(*width, value, what),
         (DataType::Bool, P4Data::Bool(value)) => Ok(Bits::from_bool(*value)),
@@ -45,7 +50,7 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
         (DataType::Header(name), P4Data::Header { is_valid, bitstrings }) => {
             let spec = types.headers.get(name).ok_or_else(mismatch)?;
             let members: Vec<&DataType> = spec.members.iter().map(|(_, member)| member).collect();
-            let widths = leaf_widths(types, data_type).ok_or_else(|| unsupported(data_type, what))?;
+            let widths = leaf_widths(types, data_type).ok_or_else(mismatch)?;
             // Fields of an invalid header have no values; in the data plane they are zero.
             if !is_valid && bitstrings.is_empty() {
                 return Ok(Bits::zero(widths.iter().sum()));
@@ -57,6 +62,10 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
             let value = |(member, value): (&&DataType, &Vec<u8>)| match member {
                 DataType::SerializableEnum(_) => P4Data::EnumValue(value.clone()),
                 DataType::Bool => P4Data::Bool(value.iter().any(|b| *b != 0)),
+                DataType::Varbit(_) => {
+                    let bitwidth = i32::try_from(value.len() * 8).unwrap_or(i32::MAX);
+                    P4Data::Varbit { bitstring: value.clone(), bitwidth }
+                }
                 _ => P4Data::Bitstring(value.clone()),
             };
             let values: Vec<P4Data> = members.iter().zip(bitstrings).map(value).collect();
@@ -90,14 +99,35 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
         (DataType::HeaderUnionStack { header_union, size }, P4Data::HeaderUnionStack(values)) => {
             decode_members(types, &vec![&DataType::HeaderUnion(header_union.clone()); *size as usize], values, what)
         }
-        (DataType::Varbit(_), _) => Err(unsupported(data_type, what)),
         _ => Err(mismatch()),
     }
 }
 
-fn unsupported(data_type: &DataType, what: &str) -> Error {
-    Error::unimplemented(format!("{what}: values of type {data_type:?} are not supported"))
+/// A varbit of at most `max` bits.
+fn varbit(max: u32, bitwidth: i32, bitstring: &[u8], what: &str) -> Result<Bits> {
+    let length = u32::try_from(bitwidth).ok().filter(|length| *length <= max);
+    let length =
+        length.ok_or_else(|| Error::out_of_range(format!("{what}: a value of {bitwidth} bits for a varbit<{max}>")))?;
+    if !length.is_multiple_of(8) {
+        let message = format!("{what}: a varbit of {length} bits; in packets they have whole bytes");
+        return Err(Error::invalid(message));
+    }
+    let value = match (length, bitstring) {
+        (0, []) => Bits::zero(max),
+        _ => bytes::parse(length, bitstring, what)?.resize_u(max),
+    };
+    Ok(value.concat(&Bits::new(VARBIT_LENGTH_WIDTH, u128::from(length))))
 }
+
+/// A varbit's bytes, as many as its length says, and that length in bits.
+fn varbit_bytes(leaves: &mut dyn Iterator<Item = Bits>) -> Option<(Vec<u8>, i32)> {
+    let value = leaves.next()?;
+    let length = u32::try_from(leaves.next()?.to_u64()?).ok().filter(|length| *length <= value.width())?;
+    Some((value.resize_u(length).to_bytes_be(), i32::try_from(length).ok()?))
+}
+
+/// Bits of a varbit's length.
+const VARBIT_LENGTH_WIDTH: u32 = 32;
 
 /// Bits of an error or of an enum without underlying type.
 const MEMBER_WIDTH: u32 = 32;
@@ -146,9 +176,11 @@ pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<
             let is_valid = leaves.next()?.is_true();
             let mut bitstrings = Vec::new();
             for (_, member) in &types.headers.get(name)?.members {
-                let value = leaves.next()?;
-                let signed = matches!(member, DataType::Int(_));
-                bitstrings.push(if signed { bytes::canonical_signed(&value) } else { bytes::canonical(&value) });
+                bitstrings.push(match member {
+                    DataType::Varbit(_) => varbit_bytes(leaves)?.0,
+                    DataType::Int(_) => bytes::canonical_signed(&leaves.next()?),
+                    _ => bytes::canonical(&leaves.next()?),
+                });
             }
             P4Data::Header { is_valid, bitstrings: if is_valid { bitstrings } else { vec![] } }
         }
@@ -170,7 +202,10 @@ pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<
             let element = DataType::HeaderUnion(header_union.clone());
             P4Data::HeaderUnionStack((0..*size).map(|_| encode(types, &element, leaves)).collect::<Option<_>>()?)
         }
-        DataType::Varbit(_) => return None,
+        DataType::Varbit(_) => {
+            let (bitstring, bitwidth) = varbit_bytes(leaves)?;
+            P4Data::Varbit { bitstring, bitwidth }
+        }
     })
 }
 
@@ -185,7 +220,7 @@ pub fn encode_bits(types: &TypeInfo, data_type: &DataType, bits: &Bits) -> Optio
     encode(types, data_type, &mut leaves)
 }
 
-/// Widths of the leaves, most significant first; `None` for types whose width is not fixed here.
+/// Widths of the leaves, most significant first; `None` for types that the P4Info does not describe.
 fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
     let all = |members: &mut dyn Iterator<Item = &DataType>| {
         let widths = members.map(|m| leaf_widths(types, m)).collect::<Option<Vec<_>>>()?;
@@ -210,13 +245,14 @@ fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
         DataType::HeaderUnionStack { header_union, size } => {
             Some(leaf_widths(types, &DataType::HeaderUnion(header_union.clone()))?.repeat(*size as usize))
         }
-        DataType::Varbit(_) => None,
+        DataType::Varbit(max) => Some(vec![*max, VARBIT_LENGTH_WIDTH]),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
     use p4info::{EnumType, StructType};
 
     #[test]
@@ -279,6 +315,46 @@ mod tests {
         assert!(refused(&union_of("h", &[])).contains("the valid header `h` of a union is not valid"));
         assert!(refused(&union_of("h", &[1, 1])).contains("2 fields given, the header has 1"));
         assert!(refused(&header(&[1])).contains("does not have the type"));
+    }
+
+    #[test]
+    fn a_varbit_has_the_bytes_that_its_length_says() {
+        let mut types = TypeInfo::default();
+        let members = vec![("a".to_string(), DataType::Bit(8)), ("v".to_string(), DataType::Varbit(20))];
+        types.headers.insert("H".to_string(), StructType { members, ..Default::default() });
+        let varbit = |bitwidth, bitstring: &[u8]| P4Data::Varbit { bitstring: bitstring.to_vec(), bitwidth };
+        let alone = DataType::Varbit(20);
+        let bits = |value: u128, length: u128| Bits::new(52, value << 32 | length);
+        let code = |data: &P4Data| decode(&types, &alone, data, "r").expect_err("refused").code;
+        for (value, length, data) in
+            [(0, 0, varbit(0, &[])), (0, 8, varbit(8, &[0])), (0x00fe, 16, varbit(16, &[0, 0xfe]))]
+        {
+            assert_eq!(decode(&types, &alone, &data, "r"), Ok(bits(value, length)));
+            assert_eq!(encode_bits(&types, &alone, &bits(value, length)), Some(data));
+        }
+        // Shorter and longer strings of the same number are taken, as for other numbers, and given back at full length.
+        assert_eq!(decode(&types, &alone, &varbit(16, &[0xfe]), "r"), Ok(bits(0x00fe, 16)));
+        assert_eq!(code(&varbit(8, &[1, 0xfe])), Code::OutOfRange);
+        assert_eq!(code(&varbit(16, &[])), Code::OutOfRange);
+        assert_eq!(code(&varbit(24, &[0, 0, 1])), Code::OutOfRange);
+        assert_eq!(code(&varbit(-8, &[1])), Code::OutOfRange);
+        assert_eq!(code(&varbit(4, &[1])), Code::InvalidArgument);
+        assert_eq!(code(&P4Data::Bitstring(vec![1])), Code::InvalidArgument);
+
+        // In a header the bytes alone tell the length.
+        let header_type = DataType::Header("H".to_string());
+        let header = |bitstrings: &[&[u8]]| {
+            let bitstrings = bitstrings.iter().map(|b| b.to_vec()).collect();
+            P4Data::Header { is_valid: true, bitstrings }
+        };
+        for (fields, value, length) in [(&[&[7][..], &[0, 9]], 9, 16), (&[&[7], &[]], 0, 0)] {
+            let cell = Bits::new(9, 0x107).concat(&bits(value, length));
+            assert_eq!(decode(&types, &header_type, &header(fields), "r"), Ok(cell.clone()));
+            assert_eq!(encode_bits(&types, &header_type, &cell), Some(header(fields)));
+        }
+        assert!(decode(&types, &header_type, &header(&[&[7], &[1, 2, 3]]), "r").is_err());
+        // A length that no packet has is not made up.
+        assert_eq!(encode_bits(&types, &alone, &bits(0, 24)), None);
     }
 
     #[test]

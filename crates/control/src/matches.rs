@@ -76,7 +76,9 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
         }
         (_, MatchValue::Unset) => Err(Error::invalid(format!("{what}: the match is missing"))),
         (_, MatchValue::Other(type_url)) => {
-            Err(Error::unimplemented(format!("{what}: matches of type `{type_url}` are not supported")))
+            // What an architecture adds to the match kinds; v1model adds none that the protocol lacks.
+            let message = format!("{what}: a match of type `{type_url}`, but no field has a match kind of that sort");
+            Err(Error::invalid(message))
         }
         (kind, other) => Err(Error::invalid(format!("{what} is matched `{}`, not `{}`", kind.name(), name_of(other)))),
     }

@@ -261,7 +261,7 @@ impl Forwarding {
             Entity::CloneSession(session) => self.write_clone_session(kind, session),
             Entity::ValueSet(entry) => self.write_value_set(kind, entry),
             Entity::Digest(entry) => self.write_digest(kind, entry),
-            Entity::Extern { .. } => Err(no_extern_entries()),
+            Entity::Extern { extern_type_id, extern_id } => Err(no_extern(*extern_type_id, *extern_id)),
         }
     }
 
@@ -280,9 +280,9 @@ impl Forwarding {
             Entity::CloneSession(session) => self.read_clone_sessions(session, into),
             Entity::ValueSet(entry) => self.read_value_sets(entry, into),
             Entity::Digest(entry) => self.read_digests(entry, into),
-            // No extern has entries, so a read of all of them finds none.
+            // No program has such an extern, so a read of all of them finds none.
             Entity::Extern { extern_type_id: 0, extern_id: 0 } => Ok(()),
-            Entity::Extern { .. } => Err(no_extern_entries()),
+            Entity::Extern { extern_type_id, extern_id } => Err(no_extern(*extern_type_id, *extern_id)),
         }
     }
 
@@ -323,6 +323,11 @@ impl Forwarding {
     }
 }
 
-fn no_extern_entries() -> Error {
-    Error::unimplemented("extern entries are not supported: no extern of this switch has any")
+/// Extern entries are for externs that have no entities of their own in the protocol (P4Runtime specification, "ExternEntry").
+/// Those of v1model that have state all have: a P4Info lists no others, so an id of one is an id that is not there.
+fn no_extern(extern_type_id: u32, extern_id: u32) -> Error {
+    Error::not_found(format!(
+        "the P4Info has no extern {extern_id:#010x} of type {extern_type_id:#x}: all externs of v1model have entities of \
+         their own (counters, meters, registers, action profiles, digests)"
+    ))
 }

@@ -3,15 +3,18 @@
 //!
 //! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers cannot use and do
 //! not see; the set as sent is kept with its entry and returned on reading. A profile is programmed in one style only:
-//! while an entry with an action set exists, members and groups are refused, and the other way round.
+//! while an entry with an action set exists, members and groups are refused, and the other way round. A set's group action
+//! runs before the member that is selected: the program has an action for each such pair ([`ir::composed_action_name`]),
+//! which the members of such a set call with the arguments of both.
 
 use crate::entity::{self, Entity, TableAction, UpdateKind, Watch};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, choices};
 use crate::pipeline::Forwarding;
-use crate::schema::{ProfileSchema, present};
+use crate::schema::{ListedAction, ProfileSchema, present};
+use base::Bits;
 use base::entry::{EntryAction, GroupMember};
 use base::ids::ExternId;
-use p4info::ObjectKind;
+use p4info::{ActionScope, ObjectKind};
 use std::collections::{BTreeSet, HashMap};
 
 /// Ids of members and groups that belong to action sets.
@@ -210,9 +213,6 @@ impl Forwarding {
                 profile.name
             )));
         }
-        if set.group_action.is_some() {
-            return Err(Error::unimplemented(format!("{name}: group actions are not supported")));
-        }
         // By the selector, by hash (which is the same), at random.
         let random = match set.selection_mode {
             0 | 1 => false,
@@ -238,6 +238,8 @@ impl Forwarding {
             let action = action.ok_or_else(|| Error::invalid(format!("{name}: an action of the set is missing")))?;
             calls.push(self.action_call(&name, &profile.actions, action, false)?);
         }
+        let before = set.group_action.as_ref().map(|action| self.group_action(&name, profile, action)).transpose()?;
+        let group_action = before.as_ref().map(|(action, _)| action.clone());
         let parts = set.actions.iter().map(|part| (0, part.weight, &part.watch));
         let mut members = self.group_members(profile, semantics, &name, parts)?;
         check_size(semantics, &members, profile.max_group_size.max(0) as u32, &name)
@@ -247,7 +249,15 @@ impl Forwarding {
             weight: part.weight,
             watch: member.watch_port.map_or(Watch::Unset, |port| Watch::Port(self.port_bytes(port))),
         });
-        let kept = entity::ActionSet { actions: kept.collect(), ..set.clone() };
+        let kept = entity::ActionSet { actions: kept.collect(), group_action, ..set.clone() };
+        if let Some((action, before)) = &before {
+            for call in &mut calls {
+                let composed = profile.composed.get(&(action.action_id, call.action)).copied();
+                let missing = || Error::internal(format!("{name}: a member cannot follow the group action"));
+                call.action = composed.ok_or_else(missing)?;
+                call.args.splice(0..0, before.iter().cloned());
+            }
+        }
         let no_ids = || Error::exhausted(format!("{name}: no ids are left"));
         let group = self.one_shots.new_group(target).ok_or_else(no_ids)?;
         let mut ids = Vec::new();
@@ -279,6 +289,30 @@ impl Forwarding {
                 Err(error)
             }
         }
+    }
+
+    /// What runs before each member of an action set (P4Runtime 1.6), an action that the program marks `@groupaction`: as
+    /// it is read back, and its arguments.
+    fn group_action(
+        &self,
+        name: &str,
+        profile: &ProfileSchema,
+        action: &entity::Action,
+    ) -> Result<(entity::Action, Vec<Bits>)> {
+        let fits = |listed: &&ListedAction| listed.scope == ActionScope::GroupAction;
+        let found = profile.actions.iter().filter(fits).find(|listed| listed.id == action.action_id);
+        let Some(schema) = found.and_then(|listed| self.schema.actions.get(&listed.id)) else {
+            let names: Vec<String> =
+                profile.actions.iter().filter(fits).map(|a| self.schema.action_name(a.id)).collect();
+            let names = choices(names.iter().map(String::as_str));
+            let given = self.schema.action_name(action.action_id);
+            return Err(Error::invalid(format!(
+                "{name}: `{given}` is no group action; its actions marked `@groupaction`: {names}"
+            )));
+        };
+        let args = self.action_arguments(name, schema, action)?;
+        let params = schema.params.iter().zip(&args).map(|(p, value)| (p.id, p.value.encode(value))).collect();
+        Ok((entity::Action { action_id: action.action_id, params }, args))
     }
 
     /// Removes the group of an action set whose entry is gone.

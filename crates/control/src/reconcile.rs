@@ -407,6 +407,7 @@ impl Translate<'_> {
 
     fn action_set(&self, set: &ActionSet) -> Result<ActionSet> {
         let mut set = set.clone();
+        set.group_action = set.group_action.as_ref().map(|action| self.action(action)).transpose()?;
         for part in &mut set.actions {
             part.action = part.action.as_ref().map(|action| self.action(action)).transpose()?;
         }

@@ -214,6 +214,8 @@ pub struct ProfileSchema {
     pub with_selector: bool,
     /// What members may run.
     pub actions: Vec<ListedAction>,
+    /// By a group action's id and a member's place in the program's list: the place of the action that runs both.
+    pub composed: HashMap<(u32, u32), u32>,
     /// Limits of groups.
     pub max_group_size: i32,
     /// Whether those limits count members rather than weights.
@@ -391,6 +393,23 @@ impl Schema {
         listed.flatten().collect()
     }
 
+    /// Where the program has what runs a group action and then a member.
+    fn composed(&self, listed: &[ListedAction], list: &[ir::program::TableAction]) -> HashMap<(u32, u32), u32> {
+        let groups = || listed.iter().filter(|a| a.scope == ActionScope::GroupAction);
+        if groups().next().is_none() {
+            return HashMap::new();
+        }
+        let name_at = |place: usize| self.program.actions[list[place].action.index()].name.as_str();
+        let places: HashMap<&str, u32> = (0..list.len()).map(|place| (name_at(place), place as u32)).collect();
+        let pairs = groups().flat_map(|group| listed.iter().map(move |member| (group, member)));
+        let place = |(group, member): (&ListedAction, &ListedAction)| {
+            let names = [group, member].map(|a| name_at(a.position as usize));
+            let place = places.get(ir::composed_action_name(names[0], names[1]).as_str())?;
+            Some(((group.id, member.position), *place))
+        };
+        pairs.filter_map(place).collect()
+    }
+
     fn profile(&self, profile: &p4info::ActionProfile) -> ProfileSchema {
         use ir::program::ExternKind;
         let target = self.program.extern_named(&profile.preamble.name);
@@ -403,11 +422,13 @@ impl Schema {
         // All tables that share a profile list the same actions.
         let table = profile.table_ids.first().and_then(|id| self.info.tables.iter().find(|t| t.preamble.id == *id));
         let counts_members = matches!(profile.selector_size, Some(p4info::SelectorSize::SumOfMembers { .. }));
+        let actions = self.listed(table.map_or(&[], |t| &t.action_refs), list);
         ProfileSchema {
             name: profile.preamble.name.clone(),
             target,
             with_selector: profile.with_selector,
-            actions: self.listed(table.map_or(&[], |t| &t.action_refs), list),
+            composed: self.composed(&actions, list.unwrap_or_default()),
+            actions,
             max_group_size: profile.max_group_size,
             counts_members,
             max_member_weight: match profile.selector_size {

@@ -7,7 +7,7 @@ use crate::entity::{self, Entity, TableAction, UpdateKind};
 use crate::error::{Error, Result, choices};
 use crate::matches;
 use crate::pipeline::{EntryKey, Forwarding};
-use crate::schema::{ListedAction, TableSchema, present};
+use crate::schema::{ActionSchema, ListedAction, TableSchema, present};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, TableEntry};
 use base::ids::TableId;
@@ -294,8 +294,23 @@ impl Forwarding {
             (ActionScope::DefaultOnly, false) => {
                 return Err(Error::denied(format!("{owner}: action `{}` is for the default entry only", schema.name)));
             }
+            (ActionScope::GroupAction, _) => {
+                let message = format!("{owner}: action `{}` is for action sets, as their group action", schema.name);
+                return Err(Error::denied(message));
+            }
             _ => {}
         }
+        let args = self.action_arguments(owner, schema, action)?;
+        Ok(ActionCall { action: listed.position, args })
+    }
+
+    /// Checks an action's parameters.
+    pub(crate) fn action_arguments(
+        &self,
+        owner: &str,
+        schema: &ActionSchema,
+        action: &entity::Action,
+    ) -> Result<Vec<Bits>> {
         for (i, (id, _)) in action.params.iter().enumerate() {
             if !schema.params.iter().any(|p| p.id == *id) {
                 let names = choices(schema.params.iter().map(|p| p.name.as_str()));
@@ -321,7 +336,7 @@ impl Forwarding {
             let message = format!("{owner}: action `{}` is called against its restriction `{clause}`", schema.name);
             return Err(Error::invalid(message));
         }
-        Ok(ActionCall { action: listed.position, args })
+        Ok(args)
     }
 
     /// An action as a controller sees it.

@@ -8,16 +8,22 @@
 //! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
 //! | `p4runtime` | which message of the protocol, then the message | there is an answer, and what was found can be sent |
 //! | `constraint` | a constraint | it is read or refused at a place in the text |
+//! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or read as entities that are kept the same again |
+//! | `trace_filter` | a filter of `sluice trace` | it is read or refused, and what is read takes any packet or not |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
 //!
 //! Tests: `tests/fuzz_regressions.rs` replays `fuzz/regressions/`.
 
 use crate::seed::Subject;
+use base::Bits;
 use base::ids::ExternId;
 use base::span::FileId;
+use control::journal::{After, Batch, Change, Slot};
 use datapath::{EngineKind, Local};
 use frontend::{Input, Options, Until};
+use interp::filter::Filter;
+use interp::trace::Event;
 use ir::ExternKind;
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -28,15 +34,33 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 6] = [
+pub const TARGETS: [(&str, Body); 8] = [
     ("p4_source", p4_source),
     ("ir_text", ir_text),
     ("packets", packets),
     ("stf_script", stf_script),
     ("p4runtime", crate::p4rt::fuzz_message),
     ("constraint", crate::p4rt::fuzz_constraint),
+    ("state_log", state_log),
+    ("trace_filter", trace_filter),
 ];
 
+/// Every word and sign of the language.
+const FILTER_SEEDS: [&str; 13] = [
+    "",
+    "hdr.ipv4",
+    "!ethernet",
+    "port == 1",
+    "port != 0x2 && length < 64",
+    "ipv4.ttl <= 1 || ipv4.ttl > 200",
+    "hdr.ipv4.dstAddr == 10.0.0.0/8",
+    "ipv4.srcAddr != 192.168.0.1",
+    "ethernet.dstAddr == 02:00:00:00:00:01",
+    "ethernet.srcAddr != 02:00:00:00:00:00/24",
+    "(port == 1 || port == 2) && !(length >= 1500)",
+    "!!(!hdr.ipv4)",
+    "port == ::1",
+];
 /// Sources longer than this teach nothing new.
 const SOURCE_BYTES_MAX: usize = 64 * 1024;
 /// Frames of one input.
@@ -244,6 +268,63 @@ pub fn stf_script(bytes: &[u8]) {
     stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
 }
 
+/// Reads bytes as the log of a state directory, as a start does.
+pub fn state_log(bytes: &[u8]) {
+    let records = split_records(bytes);
+    let Ok(entities) = store::log::read(&records) else { return };
+    assert!(entities.windows(2).all(|two| two[0].0 < two[1].0), "a key comes twice, or they are not in order");
+    // What was understood is kept the same again.
+    let changes =
+        entities.iter().map(|(key, entity)| Change { key: key.clone(), after: After::Is(Box::new(entity.clone())) });
+    let batch = Batch { device_id: 1, slot: Slot::Running, request: Default::default(), changes: changes.collect() };
+    let again = store::log::record(1, &batch);
+    assert_eq!(store::log::read(&[&again]).expect("it was just written"), entities);
+}
+
+/// Records, each after its length in two bytes, big-endian; the last one as long as there are bytes.
+pub fn split_records(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut records = Vec::new();
+    while let [high, low, rest @ ..] = bytes {
+        let (record, next) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])).min(rest.len()));
+        records.push(record);
+        bytes = next;
+    }
+    records
+}
+
+/// The opposite of [`split_records`], for seeds.
+fn join_records(records: &[Vec<u8>]) -> Vec<u8> {
+    let one = |record: &Vec<u8>| [&(record.len() as u16).to_be_bytes(), record.as_slice()].concat();
+    records.iter().flat_map(one).collect()
+}
+
+/// Reads bytes as a filter on the headers of an example, and asks it about a packet that has them all.
+pub fn trace_filter(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    thread_local! {
+        static PROGRAM: ir::Program = {
+            let path = examples().into_iter().find(|p| p.ends_with("router.p4")).expect("it is an example");
+            let compiled = frontend::compile(Input::File(&path), &Options::default(), Until::Ir);
+            compiled.expect("examples can be read").raw.expect("examples compile")
+        };
+    }
+    PROGRAM.with(|program| {
+        let Ok(filter) = Filter::parse(text, program) else { return };
+        let extract = |header: &ir::Header| Event::Extract {
+            header: header.name.clone(),
+            offset: 0,
+            fields: header.fields.iter().map(|f| (f.name.clone(), Bits::ones(program.width(f.slot)))).collect(),
+        };
+        let events: Vec<Event> = program.headers.iter().map(extract).collect();
+        let negated = Filter::parse(&format!("!({text})"), program);
+        let accepts = |filter: &Filter| filter.accepts(3, 60, events.iter());
+        // One more parenthesis may be one too many.
+        if let (false, Ok(negated)) = (filter.wants_all(), negated) {
+            assert_ne!(accepts(&filter), accepts(&negated), "{text}");
+        }
+    });
+}
+
 /// Inputs to begin with, by target: the examples as they are.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
@@ -251,6 +332,10 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     all.extend(messages.map(|(i, bytes)| ("p4runtime", i.to_string(), bytes)));
     let constraints = crate::p4rt::CONSTRAINT_SEEDS.iter().enumerate();
     all.extend(constraints.map(|(i, text)| ("constraint", i.to_string(), text.as_bytes().to_vec())));
+    let logs = crate::p4rt::log_seeds().into_iter().enumerate();
+    all.extend(logs.map(|(i, records)| ("state_log", i.to_string(), join_records(&records))));
+    let filters = FILTER_SEEDS.iter().enumerate();
+    all.extend(filters.map(|(i, text)| ("trace_filter", i.to_string(), text.as_bytes().to_vec())));
     for (i, path) in examples().into_iter().enumerate() {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let read = |path: PathBuf| std::fs::read(path).expect("examples can be read");

@@ -268,6 +268,30 @@ pub fn fuzz_message(bytes: &[u8]) {
     }
 }
 
+/// Logs of a state directory to begin with, for the fuzz target `state_log`: records of the sort that requests leave.
+pub fn log_seeds() -> Vec<Vec<Vec<u8>>> {
+    use control::journal::{After, Batch, Change, Slot};
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/py/everything.p4");
+    let subject = Subject::new(&program, EngineKind::Interpreter, 0).expect("it compiles");
+    let (mut dice, model) = (Dice::new(2), &subject.model);
+    let mut change = || {
+        let key = vec![b'k', dice.below(4) as u8];
+        let after = match (dice.below(8), generate::update(&mut dice, model).entity) {
+            (0, _) | (_, None) => After::Gone,
+            (1, _) => After::GoneBelow,
+            (_, Some(entity)) => After::Is(Box::new(entity)),
+        };
+        Change { key, after }
+    };
+    let mut record = |changes| Batch {
+        device_id: 1,
+        slot: Slot::Running,
+        request: Default::default(),
+        changes: (0..changes).map(|_| change()).collect(),
+    };
+    (0..24).map(|i| (0..1 + i % 3).map(|_| store::log::record(1, &record(1 + i % 5))).collect()).collect()
+}
+
 /// Messages to begin with: writes and reads that make sense.
 pub fn message_seeds() -> Vec<Vec<u8>> {
     use grpc::proto::p4::v1 as pb;

@@ -5,6 +5,7 @@
 //! statuses; the protocol's rules are in `control`.
 
 pub mod admin;
+mod capabilities;
 pub mod client;
 pub mod convert;
 pub mod metrics;

@@ -10,6 +10,7 @@
 //! Events are queued while the lock is held, which keeps them in order. A client that does not read loses packets and
 //! notifications once [`EVENTS_MAX`] wait; it never loses an arbitration update: its stream is closed instead.
 
+use crate::capabilities;
 use crate::convert::{self, p4info};
 use crate::proto::p4::config::v1 as config_pb;
 use crate::proto::p4::v1 as pb;
@@ -306,7 +307,7 @@ impl P4Runtime for Service {
     ) -> Result<Response<pb::CapabilitiesResponse>, Status> {
         let device_id = request.into_inner().device_id;
         let version = self.call(move |control| control.capabilities(device_id)).await?;
-        Ok(Response::new(pb::CapabilitiesResponse { p4runtime_api_version: version.to_string(), experimental: None }))
+        Ok(Response::new(capabilities::response(version)))
     }
 }
 

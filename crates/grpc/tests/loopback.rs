@@ -244,6 +244,29 @@ async fn requests_are_refused_with_the_code_of_the_control_plane() {
 }
 
 #[tokio::test]
+async fn what_is_left_to_servers_is_told_as_experimental_capabilities() {
+    use grpc::proto::sluice::v1::Capabilities;
+    use prost::Message;
+    let mut bed = Bed::new().await;
+    let told = bed.client.capabilities(pb::CapabilitiesRequest::default()).await.unwrap().into_inner();
+    let told = told.experimental.expect("there are some");
+    assert_eq!(told.type_url, "type.googleapis.com/sluice.v1.Capabilities");
+    let told = Capabilities::decode(told.value.as_slice()).unwrap();
+    let _session = bed.primary(1).await;
+    bed.set_config(ConfigAction::VerifyAndCommit, "router").await.unwrap();
+    // What is told is so: each atomicity is taken, and not one update more than the limit.
+    assert_eq!(told.atomicities.len(), 3);
+    for atomicity in told.atomicities {
+        let election_id = Some(election_id(1));
+        let request = pb::WriteRequest { device_id: DEVICE, election_id, atomicity, ..Default::default() };
+        bed.client.write(request).await.unwrap();
+    }
+    let too_many = vec![pb::Update::default(); told.updates_max as usize + 1];
+    let status = bed.write(too_many).await.unwrap_err();
+    assert!(status.message().contains("the limit is 1048576"), "{status}");
+}
+
+#[tokio::test]
 async fn a_config_is_read_back_in_the_asked_parts() {
     use pb::get_forwarding_pipeline_config_request::ResponseType;
     let (mut bed, _session) = Bed::running().await;

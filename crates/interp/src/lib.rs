@@ -2,8 +2,9 @@
 //!
 //! [`Interp::run`] takes a packet through one entry's stages to its fate, on [`State`]: tables that are scanned, and
 //! externs in maps. What it says is right by definition; compiled code and the fast tables are compared with it. It also
-//! drives programs that cannot be compiled, and `sluice trace`.
+//! drives programs that cannot be compiled, and `sluice trace`, whose conditions on packets are [`filter`].
 
+pub mod filter;
 pub mod hash;
 pub mod host;
 pub mod machine;

@@ -167,6 +167,11 @@ pub struct TableAction {
     pub table_only: bool,
 }
 
+/// The name of the action that runs `first`, then `then`: what P4Runtime calls a group's action before a member's.
+pub fn composed_action_name(first: &str, then: &str) -> String {
+    format!("{first}.$then.{then}")
+}
+
 /// An extern instance with state or control-plane life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extern {

@@ -92,6 +92,8 @@ pub(crate) struct TableInfo {
     pub counters: Rc<[ir::ExternId]>,
     /// Direct meters.
     pub meters: Rc<[ir::ExternId]>,
+    /// Actions of the IR table behind the listed ones: each is two of those, one after the other.
+    pub composed: Rc<[(usize, usize)]>,
 }
 
 /// The state.

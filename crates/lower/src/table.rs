@@ -2,7 +2,8 @@
 //!
 //! Applying is `Op::Apply`, then a switch on the action that was found; each action's body is inlined in a block, its
 //! data loaded by `Op::ActionParam`. A table that is applied at two places is inlined twice. In
-//! `switch (t.apply().action_run)` each action's block leads directly to its case.
+//! `switch (t.apply().action_run)` each action's block leads directly to its case. What runs before the members of an
+//! action set (`@groupaction`) makes an action of its own with each member, so the engines know nothing of it.
 //!
 //! Tables are declared once per instance of their control, also those that are never applied: the control plane sees
 //! them. Names are the instance tree's.
@@ -102,6 +103,8 @@ impl Lowerer<'_> {
                 table_only: a.table_only,
             })
             .collect();
+        let (composed, of_groups) = self.composed_actions(table, &actions);
+        let actions = [actions, of_groups].concat();
         let default_action = match &table.default_action {
             Some(default) => self.action_call(table, default.action, &default.args, instance, default.span),
             None => {
@@ -137,10 +140,36 @@ impl Lowerer<'_> {
             selector_keys: selector_keys.into(),
             counters: Rc::new([]),
             meters: Rc::new([]),
+            composed: composed.into(),
         };
         self.properties(table, instance, &mut info);
         self.tables.insert((id, instance), info.clone());
         info
+    }
+
+    /// What the action sets of groups may call: a `@groupaction` action, then one of the others, with the parameters of
+    /// both. They follow the listed actions in the table's list; control planes ask for them by the names of both.
+    fn composed_actions(
+        &mut self,
+        table: &typed::Table,
+        listed: &[TableAction],
+    ) -> (Vec<(usize, usize)>, Vec<TableAction>) {
+        let places = |group: bool| {
+            let fits = move |a: &typed::TableAction| a.group_only == group && !a.default_only && !a.implicit;
+            (0..table.actions.len()).filter(move |i| fits(&table.actions[*i]))
+        };
+        let pairs: Vec<_> = places(true).flat_map(|first| places(false).map(move |then| (first, then))).collect();
+        let compose = |(first, then): &(usize, usize)| {
+            let [first, then] = [first, then].map(|i| &self.b.program().actions[listed[*i].action.index()]);
+            let name = ir::composed_action_name(&first.name, &then.name);
+            let params = first.params.iter().chain(&then.params).cloned().collect();
+            // Tables that share a selector call the same.
+            let known = self.b.program().actions.iter().position(|a| a.name == name).map(ir::ActionId::from_index);
+            let action = known.unwrap_or_else(|| self.b.action(Action { name, params }));
+            TableAction { action, default_only: false, table_only: true }
+        };
+        let actions = pairs.iter().map(compose).collect();
+        (pairs, actions)
     }
 
     fn properties(&mut self, table: &typed::Table, instance: InstanceId, info: &mut TableInfo) {
@@ -508,6 +537,10 @@ impl Lowerer<'_> {
             };
             targets.push((Bits::new(32, i as u128), target));
         }
+        let composed: Vec<BlockId> = info.composed.iter().map(|_| self.b.block("group")).collect();
+        for (i, block) in (bodies.len()..).zip(&composed) {
+            targets.push((Bits::new(32, i as u128), *block));
+        }
         match targets.as_slice() {
             [] => {}
             [(_, only)] => self.b.jump(*only),
@@ -520,8 +553,15 @@ impl Lowerer<'_> {
         for (i, body) in bodies.iter().enumerate() {
             let Some(block) = body else { continue };
             self.start_block(*block, facts.clone());
-            self.table_action(table, info, i, to);
+            self.table_action(table, info, i, (i, 0), to);
             self.to(after(i));
+        }
+        for (i, (block, (first, then))) in (bodies.len()..).zip(composed.iter().zip(info.composed.iter())) {
+            self.start_block(*block, facts.clone());
+            self.table_action(table, info, *first, (i, 0), to);
+            let params = self.p.actions[table.actions[*first].action.index()].data_params().count();
+            self.table_action(table, info, *then, (i, params), to);
+            self.to(after(*then));
         }
         for (case, join) in cases.iter().zip(case_joins.iter()) {
             if self.is_used(*join) {
@@ -533,7 +573,16 @@ impl Lowerer<'_> {
         self.land(done);
     }
 
-    fn table_action(&mut self, table: &typed::Table, info: &TableInfo, index: usize, to: &Applied) {
+    /// Runs the action listed at `index`. Its data are those of the found call, which names the action at `called.0` of the
+    /// table's list, from parameter `called.1` on.
+    fn table_action(
+        &mut self,
+        table: &typed::Table,
+        info: &TableInfo,
+        index: usize,
+        called: (usize, usize),
+        to: &Applied,
+    ) {
         let p = self.p;
         let listed = &table.actions[index];
         let action = &p.actions[listed.action.index()];
@@ -551,7 +600,8 @@ impl Lowerer<'_> {
                 return cx.ask_outside(callee, &[], &[ty], listed.span).pop().unwrap_or(Tree::Nothing);
             };
             let dst = cx.b.temp(width);
-            cx.b.emit(Op::ActionParam { dst, table: ir_table, action: index as u32, param: number as u32, data });
+            let (action, param) = (called.0 as u32, (called.1 + number) as u32);
+            cx.b.emit(Op::ActionParam { dst, table: ir_table, action, param, data });
             Tree::from(dst)
         };
         self.inline_action(listed.action, &listed.args, Some(&mut load), listed.span);

@@ -106,11 +106,15 @@ impl Tree {
         }
     }
 
-    /// Values that a controller sees, in order: as the wire form, with each header's validity before its fields.
+    /// Values that a controller sees, in order: as the wire form, with each header's validity before its fields, and each
+    /// varbit's length after its value.
     pub fn for_each_told_leaf(&self, f: &mut impl FnMut(&Operand)) {
         match self {
             Tree::Leaf(o) => f(o),
-            Tree::Varbit { value, .. } => f(value),
+            Tree::Varbit { value, length } => {
+                f(value);
+                f(length);
+            }
             _ => {
                 if let Tree::Header(h) = self {
                     f(&h.valid);

@@ -272,6 +272,8 @@ pub enum ActionScope {
     TableAndDefault,
     /// `@tableonly`: only in entries.
     TableOnly,
+    /// `@groupaction`: only before the members of an action set.
+    GroupAction,
     /// `@defaultonly`: only as default action.
     DefaultOnly,
 }

@@ -270,6 +270,7 @@ impl Printer {
                 match action.scope {
                     ActionScope::TableAndDefault => {}
                     ActionScope::TableOnly => p.line("scope", "TABLE_ONLY"),
+                    ActionScope::GroupAction => p.line("scope", "GROUP_ACTION"),
                     ActionScope::DefaultOnly => p.line("scope", "DEFAULT_ONLY"),
                 }
                 p.structured_annotations(&action.annotations);

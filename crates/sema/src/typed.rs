@@ -417,6 +417,8 @@ pub struct TableAction {
     pub default_only: bool,
     /// `@tableonly`
     pub table_only: bool,
+    /// `@groupaction`: runs before the member that a group's action set selects, and only there.
+    pub group_only: bool,
     /// Not in the source: the `NoAction` of a table without `default_action`.
     pub implicit: bool,
     /// Before it.

@@ -11,7 +11,6 @@
 //! Threads: the request's. Tests: `live/tests.rs`.
 
 mod draws;
-mod filter;
 mod packet_filter;
 
 pub use packet_filter::PacketFilter;
@@ -23,9 +22,9 @@ use base::ids::{ExternId, TableId};
 use datapath::oracle::{Draws, Oracle};
 use datapath::snapshot::{copy_replication, snapshot};
 use datapath::{Local, Pipeline};
-use filter::Filter;
 use frontend::{Input, Options, Until};
 use grpc::proto::sluice::v1 as pb;
+use interp::filter::Filter;
 use interp::trace::{Event, Form};
 use interp::{State, Trace};
 use ir::{EntryKind, Program};

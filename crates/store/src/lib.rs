@@ -20,7 +20,7 @@
 mod encode;
 mod fold;
 mod layout;
-mod log;
+pub mod log;
 mod wiring;
 mod writer;
 

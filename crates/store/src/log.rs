@@ -13,7 +13,7 @@
 //! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier ones. Applying records that were
 //! folded already changes nothing, so that a crash between a fold and the removal of its records does no harm.
 //!
-//! Tests: below, and `tests/kept`.
+//! Tests: below, and `tests/kept`; the fuzz target `state_log`.
 
 use control::entity::Entity;
 use control::journal::{After, Batch};
@@ -60,6 +60,18 @@ fn put_entity(out: &mut Vec<u8>, key: &[u8], entity: &Entity) {
 /// Which config a record is of.
 pub fn config_of(record: &[u8]) -> Option<u64> {
     prost::encoding::decode_varint(&mut &record[..]).ok()
+}
+
+/// What the records of one config say, as a start would read them into an empty keyspace: keys with their entities, in order.
+/// An error says which record or entity makes no sense.
+pub fn read(records: &[&[u8]]) -> Result<Vec<(Vec<u8>, Entity)>, String> {
+    if let Some(at) = records.iter().position(|record| config_of(record).is_none()) {
+        return Err(format!("record {at} is damaged"));
+    }
+    let overlay = Overlay::new(records.iter().copied()).ok_or("a record is damaged")?;
+    let kept = overlay.changes.iter().filter_map(|(key, value)| Some((key.to_vec(), (*value)?)));
+    kept.map(|(key, value)| crate::encode::decode_entity(value).map(|entity| (key, entity)).map_err(|e| e.to_string()))
+        .collect()
 }
 
 /// What records amount to, over what a keyspace holds.

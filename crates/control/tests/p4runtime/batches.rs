@@ -139,12 +139,16 @@ fn the_api_version_is_told() {
 }
 
 #[test]
-fn extern_entries_are_refused_by_name() {
+fn no_program_has_externs_without_entities_of_their_own() {
     let mut bed = Bed::new();
-    let entity = |extern_type_id| Entity::Extern { extern_type_id, extern_id: 0 };
-    assert_refused(bed.write(Insert, entity(0x8100_0001)), Code::Unimplemented, "extern entries");
-    assert_refused(bed.read(entity(0x8100_0001)), Code::Unimplemented, "extern entries");
-    assert_eq!(bed.read(entity(0)).unwrap(), []);
+    let entity = |extern_type_id, extern_id| Entity::Extern { extern_type_id, extern_id };
+    for kind in [Insert, Modify, Delete] {
+        let refused = bed.write(kind, entity(0x81, 0x8100_0001));
+        assert_refused(refused, Code::NotFound, "no extern 0x81000001 of type 0x81");
+    }
+    assert_refused(bed.read(entity(0x81, 0x8100_0001)), Code::NotFound, "no extern 0x81000001 of type 0x81");
+    assert_refused(bed.read(entity(0x81, 0)), Code::NotFound, "of type 0x81");
+    assert_eq!(bed.read(entity(0, 0)).unwrap(), []);
 }
 
 trait CopiedCode {

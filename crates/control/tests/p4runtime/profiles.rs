@@ -147,7 +147,6 @@ fn action_sets_are_checked_and_leave_nothing_behind() {
     };
     refuse(one_shot(&[(1, 0)]), Code::InvalidArgument, "above 0");
     refuse(one_shot(&[(1, 4), (2, 3)]), Code::InvalidArgument, "the limit is 6");
-    refuse(ActionSet { group_action: Some(forward(1)), ..one_shot(&[(1, 1)]) }, Code::Unimplemented, "group actions");
     refuse(ActionSet { selection_mode: 3, ..one_shot(&[(1, 1)]) }, Code::InvalidArgument, "selection mode 3");
     refuse(ActionSet { size_semantics: 3, ..one_shot(&[(1, 1)]) }, Code::InvalidArgument, "size semantics 3");
     let seven = one_shot(&[(1, 1), (2, 1), (3, 1), (1, 1), (2, 1), (3, 1), (1, 1)]);
@@ -164,6 +163,39 @@ fn action_sets_are_checked_and_leave_nothing_behind() {
     let too_many = entry(6, TableAction::OneShot(one_shot(&[(1, 1), (2, 1)])));
     assert_refused(bed.write(Insert, too_many), Code::ResourceExhausted, "16");
     bed.write(Insert, entry(6, TableAction::OneShot(one_shot(&[(1, 1)])))).unwrap();
+}
+
+#[test]
+fn a_group_action_runs_before_the_member_that_is_selected() {
+    let mut bed = Bed::new();
+    let mark =
+        |tag: &[u8]| Action { action_id: id(ObjectKind::Action, "ingress.mark"), params: vec![(1, tag.to_vec())] };
+    let set = |action: Action| ActionSet { group_action: Some(action), ..one_shot(&[(1, 1), (2, 1)]) };
+    let sent = entry(1, TableAction::OneShot(set(mark(&[7]))));
+    bed.write(Insert, sent.clone()).unwrap();
+    assert_eq!(bed.read(sent.clone()).unwrap(), std::slice::from_ref(&sent));
+    let call = |bed: &Bed| {
+        let state = bed.switch.state();
+        state.lookup(table_named("ingress.ecmp"), &[base::Bits::new(8, 1)], &[base::Bits::new(16, 5)]).action
+    };
+    let first = call(&bed);
+    assert_eq!(first.args[0], base::Bits::new(8, 7), "the group action's argument");
+    assert!([1, 2].contains(&first.args[1].to_u64().unwrap()), "then the member's");
+    // Another group action, with a longer string than it needs, then none.
+    bed.write(Modify, entry(1, TableAction::OneShot(set(mark(&[0, 9]))))).unwrap();
+    assert_eq!(bed.read(sent).unwrap(), [entry(1, TableAction::OneShot(set(mark(&[9]))))]);
+    assert_eq!(call(&bed).args[0], base::Bits::new(8, 9));
+    bed.write(Modify, entry(1, TableAction::OneShot(one_shot(&[(1, 1), (2, 1)])))).unwrap();
+    assert_eq!(call(&bed).args.len(), 2);
+
+    let mut refuse = |set: ActionSet, code, says: &str| {
+        assert_refused(bed.write(Insert, entry(2, TableAction::OneShot(set))), code, says);
+    };
+    refuse(set(forward(1)), Code::InvalidArgument, "`ingress.forward` is no group action; its actions marked");
+    refuse(set(mark(&[1, 0])), Code::InvalidArgument, "parameter `tag` of action `ingress.mark`");
+    refuse(set(Action { params: vec![], ..mark(&[]) }), Code::InvalidArgument, "`tag`");
+    let part = WeightedAction { action: Some(mark(&[1])), weight: 1, ..Default::default() };
+    refuse(ActionSet { actions: vec![part], ..Default::default() }, Code::PermissionDenied, "for action sets");
 }
 
 #[test]

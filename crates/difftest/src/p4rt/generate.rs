@@ -251,7 +251,11 @@ fn entry_action(dice: &mut Dice, model: &Model, table: &Table) -> TableAction {
             });
             let actions = actions.collect();
             let (selection_mode, size_semantics) = (dice.below(3) as i32, dice.below(3) as i32);
-            TableAction::OneShot(ActionSet { actions, selection_mode, size_semantics, group_action: None })
+            let for_groups = |a: &&ActionRef| a.scope == ActionScope::GroupAction;
+            let for_groups: Vec<ActionRef> = table.action_refs.iter().filter(for_groups).cloned().collect();
+            let before = !for_groups.is_empty() && dice.one_in(2);
+            let group_action = before.then(|| call(dice, &model.info, &for_groups));
+            TableAction::OneShot(ActionSet { actions, selection_mode, size_semantics, group_action })
         }
         _ => TableAction::Member(1 + dice.below(8) as u32),
     }
@@ -264,11 +268,16 @@ fn profile_action(dice: &mut Dice, model: &Model, profile: &ActionProfile) -> Ac
 
 fn action(dice: &mut Dice, info: &P4Info, list: &[ActionRef], default: bool) -> Action {
     let wrong = if default { ActionScope::TableOnly } else { ActionScope::DefaultOnly };
-    let fitting: Vec<u32> = list.iter().filter(|listed| listed.scope != wrong).map(|listed| listed.id).collect();
-    if fitting.is_empty() {
+    let fits = |listed: &&ActionRef| listed.scope != wrong && listed.scope != ActionScope::GroupAction;
+    call(dice, info, &list.iter().filter(fits).cloned().collect::<Vec<_>>())
+}
+
+/// A call of one of some actions.
+fn call(dice: &mut Dice, info: &P4Info, list: &[ActionRef]) -> Action {
+    if list.is_empty() {
         return Action::default();
     }
-    let action_id = *dice.pick(&fitting);
+    let action_id = dice.pick(list).id;
     let action = info.actions.iter().find(|a| a.preamble.id == action_id);
     let params = action.map_or(&[][..], |a| &a.params);
     let value = |p: &p4info::Param| (p.id, bytes(dice, value_of(info, p.bitwidth, p.type_name.as_ref())));
@@ -432,13 +441,34 @@ fn data(dice: &mut Dice, info: &P4Info, data_type: &DataType) -> Option<P4Data> 
         DataType::Tuple(members) => P4Data::Tuple(members.iter().map(|m| data(dice, info, m)).collect::<Option<_>>()?),
         DataType::Header(name) => {
             let is_valid = dice.one_in(2);
-            let field = |(_, member): &(String, DataType)| match member {
-                DataType::Bit(width) => Some(short(&dice.bits(*width))),
+            let field = |(_, member): &(String, DataType)| match data(dice, info, member)? {
+                P4Data::Bitstring(_) if matches!(member, DataType::Int(_)) => None,
+                P4Data::Bitstring(value) | P4Data::EnumValue(value) => Some(value),
+                P4Data::Varbit { bitstring, .. } => Some(bitstring),
                 _ => None,
             };
             let bitstrings = types.headers.get(name)?.members.iter().map(field).collect::<Option<_>>()?;
             P4Data::Header { is_valid, bitstrings: if is_valid { bitstrings } else { vec![] } }
         }
-        _ => return None,
+        DataType::HeaderUnion(name) => {
+            let (member, header) = dice.pick(&types.header_unions.get(name)?.members);
+            let valid = match data(dice, info, header)? {
+                header @ P4Data::Header { is_valid: true, .. } => Some((member.clone(), Box::new(header))),
+                _ => None,
+            };
+            P4Data::HeaderUnion(valid)
+        }
+        DataType::HeaderStack { header, size } => {
+            let header = DataType::Header(header.clone());
+            P4Data::HeaderStack((0..*size).map(|_| data(dice, info, &header)).collect::<Option<_>>()?)
+        }
+        DataType::HeaderUnionStack { header_union, size } => {
+            let union = DataType::HeaderUnion(header_union.clone());
+            P4Data::HeaderUnionStack((0..*size).map(|_| data(dice, info, &union)).collect::<Option<_>>()?)
+        }
+        DataType::Varbit(max) => {
+            let bytes = dice.below(*max as usize / 8 + 1) as u32;
+            P4Data::Varbit { bitstring: dice.bits(bytes * 8).to_bytes_be(), bitwidth: bytes as i32 * 8 }
+        }
     })
 }

@@ -157,7 +157,7 @@ impl Model {
             return j;
         };
         match entity {
-            Entity::Extern { .. } => j.fault(Code::Unimplemented),
+            Entity::Extern { .. } => j.fault(Code::NotFound),
             Entity::Table(entry) => self.judge_table_entry(update.kind, entry, &mut j),
             Entity::Member(member) => self.judge_member(update.kind, member, &mut j),
             Entity::Group(group) => self.judge_group(update.kind, group, &mut j),
@@ -628,12 +628,19 @@ fn judge_data(info: &P4Info, data_type: &DataType, data: &P4Data, j: &mut Judgem
             j.fault_if(members.len() != values.len(), Code::InvalidArgument);
             members.iter().zip(values).for_each(|(member, value)| judge_data(info, member, value, j));
         }
-        // Fields are generated right; what is damaged is no header any more.
-        (DataType::Header(_), P4Data::Header { .. }) => {}
-        _ => {
-            j.fault(Code::InvalidArgument);
-            j.fault(Code::Unimplemented);
+        (DataType::Varbit(max), P4Data::Varbit { bitstring, bitwidth }) => {
+            let length = u32::try_from(*bitwidth).ok().filter(|length| length <= max);
+            j.fault_if(length.is_none(), Code::OutOfRange);
+            j.fault_if(bitwidth % 8 != 0, Code::InvalidArgument);
+            let fits = |length| (length == 0 && bitstring.is_empty()) || super::table_rules::fits(length, bitstring);
+            j.fault_if(length.is_some_and(|length| !fits(length)), Code::OutOfRange);
         }
+        // These are generated right; what is damaged is none of them any more.
+        (DataType::Header(_), P4Data::Header { .. })
+        | (DataType::HeaderUnion(_), P4Data::HeaderUnion(_))
+        | (DataType::HeaderStack { .. }, P4Data::HeaderStack(_))
+        | (DataType::HeaderUnionStack { .. }, P4Data::HeaderUnionStack(_)) => {}
+        _ => j.fault(Code::InvalidArgument),
     }
 }
 
@@ -659,6 +666,12 @@ fn canonical_data(info: &P4Info, data_type: &DataType, data: &P4Data) -> P4Data 
             Some(new_type) => canonical_data(info, &new_type.underlying, data),
             None => data.clone(),
         },
+        (DataType::Varbit(_), P4Data::Varbit { bitstring, bitwidth }) => {
+            let bytes = usize::try_from(*bitwidth).map_or(0, |length| length / 8);
+            let (zeros, from) = (bytes.saturating_sub(bitstring.len()), bitstring.len().saturating_sub(bytes));
+            let bitstring = [vec![0; zeros], bitstring[from..].to_vec()].concat();
+            P4Data::Varbit { bitstring, bitwidth: *bitwidth }
+        }
         (DataType::Struct(name), P4Data::Struct(values)) => {
             let members = types.structs.get(name).map_or(&[][..], |s| &s.members);
             let pairs = members.iter().zip(values);

@@ -199,9 +199,6 @@ impl Model {
             }
             _ => {
                 j.fault(Code::InvalidArgument);
-                if let MatchValue::Other(_) = given.value {
-                    j.fault(Code::Unimplemented);
-                }
                 None
             }
         }
@@ -313,7 +310,14 @@ impl Model {
 
     fn judge_one_shot(&self, profile: &ActionProfile, set: &ActionSet, j: &mut Judgement) {
         j.fault_if(!profile.with_selector || self.has_manual(profile.preamble.id), Code::InvalidArgument);
-        j.fault_if(set.group_action.is_some(), Code::Unimplemented);
+        if let Some(action) = &set.group_action {
+            let table = profile.table_ids.first().and_then(|id| self.table(*id));
+            let listed = table.and_then(|t| t.action_refs.iter().find(|a| a.id == action.action_id));
+            match listed.filter(|listed| listed.scope == ActionScope::GroupAction) {
+                None => j.fault(Code::InvalidArgument),
+                Some(_) => self.judge_arguments(action, j),
+            }
+        }
         j.fault_if(!matches!(set.selection_mode, 0..=2), Code::InvalidArgument);
         let by = match (set.size_semantics, profile.selector_size) {
             (0, own) => own,
@@ -345,10 +349,15 @@ impl Model {
 
     fn judge_action(&self, list: &[ActionRef], action: &Action, default: bool, j: &mut Judgement) {
         let listed = list.iter().find(|listed| listed.id == action.action_id);
-        let info = self.info.actions.iter().find(|a| a.preamble.id == action.action_id);
-        let (Some(listed), Some(info)) = (listed, info) else { return j.fault(Code::InvalidArgument) };
+        let Some(listed) = listed else { return j.fault(Code::InvalidArgument) };
         let scope = if default { ActionScope::TableOnly } else { ActionScope::DefaultOnly };
-        j.fault_if(listed.scope == scope, Code::PermissionDenied);
+        j.fault_if(listed.scope == scope || listed.scope == ActionScope::GroupAction, Code::PermissionDenied);
+        self.judge_arguments(action, j);
+    }
+
+    fn judge_arguments(&self, action: &Action, j: &mut Judgement) {
+        let info = self.info.actions.iter().find(|a| a.preamble.id == action.action_id);
+        let Some(info) = info else { return j.fault(Code::InvalidArgument) };
         for (at, (id, _)) in action.params.iter().enumerate() {
             let twice = action.params[..at].iter().any(|(earlier, _)| earlier == id);
             j.fault_if(twice || !info.params.iter().any(|p| p.id == *id), Code::InvalidArgument);

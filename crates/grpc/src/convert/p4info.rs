@@ -214,6 +214,7 @@ fn action_ref(action: &model::ActionRef) -> pb::ActionRef {
         model::ActionScope::TableAndDefault => Scope::TableAndDefault,
         model::ActionScope::TableOnly => Scope::TableOnly,
         model::ActionScope::DefaultOnly => Scope::DefaultOnly,
+        model::ActionScope::GroupAction => Scope::GroupAction,
     };
     pb::ActionRef {
         id: action.id,

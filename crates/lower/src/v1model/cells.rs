@@ -2,7 +2,7 @@
 //!
 //! A register's cell is one bit string. A value of any type with a fixed number of bits is laid out in it member after
 //! member, the first one most significant; booleans take one bit, errors and enums without underlying type 32, headers
-//! begin with their validity. `control` reads and writes the same layout.
+//! begin with their validity, and a varbit has as many bits as it can, then its length in 32. `control` reads and writes the same layout.
 //!
 //! ```text
 //! register<S>(8) r;   struct S { bit<4> a; bool b; }      extern register r size 8 width 5

@@ -602,6 +602,11 @@ fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>
         Type::Stack(element, n) => {
             (0..n).for_each(|i| leaf_names(cx, &join(&i.to_string()), &element, names));
         }
-        _ => names.push(if prefix.is_empty() { "value".to_string() } else { prefix.to_string() }),
+        ty => {
+            names.push(if prefix.is_empty() { "value".to_string() } else { prefix.to_string() });
+            if matches!(ty, Type::Varbit(_)) {
+                names.push(join("$length"));
+            }
+        }
     }
 }

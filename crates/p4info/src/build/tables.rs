@@ -89,6 +89,7 @@ impl Builder<'_> {
             result.action_refs.push(ActionRef {
                 id: self.id(ObjectKind::Action, &action.control_name.qualified(&path)),
                 scope: match (listed.table_only, listed.default_only || listed.implicit) {
+                    _ if listed.group_only => ActionScope::GroupAction,
                     (true, _) => ActionScope::TableOnly,
                     (false, true) => ActionScope::DefaultOnly,
                     (false, false) => ActionScope::TableAndDefault,

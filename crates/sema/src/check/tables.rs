@@ -225,6 +225,7 @@ impl<'a> Checker<'a> {
                 args,
                 default_only: find_annotation(&annotations, "defaultonly").is_some(),
                 table_only: find_annotation(&annotations, "tableonly").is_some(),
+                group_only: find_annotation(&annotations, "groupaction").is_some(),
                 implicit: false,
                 annotations,
                 span: action.span,
@@ -276,6 +277,7 @@ impl<'a> Checker<'a> {
                 args: Vec::new(),
                 default_only: true,
                 table_only: false,
+                group_only: false,
                 implicit: true,
                 annotations: Vec::new(),
                 span: t.span,
@@ -413,8 +415,10 @@ impl<'a> Checker<'a> {
             }
         };
         let Some((action, args)) = self.action_call(t, path, args, value.span) else { return };
-        if t.actions[action as usize].table_only {
-            let message = format!("`{path}` is `@tableonly` and cannot be the default action");
+        let listed = &t.actions[action as usize];
+        let only = [(listed.table_only, "tableonly"), (listed.group_only, "groupaction")];
+        if let Some((_, annotation)) = only.iter().find(|(only, _)| *only) {
+            let message = format!("`{path}` is `@{annotation}` and cannot be the default action");
             self.error(codes::ACTION_SCOPE, value.span, message);
         }
         t.default_action = Some(DefaultAction { action, args, is_const: property.is_const, span: value.span });

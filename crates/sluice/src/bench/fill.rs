@@ -58,7 +58,9 @@ impl<'a> Entries<'a> {
         let (count, what) = (fill.count, &fill.table);
         ensure!(table.implementation_id == 0, "--fill: `{what}` has an action profile; entries of such are not made");
         ensure!(table.size <= 0 || count <= table.size as usize, "--fill: `{what}` has room for {}", table.size);
-        let action = table.action_refs.iter().find(|r| r.scope != config::action_ref::Scope::DefaultOnly as i32);
+        use config::action_ref::Scope;
+        let not_for_entries = [Scope::DefaultOnly as i32, Scope::GroupAction as i32];
+        let action = table.action_refs.iter().find(|r| !not_for_entries.contains(&r.scope));
         let action =
             action.and_then(|r| info.actions.iter().find(|a| a.preamble.as_ref().is_some_and(|p| p.id == r.id)));
         let action = action.with_context(|| format!("--fill: `{what}` has no action for entries"))?;

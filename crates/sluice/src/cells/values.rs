@@ -1,6 +1,6 @@
 //! Values of registers as words of a line: a value's leaves in order. A header is `valid` with its fields, or `invalid`; a
-//! union its valid member's name with that header, or `invalid`; numbers are decimal or hexadecimal, negative ones as their
-//! bits. What [`data_text`] prints [`parse`] reads as the same.
+//! union its valid member's name with that header, or `invalid`; numbers are decimal or hexadecimal, negative ones decimal
+//! or as their bits, varbits as their bytes (`0x` for none). What [`data_text`] prints [`parse`] reads as the same.
 //!
 //! Types come from a server: nothing here panics on odd ones. Tests: below.
 
@@ -37,12 +37,14 @@ pub fn type_text(spec: &config::P4DataTypeSpec) -> String {
     }
 }
 
-/// `0x0a`, without zeros in front.
+/// `0xa`. Whole bytes where those in front are zero or there is none: only varbits and signed numbers have such, and mean
+/// them.
 fn number_text(bytes: &[u8]) -> String {
     let digits = hex::encode(bytes);
-    match digits.trim_start_matches('0') {
-        "" => "0".to_string(),
-        digits => format!("0x{digits}"),
+    match bytes {
+        [0] => "0".to_string(),
+        [] | [0, ..] => format!("0x{digits}"),
+        _ => format!("0x{}", digits.trim_start_matches('0')),
     }
 }
 
@@ -84,7 +86,7 @@ pub fn data_text(data: &pb::P4Data) -> String {
 pub fn is_zero(data: &pb::P4Data) -> bool {
     match &data.data {
         Some(Data::Bitstring(bytes) | Data::EnumValue(bytes)) => bytes.iter().all(|b| *b == 0),
-        Some(Data::Varbit(varbit)) => varbit.bitstring.iter().all(|b| *b == 0),
+        Some(Data::Varbit(varbit)) => varbit.bitstring.is_empty(),
         Some(Data::Bool(value)) => !value,
         Some(Data::Tuple(like) | Data::Struct(like)) => like.members.iter().all(is_zero),
         Some(Data::Header(header)) => !header.is_valid,
@@ -97,7 +99,36 @@ pub fn is_zero(data: &pb::P4Data) -> bool {
     }
 }
 
-/// A number's bytes, shortest form. Negative ones are not written here: a cell's bits are.
+/// Bytes as they are written, `0x` for none; a decimal number has those that it needs.
+fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) if digits.len() % 2 == 0 && !digits.contains('_') => {
+            hex::decode(digits).map_err(|_| format!("`{text}` is no number (decimal or 0x...)"))
+        }
+        _ => number(text),
+    }
+}
+
+/// A signed number: decimal, or its bits. Like what is printed, bits whose first is set are negative.
+fn signed(text: &str) -> Result<Vec<u8>, String> {
+    let Ok(value) = text.replace('_', "").parse::<i128>() else { return bytes(text) };
+    let all = value.to_be_bytes();
+    let fill = if value < 0 { 0xff } else { 0 };
+    let redundant = all.windows(2).take_while(|pair| pair[0] == fill && (pair[1] ^ fill) & 0x80 == 0).count();
+    Ok(all[redundant..].to_vec())
+}
+
+/// What a field of bits says, by its type.
+fn field(spec: Option<&config::P4BitstringLikeTypeSpec>, text: &str) -> Result<Vec<u8>, String> {
+    use config::p4_bitstring_like_type_spec::TypeSpec as BitSpec;
+    match spec.and_then(|spec| spec.type_spec.as_ref()) {
+        Some(BitSpec::Varbit(_)) => bytes(text),
+        Some(BitSpec::Int(_)) => signed(text),
+        _ => number(text),
+    }
+}
+
+/// A number's bytes, shortest form.
 fn number(text: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("`{text}` is no number (decimal or 0x...)");
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -139,17 +170,18 @@ impl Words<'_> {
         self.words.next().map(String::as_str).ok_or_else(|| "values are missing".to_string())
     }
 
-    /// How many fields a header type has.
-    fn fields_of(&self, header: &str) -> usize {
+    /// The fields of a header type.
+    fn fields_of(&self, header: &str) -> &[config::p4_header_type_spec::Member] {
         let types = self.info.type_info.as_ref().and_then(|types| types.headers.get(header));
-        types.map_or(0, |header| header.members.len())
+        types.map_or(&[], |header| &header.members)
     }
 
     fn header(&mut self, name: &str) -> Result<pb::P4Header, String> {
         match self.next()? {
             "invalid" => Ok(pb::P4Header::default()),
             "valid" => {
-                let fields = (0..self.fields_of(name)).map(|_| number(self.next()?)).collect::<Result<_, _>>()?;
+                let specs: Vec<_> = self.fields_of(name).iter().map(|member| member.type_spec.clone()).collect();
+                let fields = specs.iter().map(|spec| field(spec.as_ref(), self.next()?)).collect::<Result<_, _>>()?;
                 Ok(pb::P4Header { is_valid: true, bitstrings: fields })
             }
             other => Err(format!("`{other}` stands where a header begins: `valid` and its fields, or `invalid`")),
@@ -173,7 +205,17 @@ impl Words<'_> {
         let unknown = || "the P4Info does not describe the type".to_string();
         let types = self.info.type_info.as_ref();
         let data = match spec.type_spec.as_ref().ok_or_else(unknown)? {
-            TypeSpec::Bitstring(_) => Data::Bitstring(number(self.next()?)?),
+            TypeSpec::Bitstring(bits) => {
+                use config::p4_bitstring_like_type_spec::TypeSpec as BitSpec;
+                let bitstring = field(Some(bits), self.next()?)?;
+                match &bits.type_spec {
+                    Some(BitSpec::Varbit(_)) => {
+                        let bitwidth = i32::try_from(bitstring.len() * 8).map_err(|_| "too many digits".to_string())?;
+                        Data::Varbit(pb::P4Varbit { bitstring, bitwidth })
+                    }
+                    _ => Data::Bitstring(bitstring),
+                }
+            }
             TypeSpec::Bool(_) => match self.next()? {
                 "true" => Data::Bool(true),
                 "false" => Data::Bool(false),
@@ -278,6 +320,34 @@ mod tests {
             assert_eq!(is_zero(&data), words.starts_with("0 "), "{words}");
         }
         assert_eq!(read("258 false invalid invalid invalid"), read("0x0_102 false invalid invalid invalid"));
+    }
+
+    #[test]
+    fn varbits_have_all_of_their_bytes_and_signed_numbers_their_sign() {
+        let like = |spec| config::P4BitstringLikeTypeSpec { type_spec: Some(spec), ..Default::default() };
+        let varbit = like(BitSpec::Varbit(config::P4VarbitTypeSpec { max_bitwidth: 64 }));
+        let int = like(BitSpec::Int(config::P4IntTypeSpec { bitwidth: 16 }));
+        for (text, spec, bytes) in [
+            ("0x", &varbit, &[][..]),
+            ("0", &varbit, &[0]),
+            ("0x0000", &varbit, &[0, 0]),
+            ("0x0102", &varbit, &[1, 2]),
+            ("0x102", &varbit, &[1, 2]),
+            ("0x00c8", &int, &[0, 0xc8]),
+            ("0xff", &int, &[0xff]),
+            ("0x7f", &int, &[0x7f]),
+        ] {
+            assert_eq!(field(Some(spec), text), Ok(bytes.to_vec()), "{text}");
+            let again = number_text(bytes);
+            assert_eq!(field(Some(spec), &again), Ok(bytes.to_vec()), "{text} is printed {again}");
+        }
+        for (text, bytes) in [("200", &[0, 0xc8][..]), ("-1", &[0xff]), ("-200", &[0xff, 0x38]), ("127", &[0x7f])] {
+            assert_eq!(signed(text), Ok(bytes.to_vec()), "{text}");
+        }
+        let words = ["0x0304".to_string()];
+        let spec = of(TypeSpec::Bitstring(varbit));
+        let data = parse(&info(), Some(&spec), &words).unwrap();
+        assert_eq!(data.data, Some(Data::Varbit(pb::P4Varbit { bitstring: vec![3, 4], bitwidth: 16 })));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Filters in libpcap's language, compiled by libpcap: `tcp port 80 and host 10.0.0.1`.
 //!
-//! Frames are Ethernet. What the language looks at is bytes of the frame, whatever the program's headers are; [`super::filter`]
+//! Frames are Ethernet. What the language looks at is bytes of the frame, whatever the program's headers are; [`interp::filter`]
 //! looks at those. Tests: at the end of the file.
 
 use pcap::{BpfProgram, Capture, Linktype};

@@ -234,7 +234,8 @@ impl Names {
                     format!("{call} weight {}", m.weight)
                 };
                 let members: Vec<String> = set.action_profile_actions.iter().map(member).collect();
-                format!("# one of: {}", members.join("; "))
+                let before = set.group_action.as_ref().map(|call| format!("{}, then ", self.call_text(call)));
+                format!("# {}one of: {}", before.unwrap_or_default(), members.join("; "))
             }
         }
     }

@@ -2,6 +2,7 @@
 //! had in memory is gone) and begins from its directory; then everything must read as before. And what could not be kept
 //! is undone.
 
+mod damaged;
 #[path = "../../../control/tests/fixture/mod.rs"]
 mod fixture;
 mod random;

@@ -11,10 +11,11 @@
 //! left out), `port` or `length`. Values are decimal, hexadecimal (`0x`), IPv4, IPv6 and MAC addresses. A condition on a
 //! field of a header that was not extracted is false.
 //!
-//! Tests: at the end of the file.
+//! Filters come from clients, so whatever the text is, it is read or refused. Tests: at the end of the file, and the fuzz
+//! target `trace_filter`.
 
+use crate::trace::Event;
 use base::Bits;
-use interp::trace::Event;
 use ir::Program;
 use std::collections::HashMap;
 

@@ -16,8 +16,8 @@ const PASS_PACKETS: usize = 64;
 /// Packets that the same program written differently is tried with.
 const REWRITTEN_PACKETS: usize = 128;
 
-/// The name of the engine that is compiled again for the tables as they are, now and then.
-const RECOMPILED: &str = "recompiled machine code";
+/// The names of the engines that are compiled again for the tables as they are, now and then.
+const RECOMPILED: [&str; 2] = ["recompiled machine code", "recompiled staged code"];
 
 /// What runs a program.
 #[derive(Clone, Copy)]
@@ -59,7 +59,8 @@ pub fn compare(
     list.push(("optimised".into(), Arc::clone(&optimised), Runs::Interpreter));
     list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push(("staged".into(), Arc::clone(&optimised), Runs::Staged));
-    list.push((RECOMPILED.into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
+    list.push((RECOMPILED[0].into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
+    list.push((RECOMPILED[1].into(), Arc::clone(&optimised), Runs::Staged));
     list.push(("machine code with slots in memory".into(), Arc::clone(&optimised), Runs::MachineInMemory));
     list.push(("machine code of raw IR".into(), Arc::clone(raw), Runs::Machine(jit::Without::default())));
     let lines: Vec<Line> = script.iter().filter_map(|text| stf::parse(text).ok()).flatten().collect();
@@ -219,19 +220,19 @@ fn run(
 /// Compiles code for the tables as they are, if the engine is one for that; between that and the next time, batches meet
 /// tables that are as the code was made for, and others.
 fn recompile(engine: &mut Engine) -> Result<(), Finding> {
-    if engine.name != RECOMPILED {
+    let Some(name) = RECOMPILED.iter().find(|name| engine.name == **name) else {
         return Ok(());
-    }
+    };
     engine.batches += 1;
     // Soon, so that short scripts have some of it, and then less and less often.
     if engine.batches.is_power_of_two() || engine.batches.is_multiple_of(10) {
         let pipeline = engine.local.pipeline();
         // What is made first runs for a moment only, so here it stays now and then.
-        let took = guard(RECOMPILED, || match engine.batches % 3 {
+        let took = guard(name, || match engine.batches % 3 {
             1 => pipeline.recompile(Specialise::Auto),
             _ => pipeline.recompile_quick(Specialise::Auto),
         })?;
-        let refused = || Finding { kind: Kind::Load, place: RECOMPILED.into(), what: "it was not recompiled".into() };
+        let refused = || Finding { kind: Kind::Load, place: name.to_string(), what: "it was not recompiled".into() };
         took.ok_or_else(refused)?;
     }
     Ok(())

@@ -153,6 +153,14 @@ def test_a_failed_batch_carries_the_error_of_each_update(controller, messages):
     assert "MyIngress.ipv4_lpm" in errors[2].message
 
 
+def test_device_0_is_there_for_controllers_of_before_1_5(messages, daemon):
+    controller = Controller(messages, daemon("--device-id", "0", "-i", "1@memory").address, device=0)
+    controller.set_config(VERIFY_AND_COMMIT, (ROOT / "examples/router/router.p4").read_bytes())
+    table_id, request = routes(controller, controller.config().p4info, 3)
+    controller.write(request)
+    assert len(controller.read(table_id=table_id)) == 3
+
+
 def test_a_wrong_program_is_refused_with_its_diagnostics(controller):
     with pytest.raises(grpc.RpcError) as failure:
         controller.set_config(VERIFY_AND_COMMIT, b"header h { bit<8> f }")

@@ -29,6 +29,17 @@ def test_says_when_it_is_ready_alive_and_stopping(tmp_path, monkeypatch, daemon)
         assert last == ["STOPPING=1"]
 
 
+def test_the_service_has_few_rights():
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("there is no systemd-analyze")
+    # What it says in tenths; a unit that says nothing has 96.
+    command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=25", "dist/sluice.service"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if "unrecognized option" in checked.stderr:
+        pytest.skip("this systemd-analyze does not read files")
+    assert checked.returncode == 0, checked.stdout[-200:] + checked.stderr
+
+
 def test_the_unit_file_is_one(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("there is no systemd-analyze")

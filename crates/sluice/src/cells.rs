@@ -31,7 +31,7 @@ pub struct WriterArgs {
     #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
     device_id: u64,
     /// Claims the right to write with this id; the highest id has it.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
     election_id: u64,
 }
 

@@ -77,8 +77,9 @@ pub struct Args {
     /// Worker threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// The device id of P4Runtime, of X.p4 and of all ports that are not bound to another device.
-    #[arg(long, value_name = "ID", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    /// The device id of P4Runtime, of X.p4 and of all ports that are not bound to another device; 0 is for controllers of before
+    /// P4Runtime 1.5, which forbids it.
+    #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
     /// Another device, with a program, tables and state of its own; without a program it waits for P4Runtime.
     #[arg(long = "device", value_name = "ID[=X.p4]", value_parser = devices::parse_device)]

@@ -64,6 +64,12 @@ impl Analysis {
         })?;
         Ok(Analysis { facts, entries, took })
     }
+
+    /// Blocks of the program that it has something about, copies included: its memory grows with that.
+    pub fn blocks(&self) -> usize {
+        let ways = self.entries.iter().flat_map(|entry| [Some(&entry.all), entry.hot.as_ref()]);
+        ways.flatten().map(|known| known.flow.graph.nodes.len()).sum()
+    }
 }
 
 fn check_widths(program: &Program) -> Result<(), Error> {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// As many are kept: one for each step in which code is made.
 const KEPT: usize = 2;
+/// Blocks of those that are kept: about a kilobyte each. Code for larger programs takes long for other reasons.
+const KEPT_BLOCKS_MAX: usize = 8192;
 
 /// A program of which all is known that its tables' entries are not needed for one by one.
 pub(super) struct Prepared {
@@ -47,8 +49,10 @@ impl Preparations {
                 Arc::new(Prepared { base, known, options, program, analysis })
             }
         };
-        kept.truncate(KEPT - 1);
-        kept.insert(0, Arc::clone(&prepared));
+        if prepared.analysis.blocks() <= KEPT_BLOCKS_MAX {
+            kept.truncate(KEPT - 1);
+            kept.insert(0, Arc::clone(&prepared));
+        }
         Ok(prepared)
     }
 }

@@ -129,8 +129,8 @@ pub enum EngineKind {
 /// How the buckets of an exact table are divided. It stays the same while the table lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExactLayout {
-    /// Bytes of a key in a slot: 4, 8, 12 or 16; keys lie one after the other from the bucket's start. A key of the
-    /// table's layout has as many, and behind them zeros.
+    /// Bytes of a key in a slot: 4, 8, 12 or 16. From the bucket's start lie the first eight bytes of each key, one after
+    /// the other, then what is left of each. A key of the table's layout has as many, and behind them zeros.
     pub key_bytes: u32,
     /// Slots of a bucket.
     pub slots: u32,

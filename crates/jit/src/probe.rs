@@ -337,15 +337,24 @@ impl Translator<'_, '_> {
     /// One bit for each slot of a bucket that has this key, whether it is live or not.
     fn exact_matches(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> Value {
         let mut bits = None;
-        // Short keys sixteen bytes at a time. What is behind the last slot's may look like a key too; its bit is among those
-        // of the states that no slot has, and zero there.
-        if self.options.has(Optimisation::WideCompare) && wide::is_available() && !self.is_constant(key[0]) {
-            match layout.key_bytes {
-                4 => return self.equal_lanes(Lanes::Halves, key[0], bucket),
-                8 => return self.equal_lanes(Lanes::Words, key[0], bucket),
-                _ => {}
-            }
+        // What is behind the last slot's may look like a key too; its bit is among those of the states that no slot has, and
+        // zero there.
+        let words = &key[..layout.key_bytes.div_ceil(8) as usize];
+        let is_wide = self.options.has(Optimisation::WideCompare) && wide::is_available();
+        if is_wide && !words.iter().any(|&word| self.is_constant(word)) {
+            let rest = 8 * layout.slots;
+            return match layout.key_bytes {
+                4 => self.equal_lanes(Lanes::EightHalves, words[0], bucket, 0),
+                8 => self.equal_lanes(Lanes::EightWords, words[0], bucket, 0),
+                bytes => {
+                    let behind = if bytes == 12 { Lanes::EightHalves } else { Lanes::FourWords };
+                    let front = self.equal_lanes(Lanes::FourWords, words[0], bucket, 0);
+                    let rest = self.equal_lanes(behind, words[1], bucket, rest);
+                    self.b.ins().band(front, rest)
+                }
+            };
         }
+        // Short keys sixteen bytes at a time.
         if let Some(lanes) = match layout.key_bytes {
             4 => Some(I32X4),
             8 => Some(I64X2),
@@ -364,11 +373,11 @@ impl Translator<'_, '_> {
             return bits.expect("a bucket has slots");
         }
         for slot in 0..layout.slots {
-            let at = (slot * layout.key_bytes) as i32;
             let mut differ = None;
             for word in 0..layout.key_bytes.div_ceil(8) {
-                let at = at + 8 * word as i32;
-                let stored = if layout.key_bytes - 8 * word >= 8 {
+                let left = layout.key_bytes - 8 * word;
+                let at = (8 * word * layout.slots + slot * left.min(8)) as i32;
+                let stored = if left >= 8 {
                     self.b.ins().load(I64, self.flags.state, bucket, at)
                 } else {
                     self.b.ins().uload32(self.flags.state, bucket, at)

@@ -8,6 +8,9 @@
 //! kmovb mask, k1
 //! ```
 //!
+//! Keys above eight bytes take two of them, one for what comes first of each, one for the rest. All that is read is in the
+//! bucket: those keys have four slots at most.
+//!
 //! As for prefetches ([`crate::prefetch`]), placeholders stand for them until the code gets its address: a store of the key,
 //! a store of a constant and a load, all through the bucket. They are allowed to trap, each with a tag of its own, so they
 //! are neither dropped nor moved against one another, and Cranelift notes where they begin. It never uses `zmm16` and `k1`, so
@@ -27,24 +30,48 @@ use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, ValueDef};
 
 /// The kinds of placeholders.
-const BROADCAST: [TrapCode; 2] = [TrapCode::unwrap_user(0x52), TrapCode::unwrap_user(0x53)];
-const COMPARE: [TrapCode; 2] = [TrapCode::unwrap_user(0x54), TrapCode::unwrap_user(0x55)];
+const BROADCAST: [TrapCode; 3] =
+    [TrapCode::unwrap_user(0x52), TrapCode::unwrap_user(0x53), TrapCode::unwrap_user(0x57)];
+const COMPARE: [TrapCode; 3] = [TrapCode::unwrap_user(0x54), TrapCode::unwrap_user(0x55), TrapCode::unwrap_user(0x58)];
+/// As [`COMPARE`], at a distance from the bucket.
+const COMPARE_FAR: [TrapCode; 3] =
+    [TrapCode::unwrap_user(0x59), TrapCode::unwrap_user(0x5a), TrapCode::unwrap_user(0x5b)];
 const MASK: TrapCode = TrapCode::unwrap_user(0x56);
 
 /// What the second one stores.
 const STORED: u32 = 0x5a5a_5a5a;
 /// How far behind the bucket it does that, so that the instruction has a displacement.
 const BEHIND: i32 = 1;
-/// The same for the store of the key, which needs a long one.
+/// The same for the store of the key and for compares at a distance, which need a long one.
 const FAR_BEHIND: i32 = 0x5a_5a5a;
 
-/// Bytes of all lanes that are compared.
+/// What is compared at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lanes {
-    /// Eight of eight bytes.
-    Words,
-    /// Eight of four bytes.
-    Halves,
+    /// Of eight bytes.
+    EightWords,
+    /// Of four bytes.
+    EightHalves,
+    /// Of eight bytes.
+    FourWords,
+}
+
+impl Lanes {
+    const ALL: [Lanes; 3] = [Lanes::EightWords, Lanes::EightHalves, Lanes::FourWords];
+
+    fn are_words(self) -> bool {
+        self != Lanes::EightHalves
+    }
+
+    /// Bytes of all of them.
+    fn vector(self) -> i32 {
+        if self == Lanes::EightWords { 64 } else { 32 }
+    }
+
+    /// The bits of the last byte of a prefix that say how long the vector is.
+    fn length(self) -> u8 {
+        if self == Lanes::EightWords { 0x40 } else { 0x20 }
+    }
 }
 
 /// Whether the processor has what it takes.
@@ -77,18 +104,20 @@ impl Translator<'_, '_> {
         false
     }
 
-    /// One bit for each of eight lanes from `address` on that are equal to `key`. All of the lanes are read, whatever they
-    /// hold.
-    pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value) -> Value {
+    /// One bit for each lane from `address + offset` on that is equal to `key`. All of the lanes are read, whatever they hold.
+    pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value, offset: u32) -> Value {
         let patched = self.flags.patched;
         let tagged = |tag| MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(patched);
         let kind = lanes as usize;
-        let (broadcast, compare, mask) = (tagged(BROADCAST[kind]), tagged(COMPARE[kind]), tagged(MASK));
-        let key = if lanes == Lanes::Words { key } else { self.b.ins().ireduce(I32, key) };
-        self.b.ins().store(broadcast, key, address, FAR_BEHIND);
+        let (compare, behind) = match offset {
+            0 => (COMPARE[kind], BEHIND),
+            _ => (COMPARE_FAR[kind], FAR_BEHIND),
+        };
+        let key = if lanes.are_words() { key } else { self.b.ins().ireduce(I32, key) };
+        self.b.ins().store(tagged(BROADCAST[kind]), key, address, FAR_BEHIND);
         let stored = self.b.ins().iconst(I32, i64::from(STORED));
-        self.b.ins().store(compare, stored, address, BEHIND);
-        self.b.ins().sload8(I64, mask, address, BEHIND)
+        self.b.ins().store(tagged(compare), stored, address, offset as i32 + behind);
+        self.b.ins().sload8(I64, tagged(MASK), address, BEHIND)
     }
 }
 
@@ -99,15 +128,18 @@ pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> R
         let at = trap.offset as usize;
         let rest = code.get(at..).unwrap_or_default();
         let instruction = Instruction::decode(rest);
-        let made = if let Some(kind) = BROADCAST.iter().position(|t| *t == trap.code) {
+        let made = if let Some(lanes) = lanes_of(&BROADCAST, trap.code) {
             instruction
-                .filter(|i| i.is_store_of_register(kind == 0))
-                .map(|i| (broadcast(kind == 0, i.register), i.length))
-        } else if let Some(kind) = COMPARE.iter().position(|t| *t == trap.code) {
+                .filter(|i| i.is_store_of_register(lanes.are_words()))
+                .map(|i| (broadcast(lanes, i.register), i.length))
+        } else if let Some((lanes, behind)) = lanes_of(&COMPARE, trap.code)
+            .map(|lanes| (lanes, BEHIND))
+            .or_else(|| lanes_of(&COMPARE_FAR, trap.code).map(|lanes| (lanes, FAR_BEHIND)))
+        {
             let stored =
                 |i: &Instruction| i.opcode == [0xc7] && !i.wide && rest[i.length..].starts_with(&STORED.to_le_bytes());
             let store = instruction.filter(stored);
-            store.and_then(|i| Some((compare(kind == 0, &i)?, i.length + 4)))
+            store.and_then(|i| Some((compare(lanes, behind, &i)?, i.length + 4)))
         } else if trap.code == MASK {
             let load = instruction.filter(|i| i.opcode == [0x0f, 0xbe] && i.wide);
             load.map(|i| (mask(i.register), i.length))
@@ -124,6 +156,11 @@ pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> R
         count += 1;
     }
     Ok(count)
+}
+
+/// What is compared by a placeholder, if it is one of these.
+fn lanes_of(tags: &[TrapCode; 3], tag: TrapCode) -> Option<Lanes> {
+    tags.iter().position(|t| *t == tag).map(|kind| Lanes::ALL[kind])
 }
 
 /// An instruction with a register and a place in memory.
@@ -189,21 +226,20 @@ impl Instruction<'_> {
 }
 
 /// `vpbroadcastq zmm16, r64` or `vpbroadcastd ymm16, r32` (Intel SDM volume 2, VPBROADCAST; EVEX: section 2.7).
-fn broadcast(is_words: bool, from: u8) -> Vec<u8> {
+fn broadcast(lanes: Lanes, from: u8) -> Vec<u8> {
     let p0 = 0xc2 | u8::from(from < 8) << 5;
-    let (p1, p2) = if is_words { (0xfd, 0x48) } else { (0x7d, 0x28) };
-    vec![0x62, p0, p1, p2, 0x7c, 0xc0 | from & 7]
+    let p1 = if lanes.are_words() { 0xfd } else { 0x7d };
+    vec![0x62, p0, p1, lanes.length() | 0x08, 0x7c, 0xc0 | from & 7]
 }
 
-/// `vpcmpeqq k1, zmm16, m512` or `vpcmpeqd k1, ymm16, m256`, on what lies before the address of `store`.
-fn compare(is_words: bool, store: &Instruction<'_>) -> Option<Vec<u8>> {
+/// `vpcmpeqq k1, zmm16, m512` or `vpcmpeqd k1, ymm16, m256`, on what lies `behind` bytes before the address of `store`.
+fn compare(lanes: Lanes, behind: i32, store: &Instruction<'_>) -> Option<Vec<u8>> {
     let b = u8::from(store.base < 8) << 5;
     let x = u8::from(store.index.is_none_or(|(index, _)| index < 8)) << 6;
-    let (mut bytes, vector) = match is_words {
-        true => (vec![0x62, 0x92 | x | b, 0xfd, 0x40, 0x29], 64),
-        false => (vec![0x62, 0x91 | x | b, 0x7d, 0x20, 0x76], 32),
-    };
-    let displacement = store.displacement.checked_sub(BEHIND)?;
+    let (map, w, opcode) = if lanes.are_words() { (0x92, 0xfd, 0x29) } else { (0x91, 0x7d, 0x76) };
+    let mut bytes = vec![0x62, map | x | b, w, lanes.length(), opcode];
+    let vector = lanes.vector();
+    let displacement = store.displacement.checked_sub(behind)?;
     // A short displacement counts vectors.
     let vectors = i8::try_from(displacement / vector).ok().filter(|_| displacement % vector == 0);
     let mode = match vectors {
@@ -237,11 +273,14 @@ mod tests {
 
     #[test]
     fn encodings_are_the_assemblers() {
-        // vpbroadcastq zmm16, rdx; vpbroadcastq zmm16, r12; vpbroadcastd ymm16, eax; vpbroadcastd ymm16, r9d
-        assert_eq!(broadcast(true, 2), [0x62, 0xe2, 0xfd, 0x48, 0x7c, 0xc2]);
-        assert_eq!(broadcast(true, 12), [0x62, 0xc2, 0xfd, 0x48, 0x7c, 0xc4]);
-        assert_eq!(broadcast(false, 0), [0x62, 0xe2, 0x7d, 0x28, 0x7c, 0xc0]);
-        assert_eq!(broadcast(false, 9), [0x62, 0xc2, 0x7d, 0x28, 0x7c, 0xc1]);
+        // vpbroadcastq zmm16, rdx; vpbroadcastq zmm16, r12; vpbroadcastd ymm16, eax; vpbroadcastd ymm16, r9d;
+        // vpbroadcastq ymm16, rcx; vpbroadcastq ymm16, r14
+        assert_eq!(broadcast(Lanes::EightWords, 2), [0x62, 0xe2, 0xfd, 0x48, 0x7c, 0xc2]);
+        assert_eq!(broadcast(Lanes::EightWords, 12), [0x62, 0xc2, 0xfd, 0x48, 0x7c, 0xc4]);
+        assert_eq!(broadcast(Lanes::EightHalves, 0), [0x62, 0xe2, 0x7d, 0x28, 0x7c, 0xc0]);
+        assert_eq!(broadcast(Lanes::EightHalves, 9), [0x62, 0xc2, 0x7d, 0x28, 0x7c, 0xc1]);
+        assert_eq!(broadcast(Lanes::FourWords, 1), [0x62, 0xe2, 0xfd, 0x28, 0x7c, 0xc1]);
+        assert_eq!(broadcast(Lanes::FourWords, 14), [0x62, 0xc2, 0xfd, 0x28, 0x7c, 0xc6]);
         let at = |base, index, displacement| Instruction {
             wide: false,
             opcode: &[],
@@ -252,7 +291,7 @@ mod tests {
             length: 0,
         };
         // vpcmpeqq k1, zmm16, [rsi], [r12], [r13], [rdi + rax], [r13 + r10 * 2 + 64], [rcx + 100]
-        let words = |at| compare(true, &at).expect("it can be encoded");
+        let words = |at| compare(Lanes::EightWords, BEHIND, &at).expect("it can be encoded");
         assert_eq!(words(at(6, None, 0)), [0x62, 0xf2, 0xfd, 0x40, 0x29, 0x0e]);
         assert_eq!(words(at(12, None, 0)), [0x62, 0xd2, 0xfd, 0x40, 0x29, 0x0c, 0x24]);
         assert_eq!(words(at(13, None, 0)), [0x62, 0xd2, 0xfd, 0x40, 0x29, 0x4d, 0]);
@@ -260,9 +299,14 @@ mod tests {
         assert_eq!(words(at(13, Some((10, 1)), 64)), [0x62, 0x92, 0xfd, 0x40, 0x29, 0x4c, 0x55, 0x01]);
         assert_eq!(words(at(1, None, 100)), [0x62, 0xf2, 0xfd, 0x40, 0x29, 0x89, 100, 0, 0, 0]);
         // vpcmpeqd k1, ymm16, [rax], [r8]
-        let halves = |at| compare(false, &at).expect("it can be encoded");
+        let halves = |at| compare(Lanes::EightHalves, BEHIND, &at).expect("it can be encoded");
         assert_eq!(halves(at(0, None, 0)), [0x62, 0xf1, 0x7d, 0x20, 0x76, 0x08]);
         assert_eq!(halves(at(8, None, 0)), [0x62, 0xd1, 0x7d, 0x20, 0x76, 0x08]);
+        // vpcmpeqq k1, ymm16, [rbx + 24], [rbx + 32], [r9]
+        let few = |at| compare(Lanes::FourWords, BEHIND, &at).expect("it can be encoded");
+        assert_eq!(few(at(3, None, 24)), [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x8b, 24, 0, 0, 0]);
+        assert_eq!(few(at(3, None, 32)), [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x4b, 0x01]);
+        assert_eq!(few(at(9, None, 0)), [0x62, 0xd2, 0xfd, 0x20, 0x29, 0x09]);
         // kmovb eax, k1; kmovb r10d, k1
         assert_eq!(mask(0), [0xc5, 0xf9, 0x93, 0xc1]);
         assert_eq!(mask(10), [0xc5, 0x79, 0x93, 0xd1]);
@@ -291,6 +335,10 @@ mod tests {
         assert_eq!(patched(COMPARE[0], &[0x4b, 0xc7, 0x44, 0x55, 65, 0x5a, 0x5a, 0x5a, 0x5a]), None);
         assert_eq!(patched(COMPARE[0], &constant[..8]), None);
         assert_eq!(patched(COMPARE[0], &[0xc7, 0x46, 0x02, 0x5a, 0x5a, 0x5a, 0x5a]), None);
+        // mov dword [rbx + FAR_BEHIND + 24], STORED
+        let distant = [0xc7, 0x83, 0x72, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
+        let compared = [0x62, 0xf2, 0xfd, 0x20, 0x29, 0x8b, 24, 0, 0, 0];
+        assert_eq!(patched(COMPARE_FAR[2], &distant), Some(compared.to_vec()));
         // movsx r10, byte [r13 + rax + 1]
         let load = [0x4d, 0x0f, 0xbe, 0x54, 0x05, 0x01];
         assert_eq!(patched(MASK, &load), Some(vec![0x3e, 0x3e, 0xc5, 0x79, 0x93, 0xd1]));

@@ -352,6 +352,11 @@ impl EntryMemory {
         EntryMemory { writer: EntryWriter::new(actions, parts), cells: Cells::default() }
     }
 
+    /// Bytes of all memory that many entries share; not of entries above half a kilobyte.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.cells.chunk_bytes()
+    }
+
     /// What reads the entries.
     pub fn writer(&self) -> &EntryWriter {
         &self.writer

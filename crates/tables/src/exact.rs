@@ -8,7 +8,8 @@
 //! new one. A bucket is one cache line of as many slots as fit, two to eight ([`Shape`]; `abi::ExactLayout` tells `jit`):
 //!
 //! ```text
-//! offset  0   the keys of the slots, one after the other: key_bytes each, a multiple of 4, words little-endian
+//! offset  0   the keys of the slots: the first 8 bytes of each, one after the other, then what is left of each, 4 or
+//!             8 bytes; key_bytes in all, a multiple of 4, words little-endian. Keys of 4 bytes lie one after the other
 //!         k   the entries of the slots, one after the other: entry_bytes each
 //!        60   the states, a 32-bit word: bits 0..8 which slots are live, 8..16 which are dead (the writer's),
 //!             16..32 the marks of keys that were passed on
@@ -16,7 +17,8 @@
 //!
 //! *Near* entries are the bytes that `abi::entry` describes; the lookup's result is an address in the bucket. An 8-byte
 //! key with a port as data takes 12 bytes of the line, a 16-byte key with two parameters 28. Entries that are larger, and
-//! those with a time of the last hit, are *far*: six bytes of the slot are the entry's address. Keys above 16 bytes are in
+//! those with a time of the last hit, are *far*: six bytes of the slot are the entry's address. Far entries that are the
+//! same byte for byte are one, mostly ([`crate::shared`]). Keys above 16 bytes are in
 //! the far cell too, and the slot's key is 32 bits of the hash ([`store`]): such tables are looked up through calls.
 //!
 //! # Hash and probe

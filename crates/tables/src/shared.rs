@@ -1,6 +1,7 @@
 //! Entries that several keys share: a million routes lead to a few thousand next hops, and an entry that has neither an
 //! index nor a time of its last hit is nothing but its action and parameters. So such tables keep each content once, and
-//! count its users.
+//! count its users. Where contents may be as many as keys, only so many of them are looked for
+//! ([`SharedEntries::at_most`]): those that come when there are that many have one user each, and nothing is noted of them.
 //!
 //! Threads: the writer's. Tests: `shared/tests.rs`; tables with shared entries in `tests/properties.rs`.
 #![allow(unsafe_code)]
@@ -10,8 +11,10 @@ use crate::index::Index;
 use abi::EntryHeader;
 
 /// The entries in use, by content.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SharedEntries {
+    /// Most contents that are noted.
+    most: usize,
     index: Index,
     /// By position; the address is null at positions that are free.
     entries: Vec<(*mut EntryHeader, u32)>,
@@ -21,7 +24,18 @@ pub(crate) struct SharedEntries {
 // SAFETY: the pointers are only compared and read, by the owner of the entries.
 unsafe impl Send for SharedEntries {}
 
+impl Default for SharedEntries {
+    fn default() -> SharedEntries {
+        SharedEntries::at_most(usize::MAX)
+    }
+}
+
 impl SharedEntries {
+    /// Notes at most so many contents.
+    pub(crate) fn at_most(most: usize) -> SharedEntries {
+        SharedEntries { most, index: Index::default(), entries: Vec::new(), free: Vec::new() }
+    }
+
     /// The entry that runs this, with one user more; perhaps a new one.
     pub(crate) fn take(&mut self, memory: &mut EntryMemory, runs: Runs<'_>) -> *mut EntryHeader {
         let hash = memory.writer().hash(runs);
@@ -33,6 +47,9 @@ impl SharedEntries {
             return *entry;
         }
         let entry = memory.make(runs, Tag::NONE);
+        if self.free.is_empty() && self.entries.len() >= self.most {
+            return entry;
+        }
         let position = self.free.pop().unwrap_or_else(|| {
             self.entries.push((std::ptr::null_mut(), 0));
             self.entries.len() as u32 - 1
@@ -53,7 +70,10 @@ impl SharedEntries {
         let hash_of = |entry| unsafe { memory.writer().hash_of(entry) };
         let hash = hash_of(entry);
         let is_it = |p: u32| self.entries[p as usize].0 == entry;
-        let position = self.index.find(hash, is_it).expect("the entry has users");
+        let Some(position) = self.index.find(hash, is_it) else {
+            debug_assert!(self.most < usize::MAX, "the entry has users");
+            return true;
+        };
         let users = &mut self.entries[position as usize].1;
         *users -= 1;
         if *users > 0 {
@@ -66,7 +86,7 @@ impl SharedEntries {
         true
     }
 
-    /// All entries in use.
+    /// All entries in use that are noted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = *mut EntryHeader> + '_ {
         self.entries.iter().map(|(entry, _)| *entry).filter(|entry| !entry.is_null())
     }

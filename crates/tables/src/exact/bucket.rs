@@ -19,7 +19,8 @@ pub const PASSED_MARKS: u32 = 16;
 /// How the buckets of one table are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Bytes of a key in a slot: 4, 8, 12 or 16. The keys come first, one after the other.
+    /// Bytes of a key in a slot: 4, 8, 12 or 16. The keys come first: the first eight bytes of each, one after the other,
+    /// then what is left of each.
     pub key_bytes: u32,
     /// Slots.
     pub slots: u32,
@@ -41,6 +42,17 @@ impl Shape {
 
     pub(super) fn key_words(&self) -> usize {
         self.key_bytes as usize / 4
+    }
+
+    /// Where in a bucket a 32-bit word of a slot's key is, counted in such words.
+    #[inline]
+    fn key_word(&self, slot: usize, word: usize) -> usize {
+        let (front, words) = (self.key_words().min(2), self.key_words());
+        if word < front {
+            slot * front + word
+        } else {
+            self.slots as usize * front + slot * (words - front) + word - front
+        }
     }
 
     pub(super) fn all(&self) -> u32 {
@@ -103,17 +115,19 @@ impl Bucket {
     /// Bits of the slots whose key this is, whatever their state.
     #[inline]
     pub(super) fn matching(&self, shape: &Shape, key: &[u32]) -> u32 {
+        debug_assert_eq!(key.len(), shape.key_words());
+        let shape = Shape { key_bytes: 4 * key.len() as u32, ..*shape };
         let same = |slot: usize| {
-            let words = &self.words[slot * key.len()..][..key.len()];
-            words.iter().zip(key).fold(0, |differ, (word, k)| differ | (word.load(Ordering::Relaxed) ^ k)) == 0
+            let word = |i: usize| self.words[shape.key_word(slot, i)].load(Ordering::Relaxed);
+            key.iter().enumerate().fold(0, |differ, (i, k)| differ | (word(i) ^ k)) == 0
         };
         (0..shape.slots).fold(0, |bits, slot| bits | u32::from(same(slot as usize)) << slot)
     }
 
     /// The key of a slot.
     pub(super) fn key(&self, shape: &Shape, slot: usize, out: &mut [u32]) {
-        let words = &self.words[slot * shape.key_words()..];
-        out.iter_mut().zip(words).for_each(|(out, word)| *out = word.load(Ordering::Relaxed));
+        let word = |i: usize| self.words[shape.key_word(slot, i)].load(Ordering::Relaxed);
+        out.iter_mut().take(shape.key_words()).enumerate().for_each(|(i, out)| *out = word(i));
     }
 }
 
@@ -160,8 +174,8 @@ impl Bucket {
 
     /// Writes the key of a free slot.
     pub(super) fn set_key(&self, shape: &Shape, slot: usize, key: &[u32]) {
-        let words = &self.words[slot * shape.key_words()..];
-        words.iter().zip(key).for_each(|(word, k)| word.store(*k, Ordering::Relaxed));
+        let words = key.iter().enumerate().take(shape.key_words());
+        words.for_each(|(i, k)| self.words[shape.key_word(slot, i)].store(*k, Ordering::Relaxed));
     }
 
     /// Makes a slot live, and another one dead in the same moment.

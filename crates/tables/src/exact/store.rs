@@ -20,6 +20,7 @@ use crate::cells::Cells;
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Domain, Limbo};
+use crate::shared::SharedEntries;
 use crate::sync::Apart;
 use crate::table::{TableSpec, default_tag, index_limit};
 use abi::state::{ReadEntry, StateError};
@@ -35,6 +36,9 @@ const FIRST_ROOM: u64 = 32;
 /// How long a change waits for readers to let go of a slot before all entries are copied.
 const PATIENCE: Duration = Duration::from_millis(2);
 
+/// Contents of entries that are looked for, so that two with the same are one. More are of a table whose entries differ.
+const SHARED_MAX: usize = 1 << 16;
+
 /// Buckets that a step of a walk looks at, at most.
 const WALK_BUCKETS: u64 = 1 << 14;
 
@@ -44,11 +48,20 @@ struct Retired {
     /// Which of the table's arrays the slot is in.
     array: u32,
     at: At,
-    /// The far cell and its bytes, or null.
-    cell: *mut u8,
-    bytes: usize,
+    memory: Memory,
     /// An index that becomes free.
     index: Option<u32>,
+}
+
+/// The far memory of a slot that waits.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    /// There is none, or other slots use it.
+    None,
+    /// A cell of so many bytes.
+    Cell(*mut u8, usize),
+    /// A shared entry without users.
+    Entry(*mut EntryHeader),
 }
 
 /// A table with its one writer.
@@ -59,9 +72,11 @@ pub(crate) struct ExactTable {
     handle: Box<Apart<TableHandle>>,
     domain: Arc<Domain>,
     writer: EntryWriter,
-    /// Of default entries.
-    defaults: EntryMemory,
-    /// Of far entries.
+    /// Of default and shared entries.
+    entries: EntryMemory,
+    /// Far entries that are nothing but their action and parameters.
+    shared: Option<SharedEntries>,
+    /// Of other far entries.
     cells: Cells,
     array: Array,
     /// Number of `array` among the table's.
@@ -118,14 +133,15 @@ impl ExactTable {
             index: spec.direct,
             source: spec.members,
         };
-        let mut defaults = EntryMemory::new(&spec.actions, parts);
-        let writer = defaults.writer().clone();
+        let mut entries = EntryMemory::new(&spec.actions, parts);
+        let writer = entries.writer().clone();
         let form = form_of(&spec, &shape, writer.layout());
+        let is_shared = form.far && form.wide_words == 0 && !(spec.idle_timeout || spec.direct || spec.members);
         let room = spec.size.clamp(1, FIRST_ROOM);
         let array = Array::new(homes_for(room, &form.shape), form, crate::random_seeds());
         let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
-            default_entry: AtomicPtr::new(defaults.make(default_action, default_tag(&spec))),
+            default_entry: AtomicPtr::new(entries.make(default_action, default_tag(&spec))),
         }));
         let scratch = vec![0; shape.words()];
         ExactTable {
@@ -135,7 +151,8 @@ impl ExactTable {
             handle,
             domain,
             writer,
-            defaults,
+            entries,
+            shared: is_shared.then(|| SharedEntries::at_most(SHARED_MAX)),
             cells: Cells::default(),
             array,
             generation: 0,
@@ -186,7 +203,11 @@ impl ExactTable {
 
     /// Bytes of all memory that there is per entry, which is what lookups touch: buckets and far cells.
     pub(crate) fn footprint_bytes(&self) -> u64 {
-        (self.array.bytes() + self.cells.chunk_bytes()) as u64
+        let far = match self.shared {
+            Some(_) => self.entries.chunk_bytes(),
+            None => self.cells.chunk_bytes(),
+        };
+        (self.array.bytes() + far) as u64
     }
 
     /// The first words of the snapshot: what of it code has as constants.
@@ -341,7 +362,7 @@ impl ExactTable {
 
     pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.check(runs)?;
-        let new = self.defaults.make(runs, default_tag(&self.spec));
+        let new = self.entries.make(runs, default_tag(&self.spec));
         let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
         self.old_defaults.push(self.domain.advance(), old.expose_provenance());
         self.collect();
@@ -373,21 +394,19 @@ impl ExactTable {
     }
 
     pub(crate) fn collect(&mut self) {
-        let ExactTable { limbo, old_arrays, old_defaults, domain, array, cells, free, defaults, generation, .. } = self;
+        let ExactTable { limbo, old_arrays, old_defaults, domain, array, cells, free, entries, generation, .. } = self;
         limbo.collect(domain, |retired| {
             if retired.array == *generation {
                 array.release(retired.at);
             }
-            if !retired.cell.is_null() {
-                // SAFETY: the cell was taken with so many bytes, and no reader has its address any more.
-                unsafe { cells.give_back(retired.cell, retired.bytes) };
-            }
+            // SAFETY: no reader has its address any more.
+            unsafe { retired.memory.free(cells, entries) };
             free.extend(retired.index);
         });
         old_arrays.collect(domain, drop);
         old_defaults.collect(domain, |entry| {
             // SAFETY: it was unlinked, and every worker has been quiescent since.
-            unsafe { defaults.free(ptr::with_exposed_provenance_mut(entry)) };
+            unsafe { entries.free(ptr::with_exposed_provenance_mut(entry)) };
         });
     }
 
@@ -577,14 +596,14 @@ impl ExactTable {
         // SAFETY: the slot is free, so its bytes are ours, and enough for any of the table's entries; the cell has room
         // for the key and the entry, and is aligned.
         unsafe {
-            if self.form.far {
+            if let Some(shared) = &mut self.shared {
+                put_far(to, shared.take(&mut self.entries, runs));
+            } else if self.form.far {
                 let key_bytes = 8 * self.form.wide_words as usize;
                 let cell = self.cells.take(key_bytes + self.writer.bytes(runs));
                 ptr::copy_nonoverlapping(self.scratch.as_ptr().cast(), cell, key_bytes);
                 let entry = self.writer.write(cell.add(key_bytes), runs, tag);
-                let address = (entry.expose_provenance() as u64).to_le_bytes();
-                debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
-                ptr::copy_nonoverlapping(address.as_ptr(), to, FAR_BYTES as usize);
+                put_far(to, entry);
             } else {
                 self.writer.write(to, runs, tag);
             }
@@ -596,19 +615,25 @@ impl ExactTable {
 
     /// Lets a slot wait that readers do not find any more.
     fn retire(&mut self, hash: u64, at: At, index: Option<u32>) {
-        let (mut cell, mut bytes) = (ptr::null_mut(), 0);
-        if self.form.far {
+        let mut memory = Memory::None;
+        if let Some(shared) = &mut self.shared {
+            // SAFETY: the slot still has its entry.
+            let entry = unsafe { self.form.entry(self.array.bucket(at.bucket), at.slot as usize) };
+            if shared.give_back(&self.entries, entry) {
+                memory = Memory::Entry(entry);
+            }
+        } else if self.form.far {
             let entry = self.entry(at);
             let front = self.form.before as usize + 8 * self.form.wide_words as usize;
             // SAFETY: the slot still has its entry.
             let action = unsafe { self.writer.action(entry) };
-            bytes = 8 * self.form.wide_words as usize + self.writer.layout().bytes(action) as usize;
-            cell = entry.cast::<u8>().wrapping_sub(front);
+            let bytes = 8 * self.form.wide_words as usize + self.writer.layout().bytes(action) as usize;
+            memory = Memory::Cell(entry.cast::<u8>().wrapping_sub(front), bytes);
         }
         if !self.array.is_home(hash, at) {
             self.stale += 1;
         }
-        let retired = Retired { array: self.generation, at, cell, bytes, index };
+        let retired = Retired { array: self.generation, at, memory, index };
         self.limbo.push(self.domain.advance(), retired);
     }
 
@@ -655,6 +680,34 @@ impl ExactTable {
     }
 }
 
+impl Memory {
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// It is of these, is freed once, and nobody uses it.
+    unsafe fn free(self, cells: &mut Cells, entries: &mut EntryMemory) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Memory::None => {}
+                Memory::Cell(cell, bytes) => cells.give_back(cell, bytes),
+                Memory::Entry(entry) => entries.free(entry),
+            }
+        }
+    }
+}
+
+/// Writes a far entry's address into its slot.
+///
+/// # Safety
+/// The slot has room for it, and is the caller's alone.
+unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
+    let address = (entry.expose_provenance() as u64).to_le_bytes();
+    debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
+    // SAFETY: the caller's promise.
+    unsafe { ptr::copy_nonoverlapping(address.as_ptr(), slot, FAR_BYTES as usize) };
+}
+
 /// The home of keys with this hash.
 fn home_of(hash: u64, homes: u64) -> u64 {
     ((u128::from(hash) * u128::from(homes)) >> 64) as u64
@@ -691,7 +744,7 @@ impl Drop for ExactTable {
         let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
         for entry in old.chain([default]).collect::<Vec<_>>() {
             // SAFETY: every default entry is in one of these places.
-            unsafe { self.defaults.free(entry) };
+            unsafe { self.entries.free(entry) };
         }
         if self.form.far {
             // Cells of their own, if they are that large, are not the chunks'.
@@ -701,10 +754,8 @@ impl Drop for ExactTable {
             }
         }
         for retired in self.limbo.drain().collect::<Vec<_>>() {
-            if !retired.cell.is_null() {
-                // SAFETY: every cell is a live slot's or was retired, once.
-                unsafe { self.cells.give_back(retired.cell, retired.bytes) };
-            }
+            // SAFETY: every cell is live slots' or was retired, once.
+            unsafe { retired.memory.free(&mut self.cells, &mut self.entries) };
         }
     }
 }

@@ -22,11 +22,12 @@ fn table(spec: TableSpec) -> Table {
     Table::new(spec, Runs::Call(&call(0)), Domain::new(1)).expect("a table of this shape")
 }
 
-/// Random changes of a table with these keys; after each one, random lookups, and now and then all entries.
-fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64, direct: bool) {
-    let what = format!("keys {keys:?}, size {size}, seed {seed}, direct {direct}");
+/// Random changes of a table; after each one, random lookups, and now and then all entries.
+fn check(spec: TableSpec, changes: u64, seed: u64) {
+    let what = format!("{spec:?}, seed {seed}");
+    let (keys, size) = (&spec.keys.clone()[..], spec.size);
     let mut random = Random(seed);
-    let mut fast = table(TableSpec { direct, ..spec(keys, size) });
+    let mut fast = table(spec);
     let layout = fast.binding().key;
     let mut slow = Linear::default();
     let prioritised = keys.iter().any(|(_, kind)| kind.needs_priority());
@@ -103,9 +104,10 @@ fn check(keys: &[(u32, MatchKind)], size: u64, changes: u64, seed: u64, direct: 
 /// Small tables (much deletion, full tables) and larger ones (growth).
 fn check_all(keys: &[(u32, MatchKind)]) {
     for (seed, direct) in (0..4).flat_map(|seed| EACH.map(|direct| (seed, direct))) {
-        check(keys, 12, 400, seed, direct);
-        check(keys, 20, 600, 50 + seed, direct);
-        check(keys, 2000, 1000, 100 + seed, direct);
+        let spec = |size| TableSpec { direct, ..spec(keys, size) };
+        check(spec(12), 400, seed);
+        check(spec(20), 600, 50 + seed);
+        check(spec(2000), 1000, 100 + seed);
     }
 }
 
@@ -125,6 +127,18 @@ fn exact_in_a_bucket() {
     check_all(&[(48, Exact), (12, Exact)]);
     check_all(&[(8, Exact), (20, Exact)]);
     check_all(&[(128, Exact)]);
+}
+
+/// Entries beside the buckets, where those with the same content are one.
+#[test]
+fn exact_with_entries_elsewhere() {
+    for (keys, seed) in [&[(48, Exact)][..], &[(24, Exact), (48, Exact)], &[(128, Exact)]].into_iter().zip(0..) {
+        for direct in EACH {
+            let spec = |size| TableSpec { direct, actions: vec![vec![64], vec![500]], ..spec(keys, size) };
+            check(spec(20), 1000, seed);
+            check(spec(2000), 3000, seed);
+        }
+    }
 }
 
 #[test]

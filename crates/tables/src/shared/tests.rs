@@ -42,3 +42,21 @@ fn each_content_is_there_once() {
         assert_eq!(shared.iter().count(), users.len());
     }
 }
+
+#[test]
+fn contents_that_are_not_noted_have_one_user_each() {
+    let mut memory = EntryMemory::new(&[vec![64]], EntryParts::default());
+    let mut shared = SharedEntries::at_most(2);
+    let call = |n: u64| ActionCall { action: 0, args: vec![Bits::new(64, n.into())] };
+    let mut take = |memory: &mut EntryMemory, n| shared.take(memory, Runs::Call(&call(n)));
+    let [a, b] = [1, 2].map(|n| take(&mut memory, n));
+    assert_eq!([1, 2].map(|n| take(&mut memory, n)), [a, b]);
+    let [c, d] = [3, 3].map(|n| take(&mut memory, n));
+    assert_ne!(c, d);
+    assert!(shared.give_back(&memory, c) && shared.give_back(&memory, d));
+    assert!(!shared.give_back(&memory, a) && shared.give_back(&memory, a));
+    // There is room again.
+    let [e, f] = [4, 4].map(|n| shared.take(&mut memory, Runs::Call(&call(n))));
+    assert_eq!(e, f);
+    assert_eq!(shared.iter().count(), 2);
+}

@@ -22,4 +22,5 @@ pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
 pub use shape::{EntryShape, Rule, Shapes, TableShape};
 pub use state::{PipelineState, StateError};
+pub use table::register_cell_bytes;
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

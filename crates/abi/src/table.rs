@@ -93,7 +93,8 @@ impl KeyLayout {
             .into_iter()
             .map(|(width, kind)| {
                 let bytes = match width {
-                    0..=8 => 1,
+                    0 => 0,
+                    1..=8 => 1,
                     9..=16 => 2,
                     17..=32 => 4,
                     33..=64 => 8,
@@ -179,7 +180,8 @@ pub enum ExternBinding {
         /// Cells.
         size: u64,
     },
-    /// `cells` points at `size * ceil(width / 64)` words, shared by all workers; words are read and written whole.
+    /// `size` cells of [`register_cell_bytes`] each, shared by all workers; a cell of up to eight bytes, and each word of
+    /// others, is read and written whole.
     Register {
         /// First cell.
         cells: *mut u64,
@@ -187,9 +189,22 @@ pub enum ExternBinding {
         size: u64,
         /// Bits of a cell.
         width: u32,
+        /// About how much of that packets use.
+        footprint_bytes: u64,
     },
     /// Nothing to bind: action profiles, digests.
     None,
+}
+
+/// Bytes of a register's cell: 1, 2, 4 or a multiple of 8, in words with the least significant first; bits above the width
+/// are zero.
+pub const fn register_cell_bytes(width: u32) -> u32 {
+    match width {
+        0..=8 => 1,
+        9..=16 => 2,
+        17..=32 => 4,
+        _ => width.div_ceil(64) * 8,
+    }
 }
 
 /// All of a pipeline, by id.

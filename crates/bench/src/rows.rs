@@ -225,6 +225,7 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     let context = || format!("{}: Sluice and C differ", work.name);
     crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
     let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+    subjects[0].settle(&settings.options);
     let series = timed(&mut subjects, &workload, settings)?;
     let bar = |name: &str, of: &Series, bar: Option<f64>| {
         Bar::with(name, Ratio::new(&series[0], of), bar.unwrap_or(f64::NAN))

@@ -30,6 +30,17 @@ pub struct Subject {
     pub executor: Box<dyn Executor>,
     /// Words of a packet's record.
     pub record_words: usize,
+    /// Of a program that can be compiled again.
+    pipeline: Option<Arc<Pipeline>>,
+}
+
+impl Subject {
+    /// Compiles again for what packets have left in registers, as a switch does after a second.
+    pub fn settle(&self, options: &Options) {
+        if let Some(pipeline) = &self.pipeline {
+            pipeline.recompile(options.specialise);
+        }
+    }
 }
 
 /// Where a program comes from.
@@ -90,13 +101,14 @@ pub fn of_pipeline(name: &str, pipeline: &Pipeline, worker: usize) -> Subject {
         name: name.to_string(),
         executor: pipeline.executor(worker),
         record_words: ir::layout::RecordLayout::new(pipeline.program()).words(),
+        pipeline: None,
     }
 }
 
 /// The workload's program as Sluice runs it.
 pub fn sluice(name: &str, workload: &Workload, options: &Options) -> Result<Subject> {
     let pipeline = load(workload, options, 1)?;
-    Ok(of_pipeline(name, &pipeline, 0))
+    Ok(Subject { pipeline: Some(Arc::clone(&pipeline)), ..of_pipeline(name, &pipeline, 0) })
 }
 
 /// The workload's C reference, plain or batched.
@@ -114,7 +126,7 @@ pub fn c(workload: &Workload, batched: bool) -> Result<Subject> {
     result?;
     reference.commit()?;
     let name = if batched { "C, batched" } else { "C, plain" };
-    Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0 })
+    Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0, pipeline: None })
 }
 
 /// A program of `examples/`.

@@ -170,6 +170,7 @@ impl Backend for Machine {
     }
 
     fn recompile(&self, mode: Specialise) -> Option<Duration> {
+        self.fast.look_at_registers();
         let took = self.recompile_quick(mode)?;
         if self.code.could_be_better() {
             self.code.recompile(mode, Effort::Full, |_| true)?;

@@ -359,7 +359,7 @@ impl Pipeline {
         self.backend.specialise(mode);
     }
 
-    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took
+    /// Compiles code for the tables and registers as they are and makes workers run it, before it returns; how long that took
     /// until the first such code ran (better code may follow before it returns). With `Specialise::Off` only the strategy
     /// goes by the tables. `None` for the interpreter.
     pub fn recompile(&self, mode: Specialise) -> Option<Duration> {

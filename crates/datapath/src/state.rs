@@ -261,7 +261,12 @@ impl FastState {
         let bind = |cells: &Cells| match cells {
             Cells::Counters(counters) => ExternBinding::Counter { size: counters.size() },
             Cells::Meters(meters) => ExternBinding::Meter { size: meters.size() },
-            Cells::Registers(r) => ExternBinding::Register { cells: r.first(), size: r.size(), width: r.width() },
+            Cells::Registers(r) => ExternBinding::Register {
+                cells: r.first(),
+                size: r.size(),
+                width: r.width(),
+                footprint_bytes: r.footprint_bytes(),
+            },
             Cells::None => ExternBinding::None,
         };
         let actions = self.actions.iter().map(|counters| ExternBinding::Counter { size: counters.size() });

@@ -42,7 +42,9 @@ fn bindings(program: &Program) -> Bindings {
     let externs = program.externs.iter().map(|e| match e.kind {
         ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
         ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
-        ExternKind::Register { size, width, .. } => ExternBinding::Register { cells: null_mut(), size, width },
+        ExternKind::Register { size, width, .. } => {
+            ExternBinding::Register { cells: null_mut(), size, width, footprint_bytes: 0 }
+        }
         _ => ExternBinding::None,
     });
     Bindings { tables: tables.collect(), externs: externs.collect() }

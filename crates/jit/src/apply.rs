@@ -139,9 +139,7 @@ impl Translator<'_, '_> {
             Found::Hit { entry, .. } => Some(entry),
         };
         if let Some(entry) = found {
-            if let Some(last_hit) = binding.entry.last_hit {
-                self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
-            }
+            self.note_hit(binding, entry);
             join(self, 1, entry);
         }
         self.b.seal_block(miss);
@@ -151,6 +149,15 @@ impl Translator<'_, '_> {
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         (hit.unwrap_or(entry), entry)
+    }
+
+    /// The time of an entry's hit, for tables that want it.
+    fn note_hit(&mut self, binding: &TableBinding, entry: Value) {
+        if let Some(last_hit) = binding.entry.last_hit
+            && !self.is_ahead()
+        {
+            self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
+        }
     }
 
     /// The lookup in a table whose entries are part of the code; false if they are not.
@@ -165,9 +172,7 @@ impl Translator<'_, '_> {
             return false;
         }
         let Some(selected) = self.select_entry(table, binding, keys) else { return false };
-        if let Some(last_hit) = binding.entry.last_hit {
-            self.b.ins().store(self.flags.state, self.now_us, selected.entry, last_hit);
-        }
+        self.note_hit(binding, selected.entry);
         self.count_selected(table, &selected);
         let action = match selected.action {
             Some(action) => action,
@@ -319,6 +324,9 @@ impl Translator<'_, '_> {
 
     /// Adds `amount`, or 1, to the 64-bit cell at `base + offset`.
     pub fn add_to_cell(&mut self, base: Value, offset: u32, amount: Option<Value>) {
+        if self.is_ahead() {
+            return;
+        }
         let old = self.b.ins().load(I64, self.flags.state, base, offset as i32);
         let new = match amount {
             Some(amount) => self.b.ins().iadd(old, amount),

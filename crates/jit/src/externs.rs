@@ -6,7 +6,7 @@ use crate::pack::Piece;
 use crate::translate::Translator;
 use crate::value::{Class, Val, const_words};
 use crate::{Error, Optimisation, Site, SiteKind};
-use abi::{ExternBinding, WorkerCtx};
+use abi::{ExternBinding, WorkerCtx, register_cell_bytes};
 use base::Span;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
@@ -118,8 +118,8 @@ impl Translator<'_, '_> {
 // Registers.
 impl Translator<'_, '_> {
     /// The cell's address and whether there is one: index below the size.
-    fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Option<Value>, u32), Error> {
-        let ExternBinding::Register { cells, size, width } = self.extern_binding(register)? else {
+    pub fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Option<Value>, u32), Error> {
+        let ExternBinding::Register { cells, size, width, .. } = self.extern_binding(register)? else {
             return Err(self.wrong_binding(register));
         };
         let index = self.read(index);
@@ -127,7 +127,7 @@ impl Translator<'_, '_> {
         let bits = self.significant_bits(index);
         let surely = bits < 64 && 1 << bits <= size;
         let inside = (!surely).then(|| self.icmp_imm(IntCC::UnsignedLessThan, index, size));
-        let offset = self.b.ins().imul_imm_u(index, i64::from(8 * width.div_ceil(64)));
+        let offset = self.b.ins().imul_imm_u(index, i64::from(register_cell_bytes(width)));
         let cells = self.address(cells as u64);
         Ok((self.b.ins().iadd(cells, offset), inside, width))
     }
@@ -135,8 +135,7 @@ impl Translator<'_, '_> {
     pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
         let (cell, inside, width) = self.register_cell(register, index)?;
         let Some(inside) = inside else {
-            let flags = self.flags.state;
-            let words = (0..width.div_ceil(64)).map(|i| self.b.ins().load(I64, flags, cell, 8 * i as i32)).collect();
+            let words = self.load_cell(cell, width);
             self.write_words(dst, words);
             return Ok(());
         };
@@ -148,8 +147,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(inside, load, &[], done, &zeros);
         self.b.seal_block(load);
         self.b.switch_to_block(load);
-        let words: Vec<_> =
-            (0..count).map(|i| self.b.ins().load(I64, self.flags.state, cell, 8 * i as i32).into()).collect();
+        let words: Vec<_> = self.load_cell(cell, width).into_iter().map(Into::into).collect();
         self.b.ins().jump(done, &words);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
@@ -157,18 +155,39 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
+    /// The words of a register's cell.
+    fn load_cell(&mut self, cell: Value, width: u32) -> Vec<Value> {
+        let state = self.flags.state;
+        match register_cell_bytes(width) {
+            1 => vec![self.b.ins().uload8(I64, state, cell, 0)],
+            2 => vec![self.b.ins().uload16(I64, state, cell, 0)],
+            4 => vec![self.b.ins().uload32(state, cell, 0)],
+            bytes => (0..bytes).step_by(8).map(|at| self.b.ins().load(I64, state, cell, at as i32)).collect(),
+        }
+    }
+
+    fn store_cell(&mut self, words: &[Value], cell: Value, width: u32) {
+        let state = self.flags.state;
+        match register_cell_bytes(width) {
+            1 => _ = self.b.ins().istore8(state, words[0], cell, 0),
+            2 => _ = self.b.ins().istore16(state, words[0], cell, 0),
+            4 => _ = self.b.ins().istore32(state, words[0], cell, 0),
+            _ => self.store_words(state, words, cell, 0),
+        }
+    }
+
     pub fn register_write(&mut self, register: ExternId, index: &Operand, src: &Operand) -> Result<(), Error> {
-        let (cell, inside, _) = self.register_cell(register, index)?;
+        let (cell, inside, width) = self.register_cell(register, index)?;
         let words = self.read_words(src);
         let Some(inside) = inside else {
-            self.store_words(self.flags.state, &words, cell, 0);
+            self.store_cell(&words, cell, width);
             return Ok(());
         };
         let (store, done) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(inside, store, &[], done, &[]);
         self.b.seal_block(store);
         self.b.switch_to_block(store);
-        self.store_words(self.flags.state, &words, cell, 0);
+        self.store_cell(&words, cell, width);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

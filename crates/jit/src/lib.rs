@@ -23,6 +23,7 @@
 //! bytes, random numbers above 64 bits.
 
 mod addresses;
+mod ahead;
 mod analysis;
 mod apply;
 mod arith;
@@ -39,6 +40,7 @@ mod keyed;
 mod known;
 mod listing;
 mod matrix;
+mod ops;
 mod optimisation;
 mod pack;
 mod packet;
@@ -69,6 +71,7 @@ pub use places::{CodePlace, LOOP, Place};
 
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
+use ahead::Ahead;
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
@@ -109,9 +112,10 @@ pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 pub const CARRIED_HEADERS_MAX: usize = 16;
 /// Packets that staged code takes through its phases together, at most.
 pub const CHUNK: u32 = 32;
-/// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
+/// Bytes of all tables of an entry, or of all its registers, up to which `Strategy::Auto` runs to completion: what a
+/// second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
-/// Bytes of a table up to which `Strategy::Auto` never cuts at it.
+/// Bytes of a table or register up to which `Strategy::Auto` never has packets wait for it.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
@@ -144,9 +148,9 @@ pub enum Strategy {
     /// One packet after the other.
     RunToCompletion,
     /// Many packets up to every table with a key, then the table for all of them, as far as order and size allow (the
-    /// file `stage/plan.rs` says how far).
+    /// file `stage/plan.rs` says how far). Where they do not, the cells of registers are asked for ahead (`ahead.rs`).
     Staged,
-    /// As `Staged`, but only at tables that are too large for the caches; see [`CACHED_BYTES_MAX`] and
+    /// As `Staged`, but only at tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`] and
     /// [`CUT_BYTES_MIN`].
     #[default]
     Auto,
@@ -449,6 +453,9 @@ fn generate_as(
                 }
             });
         }
+        if !plan.is_staged() {
+            plan.ahead = timed(&mut timing.analysis, || Ahead::new(program, entry, flow, bindings, options));
+        }
         let shared = Shared {
             program,
             facts: entry_facts,
@@ -520,6 +527,7 @@ fn generate_as(
             size,
             instructions,
             phases,
+            asks_ahead: plan.ahead.is_some(),
             clif,
             asm,
             places,

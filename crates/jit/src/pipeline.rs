@@ -47,6 +47,7 @@ pub(crate) struct NewEntry {
     pub size: usize,
     pub instructions: usize,
     pub phases: usize,
+    pub asks_ahead: bool,
     pub clif: Option<String>,
     pub asm: Option<String>,
     pub places: Vec<CodePlace>,
@@ -68,6 +69,7 @@ struct CompiledEntry {
     size: usize,
     instructions: usize,
     phases: usize,
+    asks_ahead: bool,
     clif: Option<String>,
     asm: Option<String>,
     places: Vec<CodePlace>,
@@ -141,9 +143,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, phases, clif, asm, places, named, .. }| {
+            .map(|NewEntry { kind, id, size, instructions, phases, asks_ahead, clif, asm, places, named, .. }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, phases, clif, asm, places, named }
+                CompiledEntry { kind, code, size, instructions, phases, asks_ahead, clif, asm, places, named }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
@@ -212,6 +214,11 @@ impl CompiledPipeline {
     /// Phases that packets go through an entry in; 1 where it runs to completion.
     pub fn phases(&self, kind: EntryKind) -> Option<usize> {
         self.find(kind).map(|e| e.phases)
+    }
+
+    /// Whether the packets of a batch go through an entry a first time, to ask for the cells of registers.
+    pub fn asks_ahead(&self, kind: EntryKind) -> bool {
+        self.find(kind).is_some_and(|e| e.asks_ahead)
     }
 
     /// Log and assertion sites, by the ids that the runtime's calls give.

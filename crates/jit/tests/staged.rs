@@ -256,6 +256,43 @@ fn automatic_cuts_depend_on_the_size_of_tables() {
 }
 
 #[test]
+fn cells_of_registers_are_asked_for_ahead() {
+    let asks = |body: &str| {
+        let body = format!("{body} s.egress_spec = (bit<9>)(n ^ hdr.h.c) & 3;");
+        phases_with(&body, &staged(32));
+        let both = Both::with_options(program(&body), &staged(32));
+        both.pipeline.asks_ahead(EntryKind::Ingress)
+    };
+    let update = "bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); counts.write((bit<32>)hdr.h.a & 3, n + hdr.h.c);";
+    // Tables on the way, counters, writes of the same register, messages: nothing is done twice. Packets that end there
+    // are not asked for anything.
+    let way = "seen.count(1); t1.apply(); counts.write(2, hdr.h.c + 1); log_msg(\"{}\", {hdr.h.c});
+        if (hdr.h.d == 1) { mark_to_drop(s); exit; }";
+    // On both of two ways, so that packets cannot wait for t1.
+    let either = format!("if (hdr.h.b == 0) {{ {way} }} {update}");
+    assert!(asks(&either));
+    // The second cell is known with the first one; beyond the last there is none.
+    let twice = "if (hdr.h.b == 0) { t1.apply(); } bit<32> n; bit<32> k; counts.read(n, hdr.h.c << 3); counts.read(k, (bit<32>)hdr.h.a); counts.write(1, n + k + 1);";
+    assert!(asks(twice));
+    // Nobody needs to ask for a cell that is always the same.
+    assert!(!asks("bit<32> n; counts.read(n, 2); counts.write(2, n + 1);"));
+    // What comes behind a table for which packets wait is not asked for.
+    assert!(!asks(&format!("t1.apply(); {update}")));
+}
+
+#[test]
+fn large_registers_are_asked_for_ahead() {
+    let asks = |bytes: u64| {
+        let read = program("bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); hdr.h.c = n;");
+        let change = |runtime: &mut common::runtime::Runtime| runtime.register_bytes = bytes;
+        let both = Both::with_runtime(read, &Options { strategy: Strategy::Auto, ..options() }, change);
+        both.pipeline.asks_ahead(EntryKind::Ingress)
+    };
+    assert!(!asks(0) && !asks(jit::CACHED_BYTES_MAX));
+    assert!(asks(jit::CACHED_BYTES_MAX + 1));
+}
+
+#[test]
 fn wide_values_wait_too() {
     let value = Bits::ones(130);
     assert_eq!(common::runtime::words_of_bits(&value).len(), 3);

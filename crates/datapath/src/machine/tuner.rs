@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// How often a pipeline is looked at.
 const TICK: Duration = Duration::from_millis(10);
+/// How many times less often its registers are.
+const REGISTER_TICKS: u32 = 100;
 /// How long nothing must have been withdrawn, at first.
 const WAIT: Duration = Duration::from_millis(20);
 /// The longest wait.
@@ -49,7 +51,7 @@ struct Policy {
     contents: BTreeSet<TableId>,
     /// Whether the code holds.
     holds: bool,
-    /// Which tables were too large for the caches when it was compiled.
+    /// Which tables and registers were too large for the caches when it was compiled.
     large: Vec<bool>,
 }
 
@@ -74,6 +76,7 @@ impl Policy {
         now: Duration,
         granted: u64,
         activity: &[Activity],
+        registers: &[u64],
         is_tiny: impl Fn(TableId, u64) -> bool,
     ) -> Option<BTreeSet<TableId>> {
         if self.mode == Specialise::Off {
@@ -91,7 +94,7 @@ impl Policy {
                 self.wait = next_wait(self.wait, lived);
             }
         }
-        let large = too_large(activity);
+        let large = too_large(activity, registers);
         if self.holds && large != self.large {
             // Another strategy may be better; the code is right all the same.
             self.holds = false;
@@ -131,11 +134,11 @@ impl Policy {
     }
 }
 
-/// What the strategy goes by (`jit::Strategy::Auto`): which tables caches do not hold.
-fn too_large(activity: &[Activity]) -> Vec<bool> {
-    let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
-    let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
-    activity.iter().map(is_large).collect()
+/// What the strategy goes by (`jit::Strategy::Auto`): which tables and registers caches do not hold.
+fn too_large(activity: &[Activity], registers: &[u64]) -> Vec<bool> {
+    let footprints = || activity.iter().map(|a| a.footprint_bytes).chain(registers.iter().copied());
+    let all: u64 = footprints().sum();
+    footprints().map(|bytes| all > jit::CACHED_BYTES_MAX && bytes > jit::CUT_BYTES_MIN).collect()
 }
 
 /// How long to wait after something has lasted for `lived` only.
@@ -171,13 +174,20 @@ impl Drop for Tuner {
 fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
     let start = Instant::now();
     let mut policy = Policy::new(mode);
-    while !stop.load(Ordering::Relaxed) {
+    for tick in (0..REGISTER_TICKS).cycle() {
         std::thread::park_timeout(TICK);
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if tick == 0 {
+            code.fast.look_at_registers();
+        }
         if code.take_watch_change() {
             policy.holds = false;
         }
         let granted = code.fast.granted();
-        let wanted = policy.look(start.elapsed(), granted, &code.fast.activity(), |t, len| code.is_tiny(t, len));
+        let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
+        let wanted = policy.look(start.elapsed(), granted, &tables, &registers, |t, len| code.is_tiny(t, len));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
             let compile = |effort| code.recompile(mode, effort, |table| contents.contains(&table));
@@ -214,24 +224,24 @@ mod tests {
     fn compiles_once_when_tables_have_settled() {
         let mut policy = Policy::new(Specialise::Auto);
         let tables = [at(3, 3), at(100, 100)];
-        assert_eq!(policy.look(ms(1000), 5, &tables, tiny), None, "just seen");
-        assert_eq!(policy.look(ms(1010), 5, &tables, tiny), None, "not quiet for long enough");
-        let found = policy.look(ms(1020), 5, &tables, tiny);
+        assert_eq!(policy.look(ms(1000), 5, &tables, &[], tiny), None, "just seen");
+        assert_eq!(policy.look(ms(1010), 5, &tables, &[], tiny), None, "not quiet for long enough");
+        let found = policy.look(ms(1020), 5, &tables, &[], tiny);
         assert_eq!(found, Some(set(&[0])));
         policy.compiled(ms(1021), set(&[0]), 5);
-        assert_eq!(policy.look(ms(2000), 5, &tables, tiny), None);
+        assert_eq!(policy.look(ms(2000), 5, &tables, &[], tiny), None);
     }
 
     #[test]
     fn a_table_that_grows_is_compiled_for_again() {
         let mut policy = Policy::new(Specialise::Constants);
-        policy.look(ms(0), 1, &[at(100, 100)], tiny);
-        assert!(policy.look(ms(20), 1, &[at(100, 100)], tiny).is_some());
+        policy.look(ms(0), 1, &[at(100, 100)], &[], tiny);
+        assert!(policy.look(ms(20), 1, &[at(100, 100)], &[], tiny).is_some());
         policy.compiled(ms(21), set(&[]), 1);
         // Entries that do not make the table move are no reason.
-        assert_eq!(policy.look(ms(500), 1, &[at(101, 101)], tiny), None);
-        assert_eq!(policy.look(ms(1000), 2, &[at(201, 201)], tiny), None);
-        assert_eq!(policy.look(ms(1020), 2, &[at(202, 202)], tiny), Some(set(&[])));
+        assert_eq!(policy.look(ms(500), 1, &[at(101, 101)], &[], tiny), None);
+        assert_eq!(policy.look(ms(1000), 2, &[at(201, 201)], &[], tiny), None);
+        assert_eq!(policy.look(ms(1020), 2, &[at(202, 202)], &[], tiny), Some(set(&[])));
     }
 
     #[test]
@@ -245,7 +255,7 @@ mod tests {
                 changes += 1;
                 granted += u64::from(policy.contents.contains(&TableId(0)));
             }
-            if let Some(contents) = policy.look(now, granted, &[at(4, changes)], tiny) {
+            if let Some(contents) = policy.look(now, granted, &[at(4, changes)], &[], tiny) {
                 with_entries += u32::from(!contents.is_empty());
                 policy.compiled(now, contents, granted);
             }
@@ -253,7 +263,7 @@ mod tests {
         assert!((1..=4).contains(&with_entries), "{with_entries} of 400");
         assert!(policy.holds, "without them, the code lasts");
         // After it has been quiet for long, they are taken in again.
-        let found = policy.look(ms(60_000), granted, &[at(4, changes)], tiny);
+        let found = policy.look(ms(60_000), granted, &[at(4, changes)], &[], tiny);
         assert_eq!(found, Some(set(&[0])));
     }
 
@@ -264,7 +274,7 @@ mod tests {
         // Withdrawn as soon as it was made, for 60 s.
         for tick in 0..6000u64 {
             let now = ms(10 * tick);
-            if policy.look(now, granted, &[at(4, 0)], tiny).is_some() {
+            if policy.look(now, granted, &[at(4, 0)], &[], tiny).is_some() {
                 compiled += 1;
                 policy.compiled(now, BTreeSet::new(), granted);
                 granted += 1;
@@ -276,20 +286,33 @@ mod tests {
     #[test]
     fn a_table_that_outgrows_the_caches_is_compiled_for_again() {
         let mut policy = Policy::new(Specialise::Auto);
-        policy.look(ms(0), 1, &[at(100, 100)], tiny);
-        assert!(policy.look(ms(20), 1, &[at(100, 100)], tiny).is_some());
+        policy.look(ms(0), 1, &[at(100, 100)], &[], tiny);
+        assert!(policy.look(ms(20), 1, &[at(100, 100)], &[], tiny).is_some());
         policy.compiled(ms(21), set(&[]), 1);
-        assert_eq!(policy.look(ms(1000), 1, &[at(2000, 2000)], tiny), None);
-        assert_eq!(policy.look(ms(2000), 1, &[at(4000, 4000)], tiny), Some(set(&[])));
+        assert_eq!(policy.look(ms(1000), 1, &[at(2000, 2000)], &[], tiny), None);
+        assert_eq!(policy.look(ms(2000), 1, &[at(4000, 4000)], &[], tiny), Some(set(&[])));
         policy.compiled(ms(2001), set(&[]), 1);
-        assert_eq!(policy.look(ms(3000), 1, &[at(4001, 4001)], tiny), None);
-        assert_eq!(policy.look(ms(4000), 1, &[at(10, 8000)], tiny), Some(set(&[])));
+        assert_eq!(policy.look(ms(3000), 1, &[at(4001, 4001)], &[], tiny), None);
+        assert_eq!(policy.look(ms(4000), 1, &[at(10, 8000)], &[], tiny), Some(set(&[])));
+    }
+
+    #[test]
+    fn a_register_that_outgrows_the_caches_is_compiled_for_again() {
+        let mut policy = Policy::new(Specialise::Auto);
+        let tables = [at(100, 100)];
+        policy.look(ms(0), 1, &tables, &[0], tiny);
+        assert!(policy.look(ms(20), 1, &tables, &[0], tiny).is_some());
+        policy.compiled(ms(21), set(&[]), 1);
+        assert_eq!(policy.look(ms(1000), 1, &tables, &[100_000], tiny), None);
+        assert_eq!(policy.look(ms(2000), 1, &tables, &[1_000_000], tiny), Some(set(&[])));
+        policy.compiled(ms(2001), set(&[]), 1);
+        assert_eq!(policy.look(ms(3000), 1, &tables, &[2_000_000], tiny), None);
     }
 
     #[test]
     fn switched_off_it_does_nothing() {
         let mut policy = Policy::new(Specialise::Off);
-        assert_eq!(policy.look(ms(0), 1, &[at(1, 1)], tiny), None);
-        assert_eq!(policy.look(ms(10_000), 1, &[at(1, 1)], tiny), None);
+        assert_eq!(policy.look(ms(0), 1, &[at(1, 1)], &[], tiny), None);
+        assert_eq!(policy.look(ms(10_000), 1, &[at(1, 1)], &[], tiny), None);
     }
 }

@@ -12,7 +12,7 @@
 use base::entry::CounterValue;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use tables::region::Region;
 
 /// Two cache lines, so that no two workers' arrays share one, nor the pair that is prefetched together.
@@ -148,18 +148,33 @@ fn subtract(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
     [a[0].wrapping_sub(b[0]), a[1].wrapping_sub(b[1])]
 }
 
-/// A register array: `ceil(width / 64)` little-endian words per cell.
+/// A register array: cells as `abi::register_cell_bytes` says.
 #[derive(Debug)]
 pub(super) struct Registers {
-    words: ZeroedArray<AtomicU64>,
+    memory: ZeroedArray<AtomicU64>,
     width: u32,
     size: u64,
+    /// The words that cells fill before anything is written.
+    initial: Vec<u64>,
+    /// See [`Registers::look`].
+    footprint_bytes: AtomicU64,
+    looks: AtomicU64,
 }
+
+/// Cache lines that are looked at to tell how much of a register is in use.
+const LINES_LOOKED_AT: u64 = 2048;
+const LINE_WORDS: usize = 8;
 
 impl Registers {
     pub(super) fn new(size: u64, width: u32, initial: &base::Bits) -> Result<Registers, NoMemory> {
-        let words = ZeroedArray::new(size.checked_mul(u64::from(width.div_ceil(64))).ok_or(NoMemory)?)?;
-        let registers = Registers { words, width, size };
+        let bytes = size.checked_mul(abi::register_cell_bytes(width).into()).ok_or(NoMemory)?;
+        let memory = ZeroedArray::new(bytes.div_ceil(8))?;
+        let mut registers =
+            Registers { memory, width, size, initial: Vec::new(), footprint_bytes: 0.into(), looks: 0.into() };
+        registers.initial = registers.words_of(initial);
+        if let (bytes @ 1..8, [word]) = (registers.cell_bytes(), &mut registers.initial[..]) {
+            *word = (0..8 / bytes).fold(0, |all, i| all | *word << (8 * bytes * i));
+        }
         if !initial.is_zero() {
             (0..size).for_each(|index| _ = registers.set(index, initial));
         }
@@ -175,32 +190,102 @@ impl Registers {
     }
 
     pub(super) fn first(&self) -> *mut u64 {
-        self.words.as_ptr().cast()
+        self.memory.as_ptr().cast()
     }
 
-    fn cell(&self, index: u64) -> Option<&[AtomicU64]> {
-        let words = self.width.div_ceil(64) as usize;
-        (index < self.size).then(|| &self.words[index as usize * words..][..words])
+    fn cell_bytes(&self) -> usize {
+        abi::register_cell_bytes(self.width) as usize
+    }
+
+    /// About how many bytes packets have written to: none until somebody has [looked](Registers::look).
+    pub(super) fn footprint_bytes(&self) -> u64 {
+        self.footprint_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Estimates how much is in use, from some cache lines, other ones each time: those with a cell that is not as it was
+    /// at first. What was estimated before stays unless it is wrong by half.
+    pub(super) fn look(&self) {
+        let lines = self.memory.len().div_ceil(LINE_WORDS) as u64;
+        let looked_at = lines.min(LINES_LOOKED_AT);
+        let first = self.looks.fetch_add(1, Ordering::Relaxed);
+        let words = (self.size as usize * self.cell_bytes()) / 8;
+        // Anywhere in a part of its own, each.
+        let is_used = |i: &u64| {
+            let (start, end) = (i * lines / looked_at, (i + 1) * lines / looked_at);
+            let line = start + (first.wrapping_add(*i)).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (end - start);
+            let here = line as usize * LINE_WORDS..((line as usize + 1) * LINE_WORDS).min(words);
+            let initial = |word: usize| self.initial[word % self.initial.len()];
+            here.into_iter().any(|word| self.memory[word].load(Ordering::Relaxed) != initial(word))
+        };
+        let used = (0..looked_at).filter(is_used).count() as u64;
+        let bytes = (used * lines).checked_div(looked_at).unwrap_or(0) * 8 * LINE_WORDS as u64;
+        let before = self.footprint_bytes();
+        if bytes < before / 2 || bytes / 2 > before {
+            self.footprint_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Words of a cell's value.
+    fn words(&self) -> usize {
+        self.width.div_ceil(64) as usize
+    }
+
+    /// A word of a cell that there is.
+    fn load(&self, index: u64, word: usize) -> u64 {
+        let at = self.at(index, word);
+        // SAFETY: the cell is in the array, aligned to its size; who writes it writes all of it at once.
+        unsafe {
+            match self.cell_bytes() {
+                1 => AtomicU8::from_ptr(at).load(Ordering::Relaxed).into(),
+                2 => AtomicU16::from_ptr(at.cast()).load(Ordering::Relaxed).into(),
+                4 => AtomicU32::from_ptr(at.cast()).load(Ordering::Relaxed).into(),
+                _ => AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Writes a word of a cell that there is, unless it is that already: an untouched page of zeros stays one.
+    fn store(&self, index: u64, word: usize, value: u64) {
+        if self.load(index, word) == value {
+            return;
+        }
+        let at = self.at(index, word);
+        // SAFETY: as above.
+        unsafe {
+            match self.cell_bytes() {
+                1 => AtomicU8::from_ptr(at).store(value as u8, Ordering::Relaxed),
+                2 => AtomicU16::from_ptr(at.cast()).store(value as u16, Ordering::Relaxed),
+                4 => AtomicU32::from_ptr(at.cast()).store(value as u32, Ordering::Relaxed),
+                _ => AtomicU64::from_ptr(at.cast()).store(value, Ordering::Relaxed),
+            }
+        }
+    }
+
+    fn at(&self, index: u64, word: usize) -> *mut u8 {
+        assert!(index < self.size);
+        self.memory.as_ptr().cast::<u8>().wrapping_add(index as usize * self.cell_bytes() + 8 * word)
     }
 
     pub(super) fn get(&self, index: u64) -> Option<base::Bits> {
-        let bytes: Vec<u8> =
-            self.cell(index)?.iter().rev().flat_map(|w| w.load(Ordering::Relaxed).to_be_bytes()).collect();
-        Some(base::Bits::from_bytes_be(self.width, &bytes))
+        let words = || (0..self.words()).rev().map(|word| self.load(index, word));
+        let bytes = || words().flat_map(u64::to_be_bytes).collect::<Vec<u8>>();
+        (index < self.size).then(|| base::Bits::from_bytes_be(self.width, &bytes()))
     }
 
     /// False if there is no such cell.
     pub(super) fn set(&self, index: u64, value: &base::Bits) -> bool {
-        let Some(cell) = self.cell(index) else { return false };
-        cell.iter().zip(self.words_of(value)).for_each(|(w, word)| w.store(word, Ordering::Relaxed));
+        if index >= self.size {
+            return false;
+        }
+        self.words_of(value).into_iter().enumerate().for_each(|(i, word)| self.store(index, i, word));
         true
     }
 
-    /// A value as a cell holds it.
+    /// The words of a value.
     fn words_of(&self, value: &base::Bits) -> Vec<u64> {
         let bytes = value.resize_u(self.width).to_bytes_be();
         let words = bytes.rchunks(8).map(|chunk| chunk.iter().fold(0, |word, b| word << 8 | u64::from(*b)));
-        words.chain(std::iter::repeat(0)).take(self.width.div_ceil(64) as usize).collect()
+        words.chain(std::iter::repeat(0)).take(self.words()).collect()
     }
 
     /// Takes over another array's cells; those that hold its initial value, `before`, get ours, `after`. Nothing if their
@@ -211,15 +296,9 @@ impl Registers {
         }
         let (before, after) = (from.words_of(before), self.words_of(after));
         for index in 0..self.size.min(from.size) {
-            let (Some(was), Some(now)) = (from.cell(index), self.cell(index)) else { return };
-            let initial = was.iter().zip(&before).all(|(cell, word)| cell.load(Ordering::Relaxed) == *word);
-            for (i, (was, now)) in was.iter().zip(now).enumerate() {
-                let value = if initial { after[i] } else { was.load(Ordering::Relaxed) };
-                // An untouched page of zeros stays one.
-                if now.load(Ordering::Relaxed) != value {
-                    now.store(value, Ordering::Relaxed);
-                }
-            }
+            let was: Vec<u64> = (0..self.words()).map(|word| from.load(index, word)).collect();
+            let now = if was == before { &after } else { &was };
+            now.iter().enumerate().for_each(|(i, word)| self.store(index, i, *word));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::machine`]).
 
-use super::{FastState, lock};
+use super::cells::Registers;
+use super::{Cells, FastState, lock};
 use abi::Shapes;
 use base::ids::TableId;
 
@@ -29,6 +30,23 @@ impl FastState {
         let tables = content.tables.iter().enumerate();
         let shapes = tables.map(|(i, t)| lock(t).table.shape(entries(TableId::from_index(i)))).collect();
         (self.domain.granted(), Shapes { tables: shapes })
+    }
+
+    /// Looks how much of each register is in use; [`FastState::register_footprints`] says what was seen.
+    pub(crate) fn look_at_registers(&self) {
+        self.all_registers().for_each(Registers::look);
+    }
+
+    /// About how many bytes of each register packets have written to.
+    pub(crate) fn register_footprints(&self) -> Vec<u64> {
+        self.all_registers().map(Registers::footprint_bytes).collect()
+    }
+
+    fn all_registers(&self) -> impl Iterator<Item = &Registers> {
+        self.cells.iter().filter_map(|cells| match cells {
+            Cells::Registers(registers) => Some(&**registers),
+            _ => None,
+        })
     }
 
     /// What has been done to each table.

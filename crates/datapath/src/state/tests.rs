@@ -273,11 +273,46 @@ fn registers_start_at_their_initial_value() {
     assert_eq!(state.register(REGISTER, 2), Ok(Bits::ones(100)));
     assert_eq!(state.register(REGISTER, 1), Ok(Bits::new(100, 1 << 99 | 7)));
     assert_eq!(state.register(REGISTER, 3), Err(StateError::NotFound));
-    let abi::ExternBinding::Register { cells, size: 3, width: 100 } = state.bindings().externs[REGISTER.index()] else {
+    let abi::ExternBinding::Register { cells, size: 3, width: 100, .. } = state.bindings().externs[REGISTER.index()]
+    else {
         panic!("a register's binding");
     };
     // SAFETY: cell 2 has words 4 and 5.
     assert_eq!(unsafe { [cells.add(4).read(), cells.add(5).read()] }, [u64::MAX, (1 << 36) - 1]);
+}
+
+/// A register says about how much of it is in use, wherever that is, and does not change its mind for little.
+#[test]
+fn registers_tell_what_packets_use_of_them() {
+    use super::cells::Registers;
+    const CELLS: u64 = 1 << 19;
+    for initial in [0, 77] {
+        let register = Registers::new(CELLS, 64, &Bits::new(64, initial)).expect("there is memory");
+        let seen = || {
+            register.look();
+            register.footprint_bytes()
+        };
+        assert_eq!(seen(), 0, "initially {initial}");
+        let set = |every: usize, plus: &dyn Fn(u64) -> u64| {
+            (0..CELLS).step_by(every).for_each(|cell| assert!(register.set(cell + plus(cell), &Bits::new(64, 1))));
+        };
+        // Every eighth line, anywhere: half a megabyte of four.
+        set(64, &|cell| cell / 64 % 8);
+        let used = seen();
+        assert!((300_000..800_000).contains(&used), "{used}");
+        assert!((0..20).all(|_| seen() == used));
+        set(8, &|_| 0);
+        assert!((0..20).any(|_| seen() > 3_000_000), "{}", register.footprint_bytes());
+        assert!((0..CELLS).all(|cell| register.set(cell, &Bits::new(64, initial))));
+        assert_eq!(seen(), 0);
+    }
+    // Small ones are looked at whole, and none that are not there.
+    let register = Registers::new(3, 100, &Bits::new(100, 5)).expect("there is memory");
+    register.look();
+    assert!(register.set(1, &Bits::new(100, 6)));
+    register.look();
+    assert_eq!(register.footprint_bytes(), 64);
+    Registers::new(0, 8, &Bits::new(8, 0)).expect("nothing").look();
 }
 
 #[test]

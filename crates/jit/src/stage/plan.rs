@@ -21,6 +21,7 @@
 //!
 //! Not cut: applies in parsers and deparsers, in loops, of tables without keys.
 
+use crate::ahead::Ahead;
 use crate::flow::Flow;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind};
@@ -77,6 +78,8 @@ pub(crate) struct Plan {
     pub tables: BTreeSet<TableId>,
     /// In an order in which packets can come through them.
     pub phases: Vec<Phase>,
+    /// What packets go through before, if no packet waits.
+    pub ahead: Option<Ahead>,
 }
 
 impl Plan {
@@ -334,7 +337,7 @@ impl<'a> Planner<'a> {
         let is_whole = |c: &usize| chosen.binary_search(c).is_err();
         let mut tables: BTreeSet<TableId> = chosen.iter().map(|&c| self.candidates[c].table).collect();
         (0..self.candidates.len()).filter(is_whole).for_each(|c| _ = tables.remove(&self.candidates[c].table));
-        Plan { lookups, tables, phases }
+        Plan { lookups, tables, phases, ahead: None }
     }
 
     /// Whether a plan is small enough and keeps the order of what must be kept in order.

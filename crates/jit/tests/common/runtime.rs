@@ -52,6 +52,8 @@ pub struct Runtime {
     effects: Mutex<Effects>,
     /// Bindings that replace the scanned tables' own.
     pub replaced: Vec<Option<TableBinding>>,
+    /// What registers say that packets use of them.
+    pub register_bytes: u64,
 }
 
 /// A table as a list.
@@ -137,7 +139,12 @@ impl Runtime {
             .externs
             .iter()
             .map(|e| match &e.kind {
-                ExternKind::Register { size, initial, .. } => words_of_bits(initial).repeat(*size as usize),
+                ExternKind::Register { size, width, initial } => {
+                    let cell: Vec<u8> = words_of_bits(initial).iter().flat_map(|w| w.to_le_bytes()).collect();
+                    let cells = cell[..abi::register_cell_bytes(*width) as usize].repeat(*size as usize);
+                    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
+                    cells.chunks(8).map(word).collect()
+                }
                 _ => Vec::new(),
             })
             .collect();
@@ -151,6 +158,7 @@ impl Runtime {
             registers,
             effects: Mutex::default(),
             replaced: vec![None; program.tables.len()],
+            register_bytes: 0,
             program,
         })
     }
@@ -183,7 +191,8 @@ impl Runtime {
                 ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
                 ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
                 ExternKind::Register { size, width, .. } => {
-                    ExternBinding::Register { cells: self.registers[i].as_ptr().cast_mut(), size, width }
+                    let cells = self.registers[i].as_ptr().cast_mut();
+                    ExternBinding::Register { cells, size, width, footprint_bytes: self.register_bytes }
                 }
                 _ => ExternBinding::None,
             })
@@ -206,8 +215,13 @@ impl Runtime {
         &self.counters[ext]
     }
 
-    pub fn register(&self, ext: usize) -> &[u64] {
-        &self.registers[ext]
+    /// The words of all cells of a register.
+    pub fn register(&self, ext: usize) -> Vec<u64> {
+        let ExternKind::Register { size, width, .. } = self.program.externs[ext].kind else { return Vec::new() };
+        let bytes: Vec<u8> = self.registers[ext].iter().flat_map(|w| w.to_le_bytes()).collect();
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, b| word << 8 | u64::from(*b));
+        let cells = bytes.chunks(abi::register_cell_bytes(width).max(1) as usize).take(size as usize);
+        cells.flat_map(|cell| cell.chunks(8).map(word).collect::<Vec<u64>>()).collect()
     }
 
     /// Adds an entry that leads to a group of members.

@@ -1,0 +1,328 @@
+//! Operations and terminators: what each of them becomes, in the sibling files or here; and fates.
+//!
+//! Tests: all of this crate's.
+
+use crate::Error;
+use crate::flow::LayoutChange;
+use crate::packet::At;
+use crate::placement::Where;
+use crate::translate::Translator;
+use crate::value::Val;
+use abi::{FateCode, PacketDesc};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{self as clif, InstBuilder, Value};
+use cranelift_frontend::Switch;
+use ir::{Fate, HeaderId, Inst, Op, Operand, ReplicationPoint, SlotId, SlotKind, Terminator};
+use std::mem::offset_of;
+
+// Operations and terminators.
+impl Translator<'_, '_> {
+    pub fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
+        let op = &inst.op;
+        self.locate(Some(op), inst.span);
+        // An operation whose every result is unused, and that does nothing else, is left out. (Facts follow all the
+        // same, so that they agree with what the analysis found.)
+        let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
+        op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
+        let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
+        let validity = self.validity_changed_by(op);
+        let before = validity.filter(|_| flow.layout_may_change).map(|slot| self.read_flag(slot));
+        if validity.is_some() && !matches!(op, Op::SetInvalid { .. }) {
+            let mut after = self.facts_now.clone();
+            flow.step(program, facts, position, op, &mut after);
+            self.materialise(&flow.turning_dirty(program, facts, &self.facts_now, &after));
+        }
+        if used {
+            self.op(inst)?;
+        }
+        let change = flow.step(program, facts, position, op, &mut self.facts_now);
+        self.note_layout_change(change, before);
+        Ok(())
+    }
+
+    pub fn op(&mut self, inst: &Inst) -> Result<(), Error> {
+        match &inst.op {
+            Op::Count { .. }
+            | Op::CountDirect { .. }
+            | Op::RegisterWrite { .. }
+            | Op::Digest { .. }
+            | Op::Log { .. }
+            | Op::Assert { .. }
+                if self.is_ahead() => {}
+            Op::Mov { dst, src } => {
+                let val = self.read(src);
+                self.write_slot(*dst, &val);
+            }
+            Op::Bin { op, dst, a, b } => self.bin(*op, *dst, a, b),
+            Op::Un { op, dst, a } => self.un(*op, *dst, a),
+            Op::Cast { kind, dst, a } => self.cast(*kind, *dst, a),
+            Op::Concat { dst, hi, lo } => self.concat(*dst, hi, lo),
+            Op::Slice { dst, a, hi, lo } => self.slice(*dst, a, *hi, *lo),
+            Op::SetSlice { dst, hi, lo, a } => self.set_slice(*dst, *hi, *lo, a),
+            Op::Select { dst, cond, then, other } => self.select(*dst, cond, then, other),
+            Op::SetValid { header } => {
+                let one = self.iconst(1);
+                self.write_slot(self.facts.headers[header.index()].valid, &Val::Word(one));
+            }
+            Op::SetInvalid { header } => {
+                let zeros = self.zeros();
+                self.set_header_pointer(*header, zeros);
+                let mut slots = Vec::new();
+                ir::flow::for_each_header_slot(self.program, *header, |s| slots.push(s));
+                // Fields become clean: those that are loaded where they are read are not stored.
+                slots.retain(|&s| self.placement.slot(s) != Where::Memory || self.facts.lazy_field(s).is_none());
+                for slot in slots {
+                    let zero = self.zero(self.program.width(slot));
+                    self.write_slot(slot, &zero);
+                }
+            }
+            Op::HasBits { dst, bits } => self.has_bits(*dst, bits),
+            Op::Extract { header, varbit_bits } => self.extract(*header, varbit_bits.as_ref()),
+            Op::Advance { bits } => self.advance(bits),
+            Op::Lookahead { dst, offset } => self.lookahead(*dst, *offset),
+            Op::Consumed { dst } => self.consumed(*dst),
+            Op::Emit { header } => self.emit(*header),
+            Op::Truncate { bytes } => self.truncate(bytes),
+            Op::Apply { table, keys, selector, hit, action, entry, data } => {
+                self.apply(*table, keys, selector, [*hit, *action, *entry, *data])?;
+            }
+            Op::ActionParam { dst, table, action, param, data } => {
+                self.action_param(*dst, *table, *action, *param, *data)?;
+            }
+            Op::Count { counter, index } => self.count(*counter, index)?,
+            Op::CountDirect { counter, hit, entry } => self.count_direct(*counter, hit, *entry)?,
+            Op::Meter { meter, dst, index } => self.meter(*meter, *dst, index),
+            Op::MeterDirect { meter, dst, hit, entry } => self.meter_direct(*meter, *dst, hit, *entry)?,
+            Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
+            Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
+            Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
+                self.hash(*algorithm, *dst, base, max.as_ref(), data, varbits, *payload);
+            }
+            Op::Random { dst, low, high } => self.random(*dst, low, high)?,
+            Op::Digest { digest, data } => self.digest(*digest, data),
+            Op::Log { format, args } => self.log(format, args, inst.span),
+            Op::Assert { cond, text } => self.assert(cond, text, inst.span),
+            Op::Unresolved { callee, args, results } => self.unresolved(callee, args, results),
+            Op::Mark(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The validity slot that an operation assigns other than by extracting.
+    pub fn validity_changed_by(&self, op: &Op) -> Option<SlotId> {
+        match op {
+            Op::SetValid { header } | Op::SetInvalid { header } => Some(self.facts.headers[header.index()].valid),
+            _ => op.dst().filter(|s| matches!(self.program.slots[s.index()].kind, SlotKind::Valid(_))),
+        }
+    }
+
+    pub fn note_layout_change(&mut self, change: LayoutChange, before: Option<Value>) {
+        let moved = match (change, before) {
+            (LayoutChange::Always, _) => self.iconst(1),
+            (LayoutChange::Validated(_), Some(before)) => match self.as_constant(before) {
+                Some(before) => self.iconst(u64::from(before == 0)),
+                None => self.b.ins().bxor_imm_u(before, 1),
+            },
+            (LayoutChange::Invalidated(_), Some(before)) => before,
+            (LayoutChange::Assigned(slot), Some(before)) => {
+                let after = self.read_flag(slot);
+                self.b.ins().bxor(before, after)
+            }
+            _ => return,
+        };
+        // A deparser that sees a constant need not be ready for both.
+        let flag = self.b.use_var(self.vars.layout_changed);
+        let flag = match (self.as_constant(flag), self.as_constant(moved)) {
+            (_, Some(0)) => return,
+            (Some(0), _) => moved,
+            (_, Some(_)) => self.iconst(1),
+            _ => self.b.ins().bor(flag, moved),
+        };
+        self.b.def_var(self.vars.layout_changed, flag);
+    }
+
+    pub fn terminator(
+        &mut self,
+        term: &Terminator,
+        block: &dyn Fn(ir::BlockId) -> clif::Block,
+        next: Option<(usize, clif::Block)>,
+    ) -> Result<(), Error> {
+        match term {
+            Terminator::Jump(to) => {
+                self.b.ins().jump(block(*to), &[]);
+            }
+            Terminator::Branch { cond, then, other } => {
+                let cond = self.read_word(cond);
+                self.b.ins().brif(cond, block(*then), &[], block(*other), &[]);
+            }
+            Terminator::Switch { on, cases, default } => {
+                let cases: Vec<_> = cases.iter().map(|(v, to)| (v, block(*to))).collect();
+                self.switch(on, &cases, block(*default));
+            }
+            Terminator::Next => {
+                let (node, next) = next.expect("`Next` has a successor");
+                self.leave_stage();
+                self.materialise_for(node);
+                self.enter_stage(self.position + 1);
+                self.b.ins().jump(next, &[]);
+            }
+            Terminator::Finish(fate) => match fate {
+                Fate::Drop(reason) => self.finish(FateCode::Drop, *reason),
+                Fate::Send(port) => {
+                    let port = self.read_word(port);
+                    self.leave_stage();
+                    self.store_desc32(port, offset_of!(PacketDesc, egress_port));
+                    self.finish(FateCode::Send, 0);
+                }
+                Fate::Replicate(point) => {
+                    self.leave_stage();
+                    self.spill(*point);
+                    self.finish(
+                        FateCode::Replicate,
+                        match point {
+                            ReplicationPoint::IngressEnd => 0,
+                            ReplicationPoint::EgressEnd => 1,
+                            ReplicationPoint::DeparseEnd => 2,
+                        },
+                    );
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Writes the fate and goes on with the next packet.
+    pub fn finish(&mut self, fate: FateCode, arg: u32) {
+        let cursor = self.cursor_value();
+        self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
+        // The two are neighbours.
+        const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
+        let both = [(fate as u32).to_ne_bytes(), arg.to_ne_bytes()].concat();
+        let both = self.iconst(u64::from_ne_bytes(both.try_into().expect("two words of four bytes")));
+        self.b.ins().store(self.flags.desc, both, self.packet, offset_of!(PacketDesc, fate) as i32);
+        self.b.ins().jump(self.next_packet, &[]);
+    }
+
+    pub fn switch(&mut self, on: &Operand, cases: &[(&base::Bits, clif::Block)], default: clif::Block) {
+        let val = self.read(on);
+        let few = cases.len() <= crate::COMPARED_CASES_MAX;
+        let scrutinee = match &val {
+            Val::Word(v) if !few && self.width(on) <= 32 => Some(self.b.ins().ireduce(I32, *v)),
+            Val::Word(v) | Val::Pair(v) if !few => Some(*v),
+            _ => None,
+        };
+        if let Some(scrutinee) = scrutinee {
+            let mut switch = Switch::new();
+            for (value, to) in cases {
+                switch.set_entry(value.to_u128().expect("at most 128 bits"), *to);
+            }
+            switch.emit(&mut self.b, scrutinee, default);
+            return;
+        }
+        if let Val::Word(word) = val {
+            let cases: Vec<_> = cases.iter().map(|(value, to)| (crate::value::const_words(value)[0], *to)).collect();
+            return self.choose(word, &cases, default);
+        }
+        for (value, to) in cases {
+            let same = match (&val, self.constant(value)) {
+                (Val::Word(a), Val::Word(b)) | (Val::Pair(a), Val::Pair(b)) => self.icmp(IntCC::Equal, *a, b),
+                (a, b) => {
+                    let (a, b) = (self.words_of_val(a), self.words_of_val(&b));
+                    let mut difference = self.iconst(0);
+                    for (a, b) in a.into_iter().zip(b) {
+                        let d = self.b.ins().bxor(a, b);
+                        difference = self.b.ins().bor(difference, d);
+                    }
+                    self.icmp_imm(IntCC::Equal, difference, 0)
+                }
+            };
+            let miss = self.b.create_block();
+            self.b.ins().brif(same, *to, &[], miss, &[]);
+            self.b.seal_block(miss);
+            self.b.switch_to_block(miss);
+        }
+        self.b.ins().jump(default, &[]);
+    }
+
+    /// Goes to the block of the case that a word is, or to `default`. A word that was put together of two parts is not, if the
+    /// cases agree in one of them: that one is compared first, once, and then the other.
+    pub fn choose(&mut self, word: Value, cases: &[(u64, clif::Block)], default: clif::Block) {
+        if let (Some((high, up, low)), [first, ..]) = (self.parts_of(word), cases) {
+            let ones = (1 << up) - 1;
+            let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));
+            let rest = |part: &dyn Fn(u64) -> u64| cases.iter().map(|(v, to)| (part(*v), *to)).collect::<Vec<_>>();
+            let (high_of, low_of) = (|value: u64| value >> up, |value: u64| value & ones);
+            let split = if agree(&high_of) {
+                Some((high, high_of(first.0), low, rest(&low_of)))
+            } else if agree(&low_of) {
+                Some((low, low_of(first.0), high, rest(&high_of)))
+            } else {
+                None
+            };
+            if let Some((same, value, other, cases)) = split {
+                let next = self.b.create_block();
+                self.choose(same, &[(value, next)], default);
+                self.b.seal_block(next);
+                self.b.switch_to_block(next);
+                return self.choose(other, &cases, default);
+            }
+        }
+        for (value, to) in cases {
+            let same = self.icmp_imm(IntCC::Equal, word, *value);
+            let miss = self.b.create_block();
+            self.b.ins().brif(same, *to, &[], miss, &[]);
+            self.b.seal_block(miss);
+            self.b.switch_to_block(miss);
+        }
+        self.b.ins().jump(default, &[]);
+    }
+
+    /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
+    pub fn spill(&mut self, point: ReplicationPoint) {
+        let spilled = self.facts.spilled(point);
+        let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
+        let zero = self.iconst(0);
+        // Fields of headers with varbits have no variable while they are clean; see below.
+        let in_packet = |t: &Self, slot: SlotId| {
+            t.facts.lazy_field(slot).is_none() && !t.flow.is_dirty(t.facts, &t.facts_now, slot)
+        };
+        for s in 0..self.program.slots.len() {
+            let slot = SlotId::from_index(s);
+            let words = if !spilled.contains(s) || in_packet(self, slot) {
+                vec![zero; self.program.width(slot).div_ceil(64) as usize]
+            } else {
+                let val = self.read_slot(slot);
+                self.words_of_val(&val)
+            };
+            self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
+        }
+        for h in 0..self.program.headers.len() {
+            let fields = &self.program.headers[h].fields;
+            if !fields.iter().any(|f| spilled.contains(f.slot.index()) && in_packet(self, f.slot)) {
+                continue;
+            }
+            let header = HeaderId::from_index(h);
+            let valid = self.read_flag(self.facts.headers[h].valid);
+            let (load, done) = (self.b.create_block(), self.b.create_block());
+            self.b.ins().brif(valid, load, &[], done, &[]);
+            self.b.seal_block(load);
+            self.b.switch_to_block(load);
+            let at: At = self.extracted_at(header);
+            let var_bytes = self.facts.headers[h].var.map(|(_, length)| {
+                let bits = self.read_word(&Operand::Slot(length));
+                self.b.ins().ushr_imm_u(bits, 3)
+            });
+            self.load_header(header, at, var_bytes, &mut |t, slot, load| {
+                if spilled.contains(slot.index()) && in_packet(t, slot) {
+                    let val = load(t);
+                    let words = t.words_of_val(&val);
+                    t.store_words(t.flags.desc, &words, record, 8 * t.record.offset(slot) as u32);
+                }
+            });
+            self.b.ins().jump(done, &[]);
+            self.b.seal_block(done);
+            self.b.switch_to_block(done);
+        }
+    }
+}

@@ -14,6 +14,7 @@ mod dead_code;
 mod graph;
 mod known;
 mod liveness;
+mod narrow_lookaheads;
 mod parser_room;
 mod pipeline;
 mod simplify;

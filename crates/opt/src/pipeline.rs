@@ -9,7 +9,9 @@
 //!
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
-use crate::{coalesce, compact_slots, const_prop, dead_code, parser_room, simplify, simplify_cfg, strip_marks};
+use crate::{
+    coalesce, compact_slots, const_prop, dead_code, narrow_lookaheads, parser_room, simplify, simplify_cfg, strip_marks,
+};
 use ir::Program;
 use std::collections::HashSet;
 use std::fmt;
@@ -52,6 +54,12 @@ const PASSES: &[Pass] = &[
         run: const_prop::run,
     },
     Pass { name: "simplify", about: "cheaper forms of single operations", phase: Phase::Loop, run: simplify::run },
+    Pass {
+        name: "narrow_lookaheads",
+        about: "look ahead at what is asked for, not at all bits before it",
+        phase: Phase::Loop,
+        run: narrow_lookaheads::run,
+    },
     Pass {
         name: "parser_room",
         about: "ask once for the length of all headers that follow, not for each",

@@ -1,0 +1,58 @@
+//! Slices of wide lookaheads become lookaheads of their own.
+//!
+//! Needs: nothing. Guarantees: same behaviour. A slice of at most 64 bits of a lookahead of more than 64, with nothing in
+//! between that moves the cursor or assigns the value, looks at the packet itself. If only slices read the wide value, it is
+//! dead then: a parser that looks at a protocol's number and a port ahead loads these, and not all that lies before them.
+//!
+//! ```text
+//! %0 = lookahead 0          (304 bits)     %0 = lookahead 0
+//! %1 = slice %0, 119, 112             =>    %1 = lookahead 184
+//! ```
+//!
+//! Tests: `tests/files/narrow_lookaheads.ir`, `tests/properties.rs`.
+
+use ir::{Op, Operand, Program, SlotId, StageKind};
+use std::collections::BTreeMap;
+
+/// Bits of what one load gives.
+const WORD: u32 = 64;
+
+/// Runs the pass; whether anything changed.
+pub(crate) fn run(program: &mut Program) -> bool {
+    let mut changed = false;
+    for s in 0..program.stages.len() {
+        if program.stages[s].kind != StageKind::Parser {
+            continue;
+        }
+        for b in 0..program.stages[s].blocks.len() {
+            // Where the bits of each slot lie behind the cursor.
+            let mut known: BTreeMap<SlotId, u32> = BTreeMap::new();
+            for i in 0..program.stages[s].blocks[b].insts.len() {
+                let op = &program.stages[s].blocks[b].insts[i].op;
+                let narrow = narrowed(program, op, &known);
+                let looked_at = match *op {
+                    Op::Lookahead { dst, offset } if program.width(dst) > WORD => Some((dst, offset)),
+                    _ => None,
+                };
+                if matches!(op, Op::Extract { .. } | Op::Advance { .. }) {
+                    known.clear();
+                }
+                op.for_each_def(program, |slot| _ = known.remove(&slot));
+                known.extend(looked_at);
+                if let Some(narrow) = narrow {
+                    program.stages[s].blocks[b].insts[i].op = narrow;
+                    changed = true;
+                }
+            }
+        }
+    }
+    changed
+}
+
+/// What a slice becomes.
+fn narrowed(program: &Program, op: &Op, known: &BTreeMap<SlotId, u32>) -> Option<Op> {
+    let Op::Slice { dst, a: Operand::Slot(of), hi, lo } = op else { return None };
+    let offset = known.get(of).filter(|_| hi - lo < WORD)?;
+    // The first bit of the packet is the highest.
+    Some(Op::Lookahead { dst: *dst, offset: offset + program.width(*of) - 1 - hi })
+}

@@ -14,7 +14,7 @@ cargo xtask p4rt-fuzz [--requests N] [--seed S] [--round N] [PROGRAM.p4 ...]
   --seed S      the first seed (1)
   --round N     requests to a fresh device, then another seed (5000)
 
-Without programs: all of examples/ and tests/stf/ that have a script.
+Without programs: all of examples/ and tests/stf/ that have a script, and those of tests/py/.
 ";
 
 fn main() -> ExitCode {
@@ -90,6 +90,8 @@ fn with_scripts() -> Vec<PathBuf> {
             }
         }
     }
+    let more = std::fs::read_dir("tests/py").into_iter().flatten().flatten().map(|entry| entry.path());
+    found.extend(more.filter(|path| path.extension().is_some_and(|e| e == "p4")));
     found.sort();
     found
 }

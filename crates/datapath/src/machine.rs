@@ -190,6 +190,10 @@ impl Backend for Machine {
         Some(self.code.info())
     }
 
+    fn runs_specialised(&self) -> bool {
+        self.code.granted() == Some(self.fast.granted())
+    }
+
     fn watch(&self, on: bool) {
         self.code.watch(on);
     }

@@ -57,6 +57,10 @@ pub trait Backend: Send + Sync {
     fn code_info(&self) -> Option<CodeInfo> {
         None
     }
+    /// Whether a batch that began now would run code for the tables as they are.
+    fn runs_specialised(&self) -> bool {
+        false
+    }
     /// Whether code counts actions and says where it is, from now on.
     fn watch(&self, _on: bool) {}
     /// Packets by action of a table, in the order of its actions, as far as code was watched; `None` where nobody counts.
@@ -374,6 +378,11 @@ impl Pipeline {
     /// Which code runs; `None` for the interpreter.
     pub fn code_info(&self) -> Option<CodeInfo> {
         self.backend.code_info()
+    }
+
+    /// Whether a batch that began now would run code for the tables as they are: a few loads.
+    pub fn runs_specialised(&self) -> bool {
+        self.backend.runs_specialised()
     }
 
     /// Whether code counts actions and says where it is, from now on; returns when such code is there.

@@ -7,6 +7,7 @@
 
 mod control;
 mod fill;
+mod gaps;
 mod loaded;
 mod paced;
 mod swaps;

@@ -112,7 +112,7 @@ impl RecordedTable {
         TableBinding {
             handle: &raw const self.handle.0,
             key: self.shape.layout().clone(),
-            engine: self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind()),
+            engine: self.engine_kind(),
             exact: None,
             lookup: self.lookup_fn(),
             lookup_batch: self.lookup_batch_fn(),
@@ -120,6 +120,11 @@ impl RecordedTable {
             entry: self.memory.writer().layout().clone(),
             footprint_bytes: self.footprint_bytes(),
         }
+    }
+
+    /// How code probes it.
+    pub(crate) fn engine_kind(&self) -> EngineKind {
+        self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind())
     }
 
     /// An estimate: a cache line of the engine's and an entry, for each entry.

@@ -131,6 +131,11 @@ impl Table {
         each!(&self.kind, t => t.binding())
     }
 
+    /// How compiled code probes it: see [`TableBinding::engine`].
+    pub fn engine(&self) -> abi::EngineKind {
+        each!(&self.kind, t => t.engine_kind())
+    }
+
     /// Number of entries.
     pub fn len(&self) -> u64 {
         each!(&self.kind, t => t.len())

@@ -1,7 +1,9 @@
 //! The code of a pipeline: what runs always, what was compiled last for the tables as they are, and what workers may
 //! still run.
 //!
-//! - *Generic* code is right for all tables at all times. It is there first and stays.
+//! - *Generic* code is right for all tables at all times. It is there first and stays; it is made quickly, when tables are empty.
+//! - *Standing* code is as right as that, and takes its place: it is made with all effort and staged where tables are large. It
+//!   is what packets run while tables grow, which may be for seconds.
 //! - *Specialised* code is right while the domain's number is the one that its shapes were taken under
 //!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
 //!
@@ -13,8 +15,8 @@
 //! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
 //! after it sees it, through generic code.
 //!
-//! While somebody watches, all code that is made counts actions and says where it is (`counting`), also in place of the
-//! generic code, which is never like that.
+//! While somebody watches, all code that is made counts actions and says where it is (`counting`), standing code
+//! too; generic code is never like that.
 //!
 //! Code is freed by whoever recompiles or keeps house, after the last worker has let go of it: workers hold it by `Arc`,
 //! and so does `retired`, so a worker's is never the last.
@@ -127,12 +129,14 @@ pub(super) struct Code {
     watched: AtomicBool,
     /// The program that counts, once somebody has watched.
     counted: OnceLock<Arc<Program>>,
-    /// While somebody watches: what runs in place of the generic code, as right as that.
-    counting: ArcSwapOption<Special>,
+    /// What runs in place of the generic code, if anything.
+    standing: ArcSwapOption<Special>,
     /// Whether `watched` has changed since the tuner last asked.
     watch_changed: AtomicBool,
-    /// How often `special` or `counting` was exchanged.
+    /// How often `special` or `standing` was exchanged.
     published: AtomicU64,
+    /// How often `special` was.
+    compiled: AtomicU64,
     /// Code that workers may still hold. Held while compiling, too.
     retired: Mutex<Vec<Arc<Special>>>,
     last_ns: AtomicU64,
@@ -192,9 +196,10 @@ impl Code {
             special: ArcSwapOption::empty(),
             watched: AtomicBool::new(false),
             counted: OnceLock::new(),
-            counting: ArcSwapOption::empty(),
+            standing: ArcSwapOption::empty(),
             watch_changed: AtomicBool::new(false),
             published: AtomicU64::new(0),
+            compiled: AtomicU64::new(0),
             retired: Mutex::default(),
             last_ns: AtomicU64::new(0),
             failures: Mutex::default(),
@@ -275,6 +280,7 @@ impl Code {
         }
         let new = Special { entries, code, granted, contents };
         retired.extend(self.special.swap(Some(Arc::new(new))));
+        self.compiled.fetch_add(1, Ordering::Relaxed);
         self.published.fetch_add(1, Ordering::Release);
         let took = start.elapsed();
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
@@ -305,23 +311,33 @@ impl Code {
         if self.watched.swap(on, Ordering::Relaxed) == on {
             return;
         }
+        self.stand(on.then(|| quick(&self.options)));
+        self.watch_changed.store(true, Ordering::Release);
+    }
+
+    /// Makes code for any tables, with all effort and for their sizes now.
+    pub(super) fn make_standing(&self) {
+        self.stand(Some(self.options.clone()));
+    }
+
+    /// Has code with these options, or none, take the place of the generic code.
+    fn stand(&self, options: Option<jit::Options>) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        let (program, options) = self.as_watched(quick(&self.options));
-        let compile = AssertUnwindSafe(|| {
+        let compile = |options| {
+            let (program, options) = self.as_watched(options);
             let sites = self.generic.sites();
             jit::compile_for(program, &self.fast.bindings(), &Shapes::default(), sites, &CALLS, &options)
-        });
-        let made =
-            on.then(|| catch_unwind(compile).map_err(panic_text).and_then(|code| code.map_err(|e| e.to_string())));
-        let made = made.and_then(|made| {
+        };
+        let made = options.and_then(|options| {
+            let compile = AssertUnwindSafe(|| compile(options));
+            let made = catch_unwind(compile).map_err(panic_text).and_then(|code| code.map_err(|e| e.to_string()));
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.note(made.as_ref().map(|_| ()));
             made.ok()
         });
         let new = made.map(|code| Special { entries: entries(&code), code, granted: None, contents: BTreeSet::new() });
-        retired.extend(self.counting.swap(new.map(Arc::new)));
+        retired.extend(self.standing.swap(new.map(Arc::new)));
         self.published.fetch_add(1, Ordering::Release);
-        self.watch_changed.store(true, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);
     }
 
@@ -339,7 +355,7 @@ impl Code {
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         let all: Vec<Arc<Special>> =
-            [self.special.load_full(), self.counting.load_full()].into_iter().flatten().chain(retired).collect();
+            [self.special.load_full(), self.standing.load_full()].into_iter().flatten().chain(retired).collect();
         let region = |spot: &Spot| all.iter().find_map(|special| special.code.region_at(spot.pc, spot.place));
         spots.iter().map(|spot| region(spot).map(str::to_string)).collect()
     }
@@ -371,7 +387,8 @@ impl Code {
     pub(super) fn info(&self) -> CodeInfo {
         let name = |t: &TableId| self.program.tables[t.index()].name.clone();
         let running = self.special.load_full().filter(|special| special.holds(&self.fast));
-        let code = running.as_ref().map_or(&*self.generic, |special| &special.code);
+        let standing = self.standing.load_full();
+        let code = running.as_ref().or(standing.as_ref()).map_or(&*self.generic, |special| &special.code);
         let phases = EntryKind::ALL.iter().filter_map(|kind| code.phases(*kind)).max().unwrap_or(1);
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CodeInfo {
@@ -383,7 +400,7 @@ impl Code {
                 0 | 1 => "run to completion".to_string(),
                 phases => format!("staged in {phases} phases"),
             },
-            compiled: self.published.load(Ordering::Relaxed),
+            compiled: self.compiled.load(Ordering::Relaxed),
             last: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
             code_bytes: code.code_size() as u64,
             contents: running.map_or_else(Vec::new, |s| s.contents.iter().map(name).collect()),
@@ -397,8 +414,8 @@ impl Code {
 pub(super) struct Choice {
     code: Arc<Code>,
     special: Option<Arc<Special>>,
-    /// In place of the generic code, while somebody watches.
-    counting: Option<Arc<Special>>,
+    /// In place of the generic code.
+    standing: Option<Arc<Special>>,
     /// `Code::published` when both were taken.
     seen: u64,
     /// The choice for the batch that runs.
@@ -407,7 +424,7 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn new(code: Arc<Code>) -> Choice {
-        Choice { code, special: None, counting: None, seen: 0, now: None }
+        Choice { code, special: None, standing: None, seen: 0, now: None }
     }
 
     /// The function for an entry of the program. The first call of a batch chooses for all of it: what one entry leaves
@@ -423,12 +440,12 @@ impl Choice {
         let published = self.code.published.load(Ordering::Acquire);
         if published != self.seen {
             self.special = self.code.special.load_full();
-            self.counting = self.code.counting.load_full();
+            self.standing = self.code.standing.load_full();
             self.seen = published;
         }
         match &self.special {
             Some(special) if special.holds(&self.code.fast) => special.entries,
-            _ => self.counting.as_ref().map_or(self.code.generic_entries, |counting| counting.entries),
+            _ => self.standing.as_ref().map_or(self.code.generic_entries, |standing| standing.entries),
         }
     }
 

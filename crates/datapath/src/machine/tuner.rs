@@ -4,13 +4,18 @@
 //! nothing has been withdrawn for a while, and when the entries of more tiny tables could be part of the code. Waiting is
 //! doubled each time code was withdrawn soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
 //! the entries of a table that changes while they are part of the code are left out until it has been quiet for longer.
-//! So a table that changes all the time costs a bounded share of one core, and packets run generic code or code without
+//! So a table that changes all the time costs a bounded share of one core, and packets run code for any tables or code without
 //! its entries.
+//!
+//! Code for any tables is made anew, as *standing* code, after the first code for the tables as they are or when that does not come
+//! for [`STANDING_REST`], and when other tables are
+//! too large for the caches or a table is probed in another way: at once, since nothing withdraws it, and at most once in [`STANDING_REST`].
 //!
 //! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
 
 use super::code::{Code, Effort, Specialise};
 use crate::state::Activity;
+use abi::EngineKind;
 use base::ids::TableId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +31,8 @@ const REGISTER_TICKS: u32 = 100;
 const WAIT: Duration = Duration::from_millis(20);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// The shortest time between two compilations of standing code.
+const STANDING_REST: Duration = Duration::from_millis(200);
 /// Code that lasted this many times the wait has lasted.
 const LASTED: u32 = 8;
 
@@ -53,6 +60,10 @@ struct Policy {
     holds: bool,
     /// Which tables and registers were too large for the caches when it was compiled.
     large: Vec<bool>,
+    /// How tables are probed.
+    engines: Vec<EngineKind>,
+    /// When standing code was made, and `large` and `engines` then.
+    standing: Option<(Duration, Vec<bool>, Vec<EngineKind>)>,
 }
 
 impl Policy {
@@ -67,7 +78,26 @@ impl Policy {
             contents: BTreeSet::new(),
             holds: false,
             large: Vec::new(),
+            engines: Vec::new(),
+            standing: None,
         }
+    }
+
+    /// Whether standing code should be made now, behind [`Policy::look`].
+    fn wants_standing(&mut self, now: Duration) -> bool {
+        // Code for the tables as they are comes first, unless they do not settle.
+        if self.mode == Specialise::Off || self.last_compiled.is_none() && now < STANDING_REST {
+            return false;
+        }
+        let wanted = match &self.standing {
+            None => true,
+            Some((_, _, engines)) if *engines != self.engines => true,
+            Some((made, large, _)) => *large != self.large && now.saturating_sub(*made) >= STANDING_REST,
+        };
+        if wanted {
+            self.standing = Some((now, self.large.clone(), self.engines.clone()));
+        }
+        wanted
     }
 
     /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made.
@@ -119,6 +149,7 @@ impl Policy {
             }
         }
         self.large = large;
+        self.engines = activity.iter().map(|a| a.engine).collect();
         let is_quiet = now.saturating_sub(self.last_withdrawn) >= self.wait;
         let is_rested = self.last_compiled.is_none_or(|last| now.saturating_sub(last) >= self.wait);
         let is_better = !self.holds || !contents.is_subset(&self.contents);
@@ -184,6 +215,7 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         }
         if code.take_watch_change() {
             policy.holds = false;
+            policy.standing = None;
         }
         let granted = code.fast.granted();
         let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
@@ -195,6 +227,8 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
                 compile(Effort::Full);
             }
             policy.compiled(start.elapsed(), contents, code.granted().unwrap_or(granted));
+        } else if policy.wants_standing(start.elapsed()) {
+            code.make_standing();
         }
         code.collect();
     }
@@ -209,7 +243,7 @@ mod tests {
     }
 
     fn at(len: u64, changes: u64) -> Activity {
-        Activity { len, changes, footprint_bytes: 100 * len }
+        Activity { len, changes, footprint_bytes: 100 * len, engine: EngineKind::ExactInline }
     }
 
     fn tiny(_: TableId, len: u64) -> bool {
@@ -307,6 +341,37 @@ mod tests {
         assert_eq!(policy.look(ms(2000), 1, &tables, &[1_000_000], tiny), Some(set(&[])));
         policy.compiled(ms(2001), set(&[]), 1);
         assert_eq!(policy.look(ms(3000), 1, &tables, &[2_000_000], tiny), None);
+    }
+
+    #[test]
+    fn standing_code_follows_the_sizes_of_tables_and_nothing_else() {
+        let mut policy = Policy::new(Specialise::Auto);
+        let mut made = 0;
+        // A table that grows from the first moment on, so that nothing is ever quiet for as long as it takes.
+        for tick in 0..1000u64 {
+            let now = ms(10 * tick);
+            let tables = [at(100 * tick, 100 * tick)];
+            match policy.look(now, tick, &tables, &[], tiny) {
+                Some(_) => panic!("code that would not hold"),
+                None => made += u32::from(policy.wants_standing(now)),
+            }
+        }
+        assert_eq!(made, 2, "once for small tables, once for large ones");
+        policy.look(ms(20_000), 1000, &[at(10, 5)], &[], tiny);
+        let contents = policy.look(ms(30_000), 1000, &[at(10, 5)], &[], tiny).expect("it has been quiet");
+        policy.compiled(ms(30_001), contents, 1000);
+        let mut wants = |now: u64, len: u64| {
+            policy.look(ms(now), 1000 + len, &[at(len, len)], &[], |_, _| false);
+            policy.wants_standing(ms(now))
+        };
+        assert!(wants(30_010, 10) && !wants(30_020, 20));
+        assert!(wants(30_300, 1_000_000), "it is too large for the caches now");
+        assert!(!wants(30_310, 10), "that can wait");
+        assert!(wants(30_600, 10) && !wants(40_000, 20));
+        let other = [Activity { engine: EngineKind::Opaque, ..at(20, 21) }];
+        policy.look(ms(40_010), 1020, &other, &[], |_, _| false);
+        assert!(policy.wants_standing(ms(40_010)), "it calls another function now");
+        assert!(!policy.wants_standing(ms(40_020)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::cells::Registers;
 use super::{Cells, FastState, lock};
-use abi::Shapes;
+use abi::{EngineKind, Shapes};
 use base::ids::TableId;
 
 /// How much a table is used by its writers.
@@ -14,6 +14,8 @@ pub(crate) struct Activity {
     pub(crate) changes: u64,
     /// About how much memory lookups can touch.
     pub(crate) footprint_bytes: u64,
+    /// How code probes it, which may change for good when it grows.
+    pub(crate) engine: EngineKind,
 }
 
 impl FastState {
@@ -56,6 +58,7 @@ impl FastState {
             len: table.len(),
             changes: table.changes(),
             footprint_bytes: table.footprint_bytes(),
+            engine: table.engine(),
         };
         content.tables.iter().map(|t| of(&lock(t).table)).collect()
     }

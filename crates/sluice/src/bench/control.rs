@@ -17,6 +17,7 @@ use comfy_table::{CellAlignment, Table};
 use grpc::client::Client;
 use grpc::proto::p4::v1 as pb;
 use pb::update::Type;
+use prost::bytes::Bytes;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -57,6 +58,9 @@ pub struct ControlArgs {
     /// Packets come meanwhile (`--packets`) at this share of the rate that is forwarded without loss.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, requires = "control")]
     pub(super) share: f64,
+    /// Descriptors of the receive rings, with `--packets`.
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "control", value_parser = clap::value_parser!(u64).range(64..))]
+    pub(super) ring: u64,
     /// The processors of the worker and of everything else, with `--packets`.
     #[arg(long, value_name = "WORKER,OTHERS", requires = "control")]
     pub(super) cores: Option<super::loaded::Cores>,
@@ -147,7 +151,8 @@ pub fn run(args: &Args) -> Result<()> {
     for fill in &control.fill {
         let entries = Entries::new(&info, fill)?;
         for phase in &control.phases {
-            let row = measure(control, &client, &process, &head, &entries, fill.count, *phase)?;
+            let requests = phase.requests(&entries, &head, control.updates);
+            let row = measure(control, &client, &process, &entries, &requests, *phase)?;
             table.add_row([fill.table.clone(), format!("{phase:?}").to_lowercase()].into_iter().chain(row));
         }
     }
@@ -162,21 +167,28 @@ pub fn run(args: &Args) -> Result<()> {
 /// The device of a switch that is started without saying one.
 pub(super) const DEVICE: u64 = 1;
 
+impl Phase {
+    /// The client's requests, none for reading, which is one.
+    pub(super) fn requests(self, entries: &Entries, head: &pb::WriteRequest, updates: usize) -> Vec<Bytes> {
+        match self {
+            Phase::Insert => entries.requests(Type::Insert, head, updates, 0),
+            Phase::Modify => entries.requests(Type::Modify, head, updates, 1),
+            Phase::Delete => entries.requests(Type::Delete, head, updates, 0),
+            Phase::Read => vec![],
+        }
+    }
+}
+
+/// Goes through a phase: the row's figures behind table and phase.
 pub(super) fn measure(
     args: &ControlArgs,
     client: &Client,
     process: &Process,
-    head: &pb::WriteRequest,
     entries: &Entries,
-    count: usize,
+    requests: &[Bytes],
     phase: Phase,
 ) -> Result<Vec<String>> {
-    let requests = match phase {
-        Phase::Insert => entries.requests(Type::Insert, head, args.updates, 0),
-        Phase::Modify => entries.requests(Type::Modify, head, args.updates, 1),
-        Phase::Delete => entries.requests(Type::Delete, head, args.updates, 0),
-        Phase::Read => vec![],
-    };
+    let count = entries.count;
     process.reset_peak();
     let (start, busy) = (Instant::now(), process.busy());
     let mut took = Vec::new();
@@ -184,12 +196,12 @@ pub(super) fn measure(
         let id = entries.table.preamble.as_ref().map_or(0, |p| p.id);
         let of_table = pb::TableEntry { table_id: id, ..Default::default() };
         let entities = vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(of_table)) }];
-        let request = pb::ReadRequest { device_id: head.device_id, entities, ..Default::default() };
+        let request = pb::ReadRequest { device_id: DEVICE, entities, ..Default::default() };
         let read = client.read_counted(&request, Duration::ZERO)?;
         // A switch that is not ours may have more.
         ensure!(read.entities >= count as u64, "{} entries were read, {count} were written", read.entities);
     } else {
-        took = client.write_encoded(&requests, args.in_flight)?;
+        took = client.write_encoded(requests, args.in_flight)?;
     }
     let time = start.elapsed().as_secs_f64();
     let busy = process.busy().zip(busy).map(|(now, before)| now - before);

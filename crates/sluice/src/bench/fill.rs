@@ -36,7 +36,8 @@ pub struct Entries<'a> {
     /// The table.
     pub table: &'a config::Table,
     action: &'a config::Action,
-    count: usize,
+    /// How many.
+    pub count: usize,
     prefixes: Vec<(u32, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! A port whose packets arrive by the clock: a virtual network card with a receive ring of [`RING`] descriptors.
+//! A port whose packets arrive by the clock: a virtual network card with a receive ring.
 //!
 //! When the worker polls, as many packets have arrived as the rate and the time since the last poll say. What finds the ring full is
 //! lost and counted, as a card does; a generator that shares a processor with what it measures could not keep such a
@@ -6,28 +6,35 @@
 //! somewhat below what a card's would be. What is sent is counted and freed.
 //!
 //! **Time that is not the worker's.** On a machine that does other things, too, the kernel may run another program on the worker's
-//! processor. Then arrivals stand still: of a gap between two polls, what `/proc/thread-self/schedstat` counts as
-//! waiting for a processor is no time of the schedule, and is told beside the result. Waiting for anything else (a lock, memory) is.
+//! processor, and the host of a virtual machine another machine. Then arrivals stand still: of a gap between two polls, what the
+//! thread's own clock of processor time leaves out is no time of the schedule, and is told beside the result. That clock goes
+//! on in interrupts and in the kernel on the worker's behalf (a page that is missing, say), and all that is the worker's. So
+//! is waiting for a lock, but a worker has none.
+//! Where the time went when packets were lost is [`super::gaps`]'s.
 //!
 //! Threads: the queue belongs to the worker; the handle sets the rate and reads counters.
 
+use super::gaps::{BURST, Gap, Gaps, PAUSE_S, Watcher};
 use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, ticks, ticks_per_second};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-/// Descriptors of the receive ring.
-pub const RING: u64 = 1024;
-/// Gaps between polls of which it is asked whose they were, in seconds: a twentieth of what fills the ring at five
-/// million packets a second.
-const GAP_S: f64 = 10e-6;
+/// How often the thread's own clock is looked at if no gap is longer than [`PAUSE_S`], in seconds: clocks drift apart.
+const LOOK_S: f64 = 0.01;
+/// What the clocks may differ by, nanoseconds.
+const DRIFT_NS: u64 = 2_000;
+/// Says whether packets run code for the tables as they are. Called by the worker, once per burst.
+pub type CodeNow = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The device.
 pub struct Paced {
     name: String,
     frames: Option<Vec<Vec<u8>>>,
+    ring: u64,
     pool: PoolRef,
+    code_now: CodeNow,
     shared: Arc<Shared>,
 }
 
@@ -50,6 +57,8 @@ struct Shared {
     fullest: AtomicU64,
     /// Nanoseconds in which arrivals stood still.
     stolen_ns: AtomicU64,
+    /// Of the time between the last two settings of the rate.
+    gaps: Mutex<Gaps>,
 }
 
 /// What passed so far.
@@ -65,15 +74,21 @@ pub struct Passed {
     pub sent: u64,
     /// Most packets that were in the ring since the rate was last set.
     pub fullest: u64,
-    /// Seconds in which the worker's processor ran something else.
+    /// Seconds in which the worker's processor was others'.
     pub stolen_s: f64,
 }
 
 impl Paced {
-    /// A port with these frames, in turn; without any it only sends.
-    pub fn new(name: String, frames: Vec<Vec<u8>>, pool: PoolRef) -> (Paced, PacedHandle) {
+    /// A port with these frames, in turn, and so many descriptors; without any frame it only sends.
+    pub fn new(
+        name: String,
+        frames: Vec<Vec<u8>>,
+        ring: u64,
+        pool: PoolRef,
+        code_now: CodeNow,
+    ) -> (Paced, PacedHandle) {
         let shared = Arc::new(Shared::default());
-        (Paced { name, frames: Some(frames), pool, shared: Arc::clone(&shared) }, PacedHandle(shared))
+        (Paced { name, frames: Some(frames), ring, pool, code_now, shared: Arc::clone(&shared) }, PacedHandle(shared))
     }
 }
 
@@ -85,6 +100,11 @@ impl PacedHandle {
         while self.0.seen.load(Relaxed) < number {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
+    }
+
+    /// Where the worker's time went between the last two settings of the rate.
+    pub fn gaps(&self) -> Gaps {
+        *self.0.gaps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counters now.
@@ -120,9 +140,14 @@ impl Device for Paced {
         let per_second = ticks_per_second();
         vec![Box::new(PacedQueue {
             frames,
+            ring: self.ring,
             next: 0,
             pool: Arc::clone(&self.pool),
+            code_now: Arc::clone(&self.code_now),
             shared: Arc::clone(&self.shared),
+            watcher: Watcher::default(),
+            burst: 0,
+            specialised: false,
             per_second,
             rate: 0,
             set: 0,
@@ -130,8 +155,7 @@ impl Device for Paced {
             since_begin: 0,
             waiting: 0,
             last: ticks(),
-            schedstat: None,
-            delay_ns: 0,
+            looked: (ticks(), Instant::now(), 0),
             stolen_ns: 0,
         })]
     }
@@ -162,9 +186,15 @@ impl Device for Paced {
 
 struct PacedQueue {
     frames: Vec<Vec<u8>>,
+    ring: u64,
     next: usize,
     pool: PoolRef,
+    code_now: CodeNow,
     shared: Arc<Shared>,
+    watcher: Watcher,
+    /// Packets that were taken last, and which code they met.
+    burst: u64,
+    specialised: bool,
     /// Ticks.
     per_second: f64,
     rate: u64,
@@ -177,30 +207,30 @@ struct PacedQueue {
     waiting: u64,
     /// When it was last polled.
     last: u64,
-    schedstat: Option<File>,
-    /// What that said when the rate was set.
-    delay_ns: u64,
-    /// What it has said more since.
+    /// When the thread's clock was looked at last, in ticks and in time, and what it said.
+    looked: (u64, Instant, u64),
+    /// Nanoseconds in which the processor was others' since the rate was set.
     stolen_ns: u64,
 }
 
 impl PacedQueue {
-    /// Nanoseconds that this thread has waited for a processor, ever.
-    fn delay_ns(&mut self) -> u64 {
-        if self.schedstat.is_none() {
-            self.schedstat = File::open("/proc/thread-self/schedstat").ok();
-        }
-        let mut text = [0; 96];
-        let read = self.schedstat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
-        let second = std::str::from_utf8(&text[..read]).ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
-        second.unwrap_or(self.delay_ns + self.stolen_ns)
+    /// Nanoseconds in which the processor was others' since the last call.
+    fn others_ns(&mut self, now: u64) -> u64 {
+        let spec = clock_gettime(ClockId::ThreadCPUTime);
+        let own_ns = spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64;
+        let time = Instant::now();
+        let (_, last, last_own_ns) = std::mem::replace(&mut self.looked, (now, time, own_ns));
+        let all_ns = (time - last).as_nanos() as u64;
+        let others_ns = all_ns.saturating_sub(own_ns - last_own_ns.min(own_ns));
+        if others_ns > DRIFT_NS { others_ns } else { 0 }
     }
 
     fn arrive(&mut self) {
         let set = self.shared.set.load(Relaxed);
         if set != self.set {
-            self.delay_ns = self.delay_ns();
+            self.others_ns(ticks());
             self.stolen_ns = 0;
+            *self.shared.gaps.lock().unwrap_or_else(PoisonError::into_inner) = self.watcher.restart();
             (self.rate, self.set) = (self.shared.rate.load(Relaxed), set);
             self.begin = ticks();
             (self.last, self.since_begin) = (self.begin, 0);
@@ -212,34 +242,53 @@ impl PacedQueue {
         let now = ticks();
         let gap = now.saturating_sub(self.last) as f64 / self.per_second;
         self.last = now;
-        if gap > GAP_S {
-            // After `now`: what is stolen between the two is taken off a moment too early, not too late.
-            let stolen_ns = self.delay_ns().saturating_sub(self.delay_ns);
-            self.shared.stolen_ns.fetch_add(stolen_ns - self.stolen_ns.min(stolen_ns), Relaxed);
-            self.stolen_ns = stolen_ns;
+        let mut time_s = gap;
+        let mut others = false;
+        if gap > PAUSE_S || now.saturating_sub(self.looked.0) as f64 > LOOK_S * self.per_second {
+            // After `now`: what is others' between the two is taken off a moment too early, not too late.
+            let others_ns = self.others_ns(now);
+            self.shared.stolen_ns.fetch_add(others_ns, Relaxed);
+            self.stolen_ns += others_ns;
+            time_s = (time_s - others_ns as f64 / 1e9).max(0.0);
+            others = others_ns > 0;
         }
+        let lost = self.arrived_until(now);
+        if self.rate > 0 {
+            let due_s = self.burst as f64 / self.rate as f64;
+            let (is_pause, packets, specialised) = (gap > PAUSE_S, self.burst, self.specialised);
+            let gap = Gap { time_s, is_pause, others, packets, due_s, specialised };
+            self.watcher.note(gap, lost, self.waiting <= BURST);
+        }
+    }
+
+    /// Puts what has arrived until then into the ring; how many packets found it full.
+    fn arrived_until(&mut self, now: u64) -> u64 {
         let own_s = now.saturating_sub(self.begin) as f64 / self.per_second - self.stolen_ns as f64 / 1e9;
         let arrived = ((own_s * self.rate as f64) as u64).saturating_sub(self.since_begin);
         if arrived == 0 {
-            return;
+            return 0;
         }
         self.since_begin += arrived;
         self.waiting += arrived;
         self.shared.arrived.fetch_add(arrived, Relaxed);
-        if self.waiting > RING {
-            self.shared.lost.fetch_add(self.waiting - RING, Relaxed);
-            self.waiting = RING;
+        let lost = self.waiting.saturating_sub(self.ring);
+        self.waiting -= lost;
+        if lost > 0 {
+            self.shared.lost.fetch_add(lost, Relaxed);
         }
         self.shared.fullest.fetch_max(self.waiting, Relaxed);
+        lost
     }
 }
 
 impl Queue for PacedQueue {
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
         self.arrive();
+        self.burst = 0;
         if self.waiting == 0 || self.frames.is_empty() {
             return 0;
         }
+        self.specialised = (self.code_now)();
         let before = out.len();
         let got = self.pool.alloc_bulk(out, max.min(usize::try_from(self.waiting).unwrap_or(max)));
         for packet in &mut out[before..] {
@@ -248,6 +297,7 @@ impl Queue for PacedQueue {
             self.next = (self.next + 1) % self.frames.len();
         }
         self.waiting -= got as u64;
+        self.burst = got as u64;
         self.shared.taken.fetch_add(got as u64, Relaxed);
         got
     }

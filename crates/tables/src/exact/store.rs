@@ -179,18 +179,22 @@ impl ExactTable {
             entry_bytes: shape.entry_bytes,
             far,
         };
-        let inlined = wide_words == 0;
         TableBinding {
             handle: &raw const self.handle.0,
             key: self.shape.layout().clone(),
-            engine: if inlined { EngineKind::ExactInline } else { EngineKind::Opaque },
-            exact: inlined.then_some(exact),
+            engine: self.engine_kind(),
+            exact: (wide_words == 0).then_some(exact),
             lookup,
             lookup_batch,
             select: self.spec.selector.then_some(crate::selector::select),
             entry: self.writer.layout().clone(),
             footprint_bytes: self.footprint_bytes(),
         }
+    }
+
+    /// How code probes it.
+    pub(crate) fn engine_kind(&self) -> EngineKind {
+        if self.form.wide_words == 0 { EngineKind::ExactInline } else { EngineKind::Opaque }
     }
 
     pub(crate) fn len(&self) -> u64 {

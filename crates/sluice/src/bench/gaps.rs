@@ -1,0 +1,311 @@
+//! Why a paced port lost packets: where the time between two polls of its worker went.
+//!
+//! Between two polls the worker takes a burst through the program and out. At the port's rate that burst stands for so much time
+//! of the schedule; what the gap took beyond that is a *shortage*, which the ring has to bear. From the moment when the ring was last
+//! as good as empty until it is again, shortages are summed by cause; packets lost in that time are divided among the causes as the
+//! shortages are. So one long pause, a thousand slightly slow bursts, or both, are told apart:
+//!
+//! - gaps of up to [`PAUSE_S`]: the code's, generic or for the tables as they are (`datapath::Pipeline::runs_specialised`);
+//! - longer ones are pauses. In one the worker waited for a page (its own count of faults went up), or it did not, and then an
+//!   interrupt or the machine below this one had the processor;
+//! - what the kernel gave to other programs, or the host to other machines, is no time of the schedule ([`super::paced`]), but they
+//!   leave cold caches: what is lost until the ring is empty again after such a gap,
+//!   but within [`COLD_S`], is told apart.
+//!
+//! What ran during a pause cannot be asked for afterwards, so interrupts of the worker's processor, by kind, and time that the host
+//! took are counted over the whole phase ([`Machine`]).
+//!
+//! Threads: [`Watcher`] is the worker's, [`Gaps`] a value, [`Machine`] anyone's. Tests: at the end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Gaps between polls that are longer, in seconds, are pauses: three times what a burst takes or more.
+pub const PAUSE_S: f64 = 10e-6;
+
+/// How long others' work may be felt, in seconds: twice what it takes to fill a cache of a megabyte from memory.
+const COLD_S: f64 = 1e-3;
+/// Packets of a full burst.
+pub const BURST: u64 = abi::BATCH_MAX as u64;
+
+/// Where time went that the schedule did not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// Bursts through code that is right for any tables.
+    Generic,
+    /// Bursts through code for the tables as they are.
+    Specialised,
+    /// Pauses in which a page was missing.
+    Faults,
+    /// Other pauses.
+    Interrupted,
+    /// Gaps in which the processor was others'.
+    Others,
+}
+
+const CAUSES: usize = 5;
+
+/// Gaps of one cause.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Sum {
+    /// How many.
+    pub count: u64,
+    /// How long all of them were, seconds.
+    pub time_s: f64,
+    /// The longest one.
+    pub longest_s: f64,
+    /// Packets of full bursts, and the time that these took.
+    pub packets: u64,
+    /// See `packets`.
+    pub full_s: f64,
+    /// Packets that were lost because of them.
+    pub lost: f64,
+}
+
+/// The gaps of a phase.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Gaps([Sum; CAUSES]);
+
+impl Gaps {
+    /// Those of a cause.
+    pub fn of(&self, cause: Cause) -> &Sum {
+        &self.0[cause as usize]
+    }
+
+    /// Both together.
+    pub fn and(mut self, other: &Gaps) -> Gaps {
+        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+            *sum = Sum {
+                count: sum.count + more.count,
+                time_s: sum.time_s + more.time_s,
+                longest_s: sum.longest_s.max(more.longest_s),
+                packets: sum.packets + more.packets,
+                full_s: sum.full_s + more.full_s,
+                lost: sum.lost + more.lost,
+            };
+        }
+        self
+    }
+}
+
+/// The worker's side.
+#[derive(Default)]
+pub struct Watcher {
+    gaps: Gaps,
+    /// Since the ring was last as good as empty: shortages, in seconds, and packets lost.
+    short_s: [f64; CAUSES],
+    lost: u64,
+    /// How long what others did is felt yet, seconds.
+    cold_s: f64,
+    stat: Option<File>,
+    faults: u64,
+}
+
+/// A gap between two polls.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap {
+    /// Its length in seconds without what other programs had.
+    pub time_s: f64,
+    /// Whether it was longer than [`PAUSE_S`] with that.
+    pub is_pause: bool,
+    /// Whether other programs ran in it.
+    pub others: bool,
+    /// Packets of the burst in it, and what they stand for in the schedule, seconds.
+    pub packets: u64,
+    /// See `packets`.
+    pub due_s: f64,
+    /// Which code that burst went through.
+    pub specialised: bool,
+}
+
+impl Watcher {
+    /// Another phase begins; what the last one saw.
+    pub fn restart(&mut self) -> Gaps {
+        self.settle();
+        self.faults = self.faults();
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// A gap is over, and so many packets found the ring full at its end.
+    pub fn note(&mut self, gap: Gap, lost: u64, ring_is_empty: bool) {
+        let cause = match (gap.is_pause, gap.specialised) {
+            _ if gap.others => Cause::Others,
+            (true, _) => self.cause_of_pause(),
+            (false, true) => Cause::Specialised,
+            (false, false) => Cause::Generic,
+        };
+        let sum = &mut self.gaps.0[cause as usize];
+        sum.count += 1;
+        sum.time_s += gap.time_s;
+        sum.longest_s = sum.longest_s.max(gap.time_s);
+        if gap.packets == BURST {
+            sum.packets += BURST;
+            sum.full_s += gap.time_s;
+        }
+        self.short_s[cause as usize] += gap.time_s - gap.due_s;
+        if gap.others {
+            self.cold_s = COLD_S;
+        }
+        match self.cold_s > 0.0 {
+            true => self.gaps.0[Cause::Others as usize].lost += lost as f64,
+            false => self.lost += lost,
+        }
+        self.cold_s -= gap.time_s;
+        if ring_is_empty {
+            self.cold_s = 0.0;
+            self.settle();
+        }
+    }
+
+    /// Divides what was lost since the ring was empty.
+    fn settle(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        let short = std::mem::take(&mut self.short_s).map(|s| s.max(0.0));
+        let all: f64 = short.iter().sum();
+        if lost > 0 && all > 0.0 {
+            self.gaps.0.iter_mut().zip(short).for_each(|(sum, short)| sum.lost += lost as f64 * short / all);
+        }
+    }
+
+    fn cause_of_pause(&mut self) -> Cause {
+        let faults = self.faults();
+        match std::mem::replace(&mut self.faults, faults) < faults {
+            true => Cause::Faults,
+            false => Cause::Interrupted,
+        }
+    }
+
+    /// Pages that this thread has waited for, ever: fields 10 and 12 of its `stat`, of which the second is the process's name.
+    fn faults(&mut self) -> u64 {
+        if self.stat.is_none() {
+            self.stat = File::open("/proc/thread-self/stat").ok();
+        }
+        let mut text = [0; 512];
+        let read = self.stat.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..read]);
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let field = |number: usize| fields.split_whitespace().nth(number - 3).and_then(|f| f.parse::<u64>().ok());
+        field(10).zip(field(12)).map_or(self.faults, |(minor, major)| minor + major)
+    }
+}
+
+/// What the kernel counts for one processor.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// Interrupts by kind.
+    interrupts: BTreeMap<&'static str, u64>,
+    /// Time that the host took, in hundredths of a second.
+    stolen: u64,
+}
+
+/// Kinds of interrupts by their names in `/proc/interrupts`, and how they are called here; numbers are devices.
+const KINDS: [(&str, &str); 5] =
+    [("LOC", "timer"), ("RES", "reschedule"), ("CAL", "call"), ("TLB", "shootdown"), ("NMI", "NMI")];
+const DEVICES: &str = "device";
+
+impl Machine {
+    /// Of a processor, now.
+    pub fn now(processor: usize) -> Machine {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        Machine::parse(&read("/proc/interrupts"), &read("/proc/stat"), processor)
+    }
+
+    fn parse(interrupts: &str, stat: &str, processor: usize) -> Machine {
+        let mut lines = interrupts.lines();
+        // Processors that are off have no column.
+        let name = format!("CPU{processor}");
+        let column = lines.next().and_then(|heads| heads.split_whitespace().position(|head| head == name));
+        let mut found = BTreeMap::new();
+        for line in lines {
+            let Some((kind, counts)) = line.split_once(':') else { continue };
+            let kind = kind.trim();
+            let known = KINDS.iter().find(|(short, _)| *short == kind).map(|(_, name)| *name);
+            let Some(name) = known.or_else(|| kind.parse::<u32>().is_ok().then_some(DEVICES)) else { continue };
+            let count = column.and_then(|column| counts.split_whitespace().nth(column)?.parse::<u64>().ok());
+            *found.entry(name).or_default() += count.unwrap_or(0);
+        }
+        let of_processor = format!("cpu{processor} ");
+        let times = stat.lines().find_map(|line| line.strip_prefix(&of_processor)).unwrap_or_default();
+        let stolen = times.split_whitespace().nth(7).and_then(|ticks| ticks.parse().ok()).unwrap_or(0);
+        Machine { interrupts: found, stolen }
+    }
+
+    /// What has been added since an earlier moment, for people.
+    pub fn since(&self, before: &Machine) -> String {
+        let mut parts = Vec::new();
+        for (kind, count) in &self.interrupts {
+            let more = count - before.interrupts.get(kind).copied().unwrap_or(0).min(*count);
+            if more > 0 {
+                parts.push(format!("{kind} {more}"));
+            }
+        }
+        if self.stolen > before.stolen {
+            parts.push(format!("host {} ms", (self.stolen - before.stolen) * 10));
+        }
+        parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(time_us: f64, packets: u64, specialised: bool) -> Gap {
+        let time_s = time_us / 1e6;
+        Gap { time_s, is_pause: time_s > PAUSE_S, others: false, packets, due_s: packets as f64 * 0.1e-6, specialised }
+    }
+
+    #[test]
+    fn losses_go_to_what_made_the_ring_full() {
+        let mut watcher = Watcher::default();
+        // Bursts of 64 at ten million a second: 6.4 us each are due.
+        for _ in 0..100 {
+            watcher.note(gap(8.4, 64, false), 0, false);
+        }
+        watcher.note(gap(606.4, 64, true), 400, false);
+        watcher.note(gap(5.0, 64, true), 0, true);
+        let gaps = watcher.restart();
+        let lost = |cause| gaps.of(cause).lost.round() as u64;
+        assert_eq!((lost(Cause::Generic), lost(Cause::Specialised)), (100, 0));
+        assert_eq!(lost(Cause::Faults) + lost(Cause::Interrupted), 300);
+        assert_eq!(gaps.of(Cause::Generic).packets, 6400);
+        // What was before the ring was empty has nothing to do with what comes later.
+        watcher.note(gap(9.0, 64, true), 10, true);
+        let gaps = watcher.restart();
+        assert_eq!((gaps.of(Cause::Specialised).lost, gaps.of(Cause::Generic).lost), (10.0, 0.0));
+        // Whoever ran in between has the caches.
+        watcher.note(Gap { others: true, ..gap(30.0, 64, true) }, 0, false);
+        watcher.note(gap(9.0, 64, false), 10, true);
+        watcher.note(gap(9.0, 64, false), 5, true);
+        // But not for ever.
+        watcher.note(Gap { others: true, ..gap(30.0, 64, true) }, 3, false);
+        (0..200).for_each(|_| watcher.note(gap(9.0, 64, false), 0, false));
+        watcher.note(gap(9.0, 64, false), 20, false);
+        let gaps = watcher.restart();
+        assert_eq!((gaps.of(Cause::Others).lost.round(), gaps.of(Cause::Generic).lost.round()), (14.0, 24.0));
+    }
+
+    #[test]
+    fn pages_that_were_missing_are_seen() {
+        let mut watcher = Watcher::default();
+        watcher.restart();
+        watcher.note(gap(50.0, 64, true), 0, true);
+        let before = *watcher.restart().of(Cause::Interrupted);
+        let fresh = vec![1u8; 8 << 20];
+        assert_eq!(std::hint::black_box(&fresh).iter().map(|b| u64::from(*b)).sum::<u64>(), 8 << 20);
+        watcher.note(gap(50.0, 64, true), 0, true);
+        assert_eq!((before.count, watcher.restart().of(Cause::Faults).count), (1, 1));
+    }
+
+    #[test]
+    fn interrupts_are_those_of_the_processor() {
+        let interrupts =
+            "           CPU0       CPU3\n 24:  1  5  IO-APIC  x\n 25:  0  2  x\nLOC:  7  9  Local\nERR:  0\n";
+        let stat = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\ncpu3 1 1 1 1 1 1 1 4 1 1\n";
+        let (none, all) = (Machine::parse("CPU3\n", "", 3), Machine::parse(interrupts, stat, 3));
+        assert_eq!(all.since(&none), "device 7, timer 9, host 40 ms");
+        assert_eq!(all.since(&all), "");
+        assert_eq!(Machine::parse(interrupts, stat, 0).since(&none), "device 1, timer 7, host 10 ms");
+    }
+}

@@ -171,6 +171,13 @@ impl Traffic {
         }
         subject.executor.idle();
     }
+
+    /// Returns when packets run.
+    fn wait(&self) {
+        while self.packets.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn few(settings: &Settings, count: usize) -> usize {
@@ -204,9 +211,7 @@ pub fn insert(title: &str, settings: &Settings) -> Result<Figures> {
                         let mut subject = subject::of_pipeline("", &pipeline, 0);
                         traffic.run(&mut subject, &frames, settings.batch, false);
                     });
-                    while traffic.packets.load(Ordering::Relaxed) == 0 {
-                        std::thread::yield_now();
-                    }
+                    traffic.wait();
                     let seconds = content.insert(state.as_ref());
                     traffic.stop.store(true, Ordering::Relaxed);
                     seconds
@@ -307,6 +312,7 @@ pub fn recompile(title: &str, settings: &Settings) -> Result<Figures> {
                         traffic.run(&mut subject, &workload.frames, settings.batch, true);
                     });
                     let result = (|| {
+                        traffic.wait();
                         grow(&pipeline, size)?;
                         let start = Instant::now();
                         let first = pipeline.recompile(settings.options.specialise).context("it does not compile")?;

@@ -87,7 +87,7 @@ impl Checker<'_> {
                     return ty.clone();
                 }
                 let args = args.iter().map(|t| self.subst(t, s)).collect();
-                self.instantiate_struct(origin, args, None)
+                self.instantiate_struct(origin, args)
             }
             _ => ty.clone(),
         }

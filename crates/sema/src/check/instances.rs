@@ -311,8 +311,8 @@ impl<'a> Checker<'a> {
     fn abstract_methods(&mut self, ty: &Type, body: Option<&'a [ast::Decl]>, span: Span) -> Vec<(u32, FunctionId)> {
         let Type::Extern(id, type_args) = ty else {
             if let Some(body) = body {
-                self.error(codes::WRONG_IMPLEMENTATION, span, "only instances of externs implement methods");
                 self.check_stray_methods(body);
+                self.error(codes::WRONG_IMPLEMENTATION, span, "only instances of externs implement methods");
             }
             return Vec::new();
         };
@@ -320,9 +320,9 @@ impl<'a> Checker<'a> {
         if let Some(body) = body
             && declared.methods.iter().all(|m| m.kind != MethodKind::Abstract)
         {
+            self.check_stray_methods(body);
             let message = format!("extern `{}` has no abstract methods to implement", declared.name);
             self.report(Diagnostic::error(codes::NO_SUCH_METHOD, span, message).note(declared.span, "declared here"));
-            self.check_stray_methods(body);
             return Vec::new();
         }
         let mut result: Vec<(u32, FunctionId)> = Vec::new();

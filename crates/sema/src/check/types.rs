@@ -156,7 +156,7 @@ impl<'a> Checker<'a> {
         }
         match symbol {
             TypeSymbol::Plain(ty) => ty.clone(),
-            TypeSymbol::Generic(index) => self.instantiate_struct(*index, args, Some(span)),
+            TypeSymbol::Generic(index) => self.instantiate_struct(*index, args),
             TypeSymbol::Extern(id) => self.bounded(Type::Extern(*id, args.into()), span),
             TypeSymbol::Block(id) => self.bounded(Type::Block(*id, args.into()), span),
             TypeSymbol::GenericBlock(index) => self.block_instance(*index, args, span),
@@ -213,9 +213,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The struct type for a list of type arguments of a generic declaration. What is wrong with them is said where they are
-    /// `written`, if that is known.
-    pub fn instantiate_struct(&mut self, index: usize, args: Vec<Type>, written: Option<Span>) -> Type {
+    /// The struct type for a list of type arguments of a generic declaration.
+    pub fn instantiate_struct(&mut self, index: usize, args: Vec<Type>) -> Type {
         let kind = self.generic_structs[index].kind;
         let wrap = |id| match kind {
             StructKind::Struct => Type::Struct(id),
@@ -242,10 +241,7 @@ impl<'a> Checker<'a> {
         let mut applied = Fields::default();
         for field in &fields {
             let ty = self.subst(&field.ty, &s);
-            // What is wrong with other fields was said where they are declared.
-            if self.has_var(&field.ty) {
-                self.check_field_type(kind, &ty, written.unwrap_or(field.span));
-            }
+            self.check_field_type(kind, &ty, field.span);
             applied.push(FieldInfo { ty, ..field.clone() });
         }
         self.prog.types.structs[id.index()].fields = applied;

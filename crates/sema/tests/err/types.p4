@@ -23,7 +23,6 @@ struct Gen<T> {
     T x;
 }
 typedef Gen<bit<8>, bit<8>> Two; // ERROR E0406
-typedef Gen<packet_in> Object; // ERROR E0450
 
 bit<8> missing(in bit<8> x) { // ERROR E0410
     if (x == 1) {

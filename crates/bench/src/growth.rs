@@ -3,8 +3,8 @@
 use crate::measure::{self, Plan};
 use crate::report::{Curves, Point};
 use crate::rows::{Settings, with_lock};
-use crate::subject;
-use crate::workload::{Flows, Workload, generated, l2l3acl};
+use crate::subject::{self, Source};
+use crate::workload::{Flows, Workload, generated, l2l3acl, stateful_firewall};
 use anyhow::{Context, Result};
 
 /// One point to be measured.
@@ -14,6 +14,8 @@ struct Task {
     workload: Box<dyn FnOnce() -> Workload>,
     /// Whether there is a C version beside it.
     with_c: bool,
+    /// Another than what is asked for.
+    strategy: Option<jit::Strategy>,
 }
 
 /// A measurement over something that grows.
@@ -43,7 +45,13 @@ fn decades(quick: bool, from: usize, to: usize) -> Vec<usize> {
 type Make = fn(usize) -> Workload;
 
 fn tasks_of(xs: &[usize], line: &str, make: Make) -> Vec<Task> {
-    let task = |&x: &usize| Task { x, line: line.to_string(), workload: Box::new(move || make(x)), with_c: false };
+    let task = |&x: &usize| Task {
+        x,
+        line: line.to_string(),
+        workload: Box::new(move || make(x)),
+        with_c: false,
+        strategy: None,
+    };
     xs.iter().map(task).collect()
 }
 
@@ -59,12 +67,36 @@ fn flow_tasks(quick: bool) -> Vec<Task> {
         line: line.to_string(),
         workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { flows, ..l2l3acl::Size::of(entries, 1) })),
         with_c: true,
+        strategy: None,
     };
     let xs = decades(quick, 1, 10_000_000);
     let mut all: Vec<Task> = xs.iter().map(|&x| task(Flows::Uniform(x), x, "uniform")).collect();
     // Beyond a million packets Zipf's tail is not seen.
     all.extend(xs.iter().filter(|&&x| x <= 1_000_000).map(|&x| task(Flows::Zipf(x), x, "Zipf")));
     all
+}
+
+/// What says how large the register of `stateful_firewall` is.
+const CELLS: &str = "CELLS = 1 << 20;";
+
+/// Connections in a register of 256 MB, by both ways through the code.
+fn connection_tasks(quick: bool) -> Vec<Task> {
+    let large = |connections: usize| {
+        let small = stateful_firewall::workload(Flows::Uniform(connections), 64, 1);
+        let text = small.source.text().expect("an example can be read");
+        assert!(text.contains(CELLS), "stateful_firewall has no `{CELLS}`");
+        Workload { source: Source::Text(text.replace(CELLS, "CELLS = 1 << 26;")), ..small }
+    };
+    let ways = [("auto", jit::Strategy::Auto), ("run to completion", jit::Strategy::RunToCompletion)];
+    let task = |x: usize, (line, strategy): (&str, jit::Strategy)| Task {
+        x,
+        line: line.to_string(),
+        workload: Box::new(move || large(x)),
+        with_c: false,
+        strategy: Some(strategy),
+    };
+    let xs = if quick { vec![64] } else { vec![1_000, 10_000, 100_000, 1_000_000, 4_000_000] };
+    xs.into_iter().flat_map(|x| ways.map(|way| task(x, way))).collect()
 }
 
 /// All of them.
@@ -77,6 +109,13 @@ pub const ALL: &[Growth] = &[
         tasks: flow_tasks,
     },
     Growth {
+        name: "growth-connections",
+        title: "stateful_firewall with 64M cells: connections",
+        x: "connections",
+        log: true,
+        tasks: connection_tasks,
+    },
+    Growth {
         name: "growth-size",
         title: "l2l3acl with 1k entries, 64 flows: bytes of a frame",
         x: "bytes",
@@ -87,6 +126,7 @@ pub const ALL: &[Growth] = &[
                 line: "uniform".to_string(),
                 workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { frame, ..l2l3acl::Size::of(1000, 64) })),
                 with_c: true,
+                strategy: None,
             };
             [64, 128, 256, 512, 1024, 1500].iter().map(task).collect()
         },
@@ -168,14 +208,19 @@ pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
     for task in (growth.tasks)(settings.quick) {
         let context = || format!("{}: {} {}, {}", growth.name, task.x, growth.x, task.line);
         let workload = (task.workload)();
-        let mut subjects = vec![subject::sluice("Sluice", &workload, &settings.options).with_context(context)?];
+        let mut options = settings.options.clone();
+        options.jit.strategy = task.strategy.unwrap_or(options.jit.strategy);
+        let mut subjects = vec![subject::sluice("Sluice", &workload, &options).with_context(context)?];
         if task.with_c {
             subjects.push(subject::c(&workload, false)?);
             subjects.push(subject::c(&workload, true)?);
         }
+        // What opens connections is there, too.
+        crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
         // Without a C version this plays every frame once, and says what became of them.
         let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
         anyhow::ensure!(fates[0] > 0, "{}: every packet was dropped", context());
+        subjects[0].settle(&options);
         let plan = if settings.quick {
             Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
         } else {

@@ -52,6 +52,16 @@ pub enum Source {
     Text(String),
 }
 
+impl Source {
+    /// The program's text, without what it includes.
+    pub fn text(&self) -> std::io::Result<String> {
+        match self {
+            Source::File(path) => std::fs::read_to_string(path),
+            Source::Text(text) => Ok(text.clone()),
+        }
+    }
+}
+
 /// Compiles a program to optimised IR.
 pub fn compile(source: &Source, options: &Options) -> Result<Arc<ir::Program>> {
     let compiled = match source {

@@ -130,10 +130,7 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
     match strategy {
         Strategy::RunToCompletion => registers.clear(),
         Strategy::Staged => {}
-        Strategy::Auto => {
-            let all: u64 = registers.iter().map(bytes).sum();
-            registers.retain(|r| all > crate::CACHED_BYTES_MAX && bytes(r) > crate::CUT_BYTES_MIN);
-        }
+        Strategy::Auto => registers.retain(|r| bytes(r) > crate::ASKED_BYTES_MIN),
     }
     registers
 }

@@ -112,10 +112,12 @@ pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 pub const CARRIED_HEADERS_MAX: usize = 16;
 /// Packets that staged code takes through its phases together, at most.
 pub const CHUNK: u32 = 32;
-/// Bytes of all tables of an entry, or of all its registers, up to which `Strategy::Auto` runs to completion: what a
-/// second-level cache has.
+/// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
-/// Bytes of a table or register up to which `Strategy::Auto` never has packets wait for it.
+/// Bytes of a register in use up to which `Strategy::Auto` does not ask for its cells ahead: some part of what a last-level
+/// cache has. Going through a batch twice costs about thirty cycles a packet, and the processor hides much of a shorter way.
+pub const ASKED_BYTES_MIN: u64 = 4 << 20;
+/// Bytes of a table up to which `Strategy::Auto` never has packets wait for it.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;
 /// Switches with up to this many cases compare one after the other.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
@@ -150,8 +152,8 @@ pub enum Strategy {
     /// Many packets up to every table with a key, then the table for all of them, as far as order and size allow (the
     /// file `stage/plan.rs` says how far). Where they do not, the cells of registers are asked for ahead (`ahead.rs`).
     Staged,
-    /// As `Staged`, but only at tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`] and
-    /// [`CUT_BYTES_MIN`].
+    /// As `Staged`, but only at tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
+    /// [`CUT_BYTES_MIN`] and [`ASKED_BYTES_MIN`].
     #[default]
     Auto,
 }

@@ -288,8 +288,8 @@ fn large_registers_are_asked_for_ahead() {
         let both = Both::with_runtime(read, &Options { strategy: Strategy::Auto, ..options() }, change);
         both.pipeline.asks_ahead(EntryKind::Ingress)
     };
-    assert!(!asks(0) && !asks(jit::CACHED_BYTES_MAX));
-    assert!(asks(jit::CACHED_BYTES_MAX + 1));
+    assert!(!asks(0) && !asks(jit::ASKED_BYTES_MIN));
+    assert!(asks(jit::ASKED_BYTES_MIN + 1));
 }
 
 #[test]

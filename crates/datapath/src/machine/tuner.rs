@@ -167,9 +167,10 @@ impl Policy {
 
 /// What the strategy goes by (`jit::Strategy::Auto`): which tables and registers caches do not hold.
 fn too_large(activity: &[Activity], registers: &[u64]) -> Vec<bool> {
-    let footprints = || activity.iter().map(|a| a.footprint_bytes).chain(registers.iter().copied());
-    let all: u64 = footprints().sum();
-    footprints().map(|bytes| all > jit::CACHED_BYTES_MAX && bytes > jit::CUT_BYTES_MIN).collect()
+    let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
+    let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
+    let registers = registers.iter().map(|&bytes| bytes > jit::ASKED_BYTES_MIN);
+    activity.iter().map(is_large).chain(registers).collect()
 }
 
 /// How long to wait after something has lasted for `lived` only.
@@ -337,10 +338,10 @@ mod tests {
         policy.look(ms(0), 1, &tables, &[0], tiny);
         assert!(policy.look(ms(20), 1, &tables, &[0], tiny).is_some());
         policy.compiled(ms(21), set(&[]), 1);
-        assert_eq!(policy.look(ms(1000), 1, &tables, &[100_000], tiny), None);
-        assert_eq!(policy.look(ms(2000), 1, &tables, &[1_000_000], tiny), Some(set(&[])));
+        assert_eq!(policy.look(ms(1000), 1, &tables, &[1_000_000], tiny), None);
+        assert_eq!(policy.look(ms(2000), 1, &tables, &[10_000_000], tiny), Some(set(&[])));
         policy.compiled(ms(2001), set(&[]), 1);
-        assert_eq!(policy.look(ms(3000), 1, &tables, &[2_000_000], tiny), None);
+        assert_eq!(policy.look(ms(3000), 1, &tables, &[20_000_000], tiny), None);
     }
 
     #[test]

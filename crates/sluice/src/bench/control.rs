@@ -58,6 +58,9 @@ pub struct ControlArgs {
     /// Packets come meanwhile (`--packets`) at this share of the rate that is forwarded without loss.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, requires = "control")]
     pub(super) share: f64,
+    /// How long no packet may be lost at a rate that counts as without loss, with `--packets`: 60 s in RFC 2544.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, requires = "control", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) proof: u64,
     /// Descriptors of the receive rings, with `--packets`.
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "control", value_parser = clap::value_parser!(u64).range(64..))]
     pub(super) ring: u64,

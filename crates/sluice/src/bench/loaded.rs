@@ -3,7 +3,8 @@
 //! A switch with one worker and paced ports ([`super::paced`]) is made in this process, served over TCP as `sluice run` serves it.
 //!
 //! The *no-loss rate* is the highest rate at which, without writes, no packet finds the ring full in a fifth of a second, and then
-//! in two seconds. A rate is tried up to three times, so that what else the machine does does not make the worker slower than it is.
+//! in all of `--proof` seconds (RFC 2544, section 26.1). While it is searched a rate is tried up to three times, so that what
+//! else the machine does does not make the worker slower than it is; when it is found, once.
 //! A packet costs more when tables are full, and more in code for any tables, which runs while tables grow. So it is searched with the
 //! few entries of `--entries`, with all of `--fill` in code for the tables as they are, the same in the code that the program is
 //! loaded with, which takes nothing for granted, and at the end. The lowest of the first three is what the program bears
@@ -43,10 +44,11 @@ const SLOWEST: u64 = 100_000;
 /// How exact the search is, and what is taken off a rate that does not last.
 const EXACT: f64 = 0.02;
 const STEP: f64 = 0.05;
-/// How long a rate is tried while it is searched, how often at most, and how long when it is found.
+/// How long a rate is tried while it is searched, and how often at most.
 const TRIAL: Duration = Duration::from_millis(200);
 const TRIALS: usize = 3;
-const PROOF: Duration = Duration::from_secs(2);
+/// How long packets come before anything is written.
+const QUIET: Duration = Duration::from_secs(2);
 /// How long it may take until code for the tables as they are is there, and how long what is still better may take.
 const COMPILED: Duration = Duration::from_secs(20);
 const BETTER: Duration = Duration::from_millis(500);
@@ -81,6 +83,8 @@ struct Load {
     ports: Vec<PacedHandle>,
     /// Of `ports`, those with frames, and how many of all frames they have.
     sources: Vec<(usize, f64)>,
+    /// How long no packet may be lost.
+    proof: Duration,
 }
 
 impl Load {
@@ -122,8 +126,8 @@ impl Load {
     }
 
     /// Whether every trial loses packets: one without loss shows what the worker can do, one with may be the machine's.
-    fn loses(&self, rate: u64, time: Duration) -> Result<bool> {
-        for _ in 0..TRIALS {
+    fn loses(&self, rate: u64, time: Duration, trials: usize) -> Result<bool> {
+        for _ in 0..trials {
             let (passed, ()) = self.during(rate, || {
                 std::thread::sleep(time);
                 Ok(())
@@ -139,18 +143,18 @@ impl Load {
     /// The highest rate without loss.
     fn no_loss_rate(&self) -> Result<u64> {
         let (mut low, mut high) = (0, SLOWEST);
-        while !self.loses(high, TRIAL)? {
+        while !self.loses(high, TRIAL, TRIALS)? {
             (low, high) = (high, high * 2);
         }
         while high > SLOWEST / 2 && (high - low) as f64 > EXACT * high as f64 {
             let middle = low.midpoint(high);
-            match self.loses(middle, TRIAL)? {
+            match self.loses(middle, TRIAL, TRIALS)? {
                 true => high = middle,
                 false => low = middle,
             }
         }
         let found = low;
-        while low > found / 4 && self.loses(low, PROOF)? {
+        while low > found / 4 && self.loses(low, self.proof, 1)? {
             low = (low as f64 * (1.0 - STEP)) as u64;
         }
         ensure!(low > found / 4, "packets are lost at any rate: does something else use the worker's processor?");
@@ -200,7 +204,7 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let config = ForwardingConfig { device_config, ..Default::default() };
     let running: Arc<Mutex<Option<Arc<Pipeline>>>> = Arc::default();
     let numbers: BTreeSet<u32> = frames.iter().map(|(port, _)| *port).chain(args.out_ports.iter().copied()).collect();
-    let mut load = Load { ports: vec![], sources: vec![] };
+    let mut load = Load { ports: vec![], sources: vec![], proof: Duration::from_secs(control_args.proof) };
     for number in numbers {
         let of: Vec<Vec<u8>> = frames.iter().filter(|(port, _)| *port == number).map(|(_, f)| f.clone()).collect();
         if !of.is_empty() {
@@ -324,7 +328,7 @@ impl Bench<'_> {
         let machine = || control.cores.map(|cores| Machine::now(cores.worker));
         let before = machine();
         let (passed, ()) = load.during(rate, || {
-            std::thread::sleep(PROOF);
+            std::thread::sleep(QUIET);
             Ok(())
         })?;
         let none = ["-", "no writes", "-", "-", "-", "-", "-"].map(String::from);

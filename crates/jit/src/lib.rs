@@ -6,11 +6,12 @@
 //! - `analysis` with `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
 //!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
-//! - `translate` builds the function: packet loop, blocks, fates, records. `value` defines how slots become values,
+//! - `translate` builds the function: packet loop, blocks, records. `value` defines how slots become values, `ops` is the list of
+//!   all operations, terminators and fates;
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
-//! - `stage` takes many packets through the function in phases; `prefetch` has the instruction for it, `wide` those that compare
+//! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice; `prefetch` has the instruction for it, `wide` those that compare
 //!   a key with a whole bucket. Cranelift has neither.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.

@@ -135,9 +135,44 @@ class Xdp(Veth):
         return f"net_af_xdp{i},iface={self.ours(i)}"
 
 
+class Tap(Link):
+    """TAP interfaces that Sluice makes; `portgen` is the kernel's end of them, through AF_PACKET."""
+
+    kind = "tap"
+    without_ovs = "its TAP interfaces have no DPDK"
+    #: What new interfaces are like; read at the beginning, put back at the end.
+    DEFAULT = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self.name = f"bt{os.getpid() % 10000}"
+        self.before: str | None = None
+
+    def make(self) -> None:
+        # The kernel's own packets would be measured, too, from the moment on at which there is an interface.
+        self.before = self.DEFAULT.read_text()
+        self.DEFAULT.write_text("1")
+
+    def remove(self) -> None:
+        if self.before is not None:
+            self.DEFAULT.write_text(self.before)
+
+    def ready(self) -> bool:
+        return all(Path(f"/sys/class/net/{self.generator(i)}").exists() for i in range(2))
+
+    def generator(self, i: int) -> str:
+        return f"{self.name}p{i}"
+
+    def sluice(self, i: int) -> str:
+        return f"tap:{self.generator(i)}"
+
+    def testpmd(self, i: int) -> str:
+        return f"net_tap{i},iface={self.generator(i)}"
+
+
 def run(*command: str) -> None:
     """Runs a command that must not fail."""
     subprocess.run(command, check=True, capture_output=True)
 
 
-KINDS = {kind.kind: kind for kind in (Link, Memif, Veth, Xdp)}
+KINDS = {kind.kind: kind for kind in (Link, Memif, Veth, Xdp, Tap)}

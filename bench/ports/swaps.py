@@ -1,6 +1,6 @@
 """What packets on DPDK ports notice when the program changes: 1,000 swaps under full load, there and back.
 
-    python3 bench/ports/swaps.py [--link vhost|memif|packet|xdp] [--by load|p4runtime] [--swaps N] [--sluice PATH] [--portgen PATH]
+    python3 bench/ports/swaps.py [--link vhost|memif|packet|xdp|tap] [--by load|p4runtime] [--swaps N] [--sluice PATH] [--portgen PATH]
 
 The generator (`portgen --window`) keeps as many packets under way as rings hold, both ways, all the time: the worker is never without
 work, and no ring overflows because somebody waits for a processor, so a packet that does not come back was lost by the switch.

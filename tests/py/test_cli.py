@@ -85,6 +85,13 @@ REFUSALS = [
 ]
 
 
+def test_lines_of_an_entries_file_are_understood(switch):
+    switch.table("add", "add ipv4_lpm dstAddr:10.0.1.0/24 set_nexthop(nexthop:1)")
+    assert len(switch.entries("ipv4_lpm")) == 1
+    message = switch.table("add", "member servers 1 drop(0)", code=1)
+    assert "`member` lines are for --entries" in message
+
+
 def test_refusals_name_the_object(switch):
     for words, message in REFUSALS:
         assert message in switch.table(*words, code=1)

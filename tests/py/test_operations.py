@@ -155,10 +155,40 @@ def test_a_given_packet_is_traced_with_the_running_entries(switch):
     [line] = switch.sluice("trace", "--port", "1", "--packet", FRAME, "--format", "json").splitlines()
     trace = json.loads(line)
     assert [sent["port"] for sent in trace["sent"]] == [2]
-    assert any(step["file"] == "device_config.p4" for run in trace["runs"] for step in run["steps"])
+    assert any(step["file"] == "router.p4" for run in trace["runs"] for step in run["steps"])
     [route] = switch.entries("ipv4_lpm")
     assert "# 0 packets" in route, "a trace counts nothing"
+    assert "--packet has no bytes" in switch.sluice("trace", "--port", "1", "--packet", "", code=2)
     assert "no field `hdr.ipv4.dst`" in switch.sluice("trace", "--filter", "hdr.ipv4.dst == 1", code=2)
+
+
+def test_a_tree_shows_what_outcomes_share_once(daemon, tmp_path):
+    folder = ROOT / "examples/load_balancer"
+    members = [line for line in (folder / "load_balancer.stf").read_text().splitlines() if line.startswith(("member", "group", "add"))]
+    entries = tmp_path / "entries"
+    entries.write_text("\n".join(members))
+    switch = Cli(daemon(str(folder / "load_balancer.p4"), "-i", "1@memory", "-i", "2@memory", "-i", "3@memory", "--entries", str(entries)).address)
+    packet = "0200000000ff02000000000a0800" "4500001c00010000401100000a010005cb007101" "0001003500080000"
+    text = switch.sluice("trace", "--port", "1", "--packet", packet, "--tree")
+    assert text.count("state start") == text.count("apply MyIngress.virtual_service") // 3 * 2 == 2, text
+    branches = [line[3:] for line in text.splitlines() if line.startswith(("├─ ", "└─ "))]
+    assert branches == [f"MyIngress.servers, group 7: member {n}" for n in (1, 2, 3)]
+    outcomes = [json.loads(line) for line in switch.sluice("trace", "--port", "1", "--packet", packet, "--tree", "--format", "json").splitlines()]
+    assert [outcome["more"] for outcome in outcomes] == [True, True, False]
+
+
+def test_steps_name_the_files_that_a_program_was_put_together_from(daemon, tmp_path):
+    text = (ROOT / ROUTER).read_text()
+    at = text.index("parser MyParser")
+    (tmp_path / "types.p4").write_text(text[:at].replace("#include <core.p4>", "").replace("#include <v1model.p4>", ""))
+    main = tmp_path / "main.p4"
+    main.write_text('#include <core.p4>\n#include <v1model.p4>\n#include "types.p4"\n' + text[at:])
+    switch = Cli(daemon(str(main), "-i", "1@memory").address)
+    told = json.loads(switch.sluice("trace", "--port", "1", "--packet", FRAME, "--format", "json"))
+    places = {(step["file"], step["line"], step["source"]) for run in told["runs"] for step in run["steps"] if step["file"]}
+    lines = main.read_text().splitlines()
+    assert len(places) > 5 and {file for file, *_ in places} == {"main.p4"}
+    assert all(lines[line - 1].strip().startswith(source[:10]) for _, line, source in places), places
 
 
 def test_a_program_that_does_not_run_is_traced_in_all_formats():

@@ -188,3 +188,27 @@ def test_packets_and_digests_come_back(controller):
     learned = next(m.digest for m in messages if m.WhichOneof("update") == "digest")
     mac, port = learned.data[0].struct.members
     assert (learned.digest_id, mac.bitstring, port.bitstring) == (digest, bytes(range(6, 12)), b"\x01\xfe")
+
+
+def test_many_small_messages_at_once_do_not_end_a_connection(daemon, messages):
+    """The server's HTTP/2 library takes a flood of small frames for an attack, beyond a budget that follows from its windows."""
+    controller = Controller(messages, daemon("-i", "1@memory").address)
+    controller.set_config(VERIFY_AND_COMMIT, (ROOT / "tests/py/punt.p4").read_bytes())
+    # Frames wait at the server while it does something else: compiling programs, for some.
+    program = (ROOT / "tests/py/everything.p4").read_bytes()
+    busy = threading.Thread(target=lambda: [controller.set_config(1, program) for _ in range(5)])
+    busy.start()
+    for number in range(30_000):
+        packet = controller.new("StreamMessageRequest")
+        packet.packet.payload = b"\x02\x00\x00\x00\x00\x01" + number.to_bytes(6, "big") + b"\x12\x34"
+        value = packet.packet.metadata.add()
+        value.metadata_id, value.value = 1, b"\x01"
+        controller.say.put(packet)
+    busy.join()
+    # All are answered, each as a packet or, where it came too fast for the port, by nothing; the claim comes last.
+    claim = controller.new("StreamMessageRequest")
+    claim.arbitration.device_id, claim.arbitration.election_id.low = 1, ELECTION_ID
+    controller.say.put(claim)
+    while not controller.hear().HasField("arbitration"):
+        assert controller.ended is None, controller.ended
+    assert controller.ended is None

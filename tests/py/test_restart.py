@@ -213,6 +213,7 @@ def test_entries_of_a_file_are_kept_with_the_rest(messages, tmp_path, start):
     kill(start(*arguments))
     # They are there once, not twice, and a controller may have deleted them since.
     second = start(*arguments)
+    assert f"{entries} is not read" in second.output
     routes = Routes(Controller(messages, second.address))
     assert routes.read() == {5: 9}
     routes.write([(DELETE, 5, 9)])
@@ -289,8 +290,8 @@ def test_the_switch_says_why_it_cannot_use_a_directory(tmp_path, start):
     other = tmp_path / "other"
     other.mkdir()
     (other / "format").write_text("sluice state 7\n")
-    assert "has format 7, this version reads 3" in refusal(other)
+    assert "has format 7, this version reads 2 and 3" in refusal(other)
     (other / "format").write_text("something else")
     assert "holds no state of a switch" in refusal(other)
     (tmp_path / "file").write_text("")
-    assert "file" in refusal(tmp_path / "file")
+    assert "file: this is no directory" in refusal(tmp_path / "file")

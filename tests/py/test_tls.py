@@ -55,7 +55,24 @@ def test_with_tls_clients_check_the_switch(daemon, certs):
     stats = [SLUICE, "stats", "--grpc", switch.address]
     done = subprocess.run([*stats, "--tls-ca", certs / "ca.pem"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert subprocess.run(stats, capture_output=True).returncode != 0
+    assert "has it TLS" in refusal(*stats)
+    assert "is not trusted: none of the certificates in --tls-ca" in refusal(*stats, "--tls-ca", certs / "other.pem")
+    assert "ca.key: no certificate in PEM form" in refusal(*stats, "--tls-ca", certs / "ca.key")
+    pair = ["--tls-client-cert", certs / "client.pem", "--tls-client-key", certs / "switch.key"]
+    assert "not the private key of the certificate" in refusal(*stats, "--tls-ca", certs / "ca.pem", *pair)
+
+
+def test_a_switch_without_tls_is_not_trusted(daemon, certs):
+    switch = daemon()
+    stats = [SLUICE, "stats", "--grpc", switch.address]
+    assert "does not speak TLS" in refusal(*stats, "--tls-ca", certs / "ca.pem")
+
+
+def refusal(*command) -> str:
+    """What a command says that could not do its work."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stdout
+    return done.stderr
 
 
 def test_with_mutual_tls_the_switch_checks_clients(daemon, certs):
@@ -73,6 +90,7 @@ def test_with_mutual_tls_the_switch_checks_clients(daemon, certs):
     stats = [SLUICE, "stats", "--grpc", switch.address, "--tls-ca", certs / "ca.pem", *identity]
     done = subprocess.run(stats, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "TLS for known clients only" in refusal(*stats[:4], "--tls-ca", certs / "ca.pem")
 
 
 @pytest.mark.parametrize(

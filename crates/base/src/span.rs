@@ -56,6 +56,8 @@ pub struct SourceFile {
     pub text: Arc<str>,
     line_starts: Vec<u32>,
     included_from: Span,
+    /// What `#line` says, in the order of lines: from this line on, which file and line it is.
+    markers: Vec<(u32, Arc<str>, u32)>,
 }
 
 impl SourceFile {
@@ -93,7 +95,13 @@ impl SourceMap {
         let text: Arc<str> = text.into();
         let mut line_starts = vec![0];
         line_starts.extend(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i as u32 + 1));
-        self.files.push(SourceFile { name: name.into(), text, line_starts, included_from: Span::NONE });
+        self.files.push(SourceFile {
+            name: name.into(),
+            text,
+            line_starts,
+            included_from: Span::NONE,
+            markers: vec![],
+        });
         FileId(self.files.len() as u32 - 1)
     }
 
@@ -102,6 +110,27 @@ impl SourceMap {
         if let Some(file) = self.files.get_mut(id.0 as usize) {
             file.included_from = at;
         }
+    }
+
+    /// Notes what `#line` says: the line behind `at` is line `line` of `name`, or of the file that the last marker named.
+    pub fn set_marker(&mut self, at: Span, line: u32, name: Option<&str>) {
+        let Some(file) = self.files.get_mut(at.file.0 as usize) else { return };
+        let (here, _) = file.line_col(at.start);
+        let before = file.markers.last().map_or(file.name.as_str(), |(_, name, _)| name);
+        let name = Arc::from(name.unwrap_or(before));
+        file.markers.push((here + 1, name, line));
+    }
+
+    /// The file and line that a span's text was first written in, by `#line` where it says so: a program that was put
+    /// together from several files tells where each line is from.
+    pub fn origin(&self, span: Span) -> Option<(&str, u32)> {
+        let (name, line, _) = self.locate(span)?;
+        let file = self.get(span.file)?;
+        let marker = file.markers.partition_point(|(from, ..)| *from <= line).checked_sub(1);
+        Some(match marker.map(|at| &file.markers[at]) {
+            Some((from, name, first)) => (name, first.saturating_add(line - from)),
+            None => (name, line),
+        })
     }
 
     /// The `#include` that led to a file; `Span::NONE` for the main file.
@@ -148,5 +177,19 @@ mod tests {
         assert_eq!(map.locate(Span::new(id, 999, 999)), Some(("a.p4", 3, 1)));
         assert_eq!(map.get(id).unwrap().line(2), Some("cd"));
         assert_eq!(map.locate(Span::NONE), None);
+    }
+
+    #[test]
+    fn markers_say_where_lines_are_from() {
+        let mut map = SourceMap::new();
+        let id = map.add("all.p4", "a\n#line 7 \"b.p4\"\nc\nd\n#line 3\ne\n");
+        map.set_marker(Span::new(id, 2, 3), 7, Some("b.p4"));
+        map.set_marker(Span::new(id, 21, 22), 3, None);
+        let origin = |at| map.origin(Span::new(id, at, at + 1));
+        assert_eq!(origin(0), Some(("all.p4", 1)));
+        assert_eq!(origin(17), Some(("b.p4", 7)));
+        assert_eq!(origin(19), Some(("b.p4", 8)));
+        assert_eq!(origin(29), Some(("b.p4", 3)));
+        assert_eq!(map.locate(Span::new(id, 17, 18)), Some(("all.p4", 3, 1)));
     }
 }

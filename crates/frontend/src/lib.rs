@@ -164,7 +164,7 @@ fn read_stdin() -> std::io::Result<String> {
 }
 
 /// A program as one text that needs no other file: as it is if it includes only files that come with the compiler, else
-/// preprocessed. `sources` is what its compilation has read.
+/// preprocessed, with `#line` where its lines are from. `sources` is what its compilation has read.
 pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
     let text = read_text(path)?;
     let main = path.display().to_string();
@@ -174,8 +174,9 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
     }
     let source = SourceInput { name: main, text: text.into() };
     let options = syntax::Options { include_dirs: options.include_dirs.clone(), defines: options.defines.clone() };
-    let (tokens, _) = syntax::preprocess::preprocess(source, &options, &DiskLoader, &mut SourceMap::new());
-    Ok(syntax::preprocess::to_text(&tokens))
+    let mut sources = SourceMap::new();
+    let (tokens, _) = syntax::preprocess::preprocess(source, &options, &DiskLoader, &mut sources);
+    Ok(syntax::preprocess::to_text(&tokens, &sources))
 }
 
 /// For the deepest tree that the parser gives, with a margin; only what is used becomes memory.
@@ -287,7 +288,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
 fn name_assertions(program: &mut ir::Program, sources: &SourceMap) {
     for inst in program.stages.iter_mut().flat_map(|s| &mut s.blocks).flat_map(|b| &mut b.insts) {
         if let ir::Op::Assert { text, .. } = &mut inst.op
-            && let Some((file, line, _)) = sources.locate(inst.span)
+            && let Some((file, line)) = sources.origin(inst.span)
         {
             let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
             *text = format!("{text} at {file}:{line}");

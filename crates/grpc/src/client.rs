@@ -7,6 +7,7 @@
 
 mod encoded;
 
+pub use crate::tls::ClientTls;
 pub use encoded::Counted;
 
 use crate::admin::AdminStats;
@@ -22,7 +23,7 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 /// How long the switch may take to accept a connection.
@@ -41,6 +42,14 @@ pub enum ClientError {
     /// The certificates or the key cannot be used.
     #[error("TLS: {0}")]
     BadTls(String),
+    /// Somebody listens, but not a switch with a certificate that this client trusts.
+    #[error("the switch on {address} is not trusted: {cause}")]
+    Untrusted {
+        /// Where.
+        address: String,
+        /// Why not.
+        cause: String,
+    },
     /// Nobody accepts the connection.
     #[error("no switch answers on {address}: {cause}")]
     Unreachable {
@@ -61,25 +70,6 @@ pub enum ClientError {
     /// Another client is primary, or was with a higher id.
     #[error("{0}")]
     NotPrimary(String),
-}
-
-/// With what a client checks a server, and proves itself: PEM texts.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
-    /// Certificates of whoever signed the server's.
-    pub ca: Vec<u8>,
-    /// The client's certificate and key, for servers that want one.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl ClientTls {
-    fn config(&self) -> ClientTlsConfig {
-        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.ca));
-        match &self.identity {
-            Some((cert, key)) => config.identity(Identity::from_pem(cert, key)),
-            None => config,
-        }
-    }
 }
 
 /// A connection.
@@ -109,7 +99,10 @@ impl Client {
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.config()).map_err(|e| ClientError::BadTls(innermost(&e)))?;
         }
-        let channel = runtime.block_on(endpoint.connect()).map_err(|e| unreachable(innermost(&e)))?;
+        let channel = runtime.block_on(endpoint.connect()).map_err(|e| match tls_problem(&e) {
+            Some(cause) => ClientError::Untrusted { address: address.to_string(), cause },
+            None => unreachable(innermost(&e)),
+        })?;
         Ok(Client { runtime, channel })
     }
 
@@ -335,9 +328,33 @@ fn refusal(status: &Status) -> ClientError {
     }
     match (elements.is_empty(), status.message()) {
         (false, _) => ClientError::Elements(elements),
+        // Of this side's making: no answer came, and what the transport says about it is none.
+        (true, _) if status.source().is_some() => ClientError::Refused(format!(
+            "the connection broke before the switch answered ({}); has it TLS, or TLS for known clients only?",
+            innermost(status)
+        )),
         (true, "") => ClientError::Refused(format!("the switch answers {:?}", status.code())),
         (true, message) => ClientError::Refused(message.to_string()),
     }
+}
+
+/// What the handshake of TLS says, if that is where it failed.
+fn tls_problem(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An I/O error has what caused it inside, not as its source.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        let tls = error.downcast_ref::<rustls::Error>().or_else(|| inner?.downcast_ref());
+        match tls {
+            Some(rustls::Error::InvalidMessage(_)) => return Some("it does not speak TLS".to_string()),
+            Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+                return Some("none of the certificates in --tls-ca has signed its certificate".to_string());
+            }
+            Some(error) => return Some(error.to_string()),
+            None => next = error.source(),
+        }
+    }
+    None
 }
 
 /// The last cause: `Connection refused`, without the layers around it.

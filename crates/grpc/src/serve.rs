@@ -21,6 +21,12 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a client may leave a message of a read's answer waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What a client may send on one stream, and on one connection, before the server has taken it. The HTTP/2 library ends connections on
+/// which more small frames wait than a budget allows: half of the connection's window, and each frame costs what it is short of
+/// 256 bytes. A packet-out may be two frames, one of five bytes. With these windows packet-outs wait at the stream's window long before
+/// they use the budget up, however many a controller sends at once.
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
 /// How long open connections may hold up the end.
@@ -72,6 +78,8 @@ pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
 /// As [`serve`], with options.
 pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOptions) -> io::Result<Server> {
     let mut builder = tonic::transport::Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keepalive_interval(Some(options.keepalive))
         .http2_keepalive_timeout(Some(options.keepalive_answer));
     if let Some(tls) = &options.tls {

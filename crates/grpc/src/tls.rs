@@ -1,4 +1,4 @@
-//! Certificates of the server, and of clients that must show one, from PEM files.
+//! Certificates of the server, and of clients that must show one, from PEM files; for the server's side and for the client's.
 //!
 //! Everything that can be wrong with a file is found here, before anything listens, and the error names the file: tonic
 //! would say «transport error». Tests: below, and `tests/py/test_tls.py` with an unmodified client.
@@ -6,10 +6,10 @@
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, crypto};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 /// Why the server cannot use a certificate or key.
 #[derive(Debug, thiserror::Error)]
@@ -42,28 +42,16 @@ impl Tls {
     /// Reads a certificate (with those that signed it), its key and, for mutual TLS, the certificates of those who sign
     /// clients' certificates: then only clients with such a certificate are let in.
     pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Tls, TlsError> {
-        let bad = |file: &Path, problem: String| TlsError::Bad { file: file.to_path_buf(), problem };
         let (cert_pem, chain) = certificates(cert)?;
-        let key_pem = read(key)?;
-        let private = PrivateKeyDer::from_pem_slice(&key_pem)
-            .map_err(|error| bad(key, format!("no private key in PEM form is in it ({error})")))?;
+        let (key_pem, private) = private_key(key)?;
         let mut config = ServerTlsConfig::new().identity(Identity::from_pem(&cert_pem, &key_pem));
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| bad(cert, error.to_string()))?;
-        builder.with_no_client_auth().with_single_cert(chain, private).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                bad(key, format!("this is not the private key of the certificate in {}", cert.display()))
-            }
-            error => bad(cert, error.to_string()),
-        })?;
+        builder.with_no_client_auth().with_single_cert(chain, private).map_err(|error| no_pair(cert, key, error))?;
         if let Some(ca) = client_ca {
-            let (ca_pem, authorities) = certificates(ca)?;
-            let mut roots = RootCertStore::empty();
-            for authority in authorities {
-                roots.add(authority).map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
-            }
+            let (ca_pem, roots) = authorities(ca, "clients")?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
             verifier.map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
             config = config.client_ca_root(Certificate::from_pem(ca_pem));
@@ -76,6 +64,68 @@ impl Tls {
     }
 }
 
+/// With what a client checks a server, and proves itself.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    config: ClientTlsConfig,
+}
+
+impl ClientTls {
+    /// Reads the certificates of those who sign the server's, and for a server that wants one, the client's certificate and key.
+    pub fn load(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientTls, TlsError> {
+        let (ca_pem, roots) = authorities(ca, "the switch")?;
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
+        if let Some((cert, key)) = identity {
+            let (cert_pem, chain) = certificates(cert)?;
+            let (key_pem, private) = private_key(key)?;
+            let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| bad(cert, error.to_string()))?;
+            let checked = builder.with_root_certificates(roots).with_client_auth_cert(chain, private);
+            checked.map_err(|error| no_pair(cert, key, error))?;
+            config = config.identity(Identity::from_pem(cert_pem, key_pem));
+        }
+        Ok(ClientTls { config })
+    }
+
+    pub(crate) fn config(&self) -> ClientTlsConfig {
+        self.config.clone()
+    }
+}
+
+fn bad(file: &Path, problem: String) -> TlsError {
+    TlsError::Bad { file: file.to_path_buf(), problem }
+}
+
+/// Why a certificate and a key are no pair.
+fn no_pair(cert: &Path, key: &Path, error: rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            bad(key, format!("this is not the private key of the certificate in {}", cert.display()))
+        }
+        error => bad(cert, error.to_string()),
+    }
+}
+
+/// A file's text and the private key in it.
+fn private_key(file: &Path) -> Result<(Vec<u8>, PrivateKeyDer<'static>), TlsError> {
+    let pem = read(file)?;
+    match PrivateKeyDer::from_pem_slice(&pem) {
+        Ok(key) => Ok((pem, key)),
+        Err(error) => Err(bad(file, format!("no private key in PEM form is in it ({error})"))),
+    }
+}
+
+/// A file's text, and its certificates as those of who signs others' certificates.
+fn authorities(file: &Path, whose: &str) -> Result<(Vec<u8>, RootCertStore), TlsError> {
+    let (pem, found) = certificates(file)?;
+    let mut roots = RootCertStore::empty();
+    for authority in found {
+        roots.add(authority).map_err(|error| bad(file, format!("cannot be used to check {whose}: {error}")))?;
+    }
+    Ok((pem, roots))
+}
+
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(file).map_err(|cause| TlsError::Unreadable { file: file.to_path_buf(), cause })
 }
@@ -83,11 +133,10 @@ fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
 /// A file's text and the certificates in it, of which there is at least one.
 fn certificates(file: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), TlsError> {
     let pem = read(file)?;
-    let bad = |problem: String| TlsError::Bad { file: file.to_path_buf(), problem };
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let found = found.map_err(|error| bad(format!("is no PEM file ({error})")))?;
+    let found = found.map_err(|error| bad(file, format!("is no PEM file ({error})")))?;
     if found.is_empty() {
-        return Err(bad("no certificate in PEM form (`-----BEGIN CERTIFICATE-----`) is in it".to_string()));
+        return Err(bad(file, "no certificate in PEM form (`-----BEGIN CERTIFICATE-----`) is in it".to_string()));
     }
     Ok((pem, found))
 }
@@ -117,5 +166,17 @@ mod tests {
         assert!(problem(cert, "hello").contains("key.pem: no private key in PEM form"));
         let broken = "-----BEGIN CERTIFICATE-----\n???\n-----END CERTIFICATE-----\n";
         assert!(problem(broken, "").contains("cert.pem: is no PEM file"), "{}", problem(broken, ""));
+    }
+    #[test]
+    fn a_client_says_which_of_its_files_is_wrong() {
+        let folder = std::env::temp_dir().join(format!("sluice-client-tls-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (ca, key) = (folder.join("ca.pem"), folder.join("ca.key"));
+        std::fs::write(&ca, "hello").unwrap();
+        let message = ClientTls::load(&ca, None).unwrap_err().to_string();
+        assert!(message.contains("ca.pem: no certificate in PEM form"), "{message}");
+        let message = ClientTls::load(&key, None).unwrap_err().to_string();
+        assert!(message.starts_with("cannot read ") && message.contains("ca.key"), "{message}");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -229,8 +229,11 @@ impl Trace {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };
+            // The text is the one that runs; the name and number are those of the file that it came from.
             let source = |line| sources.get(step.span.file).and_then(|f| f.line(line)).unwrap_or("").trim().to_string();
-            let place = sources.locate(step.span).map(|(file, line, _)| (file.to_string(), line, source(line)));
+            let text_of = sources.locate(step.span).map(|(_, line, _)| source(line));
+            let origin = sources.origin(step.span).map(|(file, line)| (file.to_string(), line));
+            let place = origin.zip(text_of).map(|((file, line), text)| (file, line, text));
             lines.push(TraceLine { heading: false, text, place });
         }
         lines

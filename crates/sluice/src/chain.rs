@@ -139,7 +139,11 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode> {
         Some(device) => print!("{}", one(&stats, device)),
         None => {
             let ids: Vec<String> = stats.devices.iter().map(|device| device.id.to_string()).collect();
-            eprintln!("sluice: there is no device {id}; there is {}", ids.join(", "));
+            eprintln!(
+                "sluice: there is no device {id}; there {} {}",
+                if ids.len() == 1 { "is" } else { "are" },
+                ids.join(", ")
+            );
             return Ok(ExitCode::from(1));
         }
     }

@@ -29,6 +29,7 @@ use interp::trace::{Event, Form};
 use interp::{State, Trace};
 use ir::{EntryKind, Program};
 use pb::trace_response::{Run, Sent, Step};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Most traces of one tree.
@@ -73,16 +74,17 @@ impl Choices {
 }
 
 impl Tracer {
-    /// For the program that runs from this text; of frames that both filters want.
+    /// For the program that runs from this text, by this name; of frames that both filters want.
     pub fn new(
         pipeline: Arc<Pipeline>,
-        source: &[u8],
+        (name, source): (&str, &[u8]),
         filter: &str,
         packet_filter: PacketFilter,
         now_us: u64,
     ) -> Result<Tracer, String> {
         let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
-        let input = Input::Text { name: "device_config.p4", text };
+        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("device_config.p4");
+        let input = Input::Text { name, text };
         let compiled = frontend::compile(input, &Options::default(), Until::Ir).map_err(|e| e.to_string())?;
         let program = Arc::new(compiled.raw.ok_or("the running program has no IR")?);
         let filter = Filter::parse(filter, &program)?;
@@ -109,12 +111,13 @@ impl Tracer {
         if !tree {
             return Ok(vec![self.one(&base, &Choices::default(), None, port, frame).response]);
         }
-        let mut done = Vec::new();
+        let mut done: Vec<pb::TraceResponse> = Vec::new();
         let mut told: Vec<Vec<String>> = Vec::new();
-        let mut runs = 0;
+        let (mut runs, mut cut_short) = (0, false);
         let mut waiting = vec![Choices::default()];
         while let Some(fixed) = waiting.pop() {
             if done.len() >= OUTCOMES_MAX || runs >= RUNS_MAX {
+                cut_short = true;
                 break;
             }
             let mut traced = self.one(&base, &fixed, Some(Draws::given(fixed.draws())), port, frame);
@@ -151,6 +154,10 @@ impl Tracer {
                 told.push(choices);
                 done.push(traced.response);
             }
+        }
+        if let Some((last, others)) = done.split_last_mut() {
+            others.iter_mut().for_each(|trace| trace.more = true);
+            last.cut_short = cut_short;
         }
         Ok(done)
     }
@@ -207,7 +214,7 @@ impl Tracer {
         let groups = self.groups(&state, events);
         let runs = traces.iter().map(|(entry, trace)| run(*entry, trace, &self.sources, Form::Lowered)).collect();
         let frame = frame.to_vec();
-        let response = pb::TraceResponse { port, frame, runs, sent, dropped, choices: vec![] };
+        let response = pb::TraceResponse { port, frame, runs, sent, dropped, ..Default::default() };
         let asked = draws.map(|draws| draws.asked()).unwrap_or_default();
         Traced { response, groups, traces, asked }
     }

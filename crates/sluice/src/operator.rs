@@ -90,7 +90,8 @@ impl Operator for SwitchOperator {
         let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
         let packet_filter = PacketFilter::compile(&request.packet_filter)?;
         let now_us = self.switch.now_us();
-        let tracer = Tracer::new(pipeline, &config.device_config, &request.filter, packet_filter, now_us)?;
+        let tracer =
+            Tracer::new(pipeline, (&config.name, &config.device_config), &request.filter, packet_filter, now_us)?;
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
         };

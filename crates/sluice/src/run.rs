@@ -161,6 +161,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             Some(state) => state.restore(&handle, device, args.device_id, program)?,
             None => false,
         };
+        if let Some(file) = args.entries.as_ref().filter(|_| restored && device == args.device_id) {
+            println!("{} is not read: the kept entries are in force (--forget begins anew)", file.display());
+        }
         if !restored && !begin(args, device, &switch, &handle, program, state.as_deref())? {
             return Ok(ExitCode::from(1));
         }

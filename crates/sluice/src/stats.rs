@@ -34,21 +34,13 @@ impl ServerArgs {
     /// Connects; the error says what to do when nobody listens.
     pub fn connect(&self) -> Result<Client> {
         let address = &self.grpc;
-        let read = |file: &PathBuf| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
-        let tls = match &self.tls_ca {
-            None => None,
-            Some(ca) => {
-                let identity = match (&self.tls_client_cert, &self.tls_client_key) {
-                    (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
-                    _ => None,
-                };
-                Some(ClientTls { ca: read(ca)?, identity })
-            }
-        };
+        let identity = self.tls_client_cert.as_deref().zip(self.tls_client_key.as_deref());
+        let tls = self.tls_ca.as_deref().map(|ca| ClientTls::load(ca, identity)).transpose().context("TLS")?;
         Client::connect_with(address, tls.as_ref()).map_err(|error| match error {
             ClientError::Unreachable { .. } => anyhow::anyhow!(
                 "{error}\nstart one with `sluice run X.p4 --grpc {address}`, or say where it listens with --grpc ADDR"
             ),
+            ClientError::Untrusted { .. } => anyhow::anyhow!("{error}"),
             error => anyhow::anyhow!("--grpc: {error}"),
         })
     }

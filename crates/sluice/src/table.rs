@@ -107,7 +107,18 @@ fn is_blank(line: &str) -> bool {
 }
 
 fn update(names: &Names, keyword: &str, line: &str) -> Result<pb::Update, String> {
+    // A line of an `--entries` file or a script says itself what it wants.
+    let line = line.trim_start();
+    let line = match line.split_once(char::is_whitespace) {
+        Some((first, rest)) if first == keyword && names.table(first).is_err() => rest,
+        _ => line,
+    };
     let words: Vec<&str> = line.split_whitespace().collect();
+    if let Some(first @ ("member" | "group")) = words.first().copied().filter(|first| names.table(first).is_err()) {
+        return Err(format!(
+            "`{first}` lines are for --entries; of a running switch, controllers write members and groups"
+        ));
+    }
     if let ("setdefault", [table]) = (keyword, words.as_slice()) {
         return names.reset_default(table);
     }

@@ -1,6 +1,8 @@
 //! `sluice trace X.p4 --port N --packet HEX`: what a program does with one packet, step by step, with P4 lines; without a
 //! program, what a running switch does with a packet that is given, or with the next ones that match a filter.
 
+mod tree;
+
 use crate::compile::CompileArgs;
 use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail, ensure};
@@ -106,6 +108,7 @@ fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
     if let Some(digits) = &args.packet {
         let digits: String = digits.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
         let frame = hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")?;
+        ensure!(!frame.is_empty(), "--packet has no bytes");
         return Ok(Some(vec![frame]));
     }
     let Some(file) = &args.pcap else { return Ok(None) };
@@ -135,26 +138,27 @@ fn live(args: &Args, given: Option<Vec<Vec<u8>>>) -> Result<ExitCode> {
         packet_filter: args.pcap_filter.clone().unwrap_or_default(),
     };
     let client = args.server.connect()?;
+    let mut shown = Shown { format: args.format, waiting: vec![] };
     let Some(frames) = given else {
         if args.format == Format::Text {
             eprintln!("waiting for a packet; Ctrl-C ends");
         }
-        let mut shown = Ok(());
+        let mut done = Ok(());
         client.trace(request, |trace| {
-            shown = show(&trace, args.format);
-            shown.is_ok()
+            done = shown.take(trace);
+            done.is_ok()
         })?;
-        return shown.map(|()| ExitCode::SUCCESS);
+        return done.map(|()| ExitCode::SUCCESS);
     };
     let mut traced = 0;
     for frame in frames {
-        let (mut passed, mut shown) = (false, Ok(()));
+        let (mut passed, mut done) = (false, Ok(()));
         client.trace(pb::TraceRequest { frame, ..request.clone() }, |trace| {
             passed = true;
-            shown = show(&trace, args.format);
-            shown.is_ok()
+            done = shown.take(trace);
+            done.is_ok()
         })?;
-        shown?;
+        done?;
         traced += u32::from(passed);
         if traced == args.count.max(1) {
             break;
@@ -167,10 +171,31 @@ fn live(args: &Args, given: Option<Vec<Vec<u8>>>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints traces; as text, those of one packet together.
+struct Shown {
+    format: Format,
+    waiting: Vec<pb::TraceResponse>,
+}
+
+impl Shown {
+    fn take(&mut self, trace: pb::TraceResponse) -> Result<()> {
+        if self.format != Format::Text {
+            return show(&trace, self.format);
+        }
+        let last = !trace.more;
+        self.waiting.push(trace);
+        if last {
+            print!("{}", render(&std::mem::take(&mut self.waiting)));
+            std::io::stdout().flush()?;
+        }
+        Ok(())
+    }
+}
+
 fn show(trace: &pb::TraceResponse, format: Format) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match format {
-        Format::Text => print!("{}", render(trace)),
+        Format::Text => print!("{}", render(std::slice::from_ref(trace))),
         Format::Json => println!("{}", to_json(trace)),
         Format::Protobuf => out.write_all(&grpc::admin::delimited(trace))?,
     }
@@ -178,40 +203,56 @@ fn show(trace: &pb::TraceResponse, format: Format) -> Result<()> {
     Ok(())
 }
 
-fn render(trace: &pb::TraceResponse) -> String {
-    let mut text = format!("# port {}: {}\n", trace.port, hex::encode(&trace.frame));
-    for choice in &trace.choices {
-        text += &format!("# {choice}\n");
+/// All outcomes of one packet.
+fn render(traces: &[pb::TraceResponse]) -> String {
+    let Some(first) = traces.first() else { return String::new() };
+    let mut text = format!("# port {}: {}\n", first.port, hex::encode(&first.frame));
+    match traces {
+        [one] if one.choices.is_empty() => text += &(lines(one).join("\n") + "\n"),
+        [one] => {
+            text += &format!("# {}\n{}\n", one.choices.join("\n# "), lines(one).join("\n"));
+        }
+        _ => {
+            let outcome = |t: &pb::TraceResponse| tree::Outcome { choices: t.choices.clone(), lines: lines(t) };
+            text += &tree::render(&traces.iter().map(outcome).collect::<Vec<_>>());
+        }
     }
+    if traces.iter().any(|trace| trace.cut_short) {
+        text += &format!("# there are more outcomes than these {}\n", traces.len());
+    }
+    text
+}
+
+fn lines(trace: &pb::TraceResponse) -> Vec<String> {
+    let mut lines = Vec::new();
     for (i, run) in trace.runs.iter().enumerate() {
         let mut copy = String::new();
         copy.extend(run.egress_port.map(|port| format!(", port {port}")));
         copy.extend(run.instance.map(|rid| format!(", rid {rid}")));
-        text += &format!("{}== {}{copy}\n", if i > 0 { "\n" } else { "" }, run.entry);
+        lines.extend((i > 0).then(String::new));
+        lines.push(format!("== {}{copy}", run.entry));
         let mut last = None;
         for step in &run.steps {
             if step.text.starts_with("== ") {
-                text += &format!("{}\n", step.text);
+                lines.push(step.text.clone());
                 last = None;
                 continue;
             }
             let place = Some((&step.file, step.line)).filter(|(file, _)| !file.is_empty());
             if place.is_some() && place != last {
-                text += &format!("{}:{}: {}\n", step.file, step.line, step.source);
+                lines.push(format!("{}:{}: {}", step.file, step.line, step.source));
                 last = place;
             }
-            text += &format!("    {}\n", step.text);
+            lines.push(format!("    {}", step.text));
         }
     }
-    text.push('\n');
-    for sent in &trace.sent {
-        text += &format!("port {}: {}\n", sent.port, hex::encode(&sent.frame));
-    }
+    lines.push(String::new());
+    lines.extend(trace.sent.iter().map(|sent| format!("port {}: {}", sent.port, hex::encode(&sent.frame))));
     if trace.sent.is_empty() {
         let reasons = if trace.dropped.is_empty() { "no copy was made".to_string() } else { trace.dropped.join(", ") };
-        text += &format!("dropped: {reasons}\n");
+        lines.push(format!("dropped: {reasons}"));
     }
-    text
+    lines
 }
 
 fn to_json(trace: &pb::TraceResponse) -> serde_json::Value {
@@ -227,6 +268,7 @@ fn to_json(trace: &pb::TraceResponse) -> serde_json::Value {
     let sent = |s: &pb::trace_response::Sent| json!({ "port": s.port, "frame": hex::encode(&s.frame) });
     json!({
         "port": trace.port, "frame": hex::encode(&trace.frame), "choices": trace.choices,
+        "more": trace.more, "cut_short": trace.cut_short,
         "runs": trace.runs.iter().map(run).collect::<Vec<_>>(),
         "sent": trace.sent.iter().map(sent).collect::<Vec<_>>(), "dropped": trace.dropped,
     })
@@ -298,7 +340,7 @@ fn told(
     drop(output.take_logs());
     drop(local.pipeline().take_digests());
     let sent = sent.into_iter().map(|s| pb::trace_response::Sent { port: s.port, frame: s.bytes }).collect();
-    Ok(pb::TraceResponse { port, frame: frame.to_vec(), runs, sent, dropped, choices: vec![] })
+    Ok(pb::TraceResponse { port, frame: frame.to_vec(), runs, sent, dropped, ..Default::default() })
 }
 
 /// Traces a packet; `before` are the drops until then, by reason.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// What this version writes.
 pub const FORMAT: &str = "3";
 /// What it also reads.
-const FORMAT_BEFORE: &str = "2";
+pub const FORMAT_BEFORE: &str = "2";
 const FORMAT_LINE: &str = "sluice state ";
 /// Bytes of entities that are sorted and written at a time while a whole config is written.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -94,20 +94,23 @@ impl Layout {
     pub fn open(dir: &Path) -> Result<Layout, OpenError> {
         let name = dir.display().to_string();
         let io = |why: String| OpenError::Io { dir: name.clone(), why };
+        if dir.exists() && !dir.is_dir() {
+            return Err(io("this is no directory".to_string()));
+        }
         std::fs::create_dir_all(dir).map_err(|e| io(e.to_string()))?;
         check_format(dir)?;
         let db = Database::builder(dir.join("db")).worker_threads(1).cache_size(CACHE_BYTES).open();
         let db = db.map_err(|error| match error {
             fjall::Error::Locked => OpenError::InUse(name.clone()),
-            fjall::Error::InvalidVersion(found) => {
+            fjall::Error::InvalidVersion(Some(found)) => {
                 OpenError::Format { dir: name.clone(), found: format!("of its store {found:?}") }
             }
-            other => io(explain(&other)),
+            other => cannot_open(&name, &other),
         })?;
-        let keyspace = |called: &str| keyspace(&db, called).map_err(|e| io(explain(&e)));
+        let keyspace = |called: &str| keyspace(&db, called).map_err(|e| cannot_open(&name, &e));
         let (devices, configs) = (keyspace("devices")?, keyspace("configs")?);
         let options = || KeyspaceCreateOptions::default().max_memtable_size(LOG_MEMTABLE_BYTES);
-        let log = db.keyspace("log", options).map_err(|e| io(explain(&e)))?;
+        let log = db.keyspace("log", options).map_err(|e| cannot_open(&name, &e))?;
         let (logged, logged_bytes) = (VecDeque::new(), 0);
         let mut layout = Layout { dir: name, db, devices, configs, log, logged, logged_bytes, last: 0 };
         layout.read_log()?;
@@ -120,7 +123,7 @@ impl Layout {
     }
 
     fn io(&self, error: &fjall::Error) -> OpenError {
-        OpenError::Io { dir: self.dir.clone(), why: explain(error) }
+        cannot_open(&self.dir, error)
     }
 
     /// Which configs a device has.
@@ -380,6 +383,34 @@ fn check_format(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
+/// Why a directory cannot be read.
+fn cannot_open(dir: &str, error: &fjall::Error) -> OpenError {
+    let (dir, why) = (dir.to_string(), explain(error));
+    if damage(error).is_some() { OpenError::Damaged { dir, why } } else { OpenError::Io { dir, why } }
+}
+
+/// What is wrong with what was read, if that is the error.
+fn damage(error: &fjall::Error) -> Option<&'static str> {
+    use fjall::{Error, LsmError};
+    match error {
+        Error::Storage(LsmError::ChecksumMismatch { .. }) => Some("checksums do not fit what is in its files"),
+        Error::Storage(LsmError::Unrecoverable) | Error::Unrecoverable => Some("files are missing"),
+        Error::Storage(LsmError::InvalidVersion(_)) | Error::InvalidVersion(None) => Some("a file's version is none"),
+        Error::Storage(
+            LsmError::Decompress(_)
+            | LsmError::InvalidTag(_)
+            | LsmError::InvalidTrailer
+            | LsmError::InvalidHeader(_)
+            | LsmError::Utf8(_),
+        )
+        | Error::JournalRecovery(_)
+        | Error::Decompress(_)
+        | Error::InvalidTrailer
+        | Error::InvalidTag(_) => Some("files hold what is never written there"),
+        _ => None,
+    }
+}
+
 /// An error of the store in words for an operator.
 pub fn explain(error: &fjall::Error) -> String {
     let io = |e: &std::io::Error| match e.kind() {
@@ -391,6 +422,6 @@ pub fn explain(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => io(e),
         fjall::Error::Poisoned => "an earlier write to the disk failed".to_string(),
-        other => other.to_string(),
+        other => damage(other).map_or_else(|| other.to_string(), str::to_string),
     }
 }

@@ -39,7 +39,8 @@ pub enum OpenError {
     Foreign(String),
     /// Of another version.
     #[error(
-        "{dir} has format {found}, this version reads {}; run the version that wrote it, or choose another directory",
+        "{dir} has format {found}, this version reads {} and {}; run the version that wrote it, or choose another directory",
+        layout::FORMAT_BEFORE,
         layout::FORMAT
     )]
     Format {
@@ -56,6 +57,14 @@ pub enum OpenError {
         /// The record.
         what: String,
         /// What is wrong.
+        why: String,
+    },
+    /// What is on the disk is not what was written there.
+    #[error("{dir} is damaged: {why}; restore it from a copy, or start with --forget")]
+    Damaged {
+        /// The directory.
+        dir: String,
+        /// What was found.
         why: String,
     },
     /// The disk, or who may use it.

@@ -32,7 +32,7 @@ pub fn forget(dir: &Path) -> Result<(), OpenError> {
     match Layout::open(dir) {
         Err(error @ (OpenError::InUse(_) | OpenError::Foreign(_) | OpenError::Format { .. })) => return Err(error),
         // What cannot be read can still be dropped.
-        Ok(_) | Err(OpenError::Broken { .. } | OpenError::Io { .. }) => {}
+        Ok(_) | Err(OpenError::Broken { .. } | OpenError::Damaged { .. } | OpenError::Io { .. }) => {}
     }
     let removed = std::fs::remove_dir_all(dir.join("db"));
     removed.map_err(|e| OpenError::Io { dir: dir.display().to_string(), why: e.to_string() })

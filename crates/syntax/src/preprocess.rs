@@ -103,10 +103,16 @@ pub fn preprocess_within(
     (pp.out, pp.diags)
 }
 
-/// Writes tokens as a program without directives: it parses to the same tree, at other places.
-pub fn to_text(tokens: &[Token]) -> String {
+/// Most empty lines that stand for lines that are left out; behind more of them a `#line` says where the text goes on.
+const EMPTY_LINES_MAX: u32 = 4;
+
+/// Writes tokens as a program without directives but `#line`: it parses to the same tree, and says where its lines are from, in files
+/// without their folders.
+pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
     let mut text = String::new();
     let mut last: Option<&Token> = None;
+    // Where the next line would be from.
+    let mut next: Option<(&str, u32)> = None;
     for token in tokens.iter().filter(|t| t.kind != TokenKind::Eof) {
         match last {
             None => {}
@@ -117,6 +123,21 @@ pub fn to_text(tokens: &[Token]) -> String {
             Some(last) if last.kind == TokenKind::Gt && matches!(token.kind, TokenKind::Gt | TokenKind::GtEq) => {}
             // Put side by side by a macro: must not merge.
             Some(_) => text.push(' '),
+        }
+        if (last.is_none() || token.line_start)
+            && let Some((file, line)) = sources.origin(token.span)
+        {
+            match next
+                .filter(|(before, expected)| *before == file && line >= *expected)
+                .map(|(_, expected)| line - expected)
+            {
+                Some(left_out @ 0..=EMPTY_LINES_MAX) => (0..left_out).for_each(|_| text.push('\n')),
+                _ => {
+                    let name = file.rsplit('/').next().unwrap_or(file);
+                    text.push_str(&format!("#line {line} \"{name}\"\n"));
+                }
+            }
+            next = Some((file, line + 1));
         }
         text.push_str(&token.spelling());
         last = Some(token);
@@ -325,8 +346,9 @@ impl Preprocessor<'_> {
                     self.once.insert(file.name.clone());
                 }
             }
-            "line" => {}
-            _ if name.kind == TokenKind::Int => {} // a line marker of another preprocessor
+            "line" => self.line_marker(hash, args),
+            // As other preprocessors write it.
+            _ if name.kind == TokenKind::Int => self.line_marker(hash, line),
             other => {
                 let known = [
                     "include", "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "warning",
@@ -428,6 +450,13 @@ impl Preprocessor<'_> {
             [first, .., last] => self.sources.text(first.span.to(last.span)).unwrap_or_default().trim_end().to_owned(),
             [only] => only.spelling(),
         }
+    }
+
+    /// `#line 12 "file.p4"`; one that makes no sense says nothing.
+    fn line_marker(&mut self, hash: Span, args: &[Token]) {
+        let Some(line) = args.first().and_then(|line| line.text().parse().ok()) else { return };
+        let name = args.get(1).filter(|name| name.kind == TokenKind::Str);
+        self.sources.set_marker(hash, line, name.map(Token::text));
     }
 
     fn include(&mut self, span: Span, args: &[Token]) {

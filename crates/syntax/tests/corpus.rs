@@ -59,8 +59,9 @@ fn preprocessed_text_gives_the_same_tree() {
         let (parsed, _, text) = parse(&path);
         let name = path.display().to_string();
         let source = SourceInput { name: name.clone(), text: text.into() };
-        let (tokens, _) = preprocess::preprocess(source, &Options::default(), &Loader, &mut SourceMap::new());
-        let flat = SourceInput { name, text: preprocess::to_text(&tokens).into() };
+        let mut sources = SourceMap::new();
+        let (tokens, _) = preprocess::preprocess(source, &Options::default(), &Loader, &mut sources);
+        let flat = SourceInput { name, text: preprocess::to_text(&tokens, &sources).into() };
         let mut sources = SourceMap::new();
         let again = parse_program(flat, &Options::default(), &Loader, &mut sources);
         assert!(again.diagnostics.is_empty(), "{}", render(&again.diagnostics, &sources));

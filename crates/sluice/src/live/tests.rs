@@ -85,7 +85,7 @@ fn running() -> Arc<Pipeline> {
 }
 
 fn tracer(filter: &str) -> Tracer {
-    Tracer::new(running(), SOURCE.as_bytes(), filter, PacketFilter::compile("").unwrap(), 17)
+    Tracer::new(running(), ("some/where/x.p4", SOURCE.as_bytes()), filter, PacketFilter::compile("").unwrap(), 17)
         .expect("the filter is right")
 }
 
@@ -102,7 +102,7 @@ fn a_packet_meets_the_running_entries_and_leaves_no_trace_in_the_switch() {
     assert_eq!(sent, [(7, vec![1, 0, 0xab, 0xcd])], "the entry's port, the register's value");
     let apply = traces[0].runs[0].steps.iter().find(|s| s.text.starts_with("apply I.plain")).expect("a step");
     assert!(apply.text.contains("hit") && apply.text.contains("forward(port=0x7)"), "{}", apply.text);
-    assert!(apply.file == "device_config.p4" && apply.source.contains("plain.apply()"), "{apply:?}");
+    assert!(apply.file == "x.p4" && apply.source.contains("plain.apply()"), "{apply:?}");
     let missed = tracer.trace(4, &[2, 0, 0, 0], false).unwrap();
     assert!(missed[0].sent.is_empty() && !missed[0].dropped.is_empty(), "{:?}", missed[0].dropped);
     let state = tracer.pipeline.state();
@@ -117,6 +117,7 @@ fn a_tree_has_an_outcome_for_each_member() {
     let outcome = |t: &pb::TraceResponse| (t.choices.clone(), t.sent.iter().map(|s| s.port).collect::<Vec<_>>());
     let expected: Vec<_> = (1..=3).map(|n| (vec![format!("I.members, group 9: member {n}")], vec![n])).collect();
     assert_eq!(traces.iter().map(outcome).collect::<Vec<_>>(), expected);
+    assert_eq!(traces.iter().map(|t| t.more).collect::<Vec<_>>(), [true, true, false], "one packet's");
     let one = tracer.trace(4, &[1, 5, 0, 0], false).unwrap();
     assert!(one.len() == 1 && one[0].choices.is_empty() && one[0].sent.len() == 1);
     assert!(texts(&one[0]).iter().any(|text| text.starts_with("apply I.spread")));
@@ -130,7 +131,9 @@ fn a_filter_looks_at_what_is_extracted() {
     assert!(!tracer.wants(4, &[2, 0, 0, 0]));
     assert!(!tracer.wants(4, &[1]), "too short for the header");
     let all = PacketFilter::compile("").unwrap();
-    let refused = Tracer::new(running(), SOURCE.as_bytes(), "hdr.h.knid == 1", all, 0).err().expect("refused");
+    let refused = Tracer::new(running(), ("some/where/x.p4", SOURCE.as_bytes()), "hdr.h.knid == 1", all, 0)
+        .err()
+        .expect("refused");
     assert!(refused.contains("no field `hdr.h.knid`"), "{refused}");
 }
 

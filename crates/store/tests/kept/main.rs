@@ -176,7 +176,7 @@ fn a_directory_is_for_one_switch_and_one_format() {
 
     std::fs::write(dir.path().join("format"), "sluice state 99\n").unwrap();
     let newer = Store::open(dir.path()).err().unwrap().to_string();
-    assert!(newer.contains("has format 99, this version reads 3"), "{newer}");
+    assert!(newer.contains("has format 99, this version reads 2 and 3"), "{newer}");
 
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("holiday.jpg"), "x").unwrap();

@@ -3,6 +3,16 @@
 use super::*;
 use crate::loader::MemoryLoader;
 
+fn run_tokens(main: &str, files: &[(&str, &str)]) -> (Vec<Token>, SourceMap) {
+    let mut loader = MemoryLoader::default();
+    loader.files.extend(files.iter().map(|(name, text)| ((*name).into(), (*text).into())));
+    let mut sources = SourceMap::new();
+    let source = SourceInput { name: "dir/main.p4".into(), text: main.into() };
+    let (tokens, diags) = preprocess(source, &Options::default(), &loader, &mut sources);
+    assert!(diags.is_empty(), "{diags:?}");
+    (tokens, sources)
+}
+
 fn run_with(main: &str, files: &[(&str, &str)], limits: Limits) -> (String, Vec<String>) {
     let mut loader = MemoryLoader::default();
     for (name, text) in files {
@@ -130,6 +140,25 @@ fn messages_name_the_directive() {
     assert_eq!(run("#define F(a) a\nF(1, 2)\nF(1").1, ["E0008@dir/main.p4:2", "E0008@dir/main.p4:3"]);
     assert_eq!(run("#if 1\n#endif x").1, ["W0003@dir/main.p4:2"]);
     check("# 12 \"other.p4\"\n#line 3\n#\nx", "x");
+}
+
+#[test]
+fn text_of_several_files_says_where_its_lines_are_from() {
+    let files = [("dir/h.p4", "// a header\nheader h_t { bit<8> a;\n}")];
+    let main = "#define W 9\n#include \"h.p4\"\n\nconst bit<W> x = 1;\n\n\n\n\n\n\nstruct s_t { }";
+    let tokens = run_tokens(main, &files);
+    let text = to_text(&tokens.0, &tokens.1);
+    let expected = "#line 2 \"h.p4\"\nheader h_t { bit<8> a;\n}\n#line 4 \"main.p4\"\nconst bit<9> x = 1;\n#line 11 \"main.p4\"\nstruct s_t { }\n";
+    assert_eq!(text, expected);
+    // Read again, each token says the same of itself.
+    let again = run_tokens(&text, &[]);
+    let origins = |(tokens, sources): &(Vec<Token>, SourceMap)| -> Vec<(String, u32)> {
+        let base = |name: &str| name.rsplit('/').next().unwrap_or(name).to_string();
+        tokens.iter().filter_map(|t| sources.origin(t.span)).map(|(name, line)| (base(name), line)).collect()
+    };
+    let (first, second) = (origins(&tokens), origins(&again));
+    assert_eq!(first[..tokens.0.len() - 1], second[..again.0.len() - 1]);
+    assert_eq!(to_text(&again.0, &again.1), text);
 }
 
 #[test]

@@ -81,12 +81,13 @@ class Client:
         return self.stub.Read(request)
 
 
-def worker(address: str, who: int, seconds: float, out) -> None:
+def worker(address: str, who: int, seconds: float, together, out) -> None:
     """Writes batches and reads one entry of each, and deletes them again: what each took."""
     client = Client(address, f"worker-{who}")
     client.claim()
     writes, reads = [], []
     base = (1 << 40) + (who << 24)
+    together.wait()
     end, turn = time.monotonic() + seconds, 0
     while time.monotonic() < end or turn % 2:
         kind = p4.Update.DELETE if turn % 2 else p4.Update.INSERT
@@ -121,8 +122,8 @@ def listener(address: str, who: int, ready) -> None:
 
 def work(address: str, count: int, seconds: float) -> tuple[list[float], list[float]]:
     """`count` clients that work at once: how long all their writes and reads took."""
-    out = multiprocessing.Queue()
-    workers = [multiprocessing.Process(target=worker, args=(address, who, seconds, out)) for who in range(count)]
+    out, together = multiprocessing.Queue(), multiprocessing.Barrier(count)
+    workers = [multiprocessing.Process(target=worker, args=(address, who, seconds, together, out)) for who in range(count)]
     for process in workers:
         process.start()
     writes, reads = [], []
@@ -218,7 +219,8 @@ def measure(arguments, address: str, memory_kb) -> None:
 
     case("nobody else")
     with Stopped(reader, [(address,)] * STOPPED):
-        case(f"{STOPPED} stopped in the middle of reading all")
+        case(f"{STOPPED} just stopped in the middle of reading all")
+        case("the same, when that is over")
     with Stopped(listener, [(address, who) for who in range(STOPPED)]):
         case(f"{STOPPED} stopped with streams")
         with Packets(address):

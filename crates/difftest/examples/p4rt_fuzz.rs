@@ -3,16 +3,17 @@
 
 use datapath::EngineKind;
 use difftest::p4rt::{Subject, Totals};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const HELP: &str = "\
-cargo xtask p4rt-fuzz [--requests N] [--seed S] [--round N] [PROGRAM.p4 ...]
+cargo xtask p4rt-fuzz [--requests N] [--seed S] [--round N] [--state DIR] [PROGRAM.p4 ...]
 
   --requests N  how many altogether (100000)
   --seed S      the first seed (1)
   --round N     requests to a fresh device, then another seed (5000)
+  --state DIR   keep what is written below DIR, and restart from there after every 128 requests
 
 Without programs: all of examples/ and tests/stf/ that have a script, and those of tests/py/.
 ";
@@ -20,10 +21,18 @@ Without programs: all of examples/ and tests/stf/ that have a script, and those 
 fn main() -> ExitCode {
     let (mut requests, mut seed, mut round) = (100_000, 1, 5000);
     let mut programs: Vec<PathBuf> = Vec::new();
+    let mut state: Option<PathBuf> = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         if !arg.starts_with("--") {
             programs.push(arg.into());
+            continue;
+        }
+        if arg == "--state" {
+            state = args.next().map(PathBuf::from);
+            if state.is_none() {
+                return usage();
+            }
             continue;
         }
         let target = match arg.as_str() {
@@ -45,14 +54,14 @@ fn main() -> ExitCode {
     let mut faults = 0;
     while totals.requests < requests && !programs.is_empty() {
         for program in &programs {
-            let asked = Subject::new(program, EngineKind::Machine, seed)
-                .map_err(|why| format!("{}: {why}", program.display()))
-                .and_then(|mut subject| {
-                    subject.run(seed, round, &mut totals).map_err(|fault| {
-                        let place = format!("{} --seed {} --round {round}", fault.program, fault.seed);
-                        format!("{place}, request {}: {}", fault.request, fault.what)
-                    })
-                });
+            // A directory is for one program; that of one that ended with a fault stays.
+            let dir = state
+                .as_ref()
+                .map(|state| state.join(format!("{}-{seed}", program.file_stem().unwrap_or_default().display())));
+            let asked = ask(program, dir.as_deref(), seed, round, &mut totals);
+            if let (Ok(()), Some(dir)) = (&asked, &dir) {
+                let _ = std::fs::remove_dir_all(dir);
+            }
             if let Err(what) = asked {
                 println!("{what}\n");
                 faults += 1;
@@ -63,12 +72,28 @@ fn main() -> ExitCode {
         }
         seed += 1;
     }
-    let Totals { requests, updates, done, read } = totals;
+    let Totals { requests, updates, done, read, restarts } = totals;
     let seconds = start.elapsed().as_secs();
     println!(
-        "{requests} requests, {updates} updates ({done} done), {read} entities read; {faults} faults, {seconds} s"
+        "{requests} requests, {updates} updates ({done} done), {read} entities read, {restarts} restarts; {faults} faults, {seconds} s"
     );
     if faults == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// So many requests to a fresh device with one program.
+fn ask(program: &Path, dir: Option<&Path>, seed: u64, round: u64, totals: &mut Totals) -> Result<(), String> {
+    let cannot = |why: String| format!("{}: {why}", program.display());
+    let mut subject = Subject::new(program, EngineKind::Machine, seed).map_err(cannot)?;
+    if let Some(dir) = dir {
+        if dir.exists() {
+            return Err(cannot(format!("{} is there already", dir.display())));
+        }
+        subject.keep_in(dir).map_err(cannot)?;
+    }
+    subject.run(seed, round, totals).map_err(|fault| {
+        let place = format!("{} --seed {} --round {round}", fault.program, fault.seed);
+        format!("{place}, request {}: {}", fault.request, fault.what)
+    })
 }
 
 fn usage() -> ExitCode {

@@ -10,11 +10,14 @@
 //! few requests something is read, sometimes everything, and must be what the model holds. A part of the requests goes
 //! through the messages of the protocol and back on its way, as it would over gRPC.
 //!
+//! With a state directory (`kept`) the control plane is also gone now and then, and comes back from what is on disk.
+//!
 //! Everything follows from a seed. What is not judged: order among entries, packets (`round` does that), time.
 //! Tests: `tests/p4rt.rs` runs a fixed part over all programs; `cargo xtask p4rt-fuzz` runs as long as it is told to.
 
 mod damage;
 mod generate;
+mod kept;
 pub mod model;
 mod read;
 mod table_rules;
@@ -28,7 +31,7 @@ use control::{Code, Control, arbitration::ArbitrationRequest};
 use datapath::EngineKind;
 use model::{Judgement, Model};
 use prost::Message;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The ports of the switch that is asked.
@@ -50,6 +53,8 @@ pub struct Totals {
     pub done: u64,
     /// Entities read and compared.
     pub read: u64,
+    /// How often everything came back from a state directory.
+    pub restarts: u64,
 }
 
 /// A program and the control plane that is asked about it.
@@ -58,6 +63,9 @@ pub struct Subject {
     model: Model,
     dice: Dice,
     name: String,
+    path: PathBuf,
+    engine: EngineKind,
+    kept: Option<kept::Kept>,
 }
 
 /// An answer that the model does not allow.
@@ -77,11 +85,7 @@ impl Subject {
     /// Compiles a program and starts it.
     pub fn new(program: &Path, engine: EngineKind, seed: u64) -> Result<Subject, String> {
         let source = std::fs::read(program).map_err(|e| e.to_string())?;
-        let mut control = Control::new();
-        control.add_device(DEVICE, Arc::new(target::Switch::new(engine, program.parent())));
-        let client = control.connect();
-        let claim = ArbitrationRequest { device_id: DEVICE, election_id: Some(ELECTION), ..Default::default() };
-        control.stream_request(client, StreamRequest::Arbitration(claim)).map_err(|e| e.to_string())?;
+        let mut control = connected(program, engine)?;
         let config = ForwardingConfig { device_config: source, ..Default::default() };
         let request = SetConfigRequest {
             device_id: DEVICE,
@@ -98,7 +102,8 @@ impl Subject {
             let (found, _) = control.read(DEVICE, &[Some(query)]).map_err(|e| e.to_string())?;
             model.adopt(found);
         }
-        Ok(Subject { control, model, dice: Dice::new(seed), name: program.display().to_string() })
+        let (name, path) = (program.display().to_string(), program.to_path_buf());
+        Ok(Subject { control, model, dice: Dice::new(seed), name, path, engine, kept: None })
     }
 
     /// Asks so many requests; stops at the first fault.
@@ -109,11 +114,18 @@ impl Subject {
                 0 => self.read(totals),
                 _ => self.write(totals),
             };
+            let again = if request % 128 == 127 && self.kept.is_some() { self.restarted(totals) } else { Ok(()) };
             let all = if request % 512 == 511 { self.compare_all(totals) } else { Ok(()) };
             totals.requests += 1;
-            asked.and(all).map_err(|what| Fault { program: self.name.clone(), seed, request, what })?;
+            asked.and(again).and(all).map_err(|what| Fault { program: self.name.clone(), seed, request, what })?;
         }
         self.compare_all(totals).map_err(|what| Fault { program: self.name.clone(), seed, request: requests, what })
+    }
+
+    fn restarted(&mut self, totals: &mut Totals) -> Result<(), String> {
+        self.restart().map_err(|what| format!("restart: {what}"))?;
+        totals.restarts += 1;
+        self.compare_all(totals).map_err(|what| format!("after a restart: {what}"))
     }
 
     fn write(&mut self, totals: &mut Totals) -> Result<(), String> {
@@ -220,6 +232,16 @@ impl Subject {
             }
         }
     }
+}
+
+/// A control plane with the device, no program yet, and a primary client.
+fn connected(program: &Path, engine: EngineKind) -> Result<Control, String> {
+    let mut control = Control::new();
+    control.add_device(DEVICE, Arc::new(target::Switch::new(engine, program.parent())));
+    let client = control.connect();
+    let claim = ArbitrationRequest { device_id: DEVICE, election_id: Some(ELECTION), ..Default::default() };
+    control.stream_request(client, StreamRequest::Arbitration(claim)).map_err(|e| e.to_string())?;
+    Ok(control)
 }
 
 /// Decodes bytes as a message of a client, and does what it says: whatever that is, there is an answer. The first byte chooses

@@ -35,3 +35,21 @@ fn answers_are_those_that_the_specification_allows() {
     assert!(totals.done * 4 > totals.updates, "too little is done for this to test anything: {totals:?}");
     assert!(totals.done * 4 < totals.updates * 3, "too little is refused for this to test anything: {totals:?}");
 }
+
+#[test]
+fn what_was_acknowledged_reads_the_same_after_restarts() {
+    let mut totals = Totals::default();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for program in ["tests/py/everything.p4", "tests/py/group_action.p4", "examples/load_balancer/load_balancer.p4"] {
+        let dir = std::env::temp_dir().join(format!("p4rt-kept-{}-{}", std::process::id(), program.replace('/', "-")));
+        let _ = std::fs::remove_dir_all(&dir);
+        let mut subject = Subject::new(&root.join(program), EngineKind::Machine, 1).unwrap();
+        subject.keep_in(&dir).unwrap();
+        subject
+            .run(1, 520, &mut totals)
+            .unwrap_or_else(|fault| panic!("{program}, request {}: {}", fault.request, fault.what));
+        drop(subject);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert_eq!(totals.restarts, 12);
+}

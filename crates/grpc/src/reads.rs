@@ -8,6 +8,9 @@
 //! not read costs that much memory and no time of others; after a while ([`crate::ServeOptions::patience`]) its read ends. Whatever ends it, the control plane
 //! hears of it: [`OpenRead`] closes when it is dropped.
 //!
+//! Of all reads that are past their first message only [`AT_ONCE`] make one at a time, in turn: however many clients read large tables, a write
+//! waits behind few of them for the lock, and so does a read that one message answers.
+//!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
 
 use crate::convert;
@@ -18,7 +21,7 @@ use control::reads::ReadId;
 use control::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -27,6 +30,10 @@ use tonic::Status;
 const CHUNK: usize = 1024;
 /// Messages that wait for the connection.
 const AHEAD: usize = 2;
+
+/// Long answers that are worked on at a time.
+const AT_ONCE: usize = 2;
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 
 /// A reading of the control plane, open until this is dropped.
 pub(crate) struct OpenRead {
@@ -57,6 +64,7 @@ pub(crate) fn answer(
         let read = Arc::new(read);
         // An answer must not look whole when it is not, so there is always room for the reason.
         let Ok(last) = sender.clone().reserve_owned().await else { return };
+        let mut first = true;
         loop {
             // The client's pace first: nothing is made that nobody takes.
             let Ok(room) = tokio::time::timeout(patience, sender.reserve()).await else {
@@ -66,12 +74,15 @@ pub(crate) fn answer(
                 break;
             };
             let Ok(room) = room else { break };
+            // Never closed, so there is always a turn.
+            let turn = if std::mem::take(&mut first) { None } else { TURNS.acquire().await.ok() };
             let on = Arc::clone(&read);
             let entities = tokio::task::spawn_blocking(move || {
                 let entities = on.next()?;
                 Ok(entities.into_iter().map(convert::entity_to_proto).collect::<Vec<_>>())
             });
             let entities = entities.await.unwrap_or_else(|_| Err(Error::internal("the read's task failed")));
+            drop(turn);
             match entities {
                 Ok(entities) if entities.is_empty() => {
                     if let Some(status) = status::of_batch(&results, "reads") {

@@ -1,0 +1,49 @@
+//! A state directory below the control plane that is asked: now and then the switch is gone with what it had in memory, another begins
+//! from the directory, and the model, which knows nothing of that, is still what it must read as.
+
+use super::Subject;
+use control::Control;
+use control::journal::{Journal, Slot};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::Store;
+
+/// The directory.
+pub(super) struct Kept {
+    dir: PathBuf,
+    store: Option<Arc<Store>>,
+}
+
+impl Subject {
+    /// Keeps what is written in a directory, which is empty or not there yet, and restarts from it from now on.
+    pub fn keep_in(&mut self, dir: &Path) -> Result<(), String> {
+        let store = Arc::new(Store::open(dir).map_err(|e| e.to_string())?);
+        self.control.keep(super::DEVICE, Arc::clone(&store) as Arc<dyn Journal>, false).map_err(|e| e.to_string())?;
+        self.kept = Some(Kept { dir: dir.to_path_buf(), store: Some(store) });
+        Ok(())
+    }
+
+    /// Begins anew from the directory, if there is one.
+    pub(super) fn restart(&mut self) -> Result<(), String> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        // As a client that waits for its answers.
+        if let Some((journal, ticket)) = self.control.last_change(super::DEVICE) {
+            journal.wait(ticket)?;
+        }
+        self.control = Control::new();
+        kept.store = None;
+        let store = Arc::new(Store::open(&kept.dir).map_err(|e| e.to_string())?);
+        let found = store.kept(super::DEVICE).map_err(|e| e.to_string())?;
+        let running = found.running.ok_or("no config came back")?;
+        let mut control = super::connected(&self.path, self.engine)?;
+        let restored = control.restore(super::DEVICE, Slot::Running, running.config, running.entities.into_iter());
+        let restored = restored.map_err(|e| e.to_string())?;
+        if !restored.refused.is_empty() {
+            return Err(format!("kept, and refused after a restart: {:#?}", restored.refused));
+        }
+        control.keep(super::DEVICE, Arc::clone(&store) as Arc<dyn Journal>, true).map_err(|e| e.to_string())?;
+        self.control = control;
+        kept.store = Some(store);
+        Ok(())
+    }
+}

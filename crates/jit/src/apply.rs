@@ -16,7 +16,7 @@ use abi::{EngineKind, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
-use ir::{ExternKind, Operand, SlotId, TableId};
+use ir::{ExternKind, Operand, SlotId, TableId, Terminator};
 use std::mem::offset_of;
 
 /// Entries up to which comparing them all is quicker than a load from an array.
@@ -41,6 +41,13 @@ struct ApplySlots {
     action: SlotId,
     entry: SlotId,
     data: SlotId,
+}
+
+/// The misses of a lookup that a block ends with.
+pub(crate) struct SecondTail {
+    miss: Block,
+    table: TableId,
+    slots: ApplySlots,
 }
 
 impl Translator<'_, '_> {
@@ -76,6 +83,10 @@ impl Translator<'_, '_> {
                 let (miss, default) = (self.iconst(0), self.default_entry(table, &binding));
                 self.count_apply(table, false);
                 (miss, default, default)
+            }
+            (found, None) if self.ends_with(slots) => {
+                self.apply_in_two(table, &binding, found, slots);
+                return Ok(());
             }
             (found, None) => {
                 let (hit, entry) = self.hit_or_miss(table, &binding, found, slots, true);
@@ -151,6 +162,72 @@ impl Translator<'_, '_> {
         (hit.unwrap_or(entry), entry)
     }
 
+    /// Whether the block ends with a branch on what the lookup says: then hits and misses need not meet before it.
+    fn ends_with(&self, slots: ApplySlots) -> bool {
+        self.options.has(Optimisation::SplitPaths)
+            && match self.asked_next {
+                Some(Terminator::Switch { on: Operand::Slot(on), .. }) => *on == slots.action,
+                Some(Terminator::Branch { cond: Operand::Slot(cond), .. }) => *cond == slots.hit,
+                _ => false,
+            }
+    }
+
+    /// Goes on with hits, and leaves misses to [`Self::second_tail`]. Where it is known what runs, nothing is asked.
+    fn apply_in_two(&mut self, table: TableId, binding: &TableBinding, found: Found, slots: ApplySlots) {
+        let (entry, miss) = match found {
+            Found::Never => unreachable!("there is a way to hit"),
+            Found::Hit { entry, miss } => (entry, miss),
+            Found::Pointer(entry) => {
+                let (hit, miss) = (self.b.create_block(), self.b.create_block());
+                self.b.ins().brif(entry, hit, &[], miss, &[]);
+                self.b.seal_block(hit);
+                self.b.switch_to_block(hit);
+                (entry, miss)
+            }
+        };
+        self.b.seal_block(miss);
+        self.note_hit(binding, entry);
+        self.count_apply(table, true);
+        let action = self.action_of_hits(table, binding);
+        self.write_found(binding, slots, true, entry, action);
+        self.second_tail = Some(SecondTail { miss, table, slots });
+    }
+
+    /// What all hits of a table run, if its entries are known and no other can be found.
+    fn action_of_hits(&mut self, table: TableId, binding: &TableBinding) -> Option<u32> {
+        if !self.finds_known_entries(table, binding) {
+            return None;
+        }
+        let rules = self.shape(table)?.rules.as_ref()?;
+        let mut actions = rules.iter().map(|rule| rule.entry.call.as_ref().map(|call| call.action));
+        let first = actions.next()??;
+        actions.all(|action| action == Some(first)).then_some(first)
+    }
+
+    /// The way of misses from the lookup that the block ends with, up to the block's end.
+    pub fn begin_second_tail(&mut self) -> Result<bool, Error> {
+        let Some(SecondTail { miss, table, slots }) = self.second_tail.take() else { return Ok(false) };
+        let binding = self.binding(table)?.clone();
+        self.b.switch_to_block(miss);
+        self.count_apply(table, false);
+        let default = self.default_entry(table, &binding);
+        let action = self.shape(table).and_then(|s| s.default.call.as_ref()).map(|call| call.action);
+        self.write_found(&binding, slots, false, default, action);
+        Ok(true)
+    }
+
+    fn write_found(&mut self, binding: &TableBinding, slots: ApplySlots, hit: bool, entry: Value, action: Option<u32>) {
+        let hit = self.iconst(u64::from(hit));
+        let action = match action {
+            Some(action) => self.iconst(u64::from(action)),
+            None => self.entry_action(&binding.entry, entry),
+        };
+        self.write_slot(slots.hit, &Val::Word(hit));
+        self.write_slot(slots.action, &Val::Word(action));
+        self.write_slot(slots.entry, &Val::Word(entry));
+        self.write_slot(slots.data, &Val::Word(entry));
+    }
+
     /// The time of an entry's hit, for tables that want it.
     fn note_hit(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(last_hit) = binding.entry.last_hit
@@ -207,7 +284,7 @@ impl Translator<'_, '_> {
         }
         Ok(match binding.engine {
             EngineKind::Empty => Found::Never,
-            EngineKind::ExactInline if let Some(keyed) = self.keyed(table, binding) => {
+            EngineKind::ExactInline | EngineKind::DirectIndex if let Some(keyed) = self.keyed(table, binding) => {
                 let words = self.key_words(&binding.key, keys);
                 let miss = self.b.create_block();
                 let entry = self.find_keyed(&keyed, &words, miss);

@@ -64,7 +64,7 @@ impl Translator<'_, '_> {
                 if bit % 16 == 8 || left == 1 {
                     let byte = self.load_be(start.plus(at), 1);
                     let up = if bit % 16 == 8 { 0 } else { 8 };
-                    self.add_term(&mut sum, byte, up);
+                    self.add_term(&mut sum, byte, up, 8);
                     (at, bit) = (at + 1, bit + 8);
                 } else {
                     let (size, flags) = (if left >= 4 { 4 } else { 2 }, self.flags.packet);
@@ -80,14 +80,14 @@ impl Translator<'_, '_> {
             rest = &rest[count..];
         }
         words.sort_by_key(|(may_be_assigned, _)| *may_be_assigned);
-        words.into_iter().for_each(|(_, word)| self.add_term(&mut native, word, 0));
+        words.into_iter().for_each(|(_, word)| self.add_term(&mut native, word, 0, 32));
         match (sum.value, native.value) {
             (Some(other), Some(_)) if sum.bits + SUM_BITS + 8 <= TERM_BITS_MAX => {
-                self.add_term(&mut native, other, 8);
+                self.add_term(&mut native, other, 8, sum.bits + SUM_BITS);
             }
             (Some(_), Some(native)) => {
                 // At most 60 contributions of 32 bits, so there is room for eight more bits and for another such sum.
-                self.add_term(&mut sum, native, 8);
+                self.add_term(&mut sum, native, 8, 32 + SUM_BITS);
                 return self.fold(sum);
             }
             (_, None) => return self.fold(sum),
@@ -117,24 +117,25 @@ impl Translator<'_, '_> {
         for (i, &word) in piece.words.iter().enumerate() {
             let bits = (piece.width - 64 * i as u32).min(64);
             if bits + up <= TERM_BITS_MAX {
-                self.add_term(sum, word, up);
+                self.add_term(sum, word, up, bits);
             } else {
                 let high = self.b.ins().ushr_imm_u(word, 32);
                 let low = self.mask_word(word, 32);
-                self.add_term(sum, high, up);
-                self.add_term(sum, low, up);
+                self.add_term(sum, high, up, 32);
+                self.add_term(sum, low, up, 32);
             }
         }
     }
 
-    fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32) {
+    /// Adds `value << up`; the value has at most so many bits.
+    fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32, bits: u32) {
         let term = if up > 0 { self.b.ins().ishl_imm_u(value, i64::from(up)) } else { value };
         sum.value = Some(match sum.value {
             Some(so_far) => self.b.ins().iadd(so_far, term),
             None => term,
         });
         sum.added += 1;
-        sum.bits = sum.bits.max(self.significant_bits(term));
+        sum.bits = sum.bits.max(self.significant_bits(term).min(bits + up));
         if sum.added == 60
             && let Some(so_far) = sum.value
         {
@@ -146,15 +147,18 @@ impl Translator<'_, '_> {
 
     /// The end-around sum of the 16-bit words, complemented.
     fn fold(&mut self, sum: Sum) -> Value {
+        let fits_half = sum.bits + sum.added.next_power_of_two().ilog2() <= 32;
         let sum = match sum.value {
             Some(sum) => sum,
             None => self.iconst(0),
         };
-        let sum = self.compute_here(sum);
+        let mut sum = self.compute_here(sum);
         // Adding a number to itself with its halves exchanged leaves the end-around sum of the halves on top.
-        let turned = self.b.ins().rotl_imm_u(sum, 32);
-        let sum = self.b.ins().iadd(sum, turned);
-        let sum = self.b.ins().ushr_imm_u(sum, 32);
+        if !fits_half {
+            let turned = self.b.ins().rotl_imm_u(sum, 32);
+            let twice = self.b.ins().iadd(sum, turned);
+            sum = self.b.ins().ushr_imm_u(twice, 32);
+        }
         let sum = self.b.ins().ireduce(I32, sum);
         let turned = self.b.ins().rotl_imm_u(sum, 16);
         let sum = self.b.ins().iadd(sum, turned);

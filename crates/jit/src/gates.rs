@@ -12,21 +12,26 @@
 
 use crate::Error;
 use crate::translate::Translator;
+use abi::{PacketDesc, TableBinding};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{
-    AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, Signature, Type, UserExternalName,
-    UserFuncName, Value,
+    AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, MemFlagsData, Signature, StackSlotData, StackSlotKind,
+    Type, UserExternalName, UserFuncName, Value,
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::JITModule;
 use cranelift_module::{FuncId, Linkage, Module};
 use std::cell::Cell;
+use std::mem::offset_of;
 
 /// The kinds of calls: arguments and result. Those of `abi::RuntimeCalls` that are seldom made, and lookups that seldom are.
 const KINDS: [(&[Type], Option<Type>); 4] =
     [(&[I64, I32, I64, I32], None), (&[I64, I32], None), (&[I64, I64, I32], Some(I8)), (&[I64, I64], Some(I64))];
+/// The last: of a handle and the address of a key that has one word. The gate takes the word and puts it into memory of its own:
+/// an address in the frame is a value that the whole loop would carry.
+const LOOKUP: usize = KINDS.len() - 1;
 
 /// The gates of one compilation.
 pub(crate) struct Gates {
@@ -75,7 +80,9 @@ impl Gates {
         mut define: impl FnMut(&mut JITModule, FuncId, &mut Context) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut builder_context = FunctionBuilderContext::new();
-        for (gate, (params, result)) in self.gates.iter().zip(KINDS).filter(|(gate, _)| gate.is_used.get()) {
+        for (i, (gate, (params, result))) in
+            self.gates.iter().zip(KINDS).enumerate().filter(|(_, (gate, _))| gate.is_used.get())
+        {
             context.func.signature = outer(params, result);
             context.func.name = UserFuncName::user(0, gate.id.as_u32());
             let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
@@ -84,8 +91,15 @@ impl Gates {
             b.switch_to_block(start);
             b.seal_block(start);
             let values = b.block_params(start).to_vec();
+            let mut args = values[1..=params.len()].to_vec();
+            if i == LOOKUP {
+                let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3));
+                let key = b.ins().stack_addr(I64, slot, 0);
+                b.ins().store(MemFlagsData::trusted(), args[1], key, 0);
+                args[1] = key;
+            }
             let inner = b.import_signature(signature(self.inner, params, result));
-            let call = b.ins().call_indirect(inner, values[0], &values[1..=params.len()]);
+            let call = b.ins().call_indirect(inner, values[0], &args);
             if let Some(&result) = b.inst_results(call).first() {
                 let place = *values.last().expect("a place for the result");
                 b.ins().store(MemFlagsData::trusted(), result, place, 0);
@@ -105,9 +119,37 @@ impl Translator<'_, '_> {
         let types: Vec<Type> = args.iter().map(|&a| self.b.func.dfg.value_type(a)).collect();
         let kind = KINDS.iter().position(|(params, r)| *params == types && *r == result);
         let gates = self.gates;
-        let Some((kind, gate)) = kind.and_then(|kind| Some((kind, gates.gates.get(kind)?))) else {
+        let Some((kind, gate)) =
+            kind.filter(|kind| *kind != LOOKUP).and_then(|kind| Some((kind, gates.gates.get(kind)?)))
+        else {
             return self.call(address, args, result);
         };
+        let place = result.map(|_| {
+            let slot = self.stack_slot(8);
+            self.stack_addr(slot)
+        });
+        self.call_gate(kind, gate, address, args, place);
+        Some(self.b.ins().load(result?, self.flags.stack, place?, 0))
+    }
+
+    /// The lookup of a key of one word, where that is seldom done.
+    pub fn look_up_rarely(&mut self, binding: &TableBinding, key: Value) -> Value {
+        let (address, gates) = (binding.lookup as usize, self.gates);
+        let handle = self.address(binding.handle as u64);
+        // With `check_bounds` packets end without a fate of their own.
+        let Some(gate) = gates.gates.get(LOOKUP).filter(|_| !self.options.check_bounds) else {
+            let buffer = self.buffer_of(8);
+            self.store_words(self.flags.stack, &[key], buffer, 0);
+            return self.call(address, &[handle, buffer], Some(I64)).expect("the call has a result");
+        };
+        // What says where a packet goes is written when it goes, and is room for the result until then.
+        const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
+        let place = self.add_imm(self.packet, offset_of!(PacketDesc, fate) as u64);
+        self.call_gate(LOOKUP, gate, address, &[handle, key], Some(place));
+        self.b.ins().load(I64, self.flags.desc, place, 0)
+    }
+
+    fn call_gate(&mut self, kind: usize, gate: &Gate, address: usize, args: &[Value], place: Option<Value>) {
         gate.is_used.set(true);
         let function = match self.gates_here[kind] {
             Some(function) => function,
@@ -118,13 +160,8 @@ impl Translator<'_, '_> {
         };
         self.say_place();
         let callee = self.address(address as u64);
-        let place = result.map(|_| {
-            let slot = self.stack_slot(8);
-            self.stack_addr(slot)
-        });
         let args: Vec<Value> = [callee].into_iter().chain(args.iter().copied()).chain(place).collect();
         self.b.ins().call(function, &args);
-        Some(self.b.ins().load(result?, self.flags.stack, place?, 0))
     }
 
     fn import_gate(&mut self, id: FuncId, kind: usize) -> FuncRef {

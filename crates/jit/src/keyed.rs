@@ -13,6 +13,12 @@
 //! hit if place.key == key, and then place.entry is the entry
 //! ```
 //!
+//! Keys of one word that lie close together (numbers that a controller gave out one after the other) are positions as they are:
+//!
+//! ```text
+//! hit if key - first < number of places and places[key - first] is not null, and then that is the entry
+//! ```
+//!
 //! A place without an entry has a key that belongs elsewhere, so that no key is found there. The hash need not keep anybody from
 //! choosing keys that collide: packets' keys cannot, and those of the table do not.
 //!
@@ -21,7 +27,7 @@
 //! Tests: below; `crates/datapath/tests/recompile.rs`, against the interpreter.
 
 use crate::translate::Translator;
-use abi::{Rule, TableBinding};
+use abi::{EngineKind, Rule, TableBinding};
 use base::ids::TableId;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -33,6 +39,9 @@ use std::sync::Arc;
 pub const KEYED_MAX: usize = 2048;
 /// Most entries with one row of places.
 const ONE_ROW_MAX: usize = 32;
+/// Places for each key of those that lie close together, at most; up to [`CLOSE_MIN`] there may be always.
+const CLOSE: u64 = 4;
+const CLOSE_MIN: u64 = 512;
 /// Words of the longest keys.
 const KEY_WORDS_MAX: usize = 2;
 /// How many hashes are tried.
@@ -43,9 +52,18 @@ const TRIES: u64 = 200;
 #[repr(C, align(32))]
 struct Places([u64; 4]);
 
+/// Where the entries of some keys are found.
+#[derive(Debug)]
+pub(crate) enum Keyed {
+    /// By position: the first key, and the entries from there on.
+    Close(u64, Box<[u64]>),
+    /// By a hash.
+    Hashed(Hashed),
+}
+
 /// A hash for some keys, and their places.
 #[derive(Debug)]
-pub(crate) struct Keyed {
+pub(crate) struct Hashed {
     multipliers: [u64; KEY_WORDS_MAX],
     /// Words of a key that count, 1 or 2.
     words: usize,
@@ -70,8 +88,30 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 impl Keyed {
-    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or no hash is found.
+    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or they have no order that
+    /// helps.
     fn new(rules: &[Rule], words: usize) -> Option<Keyed> {
+        Keyed::close(rules, words).or_else(|| Hashed::new(rules, words).map(Keyed::Hashed))
+    }
+
+    fn close(rules: &[Rule], words: usize) -> Option<Keyed> {
+        if words != 1 || rules.len() > KEYED_MAX {
+            return None;
+        }
+        let key = |rule: &Rule| rule.value[0];
+        let (first, last) = (rules.iter().map(key).min()?, rules.iter().map(key).max()?);
+        let fits = last - first < (CLOSE * rules.len() as u64).max(CLOSE_MIN);
+        fits.then(|| {
+            let mut places = vec![0; (last - first) as usize + 1];
+            rules.iter().for_each(|rule| places[(key(rule) - first) as usize] = rule.entry.entry as u64);
+            Keyed::Close(first, places.into())
+        })
+    }
+}
+
+impl Hashed {
+    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or no hash is found.
+    fn new(rules: &[Rule], words: usize) -> Option<Hashed> {
         if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
             return None;
         }
@@ -87,7 +127,7 @@ impl Keyed {
         (0..TRIES).find_map(|_| {
             let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
             let mut keyed =
-                Keyed { multipliers, words, row_bits, place_bits, rows: Box::default(), places: Box::default() };
+                Hashed { multipliers, words, row_bits, place_bits, rows: Box::default(), places: Box::default() };
             let homes = keyed.displacements(&keys)?;
             keyed.fill(rules, &keys, &homes.rows, homes.places);
             Some(keyed)
@@ -192,13 +232,26 @@ struct Homes {
 }
 
 impl Translator<'_, '_> {
-    /// The hash for an exact table's entries, if they are known and there is one.
+    /// Whether lookups in a table find entries that were there when the code was made, and no others: of what all have in common
+    /// the rest of the code may make use then.
+    pub fn finds_known_entries(&mut self, table: TableId, binding: &TableBinding) -> bool {
+        self.begun_here().is_none()
+            && matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex)
+            && self.keyed(table, binding).is_some()
+    }
+
+    /// How an exact table's entries are found, if they are known and there is a way.
     pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
-        let words = binding.exact?.key_bytes.div_ceil(8) as usize;
+        let words = match binding.engine {
+            EngineKind::DirectIndex => 1,
+            _ => binding.exact?.key_bytes.div_ceil(8) as usize,
+        };
         let rules = self.shape(table)?.rules.as_ref()?;
         let known = self.keyed.borrow().iter().find(|(t, _)| *t == table).map(|(_, keyed)| keyed.clone());
+        // Next to an array of all keys a hash is no gain.
+        let helps = |keyed: &Keyed| binding.engine != EngineKind::DirectIndex || matches!(keyed, Keyed::Close(..));
         known.unwrap_or_else(|| {
-            let new = Keyed::new(rules, words).map(Arc::new);
+            let new = Keyed::new(rules, words).filter(helps).map(Arc::new);
             self.keyed.borrow_mut().push((table, new.clone()));
             new
         })
@@ -206,6 +259,41 @@ impl Translator<'_, '_> {
 
     /// Goes on with the entry of a key, or to `miss`.
     pub fn find_keyed(&mut self, keyed: &Keyed, key: &[Value], miss: Block) -> Value {
+        match keyed {
+            Keyed::Close(first, places) => self.find_close(*first, places, key[0], miss),
+            Keyed::Hashed(hashed) => self.find_hashed(hashed, key, miss),
+        }
+    }
+
+    fn find_close(&mut self, first: u64, places: &[u64], key: Value, miss: Block) -> Value {
+        let position = self.add_imm(key, first.wrapping_neg());
+        let (load, found) = (self.b.create_block(), self.b.create_block());
+        let bits = self.significant_bits(key);
+        // Of short keys there may be a place for each.
+        if first == 0 && bits < 32 && places.len() as u64 >= 1 << bits {
+            self.b.ins().jump(load, &[]);
+        } else {
+            let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, places.len() as u64);
+            self.b.ins().brif(is_in, load, &[], miss, &[]);
+        }
+        self.b.seal_block(load);
+        self.b.switch_to_block(load);
+        let base = self.iconst(places.as_ptr() as u64);
+        let offset = self.b.ins().ishl_imm_u(position, 3);
+        let at = self.b.ins().iadd(base, offset);
+        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
+        let entry = self.b.ins().load(I64, flags, at, 0);
+        if places.contains(&0) {
+            self.b.ins().brif(entry, found, &[], miss, &[]);
+        } else {
+            self.b.ins().jump(found, &[]);
+        }
+        self.b.seal_block(found);
+        self.b.switch_to_block(found);
+        entry
+    }
+
+    fn find_hashed(&mut self, keyed: &Hashed, key: &[Value], miss: Block) -> Value {
         let product = |t: &mut Self, i: usize| {
             let multiplier = t.iconst(keyed.multipliers[i]);
             t.b.ins().imul(key[i], multiplier)
@@ -255,6 +343,13 @@ mod tests {
 
     /// What code that reads the places finds.
     fn find(keyed: &Keyed, key: [u64; 2]) -> Option<u64> {
+        let keyed = match keyed {
+            Keyed::Close(first, places) => {
+                let place = places.get(key[0].wrapping_sub(*first) as usize);
+                return place.copied().filter(|entry| *entry != 0);
+            }
+            Keyed::Hashed(hashed) => hashed,
+        };
         let hash = keyed.hash(key);
         let first = keyed.places.as_ptr() as u64;
         let row = if keyed.row_bits > 0 { keyed.rows[keyed.row_of(hash)] } else { first };
@@ -295,6 +390,21 @@ mod tests {
                         assert_eq!(find(&keyed, key), None, "{count} keys, {key:x?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_lie_close_together_are_positions() {
+        for (first, step, is_close) in [(0, 1, true), (1000, 3, true), (u64::MAX - 2999, 3, true), (1, 50, false)] {
+            let rules: Vec<Rule> = (0..1000).map(|i| rule([first + step * i, 0], i as usize)).collect();
+            let keyed = Keyed::new(&rules, 1).expect("there is a way");
+            assert_eq!(matches!(keyed, Keyed::Close(..)), is_close);
+            for i in 0..1000 {
+                assert_eq!(find(&keyed, [first + step * i, 0]), Some(8 * (i + 1)));
+            }
+            for other in [first.wrapping_sub(1), first.wrapping_add(1000 * step), u64::MAX / 2] {
+                assert_eq!(find(&keyed, [other, 0]), None);
             }
         }
     }

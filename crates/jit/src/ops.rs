@@ -154,7 +154,10 @@ impl Translator<'_, '_> {
             }
             Terminator::Branch { cond, then, other } => {
                 let cond = self.read_word(cond);
-                self.b.ins().brif(cond, block(*then), &[], block(*other), &[]);
+                match self.as_constant(cond) {
+                    Some(cond) => _ = self.b.ins().jump(block(if cond == 0 { *other } else { *then }), &[]),
+                    None => _ = self.b.ins().brif(cond, block(*then), &[], block(*other), &[]),
+                }
             }
             Terminator::Switch { on, cases, default } => {
                 let cases: Vec<_> = cases.iter().map(|(v, to)| (v, block(*to))).collect();
@@ -248,6 +251,11 @@ impl Translator<'_, '_> {
     /// Goes to the block of the case that a word is, or to `default`. A word that was put together of two parts is not, if the
     /// cases agree in one of them: that one is compared first, once, and then the other.
     pub fn choose(&mut self, word: Value, cases: &[(u64, clif::Block)], default: clif::Block) {
+        if let Some(word) = self.as_constant(word) {
+            let to = cases.iter().find(|(value, _)| *value == word as u64).map_or(default, |(_, to)| *to);
+            self.b.ins().jump(to, &[]);
+            return;
+        }
         if let (Some((high, up, low)), [first, ..]) = (self.parts_of(word), cases) {
             let ones = (1 << up) - 1;
             let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));

@@ -105,11 +105,7 @@ impl Translator<'_, '_> {
         let width = binding.key.fields[0].width;
         // Keys have the value at their right end.
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
-        let buffer = self.buffer_of(binding.key.bytes);
-        self.store_words(self.flags.stack, &[own], buffer, 0);
-        let handle = self.address(binding.handle as u64);
-        let lookup = binding.lookup as usize;
-        let found = self.call_rarely(lookup, &[handle, buffer], Some(I64)).expect("the call has a result");
+        let found = self.look_up_rarely(binding, own);
         self.b.ins().brif(found, done, &[found.into()], miss, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

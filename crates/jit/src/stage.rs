@@ -299,6 +299,8 @@ impl<'a> Translator<'a, '_> {
             self.b.seal_block(body);
             self.b.switch_to_block(body);
             let stack = self.flags.stack;
+            // Whose lookup it is: what seldom calls leave their results with.
+            self.packet = self.b.ins().load(I64, self.flags.row, row, 0);
             for (lookup, member) in probed {
                 let binding = self.binding(self.plan.lookups[lookup].table)?.clone();
                 let words: Vec<Value> = (0..member.bytes)

@@ -16,6 +16,7 @@
 //! The rest of [`Translator`] is in the sibling files, by kind of operation.
 
 use crate::addresses::Addresses;
+use crate::apply::SecondTail;
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
 use crate::keyed::KeyedTables;
@@ -172,6 +173,10 @@ pub(crate) struct Translator<'a, 'f> {
     /// Facts at the operation being translated.
     pub facts_now: Facts,
     /// Slots that still have the value that was known at the start of the node.
+    /// How the node's block ends, if the operation at hand is its last and the end is not decided.
+    pub asked_next: Option<&'a Terminator>,
+    /// The misses of that operation, if it goes on with hits.
+    pub second_tail: Option<SecondTail>,
     pub known_now: Known,
     /// Stage position of the block being translated.
     pub position: usize,
@@ -282,6 +287,8 @@ pub(crate) fn translate(
         gates: shared.gates,
         gates_here: GatesHere::default(),
         signatures: HashMap::new(),
+        asked_next: None,
+        second_tail: None,
         known_now: Known::new(),
         position: 0,
         stack_bytes: 0,
@@ -563,6 +570,8 @@ impl<'a> Translator<'a, '_> {
             }
             for (i, inst) in code.insts.iter().enumerate().take(stop.unwrap_or(usize::MAX)).skip(from) {
                 self.spot = (n, i);
+                let is_last = i + 1 == code.insts.len() && stop.is_none() && !node.decided;
+                self.asked_next = is_last.then_some(&code.term);
                 self.inst(inst)?;
                 self.forget(&inst.op);
             }
@@ -575,17 +584,22 @@ impl<'a> Translator<'a, '_> {
                 self.park(plan.lookup_at((n, stop)).expect("phases stop at lookups"))?;
                 continue;
             }
-            self.locate(None, code.span);
-            if !matches!(code.term, Terminator::Next) {
-                node.succs.iter().for_each(|&s| self.materialise_for(s));
-            }
             let only = node.targets.keys().next().filter(|_| node.decided);
             let decided = only.map(|to| Terminator::Jump(*to));
-            self.terminator(
-                decided.as_ref().unwrap_or(&code.term),
-                &|to| block(flow.graph.target(n, to)),
-                node.succs.first().map(|&s| (s, block(s))),
-            )?;
+            loop {
+                self.locate(None, code.span);
+                if !matches!(code.term, Terminator::Next) {
+                    node.succs.iter().for_each(|&s| self.materialise_for(s));
+                }
+                self.terminator(
+                    decided.as_ref().unwrap_or(&code.term),
+                    &|to| block(flow.graph.target(n, to)),
+                    node.succs.first().map(|&s| (s, block(s))),
+                )?;
+                if !self.begin_second_tail()? {
+                    break;
+                }
+            }
             for &s in &node.succs {
                 open[s] -= 1;
                 if open[s] == 0 {

@@ -163,6 +163,8 @@ fn entries_max(table: &ir::Table, engine: EngineKind) -> u64 {
         super::PREFIXES_MAX
     } else if engine == EngineKind::ExactInline {
         super::KEYED_MAX
+    } else if table.keys.len() == 1 {
+        super::POSITIONS_MAX
     } else {
         super::EXACT_MAX
     }

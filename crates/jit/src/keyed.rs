@@ -10,7 +10,7 @@
 //! h     = key0 * multiplier0 + key1 * multiplier1       modulo 2^64; one word, one product
 //! row   = rows[h >> (64 - row bits)]                    an address; of some tens of keys there is one row, a constant
 //! place = row + (the bits of h below, times the size of a place)
-//! hit if place.key == key, and then place.entry is the entry
+//! hit if place.key == key, and then place.entry is the entry, or what there is of it if that has room
 //! ```
 //!
 //! Keys of one word that lie close together (numbers that a controller gave out one after the other) are positions as they are:
@@ -18,6 +18,9 @@
 //! ```text
 //! hit if key - first < number of places and places[key - first] is not null, and then that is the entry
 //! ```
+//!
+//! Entries that are an action with its parameters and nothing else never change, and code finds no other here: places have copies
+//! of them if these are short and no key is missing.
 //!
 //! A place without an entry has a key that belongs elsewhere, so that no key is found there. The hash need not keep anybody from
 //! choosing keys that collide: packets' keys cannot, and those of the table do not.
@@ -27,7 +30,7 @@
 //! Tests: below; `crates/datapath/tests/recompile.rs`, against the interpreter.
 
 use crate::translate::Translator;
-use abi::{EngineKind, Rule, TableBinding};
+use abi::{EngineKind, EntryLayout, EntryShape, Rule, TableBinding};
 use base::ids::TableId;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -55,10 +58,21 @@ struct Places([u64; 4]);
 /// Where the entries of some keys are found.
 #[derive(Debug)]
 pub(crate) enum Keyed {
-    /// By position: the first key, and the entries from there on.
-    Close(u64, Box<[u64]>),
+    /// By position.
+    Close(Close),
     /// By a hash.
     Hashed(Hashed),
+}
+
+/// Keys that lie close together.
+#[derive(Debug)]
+pub(crate) struct Close {
+    first: u64,
+    /// How many keys there are from the first to the last.
+    count: u64,
+    /// For each of them its entry: in so many words of its own, or, with 0, where it lies or null.
+    own_words: usize,
+    words: Box<[u64]>,
 }
 
 /// A hash for some keys, and their places.
@@ -67,6 +81,8 @@ pub(crate) struct Hashed {
     multipliers: [u64; KEY_WORDS_MAX],
     /// Words of a key that count, 1 or 2.
     words: usize,
+    /// Whether places have the entries themselves, not where they lie.
+    has_entries: bool,
     /// Bits of the hash that choose a row, and then a place in it.
     row_bits: u32,
     place_bits: u32,
@@ -90,28 +106,65 @@ fn next_random(state: &mut u64) -> u64 {
 impl Keyed {
     /// For these rules, which are about whole keys of so many words. `None` if there are too many, or they have no order that
     /// helps.
-    fn new(rules: &[Rule], words: usize) -> Option<Keyed> {
-        Keyed::close(rules, words).or_else(|| Hashed::new(rules, words).map(Keyed::Hashed))
+    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Keyed> {
+        let close = (words == 1).then(|| Close::new(rules, layout)).flatten().map(Keyed::Close);
+        close.or_else(|| Hashed::new(rules, words, layout).map(Keyed::Hashed))
     }
+}
 
-    fn close(rules: &[Rule], words: usize) -> Option<Keyed> {
-        if words != 1 || rules.len() > KEYED_MAX {
+/// An entry's words, if they are `max` at most and it is nothing but an action with its parameters: what is read through a copy
+/// is the same then.
+fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Vec<u64>> {
+    let EntryLayout { last_hit: None, idle_timeout: None, group: None, index: None, .. } = layout else { return None };
+    let call = entry.call.as_ref()?;
+    let size = *layout.sizes.get(call.action as usize)? as usize;
+    if size > 8 * max {
+        return None;
+    }
+    let mut bytes = vec![0; 8 * max];
+    let action = call.action.to_le_bytes();
+    let action_bytes = layout.action_bytes as usize;
+    bytes[..action_bytes].copy_from_slice(&action[..action_bytes]);
+    for (arg, at) in call.args.iter().zip(layout.params.get(call.action as usize)?) {
+        let mut arg_bytes = arg.to_bytes_be();
+        arg_bytes.reverse();
+        bytes.get_mut(*at as usize..)?.get_mut(..arg_bytes.len())?.copy_from_slice(&arg_bytes);
+    }
+    Some(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
+}
+
+impl Close {
+    fn new(rules: &[Rule], layout: &EntryLayout) -> Option<Close> {
+        if rules.len() > KEYED_MAX {
             return None;
         }
         let key = |rule: &Rule| rule.value[0];
         let (first, last) = (rules.iter().map(key).min()?, rules.iter().map(key).max()?);
-        let fits = last - first < (CLOSE * rules.len() as u64).max(CLOSE_MIN);
-        fits.then(|| {
-            let mut places = vec![0; (last - first) as usize + 1];
-            rules.iter().for_each(|rule| places[(key(rule) - first) as usize] = rule.entry.entry as u64);
-            Keyed::Close(first, places.into())
-        })
+        if last - first >= (CLOSE * rules.len() as u64).max(CLOSE_MIN) {
+            return None;
+        }
+        let count = last - first + 1;
+        // Where no key is missing, there is an entry in each place.
+        let own = [1, 2].into_iter().filter(|_| count == rules.len() as u64).find_map(|words| {
+            let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, words)).collect();
+            Some((words, entries?))
+        });
+        let (own_words, entries) = match own {
+            Some(own) => own,
+            None => (0, rules.iter().map(|rule| vec![rule.entry.entry as u64]).collect()),
+        };
+        let size = own_words.max(1);
+        let mut words = vec![0; count as usize * size];
+        for (rule, entry) in rules.iter().zip(entries) {
+            words[(key(rule) - first) as usize * size..][..size].copy_from_slice(&entry);
+        }
+        Some(Close { first, count, own_words, words: words.into() })
     }
 }
 
 impl Hashed {
     /// For these rules, which are about whole keys of so many words. `None` if there are too many, or no hash is found.
-    fn new(rules: &[Rule], words: usize) -> Option<Hashed> {
+    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Hashed> {
         if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
             return None;
         }
@@ -123,13 +176,21 @@ impl Hashed {
             true => (keys.len() * keys.len() / 2).max(4).next_power_of_two().ilog2(),
             false => row_bits + 1,
         };
+        let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, words)).collect();
         let mut random = 1;
         (0..TRIES).find_map(|_| {
             let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
-            let mut keyed =
-                Hashed { multipliers, words, row_bits, place_bits, rows: Box::default(), places: Box::default() };
+            let mut keyed = Hashed {
+                multipliers,
+                words,
+                has_entries: entries.is_some(),
+                row_bits,
+                place_bits,
+                rows: Box::default(),
+                places: Box::default(),
+            };
             let homes = keyed.displacements(&keys)?;
-            keyed.fill(rules, &keys, &homes.rows, homes.places);
+            keyed.fill(rules, entries.as_deref(), &keys, &homes.rows, homes.places);
             Some(keyed)
         })
     }
@@ -201,7 +262,7 @@ impl Hashed {
         8 * self.place_words() as u32
     }
 
-    fn fill(&mut self, rules: &[Rule], keys: &[[u64; 2]], rows: &[usize], places: usize) {
+    fn fill(&mut self, rules: &[Rule], entries: Option<&[Vec<u64>]>, keys: &[[u64; 2]], rows: &[usize], places: usize) {
         let size = self.place_words();
         let mut words = vec![0u64; (places * size).next_multiple_of(4)];
         // A key of no entry is not found where it does not belong: zero, and at its own place another one.
@@ -212,10 +273,14 @@ impl Hashed {
         let home = place_of([0, 0]);
         let other = (1..).find(|k| place_of([*k, 0]) != home).expect("not all keys have the same place");
         words[home * size] = other;
-        for (rule, key) in rules.iter().zip(keys) {
+        for (i, (rule, key)) in rules.iter().zip(keys).enumerate() {
             let at = place_of(*key) * size;
-            words[at..at + self.words].copy_from_slice(&key[..self.words]);
-            words[at + self.words] = rule.entry.entry as u64;
+            let (of_key, of_entry) = words[at..at + size].split_at_mut(self.words);
+            of_key.copy_from_slice(&key[..self.words]);
+            match entries {
+                Some(entries) => of_entry.copy_from_slice(&entries[i]),
+                None => of_entry[0] = rule.entry.entry as u64,
+            }
         }
         self.places = words.chunks_exact(4).map(|w| Places([w[0], w[1], w[2], w[3]])).collect();
         let first = self.places.as_ptr() as u64;
@@ -251,7 +316,7 @@ impl Translator<'_, '_> {
         // Next to an array of all keys a hash is no gain.
         let helps = |keyed: &Keyed| binding.engine != EngineKind::DirectIndex || matches!(keyed, Keyed::Close(..));
         known.unwrap_or_else(|| {
-            let new = Keyed::new(rules, words).filter(helps).map(Arc::new);
+            let new = Keyed::new(rules, words, &binding.entry).filter(helps).map(Arc::new);
             self.keyed.borrow_mut().push((table, new.clone()));
             new
         })
@@ -260,34 +325,33 @@ impl Translator<'_, '_> {
     /// Goes on with the entry of a key, or to `miss`.
     pub fn find_keyed(&mut self, keyed: &Keyed, key: &[Value], miss: Block) -> Value {
         match keyed {
-            Keyed::Close(first, places) => self.find_close(*first, places, key[0], miss),
+            Keyed::Close(close) => self.find_close(close, key[0], miss),
             Keyed::Hashed(hashed) => self.find_hashed(hashed, key, miss),
         }
     }
 
-    fn find_close(&mut self, first: u64, places: &[u64], key: Value, miss: Block) -> Value {
-        let position = self.add_imm(key, first.wrapping_neg());
-        let (load, found) = (self.b.create_block(), self.b.create_block());
+    fn find_close(&mut self, close: &Close, key: Value, miss: Block) -> Value {
+        let position = self.add_imm(key, close.first.wrapping_neg());
         let bits = self.significant_bits(key);
         // Of short keys there may be a place for each.
-        if first == 0 && bits < 32 && places.len() as u64 >= 1 << bits {
-            self.b.ins().jump(load, &[]);
-        } else {
-            let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, places.len() as u64);
-            self.b.ins().brif(is_in, load, &[], miss, &[]);
+        if close.first > 0 || bits >= 32 || close.count < 1 << bits {
+            let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, close.count);
+            let there = self.b.create_block();
+            self.b.ins().brif(is_in, there, &[], miss, &[]);
+            self.b.seal_block(there);
+            self.b.switch_to_block(there);
         }
-        self.b.seal_block(load);
-        self.b.switch_to_block(load);
-        let base = self.iconst(places.as_ptr() as u64);
-        let offset = self.b.ins().ishl_imm_u(position, 3);
+        let base = self.iconst(close.words.as_ptr() as u64);
+        let up = 3 + close.own_words.max(1).ilog2();
+        let offset = self.b.ins().ishl_imm_u(position, i64::from(up));
         let at = self.b.ins().iadd(base, offset);
+        if close.own_words > 0 {
+            return at;
+        }
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         let entry = self.b.ins().load(I64, flags, at, 0);
-        if places.contains(&0) {
-            self.b.ins().brif(entry, found, &[], miss, &[]);
-        } else {
-            self.b.ins().jump(found, &[]);
-        }
+        let found = self.b.create_block();
+        self.b.ins().brif(entry, found, &[], miss, &[]);
         self.b.seal_block(found);
         self.b.switch_to_block(found);
         entry
@@ -327,26 +391,53 @@ impl Translator<'_, '_> {
             self.b.seal_block(next);
             self.b.switch_to_block(next);
         }
-        self.b.ins().load(I64, flags, at, 8 * keyed.words as i32)
+        match keyed.has_entries {
+            true => self.add_imm(at, 8 * keyed.words as u64),
+            false => self.b.ins().load(I64, flags, at, 8 * keyed.words as i32),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use abi::EntryShape;
+    use base::Bits;
+    use base::entry::ActionCall;
 
     fn rule(key: [u64; 2], number: usize) -> Rule {
         let entry = EntryShape { entry: std::ptr::without_provenance(8 * (number + 1)), call: None };
         Rule { mask: vec![u64::MAX; 2], value: key.to_vec(), entry }
     }
 
-    /// What code that reads the places finds.
+    /// A layout whose entries have no room for more than where they lie.
+    fn elsewhere() -> EntryLayout {
+        EntryLayout::default()
+    }
+
+    /// Of entries of one action with a parameter of 48 bits behind a byte.
+    fn short() -> EntryLayout {
+        EntryLayout { action_bytes: 1, params: vec![vec![], vec![1]], sizes: vec![1, 7], ..EntryLayout::default() }
+    }
+
+    /// As `rule`, with what an entry of `short` has.
+    fn short_rule(key: [u64; 2], number: usize) -> Rule {
+        let call = ActionCall { action: 1, args: vec![Bits::new(48, 0x0200_0000_0000 + number as u128)] };
+        let mut rule = rule(key, number);
+        rule.entry.call = Some(call);
+        rule
+    }
+
+    fn short_entry(number: usize) -> u64 {
+        (0x0200_0000_0000 + number as u64) << 8 | 1
+    }
+
+    /// What code that reads the places finds: an address, or the first word of a copy.
     fn find(keyed: &Keyed, key: [u64; 2]) -> Option<u64> {
         let keyed = match keyed {
-            Keyed::Close(first, places) => {
-                let place = places.get(key[0].wrapping_sub(*first) as usize);
-                return place.copied().filter(|entry| *entry != 0);
+            Keyed::Close(close) => {
+                let position = key[0].wrapping_sub(close.first) as usize;
+                let entry = close.words.get(position.checked_mul(close.own_words.max(1))?).copied()?;
+                return (close.own_words > 0 || entry != 0).then_some(entry);
             }
             Keyed::Hashed(hashed) => hashed,
         };
@@ -377,7 +468,7 @@ mod tests {
                 keys.sort_unstable();
                 keys.dedup();
                 let rules: Vec<Rule> = keys.iter().enumerate().map(|(i, k)| rule(*k, i)).collect();
-                let keyed = Keyed::new(&rules, words).expect("a hash is found");
+                let keyed = Keyed::new(&rules, words, &elsewhere()).expect("a hash is found");
                 for (i, key) in keys.iter().enumerate() {
                     assert_eq!(find(&keyed, *key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
                 }
@@ -398,7 +489,7 @@ mod tests {
     fn keys_that_lie_close_together_are_positions() {
         for (first, step, is_close) in [(0, 1, true), (1000, 3, true), (u64::MAX - 2999, 3, true), (1, 50, false)] {
             let rules: Vec<Rule> = (0..1000).map(|i| rule([first + step * i, 0], i as usize)).collect();
-            let keyed = Keyed::new(&rules, 1).expect("there is a way");
+            let keyed = Keyed::new(&rules, 1, &elsewhere()).expect("there is a way");
             assert_eq!(matches!(keyed, Keyed::Close(..)), is_close);
             for i in 0..1000 {
                 assert_eq!(find(&keyed, [first + step * i, 0]), Some(8 * (i + 1)));
@@ -410,9 +501,26 @@ mod tests {
     }
 
     #[test]
+    fn short_entries_are_in_their_places() {
+        for (words, step) in [(1, 1), (1, 1 << 20), (2, 1)] {
+            let key = |i: u64| [5 + step * i, if words > 1 { i } else { 0 }];
+            let rules: Vec<Rule> = (0..300).map(|i| short_rule(key(i), i as usize)).collect();
+            let keyed = Keyed::new(&rules, words, &short()).expect("there is a way");
+            for i in 0..300 {
+                assert_eq!(find(&keyed, key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
+            }
+            assert_eq!(find(&keyed, key(300)), None);
+            // Readers write into these.
+            let timed = EntryLayout { last_hit: Some(-8), ..short() };
+            let keyed = Keyed::new(&rules, words, &timed).expect("there is a way");
+            assert_eq!(find(&keyed, key(7)), Some(64));
+        }
+    }
+
+    #[test]
     fn too_many_keys_or_words_are_refused() {
         let rules: Vec<Rule> = (0..=KEYED_MAX).map(|i| rule([i as u64, 0], i)).collect();
-        assert!(Keyed::new(&rules, 1).is_none() && Keyed::new(&[], 1).is_none());
-        assert!(Keyed::new(&rules[..5], 3).is_none());
+        assert!(Keyed::new(&rules, 1, &elsewhere()).is_none() && Keyed::new(&[], 1, &elsewhere()).is_none());
+        assert!(Keyed::new(&rules[..5], 3, &elsewhere()).is_none());
     }
 }

@@ -17,6 +17,7 @@
 //! | [`snapshot`] | the state of a running pipeline for the interpreter |
 //! | [`tap`] | copies of packets for captures |
 //! | `watch` | actions' counts and where the cycles go, while somebody watches |
+//! | [`memory`] | what the allocator must not do while workers run |
 //! | [`drops`] | every way a packet can end, counted |
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
@@ -29,6 +30,7 @@ pub mod executor;
 mod hold;
 pub mod local;
 pub mod machine;
+pub mod memory;
 pub mod oracle;
 pub mod pipeline;
 pub mod replication;

@@ -32,10 +32,17 @@ unsafe impl<T: Send> Send for Region<T> {}
 unsafe impl<T: Sync> Sync for Region<T> {}
 
 impl Region<Cell<u32>> {
-    /// An array of `count` zeros; at least one.
+    /// An array of `count` zeros; at least one. It is for values all over it, which are looked for before they are written: its
+    /// pages are there at once. A page that is read first gets its memory when it is written, and then every other processor of
+    /// the process is interrupted.
     pub fn zeros(count: usize) -> Self {
         // SAFETY: zero bytes are a zero.
-        unsafe { Region::zeroed(count) }
+        let region: Self = unsafe { Region::zeroed(count) };
+        if region.bytes() >= MAPPED {
+            // SAFETY: the pages are the region's; a system that cannot do it (Linux before 5.14) makes them when they are touched.
+            unsafe { libc::madvise(region.as_mut_ptr().cast(), mapped_bytes(region.bytes()), libc::MADV_POPULATE_WRITE) };
+        }
+        region
     }
 }
 

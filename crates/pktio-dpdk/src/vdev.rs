@@ -56,7 +56,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
                 make_room_for_socket(&path)?;
             }
             let server = u8::from(*server);
-            let rings = format!("queues={queues},queue_size={}", ring_size(options.descriptors));
+            let rings = format!("queues={queues},queue_size={}", ring_size(options.descriptors, VIRTIO_RING_MAX));
             ("net_virtio_user", format!("path={},server={server},{rings}", path.display()))
         }
         DeviceSpec::Memif { path, id, role } => {
@@ -69,7 +69,11 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
                 make_room_for_socket(&path)?;
             }
             let bytes = memif_buffer_bytes(options.mtu.unwrap_or(MEMIF_MTU));
-            ("net_memif", format!("role={role},id={id},socket={},socket-abstract=no,bsize={bytes}", path.display()))
+            let ring = ring_size(options.descriptors, MEMIF_RING_MAX).ilog2();
+            let socket = path.display();
+            let arguments =
+                format!("role={role},id={id},socket={socket},socket-abstract=no,bsize={bytes},rsize={ring}");
+            ("net_memif", arguments)
         }
         DeviceSpec::Null => ("net_null", "size=64".to_owned()),
         DeviceSpec::Ring { .. } => ("net_ring", String::new()),
@@ -118,9 +122,14 @@ fn memif_buffer_bytes(mtu: u16) -> u32 {
     (u32::from(mtu) + u32::from(FRAME_HEADER_MAX)).next_multiple_of(64).clamp(2048, 65_472)
 }
 
-/// Rings of virtio have a power of two of places, 1,024 at most for virtio-user.
-fn ring_size(descriptors: u16) -> u16 {
-    descriptors.clamp(64, 1024).next_power_of_two()
+/// Most places of a ring of virtio-user in DPDK 22.11.
+const VIRTIO_RING_MAX: u16 = 1024;
+/// Most places of a ring of memif in DPDK 22.11.
+const MEMIF_RING_MAX: u16 = 1 << 14;
+
+/// Places of a ring of a driver that wants a power of two.
+fn ring_size(descriptors: u16, most: u16) -> u16 {
+    descriptors.clamp(64, most).next_power_of_two()
 }
 
 /// A C string of a text that the port syntax has checked: it holds no control characters.

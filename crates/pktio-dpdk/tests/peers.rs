@@ -172,6 +172,43 @@ fn memif_carries_jumbo_frames() {
     });
 }
 
+#[test]
+fn memif_rings_have_1024_places() {
+    const TEST: &str = "memif_rings_have_1024_places";
+    isolated(TEST, Needs::Root, || {
+        assert!((1000..=1024).contains(&waiting(TEST, &PortOptions::default())));
+    });
+}
+
+#[test]
+fn memif_rings_are_as_long_as_asked() {
+    const TEST: &str = "memif_rings_are_as_long_as_asked";
+    isolated(TEST, Needs::Root, || {
+        let options = PortOptions { descriptors: 4096, ..PortOptions::default() };
+        assert!((4000..=4096).contains(&waiting(TEST, &options)));
+    });
+}
+
+/// How many packets wait in the rings between two ports of ours.
+fn waiting(test: &str, options: &PortOptions) -> usize {
+    const SENT: usize = 6000;
+    let folder = Folder::new(test);
+    let socket = folder.path("memif.sock");
+    let config = EalConfig { buffers: 16_383, hugepages: HugepageUse::Never, ..EalConfig::default() };
+    let eal = Eal::init(&config).expect("DPDK starts");
+    let (server, mut receiver) = open_with(&eal, &format!("memif:{socket},role=server"), options);
+    let (client, mut sender) = open_with(&eal, &format!("memif:{socket}"), options);
+    wait_for("both links are up", || client.link().up && server.link().up);
+    let pool = eal.pool();
+    let mut packets: Vec<_> = (0..SENT).map(|_| pool.alloc_from(&[0x5a; 60]).expect("a buffer")).collect();
+    // What a burst does not take stays.
+    (0..SENT / 32).for_each(|_| _ = sender.tx(&mut packets));
+    let mut received = Vec::new();
+    while receiver.rx(&mut received, 64) > 0 {}
+    println!("{} of {SENT} packets have waited", received.len());
+    received.len()
+}
+
 /// One guest at a time: two would need twice the hugepages.
 fn alone() -> MutexGuard<'static, ()> {
     static GUESTS: Mutex<()> = Mutex::new(());

@@ -8,6 +8,7 @@
 //! 3@memif:/run/memif.sock,id=0,role=client
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
+//! 13@pci:0000:04:00.0,descriptors=4096   an option of ports whose rings are made here
 //! ```
 //!
 //! [`DeviceSpec`] is the part after `@` without these options. Both print back to what parses to the same value.
@@ -21,13 +22,16 @@ pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
     virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME; \
-    each may end in ,mtu=N ,queues=N ,spread";
+    each may end in ,mtu=N ,queues=N ,spread, and pci, xdp, memif and virtio in ,descriptors=N";
 
 /// What an MTU may be: RFC 791's least, and what a buffer holds.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_000;
 
 /// How many queues a port may have.
 const QUEUES_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
+
+/// How many packets a ring may hold: two bursts, and the most of any driver.
+const DESCRIPTORS_RANGE: std::ops::RangeInclusive<u32> = 64..=32_768;
 
 /// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -46,6 +50,8 @@ pub struct PortSpec {
     pub mtu: Option<u16>,
     /// `queues=N`: how many queues the device gets; one for each worker without it.
     pub queues: Option<u16>,
+    /// `descriptors=N`: how many packets wait in each of the device's rings, as near as the device can; 1,024 without it.
+    pub descriptors: Option<u16>,
     /// `spread`: workers without a queue of their own get their share of the flows from those that have one.
     pub spread: bool,
 }
@@ -151,9 +157,15 @@ impl FromStr for PortSpec {
         let number = decimal(number)
             .filter(|&n| n <= PORT_NUMBER_MAX)
             .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
-        let mut spec = PortSpec { number, device: DeviceSpec::Memory, mtu: None, queues: None, spread: false };
+        let (mtu, queues, descriptors, spread) = (None, None, None, false);
+        let mut spec = PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, spread };
         let device = spec.take_options(device).map_err(fail)?;
         spec.device = DeviceSpec::parse(device).map_err(fail)?;
+        if spec.descriptors.is_some() && !spec.device.has_own_rings() {
+            let kind = spec.device.kind();
+            let reason = "only pci, xdp, memif and virtio ports have rings whose size is chosen here (a vhost port's are its guest's)";
+            return Err(fail(format!("`descriptors=` does not fit a port of kind {kind}: {reason}")));
+        }
         Ok(spec)
     }
 }
@@ -170,7 +182,10 @@ impl PortSpec {
             match option.split_once('=') {
                 Some(("mtu", value)) if self.mtu.is_none() => self.mtu = number(value, MTU_RANGE)?,
                 Some(("queues", value)) if self.queues.is_none() => self.queues = number(value, QUEUES_RANGE)?,
-                Some(("mtu" | "queues", _)) => return Err(format!("`{option}` is there twice")),
+                Some(("descriptors", value)) if self.descriptors.is_none() => {
+                    self.descriptors = number(value, DESCRIPTORS_RANGE)?;
+                }
+                Some(("mtu" | "queues" | "descriptors", _)) => return Err(format!("`{option}` is there twice")),
                 None if option == "spread" => self.spread = true,
                 _ => break,
             }
@@ -233,6 +248,12 @@ impl DeviceSpec {
         }
     }
 
+    /// Whether the size of its rings is this side's choice.
+    fn has_own_rings(&self) -> bool {
+        use DeviceSpec::{Memif, Pci, Virtio, Xdp};
+        matches!(self, Pci { .. } | Xdp { .. } | Memif { .. } | Virtio { .. })
+    }
+
     /// Whether only DPDK can open the device; `memory` and `pcap` work without.
     pub fn needs_dpdk(&self) -> bool {
         !matches!(self, DeviceSpec::Memory | DeviceSpec::Pcap { .. })
@@ -247,6 +268,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(queues) = self.queues {
             write!(f, ",queues={queues}")?;
+        }
+        if let Some(descriptors) = self.descriptors {
+            write!(f, ",descriptors={descriptors}")?;
         }
         if self.spread { f.write_str(",spread") } else { Ok(()) }
     }

@@ -57,7 +57,7 @@ pub struct Args {
     compile: CompileArgs,
     /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
     /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory;
-    /// with ,mtu=N ,queues=N and ,spread behind it if need be.
+    /// with ,mtu=N ,queues=N ,descriptors=N and ,spread behind it if need be.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
     /// Where P4Runtime listens; `none` for nowhere.
@@ -406,14 +406,21 @@ impl Ports {
             _ => None,
         });
         let guest = specs.iter().any(|s| matches!(s.device, pktio::DeviceSpec::Virtio { .. }));
-        let config = pktio_dpdk::EalConfig { pci: pci.collect(), guest, ..Default::default() };
+        // Rings hold buffers, one for each packet that waits in either direction.
+        let in_rings = |spec: &pktio::PortSpec| {
+            2 * u32::from(spec.descriptors.unwrap_or(0)) * u32::from(spec.queues.unwrap_or(workers))
+        };
+        let defaults = pktio_dpdk::EalConfig::default();
+        let buffers = (defaults.buffers + specs.iter().map(in_rings).sum::<u32>() + 1).next_power_of_two() - 1;
+        let config = pktio_dpdk::EalConfig { pci: pci.collect(), guest, buffers, ..defaults };
         let eal = pktio_dpdk::Eal::init(&config)?;
         for notice in eal.notices() {
             tracing::warn!("{notice}");
         }
         for spec in specs {
             let queues = spec.queues.unwrap_or(workers);
-            let options = pktio_dpdk::PortOptions { queues, mtu: spec.mtu, ..Default::default() };
+            let descriptors = spec.descriptors.unwrap_or(pktio_dpdk::PortOptions::default().descriptors);
+            let options = pktio_dpdk::PortOptions { queues, descriptors, mtu: spec.mtu };
             let device = eal.open(&spec.device, &options).with_context(|| format!("port {}", spec.number))?;
             devices.push((spec.clone(), device));
         }

@@ -40,7 +40,9 @@ impl Region<Cell<u32>> {
         let region: Self = unsafe { Region::zeroed(count) };
         if region.bytes() >= MAPPED {
             // SAFETY: the pages are the region's; a system that cannot do it (Linux before 5.14) makes them when they are touched.
-            unsafe { libc::madvise(region.as_mut_ptr().cast(), mapped_bytes(region.bytes()), libc::MADV_POPULATE_WRITE) };
+            unsafe {
+                libc::madvise(region.as_mut_ptr().cast(), mapped_bytes(region.bytes()), libc::MADV_POPULATE_WRITE)
+            };
         }
         region
     }

@@ -15,7 +15,7 @@ fn error(text: &str) -> String {
 #[test]
 fn each_form_parses() {
     let device = DeviceSpec::AfPacket { interface: "veth0".into() };
-    let plain = PortSpec { number: 0, device, mtu: None, queues: None, spread: false };
+    let plain = PortSpec { number: 0, device, mtu: None, queues: None, descriptors: None, spread: false };
     assert_eq!(port("0@veth0"), plain);
     assert_eq!(port("0@veth0,queues=2,mtu=9000"), PortSpec { mtu: Some(9000), queues: Some(2), ..plain.clone() });
     assert_eq!(port("0@veth0,spread"), PortSpec { spread: true, ..plain });
@@ -64,7 +64,7 @@ fn printing_and_parsing_are_inverse() {
         "5@memory",
         "5@null",
         "5@ring:r",
-        "6@memif:/m,id=1,role=server,mtu=1500,queues=4,spread",
+        "6@memif:/m,id=1,role=server,mtu=1500,queues=4,descriptors=4096,spread",
     ] {
         assert_eq!(port(text).to_string(), text);
     }
@@ -82,6 +82,8 @@ fn errors_name_what_is_wrong() {
         ("0@averyverylongname", "longer than 15 bytes"),
         ("0@veth0,queue=2", "contains ','"),
         ("0@veth0,queues=0", "from 1 to 64"),
+        ("0@xdp:veth0,descriptors=63", "from 64 to 32768"),
+        ("0@vhost:/v,descriptors=512", "does not fit a port of kind vhost"),
         ("0@veth0,mtu=67", "from 68 to 65000"),
         ("0@vhost:/v,mtu=x", "`mtu=x`: a number"),
         ("0@veth0,mtu=1500,queues=1,mtu=1500", "`mtu=1500` is there twice"),

@@ -39,7 +39,7 @@
 //! ```
 //!
 //! A mark is set in every bucket that an entry was passed on from, so a miss too is one line, mostly. Why a second bucket
-//! at a distance and not the next one: at [`LOAD`] two slots in ten overflow otherwise, and neighbours of full buckets
+//! at a distance and not the next one: at a load of 0.7 two slots in ten overflow otherwise, and neighbours of full buckets
 //! fill up in turn. Why not anywhere: within two kilobytes it is mostly on the same page, and compiled code finds it
 //! without knowing the table.
 //!
@@ -63,10 +63,11 @@
 //!
 //! # Load and costs
 //!
-//! An array has room for as many entries at a load of [`LOAD`]; it doubles, but never beyond what the table's size needs.
-//! Why not more: at 0.7 one entry in ten is not at home with four slots a bucket (one in seven at 0.8), and every such
-//! lookup is a branch mispredicted and a line that was not prefetched. The entries of a 16-byte key with 8 bytes of data
-//! then take 46 bytes with everything; a table has no other memory per entry.
+//! An array has room for as many entries at a load of [`load`]; it doubles, but never beyond what the table's size needs.
+//! Every entry that is not at home makes its lookup a branch mispredicted and a line that was not prefetched: with five slots a bucket
+//! that is one in 40 at 0.5, one in 14 at 0.7 and one in 10 at 0.8. Short keys have half of the slots free: a key and data of 12
+//! bytes then take 26. Two long ones in a bucket would take too much, so they share it at 0.7: 16 bytes of key with 8 of data
+//! take 46 with everything; a table has no other memory per entry.
 //!
 //! Threads: one writer (`&mut`), any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`,
 //! `tests/loom.rs`; rates: `examples/exact.rs`.
@@ -87,7 +88,10 @@ pub const WINDOW: u64 = if cfg!(loom) { 1 } else { 32 };
 /// The lowest bit of a key's mark in its hash.
 pub const MARK_SHIFT: u32 = 5;
 /// Entries per slot when an array is full.
-pub const LOAD: f64 = 0.7;
+pub fn load(shape: &Shape) -> f64 {
+    if shape.slots > 2 { 0.5 } else { 0.7 }
+}
+
 /// Bytes of the address of a far entry in its slot: user space has 47 bits of addresses.
 pub const FAR_BYTES: u32 = 6;
 /// Bytes of a key that lies in a slot; longer ones are in the far cell.

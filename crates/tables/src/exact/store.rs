@@ -15,7 +15,7 @@
 
 use super::array::{Array, At};
 use super::bucket::Shape;
-use super::{FAR_BYTES, Form, LOAD, MAX_KEY_BYTES, hash, hash_words};
+use super::{FAR_BYTES, Form, MAX_KEY_BYTES, hash, hash_words, load};
 use crate::cells::Cells;
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
@@ -119,7 +119,7 @@ fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
 
 /// Buckets for so many entries.
 fn homes_for(entries: u64, shape: &Shape) -> u32 {
-    let homes = (entries as f64 / (f64::from(shape.slots) * LOAD)).ceil();
+    let homes = (entries as f64 / (f64::from(shape.slots) * load(shape))).ceil();
     (homes as u64).clamp(1, u64::from(u32::MAX) - 1024) as u32
 }
 

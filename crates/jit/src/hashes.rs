@@ -6,6 +6,8 @@
 //! building high performance software-based CRC generators", for whole messages). No lookup waits for another one, and
 //! the initial value and the final complement are one constant.
 //!
+//! Where the processor multiplies polynomials, four bytes are one product instead of four lookups ([`crate::clmul`]).
+//!
 //! The tables are made when code first needs them, and stay for the life of the process: all code shares them, so that
 //! caches hold them once.
 //!
@@ -14,6 +16,8 @@
 //!
 //! Tests: `tests/packets.rs` (generated programs), `tests/hashes.rs` (lengths, alignments), both against the oracle's hashes.
 
+use crate::clmul::{self, Constants};
+use crate::optimisation::Optimisation;
 use crate::pack::Piece;
 use crate::packet::At;
 use crate::translate::Translator;
@@ -28,6 +32,10 @@ const BYTES_AT_ONCE: usize = 4;
 
 /// The longest string whose CRC is computed without a call: 64 kilobytes of tables.
 const CRC_BYTES_MAX: usize = 64;
+const _: () = assert!(CRC_BYTES_MAX <= 8 + 4 * clmul::WORDS_MAX);
+
+/// The shortest string whose CRC is computed by products: two of them, a move there and one back stand for a lookup each.
+const LONG_ENOUGH: usize = 4;
 
 /// What a byte contributes to a remainder, by the number of bytes behind it and its value.
 type Remainders = [[u32; 256]; CRC_BYTES_MAX];
@@ -64,6 +72,13 @@ fn remainders(crc: Crc) -> &'static Remainders {
         }
         tables
     })
+}
+
+/// What products need of a CRC.
+fn constants(crc: Crc) -> &'static Constants {
+    static CONSTANTS: [OnceLock<Box<Constants>>; 2] = [OnceLock::new(), OnceLock::new()];
+    CONSTANTS[usize::from(crc.polynomial == CRC16.polynomial)]
+        .get_or_init(|| Box::new(clmul::constants(crc.polynomial)))
 }
 
 /// A part of a string.
@@ -116,8 +131,16 @@ impl Translator<'_, '_> {
 
     /// The CRC of a string of so many bytes.
     fn crc(&mut self, crc: Crc, data: &[Operand], bytes: usize) -> Value {
-        let tables = remainders(crc);
         let initial = (0..bytes).fold(crc.initial, |r, _| step(crc, r));
+        if self.options.has(Optimisation::CarrylessCrc)
+            && clmul::is_available()
+            && bytes >= LONG_ENOUGH
+            && let Some(remainder) = self.crc_by_products(crc, data, bytes)
+        {
+            let constant = self.iconst(u64::from(initial ^ crc.xor_out));
+            return self.b.ins().bxor(remainder, constant);
+        }
+        let tables = remainders(crc);
         let base = self.iconst(tables.as_ptr() as u64);
         // Or each byte would have an instruction for the address.
         let base = self.compute_here(base);
@@ -161,6 +184,42 @@ impl Translator<'_, '_> {
         let sum = sum.map_or(constant, |sum| self.b.ins().bxor(sum, constant));
         let sum = self.b.ins().uextend(I64, sum);
         self.compute_here(sum)
+    }
+
+    /// The CRC of a string of so many bytes, without what the initial value contributes; none if a part is a constant, for which
+    /// there is no placeholder.
+    fn crc_by_products(&mut self, crc: Crc, data: &[Operand], bytes: usize) -> Option<Value> {
+        let pieces = self.packed_pieces(data);
+        let mut end = 8 * bytes as u32;
+        let mut parts = Vec::new();
+        while end > 0 {
+            let most = if parts.is_empty() { 64 } else { 32 };
+            let bits = end.min(most);
+            end -= bits;
+            let (mut next, mut start) = (0, 0);
+            while next < pieces.len() && start + pieces[next].width <= end {
+                start += pieces[next].width;
+                next += 1;
+            }
+            let joined = self.join_pieces(&pieces[next..], start, end, bits);
+            // First bits lowest: the last byte becomes the highest one, and what is too short has zeros in front.
+            let turned = if most == 64 {
+                let word = if bits < 64 { self.mask_word(joined, bits) } else { joined };
+                self.b.ins().bswap(word)
+            } else {
+                let word = if bits < 32 { self.mask_word(joined, bits) } else { joined };
+                let word = self.b.ins().ireduce(I32, word);
+                let word = self.b.ins().bswap(word);
+                self.b.ins().uextend(I64, word)
+            };
+            parts.push(turned);
+        }
+        if parts.iter().any(|part| self.is_constant(*part)) {
+            return None;
+        }
+        let constants = self.iconst(constants(crc).as_ptr() as u64);
+        let constants = self.compute_here(constants);
+        Some(self.remainder(constants, parts[0], &parts[1..]))
     }
 
     /// Adds what a byte with so many behind it contributes.

@@ -28,6 +28,7 @@ mod ahead;
 mod analysis;
 mod apply;
 mod arith;
+mod clmul;
 mod csum;
 mod deparse;
 mod entry;
@@ -382,6 +383,9 @@ struct Generated {
     timing: Timing,
 }
 
+/// What puts instructions of its own into code.
+const PATCHED: [Optimisation; 2] = [Optimisation::WideCompare, Optimisation::CarrylessCrc];
+
 fn generate(
     program: &Program,
     analysis: &Analysis,
@@ -393,9 +397,9 @@ fn generate(
 ) -> Result<Generated, Error> {
     match generate_as(program, analysis, bindings, shapes, sites, calls, options) {
         // A placeholder that is not known; see `wide`. What is made without is right, too.
-        Err(Error::Codegen(_)) if options.has(Optimisation::WideCompare) => {
+        Err(Error::Codegen(_)) if PATCHED.iter().any(|patched| options.has(*patched)) => {
             let mut plain = options.clone();
-            plain.without.insert(Optimisation::WideCompare);
+            PATCHED.into_iter().for_each(|patched| plain.without.insert(patched));
             generate_as(program, analysis, bindings, shapes, sites, calls, &plain)
         }
         done => done,
@@ -512,6 +516,7 @@ fn generate_as(
         let mut listed = code.code_buffer().to_vec();
         prefetch::patch(&mut listed, code.buffer.traps())?;
         wide::patch(&mut listed, code.buffer.traps())?;
+        clmul::patch(&mut listed, code.buffer.traps())?;
         let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
             kind: entry.kind,
             code: listed,
@@ -580,6 +585,7 @@ fn define(
     let mut bytes = code.code_buffer().to_vec();
     prefetch::patch(&mut bytes, code.buffer.traps())?;
     wide::patch(&mut bytes, code.buffer.traps())?;
+    clmul::patch(&mut bytes, code.buffer.traps())?;
     Ok(module.define_function_bytes(id, alignment, &bytes, &relocs)?)
 }
 

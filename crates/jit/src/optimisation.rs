@@ -38,13 +38,15 @@ pub enum Optimisation {
     InlineHashes,
     /// A key is compared with all keys of a bucket at once, where the processor has AVX-512. Without: two or four at a time.
     WideCompare,
+    /// CRCs are products of polynomials, where the processor has VPCLMULQDQ and AVX-512. Without: a lookup for each byte.
+    CarrylessCrc,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 11] = [
+    pub const ALL: [Optimisation; 12] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -56,6 +58,7 @@ impl Optimisation {
         O::PackedChecksum,
         O::InlineHashes,
         O::WideCompare,
+        O::CarrylessCrc,
     ];
 
     /// Its name on the command line.
@@ -72,6 +75,7 @@ impl Optimisation {
             O::PackedChecksum => "packed_checksum",
             O::InlineHashes => "inline_hashes",
             O::WideCompare => "wide_compare",
+            O::CarrylessCrc => "carryless_crc",
         }
     }
 
@@ -88,6 +92,7 @@ impl Optimisation {
             O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
             O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
+            O::CarrylessCrc => "compute CRCs by carry-less products, where the processor has them, instead of lookups",
             O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
         }
     }

@@ -39,11 +39,11 @@ const COMPARE_FAR: [TrapCode; 3] =
 const MASK: TrapCode = TrapCode::unwrap_user(0x56);
 
 /// What the second one stores.
-const STORED: u32 = 0x5a5a_5a5a;
+pub(crate) const STORED: u32 = 0x5a5a_5a5a;
 /// How far behind the bucket it does that, so that the instruction has a displacement.
 const BEHIND: i32 = 1;
 /// The same for the store of the key and for compares at a distance, which need a long one.
-const FAR_BEHIND: i32 = 0x5a_5a5a;
+pub(crate) const FAR_BEHIND: i32 = 0x5a_5a5a;
 
 /// What is compared at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,26 +136,30 @@ pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> R
             .map(|lanes| (lanes, BEHIND))
             .or_else(|| lanes_of(&COMPARE_FAR, trap.code).map(|lanes| (lanes, FAR_BEHIND)))
         {
-            let stored =
-                |i: &Instruction| i.opcode == [0xc7] && !i.wide && rest[i.length..].starts_with(&STORED.to_le_bytes());
-            let store = instruction.filter(stored);
+            let store = instruction.filter(|i| i.is_store_of_constant(rest));
             store.and_then(|i| Some((compare(lanes, behind, &i)?, i.length + 4)))
         } else if trap.code == MASK {
-            let load = instruction.filter(|i| i.opcode == [0x0f, 0xbe] && i.wide);
+            let load = instruction.filter(Instruction::is_load_of_byte);
             load.map(|i| (mask(i.register), i.length))
         } else {
             continue;
         };
-        let Some((bytes, length)) = made.filter(|(bytes, length)| bytes.len() <= *length) else {
-            return Err(Error::Codegen(format!("no placeholder at {at:#x} that a comparison could be made of")));
-        };
-        let filled = length - bytes.len();
-        // DS
-        code[at..at + filled].fill(0x3e);
-        code[at + filled..at + length].copy_from_slice(&bytes);
+        replace(code, at, made)?;
         count += 1;
     }
     Ok(count)
+}
+
+/// Puts an instruction in the place of a placeholder of so many bytes, if it is one.
+pub(crate) fn replace(code: &mut [u8], at: usize, made: Option<(Vec<u8>, usize)>) -> Result<(), Error> {
+    let Some((bytes, length)) = made.filter(|(bytes, length)| bytes.len() <= *length) else {
+        return Err(Error::Codegen(format!("no placeholder at {at:#x} that an instruction could be made of")));
+    };
+    let filled = length - bytes.len();
+    // DS
+    code[at..at + filled].fill(0x3e);
+    code[at + filled..at + length].copy_from_slice(&bytes);
+    Ok(())
 }
 
 /// What is compared by a placeholder, if it is one of these.
@@ -164,21 +168,21 @@ fn lanes_of(tags: &[TrapCode; 3], tag: TrapCode) -> Option<Lanes> {
 }
 
 /// An instruction with a register and a place in memory.
-struct Instruction<'a> {
+pub(crate) struct Instruction<'a> {
     wide: bool,
     opcode: &'a [u8],
-    register: u8,
+    pub register: u8,
     base: u8,
     /// With the exponent of its factor.
     index: Option<(u8, u8)>,
     displacement: i32,
     /// Bytes without an immediate operand.
-    length: usize,
+    pub length: usize,
 }
 
 impl Instruction<'_> {
     /// The instruction at the beginning of `code`: of those with one opcode byte, or two from the table behind 0F.
-    fn decode(code: &[u8]) -> Option<Instruction<'_>> {
+    pub fn decode(code: &[u8]) -> Option<Instruction<'_>> {
         let mut at = 0;
         let rex = code.first().copied().filter(|b| b & 0xf0 == 0x40).unwrap_or(0);
         at += usize::from(rex != 0);
@@ -220,8 +224,18 @@ impl Instruction<'_> {
     }
 
     /// `mov m64, r64` or `mov m32, r32`.
-    fn is_store_of_register(&self, wide: bool) -> bool {
+    pub fn is_store_of_register(&self, wide: bool) -> bool {
         self.opcode == [0x89] && self.wide == wide
+    }
+
+    /// `mov m32, STORED`, at the beginning of `code`.
+    pub fn is_store_of_constant(&self, code: &[u8]) -> bool {
+        self.opcode == [0xc7] && !self.wide && code[self.length..].starts_with(&STORED.to_le_bytes())
+    }
+
+    /// `movsx r64, m8`.
+    pub fn is_load_of_byte(&self) -> bool {
+        self.opcode == [0x0f, 0xbe] && self.wide
     }
 }
 
@@ -234,31 +248,38 @@ fn broadcast(lanes: Lanes, from: u8) -> Vec<u8> {
 
 /// `vpcmpeqq k1, zmm16, m512` or `vpcmpeqd k1, ymm16, m256`, on what lies `behind` bytes before the address of `store`.
 fn compare(lanes: Lanes, behind: i32, store: &Instruction<'_>) -> Option<Vec<u8>> {
-    let b = u8::from(store.base < 8) << 5;
-    let x = u8::from(store.index.is_none_or(|(index, _)| index < 8)) << 6;
     let (map, w, opcode) = if lanes.are_words() { (0x92, 0xfd, 0x29) } else { (0x91, 0x7d, 0x76) };
-    let mut bytes = vec![0x62, map | x | b, w, lanes.length(), opcode];
-    let vector = lanes.vector();
-    let displacement = store.displacement.checked_sub(behind)?;
+    let (prefix, operand) = memory_operand(store, behind, lanes.vector(), 1)?;
+    let mut bytes = vec![0x62, map | prefix, w, lanes.length(), opcode];
+    bytes.extend(operand);
+    Some(bytes)
+}
+
+/// An EVEX operand in memory, `behind` bytes before the address of an instruction, for vectors of so many bytes: what it sets in
+/// the prefix's first byte, and what follows the opcode; `register` is the other operand's.
+pub(crate) fn memory_operand(at: &Instruction<'_>, behind: i32, vector: i32, register: u8) -> Option<(u8, Vec<u8>)> {
+    let b = u8::from(at.base < 8) << 5;
+    let x = u8::from(at.index.is_none_or(|(index, _)| index < 8)) << 6;
+    let displacement = at.displacement.checked_sub(behind)?;
     // A short displacement counts vectors.
     let vectors = i8::try_from(displacement / vector).ok().filter(|_| displacement % vector == 0);
     let mode = match vectors {
-        Some(0) if store.base & 7 != 5 => 0,
+        Some(0) if at.base & 7 != 5 => 0,
         Some(_) => 1,
         None => 2,
     };
-    let has_sib = store.index.is_some() || store.base & 7 == 4;
-    bytes.push(mode << 6 | 0x08 | if has_sib { 4 } else { store.base & 7 });
+    let has_sib = at.index.is_some() || at.base & 7 == 4;
+    let mut bytes = vec![mode << 6 | register << 3 | if has_sib { 4 } else { at.base & 7 }];
     if has_sib {
-        let (index, scale) = store.index.unwrap_or((4, 0));
-        bytes.push(scale << 6 | (index & 7) << 3 | store.base & 7);
+        let (index, scale) = at.index.unwrap_or((4, 0));
+        bytes.push(scale << 6 | (index & 7) << 3 | at.base & 7);
     }
     match (mode, vectors) {
         (0, _) => {}
         (_, Some(vectors)) => bytes.push(vectors as u8),
         _ => bytes.extend(displacement.to_le_bytes()),
     }
-    Some(bytes)
+    Some((x | b, bytes))
 }
 
 /// `kmovb r32, k1`.

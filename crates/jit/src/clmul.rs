@@ -1,0 +1,251 @@
+//! CRCs by multiplying polynomials, which takes an instruction that Cranelift does not have.
+//!
+//! A CRC is a remainder: the message's bits are the coefficients of a polynomial over the field of two elements, and with `P` of degree
+//! 32 the CRC is `M t^32 mod P`, but for what the initial value adds. `pclmulqdq` multiplies two such polynomials of 64 coefficients.
+//! So (Gopal, Ozturk and others, "Fast CRC computation for generic polynomials using PCLMULQDQ instruction", Intel 2009), for short
+//! messages without its loops:
+//!
+//! - the last 64 bits are `X`; each 32 bits `A` before them that lie `d` bits ahead of the end are as good as `A (t^d mod P)`, which
+//!   has less than 64 coefficients and is added to `X`: one product for four bytes, none of which waits for another;
+//! - then `q = floor(X t^32 / P)` is the upper half of `X floor(t^96 / P)`, and the remainder is what the lower 32 coefficients of
+//!   `q P` are (Barrett's reduction): two products.
+//!
+//! The first bit of a message, the highest coefficient, is the lowest bit of a word here, as these CRCs have it. The product of two
+//! words turned round is one bit too low; so each constant is shifted up by one, and `X` itself, the highest coefficient of the
+//! quotient being one, is its lowest bit ([`constants`]). A polynomial of degree 16 does as one of degree 32 whose lower half is zero.
+//!
+//! ```text
+//! vmovq xmm16, word                       vmovq xmm16, x
+//! vpclmulqdq xmm16, xmm16, [power], 0     vpclmulqdq xmm16, xmm16, [quotient], 0
+//! vmovq product, xmm16                    vpclmulqdq xmm16, xmm16, [polynomial], 0
+//!                                         vpextrq remainder, xmm16, 1
+//! ```
+//!
+//! Placeholders stand for them as in [`crate::wide`], which says what that takes: a store of the word, stores of a constant through
+//! the constants' address, and a load.
+//!
+//! Tests: at the end of the file; `tests/hashes.rs`, against the oracle's hashes.
+
+use crate::Error;
+use crate::translate::Translator;
+use crate::wide::{FAR_BEHIND, Instruction, STORED, memory_operand};
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
+
+const TO: TrapCode = TrapCode::unwrap_user(0x5c);
+const MULTIPLY: TrapCode = TrapCode::unwrap_user(0x5d);
+const LOW: TrapCode = TrapCode::unwrap_user(0x5e);
+const HIGH: TrapCode = TrapCode::unwrap_user(0x5f);
+
+/// Words of 32 bits before the last 64 bits of a message.
+pub(crate) const WORDS_MAX: usize = 14;
+/// What a constant takes, of which the upper half is not read.
+const CONSTANT_BYTES: u32 = 16;
+
+/// Constants of a polynomial in memory: for the quotient, the polynomial, and for words by how many of them are behind.
+pub(crate) type Constants = [[u64; 2]; 2 + WORDS_MAX];
+
+/// Whether the processor has what it takes.
+pub(crate) fn is_available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        has!("vpclmulqdq") && has!("avx512vl") && has!("avx512f")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// The constants of a polynomial, which is turned round and without its highest coefficient.
+pub(crate) fn constants(polynomial: u32) -> Constants {
+    let times_t = |p: u32| p >> 1 ^ if p & 1 == 1 { polynomial } else { 0 };
+    let mut all = [[0; 2]; 2 + WORDS_MAX];
+    // floor(t^96 / P) by long division; its highest coefficient stands for X itself.
+    let (mut rest, mut quotient) = (polynomial, 0);
+    for bit in 0..64 {
+        quotient |= u64::from(rest & 1) << bit;
+        rest = times_t(rest);
+    }
+    all[0][0] = quotient << 1 | 1;
+    all[1][0] = u64::from(polynomial) << 1;
+    let one = 1 << 31;
+    let mut power = (0..64).fold(one, |p, _| times_t(p));
+    for constant in &mut all[2..] {
+        constant[0] = u64::from(power) << 1;
+        power = (0..32).fold(power, |p, _| times_t(p));
+    }
+    all
+}
+
+impl Translator<'_, '_> {
+    /// The remainder of a message: its last 64 bits, and words of 32 bits before them, from the last to the first, with zeros in
+    /// front; first bits lowest. None is a constant. `constants` is the address of [`constants`].
+    pub fn remainder(&mut self, constants: Value, last: Value, words: &[Value]) -> Value {
+        let mut x = last;
+        for (behind, word) in words.iter().enumerate() {
+            self.to_vector(*word, constants);
+            self.multiply(constants, 2 + behind as u32);
+            let product = self.from_vector(LOW, constants);
+            x = self.b.ins().bxor(x, product);
+        }
+        self.to_vector(x, constants);
+        self.multiply(constants, 0);
+        self.multiply(constants, 1);
+        self.from_vector(HIGH, constants)
+    }
+
+    fn tagged(&self, tag: TrapCode) -> MemFlagsData {
+        MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(self.flags.patched)
+    }
+
+    fn to_vector(&mut self, word: Value, address: Value) {
+        let flags = self.tagged(TO);
+        self.b.ins().store(flags, word, address, FAR_BEHIND);
+    }
+
+    fn multiply(&mut self, constants: Value, number: u32) {
+        let flags = self.tagged(MULTIPLY);
+        let stored = self.b.ins().iconst(I32, i64::from(STORED));
+        self.b.ins().store(flags, stored, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
+    }
+
+    fn from_vector(&mut self, half: TrapCode, address: Value) -> Value {
+        let flags = self.tagged(half);
+        self.b.ins().sload8(I64, flags, address, FAR_BEHIND)
+    }
+}
+
+/// Puts the instructions where their placeholders are in `code`; how many there were.
+pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> Result<usize, Error> {
+    let mut count = 0;
+    for trap in traps {
+        let at = trap.offset as usize;
+        let rest = code.get(at..).unwrap_or_default();
+        let instruction = Instruction::decode(rest);
+        let made = if trap.code == TO {
+            instruction.filter(|i| i.is_store_of_register(true)).map(|i| (move_to(i.register), i.length))
+        } else if trap.code == MULTIPLY {
+            let store = instruction.filter(|i| i.is_store_of_constant(rest));
+            store.and_then(|i| Some((multiplication(&i)?, i.length + 4)))
+        } else if trap.code == LOW || trap.code == HIGH {
+            let load = instruction.filter(Instruction::is_load_of_byte);
+            load.map(|i| (if trap.code == LOW { move_low(i.register) } else { move_high(i.register) }, i.length))
+        } else {
+            continue;
+        };
+        crate::wide::replace(code, at, made)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The bit of a prefix's first byte for a register or base that needs no more than three bits.
+fn low_register(register: u8) -> u8 {
+    u8::from(register < 8) << 5
+}
+
+/// `vmovq xmm16, r64` (Intel SDM volume 2, MOVQ; EVEX: section 2.7).
+fn move_to(from: u8) -> Vec<u8> {
+    vec![0x62, 0xc1 | low_register(from), 0xfd, 0x08, 0x6e, 0xc0 | from & 7]
+}
+
+/// `vmovq r64, xmm16`.
+fn move_low(to: u8) -> Vec<u8> {
+    vec![0x62, 0xc1 | low_register(to), 0xfd, 0x08, 0x7e, 0xc0 | to & 7]
+}
+
+/// `vpextrq r64, xmm16, 1`.
+fn move_high(to: u8) -> Vec<u8> {
+    vec![0x62, 0xc3 | low_register(to), 0xfd, 0x08, 0x16, 0xc0 | to & 7, 1]
+}
+
+/// `vpclmulqdq xmm16, xmm16, m128, 0`, on what lies before the address of `store`.
+fn multiplication(store: &Instruction<'_>) -> Option<Vec<u8>> {
+    let (prefix, operand) = memory_operand(store, FAR_BEHIND, CONSTANT_BYTES as i32, 0)?;
+    let mut bytes = vec![0x62, 0x83 | prefix, 0x7d, 0, 0x44];
+    bytes.extend(operand);
+    bytes.push(0);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cranelift_codegen::MachTrap;
+
+    fn product(a: u64, b: u64) -> u128 {
+        (0..64).filter(|bit| a >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u128::from(b) << bit)
+    }
+
+    /// What compiled code computes.
+    fn remainder(constants: &Constants, message: &[u8]) -> u32 {
+        let word = |bytes: &[u8], size: usize| {
+            let mut word = [0; 8];
+            word[size - bytes.len()..size].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        let (front, last) = message.split_at(message.len().saturating_sub(8));
+        let words = front.rchunks(4).zip(&constants[2..]);
+        let x = words.fold(word(last, 8), |x, (bytes, power)| x ^ product(word(bytes, 4), power[0]) as u64);
+        let quotient = product(x, constants[0][0]) as u64;
+        (product(quotient, constants[1][0]) >> 64) as u32
+    }
+
+    #[test]
+    fn products_give_the_remainder() {
+        for polynomial in [0xedb8_8320, 0xa001, 0x82f6_3b78] {
+            let constants = constants(polynomial);
+            let step = |rest: u32, byte: &u8| {
+                (0..8).fold(rest ^ u32::from(*byte), |r, _| r >> 1 ^ if r & 1 == 1 { polynomial } else { 0 })
+            };
+            let bytes: Vec<u8> = (0..64).map(|i: u32| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect();
+            for length in 0..=64 {
+                let message = &bytes[..length];
+                assert_eq!(remainder(&constants, message), message.iter().fold(0, step), "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn encodings_are_the_assemblers() {
+        // vmovq xmm16, rdx; vmovq xmm16, r12
+        assert_eq!(move_to(2), [0x62, 0xe1, 0xfd, 0x08, 0x6e, 0xc2]);
+        assert_eq!(move_to(12), [0x62, 0xc1, 0xfd, 0x08, 0x6e, 0xc4]);
+        // vmovq rax, xmm16; vmovq r9, xmm16
+        assert_eq!(move_low(0), [0x62, 0xe1, 0xfd, 0x08, 0x7e, 0xc0]);
+        assert_eq!(move_low(9), [0x62, 0xc1, 0xfd, 0x08, 0x7e, 0xc1]);
+        // vpextrq rcx, xmm16, 1; vpextrq r14, xmm16, 1
+        assert_eq!(move_high(1), [0x62, 0xe3, 0xfd, 0x08, 0x16, 0xc1, 1]);
+        assert_eq!(move_high(14), [0x62, 0xc3, 0xfd, 0x08, 0x16, 0xc6, 1]);
+    }
+
+    /// Patches one placeholder.
+    fn patched(tag: TrapCode, code: &[u8]) -> Option<Vec<u8>> {
+        let mut code = code.to_vec();
+        patch(&mut code, &[MachTrap { offset: 0, code: tag }]).is_ok().then_some(code)
+    }
+
+    #[test]
+    fn placeholders_are_told_from_anything_else() {
+        // mov dword [rsi + FAR_BEHIND], STORED; vpclmulqdq xmm16, xmm16, [rsi], 0
+        let constant = [0xc7, 0x86, 0x5a, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
+        let multiplied = [0x3e, 0x3e, 0x3e, 0x62, 0xe3, 0x7d, 0x00, 0x44, 0x06, 0];
+        assert_eq!(patched(MULTIPLY, &constant), Some(multiplied.to_vec()));
+        // The same with [r12 + 32]
+        let constant = [0x41, 0xc7, 0x84, 0x24, 0x7a, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
+        let multiplied = [0x3e, 0x3e, 0x3e, 0x62, 0xc3, 0x7d, 0x00, 0x44, 0x44, 0x24, 2, 0];
+        assert_eq!(patched(MULTIPLY, &constant), Some(multiplied.to_vec()));
+        // Between two constants; a short displacement.
+        let between = [0xc7, 0x86, 0x62, 0x5a, 0x5a, 0x00, 0x5a, 0x5a, 0x5a, 0x5a];
+        assert_eq!(patched(MULTIPLY, &between), None);
+        assert_eq!(patched(MULTIPLY, &[0xc7, 0x46, 0x02, 0x5a, 0x5a, 0x5a, 0x5a]), None);
+        // A store of four bytes, a store of a constant.
+        assert_eq!(patched(TO, &[0x89, 0xa6, 0x5a, 0x5a, 0x5a, 0x00]), None);
+        assert_eq!(patched(TO, &constant), None);
+        // movsx r10, byte [r13 + FAR_BEHIND]
+        let load = [0x4d, 0x0f, 0xbe, 0x95, 0x5a, 0x5a, 0x5a, 0x00];
+        assert_eq!(patched(LOW, &load), Some(vec![0x3e, 0x3e, 0x62, 0xc1, 0xfd, 0x08, 0x7e, 0xc2]));
+        assert_eq!(patched(HIGH, &load), Some(vec![0x3e, 0x62, 0xc3, 0xfd, 0x08, 0x16, 0xc2, 1]));
+        assert_eq!(patched(HIGH, &[0x0f, 0xbe, 0x46, 0x01]), None);
+    }
+}

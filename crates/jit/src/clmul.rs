@@ -83,22 +83,22 @@ impl Translator<'_, '_> {
     pub fn remainder(&mut self, constants: Value, last: Value, words: &[Value]) -> Value {
         let mut x = last;
         for (behind, word) in words.iter().enumerate() {
-            self.to_vector(*word, constants);
+            self.load_vector(*word, constants);
             self.multiply(constants, 2 + behind as u32);
-            let product = self.from_vector(LOW, constants);
+            let product = self.read_vector(LOW, constants);
             x = self.b.ins().bxor(x, product);
         }
-        self.to_vector(x, constants);
+        self.load_vector(x, constants);
         self.multiply(constants, 0);
         self.multiply(constants, 1);
-        self.from_vector(HIGH, constants)
+        self.read_vector(HIGH, constants)
     }
 
     fn tagged(&self, tag: TrapCode) -> MemFlagsData {
         MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(self.flags.patched)
     }
 
-    fn to_vector(&mut self, word: Value, address: Value) {
+    fn load_vector(&mut self, word: Value, address: Value) {
         let flags = self.tagged(TO);
         self.b.ins().store(flags, word, address, FAR_BEHIND);
     }
@@ -109,7 +109,7 @@ impl Translator<'_, '_> {
         self.b.ins().store(flags, stored, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
     }
 
-    fn from_vector(&mut self, half: TrapCode, address: Value) -> Value {
+    fn read_vector(&mut self, half: TrapCode, address: Value) -> Value {
         let flags = self.tagged(half);
         self.b.ins().sload8(I64, flags, address, FAR_BEHIND)
     }

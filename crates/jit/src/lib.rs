@@ -12,7 +12,7 @@
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
 //! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice; `prefetch` has the instruction for it, `wide` those that compare
-//!   a key with a whole bucket. Cranelift has neither.
+//!   a key with a whole bucket, `clmul` those that multiply polynomials. Cranelift has none of them.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.
 //!

@@ -253,7 +253,7 @@ impl Switch {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Adds a port; its packets flow at once.
+    /// Adds a port; returns when all workers have it, so that a packet that comes by it may leave by any that was added before.
     pub fn add_port(&self, number: u32, device: Box<dyn Device>) -> Result<(), SwitchError> {
         self.add_shared_port(number, device, Sharing::default())
     }
@@ -277,15 +277,15 @@ impl Switch {
         }
         inner.check_free(PortOf { device: bound_to, port: number })?;
         let queues = share(device.take_queues(), self.workers(), inner.ports.len(), sharing);
-        for (mailbox, queue) in self.mailboxes.iter().zip(queues) {
-            mailbox.post(Command::AddPort(bound_to, number, queue));
-        }
+        let posted = self.mailboxes.iter().zip(queues);
+        let posted: Vec<u64> =
+            posted.map(|(mailbox, queue)| mailbox.post(Command::AddPort(bound_to, number, queue))).collect();
         let up = device.link().up;
         if let Some(pipeline) = inner.pipeline(bound_to) {
             pipeline.state().port_state(number, up);
         }
         inner.ports.push(PortEntry { number, bound_to, device, up });
-        Ok(())
+        self.await_each(&posted)
     }
 
     /// Removes a port once all workers have let go of it.

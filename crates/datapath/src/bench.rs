@@ -109,6 +109,7 @@ pub fn run(
             cycles_per_packet.push(spent as f64 / (batches * size) as f64);
         }
     }
+    exec.idle();
     cycles_per_packet.sort_by(f64::total_cmp);
     Measured { cycles_per_packet, fates }
 }

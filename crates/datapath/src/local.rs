@@ -95,7 +95,8 @@ impl Local {
         self.now_us += 1;
         let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(0) };
         self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
-        self.executor.quiescent();
+        // Whoever has this value may write to tables next, and would wait for itself.
+        self.executor.idle();
         Some(sent)
     }
 }

@@ -7,7 +7,7 @@ mod common;
 
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
-use base::ids::TableId;
+use base::ids::{ExternId, TableId};
 use datapath::drops::DropReason;
 use datapath::engine::{Engine, Sink};
 use datapath::executor::Executor;
@@ -149,8 +149,15 @@ impl Worker {
         }
     }
 
-    /// Runs frames with these keys as one batch.
+    /// Runs frames with these keys as one batch, after which writers do not wait for this worker.
     fn batch(&mut self, keys: &[u32]) -> Vec<Fate> {
+        let fates = self.batch_of_many(keys);
+        self.executor.idle();
+        fates
+    }
+
+    /// Runs frames with these keys as one batch; the next one follows, or writers wait.
+    fn batch_of_many(&mut self, keys: &[u32]) -> Vec<Fate> {
         let frame = |key: &u32| {
             let mut bytes = key.to_be_bytes().to_vec();
             bytes.resize(60, 0);
@@ -303,6 +310,82 @@ fn no_batch_misses_a_change_in_staged_code() {
     change_while_packets_run(&pipeline_on(EngineKind::Staged, 2));
 }
 
+/// What most entries have in common is part of the code, which looks prefixes up in the table itself. So a writer waits for a
+/// batch that runs such code: no packet meets a new entry with the old ones' parameter.
+#[test]
+fn a_new_entry_comes_with_all_of_its_parameters() {
+    const TABLES: &str = "\
+action forward (port: 9, index: 64)
+action unknown ()
+extern seen counter size 16 unit packets
+table route {
+  key h.k: 32 lpm
+  action forward
+  action unknown
+  default 1 ()
+  size 1024
+}
+";
+    const CONTROL: &str = "\
+b0:
+  %h0, %a0, %e0, %d0 = apply route (h.k)
+  switch %a0, 32w0 -> b1, default -> b2
+b1:
+  out = param route, 0, 0, %d0
+  %e0 = param route, 0, 1, %d0
+  count seen, %e0
+  send out
+b2:
+  drop unknown
+";
+    const ROUTE: TableId = TableId(0);
+    const KEY: u32 = 0x0a0b_0c0d;
+    const COMMON: u32 = 7;
+    const OWN: u32 = 3;
+    const SEEN: ExternId = ExternId(0);
+    const ROUNDS: usize = 2000;
+    const OWN_PORT: u32 = 99;
+    let program = common::matching(&[("k", 32)], 1, TABLES, CONTROL);
+    let pipeline = datapath::load(program, EngineKind::Machine, 1).expect("it can be loaded");
+    let state = pipeline.state();
+    let entry = |prefix_len, port: u32, index: u32| {
+        let args = vec![Bits::new(9, port.into()), Bits::new(64, index.into())];
+        TableEntry { action: EntryAction::Call(ActionCall { action: 0, args }), ..route(KEY, prefix_len, 0) }
+    };
+    for len in 1..=5 {
+        state.insert(ROUTE, &entry(len, len, COMMON)).expect("room");
+    }
+    let (stop, own) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let mut worker = Worker::new(&pipeline, 0);
+            let mut common = 0;
+            while !stop.load(Ordering::Relaxed) {
+                for fate in worker.batch_of_many(&[KEY; 32]) {
+                    match fate {
+                        Fate::Sent(OWN_PORT) => _ = own.fetch_add(1, Ordering::Relaxed),
+                        Fate::Sent(5) => common += 1,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            worker.executor.idle();
+            common
+        });
+        for _ in 0..ROUNDS {
+            pipeline.recompile(Specialise::Contents).expect("it compiles");
+            let before = own.load(Ordering::Relaxed);
+            state.insert(ROUTE, &entry(32, OWN_PORT, OWN)).expect("room");
+            common::wait_for("packets that take it", || own.load(Ordering::Relaxed) > before);
+            state.delete(ROUTE, &entry(32, OWN_PORT, OWN).key, 0).expect("it is there");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let common = worker.join().expect("no packet goes elsewhere");
+        let counted = |index: u32| state.counter(SEEN, index.into()).expect("there is one").packets;
+        assert_eq!((counted(OWN), counted(COMMON)), (own.load(Ordering::Relaxed), common));
+    });
+}
+
 fn change_while_packets_run(pipeline: &Pipeline) {
     let stop = AtomicBool::new(false);
     // Stations below this are there for good; the one at the number itself comes and goes.
@@ -317,7 +400,7 @@ fn change_while_packets_run(pipeline: &Pipeline) {
                 while !stop.load(Ordering::Relaxed) {
                     let there = published.load(Ordering::Acquire) as u32;
                     let keys: Vec<u32> = (0..16u32).map(|i| there.saturating_sub(1 + i * i)).collect();
-                    let fates = worker.batch(&keys);
+                    let fates = worker.batch_of_many(&keys);
                     for (key, fate) in keys.iter().zip(fates) {
                         // The rule says whether it is denied; the port is the station's.
                         let expected = Fate::Sent(key % 500);

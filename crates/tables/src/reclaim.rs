@@ -22,12 +22,20 @@
 //! once per batch, when it is online, and runs other code if it is not the same. This adds nothing to the proof above:
 //! the addresses in the code are reachable through that number only, and `withdraw` is what unlinks them.
 //!
+//! Code that knows what entries say still looks others up in the table itself, so a batch that began before `withdraw` could meet
+//! a new entry with what the old ones said. Before such a change a writer waits until those batches are over
+//! ([`Domain::withdraw_and_wait`]); before changes after which the old code is right for what the table was, it need not.
+//!
 //! Threads: any number of writers; each [`Worker`] belongs to one thread. Tests: `reclaim/tests.rs`; all interleavings
 //! of small cases in `tests/loom.rs`.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// How long a writer waits for a batch to end.
+#[cfg(not(loom))]
+pub const STUCK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The slot value of a worker that holds no pointers.
 const OFFLINE: u64 = 0;
@@ -78,6 +86,28 @@ impl Domain {
     /// From here on nothing that was taken for granted holds. A writer's, before it changes any of it.
     pub fn withdraw(&self) {
         self.granted.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// As [`withdraw`](Domain::withdraw); then waits until no batch runs that began before it. False if a worker is stuck in one for
+    /// longer than [`STUCK`]; it is not waited for.
+    #[cfg(not(loom))]
+    pub fn withdraw_and_wait(&self) -> bool {
+        self.withdraw();
+        let epoch = self.advance();
+        let start = std::time::Instant::now();
+        let mut looks = 0;
+        while !self.is_past(epoch) {
+            if start.elapsed() > STUCK {
+                return false;
+            }
+            // A batch takes some microseconds; but the worker may be without a processor.
+            looks += 1;
+            match looks {
+                ..100 => std::hint::spin_loop(),
+                _ => std::thread::sleep(std::time::Duration::from_micros(20)),
+            }
+        }
+        true
     }
 
     /// Begins a new epoch and returns it: what was unlinked before this call may be freed once

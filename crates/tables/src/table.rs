@@ -88,6 +88,8 @@ pub struct Table {
     changes: u64,
     /// Whether code may take the entries for granted ([`Table::shape`]).
     entries_granted: bool,
+    /// The same for the default action.
+    default_granted: bool,
 }
 
 enum Kind {
@@ -123,7 +125,7 @@ impl Table {
         } else {
             Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))?))
         };
-        Ok(Table { spec, kind, domain, changes: 0, entries_granted: false })
+        Ok(Table { spec, kind, domain, changes: 0, entries_granted: false, default_granted: false })
     }
 
     /// What compiled code needs of the table.
@@ -238,7 +240,9 @@ impl Table {
     /// Publishes another default action.
     pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.changes += 1;
-        self.domain.withdraw();
+        if std::mem::take(&mut self.default_granted) {
+            self.domain.withdraw_and_wait();
+        }
         each!(&mut self.kind, t => t.set_default(runs))
     }
 
@@ -261,6 +265,7 @@ impl Table {
         let wanted = entries.is_some_and(|max| self.len() <= max && may_tell);
         let rules = wanted.then(|| each!(&self.kind, t => t.rules()));
         self.entries_granted |= rules.is_some();
+        self.default_granted = true;
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
         let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
@@ -271,7 +276,7 @@ impl Table {
     fn entries_change(&mut self) {
         self.changes += 1;
         if std::mem::take(&mut self.entries_granted) {
-            self.domain.withdraw();
+            self.domain.withdraw_and_wait();
         }
     }
 

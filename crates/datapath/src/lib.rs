@@ -50,7 +50,7 @@ pub use pipeline::{
     load_with, updates_registers,
 };
 pub use state::Keep;
-pub use switch::{LinkInfo, PortOf, Switch, SwitchConfig, SwitchError};
+pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};
 pub use switches::{Optimisation, Without, optimisations};
 pub use watch::{RegionCycles, Watched};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

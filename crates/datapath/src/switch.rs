@@ -178,6 +178,18 @@ pub struct Switch {
     start: Instant,
 }
 
+/// A port to be added.
+pub struct NewPort {
+    /// The device whose program its packets meet.
+    pub bound_to: u64,
+    /// Its number.
+    pub number: u32,
+    /// What is behind it.
+    pub device: Box<dyn Device>,
+    /// What becomes of workers that the device has no queue for.
+    pub sharing: Sharing,
+}
+
 impl Switch {
     /// Starts the workers; without ports or a program they idle.
     pub fn new(config: SwitchConfig) -> Switch {
@@ -268,23 +280,36 @@ impl Switch {
         &self,
         bound_to: u64,
         number: u32,
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
         sharing: Sharing,
     ) -> Result<(), SwitchError> {
+        self.add_ports(vec![NewPort { bound_to, number, device, sharing }])
+    }
+
+    /// Adds ports, all or, if one cannot be, none. They begin together: what comes by the first may leave by the last.
+    pub fn add_ports(&self, ports: Vec<NewPort>) -> Result<(), SwitchError> {
         let mut inner = self.lock();
-        if inner.ports.iter().any(|p| p.number == number) || Some(number) == self.cpu_port {
-            return Err(SwitchError::PortExists(number));
+        for (i, NewPort { bound_to, number, .. }) in ports.iter().enumerate() {
+            let is_taken = inner.ports.iter().any(|p| p.number == *number) || Some(*number) == self.cpu_port;
+            if is_taken || ports[..i].iter().any(|before| before.number == *number) {
+                return Err(SwitchError::PortExists(*number));
+            }
+            inner.check_free(PortOf { device: *bound_to, port: *number })?;
         }
-        inner.check_free(PortOf { device: bound_to, port: number })?;
-        let queues = share(device.take_queues(), self.workers(), inner.ports.len(), sharing);
-        let posted = self.mailboxes.iter().zip(queues);
-        let posted: Vec<u64> =
-            posted.map(|(mailbox, queue)| mailbox.post(Command::AddPort(bound_to, number, queue))).collect();
-        let up = device.link().up;
-        if let Some(pipeline) = inner.pipeline(bound_to) {
-            pipeline.state().port_state(number, up);
+        let mut commands: Vec<Vec<Command>> = self.mailboxes.iter().map(|_| Vec::new()).collect();
+        for NewPort { bound_to, number, mut device, sharing } in ports {
+            let queues = share(device.take_queues(), self.workers(), inner.ports.len(), sharing);
+            for (commands, queue) in commands.iter_mut().zip(queues) {
+                commands.push(Command::AddPort(bound_to, number, queue));
+            }
+            let up = device.link().up;
+            if let Some(pipeline) = inner.pipeline(bound_to) {
+                pipeline.state().port_state(number, up);
+            }
+            inner.ports.push(PortEntry { number, bound_to, device, up });
         }
-        inner.ports.push(PortEntry { number, bound_to, device, up });
+        let posted = self.mailboxes.iter().zip(commands);
+        let posted: Vec<u64> = posted.map(|(mailbox, commands)| mailbox.post_all(commands)).collect();
         self.await_each(&posted)
     }
 

@@ -106,9 +106,15 @@ impl Default for Mailbox {
 impl Mailbox {
     /// Leaves a command; returns its number for [`Mailbox::wait`].
     pub(crate) fn post(&self, command: Command) -> u64 {
+        self.post_all(vec![command])
+    }
+
+    /// Leaves commands that have effect together, between the same two bursts; returns the last one's number.
+    pub(crate) fn post_all(&self, more: Vec<Command>) -> u64 {
+        let count = more.len() as u64;
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        commands.push(command);
-        let number = self.posted.fetch_add(1, Ordering::Relaxed) + 1;
+        commands.extend(more);
+        let number = self.posted.fetch_add(count, Ordering::Relaxed) + count;
         self.pending.store(true, Ordering::Release);
         drop(commands);
         if let Some(bell) = &self.bell {

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Event, Idle, Pipeline, PortOf, Sharing, Switch, SwitchConfig};
+use datapath::{EngineKind, Event, Idle, NewPort, Pipeline, PortOf, Sharing, Switch, SwitchConfig};
 use grpc::Handle;
 use pktio::{Device, HeapPool, PortSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -172,7 +172,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         println!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }
-    // Ports come last: the first packet already meets the program and its entries.
+    // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
+    let mut new_ports = Vec::new();
     for (spec, device) in ports.devices {
         let owner = devices.of_port(spec.number);
         if let Some(problem) = switch.pipeline_of(owner).and_then(|p| target::port_problem(p.program(), spec.number)) {
@@ -181,8 +182,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let of = if owner == args.device_id { String::new() } else { format!(", of device {owner}") };
         println!("port {} is {}{of}", spec.number, spec.device);
         let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
-        switch.add_port_to(owner, spec.number, device, sharing)?;
+        new_ports.push(NewPort { bound_to: owner, number: spec.number, device, sharing });
     }
+    switch.add_ports(new_ports)?;
     if args.profile {
         switch.watch(Duration::MAX);
     }

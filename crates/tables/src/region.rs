@@ -32,18 +32,11 @@ unsafe impl<T: Send> Send for Region<T> {}
 unsafe impl<T: Sync> Sync for Region<T> {}
 
 impl Region<Cell<u32>> {
-    /// An array of `count` zeros; at least one. It is for values all over it, which are looked for before they are written: its
-    /// pages are there at once. A page that is read first gets its memory when it is written, and then every other processor of
-    /// the process is interrupted.
+    /// An array of `count` zeros, all of whose pages are there; at least one.
     pub fn zeros(count: usize) -> Self {
         // SAFETY: zero bytes are a zero.
         let region: Self = unsafe { Region::zeroed(count) };
-        if region.bytes() >= MAPPED {
-            // SAFETY: the pages are the region's; a system that cannot do it (Linux before 5.14) makes them when they are touched.
-            unsafe {
-                libc::madvise(region.as_mut_ptr().cast(), mapped_bytes(region.bytes()), libc::MADV_POPULATE_WRITE)
-            };
-        }
+        region.make_pages();
         region
     }
 }
@@ -78,6 +71,17 @@ impl<T> Region<T> {
     /// The first element, to be written by whoever else has its address.
     pub fn as_mut_ptr(&self) -> *mut T {
         self.first.as_ptr()
+    }
+
+    /// Makes all pages now, for what is looked for all over it before it is written. A page that is read first gets its memory when it is
+    /// written; then every other processor of the process is interrupted, and if it is a huge one, loses all translations of
+    /// addresses that it has.
+    pub fn make_pages(&self) {
+        if self.bytes() >= MAPPED {
+            let bytes = mapped_bytes(self.bytes());
+            // SAFETY: the pages are the region's; a system that cannot do it (Linux before 5.14) makes them when they are touched.
+            unsafe { libc::madvise(self.as_mut_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        }
     }
 
     /// Its size.

@@ -36,7 +36,9 @@ fn zeroed(count: usize) -> Buckets {
     #[cfg(not(loom))]
     {
         // SAFETY: zero bytes are an empty bucket: only integers.
-        unsafe { Region::zeroed(count) }
+        let buckets: Buckets = unsafe { Region::zeroed(count) };
+        buckets.make_pages();
+        buckets
     }
     #[cfg(loom)]
     (0..count).map(|_| Bucket::new()).collect()

@@ -263,7 +263,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     }
     lap(&mut out.times, "lower");
     if out.raw.is_some() {
-        let (info, found) = p4info::build(&typed, lower::architecture(&typed).unwrap_or_default());
+        let (info, found) = p4info::build(&typed, &out.sources, lower::architecture(&typed).unwrap_or_default());
         // What a controller cannot see matters only for programs that it could load.
         let loadable = out.unloadable.is_empty();
         out.diagnostics.extend(found.into_iter().filter(|d| loadable || d.severity == Severity::Warning));

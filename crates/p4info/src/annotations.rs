@@ -3,7 +3,8 @@
 //! `@name`, `@id`, `@brief` and `@description` have fields of their own and are left out of the list, and so are those
 //! that an object's message spells out (`@max_group_size` of a selector, …). Structured annotations are kept apart.
 
-use crate::model::{Annotations, Documentation, Expression, StructuredAnnotation, StructuredBody};
+use crate::model::{Annotations, Documentation, Expression, SourceLocation, StructuredAnnotation, StructuredBody};
+use base::SourceMap;
 use sema::Value;
 use sema::typed::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, find_annotation};
 
@@ -11,16 +12,30 @@ use sema::typed::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKi
 const COMMON: [&str; 4] = ["name", "id", "brief", "description"];
 
 /// All annotations but [`COMMON`] and `spelled_out`.
-pub(crate) fn annotations(source: &[Annotation], spelled_out: &[&str]) -> Annotations {
+pub(crate) fn annotations(source: &[Annotation], spelled_out: &[&str], sources: &SourceMap) -> Annotations {
     let mut result = Annotations::default();
     for annotation in source {
-        match structured(annotation) {
+        let at = location(annotation, sources);
+        match structured(annotation, at.clone()) {
             Some(structured) => result.structured.push(structured),
             None if COMMON.contains(&&*annotation.name) || spelled_out.contains(&&*annotation.name) => {}
-            None => result.plain.push(plain(annotation)),
+            None => {
+                result.plain.push(plain(annotation));
+                result.plain_at.push(at);
+            }
         }
     }
     result
+}
+
+/// Where an annotation was first written; unknown for what has no place in the source.
+fn location(annotation: &Annotation, sources: &SourceMap) -> SourceLocation {
+    let place = sources.origin(annotation.span).zip(sources.locate(annotation.span));
+    place.map_or_else(SourceLocation::default, |((file, line), (_, _, column))| SourceLocation {
+        file: file.to_string(),
+        line,
+        column,
+    })
 }
 
 /// From `@brief` and `@description`.
@@ -36,7 +51,7 @@ pub(crate) fn documentation(source: &[Annotation]) -> Option<Documentation> {
     })
 }
 
-fn structured(annotation: &Annotation) -> Option<StructuredAnnotation> {
+fn structured(annotation: &Annotation, at: SourceLocation) -> Option<StructuredAnnotation> {
     let body = match &annotation.body {
         AnnotationBody::List(values) if values.is_empty() => StructuredBody::Empty,
         AnnotationBody::List(values) => StructuredBody::Expressions(values.iter().filter_map(expression).collect()),
@@ -45,7 +60,7 @@ fn structured(annotation: &Annotation) -> Option<StructuredAnnotation> {
         ),
         AnnotationBody::Empty | AnnotationBody::Unstructured { .. } => return None,
     };
-    Some(StructuredAnnotation { name: annotation.name.to_string(), body })
+    Some(StructuredAnnotation { name: annotation.name.to_string(), body, at })
 }
 
 /// Structured annotations hold strings, booleans and integers only (P4_16, "Structured annotations"); integers above 64

@@ -20,7 +20,7 @@ use crate::ids::{Allocation, Allocator, field_ids};
 use crate::model::*;
 use crate::reach::Reach;
 use crate::types::{Types, control_name};
-use base::{Diagnostic, Span};
+use base::{Diagnostic, SourceMap, Span};
 use sema::TypedProgram;
 use sema::typed::{self, Annotation, ControlId, InstanceId, InstanceOf, ParserId, find_annotation};
 use sema::types::{StructKind, Type};
@@ -40,10 +40,10 @@ const BAD_ANNOTATION_ARGUMENT: &str = "E0694";
 const BAD_RESTRICTION: &str = "E0695";
 
 /// The P4Info of a program for the architecture named `arch`, and what is wrong with it.
-pub fn build(program: &TypedProgram, arch: &str) -> (P4Info, Vec<Diagnostic>) {
+pub fn build(program: &TypedProgram, sources: &SourceMap, arch: &str) -> (P4Info, Vec<Diagnostic>) {
     let mut walk = Walk::new(program);
     walk.visit_all();
-    let mut builder = Builder::new(program, walk);
+    let mut builder = Builder::new(program, sources, walk);
     builder.describe(arch);
     let mut info = builder.info;
     info.type_info = builder.types.info;
@@ -113,6 +113,7 @@ impl<'p> Walk<'p> {
 
 struct Builder<'p> {
     program: &'p TypedProgram,
+    sources: &'p SourceMap,
     walk: Walk<'p>,
     /// What of each control can run.
     reach: BTreeMap<ControlId, Reach<'p>>,
@@ -124,13 +125,14 @@ struct Builder<'p> {
 
 // Names and ids.
 impl<'p> Builder<'p> {
-    fn new(program: &'p TypedProgram, walk: Walk<'p>) -> Builder<'p> {
+    fn new(program: &'p TypedProgram, sources: &'p SourceMap, walk: Walk<'p>) -> Builder<'p> {
         let reach = walk.controls.iter().map(|(_, control)| (*control, Reach::of(program, *control))).collect();
         let mut builder = Builder {
             program,
+            sources,
             reach,
             walk,
-            types: Types::new(program),
+            types: Types::new(program, sources),
             allocation: Allocator::default().allocate(),
             info: P4Info::default(),
             diags: Vec::new(),
@@ -242,7 +244,7 @@ impl<'p> Builder<'p> {
             id: self.id(kind, name),
             name: name.to_string(),
             alias: self.allocation.alias(name).to_string(),
-            annotations: annotations(source, spelled_out),
+            annotations: annotations(source, spelled_out, self.sources),
             doc: documentation(source),
         }
     }

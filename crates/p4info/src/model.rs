@@ -127,6 +127,8 @@ pub struct Preamble {
 pub struct Annotations {
     /// `@name(...)` as written.
     pub plain: Vec<String>,
+    /// Where each of them is.
+    pub plain_at: Vec<SourceLocation>,
     /// `@name[...]`.
     pub structured: Vec<StructuredAnnotation>,
 }
@@ -138,6 +140,19 @@ pub struct StructuredAnnotation {
     pub name: String,
     /// Between the brackets.
     pub body: StructuredBody,
+    /// Where it is.
+    pub at: SourceLocation,
+}
+
+/// A place in the source (`SourceLocation` in p4types.proto).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SourceLocation {
+    /// The file's name as the preprocessor knows it, or as `#line` says.
+    pub file: String,
+    /// From 1; 0 where it is not known.
+    pub line: u32,
+    /// As `line`.
+    pub column: u32,
 }
 
 /// The two forms of structured annotations.

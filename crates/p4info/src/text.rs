@@ -223,6 +223,15 @@ impl Printer {
         for annotation in &annotations.plain {
             self.string("annotations", annotation);
         }
+        for at in &annotations.plain_at {
+            self.message("annotation_locations", |p| p.location(at));
+        }
+    }
+
+    fn location(&mut self, at: &SourceLocation) {
+        self.string("file", &at.file);
+        self.number("line", u64::from(at.line));
+        self.number("column", u64::from(at.column));
     }
 
     fn structured_annotations(&mut self, annotations: &Annotations) {
@@ -244,6 +253,9 @@ impl Printer {
                             });
                         }
                     }),
+                }
+                if annotation.at != SourceLocation::default() {
+                    p.message("source_location", |p| p.location(&annotation.at));
                 }
             });
         }

@@ -5,7 +5,7 @@
 
 use crate::annotations::annotations;
 use crate::model::*;
-use base::Bits;
+use base::{Bits, SourceMap};
 use sema::TypedProgram;
 use sema::Value;
 use sema::typed::{Annotation, find_annotation};
@@ -14,6 +14,7 @@ use sema::types::{EnumId, FieldInfo, NewtypeId, StructId, StructInfo, StructKind
 /// Collects the types that a P4Info refers to.
 pub(crate) struct Types<'p> {
     program: &'p TypedProgram,
+    sources: &'p SourceMap,
     /// What was entered.
     pub(crate) info: TypeInfo,
 }
@@ -27,8 +28,8 @@ pub(crate) struct Scalar {
 }
 
 impl<'p> Types<'p> {
-    pub(crate) fn new(program: &'p TypedProgram) -> Types<'p> {
-        Types { program, info: TypeInfo::default() }
+    pub(crate) fn new(program: &'p TypedProgram, sources: &'p SourceMap) -> Types<'p> {
+        Types { program, sources, info: TypeInfo::default() }
     }
 
     /// Enters a type; `Err` names a type that controllers cannot see.
@@ -89,7 +90,7 @@ impl<'p> Types<'p> {
             StructKind::Struct => {
                 if !self.info.structs.contains_key(&name) {
                     let members = self.members(&info.fields)?;
-                    let annotations = annotations(&info.annotations, &[]);
+                    let annotations = annotations(&info.annotations, &[], self.sources);
                     self.info.structs.insert(name.clone(), StructType { members, annotations });
                 }
                 Ok(DataType::Struct(name))
@@ -98,7 +99,7 @@ impl<'p> Types<'p> {
                 if !self.info.headers.contains_key(&name) {
                     let mut members = Vec::new();
                     self.flatten("", &info.fields, &mut |_, _| {}, &mut members)?;
-                    let annotations = annotations(&info.annotations, &[]);
+                    let annotations = annotations(&info.annotations, &[], self.sources);
                     self.info.headers.insert(name.clone(), StructType { members, annotations });
                 }
                 Ok(DataType::Header(name))
@@ -106,7 +107,7 @@ impl<'p> Types<'p> {
             StructKind::HeaderUnion => {
                 if !self.info.header_unions.contains_key(&name) {
                     let members = self.members(&info.fields)?;
-                    let annotations = annotations(&info.annotations, &[]);
+                    let annotations = annotations(&info.annotations, &[], self.sources);
                     self.info.header_unions.insert(name.clone(), StructType { members, annotations });
                 }
                 Ok(DataType::HeaderUnion(name))
@@ -174,7 +175,7 @@ impl<'p> Types<'p> {
     fn enumeration(&mut self, id: EnumId) -> DataType {
         let info = &self.program.types.enums[id.index()];
         let name = control_name(&info.name, &info.annotations);
-        let annotations = annotations(&info.annotations, &[]);
+        let annotations = annotations(&info.annotations, &[], self.sources);
         let Some(repr) = &info.repr else {
             let members = info.members.iter().map(|m| m.name.to_string()).collect();
             self.info.enums.entry(name.clone()).or_insert(EnumType { members, annotations });
@@ -213,7 +214,7 @@ impl<'p> Types<'p> {
         let new_type = NewType {
             underlying,
             translation: find_annotation(&info.annotations, "p4runtime_translation").and_then(translation),
-            annotations: annotations(&info.annotations, &["p4runtime_translation"]),
+            annotations: annotations(&info.annotations, &["p4runtime_translation"], self.sources),
         };
         self.info.new_types.insert(name.clone(), new_type);
         Ok(DataType::NewType(name))

@@ -26,7 +26,7 @@ fn build(text: &str) -> (p4info::P4Info, Vec<String>) {
         all.iter().filter(|d| d.severity == base::Severity::Error).map(|d| d.render(&sources, false)).collect();
     let program = checked.program.unwrap_or_else(|| panic!("{errors}"));
     assert_eq!(errors, "");
-    let (info, diags) = p4info::build(&program, "v1model");
+    let (info, diags) = p4info::build(&program, &sources, "v1model");
     (info, diags.into_iter().map(|d| format!("{}: {}", d.code, d.message)).collect())
 }
 
@@ -114,317 +114,339 @@ fn every_kind_of_object() {
     check(
         &program(EVERYTHING_TOP, EVERYTHING_INGRESS, apply),
         expect![[r#"
-        pkg_info {
-          name: "test"
-          version: "1.2"
-          arch: "v1model"
-        }
-        tables {
-          preamble {
-            id: 41579476
-            name: "ingress.l2"
-            alias: "l2"
-            annotations: "@my_note(\"x\")"
-            doc {
-              description: "Layer 2"
+            pkg_info {
+              name: "test"
+              version: "1.2"
+              arch: "v1model"
             }
-          }
-          match_fields {
-            id: 1
-            name: "dmac"
-            bitwidth: 48
-            match_type: EXACT
-          }
-          match_fields {
-            id: 2
-            name: "sm.ingress_port"
-            bitwidth: 9
-            match_type: TERNARY
-          }
-          match_fields {
-            id: 3
-            name: "hdr.eth.type"
-            bitwidth: 16
-            match_type: OPTIONAL
-          }
-          action_refs {
-            id: 26512162
-          }
-          action_refs {
-            id: 17861936
-            annotations: "@tableonly"
-            scope: TABLE_ONLY
-          }
-          action_refs {
-            id: 30654149
-            annotations: "@defaultonly"
-            scope: DEFAULT_ONLY
-          }
-          initial_default_action {
-            action_id: 30654149
-          }
-          direct_resource_ids: 334964341
-          direct_resource_ids: 364211872
-          size: 64
-          idle_timeout_behavior: NOTIFY_CONTROL
-        }
-        tables {
-          preamble {
-            id: 48109069
-            name: "ingress.ecmp"
-            alias: "ecmp"
-          }
-          match_fields {
-            id: 1
-            name: "meta.group"
-            bitwidth: 8
-            match_type: LPM
-          }
-          action_refs {
-            id: 26512162
-          }
-          action_refs {
-            id: 21257015
-            annotations: "@defaultonly"
-            scope: DEFAULT_ONLY
-          }
-          initial_default_action {
-            action_id: 21257015
-          }
-          implementation_id: 286626859
-          size: 1024
-        }
-        tables {
-          preamble {
-            id: 38562165
-            name: "ingress.fixed"
-            alias: "fixed"
-          }
-          match_fields {
-            id: 1
-            name: "meta.port"
-            bitwidth: 9
-            match_type: RANGE
-          }
-          action_refs {
-            id: 26512162
-          }
-          action_refs {
-            id: 17861936
-          }
-          const_default_action_id: 26512162
-          initial_default_action {
-            action_id: 26512162
-            arguments {
-              param_id: 7
-              value: "\005"
-            }
-            arguments {
-              param_id: 2
-              value: "\001"
-            }
-          }
-          size: 1024
-          is_const_table: true
-          has_initial_entries: true
-        }
-        actions {
-          preamble {
-            id: 26512162
-            name: "ingress.forward"
-            alias: "forward"
-            doc {
-              brief: "Sends"
-            }
-          }
-          params {
-            id: 7
-            name: "port"
-            bitwidth: 32
-            type_name {
-              name: "port_id_t"
-            }
-          }
-          params {
-            id: 2
-            name: "mac"
-            bitwidth: 48
-          }
-        }
-        actions {
-          preamble {
-            id: 17861936
-            name: "ingress.discard"
-            alias: "discard"
-          }
-        }
-        actions {
-          preamble {
-            id: 30654149
-            name: "ingress.learn"
-            alias: "learn"
-          }
-        }
-        actions {
-          preamble {
-            id: 21257015
-            name: "NoAction"
-            alias: "NoAction"
-          }
-        }
-        action_profiles {
-          preamble {
-            id: 286626859
-            name: "ingress.sel"
-            alias: "sel"
-          }
-          table_ids: 48109069
-          with_selector: true
-          size: 128
-          max_group_size: 8
-        }
-        counters {
-          preamble {
-            id: 303062161
-            name: "ingress.tally"
-            alias: "tally"
-          }
-          spec {
-            unit: BYTES
-          }
-          size: 100
-        }
-        direct_counters {
-          preamble {
-            id: 334964341
-            name: "ingress.hits"
-            alias: "hits"
-          }
-          spec {
-            unit: BOTH
-          }
-          direct_table_id: 41579476
-        }
-        meters {
-          preamble {
-            id: 350165886
-            name: "ingress.limit"
-            alias: "limit"
-          }
-          spec {
-            unit: PACKETS
-          }
-          size: 10
-        }
-        direct_meters {
-          preamble {
-            id: 364211872
-            name: "ingress.police"
-            alias: "police"
-          }
-          spec {
-            unit: BYTES
-          }
-          direct_table_id: 41579476
-        }
-        controller_packet_metadata {
-          preamble {
-            id: 80671331
-            name: "packet_in"
-            alias: "packet_in"
-            annotations: "@controller_header(\"packet_in\")"
-          }
-          metadata {
-            id: 1
-            name: "ingress_port"
-            bitwidth: 32
-            type_name {
-              name: "port_id_t"
-            }
-          }
-          metadata {
-            id: 2
-            name: "pad"
-            bitwidth: 7
-          }
-        }
-        value_sets {
-          preamble {
-            id: 54412711
-            name: "prs.types"
-            alias: "types"
-          }
-          match {
-            id: 1
-            bitwidth: 16
-            match_type: EXACT
-          }
-          size: 4
-        }
-        registers {
-          preamble {
-            id: 373383609
-            name: "ingress.seen"
-            alias: "seen"
-          }
-          type_spec {
-            bitstring {
-              bit {
-                bitwidth: 32
-              }
-            }
-          }
-          size: 16
-        }
-        digests {
-          preamble {
-            id: 398033514
-            name: "learn_t"
-            alias: "learn_t"
-          }
-          type_spec {
-            struct {
-              name: "learn_t"
-            }
-          }
-        }
-        type_info {
-          structs {
-            key: "learn_t"
-            value {
-              members {
-                name: "mac"
-                type_spec {
-                  bitstring {
-                    bit {
-                      bitwidth: 48
-                    }
-                  }
+            tables {
+              preamble {
+                id: 41579476
+                name: "ingress.l2"
+                alias: "l2"
+                annotations: "@my_note(\"x\")"
+                annotation_locations {
+                  file: "test.p4"
+                  line: 28
+                  column: 5
+                }
+                doc {
+                  description: "Layer 2"
                 }
               }
-              members {
+              match_fields {
+                id: 1
+                name: "dmac"
+                bitwidth: 48
+                match_type: EXACT
+              }
+              match_fields {
+                id: 2
+                name: "sm.ingress_port"
+                bitwidth: 9
+                match_type: TERNARY
+              }
+              match_fields {
+                id: 3
+                name: "hdr.eth.type"
+                bitwidth: 16
+                match_type: OPTIONAL
+              }
+              action_refs {
+                id: 26512162
+              }
+              action_refs {
+                id: 17861936
+                annotations: "@tableonly"
+                annotation_locations {
+                  file: "test.p4"
+                  line: 31
+                  column: 30
+                }
+                scope: TABLE_ONLY
+              }
+              action_refs {
+                id: 30654149
+                annotations: "@defaultonly"
+                annotation_locations {
+                  file: "test.p4"
+                  line: 31
+                  column: 50
+                }
+                scope: DEFAULT_ONLY
+              }
+              initial_default_action {
+                action_id: 30654149
+              }
+              direct_resource_ids: 334964341
+              direct_resource_ids: 364211872
+              size: 64
+              idle_timeout_behavior: NOTIFY_CONTROL
+            }
+            tables {
+              preamble {
+                id: 48109069
+                name: "ingress.ecmp"
+                alias: "ecmp"
+              }
+              match_fields {
+                id: 1
+                name: "meta.group"
+                bitwidth: 8
+                match_type: LPM
+              }
+              action_refs {
+                id: 26512162
+              }
+              action_refs {
+                id: 21257015
+                annotations: "@defaultonly"
+                annotation_locations {
+                }
+                scope: DEFAULT_ONLY
+              }
+              initial_default_action {
+                action_id: 21257015
+              }
+              implementation_id: 286626859
+              size: 1024
+            }
+            tables {
+              preamble {
+                id: 38562165
+                name: "ingress.fixed"
+                alias: "fixed"
+              }
+              match_fields {
+                id: 1
+                name: "meta.port"
+                bitwidth: 9
+                match_type: RANGE
+              }
+              action_refs {
+                id: 26512162
+              }
+              action_refs {
+                id: 17861936
+              }
+              const_default_action_id: 26512162
+              initial_default_action {
+                action_id: 26512162
+                arguments {
+                  param_id: 7
+                  value: "\005"
+                }
+                arguments {
+                  param_id: 2
+                  value: "\001"
+                }
+              }
+              size: 1024
+              is_const_table: true
+              has_initial_entries: true
+            }
+            actions {
+              preamble {
+                id: 26512162
+                name: "ingress.forward"
+                alias: "forward"
+                doc {
+                  brief: "Sends"
+                }
+              }
+              params {
+                id: 7
                 name: "port"
-                type_spec {
-                  bitstring {
-                    bit {
-                      bitwidth: 9
+                bitwidth: 32
+                type_name {
+                  name: "port_id_t"
+                }
+              }
+              params {
+                id: 2
+                name: "mac"
+                bitwidth: 48
+              }
+            }
+            actions {
+              preamble {
+                id: 17861936
+                name: "ingress.discard"
+                alias: "discard"
+              }
+            }
+            actions {
+              preamble {
+                id: 30654149
+                name: "ingress.learn"
+                alias: "learn"
+              }
+            }
+            actions {
+              preamble {
+                id: 21257015
+                name: "NoAction"
+                alias: "NoAction"
+              }
+            }
+            action_profiles {
+              preamble {
+                id: 286626859
+                name: "ingress.sel"
+                alias: "sel"
+              }
+              table_ids: 48109069
+              with_selector: true
+              size: 128
+              max_group_size: 8
+            }
+            counters {
+              preamble {
+                id: 303062161
+                name: "ingress.tally"
+                alias: "tally"
+              }
+              spec {
+                unit: BYTES
+              }
+              size: 100
+            }
+            direct_counters {
+              preamble {
+                id: 334964341
+                name: "ingress.hits"
+                alias: "hits"
+              }
+              spec {
+                unit: BOTH
+              }
+              direct_table_id: 41579476
+            }
+            meters {
+              preamble {
+                id: 350165886
+                name: "ingress.limit"
+                alias: "limit"
+              }
+              spec {
+                unit: PACKETS
+              }
+              size: 10
+            }
+            direct_meters {
+              preamble {
+                id: 364211872
+                name: "ingress.police"
+                alias: "police"
+              }
+              spec {
+                unit: BYTES
+              }
+              direct_table_id: 41579476
+            }
+            controller_packet_metadata {
+              preamble {
+                id: 80671331
+                name: "packet_in"
+                alias: "packet_in"
+                annotations: "@controller_header(\"packet_in\")"
+                annotation_locations {
+                  file: "test.p4"
+                  line: 7
+                  column: 1
+                }
+              }
+              metadata {
+                id: 1
+                name: "ingress_port"
+                bitwidth: 32
+                type_name {
+                  name: "port_id_t"
+                }
+              }
+              metadata {
+                id: 2
+                name: "pad"
+                bitwidth: 7
+              }
+            }
+            value_sets {
+              preamble {
+                id: 54412711
+                name: "prs.types"
+                alias: "types"
+              }
+              match {
+                id: 1
+                bitwidth: 16
+                match_type: EXACT
+              }
+              size: 4
+            }
+            registers {
+              preamble {
+                id: 373383609
+                name: "ingress.seen"
+                alias: "seen"
+              }
+              type_spec {
+                bitstring {
+                  bit {
+                    bitwidth: 32
+                  }
+                }
+              }
+              size: 16
+            }
+            digests {
+              preamble {
+                id: 398033514
+                name: "learn_t"
+                alias: "learn_t"
+              }
+              type_spec {
+                struct {
+                  name: "learn_t"
+                }
+              }
+            }
+            type_info {
+              structs {
+                key: "learn_t"
+                value {
+                  members {
+                    name: "mac"
+                    type_spec {
+                      bitstring {
+                        bit {
+                          bitwidth: 48
+                        }
+                      }
+                    }
+                  }
+                  members {
+                    name: "port"
+                    type_spec {
+                      bitstring {
+                        bit {
+                          bitwidth: 9
+                        }
+                      }
                     }
                   }
                 }
               }
-            }
-          }
-          new_types {
-            key: "port_id_t"
-            value {
-              translated_type {
-                uri: "acme.com/port"
-                sdn_bitwidth: 32
+              new_types {
+                key: "port_id_t"
+                value {
+                  translated_type {
+                    uri: "acme.com/port"
+                    sdn_bitwidth: 32
+                  }
+                }
               }
             }
-          }
-        }
-    "#]],
+        "#]],
     );
 }
 
@@ -484,13 +506,29 @@ fn fields_of_structs_in_a_value_set_stand_in_their_place() {
     assert_eq!(fields, [(1, "type", 16), (2, "from.port", 9)]);
 }
 
+#[test]
+fn annotations_say_where_they_are() {
+    let ingress = "@plain(1)\n  @structured[a = 1] action nop() {}\n#line 40 \"other.p4\"\n@moved\ntable t { actions = { nop; } }";
+    let source = program("", ingress, "t.apply();");
+    let (info, _) = build(&source);
+    let column = |text: &str| 1 + source.lines().find_map(|line| line.find(text)).expect("it is there") as u32;
+    let action = info.actions.iter().find(|a| a.preamble.name.ends_with("nop")).expect("it can run");
+    let at = |file: &str, line, column| p4info::model::SourceLocation { file: file.into(), line, column };
+    let of = &action.preamble.annotations;
+    assert_eq!(of.plain, ["@plain(1)"]);
+    let line = source.lines().position(|line| line.contains("@plain")).expect("it is there") as u32 + 1;
+    assert_eq!(of.plain_at, [at("test.p4", line, column("@plain"))]);
+    assert_eq!(of.structured[0].at, at("test.p4", line + 1, column("@structured")));
+    assert_eq!(info.tables[0].preamble.annotations.plain_at, [at("other.p4", 40, 1)]);
+}
+
 /// Code, message, and the source text that is pointed at.
 fn complaints(text: &str) -> Vec<String> {
     let mut sources = base::SourceMap::new();
     let source = SourceInput { name: "test.p4".into(), text: text.into() };
     let parsed = syntax::parse_program(source, &syntax::Options::default(), &Embedded, &mut sources);
     let program = sema::check(&parsed.program, &sources).program.expect("it is well typed");
-    let (_, diags) = p4info::build(&program, "v1model");
+    let (_, diags) = p4info::build(&program, &sources, "v1model");
     let at = |span: base::Span| &text[span.start as usize..span.end as usize];
     diags.iter().map(|d| format!("{}: {} «{}»", d.code, d.message, at(d.span))).collect()
 }

@@ -110,7 +110,7 @@ fn pkg_info(pkg: &model::PkgInfo) -> pb::PkgInfo {
         version: pkg.version.clone(),
         doc: documentation(&pkg.doc),
         annotations: pkg.annotations.plain.clone(),
-        annotation_locations: vec![],
+        annotation_locations: locations(&pkg.annotations),
         arch: pkg.arch.clone(),
         organization: pkg.organization.clone(),
         contact: pkg.contact.clone(),
@@ -130,7 +130,7 @@ fn preamble(preamble: &model::Preamble) -> Option<pb::Preamble> {
         name: preamble.name.clone(),
         alias: preamble.alias.clone(),
         annotations: preamble.annotations.plain.clone(),
-        annotation_locations: vec![],
+        annotation_locations: locations(&preamble.annotations),
         doc: documentation(&preamble.doc),
         structured_annotations: structured(&preamble.annotations),
     })
@@ -138,6 +138,14 @@ fn preamble(preamble: &model::Preamble) -> Option<pb::Preamble> {
 
 fn documentation(doc: &Option<model::Documentation>) -> Option<pb::Documentation> {
     doc.as_ref().map(|doc| pb::Documentation { brief: doc.brief.clone(), description: doc.description.clone() })
+}
+
+fn locations(annotations: &model::Annotations) -> Vec<pb::SourceLocation> {
+    annotations.plain_at.iter().map(location).collect()
+}
+
+fn location(at: &model::SourceLocation) -> pb::SourceLocation {
+    pb::SourceLocation { file: at.file.clone(), line: int32(at.line), column: int32(at.column) }
 }
 
 fn structured(annotations: &model::Annotations) -> Vec<pb::StructuredAnnotation> {
@@ -158,7 +166,7 @@ fn structured(annotations: &model::Annotations) -> Vec<pb::StructuredAnnotation>
                         .collect(),
                 })),
             },
-            source_location: None,
+            source_location: Some(&annotation.at).filter(|at| at.line > 0).map(location),
         })
         .collect()
 }
@@ -220,7 +228,7 @@ fn action_ref(action: &model::ActionRef) -> pb::ActionRef {
         id: action.id,
         scope: scope.into(),
         annotations: action.annotations.plain.clone(),
-        annotation_locations: vec![],
+        annotation_locations: locations(&action.annotations),
         structured_annotations: structured(&action.annotations),
     }
 }
@@ -239,7 +247,7 @@ fn match_field(field: &model::MatchField) -> pb::MatchField {
         id: field.id,
         name: field.name.clone(),
         annotations: field.annotations.plain.clone(),
-        annotation_locations: vec![],
+        annotation_locations: locations(&field.annotations),
         bitwidth: int32(field.bitwidth),
         r#match: Some(kind),
         doc: documentation(&field.doc),
@@ -258,7 +266,7 @@ fn action(action: &model::Action) -> pb::Action {
                 id: param.id,
                 name: param.name.clone(),
                 annotations: param.annotations.plain.clone(),
-                annotation_locations: vec![],
+                annotation_locations: locations(&param.annotations),
                 bitwidth: int32(param.bitwidth),
                 doc: documentation(&param.doc),
                 type_name: named(&param.type_name),
@@ -320,7 +328,7 @@ fn controller_header(header: &model::ControllerPacketMetadata) -> pb::Controller
                 id: field.id,
                 name: field.name.clone(),
                 annotations: field.annotations.plain.clone(),
-                annotation_locations: vec![],
+                annotation_locations: locations(&field.annotations),
                 bitwidth: int32(field.bitwidth),
                 type_name: named(&field.type_name),
                 structured_annotations: structured(&field.annotations),
@@ -397,6 +405,7 @@ fn struct_type(spec: &model::StructType) -> pb::P4StructTypeSpec {
             })
             .collect(),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }
@@ -413,6 +422,7 @@ fn header_type(spec: &model::StructType) -> pb::P4HeaderTypeSpec {
             })
             .collect(),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }
@@ -429,6 +439,7 @@ fn header_union(spec: &model::StructType) -> pb::P4HeaderUnionTypeSpec {
     pb::P4HeaderUnionTypeSpec {
         members: spec.members.iter().map(member).collect(),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }
@@ -442,6 +453,7 @@ fn enum_type(spec: &model::EnumType) -> pb::P4EnumTypeSpec {
             .map(|name| pb::p4_enum_type_spec::Member { name: name.clone(), ..Default::default() })
             .collect(),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }
@@ -460,6 +472,7 @@ fn serializable_enum(spec: &model::SerializableEnumType) -> pb::P4SerializableEn
             })
             .collect(),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }
@@ -481,6 +494,7 @@ fn new_type(spec: &model::NewType) -> pb::P4NewTypeSpec {
     pb::P4NewTypeSpec {
         representation: Some(representation),
         annotations: spec.annotations.plain.clone(),
+        annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
         ..Default::default()
     }

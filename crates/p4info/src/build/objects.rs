@@ -43,7 +43,7 @@ impl<'p> Builder<'p> {
                 for ((name, field), id) in fields.into_iter().zip(ids) {
                     match self.types.scalar(&field.ty) {
                         Ok(scalar) => result.push(MatchField {
-                            annotations: annotations(&field.annotations, &["match"]),
+                            annotations: annotations(&field.annotations, &["match"], self.sources),
                             doc: documentation(&field.annotations),
                             match_type: self.declared_match_type(field),
                             type_name: scalar.type_name,
@@ -236,7 +236,7 @@ impl<'p> Builder<'p> {
             id: self.id(ObjectKind::ControllerHeader, &type_name),
             name: name.to_string(),
             alias: name.to_string(),
-            annotations: annotations(&header.annotations, &[]),
+            annotations: annotations(&header.annotations, &[], self.sources),
             doc: documentation(&header.annotations),
         };
         let id = self.program.types.structs.iter().position(|s| std::ptr::eq(s, header)).unwrap_or(0);
@@ -254,7 +254,7 @@ impl<'p> Builder<'p> {
                 Ok(scalar) => metadata.push(Param {
                     id,
                     name,
-                    annotations: annotations(&field.annotations, &[]),
+                    annotations: annotations(&field.annotations, &[], self.sources),
                     doc: None,
                     bitwidth: scalar.bitwidth,
                     type_name: scalar.type_name,
@@ -284,7 +284,7 @@ impl<'p> Builder<'p> {
         }
         let others: Vec<Annotation> =
             source.iter().filter(|a| !matches!(&*a.name, "pkginfo" | "platform_property")).cloned().collect();
-        pkg.annotations = annotations(&others, &[]);
+        pkg.annotations = annotations(&others, &[], self.sources);
         pkg.doc = documentation(source);
         pkg
     }

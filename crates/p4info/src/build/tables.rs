@@ -40,7 +40,7 @@ impl Builder<'_> {
                 Ok(scalar) => params.push(Param {
                     id,
                     name,
-                    annotations: annotations(&param.annotations, &[]),
+                    annotations: annotations(&param.annotations, &[], self.sources),
                     doc: documentation(&param.annotations),
                     bitwidth: scalar.bitwidth,
                     type_name: scalar.type_name,
@@ -82,9 +82,10 @@ impl Builder<'_> {
         result.restriction = self.entry_restriction(&table.annotations, &result.match_fields, types);
         for listed in &table.actions {
             let action = &self.program.actions[listed.action.index()];
-            let mut own = annotations(&listed.annotations, &[]);
+            let mut own = annotations(&listed.annotations, &[], self.sources);
             if listed.implicit && own.plain.is_empty() {
                 own.plain.push("@defaultonly".to_string());
+                own.plain_at.push(SourceLocation::default());
             }
             result.action_refs.push(ActionRef {
                 id: self.id(ObjectKind::Action, &action.control_name.qualified(&path)),
@@ -174,7 +175,7 @@ impl Builder<'_> {
                 Ok(scalar) => fields.push(MatchField {
                     id,
                     name: key.name.clone(),
-                    annotations: annotations(&key.annotations, &[]),
+                    annotations: annotations(&key.annotations, &[], self.sources),
                     doc: documentation(&key.annotations),
                     bitwidth: scalar.bitwidth,
                     match_type,

@@ -36,9 +36,11 @@ fn tables_and_actions() {
         preamble: Preamble {
             annotations: Annotations {
                 plain: vec!["@hidden_from(\"x\")".into()],
+                plain_at: vec![SourceLocation { file: "a.p4".into(), line: 7, column: 0 }],
                 structured: vec![StructuredAnnotation {
                     name: "limits".into(),
                     body: StructuredBody::KeyValues(vec![("max".into(), Expression::Int64(0))]),
+                    at: SourceLocation::default(),
                 }],
             },
             doc: Some(Documentation { brief: "Routes".into(), description: "two\nlines".into() }),
@@ -69,7 +71,7 @@ fn tables_and_actions() {
             ActionRef {
                 id: 16777222,
                 scope: ActionScope::DefaultOnly,
-                annotations: Annotations { plain: vec!["@defaultonly".into()], structured: vec![] },
+                annotations: Annotations { plain: vec!["@defaultonly".into()], ..Annotations::default() },
             },
         ],
         const_default_action_id: Some(16777221),
@@ -95,6 +97,10 @@ fn tables_and_actions() {
             name: "c.t"
             alias: "c.t"
             annotations: "@hidden_from(\"x\")"
+            annotation_locations {
+              file: "a.p4"
+              line: 7
+            }
             doc {
               brief: "Routes"
               description: "two\nlines"

@@ -127,7 +127,7 @@ pub struct Preamble {
 pub struct Annotations {
     /// `@name(...)` as written.
     pub plain: Vec<String>,
-    /// Where each of them is.
+    /// Where each of them is; nothing for the one that a default action gets without having it in the source.
     pub plain_at: Vec<SourceLocation>,
     /// `@name[...]`.
     pub structured: Vec<StructuredAnnotation>,

@@ -201,8 +201,6 @@ fn every_kind_of_object() {
               action_refs {
                 id: 21257015
                 annotations: "@defaultonly"
-                annotation_locations {
-                }
                 scope: DEFAULT_ONLY
               }
               initial_default_action {

@@ -407,7 +407,6 @@ fn struct_type(spec: &model::StructType) -> pb::P4StructTypeSpec {
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 
@@ -424,7 +423,6 @@ fn header_type(spec: &model::StructType) -> pb::P4HeaderTypeSpec {
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 
@@ -441,7 +439,6 @@ fn header_union(spec: &model::StructType) -> pb::P4HeaderUnionTypeSpec {
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 
@@ -455,7 +452,6 @@ fn enum_type(spec: &model::EnumType) -> pb::P4EnumTypeSpec {
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 
@@ -474,7 +470,6 @@ fn serializable_enum(spec: &model::SerializableEnumType) -> pb::P4SerializableEn
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 
@@ -496,7 +491,6 @@ fn new_type(spec: &model::NewType) -> pb::P4NewTypeSpec {
         annotations: spec.annotations.plain.clone(),
         annotation_locations: locations(&spec.annotations),
         structured_annotations: structured(&spec.annotations),
-        ..Default::default()
     }
 }
 

@@ -85,7 +85,6 @@ impl Builder<'_> {
             let mut own = annotations(&listed.annotations, &[], self.sources);
             if listed.implicit && own.plain.is_empty() {
                 own.plain.push("@defaultonly".to_string());
-                own.plain_at.push(SourceLocation::default());
             }
             result.action_refs.push(ActionRef {
                 id: self.id(ObjectKind::Action, &action.control_name.qualified(&path)),

@@ -66,8 +66,8 @@
 //! An array has room for as many entries at a load of [`load`]; it doubles, but never beyond what the table's size needs.
 //! Every entry that is not at home makes its lookup a branch mispredicted and a line that was not prefetched: with five slots a bucket
 //! that is one in 40 at 0.5, one in 14 at 0.7 and one in 10 at 0.8. Short keys have half of the slots free: a key and data of 12
-//! bytes then take 26. Two long ones in a bucket would take too much, so they share it at 0.7: 16 bytes of key with 8 of data
-//! take 46 with everything; a table has no other memory per entry.
+//! bytes then take 26. Two or three long ones in a bucket would take too much, so they share it at 0.7: 16 bytes of key with 8 of
+//! data take 46 with everything; a table has no other memory per entry.
 //!
 //! Threads: one writer (`&mut`), any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`,
 //! `tests/loom.rs`; rates: `examples/exact.rs`.
@@ -89,7 +89,7 @@ pub const WINDOW: u64 = if cfg!(loom) { 1 } else { 32 };
 pub const MARK_SHIFT: u32 = 5;
 /// Entries per slot when an array is full.
 pub fn load(shape: &Shape) -> f64 {
-    if shape.slots > 2 { 0.5 } else { 0.7 }
+    if shape.slots > 3 { 0.5 } else { 0.7 }
 }
 
 /// Bytes of the address of a far entry in its slot: user space has 47 bits of addresses.

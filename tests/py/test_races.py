@@ -21,7 +21,7 @@ class Client:
         self.channel = grpc.insecure_channel(address)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
         self.say, self.election_id, self.status = queue.Queue(), 0, None
-        self.answered = threading.Event()
+        self.answered, self.is_over = threading.Event(), False
         self.answers = self.stub.StreamChannel(iter(self.say.get, None))
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -32,7 +32,9 @@ class Client:
                     self.status = answer.arbitration.status.code
                     self.answered.set()
         except grpc.RpcError:
-            self.answered.set()
+            pass
+        self.is_over = True
+        self.answered.set()
 
     def claim(self, election_id: int) -> None:
         self.answered.clear()
@@ -41,7 +43,8 @@ class Client:
         request.arbitration.election_id.low = election_id
         self.election_id = election_id
         self.say.put(request)
-        assert self.answered.wait(PATIENCE_S)
+        # The stream may have ended before the request was made: then nobody answers any more.
+        assert not self.is_over and self.answered.wait(PATIENCE_S) and not self.is_over, "the stream has ended"
 
     def request(self, keys, kind=p4.Update.INSERT) -> p4.WriteRequest:
         request = p4.WriteRequest(device_id=1)

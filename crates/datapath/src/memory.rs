@@ -1,7 +1,7 @@
 //! What the allocator must not do while workers run.
 //!
 //! Memory that goes back to the system is taken out of the page tables, and every processor that runs a thread of the process is
-//! interrupted for that, workers, too. mimalloc gives back what was freed 10 ms ago, in small pieces: a controller that writes a million
+//! interrupted for that, workers, too. mimalloc gives back what was freed a while ago, in small pieces: a controller that writes a million
 //! entries made it interrupt each worker some hundred times a second, for ten microseconds and more on a virtual machine, and
 //! packets were lost. So what is freed stays with the process, for the next request. That is what requests took at most at a time;
 //! arrays of tables are not the allocator's (`tables::region`) and do go back.
@@ -9,7 +9,7 @@
 //! Tests: at the end. What it is worth: `sluice bench --control --packets`, interrupts of the worker's processor.
 #![allow(unsafe_code)]
 
-use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_option_set, mi_option_t};
 
 /// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory goes back, -1 for never.
 const PURGE_DELAY: mi_option_t = 15;
@@ -25,15 +25,15 @@ pub fn keep_freed() {
     }
 }
 
-/// Milliseconds until freed memory goes back; -1 for never.
-pub fn purge_delay_ms() -> i64 {
-    // SAFETY: reads an option.
-    unsafe { mi_option_get(PURGE_DELAY) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libmimalloc_sys::mi_option_get;
+
+    fn purge_delay_ms() -> std::ffi::c_long {
+        // SAFETY: reads an option.
+        unsafe { mi_option_get(PURGE_DELAY) }
+    }
 
     /// The option's number is mimalloc's, which may number others one day: its default tells that it is this one.
     #[test]
@@ -41,9 +41,10 @@ mod tests {
         if std::env::var_os(VARIABLE).is_some() {
             return;
         }
-        const DEFAULTS_MS: [i64; 2] = [10, 1000];
+        // Of version 2 and of version 3.
+        const DEFAULTS_MS: [std::ffi::c_long; 2] = [10, 1000];
         assert!(DEFAULTS_MS.contains(&purge_delay_ms()), "{}", purge_delay_ms());
         keep_freed();
-        assert_eq!(purge_delay_ms(), -1);
+        assert_eq!(purge_delay_ms(), NEVER);
     }
 }

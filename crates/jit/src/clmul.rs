@@ -21,16 +21,14 @@
 //!                                         vpextrq remainder, xmm16, 1
 //! ```
 //!
-//! Placeholders stand for them as in [`crate::wide`], which says what that takes: a store of the word, stores of a constant through
+//! Placeholders stand for them ([`crate::placeholder`]): a store of the word, stores of a constant through
 //! the constants' address, and a load.
 //!
 //! Tests: at the end of the file; `tests/hashes.rs`, against the oracle's hashes.
 
-use crate::Error;
+use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
 use crate::translate::Translator;
-use crate::wide::{FAR_BEHIND, Instruction, STORED, memory_operand};
-use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
+use cranelift_codegen::ir::{InstBuilder, TrapCode, Value};
 
 const TO: TrapCode = TrapCode::unwrap_user(0x5c);
 const MULTIPLY: TrapCode = TrapCode::unwrap_user(0x5d);
@@ -83,60 +81,42 @@ impl Translator<'_, '_> {
     pub fn remainder(&mut self, constants: Value, last: Value, words: &[Value]) -> Value {
         let mut x = last;
         for (behind, word) in words.iter().enumerate() {
-            self.load_vector(*word, constants);
+            self.place_store(TO, *word, constants);
             self.multiply(constants, 2 + behind as u32);
-            let product = self.read_vector(LOW, constants);
+            let product = self.place_load(LOW, constants, FAR_BEHIND);
             x = self.b.ins().bxor(x, product);
         }
-        self.load_vector(x, constants);
+        self.place_store(TO, x, constants);
         self.multiply(constants, 0);
         self.multiply(constants, 1);
-        self.read_vector(HIGH, constants)
+        self.place_load(HIGH, constants, FAR_BEHIND)
     }
 
-    fn tagged(&self, tag: TrapCode) -> MemFlagsData {
-        MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(self.flags.patched)
-    }
-
-    fn load_vector(&mut self, word: Value, address: Value) {
-        let flags = self.tagged(TO);
-        self.b.ins().store(flags, word, address, FAR_BEHIND);
-    }
-
+    /// Multiplies what is in the vector by a constant.
     fn multiply(&mut self, constants: Value, number: u32) {
-        let flags = self.tagged(MULTIPLY);
-        let stored = self.b.ins().iconst(I32, i64::from(STORED));
-        self.b.ins().store(flags, stored, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
-    }
-
-    fn read_vector(&mut self, half: TrapCode, address: Value) -> Value {
-        let flags = self.tagged(half);
-        self.b.ins().sload8(I64, flags, address, FAR_BEHIND)
+        self.place_constant(MULTIPLY, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
     }
 }
 
-/// Puts the instructions where their placeholders are in `code`; how many there were.
-pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> Result<usize, Error> {
-    let mut count = 0;
-    for trap in traps {
-        let at = trap.offset as usize;
-        let rest = code.get(at..).unwrap_or_default();
-        let instruction = Instruction::decode(rest);
-        let made = if trap.code == TO {
-            instruction.filter(|i| i.is_store_of_register(true)).map(|i| (move_to(i.register), i.length))
-        } else if trap.code == MULTIPLY {
-            let store = instruction.filter(|i| i.is_store_of_constant(rest));
-            store.and_then(|i| Some((multiplication(&i)?, i.length + 4)))
-        } else if trap.code == LOW || trap.code == HIGH {
-            let load = instruction.filter(Instruction::is_load_of_byte);
-            load.map(|i| (if trap.code == LOW { move_low(i.register) } else { move_high(i.register) }, i.length))
-        } else {
-            continue;
-        };
-        crate::wide::replace(code, at, made)?;
-        count += 1;
+/// The instruction that a placeholder stands for, and the placeholder's length; the outer none if it is not one of these.
+pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
+    let load = |encode: fn(u8) -> Vec<u8>| {
+        let load = instruction.as_ref().filter(|i| i.is_load_of_byte());
+        load.map(|i| (encode(i.register), i.length))
+    };
+    match tag {
+        MULTIPLY => {
+            let store = instruction.filter(Instruction::is_store_of_constant);
+            Some(store.and_then(|i| Some((multiplication(&i)?, i.length + 4))))
+        }
+        TO => {
+            let store = instruction.filter(|i| i.is_store_of_register(true));
+            Some(store.map(|i| (move_to(i.register), i.length)))
+        }
+        LOW => Some(load(move_low)),
+        HIGH => Some(load(move_high)),
+        _ => None,
     }
-    Ok(count)
 }
 
 /// The bit of a prefix's first byte for a register or base that needs no more than three bits.
@@ -171,7 +151,7 @@ fn multiplication(store: &Instruction<'_>) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cranelift_codegen::MachTrap;
+    use crate::placeholder::tests::patched;
 
     fn product(a: u64, b: u64) -> u128 {
         (0..64).filter(|bit| a >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u128::from(b) << bit)
@@ -217,12 +197,6 @@ mod tests {
         // vpextrq rcx, xmm16, 1; vpextrq r14, xmm16, 1
         assert_eq!(move_high(1), [0x62, 0xe3, 0xfd, 0x08, 0x16, 0xc1, 1]);
         assert_eq!(move_high(14), [0x62, 0xc3, 0xfd, 0x08, 0x16, 0xc6, 1]);
-    }
-
-    /// Patches one placeholder.
-    fn patched(tag: TrapCode, code: &[u8]) -> Option<Vec<u8>> {
-        let mut code = code.to_vec();
-        patch(&mut code, &[MachTrap { offset: 0, code: tag }]).is_ok().then_some(code)
     }
 
     #[test]

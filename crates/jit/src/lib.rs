@@ -11,8 +11,9 @@
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
-//! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice; `prefetch` has the instruction for it, `wide` those that compare
-//!   a key with a whole bucket, `clmul` those that multiply polynomials. Cranelift has none of them.
+//! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
+//! - `placeholder` is for instructions that Cranelift does not have: `prefetch`, `wide` to compare a key with a whole bucket, `clmul` to
+//!   multiply polynomials.
 //! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
 //!   can be left out.
 //!
@@ -48,6 +49,7 @@ mod pack;
 mod packet;
 mod paths;
 mod pipeline;
+mod placeholder;
 mod placement;
 mod places;
 mod prefetch;
@@ -396,7 +398,7 @@ fn generate(
     options: &Options,
 ) -> Result<Generated, Error> {
     match generate_as(program, analysis, bindings, shapes, sites, calls, options) {
-        // A placeholder that is not known; see `wide`. What is made without is right, too.
+        // A placeholder that is not known; see `placeholder`. What is made without is right, too.
         Err(Error::Codegen(_)) if PATCHED.iter().any(|patched| options.has(*patched)) => {
             let mut plain = options.clone();
             PATCHED.into_iter().for_each(|patched| plain.without.insert(patched));
@@ -514,9 +516,7 @@ fn generate_as(
             _ => Named::default(),
         };
         let mut listed = code.code_buffer().to_vec();
-        prefetch::patch(&mut listed, code.buffer.traps())?;
-        wide::patch(&mut listed, code.buffer.traps())?;
-        clmul::patch(&mut listed, code.buffer.traps())?;
+        placeholder::patch(&mut listed, code.buffer.traps())?;
         let listing = clif.as_ref().zip(places).map(|(clif, places)| Listing {
             kind: entry.kind,
             code: listed,
@@ -583,9 +583,7 @@ fn define(
     let relocs = code.buffer.relocs().iter().map(|r| ModuleReloc::from_mach_reloc(r, &context.func, id));
     let relocs: Vec<ModuleReloc> = relocs.collect();
     let mut bytes = code.code_buffer().to_vec();
-    prefetch::patch(&mut bytes, code.buffer.traps())?;
-    wide::patch(&mut bytes, code.buffer.traps())?;
-    clmul::patch(&mut bytes, code.buffer.traps())?;
+    placeholder::patch(&mut bytes, code.buffer.traps())?;
     Ok(module.define_function_bytes(id, alignment, &bytes, &relocs)?)
 }
 

@@ -1,9 +1,8 @@
 //! Prefetches, which Cranelift has no instruction for.
 //!
 //! [`Translator::prefetch`] makes a load that nothing uses: one byte, sign-extended to 64 bits (no other load of this
-//! compiler is), and allowed to trap with [`TAG`], so that it is neither dropped nor merged with a real load. Cranelift
-//! notes for every instruction that may trap where it begins. Before the code gets its address, [`patch`] goes to those
-//! places and makes `prefetcht0 m8` of `movsx r64, m8`: the two have the same length and the same operand.
+//! compiler is), and allowed to trap with [`TAG`], so that it is neither dropped nor merged with a real load. It is a placeholder
+//! ([`crate::placeholder`]) for `prefetcht0 m8`, which has the same length and the same operand.
 //!
 //! ```text
 //! REX.W 0F BE /r   movsx r64, m8
@@ -15,7 +14,7 @@
 //!
 //! Tests: at the end of the file; a tagged load that cannot be patched fails every test that stages an inlined table.
 
-use crate::Error;
+use crate::placeholder::Made;
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
@@ -33,19 +32,12 @@ impl Translator<'_, '_> {
     }
 }
 
-/// Makes prefetches of the tagged loads in `code`; how many there were.
-pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> Result<usize, Error> {
-    let mut count = 0;
-    for trap in traps.iter().filter(|t| t.code == TAG) {
-        let at = trap.offset as usize;
-        let load = code.get_mut(at..at + 4).and_then(|bytes| <&mut [u8; 4]>::try_from(bytes).ok());
-        let Some(patched) = load.as_deref().copied().and_then(prefetch_of) else {
-            return Err(Error::Codegen(format!("no load at {at:#x} that a prefetch could be made of")));
-        };
-        load.into_iter().for_each(|bytes| *bytes = patched);
-        count += 1;
-    }
-    Ok(count)
+/// The prefetch that a placeholder at the beginning of `code` stands for; the outer none if it is none of these.
+pub(crate) fn made(tag: TrapCode, code: &[u8]) -> Option<Option<Made>> {
+    (tag == TAG).then(|| {
+        let load = code.first_chunk::<4>().copied();
+        load.and_then(prefetch_of).map(|bytes| (bytes.to_vec(), bytes.len()))
+    })
 }
 
 /// The first four bytes of `prefetcht0 m8` for those of `movsx r64, m8`.

@@ -11,23 +11,15 @@
 //! Keys above eight bytes take two of them, one for what comes first of each, one for the rest. All that is read is in the
 //! bucket: those keys have four slots at most.
 //!
-//! As for prefetches ([`crate::prefetch`]), placeholders stand for them until the code gets its address: a store of the key,
-//! a store of a constant and a load, all through the bucket. They are allowed to trap, each with a tag of its own, so they
-//! are neither dropped nor moved against one another, and Cranelift notes where they begin. It never uses `zmm16` and `k1`, so
-//! nothing between them changes those. A placeholder is at least as long as what takes its place; segment overrides, which
-//! mean nothing here, fill it up.
-//!
-//! Placeholders must not run. Where Cranelift made something else of one than is known here, which it does where a key is a
-//! constant, [`patch`] fails, and everything is compiled again without this. So keys that are seen to be constants are compared
-//! in another way. On processors without AVX-512 (F, VL and
-//! DQ) [`is_available`] says no.
+//! Placeholders stand for them ([`crate::placeholder`]): a store of the key, which must not be a constant, a store of a constant and a
+//! load, all through the bucket. On processors without AVX-512 (F, VL and DQ) [`is_available`] says no.
 //!
 //! Tests: at the end of the file; `tests/tables.rs` and everything that looks up small exact keys.
 
-use crate::Error;
+use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
 use crate::translate::Translator;
-use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, ValueDef};
+use cranelift_codegen::ir::types::I32;
+use cranelift_codegen::ir::{InstBuilder, TrapCode, Value};
 
 /// The kinds of placeholders.
 const BROADCAST: [TrapCode; 3] =
@@ -38,13 +30,8 @@ const COMPARE_FAR: [TrapCode; 3] =
     [TrapCode::unwrap_user(0x59), TrapCode::unwrap_user(0x5a), TrapCode::unwrap_user(0x5b)];
 const MASK: TrapCode = TrapCode::unwrap_user(0x56);
 
-/// What the second one stores.
-pub(crate) const STORED: u32 = 0x5a5a_5a5a;
-/// How far behind the bucket it does that, so that the instruction has a displacement.
+/// How far behind the bucket the placeholder of a compare stores, so that it has a displacement; those at a distance need a long one.
 const BEHIND: i32 = 1;
-/// The same for the store of the key and for compares at a distance, which need a long one.
-pub(crate) const FAR_BEHIND: i32 = 0x5a_5a5a;
-
 /// What is compared at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lanes {
@@ -86,157 +73,37 @@ pub(crate) fn is_available() -> bool {
 }
 
 impl Translator<'_, '_> {
-    /// Whether a value is computed from constants alone, as far as that is easy to see: Cranelift stores one without a
-    /// register.
-    pub fn is_constant(&self, value: Value) -> bool {
-        let dfg = &self.b.func.dfg;
-        let mut left = vec![dfg.resolve_aliases(value)];
-        // Enough for a field's constant that was moved into its place in the key.
-        for _ in 0..16 {
-            let Some(value) = left.pop() else { return true };
-            let ValueDef::Result(inst, _) = dfg.value_def(value) else { return false };
-            let opcode = dfg.insts[inst].opcode();
-            if opcode.can_load() || opcode.is_call() || opcode.other_side_effects() {
-                return false;
-            }
-            left.extend(dfg.inst_args(inst).iter().map(|arg| dfg.resolve_aliases(*arg)));
-        }
-        false
-    }
-
     /// One bit for each lane from `address + offset` on that is equal to `key`. All of the lanes are read, whatever they hold.
     pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value, offset: u32) -> Value {
-        let patched = self.flags.patched;
-        let tagged = |tag| MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(patched);
         let kind = lanes as usize;
         let (compare, behind) = match offset {
             0 => (COMPARE[kind], BEHIND),
             _ => (COMPARE_FAR[kind], FAR_BEHIND),
         };
         let key = if lanes.are_words() { key } else { self.b.ins().ireduce(I32, key) };
-        self.b.ins().store(tagged(BROADCAST[kind]), key, address, FAR_BEHIND);
-        let stored = self.b.ins().iconst(I32, i64::from(STORED));
-        self.b.ins().store(tagged(compare), stored, address, offset as i32 + behind);
-        self.b.ins().sload8(I64, tagged(MASK), address, BEHIND)
+        self.place_store(BROADCAST[kind], key, address);
+        self.place_constant(compare, address, offset as i32 + behind);
+        self.place_load(MASK, address, BEHIND)
     }
 }
 
-/// Puts the instructions where their placeholders are in `code`; how many there were.
-pub(crate) fn patch(code: &mut [u8], traps: &[cranelift_codegen::MachTrap]) -> Result<usize, Error> {
-    let mut count = 0;
-    for trap in traps {
-        let at = trap.offset as usize;
-        let rest = code.get(at..).unwrap_or_default();
-        let instruction = Instruction::decode(rest);
-        let made = if let Some(lanes) = lanes_of(&BROADCAST, trap.code) {
-            instruction
-                .filter(|i| i.is_store_of_register(lanes.are_words()))
-                .map(|i| (broadcast(lanes, i.register), i.length))
-        } else if let Some((lanes, behind)) = lanes_of(&COMPARE, trap.code)
-            .map(|lanes| (lanes, BEHIND))
-            .or_else(|| lanes_of(&COMPARE_FAR, trap.code).map(|lanes| (lanes, FAR_BEHIND)))
-        {
-            let store = instruction.filter(|i| i.is_store_of_constant(rest));
-            store.and_then(|i| Some((compare(lanes, behind, &i)?, i.length + 4)))
-        } else if trap.code == MASK {
-            let load = instruction.filter(Instruction::is_load_of_byte);
-            load.map(|i| (mask(i.register), i.length))
-        } else {
-            continue;
-        };
-        replace(code, at, made)?;
-        count += 1;
+/// The instruction that a placeholder stands for, and the placeholder's length; the outer none if it is not one of these.
+pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
+    if let Some(lanes) = lanes_of(&BROADCAST, tag) {
+        let store = instruction.filter(|i| i.is_store_of_register(lanes.are_words()));
+        return Some(store.map(|i| (broadcast(lanes, i.register), i.length)));
     }
-    Ok(count)
-}
-
-/// Puts an instruction in the place of a placeholder of so many bytes, if it is one.
-pub(crate) fn replace(code: &mut [u8], at: usize, made: Option<(Vec<u8>, usize)>) -> Result<(), Error> {
-    let Some((bytes, length)) = made.filter(|(bytes, length)| bytes.len() <= *length) else {
-        return Err(Error::Codegen(format!("no placeholder at {at:#x} that an instruction could be made of")));
-    };
-    let filled = length - bytes.len();
-    // DS
-    code[at..at + filled].fill(0x3e);
-    code[at + filled..at + length].copy_from_slice(&bytes);
-    Ok(())
+    let near = lanes_of(&COMPARE, tag).map(|lanes| (lanes, BEHIND));
+    if let Some((lanes, behind)) = near.or_else(|| lanes_of(&COMPARE_FAR, tag).map(|lanes| (lanes, FAR_BEHIND))) {
+        let store = instruction.filter(Instruction::is_store_of_constant);
+        return Some(store.and_then(|i| Some((compare(lanes, behind, &i)?, i.length + 4))));
+    }
+    (tag == MASK).then(|| instruction.filter(Instruction::is_load_of_byte).map(|i| (mask(i.register), i.length)))
 }
 
 /// What is compared by a placeholder, if it is one of these.
 fn lanes_of(tags: &[TrapCode; 3], tag: TrapCode) -> Option<Lanes> {
     tags.iter().position(|t| *t == tag).map(|kind| Lanes::ALL[kind])
-}
-
-/// An instruction with a register and a place in memory.
-pub(crate) struct Instruction<'a> {
-    wide: bool,
-    opcode: &'a [u8],
-    pub register: u8,
-    base: u8,
-    /// With the exponent of its factor.
-    index: Option<(u8, u8)>,
-    displacement: i32,
-    /// Bytes without an immediate operand.
-    pub length: usize,
-}
-
-impl Instruction<'_> {
-    /// The instruction at the beginning of `code`: of those with one opcode byte, or two from the table behind 0F.
-    pub fn decode(code: &[u8]) -> Option<Instruction<'_>> {
-        let mut at = 0;
-        let rex = code.first().copied().filter(|b| b & 0xf0 == 0x40).unwrap_or(0);
-        at += usize::from(rex != 0);
-        let bytes = if *code.get(at)? == 0x0f { 2 } else { 1 };
-        let opcode = code.get(at..at + bytes)?;
-        at += bytes;
-        let modrm = *code.get(at)?;
-        at += 1;
-        let (mode, mut base, mut index) = (modrm >> 6, modrm & 7, None);
-        if mode == 3 {
-            return None;
-        }
-        if base == 4 {
-            let sib = *code.get(at)?;
-            at += 1;
-            base = sib & 7;
-            let number = sib >> 3 & 7 | (rex & 2) << 2;
-            index = (number != 4).then_some((number, sib >> 6));
-        }
-        if mode == 0 && base == 5 {
-            // An address without a base.
-            return None;
-        }
-        let displacement = match mode {
-            0 => 0,
-            1 => i32::from(*code.get(at)? as i8),
-            _ => i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?),
-        };
-        at += [0, 1, 4][usize::from(mode)];
-        Some(Instruction {
-            wide: rex & 8 != 0,
-            opcode,
-            register: modrm >> 3 & 7 | (rex & 4) << 1,
-            base: base | (rex & 1) << 3,
-            index,
-            displacement,
-            length: at,
-        })
-    }
-
-    /// `mov m64, r64` or `mov m32, r32`.
-    pub fn is_store_of_register(&self, wide: bool) -> bool {
-        self.opcode == [0x89] && self.wide == wide
-    }
-
-    /// `mov m32, STORED`, at the beginning of `code`.
-    pub fn is_store_of_constant(&self, code: &[u8]) -> bool {
-        self.opcode == [0xc7] && !self.wide && code[self.length..].starts_with(&STORED.to_le_bytes())
-    }
-
-    /// `movsx r64, m8`.
-    pub fn is_load_of_byte(&self) -> bool {
-        self.opcode == [0x0f, 0xbe] && self.wide
-    }
 }
 
 /// `vpbroadcastq zmm16, r64` or `vpbroadcastd ymm16, r32` (Intel SDM volume 2, VPBROADCAST; EVEX: section 2.7).
@@ -255,33 +122,6 @@ fn compare(lanes: Lanes, behind: i32, store: &Instruction<'_>) -> Option<Vec<u8>
     Some(bytes)
 }
 
-/// An EVEX operand in memory, `behind` bytes before the address of an instruction, for vectors of so many bytes: what it sets in
-/// the prefix's first byte, and what follows the opcode; `register` is the other operand's.
-pub(crate) fn memory_operand(at: &Instruction<'_>, behind: i32, vector: i32, register: u8) -> Option<(u8, Vec<u8>)> {
-    let b = u8::from(at.base < 8) << 5;
-    let x = u8::from(at.index.is_none_or(|(index, _)| index < 8)) << 6;
-    let displacement = at.displacement.checked_sub(behind)?;
-    // A short displacement counts vectors.
-    let vectors = i8::try_from(displacement / vector).ok().filter(|_| displacement % vector == 0);
-    let mode = match vectors {
-        Some(0) if at.base & 7 != 5 => 0,
-        Some(_) => 1,
-        None => 2,
-    };
-    let has_sib = at.index.is_some() || at.base & 7 == 4;
-    let mut bytes = vec![mode << 6 | register << 3 | if has_sib { 4 } else { at.base & 7 }];
-    if has_sib {
-        let (index, scale) = at.index.unwrap_or((4, 0));
-        bytes.push(scale << 6 | (index & 7) << 3 | at.base & 7);
-    }
-    match (mode, vectors) {
-        (0, _) => {}
-        (_, Some(vectors)) => bytes.push(vectors as u8),
-        _ => bytes.extend(displacement.to_le_bytes()),
-    }
-    Some((x | b, bytes))
-}
-
 /// `kmovb r32, k1`.
 fn mask(target: u8) -> Vec<u8> {
     vec![0xc5, if target < 8 { 0xf9 } else { 0x79 }, 0x93, 0xc1 | (target & 7) << 3]
@@ -290,7 +130,7 @@ fn mask(target: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cranelift_codegen::MachTrap;
+    use crate::placeholder::tests::patched;
 
     #[test]
     fn encodings_are_the_assemblers() {
@@ -302,15 +142,7 @@ mod tests {
         assert_eq!(broadcast(Lanes::EightHalves, 9), [0x62, 0xc2, 0x7d, 0x28, 0x7c, 0xc1]);
         assert_eq!(broadcast(Lanes::FourWords, 1), [0x62, 0xe2, 0xfd, 0x28, 0x7c, 0xc1]);
         assert_eq!(broadcast(Lanes::FourWords, 14), [0x62, 0xc2, 0xfd, 0x28, 0x7c, 0xc6]);
-        let at = |base, index, displacement| Instruction {
-            wide: false,
-            opcode: &[],
-            register: 0,
-            base,
-            index,
-            displacement: displacement + BEHIND,
-            length: 0,
-        };
+        let at = |base, index, displacement: i32| Instruction::at(base, index, displacement + BEHIND);
         // vpcmpeqq k1, zmm16, [rsi], [r12], [r13], [rdi + rax], [r13 + r10 * 2 + 64], [rcx + 100]
         let words = |at| compare(Lanes::EightWords, BEHIND, &at).expect("it can be encoded");
         assert_eq!(words(at(6, None, 0)), [0x62, 0xf2, 0xfd, 0x40, 0x29, 0x0e]);
@@ -331,12 +163,6 @@ mod tests {
         // kmovb eax, k1; kmovb r10d, k1
         assert_eq!(mask(0), [0xc5, 0xf9, 0x93, 0xc1]);
         assert_eq!(mask(10), [0xc5, 0x79, 0x93, 0xd1]);
-    }
-
-    /// Patches one placeholder.
-    fn patched(tag: TrapCode, code: &[u8]) -> Option<Vec<u8>> {
-        let mut code = code.to_vec();
-        patch(&mut code, &[MachTrap { offset: 0, code: tag }]).is_ok().then_some(code)
     }
 
     #[test]

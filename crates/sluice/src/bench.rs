@@ -64,6 +64,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    datapath::memory::keep_freed();
     if args.control.control && args.packets.is_none() {
         control::run(args)?;
         return Ok(ExitCode::SUCCESS);

@@ -100,7 +100,6 @@ enum Command {
 fn main() -> ExitCode {
     // A closed pipe (`sluice ... | head`) ends the command quietly, as for other tools.
     end_quietly_without_output();
-    datapath::memory::keep_freed();
     let result = match Cli::parse().command {
         Command::Check(args) => check::main(&args),
         Command::Explain(args) => explain::main(&args),

@@ -117,6 +117,7 @@ pub struct Args {
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     init_log(args.log_format == "json");
+    datapath::memory::keep_freed();
     let specs = parse_ports(&args.ports)?;
     if specs.iter().any(|s| s.number == args.cpu_port) {
         bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);

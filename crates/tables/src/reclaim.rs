@@ -88,18 +88,15 @@ impl Domain {
         self.granted.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As [`withdraw`](Domain::withdraw); then waits until no batch runs that began before it. False if a worker is stuck in one for
-    /// longer than [`STUCK`]; it is not waited for.
+    /// As [`withdraw`](Domain::withdraw); then waits until no batch runs that began before it, but for a worker that is stuck in one
+    /// for longer than [`STUCK`].
     #[cfg(not(loom))]
-    pub fn withdraw_and_wait(&self) -> bool {
+    pub fn withdraw_and_wait(&self) {
         self.withdraw();
         let epoch = self.advance();
         let start = std::time::Instant::now();
         let mut looks = 0;
-        while !self.is_past(epoch) {
-            if start.elapsed() > STUCK {
-                return false;
-            }
+        while !self.is_past(epoch) && start.elapsed() < STUCK {
             // A batch takes some microseconds; but the worker may be without a processor.
             looks += 1;
             match looks {
@@ -107,7 +104,6 @@ impl Domain {
                 _ => std::thread::sleep(std::time::Duration::from_micros(20)),
             }
         }
-        true
     }
 
     /// Begins a new epoch and returns it: what was unlinked before this call may be freed once

@@ -10,23 +10,25 @@
 use crate::translate::Translator;
 use abi::TableBinding;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I16, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
-use tables::lpm::flat::{DIRECTORY_BITS, LEADS_ON, LINK_BYTES, LINK_SHIFT, STRIDE};
+use tables::lpm::flat::longer::{ANSWER_SHIFT, BLOCK, MASK_SHIFT};
+use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LINK_SHIFT, LONGER_AT, PLACE_BYTES, STRIDE};
 
 /// Bits of the values that the walk is made for.
 const BITS: u32 = 32;
 
 impl Translator<'_, '_> {
-    /// The first half of a lookup: the address of the place for a key, or 0, and the key for the second half. Values are
-    /// left-aligned in 32 bits. It reads the directory already, most of which is in a cache; the places of large tables are not.
-    pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> [Value; 2] {
+    /// The first half of a lookup, which gives what the second half needs: the address of the place for a key, or 0, the key, and
+    /// the directory if that is not known. Values are left-aligned in 32 bits. It reads the directory already, most of which is in a
+    /// cache; the places of large tables are not.
+    pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> Vec<Value> {
         if let Some(directory) = self.prefix_directory(table) {
             let directory = self.iconst(directory);
-            return [self.prefix_place_of(directory, key), key];
+            return vec![self.prefix_place_of(directory, key), key];
         }
         let directory = self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32);
         let (walk, done) = (self.b.create_block(), self.b.create_block());
@@ -38,7 +40,12 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[found.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        [place, key]
+        vec![place, key, directory]
+    }
+
+    /// How many values [`Self::prefix_begin`] gives.
+    pub fn prefix_words(&self, table: TableId) -> usize {
+        if self.prefix_directory(table).is_some() { 2 } else { 3 }
     }
 
     /// Where the directory of a table is, for code that is made for the table as it is: before it goes, the code is withdrawn.
@@ -56,49 +63,48 @@ impl Translator<'_, '_> {
         let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
         let value = self.b.ins().band(next, link);
         let value = self.mask_word(value, STRIDE);
-        let offset = self.b.ins().ishl_imm_u(value, 3);
+        let offset = self.b.ins().ishl_imm_u(value, i64::from(PLACE_BYTES.ilog2()));
         self.b.ins().iadd(places, offset)
     }
 
     /// The second half: goes on with the entry of the longest prefix, or to `miss`.
-    pub fn prefix_find(
-        &mut self,
-        table: TableId,
-        binding: &TableBinding,
-        place: Value,
-        key: Value,
-        miss: Block,
-    ) -> Value {
-        let [walk, on, call, done] = [(); 4].map(|()| self.b.create_block());
-        let content = self.b.append_block_param(done, I64);
-        if self.prefix_directory(table).is_some() {
-            self.b.ins().jump(walk, &[]);
-        } else {
-            self.b.ins().brif(place, walk, &[], call, &[]);
-        }
+    pub fn prefix_find(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
+        let (place, key) = (carried[0], carried[1]);
+        let [walk, on, longer, numbered, call, done] = [(); 6].map(|()| self.b.create_block());
+        let number = self.b.append_block_param(numbered, I64);
+        let entry = self.b.append_block_param(done, I64);
+        let directory = match self.prefix_directory(table) {
+            Some(directory) => {
+                let directory = self.iconst(directory);
+                self.b.ins().jump(walk, &[]);
+                directory
+            }
+            None => {
+                self.b.ins().brif(place, walk, &[], call, &[]);
+                carried[2]
+            }
+        };
         self.b.seal_block(walk);
         self.b.switch_to_block(walk);
-        let place = self.b.ins().load(I64, self.flags.state, place, 0);
-        // Neither null nor with its highest bit set: an entry.
-        let zero = self.iconst(0);
-        let is_entry = self.b.ins().icmp(IntCC::SignedGreaterThan, place, zero);
-        self.b.ins().brif(is_entry, done, &[place.into()], on, &[]);
+        let content = self.b.ins().uload16(I64, self.flags.state, place, 0);
+        // Neither 0 nor with the highest bit set: an answer.
+        const { assert!(LEADS_ON == i16::MIN as u16) };
+        let low = self.b.ins().ireduce(I16, content);
+        let none = self.b.ins().iconst(I16, 0);
+        let is_answer = self.b.ins().icmp(IntCC::SignedGreaterThan, low, none);
+        self.b.ins().brif(is_answer, numbered, &[content.into()], on, &[]);
         self.b.seal_block(on);
 
         self.b.switch_to_block(on);
         self.b.set_cold_block(on);
-        let last = self.b.create_block();
-        self.b.ins().brif(place, last, &[], call, &[]);
-        self.b.seal_block(last);
-        self.b.switch_to_block(last);
-        self.b.set_cold_block(last);
-        let node = self.b.ins().band_imm_u(place, !LEADS_ON as i64);
-        let value = self.mask_word(key, STRIDE);
-        let offset = self.b.ins().ishl_imm_u(value, 3);
-        let at = self.b.ins().iadd(node, offset);
-        let place = self.b.ins().load(I64, self.flags.state, at, 0);
-        self.b.ins().brif(place, done, &[place.into()], call, &[]);
+        self.b.ins().brif(content, longer, &[], call, &[]);
+        self.b.seal_block(longer);
+        self.b.switch_to_block(longer);
+        self.b.set_cold_block(longer);
+        let found = self.find_longer(directory, content, key);
+        self.b.ins().brif(found, numbered, &[found.into()], call, &[]);
         self.b.seal_block(call);
+        self.b.seal_block(numbered);
 
         self.b.switch_to_block(call);
         self.b.set_cold_block(call);
@@ -107,8 +113,59 @@ impl Translator<'_, '_> {
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
         let found = self.look_up_rarely(binding, own);
         self.b.ins().brif(found, done, &[found.into()], miss, &[]);
+
+        self.b.switch_to_block(numbered);
+        let offset = self.b.ins().ishl_imm_u(number, 3);
+        let entries = self.add_imm(directory, ENTRIES_AT as u64);
+        let at = self.b.ins().iadd(entries, offset);
+        let found = self.b.ins().load(I64, self.flags.state, at, 0);
+        self.b.ins().jump(done, &[found.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        content
+        entry
+    }
+
+    /// The number of the answer for a key whose place, with this content, leads on.
+    fn find_longer(&mut self, directory: Value, content: Value, key: Value) -> Value {
+        let state = self.flags.state;
+        let [list, block, done] = [(); 3].map(|()| self.b.create_block());
+        let at = self.b.append_block_param(list, I64);
+        let number = self.b.append_block_param(done, I64);
+        [list, block, done].into_iter().for_each(|block| self.b.set_cold_block(block));
+        let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
+        let arrays = self.add_imm(directory, LONGER_AT as u64);
+        let array = self.b.ins().iadd(arrays, offset);
+        let array = self.b.ins().load(I64, state, array, 0);
+        let position = self.mask_word(content, STRIDE);
+        let offset = self.b.ins().ishl_imm_u(position, i64::from(LINK_BYTES.ilog2()));
+        let link = self.b.ins().iadd(array, offset);
+        let link = self.b.ins().load(I64, state, link, 0);
+        let value = self.mask_word(key, STRIDE);
+        let is_block = self.b.ins().band_imm_u(link, BLOCK as i64);
+        self.b.ins().brif(is_block, block, &[], list, &[link.into()]);
+        self.b.seal_block(block);
+
+        self.b.switch_to_block(block);
+        let places = self.add_imm(link, BLOCK.wrapping_neg());
+        let offset = self.b.ins().ishl_imm_u(value, i64::from(PLACE_BYTES.ilog2()));
+        let place = self.b.ins().iadd(places, offset);
+        let found = self.b.ins().uload16(I64, state, place, 0);
+        self.b.ins().jump(done, &[found.into()]);
+
+        // The last word accepts everything.
+        self.b.switch_to_block(list);
+        let word = self.b.ins().uload32(state, at, 0);
+        let mask = self.b.ins().ushr_imm_u(word, i64::from(MASK_SHIFT));
+        let differs = self.b.ins().bxor(word, value);
+        let differs = self.b.ins().band(differs, mask);
+        let differs = self.mask_word(differs, STRIDE);
+        let found = self.b.ins().ushr_imm_u(word, i64::from(ANSWER_SHIFT));
+        let next = self.add_imm(at, size_of::<u32>() as u64);
+        self.b.ins().brif(differs, list, &[next.into()], done, &[found.into()]);
+        self.b.seal_block(list);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+        number
     }
 }

@@ -114,7 +114,7 @@ impl Translator<'_, '_> {
         match binding.engine {
             EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8 + usize::from(self.carries_hash(table)),
             EngineKind::DirectIndex => 1,
-            EngineKind::Prefixes => 2,
+            EngineKind::Prefixes => self.prefix_words(table),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }
@@ -147,7 +147,7 @@ impl Translator<'_, '_> {
                 let up = 32 - i64::from(binding.key.fields[0].width);
                 let key = if up > 0 { self.b.ins().ishl_imm_u(words[0], up) } else { words[0] };
                 let carried = self.prefix_begin(table, snapshot, key);
-                Begun { prefetch: carried[0], carried: carried.to_vec() }
+                Begun { prefetch: carried[0], carried }
             }
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
@@ -182,7 +182,7 @@ impl Translator<'_, '_> {
                 self.b.switch_to_block(hit);
                 entry
             }
-            EngineKind::Prefixes => self.prefix_find(table, binding, carried[0], carried[1], miss),
+            EngineKind::Prefixes => self.prefix_find(table, binding, carried, miss),
             EngineKind::Empty | EngineKind::Opaque => unreachable!("only inlined tables are probed"),
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct Writing<'a> {
     pub(crate) domain: &'a Domain,
     /// The entry with a packed key, or null; only for engines that do not find keys themselves.
     pub(crate) stored: &'a dyn Fn(&[u64]) -> *mut EntryHeader,
+    /// The entry that is replaced or removed, or null. It is live.
+    pub(crate) old: *mut EntryHeader,
 }
 
 /// A match engine's writing side.

@@ -5,8 +5,8 @@
 //! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field 128 bits; tables beyond
 //! that are matched by [`crate::ternary`], one tuple per prefix length.
 //!
-//! Large tables of addresses of up to 32 bits alone have their answers spread out beside the trie as long as there is room
-//! ([`flat`]); readers, and compiled code without a call, look there first.
+//! Large tables of addresses of up to 32 bits alone have their answers spread out instead, as long as there are not too many
+//! different ones ([`flat`]); readers, and compiled code without a call, look there.
 //!
 //! `TableHandle::snapshot` points at an [`LpmShared`], which stays for the life of the table; what changes is inside.
 //! [`node`] has the layout of the rest.
@@ -33,7 +33,7 @@ use crate::sync::Apart;
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EngineKind, EntryHeader, TableHandle};
-use flat::Flat;
+use flat::{Flat, Full, Gone};
 use node::{Place, Runs};
 use plan::{Plan, set_prefix};
 use spare::{Dead, Spare};
@@ -60,7 +60,7 @@ const RETIRED_TOGETHER: usize = 32;
 #[derive(Debug)]
 #[repr(C)]
 pub struct LpmShared {
-    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there is no room for them.
+    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there are too many.
     pub flat: AtomicPtr<u8>,
     /// The trie of a table without exact fields.
     pub root: Root,
@@ -85,6 +85,8 @@ enum Retired {
     Group(*mut Group),
     Array(OldArray),
     Flat(Box<Flat>),
+    /// Of what is spread out, if it still is.
+    OfFlat(Gone),
 }
 
 /// The writer's side of [`flat`].
@@ -221,6 +223,7 @@ impl LpmShared {
                 result.fill(best);
                 let flat = self.flat.load(Ordering::Acquire);
                 if T::BITS == 32 && !flat.is_null() {
+                    values[..count].iter().for_each(|value| prefetch(flat::place_of(flat, flat_key(*value)).cast()));
                     for (result, value) in result.iter_mut().zip(&values[..count]) {
                         let found = flat::find(flat, flat_key(*value));
                         *result = if found.is_null() { best } else { found };
@@ -370,13 +373,18 @@ impl<T: Word> Lpm<T> {
 
     /// Retires what changes of tries unlinked, when there is a number of it: every epoch is a store that all workers see.
     fn retire(&mut self, domain: &Domain) {
-        if self.dead.len() >= RETIRED_TOGETHER {
+        let gone = match &mut self.spread {
+            Spread::Now(flat) => &mut flat.gone,
+            _ => &mut Vec::new(),
+        };
+        if self.dead.len() + gone.len() >= RETIRED_TOGETHER {
             let epoch = domain.advance();
             self.dead.drain(..).for_each(|dead| self.limbo.push(epoch, Retired::Memory(dead)));
+            gone.drain(..).for_each(|gone| self.limbo.push(epoch, Retired::OfFlat(gone)));
         }
     }
 
-    /// The answers spread out, with room for a change; made when there is a prefix for them.
+    /// The answers spread out; made when there is a prefix for them.
     fn flat(&mut self) -> Option<&mut Flat> {
         if let Spread::Later = self.spread {
             self.spread = Spread::Now(Box::default());
@@ -387,25 +395,37 @@ impl<T: Word> Lpm<T> {
         }
     }
 
-    /// Adds a prefix that is not empty to the answers spread out. When there is no room they are given up: the trie has all.
-    fn insert_flat(&mut self, prefix: Prefix<T>, entry: *mut EntryHeader, domain: &Domain) {
-        let Some(flat) = self.flat() else { return };
-        let (directory, result) = (flat.directory(), flat.insert(flat_prefix(prefix), entry));
+    /// Changes the answers spread out, for a prefix that is not empty. False if the trie has the prefixes: they may have just been
+    /// given up.
+    fn change_flat(
+        &mut self,
+        w: &Writing<'_>,
+        packed: &[u64],
+        change: impl FnOnce(&mut Flat) -> Result<(), Full>,
+    ) -> bool {
+        let Some(flat) = self.flat() else { return false };
+        let (directory, result) = (flat.directory(), change(flat));
         if result.is_ok() {
             // Readers have this line of memory; they lose it only when it changes.
             if self.shared.flat.load(Ordering::Relaxed).is_null() {
                 self.shared.flat.store(directory.cast_mut(), Ordering::Release);
             }
-            return;
+            return true;
+        }
+        let Spread::Now(flat) = std::mem::replace(&mut self.spread, Spread::Never) else { unreachable!("it is there") };
+        let (mut key, field) = (packed.to_vec(), self.shared.plan.prefix.clone());
+        for prefix in flat.prefixes() {
+            let prefix = Prefix { value: T::align(prefix.value.into(), u32::BITS), len: prefix.len };
+            set_prefix(&field, prefix, &mut key);
+            self.trie(&raw const self.shared.root).insert(prefix, (w.stored)(&key));
         }
         // Code has their address.
-        domain.withdraw();
+        w.domain.withdraw();
         // A reader that still has them must not take a newer default for what is missing in them.
         self.shared.version.change();
         self.shared.flat.store(ptr::null_mut(), Ordering::Release);
-        if let Spread::Now(flat) = std::mem::replace(&mut self.spread, Spread::Never) {
-            self.limbo.push(domain.advance(), Retired::Flat(flat));
-        }
+        self.limbo.push(w.domain.advance(), Retired::Flat(flat));
+        false
     }
 
     /// The group of a packed key's exact fields, or null.
@@ -468,7 +488,9 @@ impl<T: Word> Engine for Lpm<T> {
 
     fn prefetch(&self, packed: &[u64]) {
         let prefix = self.shared.plan.prefix::<T>(packed);
-        if let Some(directory) = self.directory.as_ref().filter(|_| prefix.len > DIRECTORY_BITS) {
+        if let Spread::Now(flat) = &self.spread {
+            flat.prefetch(flat_prefix(prefix));
+        } else if let Some(directory) = self.directory.as_ref().filter(|_| prefix.len > DIRECTORY_BITS) {
             directory.prefetch(prefix.value);
         }
     }
@@ -480,20 +502,18 @@ impl<T: Word> Engine for Lpm<T> {
             unsafe { (*group).len.0 += 1 };
         }
         let prefix = self.shared.plan.prefix(packed);
-        self.trie(self.root(packed)).insert(prefix, entry);
-        if prefix.len > 0 {
-            self.insert_flat(prefix, entry, w.domain);
+        let insert = |flat: &mut Flat| flat.insert(flat_prefix(prefix), entry);
+        if prefix.len == 0 || !self.change_flat(w, packed, insert) {
+            self.trie(self.root(packed)).insert(prefix, entry);
         }
         self.retire(w.domain);
     }
 
     fn replace(&mut self, w: &Writing<'_>, packed: &[u64], _rank: Rank, entry: *mut EntryHeader) {
         let prefix = self.shared.plan.prefix(packed);
-        self.trie(self.root(packed)).replace(prefix, entry);
-        if let Spread::Now(flat) = &mut self.spread
-            && prefix.len > 0
-        {
-            flat.replace(flat_prefix(prefix), entry);
+        let replace = |flat: &mut Flat| flat.replace(flat_prefix(prefix), w.old, entry);
+        if prefix.len == 0 || !self.change_flat(w, packed, replace) {
+            self.trie(self.root(packed)).replace(prefix, entry);
         }
         self.retire(w.domain);
     }
@@ -508,11 +528,12 @@ impl<T: Word> Engine for Lpm<T> {
             set_prefix(&field, shorter, &mut key);
             (w.stored)(&key)
         };
-        self.trie(root).remove(prefix, &mut stored);
-        if let Spread::Now(flat) = &mut self.spread
-            && prefix.len > 0
-        {
-            flat.remove(flat_prefix(prefix), &mut |len| stored(Prefix { value: prefix.value.prefix(len), len }));
+        match &mut self.spread {
+            Spread::Now(flat) if prefix.len > 0 => {
+                let mut stored = |len| stored(Prefix { value: prefix.value.prefix(len), len });
+                flat.remove(flat_prefix(prefix), w.old, &mut stored);
+            }
+            _ => self.trie(root).remove(prefix, &mut stored),
         }
         self.retire(w.domain);
         let group = self.group(packed);
@@ -533,16 +554,16 @@ impl<T: Word> Engine for Lpm<T> {
     }
 
     fn collect(&mut self, domain: &Domain) {
-        let Lpm { limbo, spare, .. } = self;
+        let Lpm { limbo, spare, spread, .. } = self;
         // SAFETY: what comes out of limbo was unlinked, and every worker has been quiescent since.
-        limbo.collect(domain, |retired| unsafe { retired.free(spare) });
+        limbo.collect(domain, |retired| unsafe { retired.free(spare, spread) });
     }
 }
 
 impl<T: Word> Drop for Lpm<T> {
     /// There are no readers any more.
     fn drop(&mut self) {
-        let Lpm { shared, directory, groups, dead, limbo, spare, .. } = self;
+        let Lpm { shared, directory, groups, dead, limbo, spare, spread, .. } = self;
         let mut clear = |root: &Root, directory: Option<&mut Directory>| {
             trie::clear::<T>(root, directory, dead);
         };
@@ -556,14 +577,14 @@ impl<T: Word> Drop for Lpm<T> {
         // SAFETY: nothing is linked any more and nobody reads.
         dead.drain(..).for_each(|dead| unsafe { spare.give_back(dead) });
         // SAFETY: as above.
-        limbo.drain().for_each(|retired| unsafe { retired.free(spare) });
+        limbo.drain().for_each(|retired| unsafe { retired.free(spare, spread) });
     }
 }
 
 impl Retired {
     /// # Safety
     /// No reader can see it any more.
-    unsafe fn free(self, spare: &mut Spare) {
+    unsafe fn free(self, spare: &mut Spare, spread: &mut Spread) {
         match self {
             // SAFETY: the caller's promise.
             Retired::Memory(dead) => unsafe { spare.give_back(dead) },
@@ -571,6 +592,12 @@ impl Retired {
             Retired::Group(group) => drop(unsafe { Box::from_raw(group) }),
             Retired::Array(old) => drop(old),
             Retired::Flat(flat) => drop(flat),
+            Retired::OfFlat(gone) => {
+                if let Spread::Now(flat) = spread {
+                    // SAFETY: as above; what was given up does not come back.
+                    unsafe { flat.free(gone) };
+                }
+            }
         }
     }
 }

@@ -225,7 +225,7 @@ impl RecordedTable {
         };
         let rank = (entry.priority, self.records.insert(index, &self.scratch, hash, record));
         self.len += 1;
-        self.write(|engine, w, packed| engine.insert(w, packed, rank, pointer));
+        self.write(ptr::null_mut(), |engine, w, packed| engine.insert(w, packed, rank, pointer));
         self.collect_some();
         Ok(index)
     }
@@ -249,7 +249,7 @@ impl RecordedTable {
         self.records.set_entry(index, new);
         let rank = self.rank(index);
         self.records.key(index, &mut self.scratch);
-        self.write(|engine, w, packed| engine.replace(w, packed, rank, new));
+        self.write(old, |engine, w, packed| engine.replace(w, packed, rank, new));
         self.retire(Retired { entry: old, index: false });
         self.collect_some();
     }
@@ -261,7 +261,7 @@ impl RecordedTable {
         let rank = self.rank(index);
         let entry = self.records.remove(index);
         self.len -= 1;
-        self.write(|engine, w, packed| engine.remove(w, packed, rank));
+        self.write(entry, |engine, w, packed| engine.remove(w, packed, rank));
         self.retire(Retired { entry, index: true });
         if !self.spec.direct {
             // Nothing that readers do depends on the index.
@@ -486,12 +486,12 @@ impl RecordedTable {
         Ok(self.records.add_position())
     }
 
-    /// Runs a change of the engine for the key in `scratch`.
-    fn write(&mut self, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
+    /// Runs a change of the engine for the key in `scratch`, whose entry until now is `old`.
+    fn write(&mut self, old: *mut EntryHeader, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
         let RecordedTable { engine, domain, records, scratch, .. } = self;
         // Only engines without priorities ask.
         let stored = |packed: &[u64]| records.find(packed, 0).map_or(ptr::null_mut(), |index| records.entry(index));
-        let writing = Writing { domain, stored: &stored };
+        let writing = Writing { domain, stored: &stored, old };
         if let Some(engine) = engine {
             change(engine.as_mut(), &writing, scratch);
         }

@@ -204,47 +204,75 @@ fn prefixes_shaped_like_the_internets() {
     }
 }
 
-/// So many nodes that answers are not kept spread out any more; then with the trie alone.
+/// So many different answers that they are not kept spread out any more; then with the trie.
 #[test]
 fn prefixes_that_outgrow_their_spread_answers() {
     let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
-    let nodes = tables::lpm::flat::NODES_MAX as u64;
+    let most = tables::lpm::flat::answers::NUMBERS as u64 - 1;
     let of = |value: u64, prefix_len: u32, action: u64| {
         entry(vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }], 0, action)
     };
     let put = |fast: &mut Table, new: &base::entry::TableEntry| {
         fast.insert(new, Runs::Call(call_of(new)), 0).expect("there is room");
     };
-    put(&mut fast, &of(0, 0, 1));
-    put(&mut fast, &of(0x8000_0000, 1, 2));
+    let look = |fast: &Table, value: u64| {
+        let found = fast.lookup(&key_bytes(&fast.binding().key, &[Bits::new(32, value.into())]));
+        found.and_then(|(_, call)| call)
+    };
+    // Of all lengths; their actions are among those of the others.
+    let mut others = vec![of(0, 0, 1), of(0x8000_0000, 1, 2), of(0x7000_0000, 9, 3), of(0x7001_0000, 16, 4)];
+    others.extend([of(0x7001_0200, 23, 5), of(0x7001_0280, 25, 6), of(0x7001_0290, 28, 7)]);
+    others.extend((0..40).map(|i| of(0x7001_0300 + 3 * i, 32, 8 + i % 2)));
+    let mut slow = Linear::default();
+    for new in others {
+        put(&mut fast, &new);
+        slow.entries.push(new);
+    }
     // A /24 in each of many /16, from the ends inwards.
     let site = |i: u64| (if i.is_multiple_of(2) { i / 2 } else { 0xffff - i / 2 }) << 16 | 0x0500;
     let check = |fast: &Table, count: u64, gone: u64| {
-        let layout = fast.binding().key;
-        for i in (0..nodes + 10).step_by(97).chain(count.saturating_sub(3)..count + 3) {
+        for i in (0..most + 10).step_by(97).chain(count.saturating_sub(3)..count + 3) {
             for low in [0x0500u64, 0x05ff, 0x0600] {
-                let value = Bits::new(32, u128::from(site(i) & 0xffff_0000 | low));
+                let value = site(i) & 0xffff_0000 | low;
                 let covered = (gone..count).contains(&i) && low < 0x0600;
-                let other = if value.bit(31) { 2 } else { 1 };
-                let expected = if covered { 10 + i % 7 } else { other };
-                let found = fast.lookup(&key_bytes(&layout, std::slice::from_ref(&value)));
-                let found = found.and_then(|(_, call)| call);
-                assert_eq!(found, Some(call(expected)), "{count} prefixes, {gone} of them gone, {value:x?}");
+                let other = if value >> 31 == 1 { 2 } else { 1 };
+                let expected = if covered { 10 + i } else { other };
+                assert_eq!(look(fast, value), Some(call(expected)), "{count} prefixes, {gone} of them gone, {value:x}");
             }
         }
+        for value in (0x7001_01fe..0x7001_0390).chain([0x7000_0000, 0x707f_ffff, 0x7080_0000]) {
+            let expected = slow.lookup(&[Bits::new(32, value.into())]).map(|e| call_of(e).clone());
+            assert_eq!(look(fast, value), expected, "{count} prefixes, {value:x}");
+        }
     };
-    for i in 0..nodes + 5 {
-        put(&mut fast, &of(site(i), 24, 10 + i % 7));
-        if i % 5000 == 4999 || (nodes - 2..nodes + 3).contains(&i) {
+    // Nine are in use, one of them for the empty prefix, which is not spread out.
+    let room = most - 8;
+    for i in 0..room + 5 {
+        put(&mut fast, &of(site(i), 24, 10 + i));
+        if i % 5000 == 4999 || (room - 2..room + 3).contains(&i) {
             check(&fast, i + 1, 0);
         }
         let spread = matches!(fast.binding().engine, abi::EngineKind::Prefixes);
-        assert_eq!(spread, i < nodes, "after {} prefixes", i + 1);
+        assert_eq!(spread, i < room, "after {} prefixes", i + 1);
     }
     for i in 0..1000 {
         fast.delete(&of(site(i), 24, 0).key, 0).expect("it is there");
     }
-    check(&fast, nodes + 5, 1000);
+    check(&fast, room + 5, 1000);
+}
+
+/// Numbers of answers are used again.
+#[test]
+fn spread_answers_may_change_as_often_as_anybody_likes() {
+    let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
+    let of = |action: u64| entry(vec![KeyMatch::Lpm { value: Bits::new(32, 0x0a00_0000), prefix_len: 8 }], 0, action);
+    fast.insert(&of(0), Runs::Call(&call(0)), 0).expect("there is room");
+    for i in 1..3 * tables::lpm::flat::answers::NUMBERS as u64 {
+        fast.modify(&of(i), Runs::Call(&call(i))).expect("it is there");
+        let found = fast.lookup(&key_bytes(&fast.binding().key, &[Bits::new(32, 0x0a01_0203)]));
+        assert_eq!(found.and_then(|(_, call)| call), Some(call(i)));
+    }
+    assert!(matches!(fast.binding().engine, abi::EngineKind::Prefixes));
 }
 
 #[test]

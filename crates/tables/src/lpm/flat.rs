@@ -1,48 +1,59 @@
 //! The answers for IPv4 addresses, spread out so that a lookup is two loads: what compiled code reads.
 //!
-//! A trie's walk has a branch for each kind of place, and a processor guesses wrong at them as often as prefixes have different
-//! lengths. So tables of prefixes of up to 32 bits that have room for some hundred entries keep, beside the trie, all answers for the
-//! first 16 and the next 8 bits in arrays, and for the last 8 where some prefix is so long. (Gupta, Lin, McKeown: "Routing
-//! lookups in hardware at memory access speeds", with one more level so that memory follows the number of prefixes.)
+//! A trie's walk has a branch for each kind of place and waits for three lines of memory, one after the other. So tables of prefixes
+//! of up to 32 bits that have room for some hundred entries do without it: they keep all answers for the first 16 and the next 8 bits in
+//! arrays, as numbers of 16 bits ([`answers`]). (Gupta, Lin, McKeown: "Routing lookups in hardware at memory access
+//! speeds", with one more level so that memory follows the number of prefixes.)
 //!
 //! # Memory layout (what compiled code relies on)
 //!
-//! Everything lies in one array of words ([`Region`], in huge pages where there are any): a **directory** of 65,536 links, as many
-//! places, and **nodes**. A link is the address of places, shifted by 16, with a mask below.
+//! Everything but lists lies in one array ([`Region`], in huge pages where there are any): a **directory** of 65,536 links, the entries
+//! by number, as many *own places* as links, links to longer prefixes, and **nodes**. A link is the address of places, shifted by 16, with
+//! a mask below: of the own place of its 16 bits, with mask 0, or of a node of 256 places, with mask 255: so the walk has no branch.
 //!
-//! It leads to the *own place* of its 16 bits, with mask 0, or to a node of 256 places, with mask 255: so the walk has no branch.
-//! A place is an entry, or null for none, or [`LEADS_ON`] with the address of a node for the last 8 bits. Places of nodes hold
-//! answers: the longest prefix of any length that covers all of their addresses.
+//! A place is the number of the answer for its 256 addresses, of the longest prefix of any length that covers all of them, or 0 for none;
+//! or [`LEADS_ON`] with the position of a link in an array that the 16 bits have of their own, where prefixes are longer than 24 bits:
+//! it leads to those ([`longer`]).
 //!
 //! ```text
 //! link  = directory[key >> 16]
 //! place = (link >> 16)[key >> 8 & link & 0xff]
-//! if place has LEADS_ON: place = (place without it)[key & 0xff]
+//! if place has LEADS_ON: place = number in longer[key >> 16][place & 0xff] for key & 0xff
 //! ```
 //!
-//! The empty prefix is not here: null stands for it. Whoever meets null looks as the trie does, with the version count.
+//! The empty prefix is not here: 0 stands for it. Whoever meets that looks as the engine does, with the version count.
 //!
-//! **Change while readers walk.** For each key the change of one prefix is one store: in a place, or of the link to a node that was
-//! filled before. Nodes stay until the whole goes, and the own place beside a node stays as it was when that was linked. So a
-//! walk gives the answer at the moment when it read the place, or, if a node came in between, when that was linked.
+//! **Change while readers walk.** For each key the change of one prefix is one store: in a place, a word of a list, or of a link to what
+//! was filled before. Nodes and arrays' positions stay until the whole goes, and the own place beside a node stays as it was when that was
+//! linked. So a walk gives the answer at the moment when it read the place, or, if a node came in between, when that was linked. Lists
+//! and numbers are used again when no reader has them.
 //!
-//! **Bounds.** [`NODES_MAX`] nodes, 46 MB. A prefix that would need one more makes the whole be given up: the trie answers then,
-//! which takes much less memory for large tables. A prefix changes the places that it covers, 256 for a /16, so short
-//! ones cost more than in the trie: as many stores as there are places in all nodes, for a /1 in a table of 100,000 some milliseconds.
+//! **Bounds.** [`NUMBERS`] different answers. An entry that would be one more makes the whole be given up: the trie answers
+//! then. Memory is 576 bytes for each 16 bits in which prefixes are longer (all: 38 MB), and some twenty for each prefix of more than
+//! 24 bits. A prefix changes the places that it covers, 256 for a /16, so short
+//! ones cost more than in the trie: as many stores as there are places in all nodes, for a /1 among a million some ten milliseconds.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables; compiled walks in
 //! `crates/datapath/tests/prefixes.rs`.
 #![allow(unsafe_code)]
 
+pub mod answers;
+pub mod longer;
+pub mod tree;
+
+use super::spare::{Dead, Spare};
+use super::walk::prefetch;
 use super::word::Prefix;
 use crate::region::Region;
 use abi::EntryHeader;
-use std::ops::Range;
+use answers::{Answers, Entries, NUMBERS, entry_of};
+use longer::{Last, Longer};
+use std::cell::Cell;
+use std::mem::offset_of;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use tree::{OCTET_WORDS, Tree, number_of};
 
-/// Nodes that there may be.
-pub const NODES_MAX: usize = 20_000;
 /// Bits of the directory.
 pub const DIRECTORY_BITS: u32 = 16;
 /// Bits of a node.
@@ -51,226 +62,50 @@ pub const STRIDE: u32 = 8;
 pub const LINK_SHIFT: u32 = 16;
 /// Bytes of a link.
 pub const LINK_BYTES: usize = size_of::<u64>();
-/// The bit of a place that leads to a node.
-pub const LEADS_ON: u64 = 1 << 63;
+/// Bytes of a place.
+pub const PLACE_BYTES: usize = size_of::<u16>();
+/// The bit of a place where prefixes are longer.
+pub const LEADS_ON: u16 = 1 << 15;
+/// Where, behind the directory, the addresses of entries are, by number.
+pub const ENTRIES_AT: usize = offset_of!(Memory, entries);
+/// Where, behind the directory, the arrays of links to longer prefixes are, by the first 16 bits.
+pub const LONGER_AT: usize = offset_of!(Memory, longer);
 
 const FANOUT: usize = 1 << STRIDE;
 const LINKS: usize = 1 << DIRECTORY_BITS;
+const _: () = assert!(NUMBERS <= LEADS_ON as usize);
 
 /// The answers for 256 values of 8 bits.
 #[repr(C, align(64))]
-struct Node {
-    places: [AtomicU64; FANOUT],
-    /// The writer's: lengths of the prefixes whose entries the places hold (of a place that leads on, of what it held); 0 for none.
-    lens: [AtomicU8; FANOUT],
-    /// The writer's: the entry of the longest prefix that ends above, and of a node for the last bits that one's length.
-    base: AtomicU64,
-    base_len: AtomicU8,
-}
+struct Node([AtomicU16; FANOUT]);
 
-/// The directory and room for all nodes; pages that are never touched take no memory.
+/// What readers read. Pages that are never touched take no memory.
 #[repr(C)]
 struct Memory {
     links: [AtomicU64; LINKS],
-    places: [AtomicU64; LINKS],
-    nodes: [Node; NODES_MAX],
+    entries: Entries,
+    longer: [AtomicU64; LINKS],
+    places: [AtomicU16; LINKS],
+    nodes: [Node; LINKS],
 }
 
 /// The whole.
 #[derive(Debug)]
 pub struct Flat {
     memory: Region<Memory>,
-    /// Lengths of the prefixes of up to 16 bits whose entries own places hold, or would; 0 for none.
-    lens: Box<[u8]>,
+    /// The prefixes of up to 16 bits.
+    short: Box<[Cell<u64>]>,
+    /// By the first 16 bits: the number of the answer of the longest of those.
+    bases: Box<[Cell<u16>]>,
+    /// By the first 16 bits: the prefixes of 17 to 24 bits.
+    trees: Region<[Cell<u64>; OCTET_WORDS]>,
     /// Nodes in use.
     nodes: usize,
-}
-
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").finish_non_exhaustive()
-    }
-}
-
-/// What a change does to the places that its prefix covers: where it applies (to the length of the prefix there) they get another
-/// entry with its length.
-struct Change<'a> {
-    applies: &'a dyn Fn(u8) -> bool,
-    entry: u64,
-    len: u8,
-}
-
-/// There is no room for another node.
-#[derive(Debug)]
-pub struct Full;
-
-fn word_of(entry: *mut EntryHeader) -> u64 {
-    entry.expose_provenance() as u64
-}
-
-/// What a place with this content leads to.
-fn node_behind(content: u64) -> Option<*const Node> {
-    (content & LEADS_ON != 0).then(|| ptr::with_exposed_provenance((content & !LEADS_ON) as usize))
-}
-
-/// The values of a level of `bits` bits, of which `value` is one, that a prefix with `len` bits in it covers.
-fn covered(value: usize, len: u32, bits: u32) -> Range<usize> {
-    let count = 1 << (bits - len);
-    let first = value & !(count - 1);
-    first..first + count
-}
-
-/// The entry of a key in what a [`Flat`]'s [`directory`](Flat::directory) leads to; null for none.
-///
-/// # Safety
-/// The directory is that of a `Flat` that was linked since the caller's last quiescent point.
-#[inline(always)]
-pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
-    // SAFETY: there is a link for each value of 16 bits; links and places lead to places of the same memory.
-    unsafe {
-        let link = (*directory.cast::<AtomicU64>().add((key >> 16) as usize)).load(Ordering::Acquire);
-        let places = ptr::with_exposed_provenance::<AtomicU64>((link >> LINK_SHIFT) as usize);
-        let mut content = (*places.add((u64::from(key >> 8) & link & 0xff) as usize)).load(Ordering::Acquire);
-        if let Some(node) = node_behind(content) {
-            content = (*node).places[(key & 0xff) as usize].load(Ordering::Acquire);
-        }
-        ptr::with_exposed_provenance_mut(content as usize)
-    }
-}
-
-impl Flat {
-    /// Without prefixes.
-    pub fn new() -> Flat {
-        // SAFETY: all zero bytes are such a thing.
-        let memory: Region<Memory> = unsafe { Region::zeroed(1) };
-        for (link, place) in memory[0].links.iter().zip(&memory[0].places) {
-            let place = ptr::from_ref(place).expose_provenance() as u64;
-            link.store(place << LINK_SHIFT, Ordering::Relaxed);
-        }
-        Flat { memory, lens: vec![0; LINKS].into(), nodes: 0 }
-    }
-
-    /// Where readers begin; it stays.
-    pub fn directory(&self) -> *const u8 {
-        self.memory.as_ptr().cast()
-    }
-
-    /// Bytes that it takes, about.
-    pub fn bytes(&self) -> usize {
-        LINKS * (2 * LINK_BYTES + 1) + self.nodes * size_of::<Node>()
-    }
-
-    /// Adds a prefix that is not there and not empty.
-    pub fn insert(&mut self, prefix: Prefix<u32>, entry: *mut EntryHeader) -> Result<(), Full> {
-        let own = prefix.len as u8;
-        self.change(prefix, &Change { applies: &|there| there < own, entry: word_of(entry), len: own })
-    }
-
-    /// Gives a prefix that is there another entry.
-    pub fn replace(&mut self, prefix: Prefix<u32>, entry: *mut EntryHeader) {
-        let own = prefix.len as u8;
-        let change = Change { applies: &|there| there == own, entry: word_of(entry), len: own };
-        self.change(prefix, &change).expect("what a prefix needs is there with it");
-    }
-
-    /// Removes a prefix that is there. `stored` gives the entry of a stored prefix, or null.
-    pub fn remove(&mut self, prefix: Prefix<u32>, stored: &mut dyn FnMut(u32) -> *mut EntryHeader) {
-        let own = prefix.len as u8;
-        let (above, base) = self.above(prefix);
-        let next = (above + 1..prefix.len).rev().find_map(|len| {
-            let entry = stored(len);
-            (!entry.is_null()).then(|| (word_of(entry), len as u8))
-        });
-        let (entry, len) = next.unwrap_or(base);
-        let change = Change { applies: &|there| there == own, entry, len };
-        self.change(prefix, &change).expect("what a prefix needs is there with it");
-    }
-
-    /// The bits above the level that a prefix ends in, and the entry and length of the longest prefix that ends above.
-    fn above(&self, prefix: Prefix<u32>) -> (u32, (u64, u8)) {
-        let index = (prefix.value >> 16) as usize;
-        match prefix.len {
-            0..=16 => (0, (0, 0)),
-            17..=24 => (16, (self.node(index).map_or(0, |n| n.base.load(Ordering::Relaxed)), self.lens[index])),
-            _ => {
-                let place = self.node(index).and_then(|node| {
-                    let content = node.places[(prefix.value >> 8 & 0xff) as usize].load(Ordering::Relaxed);
-                    // SAFETY: nodes live as long as `self`.
-                    node_behind(content).map(|node| unsafe { &*node })
-                });
-                let base = |node: &Node| (node.base.load(Ordering::Relaxed), node.base_len.load(Ordering::Relaxed));
-                (24, place.map_or((0, 0), base))
-            }
-        }
-    }
-
-    /// The node that a link leads to.
-    fn node(&self, index: usize) -> Option<&Node> {
-        let link = self.memory[0].links[index].load(Ordering::Relaxed);
-        let places = ptr::with_exposed_provenance::<Node>((link >> LINK_SHIFT) as usize);
-        // SAFETY: a link with a mask leads to the places of a node, with which the node begins.
-        (link & 0xff != 0).then(|| unsafe { &*places })
-    }
-
-    /// A new node whose places all hold this, not linked yet.
-    fn new_node(&mut self, content: u64, len: u8) -> Result<*const Node, Full> {
-        let node = self.memory[0].nodes.get(self.nodes).ok_or(Full)?;
-        self.nodes += 1;
-        for (place, own) in node.places.iter().zip(&node.lens) {
-            place.store(content, Ordering::Relaxed);
-            own.store(len, Ordering::Relaxed);
-        }
-        node.base.store(content, Ordering::Relaxed);
-        node.base_len.store(len, Ordering::Relaxed);
-        Ok(node)
-    }
-
-    fn change(&mut self, prefix: Prefix<u32>, change: &Change<'_>) -> Result<(), Full> {
-        let index = (prefix.value >> 16) as usize;
-        if prefix.len <= DIRECTORY_BITS {
-            for i in covered(index, prefix.len, DIRECTORY_BITS) {
-                if !(change.applies)(self.lens[i]) {
-                    continue;
-                }
-                self.lens[i] = change.len;
-                match self.node(i) {
-                    None => self.memory[0].places[i].store(change.entry, Ordering::Release),
-                    Some(node) => {
-                        node.base.store(change.entry, Ordering::Relaxed);
-                        change_places(node, 0..FANOUT, change);
-                    }
-                }
-            }
-            return Ok(());
-        }
-        if self.node(index).is_none() {
-            let content = self.memory[0].places[index].load(Ordering::Relaxed);
-            let node = self.new_node(content, self.lens[index])?;
-            let link = (node.expose_provenance() as u64) << LINK_SHIFT | (FANOUT as u64 - 1);
-            self.memory[0].links[index].store(link, Ordering::Release);
-        }
-        let value = (prefix.value >> 8 & 0xff) as usize;
-        let node = ptr::from_ref(self.node(index).expect("it is there or was just made"));
-        // SAFETY: nodes live as long as `self`.
-        let node = unsafe { &*node };
-        if prefix.len <= DIRECTORY_BITS + STRIDE {
-            change_places(node, covered(value, prefix.len - DIRECTORY_BITS, STRIDE), change);
-            return Ok(());
-        }
-        let content = node.places[value].load(Ordering::Relaxed);
-        let last = match node_behind(content) {
-            Some(last) => last,
-            None => {
-                let last = self.new_node(content, node.lens[value].load(Ordering::Relaxed))?;
-                node.places[value].store(last.expose_provenance() as u64 | LEADS_ON, Ordering::Release);
-                last
-            }
-        };
-        let covered = covered((prefix.value & 0xff) as usize, prefix.len - DIRECTORY_BITS - STRIDE, STRIDE);
-        // SAFETY: as above.
-        change_places(unsafe { &*last }, covered, change);
-        Ok(())
-    }
+    answers: Answers,
+    /// Memory of lists, blocks and links to them.
+    spare: Spare,
+    /// What was unlinked; the caller retires it.
+    pub gone: Vec<Gone>,
 }
 
 impl Default for Flat {
@@ -279,22 +114,313 @@ impl Default for Flat {
     }
 }
 
-/// A change of some places of a node and of what they lead to.
-fn change_places(node: &Node, values: Range<usize>, change: &Change<'_>) {
-    for (place, len) in node.places[values.clone()].iter().zip(&node.lens[values]) {
-        if !(change.applies)(len.load(Ordering::Relaxed)) {
-            continue;
+/// What may be used again when no reader has it any more.
+#[derive(Debug)]
+pub enum Gone {
+    /// A list, or an array of links.
+    Memory(Dead),
+    /// An answer's number.
+    Number(u16),
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// There are no more numbers.
+#[derive(Debug)]
+pub struct Full;
+
+/// The entry of a key in what a [`Flat`]'s [`directory`](Flat::directory) leads to; null for none.
+///
+/// # Safety
+/// The directory is that of a `Flat` that was linked since the caller's last quiescent point.
+#[inline(always)]
+pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
+    // SAFETY: there is a link for each value of 16 bits; links and places lead to what is alive.
+    unsafe {
+        let mut content = (*place_of(directory, key)).load(Ordering::Acquire);
+        if content & LEADS_ON != 0 {
+            content = Longer(link_of(directory, key, content)).find(key as u8);
         }
-        len.store(change.len, Ordering::Relaxed);
-        match node_behind(place.load(Ordering::Relaxed)) {
-            None => place.store(change.entry, Ordering::Release),
-            Some(below) => {
-                // SAFETY: what places lead to lives as long as they do.
-                let below = unsafe { &*below };
-                below.base.store(change.entry, Ordering::Relaxed);
-                below.base_len.store(change.len, Ordering::Relaxed);
-                change_places(below, 0..FANOUT, change);
+        entry_of(&(*directory.cast::<Memory>()).entries, content)
+    }
+}
+
+/// The place of a key.
+///
+/// # Safety
+/// As [`find`].
+#[inline(always)]
+pub unsafe fn place_of(directory: *const u8, key: u32) -> *const AtomicU16 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let link = (*directory.cast::<AtomicU64>().add((key >> 16) as usize)).load(Ordering::Acquire);
+        let places = ptr::with_exposed_provenance::<AtomicU16>((link >> LINK_SHIFT) as usize);
+        places.add((u64::from(key >> 8) & link & 0xff) as usize)
+    }
+}
+
+/// The link to longer prefixes that a place with this content leads to.
+///
+/// # Safety
+/// As [`find`]; the content is that of the key's place, and leads on.
+#[inline(always)]
+unsafe fn link_of<'a>(directory: *const u8, key: u32, content: u16) -> &'a AtomicU64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let links = (*directory.cast::<Memory>()).longer[(key >> 16) as usize].load(Ordering::Acquire);
+        &*ptr::with_exposed_provenance::<AtomicU64>(links as usize).add(usize::from(content & 0xff))
+    }
+}
+
+/// The first 16 bits of a value.
+fn index_of(value: u32) -> usize {
+    (value >> 16) as usize
+}
+
+/// The last 8 bits of a prefix that has some of them.
+fn last_of(prefix: Prefix<u32>) -> Last {
+    Last { value: prefix.value as u8, len: prefix.len - DIRECTORY_BITS - STRIDE }
+}
+
+impl Flat {
+    /// Without prefixes.
+    pub fn new() -> Flat {
+        // SAFETY: all zero bytes are such a thing.
+        let (memory, trees): (Region<Memory>, _) = unsafe { (Region::zeroed(1), Region::zeroed(LINKS)) };
+        for (link, place) in memory[0].links.iter().zip(&memory[0].places) {
+            let place = ptr::from_ref(place).expose_provenance() as u64;
+            link.store(place << LINK_SHIFT, Ordering::Relaxed);
+        }
+        Flat {
+            memory,
+            short: vec![Cell::new(0); 2 * LINKS / 64].into(),
+            bases: vec![Cell::new(0); LINKS].into(),
+            trees,
+            nodes: 0,
+            answers: Answers::new(),
+            spare: Spare::default(),
+            gone: Vec::new(),
+        }
+    }
+
+    /// Where readers begin; it stays.
+    pub fn directory(&self) -> *const u8 {
+        self.memory.as_ptr().cast()
+    }
+
+    /// Asks for what a change of a prefix will need.
+    pub fn prefetch(&self, prefix: Prefix<u32>) {
+        // SAFETY: the writer's own.
+        prefetch(unsafe { place_of(self.directory(), prefix.value) }.cast());
+        prefetch((&raw const self.trees[index_of(prefix.value)]).cast());
+    }
+
+    /// Adds a prefix that is not there and not empty.
+    pub fn insert(&mut self, prefix: Prefix<u32>, entry: *mut EntryHeader) -> Result<(), Full> {
+        let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
+        match self.tree_of(prefix) {
+            Some((tree, own)) => {
+                tree.set(own, true);
+                self.paint(prefix, number);
+            }
+            None => self.insert_long(prefix, number),
+        }
+        Ok(())
+    }
+
+    /// Gives a prefix that is there another entry.
+    pub fn replace(&mut self, prefix: Prefix<u32>, old: *mut EntryHeader, entry: *mut EntryHeader) -> Result<(), Full> {
+        let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
+        match prefix.len {
+            0..=24 => self.paint(prefix, number),
+            _ => self.longer(prefix.value).replace(last_of(prefix), number),
+        }
+        self.give_back(old);
+        Ok(())
+    }
+
+    /// Removes a prefix that is there. `stored` gives the entry of a stored prefix of this length, or null.
+    pub fn remove(
+        &mut self,
+        prefix: Prefix<u32>,
+        old: *mut EntryHeader,
+        stored: &mut dyn FnMut(u32) -> *mut EntryHeader,
+    ) {
+        match self.tree_of(prefix) {
+            Some((tree, own)) => {
+                tree.set(own, false);
+                let above = prefix.len - own.ilog2();
+                let number = match tree.shorter(own) {
+                    Some(len) => self.answers.number(stored(above + len)),
+                    None if above == 0 => 0,
+                    None => self.bases[index_of(prefix.value)].get(),
+                };
+                self.paint(prefix, number);
+            }
+            None => {
+                let longer = self.longer(prefix.value);
+                let Flat { answers, spare, gone, .. } = self;
+                let mut number = |len| answers.number(stored(DIRECTORY_BITS + STRIDE + len));
+                longer.remove(spare, &mut |dead| gone.push(Gone::Memory(dead)), last_of(prefix), &mut number);
             }
         }
+        self.give_back(old);
+    }
+
+    /// Takes back what no reader has any more.
+    ///
+    /// # Safety
+    /// It came out of `gone`, and every worker has been quiescent since.
+    pub unsafe fn free(&mut self, gone: Gone) {
+        match gone {
+            // SAFETY: the caller's promise.
+            Gone::Memory(dead) => unsafe { self.spare.give_back(dead) },
+            Gone::Number(number) => self.answers.free(number),
+        }
+    }
+
+    /// All prefixes.
+    pub fn prefixes(&self) -> Vec<Prefix<u32>> {
+        let mut all = Vec::new();
+        let mut add = |above: u32, depth: u32, (bits, len): (u32, u32)| {
+            all.push(Prefix { value: above | bits << (32 - depth - len), len: depth + len });
+        };
+        Tree(&self.short).prefixes().for_each(|prefix| add(0, 0, prefix));
+        for index in (0..LINKS).filter(|index| self.node(*index).is_some()) {
+            let above = (index as u32) << 16;
+            Tree(&self.trees[index]).prefixes().for_each(|prefix| add(above, DIRECTORY_BITS, prefix));
+            for value in 0..FANOUT as u32 {
+                let above = above | value << 8;
+                if self.place(above).load(Ordering::Relaxed) & LEADS_ON != 0 {
+                    let last = self.longer(above).prefixes();
+                    let bits = |last: Last| (u32::from(last.value) >> (STRIDE - last.len), last.len);
+                    last.into_iter().for_each(|last| add(above, DIRECTORY_BITS + STRIDE, bits(last)));
+                }
+            }
+        }
+        all
+    }
+
+    fn give_back(&mut self, entry: *mut EntryHeader) {
+        self.gone.extend(self.answers.give_back(entry).map(Gone::Number));
+    }
+
+    /// The tree that has a prefix of up to 24 bits, and its number there.
+    fn tree_of(&self, prefix: Prefix<u32>) -> Option<(Tree<'_>, usize)> {
+        let (value, len) = (prefix.value, prefix.len);
+        match len {
+            0..=16 => Some((Tree(&self.short), number_of(value, 32, len))),
+            17..=24 => Some((Tree(&self.trees[index_of(value)]), number_of(value << 16 >> 16, 16, len - 16))),
+            _ => None,
+        }
+    }
+
+    /// The node behind a link.
+    fn node(&self, index: usize) -> Option<&Node> {
+        let link = self.memory[0].links[index].load(Ordering::Relaxed);
+        let places = ptr::with_exposed_provenance::<Node>((link >> LINK_SHIFT) as usize);
+        // SAFETY: a link with a mask leads to a node.
+        (link & 0xff != 0).then(|| unsafe { &*places })
+    }
+
+    fn node_or_new(&mut self, index: usize) -> &Node {
+        if self.node(index).is_none() {
+            // There is one for each link.
+            let node = &self.memory[0].nodes[self.nodes];
+            self.nodes += 1;
+            let base = self.bases[index].get();
+            node.0.iter().for_each(|place| place.store(base, Ordering::Relaxed));
+            let link = (ptr::from_ref(node).expose_provenance() as u64) << LINK_SHIFT | (FANOUT as u64 - 1);
+            self.memory[0].links[index].store(link, Ordering::Release);
+        }
+        self.node(index).expect("it is there or was just made")
+    }
+
+    /// The place that a value has.
+    fn place(&self, value: u32) -> &AtomicU16 {
+        // SAFETY: the writer's own memory.
+        unsafe { &*place_of(self.directory(), value) }
+    }
+
+    /// The prefixes of more than 24 bits among those with a value's first 24, of which there are or were some.
+    fn longer<'a>(&self, value: u32) -> Longer<'a> {
+        let content = self.place(value).load(Ordering::Relaxed);
+        // SAFETY: the writer's own memory; positions stay, and arrays are freed only by the writer.
+        Longer(unsafe { link_of(self.directory(), value, content) })
+    }
+
+    /// Gives all that is a prefix's own an answer. It has up to 24 bits.
+    fn paint(&mut self, prefix: Prefix<u32>, number: u16) {
+        if prefix.len > DIRECTORY_BITS {
+            self.node_or_new(index_of(prefix.value));
+        }
+        let this = &*self;
+        let above = |value: u32| {
+            let place = this.place(value);
+            match place.load(Ordering::Relaxed) & LEADS_ON {
+                0 => place.store(number, Ordering::Release),
+                _ => this.longer(value).set_base(number),
+            }
+        };
+        let (tree, own) = this.tree_of(prefix).expect("it has up to 24 bits");
+        if prefix.len > DIRECTORY_BITS {
+            let first = prefix.value >> 16 << 16;
+            return tree.own_values(own, &mut |value| above(first | (value as u32) << 8));
+        }
+        tree.own_values(own, &mut |index| {
+            this.bases[index].set(number);
+            let first = (index as u32) << 16;
+            match this.node(index) {
+                Some(_) => Tree(&this.trees[index]).own_values(1, &mut |value| above(first | (value as u32) << 8)),
+                None => above(first),
+            }
+        });
+    }
+
+    /// Adds a prefix of more than 24 bits.
+    fn insert_long(&mut self, prefix: Prefix<u32>, number: u16) {
+        let index = index_of(prefix.value);
+        self.node_or_new(index);
+        let content = self.place(prefix.value).load(Ordering::Relaxed);
+        if content & LEADS_ON == 0 {
+            let position = self.new_link(index, content);
+            self.place(prefix.value).store(LEADS_ON | position, Ordering::Release);
+        }
+        let longer = self.longer(prefix.value);
+        let Flat { spare, gone, .. } = self;
+        longer.insert(spare, &mut |dead| gone.push(Gone::Memory(dead)), last_of(prefix), number);
+    }
+
+    /// The position of a new link, without prefixes and with an answer, in the array that 16 bits have.
+    fn new_link(&mut self, index: usize, base: u16) -> u16 {
+        let node = self.node(index).expect("whoever has longer prefixes has a node");
+        let used = node.0.iter().filter(|place| place.load(Ordering::Relaxed) & LEADS_ON != 0).count();
+        let array = &self.memory[0].longer[index];
+        let links =
+            |array: &AtomicU64| ptr::with_exposed_provenance_mut::<AtomicU64>(array.load(Ordering::Relaxed) as usize);
+        // Arrays have room for two links, four, eight and so on.
+        if used == 0 || used > 1 && used.is_power_of_two() {
+            let (room, old) = ((2 * used).max(2), links(array));
+            let new = self.spare.take(room * size_of::<AtomicU64>()).cast::<AtomicU64>();
+            for position in 0..room {
+                // SAFETY: the old array has as many links as are used; the new one has room for them and is not linked yet.
+                unsafe {
+                    let link = if position < used { (*old.add(position)).load(Ordering::Relaxed) } else { 0 };
+                    new.add(position).write(AtomicU64::new(link));
+                }
+            }
+            array.store(new.expose_provenance() as u64, Ordering::Release);
+            if used > 0 {
+                self.gone.push(Gone::Memory(Dead::new(old, used * size_of::<AtomicU64>())));
+            }
+        }
+        // SAFETY: the array has room for one link more than are used.
+        let link = unsafe { &*links(array).add(used) };
+        Longer(link).begin(&mut self.spare, base);
+        used as u16
     }
 }

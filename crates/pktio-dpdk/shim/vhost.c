@@ -2,9 +2,13 @@
  *
  * DPDK's library speaks the protocol with the guest's side: sockets, reconnection, features, memory maps, indices. The
  * rings are read and written here, straight between the guest's buffers and our packets, because the library's general
- * path costs several times as much per packet. Split rings (virtio 1.1, 2.6), chains of descriptors, mergeable receive
- * buffers (5.1.6.4), checksums and TCP segmentation left to us (5.1.6.2, offload.h), dirty pages logged for migration. Not
- * offered to the guest: packed rings, indirect descriptors, event indices, fragmentation of UDP.
+ * path costs several times as much per packet. Split rings (virtio 1.1, 2.6) and packed ones (2.7), chains of descriptors,
+ * mergeable receive buffers (5.1.6.4), checksums and TCP segmentation left to us (5.1.6.2, offload.h), dirty pages logged for
+ * migration. Not offered to the guest: indirect descriptors, event indices, fragmentation of UDP.
+ *
+ * A packed ring's chains lie one behind the other, so where the n-th begins is only known when those before have been looked
+ * at: look() does that once, and leaves them in an array that takes the place of the split ring's index. What else
+ * differs is a piece's layout, and how entries are given back and wishes are told.
  *
  * Trust: everything in shared memory is the guest's and may change at any moment. Each descriptor is copied once and
  * checked; an address outside the guest's memory, a loop or a bad index costs the guest its packet and nothing else.
@@ -41,10 +45,34 @@
 #define QUEUES_MAX 64
 #define PATH_MAX_BYTES 108
 
+/* Most entries of a packed ring that are looked at before any is given back. */
+#define ENTRIES_MAX 256
+
+/* An entry of a packed ring: a chain of descriptors. */
+struct entry {
+	uint16_t head; /* its first descriptor */
+	uint16_t pieces;
+	uint16_t id; /* the guest's name for it */
+	uint32_t length; /* what we have written */
+};
+
+/* A place in a packed ring; the guest's and our marks change their meaning each time round. */
+struct spot {
+	uint16_t at;
+	uint8_t wrap;
+};
+
 struct ring {
 	struct rte_vhost_vring v;
 	uint16_t last_avail;
 	uint16_t last_used;
+	struct entry *entries; /* packed: those that are known, from `first` on around ENTRIES_MAX; else not read */
+	uint16_t first;
+	uint16_t known;
+	uint16_t open; /* descriptors of these */
+	struct spot next; /* the first descriptor that was not given back */
+	struct spot unseen; /* the first that was not looked at */
+	uint8_t packed;
 	uint16_t index; /* the library's number for it */
 	uint8_t usable;
 	uint8_t owes_call; /* entries were given back, and the guest not asked whether it wants to be called */
@@ -69,6 +97,7 @@ struct shim_vhost {
 	uint16_t capacity;
 	uint32_t header_bytes;
 	int mergeable;
+	int packed;
 	uint8_t takes; /* the kinds of large frames that the guest takes: bits of VIRTIO_NET_HDR_GSO_* */
 	int log; /* the guest is being migrated */
 	int vid; /* the connection; -1: none */
@@ -113,6 +142,24 @@ static struct shim_vhost *find(int vid)
 	return NULL;
 }
 
+static inline int wants_calls(const struct ring *ring)
+{
+	if (ring->packed)
+		return __atomic_load_n(&ring->v.driver_event->flags, __ATOMIC_RELAXED) != VRING_PACKED_EVENT_FLAG_DISABLE;
+	return !(__atomic_load_n(&ring->v.avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
+}
+
+/* Says whether the guest is to kick. */
+static inline void want_kicks(struct ring *ring, int wanted)
+{
+	if (ring->packed)
+		__atomic_store_n(&ring->v.device_event->flags,
+				 wanted ? VRING_PACKED_EVENT_FLAG_ENABLE : VRING_PACKED_EVENT_FLAG_DISABLE,
+				 __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(&ring->v.used->flags, wanted ? 0 : VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+}
+
 /* Wakes the guest if it wants to be. The guest writes its wish and then looks at the index; we have written the index and look
  * at its wish. What keeps these in order is the exchange that takes the queue's lock: it waits until our stores have reached the
  * guest's memory, most of which they have done since the burst before. A fence of its own right behind them would wait for all. */
@@ -121,8 +168,7 @@ static inline void call(struct ring *ring)
 	if (!ring->owes_call)
 		return;
 	ring->owes_call = 0;
-	if (!(__atomic_load_n(&ring->v.avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT) &&
-	    ring->v.callfd >= 0)
+	if (wants_calls(ring) && ring->v.callfd >= 0)
 		eventfd_write(ring->v.callfd, 1);
 }
 
@@ -143,6 +189,8 @@ static void rest(struct shim_vhost *port)
 		for (int k = 0; k < 2; k++) {
 			if (rings[k]->usable)
 				call(rings[k]);
+			if (rings[k]->usable && rings[k]->packed)
+				rings[k]->last_avail = rings[k]->last_used = rings[k]->next.at | rings[k]->next.wrap << 15;
 			if (rings[k]->usable)
 				rte_vhost_set_vring_base(port->vid, rings[k]->index, rings[k]->last_avail,
 							 rings[k]->last_used);
@@ -161,12 +209,24 @@ static void load(struct shim_vhost *port, struct ring *ring, uint16_t index)
 	ring->index = index;
 	if (!port->enabled[index] || rte_vhost_get_vhost_vring(port->vid, index, &ring->v) != 0)
 		return;
-	if (ring->v.desc == NULL || ring->v.avail == NULL || ring->v.used == NULL || !rte_is_power_of_2(ring->v.size))
+	if (ring->v.desc == NULL || ring->v.avail == NULL || ring->v.used == NULL || ring->v.size == 0)
 		return;
 	if (rte_vhost_get_vring_base(port->vid, index, &ring->last_avail, &ring->last_used) != 0)
 		return;
+	ring->packed = port->packed;
+	if (ring->packed) {
+		if (ring->entries == NULL)
+			ring->entries = calloc(ENTRIES_MAX, sizeof(*ring->entries));
+		/* All that is taken is given back at once, so that both indices are one. */
+		ring->next = ring->unseen = (struct spot){ ring->last_avail & 0x7fff, ring->last_avail >> 15 };
+		ring->first = ring->known = ring->open = 0;
+		if (ring->entries == NULL || ring->last_avail != ring->last_used || ring->next.at >= ring->v.size)
+			return;
+	} else if (!rte_is_power_of_2(ring->v.size)) {
+		return;
+	}
 	/* The worker polls: the guest need not kick. */
-	ring->v.used->flags = VRING_USED_F_NO_NOTIFY;
+	want_kicks(ring, 0);
 	ring->usable = 1;
 }
 
@@ -180,6 +240,7 @@ static void resume(struct shim_vhost *port)
 	    rte_vhost_get_mem_table(port->vid, &port->memory) != 0)
 		return;
 	port->mergeable = (features >> VIRTIO_NET_F_MRG_RXBUF) & 1;
+	port->packed = (features >> VIRTIO_F_RING_PACKED) & 1;
 	port->takes = 0;
 	if ((features >> VIRTIO_NET_F_GUEST_CSUM) & 1) {
 		if ((features >> VIRTIO_NET_F_GUEST_TSO4) & 1)
@@ -306,17 +367,20 @@ static const struct rte_vhost_device_ops operations = {
 };
 
 static const uint64_t not_offered =
-	1ULL << VIRTIO_F_RING_PACKED | 1ULL << VIRTIO_RING_F_INDIRECT_DESC | 1ULL << VIRTIO_RING_F_EVENT_IDX |
-	1ULL << VIRTIO_NET_F_HOST_UFO | 1ULL << VIRTIO_NET_F_HOST_ECN | 1ULL << VIRTIO_NET_F_GUEST_UFO |
-	1ULL << VIRTIO_NET_F_GUEST_ECN | 1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
+	1ULL << VIRTIO_RING_F_INDIRECT_DESC | 1ULL << VIRTIO_RING_F_EVENT_IDX | 1ULL << VIRTIO_NET_F_HOST_UFO |
+	1ULL << VIRTIO_NET_F_HOST_ECN | 1ULL << VIRTIO_NET_F_GUEST_UFO | 1ULL << VIRTIO_NET_F_GUEST_ECN |
+	1ULL << VIRTIO_NET_F_GUEST_ANNOUNCE;
 
-static void close_files(struct shim_vhost *port)
+/* What queues have besides their memory. */
+static void close_queues(struct shim_vhost *port)
 {
 	for (uint16_t i = 0; i < port->queues; i++) {
 		if (port->queue[i].file >= 0)
 			close(port->queue[i].file);
 		if (port->queue[i].changed >= 0)
 			close(port->queue[i].changed);
+		free(port->queue[i].from_guest.entries);
+		free(port->queue[i].to_guest.entries);
 	}
 }
 
@@ -353,13 +417,13 @@ struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues
 	port->vid = -1;
 	*error = open_files(port);
 	if (*error != 0) {
-		close_files(port);
+		close_queues(port);
 		free(port);
 		return NULL;
 	}
 	if (rte_vhost_driver_register(path, client ? RTE_VHOST_USER_CLIENT : 0) != 0) {
 		*error = -EADDRINUSE;
-		close_files(port);
+		close_queues(port);
 		free(port);
 		return NULL;
 	}
@@ -389,7 +453,7 @@ void shim_vhost_close(struct shim_vhost *port)
 		}
 	}
 	pthread_mutex_unlock(&ports_lock);
-	close_files(port);
+	close_queues(port);
 	free(port->memory);
 	free(port);
 }
@@ -400,6 +464,8 @@ int shim_vhost_up(const struct shim_vhost *port)
 }
 
 /* ---- Sleeping ---- */
+
+static inline uint16_t given(struct ring *ring);
 
 int shim_vhost_file(const struct shim_vhost *port, uint16_t index)
 {
@@ -421,10 +487,10 @@ int shim_vhost_arm(struct shim_vhost *port, uint16_t index)
 		/* Without a file to kick it has to be looked at. */
 		if (queue->kick < 0)
 			result = -EBUSY;
-		__atomic_store_n(&ring->v.used->flags, 0, __ATOMIC_RELAXED);
-		/* The guest writes its index and then looks at our wish; we have written the wish and look at its index. */
+		want_kicks(ring, 1);
+		/* The guest gives entries and then looks at our wish; we have written the wish and look for entries. */
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
-		if (__atomic_load_n(&ring->v.avail->idx, __ATOMIC_ACQUIRE) != ring->last_avail)
+		if (given(ring) != 0)
 			result = 0;
 	}
 	unlock(queue);
@@ -438,7 +504,7 @@ void shim_vhost_disarm(struct shim_vhost *port, uint16_t index)
 	lock(queue);
 	queue->armed = 0;
 	if (queue->from_guest.usable)
-		__atomic_store_n(&queue->from_guest.v.used->flags, VRING_USED_F_NO_NOTIFY, __ATOMIC_RELAXED);
+		want_kicks(&queue->from_guest, 0);
 	unlock(queue);
 	/* Until something else happens the file is not readable any more. */
 	epoll_wait(queue->file, events, 2, 0);
@@ -458,29 +524,105 @@ static inline void *reach(const struct rte_vhost_memory *memory, uint64_t addres
 	return NULL;
 }
 
-/* How many entries the guest has given; none if it counts wrongly. */
-static inline uint16_t given(const struct ring *ring)
+static inline void advance(const struct ring *ring, struct spot *spot)
 {
+	if (++spot->at == ring->v.size) {
+		spot->at = 0;
+		spot->wrap ^= 1;
+	}
+}
+
+/* Looks at what the guest has added to a packed ring. Returns how many entries are known. */
+static uint16_t look(struct ring *ring)
+{
+	volatile struct vring_packed_desc *descs = ring->v.desc_packed;
+	while (ring->known < ENTRIES_MAX && ring->open < ring->v.size) {
+		uint16_t flags = __atomic_load_n(&descs[ring->unseen.at].flags, __ATOMIC_ACQUIRE);
+		int available = flags >> VRING_PACKED_DESC_F_AVAIL & 1, used = flags >> VRING_PACKED_DESC_F_USED & 1;
+		if (available == used || available != ring->unseen.wrap)
+			break;
+		struct entry *entry = &ring->entries[(ring->first + ring->known) % ENTRIES_MAX];
+		*entry = (struct entry){ .head = ring->unseen.at };
+		int more;
+		do {
+			more = descs[ring->unseen.at].flags & VRING_DESC_F_NEXT;
+			entry->id = descs[ring->unseen.at].id;
+			entry->pieces++;
+			ring->open++;
+			advance(ring, &ring->unseen);
+		} while (more && ring->open < ring->v.size);
+		ring->known++;
+	}
+	return ring->known;
+}
+
+/* A copy of a descriptor, with the number of the one behind it. Addresses and lengths are at the same places in both kinds. */
+static inline struct vring_desc piece(const struct ring *ring, uint16_t at)
+{
+	if (unlikely(ring->packed)) {
+		struct vring_packed_desc desc = *(volatile struct vring_packed_desc *)&ring->v.desc_packed[at];
+		uint16_t next = at + 1 == ring->v.size ? 0 : at + 1;
+		return (struct vring_desc){ desc.addr, desc.len, desc.flags, next };
+	}
+	return *(volatile struct vring_desc *)&ring->v.desc[at];
+}
+
+/* How many entries the guest has given; none if it counts wrongly. */
+static inline uint16_t given(struct ring *ring)
+{
+	if (unlikely(ring->packed))
+		return look(ring);
 	uint16_t count = __atomic_load_n(&ring->v.avail->idx, __ATOMIC_ACQUIRE) - ring->last_avail;
 	return likely(count <= ring->v.size) ? count : 0;
 }
 
 static inline uint16_t head_at(const struct ring *ring, uint16_t i)
 {
+	if (unlikely(ring->packed))
+		return ring->entries[(ring->first + i) % ENTRIES_MAX].head;
 	return __atomic_load_n(&ring->v.avail->ring[(uint16_t)(ring->last_avail + i) & (ring->v.size - 1)],
 			       __ATOMIC_RELAXED);
 }
 
 static inline void give_back(struct ring *ring, uint16_t i, uint32_t head, uint32_t length)
 {
+	if (unlikely(ring->packed)) {
+		ring->entries[(ring->first + i) % ENTRIES_MAX].length = length;
+		return;
+	}
 	struct vring_used_elem *used = &ring->v.used->ring[(uint16_t)(ring->last_used + i) & (ring->v.size - 1)];
 	used->id = head;
 	used->len = length;
 }
 
+/* The same for a packed ring: each entry is shown by its own marks. */
+static void publish_packed(const struct shim_vhost *port, struct ring *ring, uint16_t count)
+{
+	for (uint16_t i = 0; i < count; i++) {
+		const struct entry *entry = &ring->entries[(ring->first + i) % ENTRIES_MAX];
+		struct vring_packed_desc *used = &ring->v.desc_packed[ring->next.at];
+		uint16_t flags = ring->next.wrap ? 1 << VRING_PACKED_DESC_F_AVAIL | 1 << VRING_PACKED_DESC_F_USED : 0;
+		used->id = entry->id;
+		used->len = entry->length;
+		__atomic_store_n(&used->flags, flags | (entry->length != 0 ? VRING_DESC_F_WRITE : 0), __ATOMIC_RELEASE);
+		for (uint16_t k = 0; k < entry->pieces; k++)
+			advance(ring, &ring->next);
+		ring->open -= entry->pieces;
+	}
+	ring->first = (ring->first + count) % ENTRIES_MAX;
+	ring->known -= count;
+	if (unlikely(port->log))
+		rte_vhost_log_used_vring(port->vid, ring->index, 0, ring->v.size * sizeof(struct vring_packed_desc));
+	ring->owes_call = 1;
+}
+
 /* Shows the guest `count` entries given back. Whether it wants to be woken is asked at the next poll. */
 static inline void publish(const struct shim_vhost *port, struct ring *ring, uint16_t count)
 {
+	if (unlikely(ring->packed)) {
+		publish_packed(port, ring, count);
+		return;
+	}
 	ring->last_avail += count;
 	ring->last_used += count;
 	__atomic_store_n(&ring->v.used->idx, ring->last_used, __ATOMIC_RELEASE);
@@ -503,7 +645,7 @@ static enum chain read_chain(const struct shim_vhost *port, const struct ring *r
 	for (uint32_t left = ring->v.size; left > 0; left--) {
 		if (unlikely(head >= ring->v.size))
 			return CHAIN_BAD;
-		struct vring_desc desc = *(volatile struct vring_desc *)&ring->v.desc[head];
+		struct vring_desc desc = piece(ring, head);
 		if (unlikely(desc.flags & (VRING_DESC_F_WRITE | VRING_DESC_F_INDIRECT)))
 			return CHAIN_BAD;
 		const uint8_t *from = reach(port->memory, desc.addr, desc.len);
@@ -625,10 +767,9 @@ static uint16_t write_chains(const struct shim_vhost *port, struct ring *ring, u
 		uint16_t first = head_at(ring, at + taken), head = first;
 		uint32_t written = 0;
 		for (uint32_t left = ring->v.size; left > 0 && (missing != 0 || done < length); left--) {
-			struct vring_desc desc;
 			if (unlikely(head >= ring->v.size))
 				break;
-			desc = *(volatile struct vring_desc *)&ring->v.desc[head];
+			struct vring_desc desc = piece(ring, head);
 			uint8_t *to = reach(port->memory, desc.addr, desc.len);
 			if (unlikely(to == NULL || !(desc.flags & VRING_DESC_F_WRITE) || (desc.flags & VRING_DESC_F_INDIRECT)))
 				break;

@@ -47,6 +47,7 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
     let (driver, arguments) = match spec {
         DeviceSpec::Xdp { interface } => {
             check_interface(spec, interface)?;
+            check_xdp_mtu(spec, options.mtu)?;
             bring_up(interface)?;
             ("net_af_xdp", format!("iface={interface},start_queue=0,queue_count={queues}"))
         }
@@ -116,6 +117,23 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
 /// The MTU of a memif port unless its user says another: what the driver's default buffers hold. Longer frames would be spread
 /// over several of them, which DPDK 22.11 gets wrong now and then: a piece of an older frame comes in place of the first.
 const MEMIF_MTU: u16 = 2048 - FRAME_HEADER_MAX;
+
+/// The largest MTU of an XDP port: the kernel keeps 256 bytes of each 2 KB buffer for XDP programs, and drops what is longer than the
+/// rest. Frames in several buffers need Linux 6.6 and a newer driver than that of DPDK 22.11.
+const XDP_MTU_MAX: u16 = 2048 - 256 - FRAME_HEADER_MAX;
+
+fn check_xdp_mtu(spec: &DeviceSpec, mtu: Option<u16>) -> Result<(), Error> {
+    match mtu {
+        Some(mtu) if mtu > XDP_MTU_MAX => Err(Error::Device {
+            device: spec.to_string(),
+            reason: format!(
+                "an MTU of {mtu} needs AF_XDP with several buffers for a frame, which DPDK 22.11 does not have; \
+                 there is room for {XDP_MTU_MAX} (a port of the kernel without `xdp:` carries long frames)"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
 
 /// Bytes of a buffer of a memif port of ours, if we are the client: one frame each.
 fn memif_buffer_bytes(mtu: u16) -> u32 {

@@ -6,10 +6,13 @@ mod common;
 mod frames;
 #[path = "common/guest.rs"]
 mod guest;
+#[path = "common/partial.rs"]
+mod partial;
 
 use common::*;
 use frames::{ETHERNET, Tcp, pseudo_header, sum, transport_is_right};
 use guest::*;
+use partial::{ALL, partial};
 use pktio::{Device, Packet, Queue};
 use pktio_dpdk::{Eal, PortOptions};
 use std::io::{Read, Write};
@@ -155,36 +158,24 @@ fn what_cannot_be_cut_is_dropped_with_its_reason() {
     });
 }
 
-/// A vhost port with a guest of these features in front of it.
+/// A vhost port with a guest of these features in front of it, with split rings and then with packed ones.
 fn with_guest(
     test: &'static str,
     features: u64,
     buffer_bytes: u32,
-    body: impl FnOnce(&Eal, &dyn Device, &mut dyn Queue, &mut Guest),
+    body: impl Fn(&Eal, &dyn Device, &mut dyn Queue, &mut Guest),
 ) {
     isolated(test, Needs::Nothing, || {
         let folder = Folder::new(test);
-        let socket = folder.path("switch.sock");
         let eal = small_eal();
-        let (device, mut queue) = open(&eal, &format!("vhost-server:{socket}"));
-        let mut guest = Guest::connect(&socket, features, buffer_bytes);
-        wait_for("the link is up", is_up(&*device));
-        body(&eal, &*device, &mut *queue, &mut guest);
+        for rings in [0, F_RING_PACKED] {
+            let socket = folder.path("switch.sock");
+            let (device, mut queue) = open(&eal, &format!("vhost-server:{socket}"));
+            let mut guest = Guest::connect(&socket, features | rings, buffer_bytes);
+            wait_for("the link is up", is_up(&*device));
+            body(&eal, &*device, &mut *queue, &mut guest);
+        }
     });
-}
-
-const ALL: u64 =
-    F_CSUM | F_GUEST_CSUM | F_GUEST_TSO4 | F_GUEST_TSO6 | F_HOST_TSO4 | F_HOST_TSO6 | F_MRG_RXBUF | F_VERSION_1;
-
-/// What a guest that leaves the checksum to the device says of a TCP frame.
-fn partial(frame: &Tcp, gso_size: u16) -> Header {
-    let start = frame.link.len() as u16 + if frame.is_v6 { 40 } else { 20 };
-    let gso_type = match (gso_size, frame.is_v6) {
-        (0, _) => 0,
-        (_, false) => 1,
-        (_, true) => 4,
-    };
-    Header { flags: 1, gso_type, header_len: start + 32, gso_size, csum_start: start, csum_offset: 16, buffers: 0 }
 }
 
 #[test]

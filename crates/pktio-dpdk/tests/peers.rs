@@ -345,11 +345,18 @@ fn vhost_guest_with_buffers_smaller_than_frames() {
     guest_of(TEST, "queue_size=1024,in_order=0", &["--mbuf-size=384", "--enable-scatter", "--max-pkt-len=1518"], 1510);
 }
 
-/// A guest that asks for packed rings gets split ones.
 #[test]
-fn vhost_guest_that_would_like_packed_rings() {
-    const TEST: &str = "vhost_guest_that_would_like_packed_rings";
+fn vhost_guest_with_packed_rings() {
+    const TEST: &str = "vhost_guest_with_packed_rings";
     guest_of(TEST, "queue_size=1024,packed_vq=1", &[], 1510);
+}
+
+/// Frames take several buffers and chains, and places are given back out of step with the ring's end.
+#[test]
+fn vhost_guest_with_packed_rings_and_jumbo_frames() {
+    const TEST: &str = "vhost_guest_with_packed_rings_and_jumbo_frames";
+    let arguments = ["--mbuf-size=1024", "--enable-scatter", "--max-pkt-len=9018"];
+    guest_of(TEST, "queue_size=1024,packed_vq=1,in_order=0", &arguments, 9018);
 }
 
 #[test]

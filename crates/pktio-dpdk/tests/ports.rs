@@ -208,6 +208,43 @@ fn af_xdp_exchanges_packets_with_the_kernel() {
     });
 }
 
+/// The bound that `docs/ports.md` states: the kernel gets an MTU that it keeps, and what is longer is counted.
+#[test]
+fn af_xdp_carries_what_fits_into_a_buffer() {
+    isolated("af_xdp_carries_what_fits_into_a_buffer", Needs::Root, || {
+        veth_pair();
+        ip("link set sw0 mtu 3400");
+        ip("link set host0 mtu 3400");
+        let eal = small_eal();
+        let open_xdp = |mtu| eal.open(&"xdp:sw0".parse().unwrap(), &PortOptions { mtu, ..PortOptions::default() });
+        let refused = open_xdp(Some(1775)).err().expect("it is refused").to_string();
+        assert!(refused.contains("1774") && refused.contains("several buffers"), "{refused}");
+        let mut device = match open_xdp(Some(1774)) {
+            Ok(device) => device,
+            Err(error) => return eprintln!("skipped, this kernel gives no AF_XDP socket: {error}"),
+        };
+        let mut near = device.take_queues().remove(0);
+        let (_far_device, mut far) = open(&eal, "host0");
+        let frame = |len: usize| {
+            let mut frame = vec![len as u8; len];
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+            frame
+        };
+        for len in [60, 1518, 1792] {
+            assert_eq!(far.tx(&mut vec![eal.pool().alloc_from(&frame(len)).unwrap()]), 1);
+            let received = receive(&mut *near, |bytes| bytes[12..14] == [0x88, 0xb5]).expect("a frame arrives");
+            assert!(received.data() == frame(len), "{len} bytes");
+            // Back, behind one that is too long.
+            let too_long = eal.pool().alloc_from(&frame(1793)).unwrap();
+            assert_eq!(near.tx(&mut vec![too_long, received]), 2);
+            let received = receive(&mut *far, |bytes| bytes[12..14] == [0x88, 0xb5]).expect("a frame arrives");
+            assert!(received.data() == frame(len), "{len} bytes");
+        }
+        let stats = device.stats();
+        assert_eq!((stats.tx_packets, stats.tx_too_long), (3, 3), "{stats:?}");
+    });
+}
+
 #[test]
 fn ring_returns_what_is_sent() {
     isolated("ring_returns_what_is_sent", Needs::Nothing, || {

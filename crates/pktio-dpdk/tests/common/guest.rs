@@ -1,9 +1,10 @@
 //! A guest of one queue pair for vhost-user ports, of which a test chooses every descriptor: the driver's side of virtio 1.1
-//! (2.6 split rings, 5.1 network device) and the front end's side of the vhost-user protocol.
+//! (2.6 split rings, 2.7 packed rings, 5.1 network device) and the front end's side of the vhost-user protocol.
 //!
 //! Single-threaded. What it waits for ends at last.
 #![allow(unsafe_code, dead_code)]
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -19,6 +20,7 @@ pub const F_HOST_TSO4: u64 = 1 << 11;
 pub const F_HOST_TSO6: u64 = 1 << 12;
 pub const F_MRG_RXBUF: u64 = 1 << 15;
 pub const F_VERSION_1: u64 = 1 << 32;
+pub const F_RING_PACKED: u64 = 1 << 34;
 
 /// Places in each ring.
 const SIZE: u16 = 256;
@@ -34,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
+/// Marks of a packed ring.
+const AVAIL: u16 = 1 << 7;
+const IS_USED: u16 = 1 << 15;
 
 /// The header before each frame (5.1.6), with the number of buffers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -82,6 +87,10 @@ static ONE: u64 = 1;
 struct Ring {
     next_available: u16,
     next_used: u16,
+    /// Packed: how often each of these has gone round.
+    rounds: [u16; 2],
+    /// Packed: names and pieces of what the port has, in order.
+    open: VecDeque<(u16, u16)>,
 }
 
 pub struct Guest {
@@ -90,6 +99,7 @@ pub struct Guest {
     _file: OwnedFd,
     rings: [Ring; 2],
     buffer_bytes: u32,
+    packed: bool,
     /// What it kicks the port with when that asks for it; without one, the port polls.
     kick: Option<OwnedFd>,
 }
@@ -122,7 +132,8 @@ impl Guest {
             assert!(fd >= 0);
             OwnedFd::from_raw_fd(fd)
         });
-        let mut guest = Guest { socket, memory, _file: file, rings: Default::default(), buffer_bytes, kick };
+        let packed = features & F_RING_PACKED != 0;
+        let mut guest = Guest { socket, memory, _file: file, rings: Default::default(), buffer_bytes, packed, kick };
         guest.negotiate(features);
         guest
     }
@@ -141,7 +152,8 @@ impl Guest {
             let index = index as u32;
             let state = |value: u32| [index, value].map(u32::to_le_bytes).concat();
             self.tell(8, &state(u32::from(SIZE)), None);
-            self.tell(10, &state(0), None);
+            // Packed: both sides are in their first round.
+            self.tell(10, &state(if self.packed { 0x8000 } else { 0 }), None);
             let mut addresses = [index, 0].map(u32::to_le_bytes).concat();
             addresses.extend([ring, &(ring + USED), &(ring + AVAILABLE)].map(|at| (base + at).to_le_bytes()).concat());
             addresses.extend(0u64.to_le_bytes());
@@ -212,16 +224,52 @@ impl Guest {
         unsafe { AtomicU16::from_ptr(self.at(address, 2).cast()) }
     }
 
-    /// Writes a descriptor of ring `r`.
-    pub fn describe(&mut self, r: usize, place: u16, address: u64, len: u32, flags: u16, next: u16) {
+    /// Writes a descriptor of ring `r`; `last` is what comes last in it.
+    fn describe(&mut self, r: usize, place: u16, address: u64, len: u32, last: [u16; 2]) {
         let mut bytes = address.to_le_bytes().to_vec();
         bytes.extend(len.to_le_bytes());
-        bytes.extend([flags, next].map(u16::to_le_bytes).concat());
+        bytes.extend(last.map(u16::to_le_bytes).concat());
         self.write(RINGS[r] + u64::from(place) * 16, &bytes);
     }
 
-    /// Gives the port the chain that begins at `head`.
-    pub fn make_available(&mut self, r: usize, head: u16) {
+    /// Gives the port a chain with this name: address, length and flags of each piece.
+    fn give(&mut self, r: usize, name: u16, pieces: &[(u64, u32, u16)]) {
+        let more = |i: usize| if i + 1 == pieces.len() { 0 } else { NEXT };
+        if self.packed {
+            return self.give_packed(r, name, pieces);
+        }
+        for (i, &(address, len, flags)) in pieces.iter().enumerate() {
+            let place = name + i as u16;
+            self.describe(r, place, address, len, [flags | more(i), place + 1]);
+        }
+        self.make_available(r, name);
+    }
+
+    /// The same for a packed ring (2.7.13): the first piece says last that it is there.
+    fn give_packed(&mut self, r: usize, name: u16, pieces: &[(u64, u32, u16)]) {
+        let head = self.rings[r].next_available;
+        let mut head_flags = 0;
+        for (i, &(address, len, flags)) in pieces.iter().enumerate() {
+            let ring = &mut self.rings[r];
+            let place = ring.next_available;
+            let marks = if ring.rounds[0].is_multiple_of(2) { AVAIL } else { IS_USED };
+            let flags = flags | marks | if i + 1 == pieces.len() { 0 } else { NEXT };
+            (ring.next_available, ring.rounds[0]) = stepped(place, ring.rounds[0], 1);
+            // What the head had before: not available.
+            let old = self.index(RINGS[r] + u64::from(place) * 16 + 14).load(Ordering::Relaxed);
+            let shown = if i == 0 { old } else { flags };
+            self.describe(r, place, address, len, [name, shown]);
+            if i == 0 {
+                head_flags = flags;
+            }
+        }
+        self.rings[r].open.push_back((name, pieces.len() as u16));
+        self.index(RINGS[r] + u64::from(head) * 16 + 14).store(head_flags, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Gives the port the chain of a split ring that begins at `head`.
+    fn make_available(&mut self, r: usize, head: u16) {
         let place = self.rings[r].next_available % SIZE;
         self.write(RINGS[r] + AVAILABLE + 4 + 2 * u64::from(place), &head.to_le_bytes());
         self.rings[r].next_available = self.rings[r].next_available.wrapping_add(1);
@@ -231,8 +279,7 @@ impl Guest {
 
     fn give_buffer(&mut self, place: u16) {
         let address = RECEIVE_BUFFERS + u64::from(place) * u64::from(self.buffer_bytes);
-        self.describe(0, place, address, self.buffer_bytes, WRITE, 0);
-        self.make_available(0, place);
+        self.give(0, place, &[(address, self.buffer_bytes, WRITE)]);
     }
 
     /// Sends a frame whose header and bytes are in one chain, in pieces of these lengths and the rest in a last one.
@@ -242,12 +289,12 @@ impl Guest {
         let mut lengths = pieces.to_vec();
         lengths.push(all.len() - pieces.iter().sum::<usize>());
         let mut at = SEND_BUFFERS;
-        for (i, len) in lengths.iter().enumerate() {
-            let flags = if i + 1 == lengths.len() { 0 } else { NEXT };
-            self.describe(1, i as u16, at, *len as u32, flags, i as u16 + 1);
-            at += *len as u64;
+        let mut chain = Vec::new();
+        for len in lengths {
+            chain.push((at, len as u32, 0));
+            at += len as u64;
         }
-        self.make_available(1, 0);
+        self.give(1, 0, &chain);
         self.kick();
     }
 
@@ -255,18 +302,26 @@ impl Guest {
     pub fn kick(&self) -> bool {
         const NO_NOTIFY: u16 = 1;
         let Some(kick) = &self.kick else { return false };
-        let wanted = self.index(RINGS[1] + USED).load(Ordering::Acquire) & NO_NOTIFY == 0;
+        let wish = RINGS[1] + USED + if self.packed { 2 } else { 0 };
+        let wanted = self.index(wish).load(Ordering::Acquire) & NO_NOTIFY == 0;
         // SAFETY: eight bytes that live for the call.
         wanted && unsafe { libc::write(kick.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
     }
 
     /// Whether the port has given back everything that was sent.
-    pub fn all_taken(&self) -> bool {
+    pub fn all_taken(&mut self) -> bool {
+        if self.packed {
+            while self.used_packed(1).is_some() {}
+            return self.rings[1].open.is_empty();
+        }
         self.index(RINGS[1] + USED + 2).load(Ordering::Acquire) == self.rings[1].next_available
     }
 
     /// The next used entry of the receiving ring: which buffer, how many bytes.
     fn used(&mut self) -> Option<(u16, usize)> {
+        if self.packed {
+            return self.used_packed(0);
+        }
         if self.index(RINGS[0] + USED + 2).load(Ordering::Acquire) == self.rings[0].next_used {
             return None;
         }
@@ -275,6 +330,25 @@ impl Guest {
         self.rings[0].next_used = self.rings[0].next_used.wrapping_add(1);
         let word = |i: usize| u32::from_le_bytes(entry[i..i + 4].try_into().unwrap());
         Some((word(0) as u16, word(4) as usize))
+    }
+
+    /// The next chain that was given back to a packed ring: its name, and how many bytes were written.
+    fn used_packed(&mut self, r: usize) -> Option<(u16, usize)> {
+        let at = RINGS[r] + u64::from(self.rings[r].next_used) * 16;
+        let flags = self.index(at + 14).load(Ordering::Acquire);
+        let marks = if self.rings[r].rounds[1].is_multiple_of(2) { AVAIL | IS_USED } else { 0 };
+        if flags & (AVAIL | IS_USED) != marks || self.rings[r].open.is_empty() {
+            return None;
+        }
+        let entry = self.read(at + 8, 6);
+        let len = u32::from_le_bytes(entry[..4].try_into().unwrap()) as usize;
+        let name = u16::from_le_bytes(entry[4..].try_into().unwrap());
+        let ring = &mut self.rings[r];
+        let (wanted, pieces) = ring.open.pop_front()?;
+        assert_eq!(name, wanted, "the port gives back in order");
+        assert_eq!(flags & WRITE != 0, len != 0, "the length counts where something was written");
+        (ring.next_used, ring.rounds[1]) = stepped(ring.next_used, ring.rounds[1], pieces);
+        Some((name, len))
     }
 
     /// A frame with its header, if one is there; its buffers go back to the port.
@@ -311,6 +385,12 @@ impl Guest {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// A place of a packed ring and how often it went round, some steps on.
+fn stepped(place: u16, rounds: u16, steps: u16) -> (u16, u16) {
+    let next = place + steps;
+    if next < SIZE { (next, rounds) } else { (next - SIZE, rounds + 1) }
 }
 
 impl Drop for Guest {

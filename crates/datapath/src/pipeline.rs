@@ -93,6 +93,21 @@ pub struct ActionInfo {
     pub packets: u64,
 }
 
+/// What packets wait for in staged code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PhaseInfo {
+    /// The way in.
+    pub entry: EntryKind,
+    /// From 1 on, in an order in which packets can come through them.
+    pub number: u32,
+    /// The table that they wait for.
+    pub waits_for: String,
+    /// Tables that are asked for at the same time.
+    pub begun_with: Vec<String>,
+    /// What is kept of each packet that waits.
+    pub row_bytes: u32,
+}
+
 /// Which code runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodeInfo {
@@ -100,6 +115,8 @@ pub struct CodeInfo {
     pub specialised: bool,
     /// How it goes through a batch.
     pub strategy: String,
+    /// The phases of staged code, without the first of each entry.
+    pub phases: Vec<PhaseInfo>,
     /// How often code was compiled for the tables as they were.
     pub compiled: u64,
     /// How long the last time took, until workers could run it.

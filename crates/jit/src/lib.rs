@@ -72,6 +72,7 @@ pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};
 pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};
+pub use stage::report::{Phase, Stages, Whole};
 
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
@@ -444,7 +445,7 @@ fn generate_as(
         let mut plan = timed(&mut timing.analysis, || {
             let plan = Plan::new(program, entry, flow, bindings, options, 1);
             match plan.is_staged() && !placement::may_stage(program, entry_facts, flow, options) {
-                true => Plan::run_to_completion(flow),
+                true => plan.uncut(flow),
                 false => plan,
             }
         });
@@ -453,7 +454,7 @@ fn generate_as(
                 let (hot_facts, hot) = hot.about(facts);
                 let hot_plan = match plan.is_staged() {
                     true => Plan::new(program, entry, hot, bindings, options, 1 + options.hot_ways),
-                    false => Plan::run_to_completion(hot),
+                    false => plan.uncut(hot),
                 };
                 let may_stage = || placement::may_stage(program, hot_facts, hot, options);
                 // Waiting for memory costs more than what copies save.
@@ -481,9 +482,9 @@ fn generate_as(
             symbols: &symbols,
             gates: &gates,
         };
-        let (clif, places) = timed(&mut timing.translation, || {
+        let (clif, places, stages) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
-            let places = loop {
+            let (places, stages) = loop {
                 context.func.signature = translate::entry_signature(module.isa().default_call_conv());
                 context.func.name = UserFuncName::user(0, id.as_u32());
                 let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
@@ -491,7 +492,7 @@ fn generate_as(
                 match translate::translate(&shared, flow, &plan, entry, &mut sites, builder, frontend) {
                     // Packets that wait need room in the frame; there may be room for one.
                     Err(Error::Limit { .. }) if plan.is_staged() => {
-                        plan = Plan::run_to_completion(flow);
+                        plan = plan.uncut(flow);
                         sites.truncate(sites_before);
                         context.func.clear();
                         builder_context = FunctionBuilderContext::new();
@@ -500,7 +501,7 @@ fn generate_as(
                 }
             };
             unused::remove(&mut context.func);
-            Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places))
+            Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places, stages))
         })?;
         let instructions = context.func.dfg.num_insts();
         let (size, asm) = timed(&mut timing.codegen, || {
@@ -523,18 +524,18 @@ fn generate_as(
             places: code_places.clone().unwrap_or_default(),
             clif: clif.clone(),
             numbered: places.list,
+            stages: stages.clone(),
             vcode: asm.clone().unwrap_or_default(),
         });
         module.clear_context(&mut context);
         context.set_disasm(options.keep_text);
         let places = code_places.unwrap_or_default();
-        let phases = plan.phases.len();
         functions.push(NewEntry {
             kind: entry.kind,
             id,
             size,
             instructions,
-            phases,
+            stages,
             asks_ahead: plan.ahead.is_some(),
             clif,
             asm,

@@ -5,6 +5,7 @@
 //! On processors other than x86-64 the assembly is Cranelift's own text, which has no places.
 
 use crate::places::{CodePlace, Place};
+use crate::stage::report::Stages;
 use base::Span;
 use ir::EntryKind;
 use std::fmt::Write;
@@ -14,6 +15,8 @@ use std::fmt::Write;
 pub struct Listing {
     /// Which.
     pub kind: EntryKind,
+    /// How packets go through it.
+    pub stages: Stages,
     /// Machine code.
     pub code: Vec<u8>,
     /// What part of the program each byte comes from, without gaps.

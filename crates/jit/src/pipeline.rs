@@ -13,6 +13,7 @@ use crate::listing::Listing;
 use crate::matrix::Matrix;
 use crate::places::{CodePlace, Place};
 use crate::sieve::Sieve;
+use crate::stage::report::Stages;
 use abi::PipelineFn;
 use base::Span;
 use cranelift_jit::JITModule;
@@ -46,7 +47,7 @@ pub(crate) struct NewEntry {
     pub id: cranelift_module::FuncId,
     pub size: usize,
     pub instructions: usize,
-    pub phases: usize,
+    pub stages: Stages,
     pub asks_ahead: bool,
     pub clif: Option<String>,
     pub asm: Option<String>,
@@ -68,7 +69,7 @@ struct CompiledEntry {
     code: *const u8,
     size: usize,
     instructions: usize,
-    phases: usize,
+    stages: Stages,
     asks_ahead: bool,
     clif: Option<String>,
     asm: Option<String>,
@@ -143,9 +144,9 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, phases, asks_ahead, clif, asm, places, named, .. }| {
+            .map(|NewEntry { kind, id, size, instructions, stages, asks_ahead, clif, asm, places, named, .. }| {
                 let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, phases, asks_ahead, clif, asm, places, named }
+                CompiledEntry { kind, code, size, instructions, stages, asks_ahead, clif, asm, places, named }
             })
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
@@ -213,7 +214,12 @@ impl CompiledPipeline {
 
     /// Phases that packets go through an entry in; 1 where it runs to completion.
     pub fn phases(&self, kind: EntryKind) -> Option<usize> {
-        self.find(kind).map(|e| e.phases)
+        self.stages(kind).map(|stages| stages.phases.len())
+    }
+
+    /// How packets go through an entry.
+    pub fn stages(&self, kind: EntryKind) -> Option<&Stages> {
+        self.find(kind).map(|e| &e.stages)
     }
 
     /// Whether the packets of a batch go through an entry a first time, to ask for the cells of registers.

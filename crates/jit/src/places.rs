@@ -77,7 +77,7 @@ impl Places {
 
     /// The source location that stands for an operation of a node, or for the node's end.
     pub fn location(&mut self, program: &Program, node: usize, op: Option<&Op>, span: Span) -> SourceLoc {
-        let table = |t: ir::TableId| format!("table:{}", program.tables[t.index()].name);
+        let table = |t: ir::TableId| table_region(program, t);
         let owner = |e: ir::ExternId| match program.externs[e.index()].kind {
             ir::ExternKind::Counter { direct, .. } | ir::ExternKind::Meter { direct, .. } => direct,
             _ => None,
@@ -90,6 +90,11 @@ impl Places {
         };
         let region = region.unwrap_or_else(|| self.regions[node].clone());
         self.number(Place { region, span })
+    }
+
+    /// The region of a node.
+    pub fn region(&self, node: usize) -> &str {
+        &self.regions[node]
     }
 
     /// The number that watched code gives for a place.
@@ -179,11 +184,16 @@ impl Translator<'_, '_> {
     }
 }
 
-fn action_region(program: &Program, table: ir::TableId, action: u32) -> String {
-    let table = &program.tables[table.index()];
+/// The region of what looks a table up.
+pub(crate) fn table_region(program: &Program, table: ir::TableId) -> String {
+    format!("table:{}", program.tables[table.index()].name)
+}
+
+fn action_region(program: &Program, id: ir::TableId, action: u32) -> String {
+    let table = &program.tables[id.index()];
     match table.actions.get(action as usize) {
         Some(a) => format!("action:{}", program.actions[a.action.index()].name),
-        None => format!("table:{}", table.name),
+        None => table_region(program, id),
     }
 }
 

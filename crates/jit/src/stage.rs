@@ -35,6 +35,7 @@
 mod live;
 mod lookups;
 pub(crate) mod plan;
+pub(crate) mod report;
 mod rows;
 pub(crate) mod standing;
 
@@ -68,6 +69,11 @@ pub(crate) struct Waiting {
 
 // The loops.
 impl<'a> Translator<'a, '_> {
+    /// Bytes that are kept of each packet that waits, by phase.
+    pub fn row_bytes(&self) -> Vec<u32> {
+        self.waiting.iter().map(|waiting| waiting.as_ref().map_or(0, |w| w.row_bytes)).collect()
+    }
+
     /// The loop over chunks of the packets from `first` to `end`.
     pub fn staged_loop(&mut self, first: Value, end: Value) -> Result<(), Error> {
         self.declare_all()?;

@@ -28,6 +28,7 @@ use crate::places::Places;
 use crate::sieve::Sieves;
 use crate::stage::Waiting;
 use crate::stage::plan::{Plan, Spot};
+use crate::stage::report::Stages;
 use crate::stage::standing::Standings;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
@@ -229,7 +230,8 @@ pub(crate) fn entry_signature(call_conv: CallConv) -> Signature {
     signature
 }
 
-/// Translates an entry into the function behind `b`. Gives what the source locations in it mean, if options ask for them.
+/// Translates an entry into the function behind `b`. Gives what the source locations in it mean, if options ask for them, and
+/// how packets go through it.
 pub(crate) fn translate(
     shared: &Shared<'_>,
     flow: &Flow,
@@ -238,7 +240,7 @@ pub(crate) fn translate(
     sites: &mut Vec<Site>,
     mut b: FunctionBuilder<'_>,
     frontend: cranelift_codegen::isa::TargetFrontendConfig,
-) -> Result<Option<Places>, Error> {
+) -> Result<(Option<Places>, Stages), Error> {
     let start = b.create_block();
     b.append_block_params_for_function_params(start);
     b.switch_to_block(start);
@@ -325,8 +327,10 @@ pub(crate) fn translate(
         });
     }
     let places = t.places_of_code.take();
+    let listed = places.as_ref().filter(|_| shared.options.keep_text);
+    let stages = Stages::new(shared.program, flow, plan, &t.row_bytes(), listed);
     t.b.finalize(frontend);
-    Ok(places)
+    Ok((places, stages))
 }
 
 // The packet loop.

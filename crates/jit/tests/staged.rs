@@ -196,6 +196,42 @@ fn lookups_that_do_not_depend_on_one_another_share_a_phase() {
 }
 
 #[test]
+fn a_plan_says_which_phase_tables_and_actions_belong_to() {
+    let of = |body: &str, strategy| {
+        let options = Options { strategy, keep_text: true, ..without_copies(options()) };
+        let both = Both::with_options(program(body), &options);
+        let name = |table: ir::TableId| both.program.tables[table.index()].name.trim_start_matches("I.").to_string();
+        let stages = both.pipeline.stages(EntryKind::Ingress).expect("an ingress");
+        let phase = |phase: &jit::Phase| {
+            let begun: Vec<String> = phase.begun_with.iter().copied().map(name).collect();
+            (phase.waits_for.map_or(String::new(), name), begun.join(" "))
+        };
+        let phases: Vec<_> = stages.phases.iter().map(phase).collect();
+        let whole: Vec<_> = stages.whole.iter().map(|(table, why)| (name(*table), *why)).collect();
+        (phases, whole, stages.clone())
+    };
+    let at = |table: &str, begun: &str| (table.to_string(), begun.to_string());
+
+    let (phases, whole, stages) = of("t1.apply(); t2.apply(); t3.apply();", Strategy::Staged);
+    assert_eq!((phases, whole), (vec![at("", ""), at("t1", "t2"), at("t3", "")], vec![]));
+    let runs = |phase: usize, part: &str| stages.phases[phase].runs.iter().any(|p| p == part);
+    assert!(runs(0, "state:P.start") && !runs(0, "table:I.t1") && !runs(1, "state:P.start"));
+    // What t2 found is asked for with t1, and used when the packet comes to it; the first actions run before t3.
+    assert!(runs(1, "action:I.set") && runs(1, "table:I.t2") && !runs(1, "table:I.t3") && !runs(2, "action:I.set"));
+    // Nothing is kept of a packet that comes; of one that waits, where its descriptor is and more.
+    assert!(stages.phases[0].row_bytes == 0 && stages.phases[1..].iter().all(|p| p.row_bytes > 8), "{stages:?}");
+
+    let (phases, whole, _) = of("t1.apply(); t3.apply();", Strategy::Auto);
+    assert_eq!(phases, [at("", "")]);
+    let small = |why: &jit::Whole| matches!(why, jit::Whole::NotWanted(bytes) if *bytes <= jit::CUT_BYTES_MIN);
+    assert!(whole.len() == 2 && whole.iter().all(|(_, why)| small(why)), "{whole:?}");
+
+    let update = "bit<32> n; counts.read(n, 1); counts.write(1, n + hdr.h.c);";
+    let (phases, whole, _) = of(&format!("{{ {update} }} t1.apply(); {{ {update} }}"), Strategy::Staged);
+    assert_eq!((phases, whole), (vec![at("", "")], vec![("t1".to_string(), jit::Whole::NotPossible)]));
+}
+
+#[test]
 fn what_must_keep_its_order_stays_in_one_phase() {
     let update = "bit<32> n; counts.read(n, (bit<32>)m.x & 3); counts.write((bit<32>)m.x & 3, (n << 1) + hdr.h.c + 1);";
     // All of it behind one lookup that every packet comes to from the start, in order.

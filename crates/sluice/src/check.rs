@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     time: bool,
     /// How diagnostics are printed.
-    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "clif", "asm"])]
+    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
     format: Format,
 }
 

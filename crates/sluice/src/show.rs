@@ -1,4 +1,4 @@
-//! What the compiler made of a program, for `sluice check --ir-after`, `--clif` and `--asm`.
+//! What the compiler made of a program, for `sluice check --ir-after`, `--stages`, `--clif` and `--asm`.
 //!
 //! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
 //! action, parser state, stage) and show the line of the source.
@@ -6,6 +6,7 @@
 use anyhow::{Result, ensure};
 use base::{SourceMap, Span};
 use ir::Program;
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ pub struct ShowArgs {
     /// Print the IR after each run of a pass that changed it, or of all passes with `all`.
     #[arg(long, value_name = "PASS|all")]
     pub ir_after: Option<String>,
+    /// Print which phase of staged code each table and action belongs to, with empty tables: best with `--strategy staged`.
+    /// `sluice stats` tells it of running code.
+    #[arg(long)]
+    pub stages: bool,
     /// Print each entry in Cranelift's form, with the program's parts and lines as comments.
     #[arg(long)]
     pub clif: bool,
@@ -49,11 +54,14 @@ impl ShowArgs {
 
     /// The code.
     pub fn show_code(&self, program: &Arc<Program>, options: &jit::Options, sources: &SourceMap) -> Result<()> {
-        if !self.clif && !self.asm {
+        if !self.stages && !self.clif && !self.asm {
             return Ok(());
         }
         let source = |span: Span| line_of(sources, span);
         for listing in datapath::listing(program, options)? {
+            if self.stages {
+                print!("; entry {}: {}", listing.kind.name(), stages_text(program, &listing.stages));
+            }
             if self.clif {
                 println!("; entry {}: Cranelift\n{}", listing.kind.name(), listing.clif(&source));
             }
@@ -68,6 +76,35 @@ impl ShowArgs {
         }
         Ok(())
     }
+}
+
+/// The phases of an entry, and the tables for which packets do not wait.
+fn stages_text(program: &Program, stages: &jit::Stages) -> String {
+    let name = |table: &ir::TableId| program.tables[table.index()].name.as_str();
+    let mut out = match stages.phases.len() {
+        1 => "runs to completion\n".to_string(),
+        count => format!("staged in {count} phases\n"),
+    };
+    for (i, phase) in stages.phases.iter().enumerate() {
+        let begins = phase.waits_for.as_ref().map_or("when a packet comes".to_string(), |table| {
+            let begun: Vec<&str> = phase.begun_with.iter().map(name).collect();
+            let with = if begun.is_empty() { String::new() } else { format!(", and has begun {}", begun.join(", ")) };
+            format!("when a packet has waited for {}{with}; {} bytes are kept of it", name(table), phase.row_bytes)
+        });
+        let _ = writeln!(out, "phase {i}: {begins}");
+        phase.runs.iter().for_each(|part| _ = writeln!(out, "    {part}"));
+    }
+    if !stages.whole.is_empty() {
+        let _ = writeln!(out, "looked up where a packet comes to it:");
+    }
+    for (table, why) in &stages.whole {
+        let why = match why {
+            jit::Whole::NotWanted(bytes) => format!("{bytes} bytes, which the strategy does not wait for"),
+            jit::Whole::NotPossible => "packets cannot wait there".to_string(),
+        };
+        let _ = writeln!(out, "    {}: {why}", name(table));
+    }
+    out
 }
 
 /// `router.p4:112: hdr.ipv4.ttl = hdr.ipv4.ttl - 1;`

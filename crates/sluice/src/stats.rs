@@ -130,6 +130,13 @@ pub fn collect(switch: &Switch) -> AdminStats {
         send_cycles: load.send_cycles,
         idle_cycles: load.idle_cycles,
     };
+    let phase = |phase: datapath::PhaseInfo| pb::Phase {
+        entry: phase.entry.name().into(),
+        number: phase.number,
+        waits_for: phase.waits_for,
+        begun_with: phase.begun_with,
+        row_bytes: phase.row_bytes,
+    };
     let code = |code: datapath::CodeInfo| pb::Code {
         specialised: code.specialised,
         strategy: code.strategy,
@@ -139,6 +146,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
         contents: code.contents,
         failed: code.failed,
         error: code.error.unwrap_or_default(),
+        phases: code.phases.into_iter().map(phase).collect(),
     };
     let devices = switch.devices();
     let tables = |id: &u64| switch.tables(*id).into_iter().map(|table| (*id, table)).collect::<Vec<_>>();
@@ -193,10 +201,17 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
             "device_id": t.device_id,
         })
     };
+    let phase = |p: &pb::Phase| {
+        json!({
+            "entry": p.entry, "number": p.number, "waits_for": p.waits_for, "begun_with": p.begun_with,
+            "row_bytes": p.row_bytes,
+        })
+    };
     let code = |c: &pb::Code| {
         json!({
             "specialised": c.specialised, "strategy": c.strategy, "compiled": c.compiled, "last_us": c.last_us,
             "bytes": c.bytes, "contents": c.contents, "failed": c.failed, "error": c.error,
+            "phases": c.phases.iter().map(phase).collect::<Vec<_>>(),
         })
     };
     let worker = |w: &pb::Worker| {
@@ -327,7 +342,7 @@ pub fn links(links: &[pb::Link]) -> Table {
     table
 }
 
-/// Which code runs, in a line.
+/// Which code runs, in a line, and one for each table that packets wait for.
 fn render_code(code: &pb::Code) -> String {
     let made_for = match (code.specialised, code.contents.as_slice()) {
         (false, _) => "any tables".to_string(),
@@ -344,7 +359,16 @@ fn render_code(code: &pb::Code) -> String {
         (n, "") => format!("; {n} attempts failed"),
         (n, error) => format!("; {n} attempts failed, the last because: {error}"),
     };
-    format!("code: {}, {} bytes, for {made_for}; {times}{failed}\n", code.strategy, code.bytes)
+    let waiting = code.phases.iter().map(|phase| {
+        let begun = match phase.begun_with.as_slice() {
+            [] => String::new(),
+            begun => format!(", and have begun {}", begun.join(", ")),
+        };
+        let pb::Phase { entry, number, waits_for, row_bytes, .. } = phase;
+        format!("  {entry}, phase {number}: packets wait for {waits_for}{begun}; {row_bytes} bytes are kept of each\n")
+    });
+    let waiting: String = waiting.collect();
+    format!("code: {}, {} bytes, for {made_for}; {times}{failed}\n{waiting}", code.strategy, code.bytes)
 }
 
 /// What each worker's time went into, in shares of all its time and in cycles per packet.
@@ -456,13 +480,20 @@ mod tests {
             }],
             code: Some(pb::Code {
                 specialised: true,
-                strategy: "run to completion".into(),
+                strategy: "staged in 2 phases".into(),
                 compiled: 3,
                 last_us: 4200,
                 bytes: 2048,
                 contents: vec!["Ingress.t".into()],
                 failed: 2,
                 error: "no register".into(),
+                phases: vec![pb::Phase {
+                    entry: "ingress".into(),
+                    number: 1,
+                    waits_for: "Ingress.t".into(),
+                    begun_with: vec!["Ingress.u".into()],
+                    row_bytes: 24,
+                }],
             }),
             ..AdminStats::default()
         };
@@ -483,7 +514,8 @@ mod tests {
             0          1000       10.0        of its time   10.0 %     5.0 %  5.0 %  80.0 %
                                         cycles per packet    100.0      50.0   50.0
 
-            code: run to completion, 2048 bytes, for the tables as they are and the entries of Ingress.t; recompiled 3 times, the last time in 4.2 ms; 2 attempts failed, the last because: no register
+            code: staged in 2 phases, 2048 bytes, for the tables as they are and the entries of Ingress.t; recompiled 3 times, the last time in 4.2 ms; 2 attempts failed, the last because: no register
+              ingress, phase 1: packets wait for Ingress.t, and have begun Ingress.u; 24 bytes are kept of each
         "#]].assert_eq(&render(&stats));
     }
 

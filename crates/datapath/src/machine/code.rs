@@ -27,7 +27,7 @@ use super::assume::assumed;
 use super::counting::counting;
 use super::prepared::Preparations;
 use crate::calls::CALLS;
-use crate::pipeline::{CodeInfo, Spot};
+use crate::pipeline::{CodeInfo, PhaseInfo, Spot};
 use crate::state::FastState;
 use abi::packet::PipelineFn;
 use abi::{EngineKind, Shapes};
@@ -385,6 +385,21 @@ impl Code {
         self.generic.sites()
     }
 
+    /// What packets wait for in some of the program's code.
+    fn phases(&self, code: &CompiledPipeline) -> Vec<PhaseInfo> {
+        let name = |table: TableId| self.program.tables[table.index()].name.clone();
+        let of_entry = |entry: &EntryKind| {
+            let phases = code.stages(*entry).map_or(&[][..], |stages| &stages.phases);
+            let waiting = phases.iter().zip(0..).filter_map(|(phase, number)| {
+                let waits_for = name(phase.waits_for?);
+                let begun_with = phase.begun_with.iter().copied().map(name).collect();
+                Some(PhaseInfo { entry: *entry, number, waits_for, begun_with, row_bytes: phase.row_bytes })
+            });
+            waiting.collect::<Vec<_>>()
+        };
+        EntryKind::ALL.iter().flat_map(of_entry).collect()
+    }
+
     /// For the operator.
     pub(super) fn info(&self) -> CodeInfo {
         let name = |t: &TableId| self.program.tables[t.index()].name.clone();
@@ -402,6 +417,7 @@ impl Code {
                 0 | 1 => "run to completion".to_string(),
                 phases => format!("staged in {phases} phases"),
             },
+            phases: self.phases(code),
             compiled: self.compiled.load(Ordering::Relaxed),
             last: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
             code_bytes: code.code_size() as u64,

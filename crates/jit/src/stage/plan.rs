@@ -76,6 +76,8 @@ pub(crate) struct Plan {
     pub lookups: Vec<Lookup>,
     /// Tables none of whose lookups in controls is left whole.
     pub tables: BTreeSet<TableId>,
+    /// Tables that the strategy does not want to cut at, and their bytes.
+    pub unwanted: BTreeMap<TableId, u64>,
     /// In an order in which packets can come through them.
     pub phases: Vec<Phase>,
     /// What packets go through before, if no packet waits.
@@ -95,9 +97,10 @@ impl Plan {
     ) -> Plan {
         let planner = Planner::new(program, entry, flow, bindings, copies);
         let wanted = planner.wanted(options);
+        let unwanted = planner.unwanted(&wanted);
         let all = planner.plan(&wanted);
         if planner.is_allowed(&all) {
-            return all;
+            return Plan { unwanted, ..all };
         }
         let (mut chosen, mut best) = (Vec::new(), planner.plan(&[]));
         for candidate in wanted {
@@ -110,13 +113,14 @@ impl Plan {
                 chosen.retain(|&c| c != candidate);
             }
         }
-        best
+        Plan { unwanted, ..best }
     }
 
-    /// Everything in one phase.
-    pub fn run_to_completion(flow: &Flow) -> Plan {
+    /// Everything in one phase, after all.
+    pub fn uncut(&self, flow: &Flow) -> Plan {
         let nodes = (0..flow.graph.nodes.len()).map(|n| (n, None)).collect();
-        Plan { phases: vec![Phase { nodes, ..Phase::default() }], ..Plan::default() }
+        let phases = vec![Phase { nodes, ..Phase::default() }];
+        Plan { phases, unwanted: self.unwanted.clone(), ..Plan::default() }
     }
 
     /// The lookup at a place.
@@ -246,6 +250,13 @@ impl<'a> Planner<'a> {
         wanted
     }
 
+    /// The tables of all candidates that are not wanted.
+    fn unwanted(&self, wanted: &[usize]) -> BTreeMap<TableId, u64> {
+        let not_wanted = (0..self.candidates.len()).filter(|c| !wanted.contains(c));
+        let tables = not_wanted.map(|c| self.candidates[c].table);
+        tables.map(|table| (table, self.bindings.tables[table.index()].footprint_bytes)).collect()
+    }
+
     /// Whether candidate `b` may follow candidate `a`.
     fn follows(&self, a: usize, b: usize) -> bool {
         let ((an, ai), (bn, bi)) = (self.candidates[a].spot, self.candidates[b].spot);
@@ -337,7 +348,7 @@ impl<'a> Planner<'a> {
         let is_whole = |c: &usize| chosen.binary_search(c).is_err();
         let mut tables: BTreeSet<TableId> = chosen.iter().map(|&c| self.candidates[c].table).collect();
         (0..self.candidates.len()).filter(is_whole).for_each(|c| _ = tables.remove(&self.candidates[c].table));
-        Plan { lookups, tables, phases, ahead: None }
+        Plan { lookups, tables, phases, ..Plan::default() }
     }
 
     /// Whether a plan is small enough and keeps the order of what must be kept in order.

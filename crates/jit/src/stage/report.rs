@@ -1,0 +1,111 @@
+//! Which phase each table and action of an entry belongs to, for people.
+//!
+//! No annotation of the IR: a plan is made with each piece of code, from the sizes that tables have then and from what the
+//! optimiser was told about their contents, so one IR has many plans. What is told here is the plan of the code that was made.
+//!
+//! Tests: `tests/staged.rs`.
+
+use crate::flow::Flow;
+use crate::places::{self, Places};
+use crate::stage::plan::Plan;
+use ir::{Op, Program, TableId};
+
+/// How packets go through an entry.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stages {
+    /// In an order in which packets can come through them: a single one where they run to completion. Copies for hot ways have
+    /// phases of their own.
+    pub phases: Vec<Phase>,
+    /// Tables that, at some apply at least, are looked up where a packet comes to it, and why.
+    pub whole: Vec<(TableId, Whole)>,
+}
+
+/// A phase: what packets run from one table that they wait for to the next ones.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Phase {
+    /// The table that its packets have waited for; `None` for the first phase.
+    pub waits_for: Option<TableId>,
+    /// Tables whose keys are hashed and whose memory is asked for when packets begin to wait.
+    pub begun_with: Vec<TableId>,
+    /// Bytes that are kept of each packet that waits.
+    pub row_bytes: u32,
+    /// The parts of the program that it runs (`Place::region`); empty but in a listing.
+    pub runs: Vec<String>,
+}
+
+/// Why packets do not wait for a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whole {
+    /// The strategy does not want it: the caches hold its so many bytes, or all packets run to completion.
+    NotWanted(u64),
+    /// It has no key or no entries are possible, it is applied in a loop or not in a control, or cutting there would change what
+    /// packets do in their order or exceed a limit (`stage/plan.rs`).
+    NotPossible,
+}
+
+impl Stages {
+    /// Of code that was made; `row_bytes` by phase. With `places` for a listing.
+    pub(crate) fn new(
+        program: &Program,
+        flow: &Flow,
+        plan: &Plan,
+        row_bytes: &[u32],
+        places: Option<&Places>,
+    ) -> Stages {
+        let table = |lookup: &usize| plan.lookups[*lookup].table;
+        let phases = plan.phases.iter().enumerate().map(|(p, phase)| Phase {
+            waits_for: phase.cut.as_ref().map(table),
+            begun_with: once(phase.fresh.iter().map(table)),
+            // Only what waits is kept.
+            row_bytes: phase.cut.and(row_bytes.get(p).copied()).unwrap_or(0),
+            runs: places.map_or_else(Vec::new, |places| parts(program, flow, plan, p, places)),
+        });
+        let phases = phases.collect();
+        let mut whole: Vec<(TableId, Whole)> = Vec::new();
+        for n in 0..flow.graph.nodes.len() {
+            for inst in &flow.graph.block(program, n).insts {
+                let Op::Apply { table, .. } = inst.op else { continue };
+                if plan.tables.contains(&table) || whole.iter().any(|(known, _)| *known == table) {
+                    continue;
+                }
+                let why = plan.unwanted.get(&table).map_or(Whole::NotPossible, |bytes| Whole::NotWanted(*bytes));
+                whole.push((table, why));
+            }
+        }
+        Stages { phases, whole }
+    }
+}
+
+/// Copies of a node have lookups of their own, for one table.
+fn once(tables: impl Iterator<Item = TableId>) -> Vec<TableId> {
+    let mut all = Vec::new();
+    tables.for_each(|table| {
+        if !all.contains(&table) {
+            all.push(table)
+        }
+    });
+    all
+}
+
+/// The parts of the program that a phase runs, each once.
+fn parts(program: &Program, flow: &Flow, plan: &Plan, phase: usize, places: &Places) -> Vec<String> {
+    let phase = &plan.phases[phase];
+    let start = phase.cut.map(|c| plan.lookups[c].spot);
+    let mut parts: Vec<String> = Vec::new();
+    for &(n, stop) in &phase.nodes {
+        let insts = &flow.graph.block(program, n).insts;
+        let from = start.filter(|s| s.0 == n).map_or(0, |s| s.1 + 1);
+        let tables = insts[from..stop.unwrap_or(insts.len())].iter().filter_map(|inst| match inst.op {
+            Op::Apply { table, .. } => Some(places::table_region(program, table)),
+            _ => None,
+        });
+        // A node that only leads to where packets wait is no work.
+        let own = (stop != Some(from)).then(|| places.region(n).to_string());
+        for part in own.into_iter().chain(tables) {
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+    }
+    parts
+}

@@ -58,9 +58,7 @@ impl Translator<'_, '_> {
                 self.mask_word(v, width)
             }
             BinOp::Div | BinOp::Mod => self.divide_word(op, width, x, y, y_operand),
-            BinOp::And => self.b.ins().band(x, y),
-            BinOp::Or => self.b.ins().bor(x, y),
-            BinOp::Xor => self.b.ins().bxor(x, y),
+            BinOp::And | BinOp::Or | BinOp::Xor => self.bitwise(op, x, y),
             BinOp::SatAddU => {
                 let sum = self.b.ins().iadd(x, y);
                 let max = self.iconst(ones(width));
@@ -90,6 +88,25 @@ impl Translator<'_, '_> {
                 self.bool_word(flag)
             }
             BinOp::Shl | BinOp::Lshr | BinOp::Ashr => unreachable!("shifts have their own function"),
+        }
+    }
+
+    /// Masks and the order of bytes are put behind, where both operands have the same.
+    fn bitwise(&mut self, op: BinOp, x: Value, y: Value) -> Value {
+        if let (Some((x, mask)), Some((y, same))) = (self.unmasked(x), self.unmasked(y))
+            && mask == same
+        {
+            let word = self.bitwise(op, x, y);
+            return self.b.ins().band_imm_u(word, mask as i64);
+        }
+        if let Some((x, y, ty)) = self.both_unswapped(x, y) {
+            let word = self.bitwise(op, x, y);
+            return self.swap(word, ty);
+        }
+        match op {
+            BinOp::And => self.b.ins().band(x, y),
+            BinOp::Or => self.b.ins().bor(x, y),
+            _ => self.b.ins().bxor(x, y),
         }
     }
 
@@ -455,7 +472,14 @@ impl Translator<'_, '_> {
         }
         let cond = self.as_condition(cond);
         let val = match (self.read(then), self.read(other)) {
-            (Val::Word(x), Val::Word(y)) => Val::Word(self.b.ins().select(cond, x, y)),
+            (Val::Word(x), Val::Word(y)) => Val::Word(match self.both_unswapped(x, y) {
+                // As they lie in the frame, so that their bytes are exchanged once, or not at all.
+                Some((x, y, ty)) => {
+                    let word = self.b.ins().select(cond, x, y);
+                    self.swap(word, ty)
+                }
+                None => self.b.ins().select(cond, x, y),
+            }),
             (Val::Pair(x), Val::Pair(y)) => Val::Pair(self.select_pair(cond, x, y)),
             (x, y) => {
                 let (x, y) = (self.words_of_val(&x), self.words_of_val(&y));

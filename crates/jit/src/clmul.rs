@@ -28,7 +28,7 @@
 
 use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
 use crate::translate::Translator;
-use cranelift_codegen::ir::{InstBuilder, TrapCode, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
 
 const TO: TrapCode = TrapCode::unwrap_user(0x5c);
 const MULTIPLY: TrapCode = TrapCode::unwrap_user(0x5d);
@@ -42,6 +42,11 @@ const CONSTANT_BYTES: u32 = 16;
 
 /// Constants of a polynomial in memory: for the quotient, the polynomial, and for words by how many of them are behind.
 pub(crate) type Constants = [[u64; 2]; 2 + WORDS_MAX];
+
+/// Whether a load stands for reading a remainder, which has no bits above the polynomial's degree.
+pub(crate) fn is_remainder(flags: MemFlagsData) -> bool {
+    flags.trap_code() == Some(HIGH)
+}
 
 /// Whether the processor has what it takes.
 pub(crate) fn is_available() -> bool {

@@ -235,8 +235,8 @@ impl Translator<'_, '_> {
             let words = const_words(max);
             return match words[0] {
                 _ if words[1..].iter().any(|&w| w != 0) => hash,
-                0 => self.iconst(0),
-                max if max.is_power_of_two() => self.b.ins().band_imm_u(hash, (max - 1) as i64),
+                0 | 1 => self.iconst(0),
+                max if max.is_power_of_two() => self.mask_word(hash, max.ilog2()),
                 max => {
                     let max = self.iconst(max);
                     self.b.ins().urem(hash, max)

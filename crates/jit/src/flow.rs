@@ -202,6 +202,8 @@ pub(crate) struct Node {
     pub decided: bool,
     /// What is known at the start.
     pub known: Known,
+    /// The hot way out of the parser that it is on, from 1; 0 for none. See [`crate::hot`].
+    pub hot: usize,
 }
 
 impl Node {
@@ -248,6 +250,7 @@ impl Graph {
                     is_loop_head: false,
                     decided: false,
                     known: Known::new(),
+                    hot: 0,
                 };
                 if is_next {
                     node.succs.push(first + cfg.rpo.len());
@@ -279,6 +282,21 @@ impl Graph {
     /// Whether a node's packets go on to the next stage.
     pub fn ends_stage(&self, program: &Program, node: usize) -> bool {
         matches!(self.block(program, node).term, Terminator::Next)
+    }
+
+    /// By node: whether its code is out of the way of other packets' code. So it is where packets are about to be dropped, and, where
+    /// there are hot ways, where they are on none and will be on none.
+    pub fn seldom(&self, program: &Program) -> Vec<bool> {
+        let any_hot = self.nodes.iter().any(|n| n.hot > 0);
+        let mut seldom = vec![false; self.nodes.len()];
+        let mut comes_to_hot = vec![false; self.nodes.len()];
+        for (n, node) in self.nodes.iter().enumerate().rev() {
+            let is_dropped = matches!(self.block(program, n).term, Terminator::Finish(Fate::Drop(_)));
+            comes_to_hot[n] = node.hot > 0 || node.succs.iter().any(|&s| comes_to_hot[s]);
+            let all_seldom = !node.succs.is_empty() && node.succs.iter().all(|&s| seldom[s]);
+            seldom[n] = is_dropped || all_seldom || any_hot && !comes_to_hot[n];
+        }
+        seldom
     }
 
     /// Slots whose value at the entry's start may be read: classical backward liveness.

@@ -201,16 +201,14 @@ impl Translator<'_, '_> {
                 start += pieces[next].width;
                 next += 1;
             }
-            let joined = self.join_pieces(&pieces[next..], start, end, bits);
-            // First bits lowest: the last byte becomes the highest one, and what is too short has zeros in front.
-            let turned = if most == 64 {
-                let word = if bits < 64 { self.mask_word(joined, bits) } else { joined };
-                self.b.ins().bswap(word)
-            } else {
-                let word = if bits < 32 { self.mask_word(joined, bits) } else { joined };
-                let word = self.b.ins().ireduce(I32, word);
-                let word = self.b.ins().bswap(word);
-                self.b.ins().uextend(I64, word)
+            let turned = match self.join_turned(&pieces[next..], start, end, bits, most) {
+                Some(turned) => turned,
+                // First bits lowest: the last byte becomes the highest one, and what is too short has zeros in front.
+                None => {
+                    let joined = self.join_pieces(&pieces[next..], start, end, bits);
+                    let word = if bits < most { self.mask_word(joined, bits) } else { joined };
+                    self.swap(word, if most == 64 { I64 } else { I32 })
+                }
             };
             parts.push(turned);
         }
@@ -220,6 +218,34 @@ impl Translator<'_, '_> {
         let constants = self.iconst(constants(crc).as_ptr() as u64);
         let constants = self.compute_here(constants);
         Some(self.remainder(constants, parts[0], &parts[1..]))
+    }
+
+    /// The `bits` bits at offset `first` of a string whose pieces begin at offset `start <= first`, first bits lowest, in the highest
+    /// ones of `most`, if the pieces are whole values whose bytes only need not be exchanged.
+    fn join_turned(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32, most: u32) -> Option<Value> {
+        let mut all: Option<Value> = None;
+        for piece in pieces {
+            if start == first + bits {
+                break;
+            }
+            let [word] = piece.words[..] else { return None };
+            let (lies, ty) = self.swapped(word)?;
+            if start < first
+                || !start.is_multiple_of(8)
+                || ty.bits() != piece.width
+                || start + piece.width > first + bits
+            {
+                return None;
+            }
+            let up = start - first + most - bits;
+            let lies = if up > 0 { self.b.ins().ishl_imm_u(lies, i64::from(up)) } else { lies };
+            all = Some(match all {
+                Some(before) => self.b.ins().bor(before, lies),
+                None => lies,
+            });
+            start += piece.width;
+        }
+        all.filter(|_| start == first + bits)
     }
 
     /// Adds what a byte with so many behind it contributes.

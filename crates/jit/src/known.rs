@@ -4,6 +4,7 @@
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
+use crate::clmul;
 use crate::packet::At;
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::{I16, I64};
@@ -55,7 +56,8 @@ impl Translator<'_, '_> {
         }
         let narrow = self.operand_of(value, Opcode::Uextend).unwrap_or(value);
         let swapped = self.operand_of(narrow, Opcode::Bswap);
-        let loaded = swapped.unwrap_or(narrow);
+        let bytes = self.b.func.dfg.value_type(swapped.unwrap_or(narrow)).bytes();
+        let loaded = swapped.map_or(narrow, |value| self.unreduced(value).unwrap_or(value));
         let InstructionData::Load { opcode, arg, flags, offset } = self.def(loaded)? else { return None };
         let flags = self.b.func.dfg.mem_flags[flags];
         if flags.alias_region() != self.flags.packet.alias_region() {
@@ -68,6 +70,9 @@ impl Translator<'_, '_> {
             Opcode::Uload32 => 4,
             _ => return None,
         };
+        if swapped.is_some() && size != bytes {
+            return None;
+        }
         let offset = u32::try_from(i32::from(offset)).ok()?;
         Some(FrameBytes { at: At { base: arg, offset }, size, in_network_order: swapped.is_some() })
     }
@@ -87,6 +92,7 @@ impl Translator<'_, '_> {
             InstructionData::Load { opcode: Opcode::Uload8, .. } => 8,
             InstructionData::Load { opcode: Opcode::Uload16, .. } => 16,
             InstructionData::Load { opcode: Opcode::Uload32, .. } => 32,
+            InstructionData::Load { flags, .. } if clmul::is_remainder(self.b.func.dfg.mem_flags[flags]) => 32,
             InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => of(a).min(of(b)),
             InstructionData::Binary { opcode: Opcode::Bor | Opcode::Bxor, args: [a, b] } => of(a).max(of(b)),
             InstructionData::Binary { opcode: Opcode::Ishl, args: [a, by] } => match self.as_constant(by) {
@@ -134,26 +140,47 @@ impl Translator<'_, '_> {
         Some((inner, turned(number)))
     }
 
-    /// The same for two values.
-    pub fn both_unswapped(&mut self, a: Value, b: Value) -> Option<(Value, Value)> {
+    /// The same for two values, and the type of what lies there.
+    pub fn both_unswapped(&mut self, a: Value, b: Value) -> Option<(Value, Value, Type)> {
         let ((a, a_type), (b, b_type)) = (self.swapped(a)?, self.swapped(b)?);
-        (a_type == b_type).then_some((a, b))
+        (a_type == b_type).then_some((a, b, a_type))
     }
 
-    /// The value of which the bytes are exchanged, zero-extended, and its type. What stands in the frame is loaded so.
-    fn swapped(&mut self, value: Value) -> Option<(Value, Type)> {
+    /// The bytes of a type in a word, in the other order.
+    pub fn swap(&mut self, word: Value, ty: Type) -> Value {
+        if ty == I64 {
+            return self.b.ins().bswap(word);
+        }
+        let narrow = self.b.ins().ireduce(ty, word);
+        let narrow = self.b.ins().bswap(narrow);
+        self.b.ins().uextend(I64, narrow)
+    }
+
+    /// The word that a narrower value is, with zeros above.
+    fn unreduced(&self, value: Value) -> Option<Value> {
+        let word = self.operand_of(value, Opcode::Ireduce)?;
+        let dfg = &self.b.func.dfg;
+        (dfg.value_type(word) == I64 && self.significant_bits(word) <= dfg.value_type(value).bits()).then_some(word)
+    }
+
+    /// A value without a mask, and the mask.
+    pub fn unmasked(&self, value: Value) -> Option<(Value, u64)> {
+        let InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } = self.def(value)? else { return None };
+        Some((a, self.as_constant(b)? as u64))
+    }
+
+    /// The value of which the bytes are exchanged, zero-extended, and its type.
+    pub fn swapped(&mut self, value: Value) -> Option<(Value, Type)> {
         let narrow = self.operand_of(value, Opcode::Uextend).unwrap_or(value);
         let inner = self.operand_of(narrow, Opcode::Bswap)?;
         let ty = self.b.func.dfg.value_type(inner);
         if self.b.func.dfg.value_type(value) != I64 || ty.bits() < I16.bits() {
             return None;
         }
-        let frame = if ty == I64 { None } else { self.frame_bytes(value) };
-        let word = match (frame.map(|f| f.at), ty) {
-            (_, I64) => inner,
-            (Some(at), I16) => self.b.ins().uload16(I64, self.flags.packet, at.base, at.offset as i32),
-            (Some(at), _) => self.b.ins().uload32(self.flags.packet, at.base, at.offset as i32),
-            (None, _) => self.b.ins().uextend(I64, inner),
+        let word = match self.unreduced(inner) {
+            Some(word) => word,
+            None if ty == I64 => inner,
+            None => self.b.ins().uextend(I64, inner),
         };
         Some((word, ty))
     }

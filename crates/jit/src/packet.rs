@@ -366,10 +366,14 @@ impl Translator<'_, '_> {
         let flags = self.flags.packet;
         match size {
             1 => self.b.ins().uload8(I64, flags, at.base, offset),
-            2 | 4 => {
-                let v = self.b.ins().load(if size == 2 { I16 } else { I32 }, flags, at.base, offset);
-                let v = self.b.ins().bswap(v);
-                self.b.ins().uextend(I64, v)
+            // Such a load is the same whether the bytes are exchanged or not, so one does for both.
+            2 => {
+                let v = self.b.ins().uload16(I64, flags, at.base, offset);
+                self.swap(v, I16)
+            }
+            4 => {
+                let v = self.b.ins().uload32(flags, at.base, offset);
+                self.swap(v, I32)
             }
             _ => {
                 let v = self.b.ins().load(I64, flags, at.base, offset);

@@ -571,6 +571,7 @@ impl<'p> Splitter<'p> {
                     is_loop_head: base.is_loop_head,
                     decided: false,
                     known: known.clone(),
+                    hot,
                 });
                 if hot > 0 {
                     self.add_changed(n, &mut changed);

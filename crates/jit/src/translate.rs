@@ -526,11 +526,12 @@ impl<'a> Translator<'a, '_> {
         let nodes = &flow.graph.nodes;
         let mut blocks: Vec<Option<clif::Block>> = vec![None; nodes.len()];
         let mut open: Vec<u32> = vec![0; nodes.len()];
+        let seldom = flow.graph.seldom(self.program);
         for &(n, stop) in run {
             let block = self.b.create_block();
             blocks[n] = Some(block);
             let code = &self.program.stages[nodes[n].stage.index()].blocks[nodes[n].block.index()];
-            if code.insts.iter().any(|i| matches!(i.op, Op::Digest { .. } | Op::Log { .. })) {
+            if seldom[n] || code.insts.iter().any(|i| matches!(i.op, Op::Digest { .. } | Op::Log { .. })) {
                 self.b.set_cold_block(block);
             }
             if stop.is_none() {
@@ -546,8 +547,11 @@ impl<'a> Translator<'a, '_> {
         if open[first] == 0 {
             self.b.seal_block(block(first));
         }
+        // The first block that is made for each node's operations.
+        let mut own = Vec::with_capacity(run.len());
         for &(n, stop) in run {
             let node = &nodes[n];
+            own.push(self.b.func.dfg.num_blocks());
             self.b.switch_to_block(block(n));
             self.node = n;
             self.position = node.position;
@@ -610,6 +614,10 @@ impl<'a> Translator<'a, '_> {
                     self.b.seal_block(block(s));
                 }
             }
+        }
+        own.push(self.b.func.dfg.num_blocks());
+        for (own, _) in own.windows(2).zip(run).filter(|(_, (n, _))| seldom[*n]) {
+            (own[0]..own[1]).for_each(|b| self.b.set_cold_block(clif::Block::from_u32(b as u32)));
         }
         Ok(())
     }

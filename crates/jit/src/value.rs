@@ -151,7 +151,7 @@ impl Translator<'_, '_> {
         if let Some(number) = self.as_constant(b).filter(|_| self.b.func.dfg.value_type(b) == I64) {
             return self.icmp_imm(cc, a, number as u64);
         }
-        let as_they_lie = if is_equality(cc) { self.both_unswapped(a, b) } else { None };
+        let as_they_lie = if is_equality(cc) { self.both_unswapped(a, b).map(|(a, b, _)| (a, b)) } else { None };
         let (a, b) = as_they_lie.unwrap_or((a, b));
         self.b.ins().icmp(cc, a, b)
     }

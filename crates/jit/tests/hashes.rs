@@ -6,7 +6,7 @@ mod common;
 use base::Bits;
 use common::Both;
 use common::random::Random;
-use ir::{BinOp, Builder, EntryKind, FieldWidth, HashAlgorithm, Op, Operand, StageKind};
+use ir::{BinOp, Builder, CastKind, EntryKind, FieldWidth, HashAlgorithm, Op, Operand, SlotId, StageId, StageKind};
 
 const ALGORITHMS: [HashAlgorithm; 5] =
     [HashAlgorithm::Crc32, HashAlgorithm::Crc16, HashAlgorithm::Xor16, HashAlgorithm::Identity, HashAlgorithm::Csum16];
@@ -25,11 +25,9 @@ fn fields(random: &mut Random) -> Vec<u32> {
     widths
 }
 
-/// A program that extracts a header, changes some fields, and hashes runs of fields that begin anywhere, with a constant
-/// here and there.
-fn program(random: &mut Random) -> ir::Program {
+/// A program whose parser extracts a header of fields of such widths, or drops the packet; its parser and the fields.
+fn extracting(widths: &[u32]) -> (Builder, StageId, Vec<SlotId>) {
     let mut b = Builder::new("hashes");
-    let widths = fields(random);
     let named: Vec<(String, FieldWidth)> =
         widths.iter().enumerate().map(|(i, width)| (format!("f{i}"), FieldWidth::Fixed(*width))).collect();
     let named: Vec<(&str, FieldWidth)> = named.iter().map(|(name, width)| (name.as_str(), *width)).collect();
@@ -38,7 +36,8 @@ fn program(random: &mut Random) -> ir::Program {
     let parser = b.begin_stage("parser", StageKind::Parser);
     let short = b.drop_reason("short");
     let enough = b.temp(1);
-    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, (8 * BYTES).into()) });
+    let bits: u32 = widths.iter().sum();
+    b.emit(Op::HasBits { dst: enough, bits: Operand::new_const(32, bits.into()) });
     let (good, bad) = (b.block(""), b.block(""));
     b.branch(enough, good, bad);
     b.switch_to(bad);
@@ -47,6 +46,23 @@ fn program(random: &mut Random) -> ir::Program {
     b.emit(Op::Extract { header, varbit_bits: None });
     b.next_stage();
     b.end_stage();
+    (b, parser, slots)
+}
+
+/// The program, whose last stage ends with a record of its results.
+fn showing(mut b: Builder, parser: StageId, control: StageId, results: Vec<SlotId>) -> ir::Program {
+    b.fate(ir::Fate::Replicate(ir::ReplicationPoint::IngressEnd));
+    b.end_stage();
+    b.entry(EntryKind::Ingress, &[parser, control]);
+    b.program_mut().field_lists.push((0, results));
+    b.finish()
+}
+
+/// A program that extracts a header, changes some fields, and hashes runs of fields that begin anywhere, with a constant
+/// here and there.
+fn program(random: &mut Random) -> ir::Program {
+    let widths = fields(random);
+    let (mut b, parser, slots) = extracting(&widths);
     let control = b.begin_stage("control", StageKind::Control);
     for (slot, width) in slots.iter().zip(&widths) {
         if random.chance(10) {
@@ -71,11 +87,7 @@ fn program(random: &mut Random) -> ir::Program {
             results.push(dst);
         }
     }
-    b.fate(ir::Fate::Replicate(ir::ReplicationPoint::IngressEnd));
-    b.end_stage();
-    b.entry(EntryKind::Ingress, &[parser, control]);
-    b.program_mut().field_lists.push((0, results));
-    b.finish()
+    showing(b, parser, control, results)
 }
 
 #[test]
@@ -87,6 +99,61 @@ fn hashes_of_any_length_and_alignment_are_the_oracles() {
         for outcome in both.check(&packets) {
             assert!(matches!(outcome.fate, interp::Fate::Replicate(_)), "seed {seed}: {:?}", outcome.fate);
             assert_eq!(outcome.slots.len(), 4 * ALGORITHMS.len(), "seed {seed}");
+        }
+    }
+}
+
+/// Widths of fields that hashes are made of selections of: pairs, and what decides.
+const PAIRS: [u32; 13] = [32, 32, 16, 16, 8, 8, 64, 64, 24, 24, 13, 13, 6];
+
+/// A program that hashes fields one of which is selected of each pair, as a firewall does with both ends of a connection, and
+/// computes with lower parts of them.
+fn selecting(random: &mut Random) -> ir::Program {
+    let (mut b, parser, slots) = extracting(&PAIRS);
+    let control = b.begin_stage("control", StageKind::Control);
+    let asked = b.metadata("asked", 1);
+    b.emit(Op::Slice { dst: asked, a: slots[12].into(), hi: 2, lo: 2 });
+    let (mut selected, mut results) = (Vec::new(), Vec::new());
+    for pair in slots[..12].chunks(2) {
+        let order = if random.chance(50) { [pair[0], pair[1]] } else { [pair[1], pair[0]] };
+        for (then, other) in [(order[0], order[1]), (order[1], order[0])] {
+            let dst = b.metadata("selected", b.program().width(then));
+            b.emit(Op::Select { dst, cond: asked.into(), then: then.into(), other: other.into() });
+            selected.push(dst);
+        }
+        let width = b.program().width(pair[0]);
+        let low = 1 + random.below(width.into()) as u32;
+        let parts = [0, 1].map(|i| {
+            let dst = b.metadata("low", low);
+            b.emit(Op::Cast { kind: CastKind::Trunc, dst, a: selected[selected.len() - 2 + i].into() });
+            dst
+        });
+        let dst = b.metadata("both", low);
+        let op = *random.pick(&[BinOp::Xor, BinOp::And, BinOp::Or, BinOp::Add]);
+        b.emit(Op::Bin { op, dst, a: parts[0].into(), b: parts[1].into() });
+        results.push(dst);
+    }
+    for algorithm in ALGORITHMS {
+        let count = 1 + random.below(6);
+        let data: Vec<Operand> = (0..count).map(|_| (*random.pick(&selected)).into()).collect();
+        let dst = b.metadata("hash", 32);
+        let base = Operand::new_const(32, 0);
+        b.emit(Op::Hash { algorithm, dst, base, max: None, data, varbits: Vec::new(), payload: false });
+        let dst_high = b.metadata("high", 12);
+        b.emit(Op::Slice { dst: dst_high, a: dst.into(), hi: 31, lo: 20 });
+        results.extend([dst, dst_high]);
+    }
+    showing(b, parser, control, results)
+}
+
+#[test]
+fn hashes_of_selected_fields_are_the_oracles() {
+    for seed in 0..100 {
+        let mut random = Random::new(seed);
+        let both = Both::new(selecting(&mut random));
+        let packets: Vec<Vec<u8>> = (0..20).map(|_| random.bytes(60)).collect();
+        for outcome in both.check(&packets) {
+            assert!(matches!(outcome.fate, interp::Fate::Replicate(_)), "seed {seed}: {:?}", outcome.fate);
         }
     }
 }

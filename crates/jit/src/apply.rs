@@ -8,7 +8,7 @@
 
 use crate::packet::At;
 use crate::probe::is_inlined;
-use crate::rules::{Counted, Selected};
+use crate::rules::{Counted, Elsewhere, Selected};
 use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
@@ -43,11 +43,19 @@ struct ApplySlots {
     data: SlotId,
 }
 
-/// The misses of a lookup that a block ends with.
+/// The other way of a lookup that a block ends with.
 pub(crate) struct SecondTail {
-    miss: Block,
     table: TableId,
     slots: ApplySlots,
+    way: SecondWay,
+}
+
+/// What is on that way.
+enum SecondWay {
+    /// Misses, not counted yet.
+    Miss(Block),
+    /// What was selected there.
+    Selected(Elsewhere),
 }
 
 impl Translator<'_, '_> {
@@ -190,7 +198,7 @@ impl Translator<'_, '_> {
         self.count_apply(table, true);
         let action = self.action_of_hits(table, binding);
         self.write_found(binding, slots, true, entry, action);
-        self.second_tail = Some(SecondTail { miss, table, slots });
+        self.second_tail = Some(SecondTail { table, slots, way: SecondWay::Miss(miss) });
     }
 
     /// What all hits of a table run, if its entries are known and no other can be found.
@@ -204,10 +212,18 @@ impl Translator<'_, '_> {
         actions.all(|action| action == Some(first)).then_some(first)
     }
 
-    /// The way of misses from the lookup that the block ends with, up to the block's end.
+    /// The other way from the lookup that the block ends with, up to the block's end.
     pub fn begin_second_tail(&mut self) -> Result<bool, Error> {
-        let Some(SecondTail { miss, table, slots }) = self.second_tail.take() else { return Ok(false) };
+        let Some(SecondTail { table, slots, way }) = self.second_tail.take() else { return Ok(false) };
         let binding = self.binding(table)?.clone();
+        let miss = match way {
+            SecondWay::Miss(miss) => miss,
+            SecondWay::Selected(Elsewhere { block, hit, entry, action }) => {
+                self.b.switch_to_block(block);
+                self.write_selected(&binding, slots, hit, entry, action);
+                return Ok(true);
+            }
+        };
         self.b.switch_to_block(miss);
         self.count_apply(table, false);
         let default = self.default_entry(table, &binding);
@@ -248,18 +264,32 @@ impl Translator<'_, '_> {
         if rules.is_none_or(|rules| rules > most) || !self.options.has(Optimisation::InlineTables) {
             return false;
         }
-        let Some(selected) = self.select_entry(table, binding, keys) else { return false };
-        self.note_hit(binding, selected.entry);
+        let apart = self.ends_with(slots);
+        let Some(selected) = self.select_entry(table, binding, keys, apart) else { return false };
         self.count_selected(table, &selected);
-        let action = match selected.action {
-            Some(action) => action,
-            None => self.entry_action(&binding.entry, selected.entry),
-        };
-        self.write_slot(slots.hit, &Val::Word(selected.hit));
-        self.write_slot(slots.action, &Val::Word(action));
-        self.write_slot(slots.entry, &Val::Word(selected.entry));
-        self.write_slot(slots.data, &Val::Word(selected.entry));
+        let Selected { hit, entry, action, elsewhere, .. } = selected;
+        self.write_selected(binding, slots, hit, entry, action);
+        self.second_tail = elsewhere.map(|other| SecondTail { table, slots, way: SecondWay::Selected(other) });
         true
+    }
+
+    fn write_selected(
+        &mut self,
+        binding: &TableBinding,
+        slots: ApplySlots,
+        hit: Value,
+        entry: Value,
+        action: Option<Value>,
+    ) {
+        self.note_hit(binding, entry);
+        let action = match action {
+            Some(action) => action,
+            None => self.entry_action(&binding.entry, entry),
+        };
+        self.write_slot(slots.hit, &Val::Word(hit));
+        self.write_slot(slots.action, &Val::Word(action));
+        self.write_slot(slots.entry, &Val::Word(entry));
+        self.write_slot(slots.data, &Val::Word(entry));
     }
 
     fn default_entry(&mut self, table: TableId, binding: &TableBinding) -> Value {

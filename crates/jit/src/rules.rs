@@ -17,7 +17,7 @@ use crate::{Optimisation, matrix};
 use abi::{EngineKind, EntryShape, Rule, TableBinding, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::{Operand, TableId};
 
 /// What a lookup gives.
@@ -29,6 +29,18 @@ pub(crate) struct Selected {
     /// The entry; the default entry on a miss.
     pub entry: Value,
     /// What it runs, where it is known.
+    pub action: Option<Value>,
+    /// What is found on another way, where ways need not meet.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// What a lookup gives where its other way ends, which has been counted.
+pub(crate) struct Elsewhere {
+    /// The block that goes on from there.
+    pub block: Block,
+    /// As of [`Selected`].
+    pub hit: Value,
+    pub entry: Value,
     pub action: Option<Value>,
 }
 
@@ -48,8 +60,14 @@ impl Translator<'_, '_> {
         self.shapes.tables.get(table.index()).filter(|_| self.options.has(Optimisation::BakedAddresses))
     }
 
-    /// Compares the key with all entries of a table; `None` if they are not known.
-    pub fn select_entry(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Selected> {
+    /// Compares the key with all entries of a table; `None` if they are not known. `apart`: two ways need not meet.
+    pub fn select_entry(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        keys: &[Operand],
+        apart: bool,
+    ) -> Option<Selected> {
         let shapes = self.shapes;
         let shape = shapes.tables.get(table.index())?;
         let (rules, default) = shape.possible()?;
@@ -58,9 +76,9 @@ impl Translator<'_, '_> {
         if binding.engine == EngineKind::Opaque
             && let Some(sieve) = self.sieve(table, others)
         {
-            return self.select_through_sieve(table, &sieve, binding, keys);
+            return self.select_through_sieve(table, &sieve, binding, keys, apart);
         }
-        self.select_any(table, binding, keys)
+        self.select_any(table, binding, keys, apart)
     }
 
     /// [`Self::select_entry`] for keys that a sieve may keep back.
@@ -70,13 +88,14 @@ impl Translator<'_, '_> {
         sieve: &Sieve,
         binding: &TableBinding,
         keys: &[Operand],
+        apart: bool,
     ) -> Option<Selected> {
         let shapes = self.shapes;
         let (rules, default) = shapes.tables.get(table.index())?.possible()?;
         let last = default.or(rules.last().map(|rule| &rule.entry))?;
         let key = self.key_parts(&binding.key, keys);
         let passes = self.passes_sieve(sieve, &key);
-        let look = |t: &mut Self| match t.select_any(table, binding, keys) {
+        let look = |t: &mut Self| match t.select_any(table, binding, keys, false) {
             Some(found) => found,
             None => {
                 let entry = t.lookup_by_call(binding, keys);
@@ -84,18 +103,19 @@ impl Translator<'_, '_> {
                 let last = t.iconst(last.entry as u64);
                 let entry = t.b.ins().select(hit, entry, last);
                 let hit = t.bool_word(hit);
-                Selected { hit, counted: Counted::ByHit, entry, action: None }
+                Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None }
             }
         };
-        Some(self.select_if(table, passes, true, (last, default.is_none()), look))
+        Some(self.select_if(table, passes, (true, apart), (last, default.is_none()), look))
     }
 
-    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit.
+    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit. Where the two ways may go on
+    /// `apart`, what is known on one of them stays known.
     fn select_if(
         &mut self,
         table: TableId,
         condition: Value,
-        is_rare: bool,
+        (is_rare, apart): (bool, bool),
         (other, is_hit): (&EntryShape, bool),
         look: impl FnOnce(&mut Self) -> Selected,
     ) -> Selected {
@@ -109,6 +129,20 @@ impl Translator<'_, '_> {
         }
         let found = look(self);
         self.count_selected(table, &found);
+        if apart {
+            self.b.ins().jump(done, &[]);
+            self.b.seal_block(done);
+            if is_rare {
+                self.b.set_cold_block(done);
+            }
+            self.b.switch_to_block(otherwise);
+            self.count_apply(table, is_hit);
+            let Selected { hit, entry, action, .. } = found;
+            let elsewhere = Some(Elsewhere { block: done, hit, entry, action });
+            let (hit, entry) = (self.iconst(is_hit.into()), self.iconst(other.entry as u64));
+            let action = action_of(other).map(|action| self.iconst(action.into()));
+            return Selected { hit, counted: Counted::Already, entry, action, elsewhere };
+        }
         let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         // What it runs is told where that is known both ways.
         let action = found.action.zip(action_of(other)).map(|(found, other)| {
@@ -125,11 +159,17 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &args);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2) }
+        Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2), elsewhere: None }
     }
 
     /// [`Self::select_entry`] for any keys.
-    fn select_any(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Selected> {
+    fn select_any(
+        &mut self,
+        table: TableId,
+        binding: &TableBinding,
+        keys: &[Operand],
+        apart: bool,
+    ) -> Option<Selected> {
         let shapes = self.shapes;
         let (rules, default) = shapes.tables.get(table.index())?.possible()?;
         let mut from_last = rules.iter().rev();
@@ -157,8 +197,9 @@ impl Translator<'_, '_> {
                 counted: Counted::ByHit,
                 entry: t.iconst(only.entry.entry as u64),
                 action: action_of(&only.entry).map(|action| t.iconst(action.into())),
+                elsewhere: None,
             };
-            return Some(self.select_if(table, accepts, false, (default, false), look));
+            return Some(self.select_if(table, accepts, (false, apart), (default, false), look));
         }
         let mut entry = self.iconst(last.entry as u64);
         let mut action = actions.map(|_| self.iconst(action_of(last).unwrap_or(0).into()));
@@ -173,7 +214,7 @@ impl Translator<'_, '_> {
             let accepts = self.bool_word(accepts);
             hit = self.b.ins().bor(hit, accepts);
         }
-        Some(Selected { hit, counted: Counted::ByHit, entry, action })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action, elsewhere: None })
     }
 
     /// [`Self::select_entry`] of so many rules that their rows of bits tell no more than whether one may accept the key.
@@ -202,7 +243,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[is_hit.into(), chosen.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        Some(Selected { hit, counted: Counted::ByHit, entry, action: None })
+        Some(Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None })
     }
 
     /// [`Self::select_entry`] by rows of bits. `same` says whether all entries run the same, if it is known what they run.
@@ -223,7 +264,7 @@ impl Translator<'_, '_> {
             Some(false) => Some(row.action),
         };
         let counted = if may_miss { Counted::At(row.counter) } else { Counted::ByHit };
-        Selected { hit, counted, entry: row.entry, action }
+        Selected { hit, counted, entry: row.entry, action, elsewhere: None }
     }
 
     /// Whether the key has this value where the mask has ones.

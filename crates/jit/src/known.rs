@@ -89,6 +89,7 @@ impl Translator<'_, '_> {
         let bits = match def {
             InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => 64 - (imm.bits() as u64).leading_zeros(),
             InstructionData::Unary { opcode: Opcode::Uextend, arg } => of(arg),
+            InstructionData::IntCompare { .. } => 1,
             InstructionData::Load { opcode: Opcode::Uload8, .. } => 8,
             InstructionData::Load { opcode: Opcode::Uload16, .. } => 16,
             InstructionData::Load { opcode: Opcode::Uload32, .. } => 32,
@@ -106,6 +107,12 @@ impl Translator<'_, '_> {
             _ => all,
         };
         bits.min(all)
+    }
+
+    /// The flags one of which is set if a flag is.
+    pub fn either_of(&self, flag: Value) -> Option<[Value; 2]> {
+        let InstructionData::Binary { opcode: Opcode::Bor, args } = self.def(flag)? else { return None };
+        args.iter().all(|arg| self.significant_bits(*arg) == 1).then_some(args)
     }
 
     /// The parts of `high << up | low`, if they do not overlap.

@@ -16,6 +16,11 @@ use cranelift_frontend::Switch;
 use ir::{Fate, HeaderId, Inst, Op, Operand, ReplicationPoint, SlotId, SlotKind, Terminator};
 use std::mem::offset_of;
 
+/// Flags that one is put together of are asked one by one down to this depth.
+const OR_DEPTH_MAX: u32 = 3;
+/// Blocks that are looked at to see whether they lead to a drop.
+const DROP_NODES_MAX: usize = 8;
+
 // Operations and terminators.
 impl Translator<'_, '_> {
     pub fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
@@ -156,7 +161,10 @@ impl Translator<'_, '_> {
                 let cond = self.read_word(cond);
                 match self.as_constant(cond) {
                     Some(cond) => _ = self.b.ins().jump(block(if cond == 0 { *other } else { *then }), &[]),
-                    None => _ = self.b.ins().brif(cond, block(*then), &[], block(*other), &[]),
+                    None => {
+                        let is_seldom = self.leads_to_drop(*then) || self.leads_to_drop(*other);
+                        self.branch(cond, block(*then), block(*other), if is_seldom { OR_DEPTH_MAX } else { 0 });
+                    }
                 }
             }
             Terminator::Switch { on, cases, default } => {
@@ -193,6 +201,36 @@ impl Translator<'_, '_> {
             },
         }
         Ok(())
+    }
+
+    /// Goes to `then` if a flag is set, else to `other`. Of a flag that is one or another, as deep as that is asked for, each is asked by
+    /// itself: what hardly ever happens costs less so than being put together.
+    fn branch(&mut self, flag: Value, then: clif::Block, other: clif::Block, depth: u32) {
+        if depth > 0
+            && let Some([a, b]) = self.either_of(flag)
+        {
+            let next = self.b.create_block();
+            self.branch(a, then, next, depth - 1);
+            self.b.seal_block(next);
+            self.b.switch_to_block(next);
+            return self.branch(b, then, other, depth - 1);
+        }
+        self.b.ins().brif(flag, then, &[], other, &[]);
+    }
+
+    /// Whether all packets that come to a block of the node at hand's stage are dropped soon.
+    fn leads_to_drop(&self, to: ir::BlockId) -> bool {
+        let graph = &self.flow.graph;
+        let mut node = graph.target(self.node, to);
+        for _ in 0..DROP_NODES_MAX {
+            let end = &graph.block(self.program, node).term;
+            match (end, &graph.nodes[node].succs[..]) {
+                (Terminator::Finish(Fate::Drop(_)), _) => return true,
+                (_, [only]) if *only > node => node = *only,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Writes the fate and goes on with the next packet.

@@ -79,6 +79,9 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usi
     splitter.run(entry)
 }
 
+/// By result: the result of the same comparison, and whether it is the opposite.
+type Twins = BTreeMap<SlotId, (Operand, bool)>;
+
 struct Splitter<'p> {
     program: &'p Program,
     base: Graph,
@@ -94,6 +97,8 @@ struct Splitter<'p> {
     emits: Vec<bool>,
     /// By node: its weight on hot ways.
     hot_weights: Vec<u32>,
+    /// Comparisons that were made before, in a stage that all packets have come through.
+    twins: Twins,
     /// What may still be looked at; see [`STEPS_MAX`].
     steps: Cell<usize>,
     /// Most hot ways out of the parser.
@@ -142,7 +147,9 @@ impl<'p> Splitter<'p> {
         let steps = Cell::new(STEPS_MAX * (1 + hot) * operations);
         let tracked = BitSet::new(program.slots.len());
         let (live, reads) = (Vec::new(), Vec::new());
-        let mut splitter = Splitter { program, tracked, live, reads, weights, emits, hot_weights, steps, hot, base };
+        let twins = find_twins(program, &base);
+        let mut splitter =
+            Splitter { program, tracked, live, reads, weights, emits, hot_weights, twins, steps, hot, base };
         splitter.find_tracked();
         splitter.find_live();
         splitter.reads = (0..splitter.base.nodes.len()).map(|n| splitter.reads_of(n)).collect();
@@ -175,7 +182,7 @@ impl<'p> Splitter<'p> {
             // From the last to the first, as values come from before.
             for n in (0..self.base.nodes.len()).rev() {
                 for inst in self.base.block(self.program, n).insts.iter().rev() {
-                    for operand in evaluated(&inst.op, |s| self.tracked.contains(s.index())) {
+                    for operand in evaluated(&inst.op, &self.twins, |s| self.tracked.contains(s.index())) {
                         changed |= track(&mut self.tracked, operand, self.program);
                     }
                 }
@@ -202,7 +209,7 @@ impl<'p> Splitter<'p> {
                 };
                 block.term.operand().into_iter().for_each(|o| read(&mut set, o));
                 for inst in block.insts.iter().rev() {
-                    let operands = evaluated(&inst.op, |s| set.contains(s.index()));
+                    let operands = evaluated(&inst.op, &self.twins, |s| set.contains(s.index()));
                     inst.op.for_each_def(self.program, |s| set.remove(s.index()));
                     operands.into_iter().for_each(|o| read(&mut set, o));
                     if let Op::Emit { header } = &inst.op {
@@ -228,7 +235,7 @@ impl<'p> Splitter<'p> {
         let block = self.base.block(self.program, node);
         block.term.operand().and_then(|o| o.slot()).into_iter().for_each(&mut read);
         for inst in &block.insts {
-            let operands = evaluated(&inst.op, |s| self.tracked.contains(s.index()));
+            let operands = evaluated(&inst.op, &self.twins, |s| self.tracked.contains(s.index()));
             operands.into_iter().filter_map(|o| o.slot()).for_each(&mut read);
             if let Op::Emit { header } = &inst.op {
                 read(self.program.headers[header.index()].valid);
@@ -266,7 +273,11 @@ impl<'p> Splitter<'p> {
                     BinOp::Or if is_flag && zero(&a) && zero(&b) => Some(false),
                     _ => None,
                 };
-                value.map(|v| (*dst, flag(v)))
+                let twin = || {
+                    let (of, is_opposite) = self.twins.get(dst)?;
+                    Some(self.value(known, of)?.is_true() != *is_opposite)
+                };
+                value.or_else(twin).map(|v| (*dst, flag(v)))
             }
             _ => None,
         };
@@ -313,6 +324,14 @@ impl<'p> Splitter<'p> {
             }
             Op::Bin { op: BinOp::Or, a, b, .. } if is_flag && !is => {
                 more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
+            }
+            // One of them decides it, if it is known that the other does not.
+            Op::Bin { op: BinOp::And | BinOp::Or, a, b, .. } if is_flag => {
+                let is_other = |o: &Operand| {
+                    o.slot().is_some_and(|s| unchanged(s) && known.get(&s).is_some_and(|v| v.is_true() != is))
+                };
+                let decides = [(a, b), (b, a)].into_iter().find(|(_, other)| is_other(other));
+                more.extend(decides.and_then(|(one, _)| Some((one.slot()?, value.clone()))));
             }
             _ => {}
         }
@@ -655,13 +674,55 @@ fn compared(a: &Operand, b: &Operand) -> Option<(SlotId, Bits)> {
     }
 }
 
+/// Comparisons of a field with a number that the first block of an earlier stage has made of the same field: parsers,
+/// checksums and controls ask the same.
+fn find_twins(program: &Program, base: &Graph) -> Twins {
+    let comparison = |op: &Op| match op {
+        Op::Bin { op: op @ (BinOp::Eq | BinOp::Ne), dst, a, b } => {
+            compared(a, b).map(|(slot, number)| (*dst, slot, number, *op == BinOp::Eq))
+        }
+        _ => None,
+    };
+    // By slot: how often it is assigned, and the last position at which it is.
+    let mut assigned: BTreeMap<SlotId, (u32, usize)> = BTreeMap::new();
+    for (n, node) in base.nodes.iter().enumerate() {
+        for inst in &base.block(program, n).insts {
+            inst.op.for_each_def(program, |s| {
+                let (count, last) = assigned.entry(s).or_default();
+                (*count, *last) = (*count + 1, (*last).max(node.position));
+            });
+        }
+    }
+    let is_single = |s: SlotId| assigned.get(&s).is_some_and(|(count, _)| *count == 1);
+    let mut made: Vec<(usize, SlotId, SlotId, Bits, bool)> = Vec::new();
+    let mut twins = Twins::new();
+    for (n, node) in base.nodes.iter().enumerate() {
+        for inst in &base.block(program, n).insts {
+            let Some((dst, slot, number, is_eq)) = comparison(&inst.op).filter(|c| is_single(c.0)) else { continue };
+            let same =
+                made.iter().find(|(position, _, s, c, _)| *position < node.position && (*s, c) == (slot, &number));
+            if let Some((_, of, .., was_eq)) = same {
+                twins.insert(dst, (Operand::Slot(*of), is_eq != *was_eq));
+            } else if base.first.get(node.position) == Some(&n)
+                && assigned.get(&slot).is_none_or(|(_, last)| *last < node.position)
+            {
+                made.push((node.position, dst, slot, number, is_eq));
+            }
+        }
+    }
+    twins
+}
+
 /// The operands of an operation that can be evaluated and whose result is wanted.
-fn evaluated(op: &Op, wanted: impl Fn(SlotId) -> bool) -> Vec<&Operand> {
+fn evaluated<'a>(op: &'a Op, twins: &'a Twins, wanted: impl Fn(SlotId) -> bool) -> Vec<&'a Operand> {
     match op {
+        Op::Bin { op: BinOp::Eq | BinOp::Ne, dst, a, b } if wanted(*dst) => {
+            [a, b].into_iter().chain(twins.get(dst).map(|(of, _)| of)).collect()
+        }
         Op::Mov { dst, src } if wanted(*dst) => vec![src],
         Op::Un { op: UnOp::Not, dst, a } if wanted(*dst) => vec![a],
         Op::Concat { dst, hi, lo } if wanted(*dst) => vec![hi, lo],
-        Op::Bin { op: BinOp::Eq | BinOp::Ne | BinOp::And | BinOp::Or, dst, a, b } if wanted(*dst) => vec![a, b],
+        Op::Bin { op: BinOp::And | BinOp::Or, dst, a, b } if wanted(*dst) => vec![a, b],
         _ => Vec::new(),
     }
 }

@@ -10,7 +10,7 @@
 use crate::translate::Translator;
 use abi::TableBinding;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I16, I64};
+use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::TableId;
 use std::mem::offset_of;
@@ -55,14 +55,31 @@ impl Translator<'_, '_> {
 
     /// The address of the place for a key's first bits.
     fn prefix_place_of(&mut self, directory: Value, key: Value) -> Value {
-        let index = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
+        // Of a key that lies in the frame, no more is turned round than must be.
+        let index = match self.swapped(key) {
+            Some((word, I32)) => {
+                let turned = self.b.ins().bswap(word);
+                self.b.ins().ushr_imm_u(turned, i64::from(I64.bits() - DIRECTORY_BITS))
+            }
+            _ => self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS)),
+        };
         let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
         let at = self.b.ins().iadd(directory, offset);
         let link = self.b.ins().load(I64, self.flags.state, at, 0);
         let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
-        let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
-        let value = self.b.ins().band(next, link);
-        let value = self.mask_word(value, STRIDE);
+        const { assert!(STRIDE == 8 && (BITS - DIRECTORY_BITS).is_multiple_of(8)) };
+        let in_frame = self.frame_bytes(key).and_then(|bytes| bytes.byte((BITS - DIRECTORY_BITS) / 8 - 1));
+        let value = match in_frame {
+            Some(at) => {
+                let next = self.b.ins().uload8(I64, self.flags.packet, at.base, at.offset as i32);
+                self.b.ins().band(next, link)
+            }
+            None => {
+                let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
+                let value = self.b.ins().band(next, link);
+                self.mask_word(value, STRIDE)
+            }
+        };
         let offset = self.b.ins().ishl_imm_u(value, i64::from(PLACE_BYTES.ilog2()));
         self.b.ins().iadd(places, offset)
     }

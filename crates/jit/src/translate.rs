@@ -350,17 +350,16 @@ impl<'a> Translator<'a, '_> {
         if let Some(ahead) = &self.plan.ahead {
             self.loop_ahead(ahead, first, end)?;
         }
-        self.b.ins().jump(head, &[first.into()]);
+        // A register for it through all of the code would be one less for the code. Where descriptors are written its value is not
+        // taken to be known.
+        let kept = self.stack_slot(8);
+        let kept_at = self.stack_addr(kept);
+        self.b.ins().store(self.flags.desc, end, kept_at, 0);
+        let exit = self.b.create_block();
+        let none = self.icmp(IntCC::Equal, first, end);
+        self.b.ins().brif(none, exit, &[], head, &[first.into()]);
 
-        // The exit first: with the body as the fall-through of the other edge Cranelift keeps invariants outside.
-        let (body, exit) = (self.b.create_block(), self.b.create_block());
         self.b.switch_to_block(head);
-        let over = self.icmp(IntCC::Equal, self.packet, end);
-        self.b.ins().brif(over, exit, &[], body, &[]);
-        self.b.seal_block(body);
-        self.b.seal_block(exit);
-
-        self.b.switch_to_block(body);
         self.start_packet();
         self.run_phase(0)?;
 
@@ -368,8 +367,12 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
         let next = self.add_imm(self.packet, size_of::<PacketDesc>() as u64);
-        self.b.ins().jump(head, &[next.into()]);
+        let kept_at = self.stack_addr(kept);
+        let end = self.b.ins().load(I64, self.flags.desc, kept_at, 0);
+        let over = self.b.ins().icmp(IntCC::Equal, next, end);
+        self.b.ins().brif(over, exit, &[], head, &[next.into()]);
         self.b.seal_block(head);
+        self.b.seal_block(exit);
         self.b.switch_to_block(exit);
         self.say_end();
         self.b.ins().return_(&[]);
@@ -384,7 +387,13 @@ impl<'a> Translator<'a, '_> {
 
     /// Stores the low half of a word in a member of the descriptor.
     pub fn store_desc32(&mut self, value: Value, offset: usize) {
-        self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32);
+        match self.as_constant(value) {
+            Some(constant) => {
+                let constant = self.i32_const(constant as u32);
+                self.b.ins().store(self.flags.desc, constant, self.packet, offset as i32);
+            }
+            None => _ = self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32),
+        }
     }
 
     /// Makes the places of headers' pointers that are carried along.

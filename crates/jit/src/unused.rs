@@ -1,11 +1,12 @@
-//! Takes out what nothing uses before Cranelift sees it: it never drops a load by itself.
+//! Takes out what nothing uses before Cranelift sees it: it never drops a load, or what is passed to a block, by itself.
 //!
 //! Fields are loaded where an operation reads them, and sometimes only another code path needs the value, or bytes of it that
-//! are loaded on their own.
+//! are loaded on their own. What slots hold is passed to blocks where ways join, though hardly any operation behind asks for it.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
-use cranelift_codegen::ir::{Block, Function, Inst, Opcode};
+use cranelift_codegen::ir::{Block, DataFlowGraph, Function, Inst, Opcode, Value};
+use std::collections::HashMap;
 
 /// Whether an instruction may go if nothing uses its results.
 fn is_removable(func: &Function, inst: Inst) -> bool {
@@ -32,8 +33,70 @@ fn is_removable(func: &Function, inst: Inst) -> bool {
         || opcode.other_side_effects())
 }
 
-/// Removes instructions whose results nothing uses.
+/// Removes instructions whose results nothing uses, and parameters of blocks.
 pub(crate) fn remove(func: &mut Function) {
+    remove_instructions(func);
+    if remove_params(func) {
+        remove_instructions(func);
+    }
+}
+
+/// Removes the parameters of blocks that nothing uses but the passing on to others of that kind.
+fn remove_params(func: &mut Function) -> bool {
+    let mut live = vec![false; func.dfg.num_values()];
+    let mut passed: Vec<(Value, Value)> = Vec::new();
+    let blocks: Vec<Block> = func.layout.blocks().collect();
+    let Some((_, others)) = blocks.split_first() else { return false };
+    for inst in blocks.iter().flat_map(|block| func.layout.block_insts(*block)) {
+        for arg in func.dfg.inst_args(inst) {
+            live[func.dfg.resolve_aliases(*arg).as_u32() as usize] = true;
+        }
+        let (tables, exceptions) = (&func.dfg.jump_tables, &func.dfg.exception_tables);
+        for call in func.dfg.insts[inst].branch_destination(tables, exceptions) {
+            let params = func.dfg.block_params(call.block(&func.dfg.value_lists));
+            for (param, arg) in params.iter().zip(call.args(&func.dfg.value_lists)) {
+                passed.extend(arg.as_value().map(|arg| (*param, func.dfg.resolve_aliases(arg))));
+            }
+        }
+    }
+    let is_live = |live: &[bool], value: Value| live[value.as_u32() as usize];
+    loop {
+        let before = passed.len();
+        passed.retain(|(param, arg)| {
+            let reached = is_live(&live, *param);
+            live[arg.as_u32() as usize] |= reached;
+            !reached
+        });
+        if passed.len() == before {
+            break;
+        }
+    }
+    let mut gone: HashMap<Block, Vec<usize>> = HashMap::new();
+    for block in others {
+        let params = func.dfg.block_params(*block);
+        let unused: Vec<usize> = (0..params.len()).rev().filter(|i| !is_live(&live, params[*i])).collect();
+        for i in &unused {
+            let param = func.dfg.block_params(*block)[*i];
+            func.dfg.remove_block_param(param);
+        }
+        if !unused.is_empty() {
+            gone.insert(*block, unused);
+        }
+    }
+    let ends: Vec<Inst> = blocks.iter().filter_map(|block| func.layout.last_inst(*block)).collect();
+    for inst in ends {
+        let DataFlowGraph { insts, jump_tables, exception_tables, value_lists, .. } = &mut func.dfg;
+        for call in insts[inst].branch_destination_mut(jump_tables, exception_tables) {
+            for i in gone.get(&call.block(value_lists)).into_iter().flatten() {
+                call.remove(*i, value_lists);
+            }
+        }
+    }
+    !gone.is_empty()
+}
+
+/// Removes instructions whose results nothing uses.
+fn remove_instructions(func: &mut Function) {
     let mut uses = vec![0u32; func.dfg.num_values()];
     let blocks: Vec<Block> = func.layout.blocks().collect();
     for block in &blocks {

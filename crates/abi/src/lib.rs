@@ -20,7 +20,7 @@ pub mod table;
 pub use calls::RuntimeCalls;
 pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
-pub use shape::{EntryShape, Rule, Shapes, TableShape};
+pub use shape::{Answers, EntryShape, Rule, Shapes, TableShape};
 pub use state::{PipelineState, StateError};
 pub use table::register_cell_bytes;
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

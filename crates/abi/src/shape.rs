@@ -28,6 +28,28 @@ pub struct TableShape {
     /// All entries, if they are few and may be taken for granted too; the first that accepts a key is the one that
     /// matches.
     pub rules: Option<Vec<Rule>>,
+    /// What its lookups can give, if that may be taken for granted while keys change.
+    pub answers: Option<Answers>,
+}
+
+/// All that lookups in a table can give but its default entry, where many keys share few entries.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    /// What entries lie at a multiple of [`Answers::stride`] behind.
+    pub first: *const EntryHeader,
+    /// Bytes from one entry to the next.
+    pub stride: u32,
+    /// How many places there are for them; at most these are read for entries that are not here.
+    pub places: u32,
+    /// The entries, in any order.
+    pub entries: Vec<EntryShape>,
+}
+
+impl Answers {
+    /// Which of the places from [`Answers::first`] on an entry has.
+    pub fn place(&self, entry: &EntryShape) -> usize {
+        (entry.entry.addr() - self.first.addr()) / self.stride as usize
+    }
 }
 
 /// An entry.

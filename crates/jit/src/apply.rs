@@ -12,7 +12,7 @@ use crate::rules::{Counted, Elsewhere, Selected};
 use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
-use abi::{EngineKind, KeyLayout, TableBinding, TableHandle, WorkerCtx};
+use abi::{EngineKind, EntryShape, KeyLayout, TableBinding, TableHandle, WorkerCtx};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -25,13 +25,14 @@ const DIRECT_RULES_MAX: usize = 1;
 const EXACT_RULES_MAX: usize = 3;
 
 /// What a lookup gives.
-enum Found {
+pub(crate) enum Found {
     /// The table never hits.
     Never,
     /// The entry, or null.
     Pointer(Value),
-    /// What follows is for hits, with this entry; misses go to a block that has all its predecessors.
-    Hit { entry: Value, miss: Block },
+    /// What follows is for hits, with this entry; misses go to a block that has all its predecessors, if there can be any. What all hits
+    /// run, if that is known.
+    Hit { entry: Value, miss: Option<Block>, action: Option<u32> },
 }
 
 /// Where a lookup's results go.
@@ -58,6 +59,13 @@ enum SecondWay {
     Selected(Elsewhere),
 }
 
+/// The action that all entries run.
+pub(crate) fn common_action<'a>(entries: impl Iterator<Item = &'a EntryShape>) -> Option<u32> {
+    let mut actions = entries.map(|entry| entry.call.as_ref().map(|call| call.action));
+    let first = actions.next()??;
+    actions.all(|action| action == Some(first)).then_some(first)
+}
+
 impl Translator<'_, '_> {
     pub fn binding(&self, table: TableId) -> Result<&TableBinding, Error> {
         self.bindings.tables.get(table.index()).ok_or_else(|| {
@@ -82,10 +90,17 @@ impl Translator<'_, '_> {
             )));
         }
         let slots = ApplySlots { hit: slots[0], action: slots[1], entry: slots[2], data: slots[3] };
-        if binding.select.is_none() && self.begun_here().is_none() && self.apply_rules(table, &binding, keys, slots) {
-            return Ok(());
-        }
-        let found = self.lookup(table, &binding, keys)?;
+        let joined = if self.begun_here().is_none() { self.joined(table, &binding, keys) } else { None };
+        let found = match joined {
+            Some(joined) => joined,
+            None => {
+                let may_compare = binding.select.is_none() && self.begun_here().is_none();
+                if may_compare && self.apply_rules(table, &binding, keys, slots) {
+                    return Ok(());
+                }
+                self.lookup(table, &binding, keys)?
+            }
+        };
         let (hit, entry, data) = match (found, binding.select) {
             (Found::Never, None) => {
                 let (miss, default) = (self.iconst(0), self.default_entry(table, &binding));
@@ -127,7 +142,7 @@ impl Translator<'_, '_> {
         counted: bool,
     ) -> (Value, Value) {
         let miss = match found {
-            Found::Never | Found::Pointer(_) => self.b.create_block(),
+            Found::Never | Found::Pointer(_) => Some(self.b.create_block()),
             Found::Hit { miss, .. } => miss,
         };
         let done = self.b.create_block();
@@ -143,28 +158,30 @@ impl Translator<'_, '_> {
             let args: Vec<_> = [entry.into()].into_iter().chain(flag).collect();
             t.b.ins().jump(done, &args);
         };
-        let found = match found {
-            Found::Never => {
-                self.b.ins().jump(miss, &[]);
-                None
-            }
-            Found::Pointer(entry) => {
+        let found = match (found, miss) {
+            (Found::Pointer(entry), Some(miss)) => {
                 let hit = self.b.create_block();
                 self.b.ins().brif(entry, hit, &[], miss, &[]);
                 self.b.seal_block(hit);
                 self.b.switch_to_block(hit);
                 Some(entry)
             }
-            Found::Hit { entry, .. } => Some(entry),
+            (Found::Hit { entry, .. }, _) => Some(entry),
+            (_, miss) => {
+                self.b.ins().jump(miss.expect("it can miss"), &[]);
+                None
+            }
         };
         if let Some(entry) = found {
             self.note_hit(binding, entry);
             join(self, 1, entry);
         }
-        self.b.seal_block(miss);
-        self.b.switch_to_block(miss);
-        let default = self.default_entry(table, binding);
-        join(self, 0, default);
+        if let Some(miss) = miss {
+            self.b.seal_block(miss);
+            self.b.switch_to_block(miss);
+            let default = self.default_entry(table, binding);
+            join(self, 0, default);
+        }
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         (hit.unwrap_or(entry), entry)
@@ -182,34 +199,41 @@ impl Translator<'_, '_> {
 
     /// Goes on with hits, and leaves misses to [`Self::second_tail`]. Where it is known what runs, nothing is asked.
     fn apply_in_two(&mut self, table: TableId, binding: &TableBinding, found: Found, slots: ApplySlots) {
-        let (entry, miss) = match found {
+        let (entry, miss, action) = match found {
             Found::Never => unreachable!("there is a way to hit"),
-            Found::Hit { entry, miss } => (entry, miss),
+            Found::Hit { entry, miss, action } => (entry, miss, action),
             Found::Pointer(entry) => {
                 let (hit, miss) = (self.b.create_block(), self.b.create_block());
                 self.b.ins().brif(entry, hit, &[], miss, &[]);
                 self.b.seal_block(hit);
                 self.b.switch_to_block(hit);
-                (entry, miss)
+                (entry, Some(miss), None)
             }
         };
-        self.b.seal_block(miss);
+        if let Some(miss) = miss {
+            self.b.seal_block(miss);
+            // Most tables of prefixes have one for everything.
+            if binding.engine == EngineKind::Prefixes {
+                self.b.set_cold_block(miss);
+            }
+        }
         self.note_hit(binding, entry);
         self.count_apply(table, true);
-        let action = self.action_of_hits(table, binding);
+        let entry = self.row_of(table, entry);
+        let action = action.or_else(|| self.action_of_answers(table));
         self.write_found(binding, slots, true, entry, action);
-        self.second_tail = Some(SecondTail { table, slots, way: SecondWay::Miss(miss) });
+        self.second_tail = miss.map(|miss| SecondTail { table, slots, way: SecondWay::Miss(miss) });
     }
 
-    /// What all hits of a table run, if its entries are known and no other can be found.
-    fn action_of_hits(&mut self, table: TableId, binding: &TableBinding) -> Option<u32> {
-        if !self.finds_known_entries(table, binding) {
-            return None;
-        }
+    /// What all hits of a table run whose entries are known and no other can be found.
+    fn action_of_hits(&self, table: TableId) -> Option<u32> {
         let rules = self.shape(table)?.rules.as_ref()?;
-        let mut actions = rules.iter().map(|rule| rule.entry.call.as_ref().map(|call| call.action));
-        let first = actions.next()??;
-        actions.all(|action| action == Some(first)).then_some(first)
+        common_action(rules.iter().map(|rule| &rule.entry))
+    }
+
+    /// The same of a table of which it is known what lookups can give.
+    fn action_of_answers(&self, table: TableId) -> Option<u32> {
+        common_action(self.shape(table)?.answers.as_ref()?.entries.iter())
     }
 
     /// The other way from the lookup that the block ends with, up to the block's end.
@@ -308,7 +332,7 @@ impl Translator<'_, '_> {
                 let carried: Vec<Value> = self.carried[lookup].clone().into_iter().map(|v| self.b.use_var(v)).collect();
                 let miss = self.b.create_block();
                 let entry = self.probe_finish(table, binding, &carried, miss);
-                return Ok(Found::Hit { entry, miss });
+                return Ok(Found::Hit { entry, miss: Some(miss), action: None });
             }
             return Ok(Found::Pointer(self.finish_begun(lookup, keys)?));
         }
@@ -318,13 +342,13 @@ impl Translator<'_, '_> {
                 let words = self.key_words(&binding.key, keys);
                 let miss = self.b.create_block();
                 let entry = self.find_keyed(&keyed, &words, miss);
-                Found::Hit { entry, miss }
+                Found::Hit { entry, miss: Some(miss), action: self.action_of_hits(table) }
             }
             engine if is_inlined(engine, self.options) => {
                 let begun = self.probe_begin(table, binding, keys);
                 let miss = self.b.create_block();
                 let entry = self.probe_finish(table, binding, &begun.carried, miss);
-                Found::Hit { entry, miss }
+                Found::Hit { entry, miss: Some(miss), action: None }
             }
             _ => Found::Pointer(self.lookup_by_call(binding, keys)),
         })
@@ -458,6 +482,7 @@ impl Translator<'_, '_> {
         };
         let base = self.read_word(&Operand::Slot(data));
         let val = self.entry_param(self.program.width(dst), base, offset);
+        self.note_param(base, table, action, param, &val);
         self.write_slot(dst, &val);
         Ok(())
     }

@@ -112,16 +112,11 @@ impl Keyed {
     }
 }
 
-/// An entry's words, if they are `max` at most and it is nothing but an action with its parameters: what is read through a copy
-/// is the same then.
-fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Vec<u64>> {
+/// An entry's bytes, if it is nothing but an action with its parameters: what is read through a copy is the same then.
+pub(crate) fn bytes_of(entry: &EntryShape, layout: &EntryLayout) -> Option<Vec<u8>> {
     let EntryLayout { last_hit: None, idle_timeout: None, group: None, index: None, .. } = layout else { return None };
     let call = entry.call.as_ref()?;
-    let size = *layout.sizes.get(call.action as usize)? as usize;
-    if size > 8 * max {
-        return None;
-    }
-    let mut bytes = vec![0; 8 * max];
+    let mut bytes = vec![0; *layout.sizes.get(call.action as usize)? as usize];
     let action = call.action.to_le_bytes();
     let action_bytes = layout.action_bytes as usize;
     bytes[..action_bytes].copy_from_slice(&action[..action_bytes]);
@@ -130,6 +125,13 @@ fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Vec<
         arg_bytes.reverse();
         bytes.get_mut(*at as usize..)?.get_mut(..arg_bytes.len())?.copy_from_slice(&arg_bytes);
     }
+    Some(bytes)
+}
+
+/// The same in so many words, if they suffice.
+fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Vec<u64>> {
+    let mut bytes = bytes_of(entry, layout).filter(|bytes| bytes.len() <= 8 * max)?;
+    bytes.resize(8 * max, 0);
     Some(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
 }
 
@@ -297,14 +299,6 @@ struct Homes {
 }
 
 impl Translator<'_, '_> {
-    /// Whether lookups in a table find entries that were there when the code was made, and no others: of what all have in common
-    /// the rest of the code may make use then.
-    pub fn finds_known_entries(&mut self, table: TableId, binding: &TableBinding) -> bool {
-        self.begun_here().is_none()
-            && matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex)
-            && self.keyed(table, binding).is_some()
-    }
-
     /// How an exact table's entries are found, if they are known and there is a way.
     pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
         let words = match binding.engine {

@@ -8,7 +8,7 @@
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, records. `value` defines how slots become values, `ops` is the list of
 //!   all operations, terminators and fates;
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `externs`, `hashes`, `csum`, `pack`
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `gates` makes seldom calls free for whoever does not make them.
 //! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
@@ -39,6 +39,7 @@ mod gates;
 mod hashes;
 mod header;
 mod hot;
+mod join;
 mod keyed;
 mod known;
 mod listing;
@@ -66,6 +67,7 @@ mod wide;
 
 pub use analysis::Analysis;
 pub use hot::HOT_WAYS;
+pub use join::heads;
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
 pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};
@@ -87,6 +89,7 @@ use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
 use gates::Gates;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program, SlotId};
+use join::Joins;
 use keyed::KeyedTables;
 use matrix::Matrices;
 use pipeline::{CodeData, Named, NewEntry};
@@ -430,6 +433,7 @@ fn generate_as(
     let matrices = Matrices::default();
     let keyed = KeyedTables::default();
     let sieves = Sieves::default();
+    let joins = Joins::new(program);
     let symbols = Symbols::declare(program, &mut module)?;
     let gates = Gates::declare(&mut module)?;
     let mut sites = sites.to_vec();
@@ -479,6 +483,7 @@ fn generate_as(
             matrices: &matrices,
             keyed: &keyed,
             sieves: &sieves,
+            joins: &joins,
             symbols: &symbols,
             gates: &gates,
         };
@@ -553,7 +558,14 @@ fn generate_as(
     let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
     let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
     let sieves = sieves.into_inner().into_iter().filter_map(|(_, sieve)| sieve).collect();
-    let data = CodeData { _zeros: zeros, _addresses: addresses, _matrices: matrices, _keyed: keyed, _sieves: sieves };
+    let data = CodeData {
+        _zeros: zeros,
+        _addresses: addresses,
+        _matrices: matrices,
+        _keyed: keyed,
+        _sieves: sieves,
+        _rows: joins.into_memory(),
+    };
     Ok(Generated { module, functions, sites, recorded: facts.recorded(), data, timing })
 }
 

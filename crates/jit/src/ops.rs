@@ -159,7 +159,7 @@ impl Translator<'_, '_> {
             }
             Terminator::Branch { cond, then, other } => {
                 let cond = self.read_word(cond);
-                match self.as_constant(cond) {
+                match self.as_constant(cond).or_else(|| self.same_in_rows(cond).map(|c| c as i64)) {
                     Some(cond) => _ = self.b.ins().jump(block(if cond == 0 { *other } else { *then }), &[]),
                     None => {
                         let is_seldom = self.leads_to_drop(*then) || self.leads_to_drop(*other);

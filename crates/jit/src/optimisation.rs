@@ -40,13 +40,15 @@ pub enum Optimisation {
     WideCompare,
     /// CRCs are products of polynomials, where the processor has VPCLMULQDQ and AVX-512. Without: a lookup for each byte.
     CarrylessCrc,
+    /// Tables whose keys are what an earlier table's entries say are looked up when the code is made. Without: for each packet.
+    JoinedTables,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 12] = [
+    pub const ALL: [Optimisation; 13] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -59,6 +61,7 @@ impl Optimisation {
         O::InlineHashes,
         O::WideCompare,
         O::CarrylessCrc,
+        O::JoinedTables,
     ];
 
     /// Its name on the command line.
@@ -76,6 +79,7 @@ impl Optimisation {
             O::InlineHashes => "inline_hashes",
             O::WideCompare => "wide_compare",
             O::CarrylessCrc => "carryless_crc",
+            O::JoinedTables => "joined_tables",
         }
     }
 
@@ -93,6 +97,9 @@ impl Optimisation {
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
             O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
             O::CarrylessCrc => "compute CRCs by carry-less products, where the processor has them, instead of lookups",
+            O::JoinedTables => {
+                "look tables up once for each entry whose parameters are their keys, where these are known"
+            }
             O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
         }
     }

@@ -390,14 +390,15 @@ impl Translator<'_, '_> {
 
     /// The low `size` bytes of a word as a value of this size that is stored in network order.
     pub fn be_bytes(&mut self, value: Value, size: u32) -> Value {
-        match size {
+        let stored = match size {
             1 => self.b.ins().ireduce(I8, value),
             2 | 4 => {
                 let v = self.b.ins().ireduce(if size == 2 { I16 } else { I32 }, value);
                 self.b.ins().bswap(v)
             }
             _ => self.b.ins().bswap(value),
-        }
+        };
+        self.folded_into_row(stored)
     }
 
     /// Loads a varbit of `len` bytes (a value of at most `width` bits) at `at`, byte by byte: the last byte on the wire

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use crate::addresses::Addresses;
+use crate::join::Line;
 use crate::keyed::Keyed;
 use crate::listing::Listing;
 use crate::matrix::Matrix;
@@ -39,6 +40,7 @@ pub(crate) struct CodeData {
     pub _matrices: Vec<Arc<Matrix>>,
     pub _keyed: Vec<Arc<Keyed>>,
     pub _sieves: Vec<Arc<Sieve>>,
+    pub _rows: Vec<Box<[Line]>>,
 }
 
 /// An entry whose function is defined in the module.

@@ -19,6 +19,7 @@ use crate::addresses::Addresses;
 use crate::apply::SecondTail;
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
+use crate::join::{JoinedValues, Joins};
 use crate::keyed::KeyedTables;
 use crate::matrix::Matrices;
 use crate::paths::Known;
@@ -128,6 +129,7 @@ pub(crate) struct Shared<'a> {
     pub matrices: &'a Matrices,
     pub keyed: &'a KeyedTables,
     pub sieves: &'a Sieves,
+    pub joins: &'a Joins,
     pub symbols: &'a Symbols,
     pub gates: &'a Gates,
 }
@@ -164,6 +166,9 @@ pub(crate) struct Translator<'a, 'f> {
     pub matrices: &'a Matrices,
     pub keyed: &'a KeyedTables,
     pub sieves: &'a Sieves,
+    /// Tables that are looked up in others' rows, and which values come from these.
+    pub joins: &'a Joins,
+    pub joined: JoinedValues,
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
     /// What seldom calls go through, and those of them that this function has.
@@ -285,6 +290,8 @@ pub(crate) fn translate(
         matrices: shared.matrices,
         keyed: shared.keyed,
         sieves: shared.sieves,
+        joins: shared.joins,
+        joined: JoinedValues::default(),
         symbols: shared.symbols,
         gates: shared.gates,
         gates_here: GatesHere::default(),

@@ -1,9 +1,12 @@
 //! Cells of memory for entries: small and many, cut from chunks in multiples of 16 bytes. Freed cells are kept for the
 //! next entry of their size; chunks go back to the system with the [`Cells`].
 //!
+//! Cells of a [`Row`] have one size and lie one behind the other, so that the address of one says which it is.
+//!
 //! Threads: the writer's. Tests: `entry/tests.rs`.
 #![allow(unsafe_code)]
 
+use crate::region::Region;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 
@@ -113,5 +116,58 @@ impl Drop for Cells {
             // SAFETY: allocated with this layout and freed once.
             unsafe { dealloc(chunk, chunk_layout()) };
         }
+    }
+}
+
+/// Cells of one size, one behind the other: a bounded number, whose pages take memory when they are used.
+#[derive(Debug)]
+pub(crate) struct Row {
+    lines: Region<Line>,
+    /// Bytes from one cell to the next.
+    pub(crate) distance: usize,
+    pub(crate) count: usize,
+    /// Cells from the first on that were handed out at some time.
+    begun: usize,
+    /// Those of them that are free.
+    pub(crate) given_back: Vec<*mut u8>,
+}
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; LINE],
+}
+
+// SAFETY: as for `Cells`.
+unsafe impl Send for Row {}
+
+impl Row {
+    /// `count` cells of at least so many bytes, aligned to 16.
+    pub(crate) fn new(bytes: usize, count: usize) -> Row {
+        let distance = cell_bytes(bytes);
+        // SAFETY: all zero bytes are lines.
+        let lines = unsafe { Region::zeroed((distance * count).div_ceil(LINE)) };
+        Row { lines, distance, count, begun: 0, given_back: Vec::new() }
+    }
+
+    /// The first cell.
+    pub(crate) fn first(&self) -> *mut u8 {
+        self.lines.as_mut_ptr().cast()
+    }
+
+    /// A free cell.
+    pub(crate) fn take(&mut self) -> Option<*mut u8> {
+        self.given_back.pop().or_else(|| {
+            let at = self.begun;
+            self.begun += usize::from(at < self.count);
+            // SAFETY: the cell is one of the row's.
+            (at < self.count).then(|| unsafe { self.first().add(at * self.distance) })
+        })
+    }
+
+    /// Whether a cell is one of the row's.
+    pub(crate) fn has(&self, cell: *const u8) -> bool {
+        let from = self.first().addr();
+        (from..from + self.distance * self.count).contains(&cell.addr())
     }
 }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::bytes::{get_le, put_le_at};
-use crate::cells::Cells;
+use crate::cells::{Cells, Row};
 use abi::entry::param_bytes;
 use abi::{EntryHeader, EntryLayout, EntryParts, EntryShape};
 use base::Bits;
@@ -344,12 +344,28 @@ impl EntryWriter {
 pub struct EntryMemory {
     writer: EntryWriter,
     cells: Cells,
+    /// Cells that are taken first, and all lie in one row.
+    row: Option<Row>,
 }
 
 impl EntryMemory {
     /// Memory for entries that run one of `actions`, given by the widths of their parameters.
     pub fn new(actions: &[Vec<u32>], parts: EntryParts) -> EntryMemory {
-        EntryMemory { writer: EntryWriter::new(actions, parts), cells: Cells::default() }
+        EntryMemory { writer: EntryWriter::new(actions, parts), cells: Cells::default(), row: None }
+    }
+
+    /// The same where the first entries, so many at a time, lie at multiples of a distance from one another.
+    pub(crate) fn in_a_row(actions: &[Vec<u32>], parts: EntryParts, count: usize) -> EntryMemory {
+        let memory = EntryMemory::new(actions, parts);
+        let row = Row::new(memory.writer.layout().bytes_max() as usize, count);
+        EntryMemory { row: Some(row), ..memory }
+    }
+
+    /// The row, if these entries are all in it.
+    pub(crate) fn row_of(&self, mut entries: impl Iterator<Item = *mut EntryHeader>) -> Option<&Row> {
+        let before = self.writer.layout().before as usize;
+        let is_in = |row: &&Row| entries.all(|entry| row.has(entry.cast::<u8>().wrapping_sub(before)));
+        self.row.as_ref().filter(is_in)
     }
 
     /// Bytes of all memory that many entries share; not of entries above half a kilobyte.
@@ -364,7 +380,8 @@ impl EntryMemory {
 
     /// A new entry. `runs` must be [accepted](EntryWriter::accepts).
     pub fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
-        let cell = self.cells.take(self.writer.bytes(runs));
+        let in_row = self.row.as_mut().and_then(Row::take);
+        let cell = in_row.unwrap_or_else(|| self.cells.take(self.writer.bytes(runs)));
         // SAFETY: the cell is large enough, aligned and nobody else's.
         unsafe { self.writer.write(cell, runs, tag) }
     }
@@ -378,7 +395,11 @@ impl EntryMemory {
         unsafe {
             let layout = self.writer.layout();
             let bytes = layout.bytes(self.writer.action(entry)) as usize;
-            self.cells.give_back(entry.cast::<u8>().sub(layout.before as usize), bytes);
+            let cell = entry.cast::<u8>().sub(layout.before as usize);
+            match &mut self.row {
+                Some(row) if row.has(cell) => row.given_back.push(cell),
+                _ => self.cells.give_back(cell, bytes),
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ pub mod workload;
 pub use entry::Runs;
 pub use reclaim::{Domain, Limbo, Worker};
 #[cfg(not(loom))]
-pub use table::{SpecError, Table, TableSpec};
+pub use table::{SpecError, Table, TableSpec, Wanted};
 
 /// Two random words for a hash; the second one is odd, so that products do not lose bits.
 pub(crate) fn random_seeds() -> [u64; 2] {

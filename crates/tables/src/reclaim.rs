@@ -89,9 +89,9 @@ impl Domain {
     }
 
     /// As [`withdraw`](Domain::withdraw); then waits until no batch runs that began before it, but for a worker that is stuck in one
-    /// for longer than [`STUCK`].
+    /// for longer than [`STUCK`]: then it is false.
     #[cfg(not(loom))]
-    pub fn withdraw_and_wait(&self) {
+    pub fn withdraw_and_wait(&self) -> bool {
         self.withdraw();
         let epoch = self.advance();
         let start = std::time::Instant::now();
@@ -104,6 +104,7 @@ impl Domain {
                 _ => std::thread::sleep(std::time::Duration::from_micros(20)),
             }
         }
+        self.is_past(epoch)
     }
 
     /// Begins a new epoch and returns it: what was unlinked before this call may be freed once

@@ -24,7 +24,7 @@ use crate::table::{SpecError, TableSpec, default_tag, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{EngineKind, EntryHeader, EntryParts, EntryShape, Rule, TableBinding, TableHandle};
+use abi::{Answers, EngineKind, EntryHeader, EntryParts, EntryShape, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::ptr;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Positions that a step of a walk looks at, at most.
 const WALK_POSITIONS: u64 = 1 << 16;
+
+/// Contents of entries up to which code may know all that a lookup can give.
+const ANSWERS_MAX: usize = 4096;
 
 /// What waits for the readers.
 #[derive(Debug)]
@@ -51,6 +54,8 @@ pub(crate) struct RecordedTable {
     memory: EntryMemory,
     /// In tables whose entries have no index.
     shared: Option<SharedEntries>,
+    /// Whether code may take for granted which contents there are ([`RecordedTable::answers`]).
+    answers_granted: bool,
     records: Records,
     /// Indices that are free.
     free: Vec<u32>,
@@ -81,7 +86,10 @@ impl RecordedTable {
             index: shared.is_none(),
             ..EntryParts::default()
         };
-        let mut memory = EntryMemory::new(&spec.actions, parts);
+        let mut memory = match shared.is_some() {
+            true => EntryMemory::in_a_row(&spec.actions, parts, ANSWERS_MAX + ANSWERS_MAX / 8),
+            false => EntryMemory::new(&spec.actions, parts),
+        };
         let snapshot = engine.as_ref().map_or(ptr::null(), |e| e.snapshot());
         let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(snapshot.cast_mut()),
@@ -99,6 +107,7 @@ impl RecordedTable {
             domain,
             memory,
             shared,
+            answers_granted: false,
             records,
             free: Vec::new(),
             limbo: Limbo::default(),
@@ -167,6 +176,25 @@ impl RecordedTable {
         }
         ranked.sort_by_key(|(rank, seq, _)| (std::cmp::Reverse(*rank), *seq));
         ranked.into_iter().map(|(_, _, rule)| rule).collect()
+    }
+
+    /// How many contents entries have, and how often there was a new one; for tables whose code may know them all.
+    pub(crate) fn contents(&self) -> Option<(u64, u64)> {
+        let shared = self.shared.as_ref().filter(|shared| shared.len() <= ANSWERS_MAX)?;
+        Some((shared.len() as u64, shared.made()))
+    }
+
+    /// What lookups can give besides the default entry, until there is a new content.
+    pub(crate) fn answers(&mut self) -> Option<Answers> {
+        let shared = self.shared.as_ref()?;
+        let row = self.memory.row_of(shared.iter())?;
+        let first = row.first().wrapping_add(self.memory.writer().layout().before as usize).cast_const().cast();
+        let (stride, places) = (row.distance as u32, row.count as u32);
+        let entries = self.memory.writer();
+        // SAFETY: entries in use are live.
+        let shapes = shared.iter().map(|entry| unsafe { entries.shape(entry) }).collect();
+        self.answers_granted = true;
+        Some(Answers { first, stride, places, entries: shapes })
     }
 
     fn lookup_fn(&self) -> LookupFn {
@@ -423,10 +451,15 @@ impl RecordedTable {
 
     /// The memory of an entry; perhaps one that others have.
     fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
-        match &mut self.shared {
-            Some(shared) => shared.take(&mut self.memory, runs),
-            None => self.memory.make(runs, tag),
+        let Some(shared) = &mut self.shared else { return self.memory.make(runs, tag) };
+        let made = shared.made();
+        let entry = shared.take(&mut self.memory, runs);
+        if shared.made() > made && std::mem::take(&mut self.answers_granted) {
+            // Before packets can find it. Code that is stuck would read another entry's row; outside of all rows, anything.
+            let is_in_row = self.memory.row_of([entry].into_iter()).is_some();
+            while !self.domain.withdraw_and_wait() && !is_in_row {}
         }
+        entry
     }
 
     /// Retires an entry that the engine does not have any more, unless others have it.

@@ -19,6 +19,8 @@ pub(crate) struct SharedEntries {
     /// By position; the address is null at positions that are free.
     entries: Vec<(*mut EntryHeader, u32)>,
     free: Vec<u32>,
+    /// How often a new entry was made.
+    made: u64,
 }
 
 // SAFETY: the pointers are only compared and read, by the owner of the entries.
@@ -33,7 +35,7 @@ impl Default for SharedEntries {
 impl SharedEntries {
     /// Notes at most so many contents.
     pub(crate) fn at_most(most: usize) -> SharedEntries {
-        SharedEntries { most, index: Index::default(), entries: Vec::new(), free: Vec::new() }
+        SharedEntries { most, index: Index::default(), entries: Vec::new(), free: Vec::new(), made: 0 }
     }
 
     /// The entry that runs this, with one user more; perhaps a new one.
@@ -46,6 +48,7 @@ impl SharedEntries {
             *users += 1;
             return *entry;
         }
+        self.made += 1;
         let entry = memory.make(runs, Tag::NONE);
         if self.free.is_empty() && self.entries.len() >= self.most {
             return entry;
@@ -84,6 +87,16 @@ impl SharedEntries {
         entries[position as usize].0 = std::ptr::null_mut();
         free.push(position);
         true
+    }
+
+    /// How many entries in use are noted.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// How often a new entry was made.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
     }
 
     /// All entries in use that are noted.

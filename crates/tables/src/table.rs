@@ -44,6 +44,15 @@ pub struct TableSpec {
     pub direct: bool,
 }
 
+/// What code that is compiled for a table is to know of its entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// All of them, if there are at most so many.
+    pub entries_max: u64,
+    /// If there are more, the contents that they share.
+    pub answers: bool,
+}
+
 /// Why there can be no such table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecError {
@@ -256,20 +265,33 @@ impl Table {
         each!(&self.kind, t => t.footprint_bytes())
     }
 
+    /// How many contents entries have, and how often there was a new one, if many keys share few.
+    pub fn contents(&self) -> Option<(u64, u64)> {
+        match &self.kind {
+            Kind::Exact(_) => None,
+            Kind::Recorded(t) => t.contents(),
+        }
+    }
+
     /// What the table is like now, for code that is compiled for it as it is, under the domain's present
-    /// [number](Domain::granted). With `entries`, its entries too, if there are at most that many, no field is a range and
-    /// no group decides: until one of them changes.
-    pub fn shape(&mut self, entries: Option<u64>) -> TableShape {
+    /// [number](Domain::granted). Of what is wanted its entries too, if no field is a range and no group decides: until one
+    /// of them changes. If there are more, but [few contents](Table::contents), these: until there is a new one.
+    pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
         let may_tell = !has_range && !self.spec.selector;
-        let wanted = entries.is_some_and(|max| self.len() <= max && may_tell);
-        let rules = wanted.then(|| each!(&self.kind, t => t.rules()));
+        let wanted = wanted.filter(|_| may_tell);
+        let rules =
+            wanted.is_some_and(|wanted| self.len() <= wanted.entries_max).then(|| each!(&self.kind, t => t.rules()));
         self.entries_granted |= rules.is_some();
         self.default_granted = true;
+        let answers = match &mut self.kind {
+            Kind::Recorded(t) if rules.is_none() && wanted.is_some_and(|wanted| wanted.answers) => t.answers(),
+            _ => None,
+        };
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
         let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
-        TableShape { snapshot, words, default, rules }
+        TableShape { snapshot, words, default, rules, answers }
     }
 
     /// Entries are about to change.

@@ -7,13 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of lookups in a table of this shape; `None` if its entries are not.
 pub(super) fn assumed(shape: &TableShape, key: &KeyLayout) -> Option<Assumed> {
-    let (rules, default) = shape.possible()?;
+    let Some((rules, default)) = shape.possible() else {
+        let answers = shape.answers.as_ref()?;
+        return Some(agreed(&answers.entries.iter().chain([&shape.default]).collect::<Vec<_>>()));
+    };
     let hit = match (rules.is_empty(), default.is_none()) {
         (true, _) => Some(false),
         (_, true) => Some(true),
         _ => None,
     };
     let entries: Vec<&EntryShape> = rules.iter().map(|rule| &rule.entry).chain(default).collect();
+    let is_read = |field: &KeyField| rules.iter().any(|rule| reads(rule, field));
+    let fields = key.fields.iter().enumerate();
+    let unread_keys = fields.filter(|(_, field)| !is_read(field)).map(|(i, _)| i).collect();
+    Some(Assumed { hit, unread_keys, ..agreed(&entries) })
+}
+
+/// What all of the entries that lookups can give have in common.
+fn agreed(entries: &[&EntryShape]) -> Assumed {
     let calls: Option<Vec<_>> = entries.iter().map(|entry| entry.call.as_ref()).collect();
     let actions: Option<BTreeSet<u32>> = calls.as_ref().map(|calls| calls.iter().map(|call| call.action).collect());
     let mut args = BTreeMap::new();
@@ -27,10 +38,7 @@ pub(super) fn assumed(shape: &TableShape, key: &KeyLayout) -> Option<Assumed> {
         }
     }
     args.retain(|place, _| !differ.contains(place));
-    let is_read = |field: &KeyField| rules.iter().any(|rule| reads(rule, field));
-    let fields = key.fields.iter().enumerate();
-    let unread_keys = fields.filter(|(_, field)| !is_read(field)).map(|(i, _)| i).collect();
-    Some(Assumed { hit, actions: actions.map(|a| a.into_iter().collect()), args, unread_keys })
+    Assumed { hit: None, actions: actions.map(|a| a.into_iter().collect()), args, unread_keys: Vec::new() }
 }
 
 /// Whether a rule looks at a field.
@@ -57,7 +65,7 @@ mod tests {
     fn table(rules: Vec<(u64, EntryShape)>, default: EntryShape) -> TableShape {
         let rule = |(mask, entry)| Rule { mask: vec![mask], value: vec![0], entry };
         let rules = Some(rules.into_iter().map(rule).collect());
-        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules }
+        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules, answers: None }
     }
 
     fn key() -> KeyLayout {

@@ -28,7 +28,7 @@ use super::counting::counting;
 use super::prepared::Preparations;
 use crate::calls::CALLS;
 use crate::pipeline::{CodeInfo, PhaseInfo, Spot};
-use crate::state::FastState;
+use crate::state::{Activity, FastState};
 use abi::packet::PipelineFn;
 use abi::{EngineKind, Shapes};
 use arc_swap::ArcSwapOption;
@@ -42,6 +42,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+use tables::Wanted;
 
 /// Functions by position in `EntryKind::ALL`.
 pub(super) type Entries = [Option<PipelineFn>; EntryKind::ALL.len()];
@@ -117,8 +118,8 @@ pub(super) struct Code {
     pub(super) program: Arc<Program>,
     pub(super) fast: Arc<FastState>,
     options: jit::Options,
-    /// By table: how many entries may be part of the code.
-    entries_max: Vec<u64>,
+    /// By table: what of its entries may be part of the code.
+    wanted: Vec<Wanted>,
     generic: Arc<CompiledPipeline>,
     generic_entries: Entries,
     /// The program without what the generic code does in place of quick code; `None` if there is no such thing.
@@ -186,8 +187,12 @@ impl Code {
         let bindings = fast.bindings();
         let generic = jit::compile(&program, &bindings, &CALLS, &quick(options))?;
         let tables = program.tables.iter().zip(&bindings.tables);
+        let wanted = tables.zip(jit::heads(&program)).map(|((table, binding), is_head)| Wanted {
+            entries_max: entries_max(table, binding.engine),
+            answers: is_head,
+        });
         Ok(Code {
-            entries_max: tables.map(|(table, binding)| entries_max(table, binding.engine)).collect(),
+            wanted: wanted.collect(),
             program,
             fast,
             options: options.clone(),
@@ -213,15 +218,17 @@ impl Code {
         &self.generic
     }
 
-    /// So many entries of a table may be part of the code.
-    fn entries_max(&self, table: TableId) -> u64 {
-        self.entries_max[table.index()]
-    }
-
-    /// The tables that are tiny, by their numbers of entries.
-    pub(super) fn is_tiny(&self, table: TableId, len: u64) -> bool {
-        let t = &self.program.tables[table.index()];
-        len <= self.entries_max(table) && !t.keys.iter().any(|k| k.kind == MatchKind::Range)
+    /// For tables whose entries may be part of the code, all of them or what they share: how often that changed.
+    pub(super) fn changes(&self, table: TableId, activity: &Activity) -> Option<u64> {
+        let wanted = self.wanted[table.index()];
+        if self.program.tables[table.index()].keys.iter().any(|k| k.kind == MatchKind::Range) {
+            return None;
+        }
+        match activity.contents {
+            _ if activity.len <= wanted.entries_max => Some(activity.changes),
+            Some((_, changes)) if wanted.answers => Some(changes),
+            _ => None,
+        }
     }
 
     /// Compiles for the tables as they are, with the entries of those of `contents` that are tiny if `mode` wants that, and
@@ -249,7 +256,7 @@ impl Code {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         let with_contents = matches!(mode, Specialise::Contents | Specialise::Auto);
-        let wanted = |table: TableId| (with_contents && contents(table)).then(|| self.entries_max(table));
+        let wanted = |table: TableId| (with_contents && contents(table)).then(|| self.wanted[table.index()]);
         let (granted, shapes) = match mode {
             Specialise::Off => (None, Shapes::default()),
             _ => {

@@ -100,21 +100,24 @@ impl Policy {
         wanted
     }
 
-    /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made.
+    /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made. Of tables whose entries
+    /// may be, `known` says how often changed what code would know of them.
     fn look(
         &mut self,
         now: Duration,
         granted: u64,
         activity: &[Activity],
         registers: &[u64],
-        is_tiny: impl Fn(TableId, u64) -> bool,
+        known: impl Fn(TableId, &Activity) -> Option<u64>,
     ) -> Option<BTreeSet<TableId>> {
         if self.mode == Specialise::Off {
             return None;
         }
         let tables = self.tables.get_or_insert_with(|| {
             self.last_withdrawn = now;
-            activity.iter().map(|a| Watched { changes: a.changes, last_change: now, wait: WAIT }).collect()
+            let changes = |(i, a)| known(TableId::from_index(i), a).unwrap_or(a.changes);
+            let watched = |table| Watched { changes: changes(table), last_change: now, wait: WAIT };
+            activity.iter().enumerate().map(watched).collect()
         });
         if granted != self.granted {
             self.granted = granted;
@@ -133,18 +136,20 @@ impl Policy {
         let mut contents = BTreeSet::new();
         for (i, (table, new)) in tables.iter_mut().zip(activity).enumerate() {
             let id = TableId::from_index(i);
-            if table.changes != new.changes {
+            let known = known(id, new);
+            let changes = known.unwrap_or(new.changes);
+            if table.changes != changes {
                 if self.contents.remove(&id) {
                     table.wait = next_wait(table.wait, now.saturating_sub(table.last_change));
                 }
-                *table = Watched { changes: new.changes, last_change: now, ..*table };
+                *table = Watched { changes, last_change: now, ..*table };
             }
             let is_quiet = match self.mode {
                 Specialise::Off | Specialise::Constants => false,
                 Specialise::Contents => true,
                 Specialise::Auto => now.saturating_sub(table.last_change) >= table.wait,
             };
-            if is_quiet && is_tiny(id, new.len) {
+            if is_quiet && known.is_some() {
                 contents.insert(id);
             }
         }
@@ -220,7 +225,7 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         }
         let granted = code.fast.granted();
         let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
-        let wanted = policy.look(start.elapsed(), granted, &tables, &registers, |t, len| code.is_tiny(t, len));
+        let wanted = policy.look(start.elapsed(), granted, &tables, &registers, |t, a| code.changes(t, a));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
             let compile = |effort| code.recompile(mode, effort, |table| contents.contains(&table));
@@ -244,11 +249,11 @@ mod tests {
     }
 
     fn at(len: u64, changes: u64) -> Activity {
-        Activity { len, changes, footprint_bytes: 100 * len, engine: EngineKind::ExactInline }
+        Activity { len, changes, contents: None, footprint_bytes: 100 * len, engine: EngineKind::ExactInline }
     }
 
-    fn tiny(_: TableId, len: u64) -> bool {
-        len <= 8
+    fn tiny(_: TableId, table: &Activity) -> Option<u64> {
+        (table.len <= 8).then_some(table.changes)
     }
 
     fn set(tables: &[u32]) -> BTreeSet<TableId> {
@@ -362,7 +367,7 @@ mod tests {
         let contents = policy.look(ms(30_000), 1000, &[at(10, 5)], &[], tiny).expect("it has been quiet");
         policy.compiled(ms(30_001), contents, 1000);
         let mut wants = |now: u64, len: u64| {
-            policy.look(ms(now), 1000 + len, &[at(len, len)], &[], |_, _| false);
+            policy.look(ms(now), 1000 + len, &[at(len, len)], &[], |_, _| None);
             policy.wants_standing(ms(now))
         };
         assert!(wants(30_010, 10) && !wants(30_020, 20));
@@ -370,7 +375,7 @@ mod tests {
         assert!(!wants(30_310, 10), "that can wait");
         assert!(wants(30_600, 10) && !wants(40_000, 20));
         let other = [Activity { engine: EngineKind::Opaque, ..at(20, 21) }];
-        policy.look(ms(40_010), 1020, &other, &[], |_, _| false);
+        policy.look(ms(40_010), 1020, &other, &[], |_, _| None);
         assert!(policy.wants_standing(ms(40_010)), "it calls another function now");
         assert!(!policy.wants_standing(ms(40_020)));
     }

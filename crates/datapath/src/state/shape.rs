@@ -4,6 +4,7 @@ use super::cells::Registers;
 use super::{Cells, FastState, lock};
 use abi::{EngineKind, Shapes};
 use base::ids::TableId;
+use tables::Wanted;
 
 /// How much a table is used by its writers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +13,8 @@ pub(crate) struct Activity {
     pub(crate) len: u64,
     /// Changes of entries or the default since the table was made.
     pub(crate) changes: u64,
+    /// How many contents entries have, and how often there was a new one, if many keys share few.
+    pub(crate) contents: Option<(u64, u64)>,
     /// About how much memory lookups can touch.
     pub(crate) footprint_bytes: u64,
     /// How code probes it, which may change for good when it grows.
@@ -25,12 +28,11 @@ impl FastState {
         self.domain.granted()
     }
 
-    /// All tables as they are, and the number under which that holds. `entries` says up to how many entries of a table
-    /// are wanted too.
-    pub(crate) fn shapes(&self, entries: impl Fn(TableId) -> Option<u64>) -> (u64, Shapes) {
+    /// All tables as they are, and the number under which that holds. `wanted` says what is to be known of a table's entries.
+    pub(crate) fn shapes(&self, wanted: impl Fn(TableId) -> Option<Wanted>) -> (u64, Shapes) {
         let content = self.lock();
         let tables = content.tables.iter().enumerate();
-        let shapes = tables.map(|(i, t)| lock(t).table.shape(entries(TableId::from_index(i)))).collect();
+        let shapes = tables.map(|(i, t)| lock(t).table.shape(wanted(TableId::from_index(i)))).collect();
         (self.domain.granted(), Shapes { tables: shapes })
     }
 
@@ -57,6 +59,7 @@ impl FastState {
         let of = |table: &tables::Table| Activity {
             len: table.len(),
             changes: table.changes(),
+            contents: table.contents(),
             footprint_bytes: table.footprint_bytes(),
             engine: table.engine(),
         };

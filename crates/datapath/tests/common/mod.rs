@@ -136,6 +136,18 @@ impl Engines {
         self.locals.iter().for_each(|local| configure(local.replication()));
     }
 
+    /// Asks all engines, which must agree, but those that have nothing to say.
+    pub fn agree<T: Default + PartialEq + std::fmt::Debug>(&self, what: &str, ask: impl Fn(&Pipeline) -> T) {
+        let mut expected: Option<T> = None;
+        for (name, pipeline) in &self.pipelines {
+            let said = ask(pipeline);
+            match &expected {
+                None => expected = Some(said).filter(|said| *said != T::default()),
+                Some(expected) => assert_eq!(&said, expected, "{what}: {name} (left), others"),
+            }
+        }
+    }
+
     /// What the interpreter sends for a frame that begins like this.
     pub fn sent(&mut self, frame: &[u8]) -> Vec<Sent> {
         let mut frame = frame.to_vec();

@@ -1,0 +1,236 @@
+//! Tables whose keys are what earlier tables' entries say, in code that has them joined, against the interpreter: what packets become,
+//! hits and misses, direct counters; while all of the tables change, and while packets run.
+
+mod common;
+
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use base::ids::{ExternId, TableId};
+use common::Engines;
+use datapath::{EngineKind, Local, Specialise};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tables::workload::Random;
+
+/// A route leads to a hop and a port; a hop to a neighbour, and some packets look up the port, too. The neighbour, which is known by
+/// two numbers, decides by which port packets leave; hits in `link` are counted by entry.
+const TABLES: &str = "\
+slot hop: 16 metadata
+slot near: 8 metadata
+slot sum: 9 metadata
+action to (hop: 16, port: 9)
+action unknown ()
+action via (near: 8, tag: 9)
+action straight (tag: 9)
+action add (tag: 9)
+extern linked counter size 1024 unit packets direct link
+table route {
+  key h.k: 32 lpm
+  action to
+  action unknown
+  default 1 ()
+  size 1024
+}
+table hop {
+  key hop: 16 exact
+  action via
+  action straight
+  action unknown
+  default 2 ()
+  size 1024
+}
+table near {
+  key near: 8 exact
+  key out: 9 exact
+  action add
+  action unknown
+  default 1 ()
+  size 1024
+}
+table link {
+  key out: 9 exact
+  action add
+  action unknown
+  default 1 ()
+  size 512
+  direct linked
+}
+";
+const CONTROL: &str = "\
+b0:
+  %h0, %a0, %e0, %d0 = apply route (h.k)
+  switch %a0, 32w0 -> b1, default -> b7
+b1:
+  hop = param route, 0, 0, %d0
+  out = param route, 0, 1, %d0
+  %h1, %a1, %e1, %d1 = apply hop (hop)
+  switch %a1, 32w0 -> b2, 32w1 -> b3, default -> b7
+b2:
+  near = param hop, 0, 0, %d1
+  sum = param hop, 0, 1, %d1
+  %h2, %a2, %e2, %d2 = apply near (near, out)
+  switch %a2, 32w0 -> b4, default -> b5
+b3:
+  sum = param hop, 1, 0, %d1
+  %h3, %a3, %e3, %d3 = apply link (out)
+  count_direct linked, %h3, %e3
+  switch %a3, 32w0 -> b6, default -> b5
+b4:
+  out = param near, 0, 0, %d2
+  sum = add sum, out
+  send sum
+b5:
+  send sum
+b6:
+  out = param link, 0, 0, %d3
+  sum = add sum, out
+  send sum
+b7:
+  drop unknown
+";
+
+const ROUTE: TableId = TableId(0);
+const HOP: TableId = TableId(1);
+const NEAR: TableId = TableId(2);
+const LINK: TableId = TableId(3);
+const LINKED: ExternId = ExternId(0);
+
+fn program() -> Arc<ir::Program> {
+    common::matching(&[("k", 32)], 4, TABLES, CONTROL)
+}
+
+fn entry(key: Vec<KeyMatch>, action: u32, args: &[(u32, u64)]) -> TableEntry {
+    let args = args.iter().map(|(width, value)| Bits::new(*width, (*value).into())).collect();
+    TableEntry { key, priority: 0, action: EntryAction::Call(ActionCall { action, args }), idle_timeout_ns: 0 }
+}
+
+fn exact(fields: &[(u32, u64)]) -> Vec<KeyMatch> {
+    fields.iter().map(|(width, value)| KeyMatch::Exact(Bits::new(*width, (*value).into()))).collect()
+}
+
+fn prefix(value: u32, prefix_len: u32) -> Vec<KeyMatch> {
+    vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }]
+}
+
+/// A table and an entry for it, of few that there are.
+fn draw(random: &mut Random) -> (TableId, TableEntry) {
+    let mut below = |n| random.below(n);
+    match below(6) {
+        0..=2 => {
+            let len = [0, 8, 12, 16, 24, 27][below(6) as usize] as u32;
+            let value = (below(3) << 24 | below(3) << 16 | below(2) << 8 | below(256)) as u32;
+            let kept = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            let call: &[(u32, u64)] = &[(16, below(4)), (9, below(3))];
+            let action = u32::from(below(8) == 0);
+            (ROUTE, entry(prefix(value & kept, len), action, if action == 0 { call } else { &[] }))
+        }
+        3 => {
+            let (near, tag) = ((8, below(3)), (9, below(100)));
+            let key = exact(&[(16, below(5))]);
+            (HOP, if below(2) == 0 { entry(key, 0, &[near, tag]) } else { entry(key, 1, &[tag]) })
+        }
+        4 => (NEAR, entry(exact(&[(8, below(3)), (9, below(3))]), 0, &[(9, below(100))])),
+        _ => (LINK, entry(exact(&[(9, below(3))]), 0, &[(9, below(100))])),
+    }
+}
+
+#[test]
+fn joined_tables_say_what_tables_say() {
+    for seed in 1..=6 {
+        let mut random = Random(seed);
+        let mut engines = Engines::new(&program());
+        // More prefixes than are compared one by one.
+        let mut there: Vec<(TableId, Vec<KeyMatch>)> = Vec::new();
+        let mut routes: Vec<u32> = Vec::new();
+        for i in 0..40u32 {
+            let address = i << 20 | 0x4000_0000;
+            let hop = random.below(5);
+            let new = entry(prefix(address, 14), 0, &[(16, hop), (9, random.below(3))]);
+            engines.each(|state| state.insert(ROUTE, &new).expect("there is room"));
+            routes.push(address);
+        }
+        for step in 0..300u32 {
+            if step % 10 == 0 {
+                engines.recompile(Specialise::Contents);
+            }
+            let what = format!("seed {seed}, step {step}");
+            let (table, new) = draw(&mut random);
+            let old = there.iter().position(|(t, key)| *t == table && *key == new.key);
+            match (old, random.below(3)) {
+                (Some(at), 0) => {
+                    there.swap_remove(at);
+                    engines.each(|state| state.delete(table, &new.key, 0).expect("it is there"));
+                }
+                (Some(_), _) => engines.each(|state| state.modify(table, &new).expect("it is there")),
+                (None, _) => {
+                    there.push((table, new.key.clone()));
+                    engines.each(|state| state.insert(table, &new).expect("there is room"));
+                }
+            }
+            if step % 40 == 7 {
+                let call = ActionCall { action: 1, args: vec![Bits::new(9, u128::from(step))] };
+                let call = if step % 80 == 7 { EntryAction::Call(call) } else { entry(Vec::new(), 2, &[]).action };
+                engines.each(|state| state.set_default(HOP, Some(&call)).expect("it may change"));
+            }
+            for _ in 0..5 {
+                let [a, b, c] = [3, 3, 2].map(|n| random.below(n) as u8);
+                engines.check(&[a, b, c, random.next() as u8], &what);
+            }
+            engines.check(&routes[random.below(40) as usize].to_be_bytes(), &what);
+        }
+        let keys: Vec<_> = there.iter().filter(|(table, _)| *table == LINK).map(|(_, key)| key.clone()).collect();
+        engines.agree("hits and misses", |pipeline| {
+            pipeline.table_info().iter().filter_map(|table| table.lookups).collect::<Vec<_>>()
+        });
+        engines.agree("direct counters", |pipeline| {
+            let count = |key: &Vec<KeyMatch>| pipeline.state().direct_counter(LINKED, key, 0).expect("it is there");
+            keys.iter().map(|key| count(key).packets).collect::<Vec<_>>()
+        });
+    }
+}
+
+/// Routes to new hops come while a worker runs joined code: none of its packets meets one with what another says.
+#[test]
+fn a_new_answer_comes_with_all_that_is_joined_to_it() {
+    const ROUNDS: u64 = 300;
+    let pipeline = Arc::new(datapath::load(program(), EngineKind::Machine, 1).expect("it loads"));
+    let state = pipeline.state();
+    for i in 0..40u32 {
+        state.insert(ROUTE, &entry(prefix(i << 20, 14), 0, &[(16, 1), (9, 1)])).expect("room");
+    }
+    state.insert(HOP, &entry(exact(&[(16, 1)]), 1, &[(9, 1)])).expect("room");
+    // What the route to a hop with each number makes of packets.
+    let port = |hop: u64| (hop % 300 + 2) as u32;
+    let (stop, newest) = (AtomicBool::new(false), AtomicU64::new(1));
+    let seen = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut local = Local::new(Arc::clone(&pipeline));
+            let mut frame = [0u8; 60];
+            frame[..4].copy_from_slice(&0x0a0b_0c0du32.to_be_bytes());
+            while !stop.load(Ordering::Relaxed) {
+                let before = newest.load(Ordering::Acquire);
+                let sent = local.receive(1, &frame).expect("it fits");
+                let after = newest.load(Ordering::Acquire);
+                // While the route is changed it is one or the other.
+                let may_be = |hop: u64| hop > 1 && sent.len() == 1 && sent[0].port == port(hop);
+                assert!(before == 1 || (before..=after + 1).any(may_be), "{sent:?} between {before} and {after}");
+                seen.store(before, Ordering::Release);
+            }
+        });
+        for hop in 2..2 + ROUNDS {
+            state.insert(HOP, &entry(exact(&[(16, hop)]), 1, &[(9, port(hop).into())])).expect("room");
+            if hop % 3 != 0 {
+                pipeline.recompile(Specialise::Contents).expect("it compiles");
+            }
+            let route = entry(prefix(0x0a0b_0c0d, 32), 0, &[(16, hop), (9, 2)]);
+            match hop {
+                2 => state.insert(ROUTE, &route).expect("room"),
+                _ => state.modify(ROUTE, &route).expect("it is there"),
+            }
+            newest.store(hop, Ordering::Release);
+            common::wait_for("packets that take it", || seen.load(Ordering::Acquire) == hop);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}

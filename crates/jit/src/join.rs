@@ -1,0 +1,534 @@
+//! Lookups whose keys are what an earlier entry says, done when the code is made.
+//!
+//! A route says which next hop it leads to, and another table what that is: packet after packet the same number is looked up
+//! for the same route. Where all that lookups in the first table can give is known (`abi::Answers`: many keys share few entries), and
+//! all entries of the second, the answers of both are joined:
+//!
+//! ```text
+//! %h, %a, %e, %d = apply routes (dst)         row = rows + (entry - first) * scale
+//! hop = param routes, 0, 0, %d            =>  %d = row
+//! %h, %a, %f, %g = apply hops (hop)           %g = row + 8
+//! ```
+//!
+//! There is a row for each place that an entry of the first table, the *head*, can lie at. It begins with a copy of the entry; for each
+//! table that is joined it has a copy of what that table gives, or, if it is more than action and parameters, where that lies. What one
+//! joined table's entry says may be the key of another. Whether there is a hit is asked only if some row has none, and what it
+//! runs only if rows differ. Hits, misses and times of hits are noted as ever. What is written to packets and is made of nothing but a
+//! row's parameters is in the row, too, as it lies in the packet.
+//!
+//! **What is a parameter** is told by values, not by slots: of [`Translator::action_param`] it is known which row its result was loaded
+//! from, and a key that is this very value reaches the lookup on ways that ran the action. Where ways join that know different
+//! values there is another one, and the table is looked up.
+//!
+//! The rows belong to the code. It is withdrawn before the head gets an entry that is not in them, and before an entry of a joined table
+//! changes ([`crate::rules`] says when that is right).
+//!
+//! Tests: `crates/datapath/tests/joined.rs`, against the interpreter; crate `difftest`.
+
+use crate::Optimisation;
+use crate::apply::{Found, common_action};
+use crate::keyed::bytes_of;
+use crate::translate::Translator;
+use crate::value::{Val, const_words};
+use abi::{Answers, EngineKind, EntryLayout, EntryShape, KeyLayout, Rule, TableBinding};
+use base::entry::{ActionCall, MatchKind};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{InstBuilder, InstructionData, Opcode, Value};
+use ir::{Op, Operand, Program, TableId};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// Bytes of the longest rows: a cache line.
+const ROW_BYTES_MAX: usize = 64;
+
+/// For each table, those that may be joined to it: their keys may be parameters of its actions, or of the actions of one of them.
+pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
+    let insts = || program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
+    let joined_to = |head: usize| {
+        let head = TableId::from_index(head);
+        if !program.tables[head.index()].keys.iter().any(|key| key.kind == MatchKind::Lpm) {
+            return Vec::new();
+        }
+        let (mut joined, mut params) = (Vec::new(), ir::BitSet::new(program.slots.len()));
+        loop {
+            let before = (joined.len(), params.iter().count());
+            for inst in insts() {
+                match &inst.op {
+                    Op::ActionParam { dst, table, .. } if *table == head || joined.contains(table) => {
+                        params.insert(dst.index());
+                    }
+                    Op::Mov { dst, src: Operand::Slot(src) } if params.contains(src.index()) => {
+                        params.insert(dst.index());
+                    }
+                    Op::Apply { table, keys, .. } if *table != head && !joined.contains(table) => {
+                        let is_param = |key: &Operand| key.slot().is_some_and(|s| params.contains(s.index()));
+                        let is_known = |key: &Operand| key.constant().is_some() || is_param(key);
+                        let is_exact = program.tables[table.index()].keys.iter().all(|k| k.kind == MatchKind::Exact);
+                        if is_exact && keys.iter().all(is_known) && keys.iter().any(is_param) {
+                            joined.push(*table);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if before == (joined.len(), params.iter().count()) {
+                return joined;
+            }
+        }
+    };
+    (0..program.tables.len()).map(joined_to).collect()
+}
+
+/// For each table, whether code may have use for all that its lookups can give, not knowing its keys.
+pub fn heads(program: &Program) -> Vec<bool> {
+    candidates(program).iter().map(|joined| !joined.is_empty()).collect()
+}
+
+/// The joined tables of code that is being made.
+#[derive(Default)]
+pub(crate) struct Joins {
+    /// [`candidates`].
+    candidates: Vec<Vec<TableId>>,
+    /// By head; `None` if nothing is joined to it.
+    rows: RefCell<Vec<(TableId, Option<Rows>)>>,
+}
+
+impl Joins {
+    pub fn new(program: &Program) -> Joins {
+        Joins { candidates: candidates(program), rows: RefCell::default() }
+    }
+
+    /// What the code reads.
+    pub fn into_memory(self) -> Vec<Box<[Line]>> {
+        self.rows.into_inner().into_iter().filter_map(|(_, rows)| Some(rows?.memory)).collect()
+    }
+}
+
+/// Rows lie in such.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line([u8; ROW_BYTES_MAX]);
+
+/// The rows of a head.
+#[derive(Debug)]
+struct Rows {
+    memory: Box<[Line]>,
+    /// Bytes of a row, and those of them that are taken.
+    size: usize,
+    used: usize,
+    /// Where the head's entries begin, and by how many bits a row is further from the next than they are.
+    first: u64,
+    up: u32,
+    /// What each row's entry runs; `None` where there is no entry.
+    calls: Vec<Option<ActionCall>>,
+    columns: Vec<Column>,
+}
+
+/// What the rows have of a joined table.
+#[derive(Debug)]
+struct Column {
+    table: TableId,
+    keys: Vec<Key>,
+    /// In bytes from the row's start.
+    at: usize,
+    /// Whether entries are copied, and not where they lie.
+    is_copied: bool,
+    /// Whether there are rows with a miss.
+    may_miss: bool,
+    /// What all hits run, if it is the same.
+    action: Option<u32>,
+    /// By row; `None` for misses, and rows that do not come here.
+    calls: Vec<Option<ActionCall>>,
+}
+
+/// A field of a joined table's key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Key {
+    Constant(u64),
+    Param { table: TableId, action: u32, param: u32 },
+}
+
+/// What is known of values of a function.
+#[derive(Default)]
+pub(crate) struct JoinedValues {
+    /// Of entries.
+    data: HashMap<Value, Data>,
+    /// Of parameters: the row's head, and the row.
+    params: HashMap<Value, (TableId, Value, Key)>,
+}
+
+/// An entry that a row has, or says where it is.
+#[derive(Clone, Copy, Debug)]
+struct Data {
+    head: TableId,
+    row: Value,
+    /// What it is an entry of.
+    table: TableId,
+    /// Where in the row it is.
+    at: Option<i64>,
+}
+
+/// Instructions that a value in rows may take the place of.
+const FOLDED_MAX: usize = 32;
+/// Bytes of rows for such values: two addresses of Ethernet.
+const FOLDED_BYTES: usize = 12;
+
+impl Rows {
+    /// For a head with these answers; `more` bytes are for what is joined.
+    fn new(answers: &Answers, layout: &EntryLayout, more: usize) -> Option<Rows> {
+        let (stride, used) = (answers.stride as usize, layout.sizes.iter().copied().max()? as usize);
+        let mut size = stride;
+        while size < used + more + FOLDED_BYTES && 2 * size <= ROW_BYTES_MAX {
+            size *= 2;
+        }
+        let count = answers.places as usize;
+        if size > ROW_BYTES_MAX {
+            return None;
+        }
+        let mut rows = Rows {
+            memory: vec![Line([0; ROW_BYTES_MAX]); (count * size).div_ceil(ROW_BYTES_MAX)].into(),
+            size,
+            used,
+            first: answers.first.addr() as u64,
+            up: (size / stride).ilog2(),
+            calls: vec![None; count],
+            columns: Vec::new(),
+        };
+        for entry in &answers.entries {
+            let place = answers.place(entry);
+            rows.write(place, 0, &bytes_of(entry, layout)?);
+            rows.calls[place].clone_from(&entry.call);
+        }
+        Some(rows)
+    }
+
+    /// Rows of sizes that do not divide a line lie across two.
+    fn write(&mut self, row: usize, at: usize, bytes: &[u8]) {
+        for (i, byte) in (row * self.size + at..).zip(bytes) {
+            self.memory[i / ROW_BYTES_MAX].0[i % ROW_BYTES_MAX] = *byte;
+        }
+    }
+
+    fn read(&self, row: usize, at: usize, bytes: usize) -> u64 {
+        let byte = |i: usize| u64::from(self.memory[i / ROW_BYTES_MAX].0[i % ROW_BYTES_MAX]);
+        let first = row * self.size + at;
+        (first..first + bytes).rev().fold(0, |word, i| word << 8 | byte(i))
+    }
+
+    /// The address of a row is this and the entry's, shifted.
+    fn base(&self) -> u64 {
+        (self.memory.as_ptr().addr() as u64).wrapping_sub(self.first << self.up)
+    }
+
+    /// What a field of a key is in a row; `None` if the row's packets do not look it up.
+    fn key(&self, row: usize, key: &Key) -> Option<u64> {
+        let (table, action, param) = match key {
+            Key::Constant(value) => return Some(*value),
+            Key::Param { table, action, param } => (*table, *action, *param),
+        };
+        let calls = self.columns.iter().find(|c| c.table == table).map_or(&self.calls, |column| &column.calls);
+        let call = calls[row].as_ref().filter(|call| call.action == action)?;
+        Some(const_words(call.args.get(param as usize)?)[0])
+    }
+
+    /// Adds a table that has these rules.
+    fn join(
+        &mut self,
+        table: TableId,
+        keys: Vec<Key>,
+        rules: &[Rule],
+        key_layout: &KeyLayout,
+        layout: &EntryLayout,
+    ) -> Option<()> {
+        if rules.iter().any(|rule| rule.mask.iter().any(|word| *word != u64::MAX)) {
+            return None;
+        }
+        let by_key: HashMap<&[u64], &EntryShape> = rules.iter().map(|r| (&r.value[..], &r.entry)).collect();
+        let found = |row: usize| -> Option<Option<&EntryShape>> {
+            let values: Option<Vec<u64>> = keys.iter().map(|key| self.key(row, key)).collect();
+            Some(by_key.get(&key_words(key_layout, &values?)[..]).copied())
+        };
+        let found: Vec<Option<Option<&EntryShape>>> = (0..self.calls.len()).map(found).collect();
+        let hits = || found.iter().flatten().flatten().copied();
+        let copies: Option<Vec<Vec<u8>>> = hits().map(|entry| bytes_of(entry, layout)).collect();
+        let action_bytes = layout.action_bytes as usize;
+        let may_miss = found.iter().any(|found| matches!(found, Some(None)));
+        let action = common_action(hits());
+        // Nobody reads what is known: then that overlaps what comes before.
+        let left_out = if copies.is_some() && !may_miss && action.is_some() { action_bytes } else { 0 };
+        let size = match &copies {
+            Some(copies) => copies.iter().map(Vec::len).max().unwrap_or(0).max(action_bytes),
+            None => 8,
+        };
+        let at = if copies.is_some() { self.used - left_out } else { self.used.next_multiple_of(8) };
+        if at + size > self.size {
+            return None;
+        }
+        let column = Column {
+            table,
+            keys: keys.clone(),
+            at,
+            is_copied: copies.is_some(),
+            may_miss,
+            action,
+            calls: found.iter().map(|found| found.flatten().and_then(|entry| entry.call.clone())).collect(),
+        };
+        let mut copies = copies.map(Vec::into_iter);
+        for (row, found) in found.iter().enumerate() {
+            let Some(found) = found else { continue };
+            let bytes = match (found, &mut copies) {
+                (Some(_), Some(copies)) => copies.next().expect("there is one for each hit"),
+                (None, Some(_)) => layout.no_action().to_le_bytes()[..action_bytes].to_vec(),
+                (found, None) => found.map_or(0, |entry| entry.entry as u64).to_le_bytes().to_vec(),
+            };
+            self.write(row, at + left_out, &bytes[left_out..]);
+        }
+        self.used = at + size;
+        self.columns.push(column);
+        Some(())
+    }
+}
+
+/// A key of fields of up to 64 bits.
+fn key_words(layout: &KeyLayout, values: &[u64]) -> Vec<u64> {
+    let mut words = vec![0; layout.bytes as usize / 8];
+    for (field, value) in layout.fields.iter().zip(values) {
+        words[(field.offset / 8) as usize] |= value << (8 * (field.offset % 8));
+    }
+    words
+}
+
+// The head.
+impl Translator<'_, '_> {
+    /// The row of a head's entry, in place of the entry; the entry itself for other tables. For hits only.
+    pub fn row_of(&mut self, table: TableId, entry: Value) -> Value {
+        let known = self.joins.rows.borrow().iter().any(|(head, _)| *head == table);
+        if !known {
+            let rows = self.new_rows(table);
+            self.joins.rows.borrow_mut().push((table, rows));
+        }
+        let place = self
+            .joins
+            .rows
+            .borrow()
+            .iter()
+            .find_map(|(head, rows)| rows.as_ref().filter(|_| *head == table).map(|rows| (rows.base(), rows.up)));
+        let Some((base, up)) = place else { return entry };
+        let far = self.b.ins().ishl_imm_u(entry, i64::from(up));
+        let base = self.iconst(base);
+        let row = self.b.ins().iadd(base, far);
+        self.joined.data.insert(row, Data { head: table, row, table, at: Some(0) });
+        row
+    }
+
+    fn new_rows(&self, head: TableId) -> Option<Rows> {
+        let answers = self.shape(head)?.answers.as_ref().filter(|_| self.options.has(Optimisation::JoinedTables))?;
+        let more = |table: &TableId| {
+            let binding = self.bindings.tables.get(table.index())?;
+            self.may_join(*table, binding).then(|| (binding.entry.bytes_max() - binding.entry.action_bytes) as usize)
+        };
+        let more: Vec<usize> = self.joins.candidates[head.index()].iter().filter_map(more).collect();
+        let layout = &self.bindings.tables.get(head.index())?.entry;
+        if more.is_empty() { None } else { Rows::new(answers, layout, more.iter().sum()) }
+    }
+
+    /// Whether what a table's lookups give can be in rows.
+    fn may_join(&self, table: TableId, binding: &TableBinding) -> bool {
+        binding.select.is_none()
+            && matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex)
+            && self.shape(table).is_some_and(|shape| shape.rules.is_some())
+    }
+
+    /// Notes that a value is a parameter, if it was loaded from a row.
+    pub fn note_param(&mut self, data: Value, table: TableId, action: u32, param: u32, val: &Val) {
+        let data = self.b.func.dfg.resolve_aliases(data);
+        if let (Val::Word(word), Some(from)) = (val, self.joined.data.get(&data))
+            && from.table == table
+        {
+            self.joined.params.insert(*word, (from.head, from.row, Key::Param { table, action, param }));
+        }
+    }
+}
+
+// What is joined.
+impl Translator<'_, '_> {
+    /// A lookup whose key follows from a row; `None` for others.
+    pub(crate) fn joined(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Found> {
+        if self.joined.params.is_empty() || !self.may_join(table, binding) {
+            return None;
+        }
+        let mut from: Option<(TableId, Value)> = None;
+        let mut parts = Vec::new();
+        for key in keys {
+            let Val::Word(word) = self.read(key) else { return None };
+            let word = self.b.func.dfg.resolve_aliases(word);
+            if let Some(value) = self.as_constant(word) {
+                parts.push(Key::Constant(value as u64));
+                continue;
+            }
+            let (head, row, part) = self.joined.params.get(&word).cloned()?;
+            if from.is_some_and(|from| from != (head, row)) {
+                return None;
+            }
+            from = Some((head, row));
+            parts.push(part);
+        }
+        let (head, row) = from?;
+        let (at, is_copied, may_miss, action) = {
+            let mut joins = self.joins.rows.borrow_mut();
+            let rows = joins.iter_mut().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_mut())?;
+            if !rows.columns.iter().any(|column| column.table == table) {
+                let rules = self.shape(table)?.rules.as_ref()?;
+                // Where nothing is counted by entry nobody asks for their numbers.
+                let index = binding.entry.index.filter(|_| !self.program.tables[table.index()].direct.is_empty());
+                let layout = EntryLayout { index, ..binding.entry.clone() };
+                rows.join(table, parts.clone(), rules, &binding.key, &layout)?;
+            }
+            let column = rows.columns.iter().find(|c| c.table == table && c.keys == parts)?;
+            (column.at, column.is_copied, column.may_miss, column.action)
+        };
+        let entry = match is_copied {
+            true => self.add_imm(row, at as u64),
+            false => self.b.ins().load(I64, self.flags.entry, row, at as i32),
+        };
+        let miss = may_miss.then(|| {
+            let is_hit = match is_copied {
+                true => {
+                    let action = self.entry_action(&binding.entry, entry);
+                    self.icmp_imm(IntCC::NotEqual, action, binding.entry.no_action().into())
+                }
+                false => entry,
+            };
+            let (hit, miss) = (self.b.create_block(), self.b.create_block());
+            self.b.ins().brif(is_hit, hit, &[], miss, &[]);
+            self.b.seal_block(hit);
+            self.b.switch_to_block(hit);
+            miss
+        });
+        self.joined.data.insert(entry, Data { head, row, table, at: is_copied.then_some(at as i64) });
+        Some(Found::Hit { entry, miss, action })
+    }
+}
+
+// What follows from a row.
+impl Translator<'_, '_> {
+    /// A value that several instructions make of a row's bytes and constants, loaded from the row; or the value itself.
+    pub fn folded_into_row(&mut self, value: Value) -> Value {
+        if self.joined.params.is_empty() {
+            return value;
+        }
+        let mut seen = Seen::default();
+        if self.value_in(value, None, &mut seen).is_none() || seen.others < 2 {
+            return value;
+        }
+        let Some((head, row)) = seen.row else { return value };
+        let ty = self.b.func.dfg.value_type(value);
+        let bytes = ty.bytes() as usize;
+        let (at, count) = match self.joins.rows.borrow().iter().find(|(table, _)| *table == head) {
+            Some((_, Some(rows))) if rows.used + bytes <= rows.size => (rows.used, rows.calls.len()),
+            _ => return value,
+        };
+        let values: Vec<u64> =
+            (0..count).map(|i| self.value_in(value, Some(i), &mut Seen::default()).unwrap_or(0)).collect();
+        if let Some((_, Some(rows))) = self.joins.rows.borrow_mut().iter_mut().find(|(table, _)| *table == head) {
+            for (i, value) in values.iter().enumerate() {
+                rows.write(i, at, &value.to_le_bytes()[..bytes]);
+            }
+            rows.used += bytes;
+        }
+        self.b.ins().load(ty, self.flags.entry, row, at as i32)
+    }
+
+    /// What a word is in all rows, if it is made of nothing else and the same in them.
+    pub fn same_in_rows(&self, value: Value) -> Option<u64> {
+        if self.joined.params.is_empty() {
+            return None;
+        }
+        let mut seen = Seen::default();
+        self.value_in(value, None, &mut seen)?;
+        let (head, _) = seen.row?;
+        let joins = self.joins.rows.borrow();
+        let rows = joins.iter().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_ref())?;
+        let mut there = (0..rows.calls.len()).filter(|i| rows.calls[*i].is_some());
+        let first = self.value_in(value, there.next(), &mut Seen::default())?;
+        there.all(|i| self.value_in(value, Some(i), &mut Seen::default()) == Some(first)).then_some(first)
+    }
+
+    /// What a value is in a row, or, without one, whether all that it is made of is in one row.
+    fn value_in(&self, value: Value, row: Option<usize>, seen: &mut Seen) -> Option<u64> {
+        let dfg = &self.b.func.dfg;
+        let value = dfg.resolve_aliases(value);
+        let bits = dfg.value_type(value).bits();
+        seen.instructions += 1;
+        if seen.instructions > FOLDED_MAX || bits > 64 {
+            return None;
+        }
+        let ones = if bits < 64 { (1u64 << bits) - 1 } else { u64::MAX };
+        let word = match dfg.insts[dfg.value_def(value).inst()?] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => imm.bits() as u64,
+            InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => {
+                self.value_in(arg, row, seen)?
+            }
+            InstructionData::Unary { opcode: Opcode::Bswap, arg } => {
+                seen.others += 1;
+                self.value_in(arg, row, seen)?.swap_bytes() >> (64 - bits)
+            }
+            InstructionData::Binary { opcode, args: [a, b] } => {
+                let (a, b) = (self.value_in(a, row, seen)?, self.value_in(b, row, seen)?);
+                seen.others += 1;
+                match opcode {
+                    Opcode::Band => a & b,
+                    Opcode::Bor => a | b,
+                    Opcode::Bxor => a ^ b,
+                    Opcode::Iadd => a.wrapping_add(b),
+                    Opcode::Ishl => a << (b % u64::from(bits)),
+                    Opcode::Ushr => a >> (b % u64::from(bits)),
+                    _ => return None,
+                }
+            }
+            InstructionData::IntCompare { cond, args: [a, b], .. } => {
+                let (a, b) = (self.value_in(a, row, seen)?, self.value_in(b, row, seen)?);
+                u64::from(match cond {
+                    IntCC::Equal => a == b,
+                    IntCC::NotEqual => a != b,
+                    IntCC::UnsignedLessThan => a < b,
+                    IntCC::UnsignedLessThanOrEqual => a <= b,
+                    IntCC::UnsignedGreaterThan => a > b,
+                    IntCC::UnsignedGreaterThanOrEqual => a >= b,
+                    _ => return None,
+                })
+            }
+            InstructionData::Load { opcode, arg, offset, .. } => {
+                let from = self.joined.data.get(&dfg.resolve_aliases(arg))?;
+                if seen.row.is_some_and(|row| row != (from.head, from.row)) {
+                    return None;
+                }
+                seen.row = Some((from.head, from.row));
+                let bytes = match opcode {
+                    Opcode::Load => (bits / 8) as usize,
+                    Opcode::Uload8 => 1,
+                    Opcode::Uload16 => 2,
+                    Opcode::Uload32 => 4,
+                    _ => return None,
+                };
+                let at = usize::try_from(from.at? + i64::from(i32::from(offset))).ok()?;
+                let Some(row) = row else { return Some(0) };
+                let joins = self.joins.rows.borrow();
+                let rows = joins.iter().find(|(table, _)| *table == from.head).and_then(|(_, rows)| rows.as_ref())?;
+                (at + bytes <= rows.size).then(|| rows.read(row, at, bytes))?
+            }
+            _ => return None,
+        };
+        Some(word & ones)
+    }
+}
+
+/// What a value was found to be made of.
+#[derive(Default)]
+struct Seen {
+    instructions: usize,
+    /// Those of them that a load does not do along with it.
+    others: usize,
+    row: Option<(TableId, Value)>,
+}

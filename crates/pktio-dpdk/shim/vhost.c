@@ -595,20 +595,29 @@ static inline void give_back(struct ring *ring, uint16_t i, uint32_t head, uint3
 	used->len = length;
 }
 
-/* The same for a packed ring: each entry is shown by its own marks. */
+/* The same for a packed ring, where each entry is shown by its own marks. Those of the first are set last: the guest looks at entries
+ * in their order, and must see all buffers of a packet at once (virtio 1.1, 5.1.6.4.2). */
 static void publish_packed(const struct shim_vhost *port, struct ring *ring, uint16_t count)
 {
+	struct vring_packed_desc *first = &ring->v.desc_packed[ring->next.at];
+	uint16_t marks_of_first = 0;
 	for (uint16_t i = 0; i < count; i++) {
 		const struct entry *entry = &ring->entries[(ring->first + i) % ENTRIES_MAX];
 		struct vring_packed_desc *used = &ring->v.desc_packed[ring->next.at];
-		uint16_t flags = ring->next.wrap ? 1 << VRING_PACKED_DESC_F_AVAIL | 1 << VRING_PACKED_DESC_F_USED : 0;
+		uint16_t marks = ring->next.wrap ? 1 << VRING_PACKED_DESC_F_AVAIL | 1 << VRING_PACKED_DESC_F_USED : 0;
+		if (entry->length != 0)
+			marks |= VRING_DESC_F_WRITE;
 		used->id = entry->id;
 		used->len = entry->length;
-		__atomic_store_n(&used->flags, flags | (entry->length != 0 ? VRING_DESC_F_WRITE : 0), __ATOMIC_RELEASE);
+		if (i == 0)
+			marks_of_first = marks;
+		else
+			__atomic_store_n(&used->flags, marks, __ATOMIC_RELAXED);
 		for (uint16_t k = 0; k < entry->pieces; k++)
 			advance(ring, &ring->next);
 		ring->open -= entry->pieces;
 	}
+	__atomic_store_n(&first->flags, marks_of_first, __ATOMIC_RELEASE);
 	ring->first = (ring->first + count) % ENTRIES_MAX;
 	ring->known -= count;
 	if (unlikely(port->log))

@@ -17,8 +17,9 @@ use common::{Random, key_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tables::reclaim::STUCK;
 use tables::selector::{Group, select};
-use tables::{Domain, Limbo, Runs, Table, TableSpec};
+use tables::{Domain, Limbo, Runs, Table, TableSpec, Wanted};
 
 const K: u32 = 0x9e37_79b9;
 const READERS: usize = 2;
@@ -378,4 +379,59 @@ fn groups_that_change() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// What compiled code takes for granted of a table (entries, contents, the default action) changes when no batch runs any more
+/// that began before; what it does not, at once.
+#[test]
+fn changes_wait_for_batches_that_take_things_for_granted() {
+    let prefix = |i: u64, tag: u64| {
+        entry(vec![KeyMatch::Lpm { value: Bits::new(32, u128::from(i << 20)), prefix_len: 14 }], 0, tag, 0)
+    };
+    let insert = |new: TableEntry| move |table: &mut Table| _ = table.insert(&new, Runs::Call(call_of(&new)), 0);
+    type Change = Box<dyn FnOnce(&mut Table) + Send>;
+    let changes: [(&str, Wanted, Change, bool); 5] = [
+        ("an entry", Wanted { entries_max: 100, answers: true }, Box::new(insert(prefix(50, 2))), true),
+        ("a new content", Wanted { entries_max: 10, answers: true }, Box::new(insert(prefix(50, 7))), true),
+        ("a known content", Wanted { entries_max: 10, answers: true }, Box::new(insert(prefix(50, 2))), false),
+        ("a content", Wanted { entries_max: 10, answers: false }, Box::new(insert(prefix(50, 7))), false),
+        (
+            "the default action",
+            Wanted { entries_max: 0, answers: false },
+            Box::new(|table| table.set_default(Runs::Call(&call(3, 0))).expect("it may change")),
+            true,
+        ),
+    ];
+    for (what, wanted, change, waits) in changes {
+        let domain = Domain::new(1);
+        let mut table = table(&[(32, Lpm)], &[], &domain);
+        (0..40).for_each(|i| insert(prefix(i, 1 + i % 3))(&mut table));
+        let shape = table.shape(Some(wanted));
+        assert_eq!(shape.rules.is_some(), wanted.entries_max > 40, "{what}");
+        assert_eq!(shape.answers.is_some(), wanted.answers && wanted.entries_max < 40, "{what}");
+        let mut worker = domain.register().expect("a slot is free");
+        worker.online();
+        let granted = domain.granted();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let start = Instant::now();
+        let writer = std::thread::spawn(move || {
+            change(&mut table);
+            done.send(()).expect("somebody listens");
+        });
+        if waits {
+            while domain.granted() == granted {
+                assert!(start.elapsed() < Duration::from_secs(60), "{what} withdraws nothing");
+                std::thread::yield_now();
+            }
+            let early = is_done.recv_timeout(STUCK / 10).is_ok();
+            assert!(!early || start.elapsed() >= STUCK, "{what} did not wait");
+            worker.quiescent();
+            let later = early || is_done.recv_timeout(Duration::from_secs(60)).is_ok();
+            assert!(later, "{what} waits on");
+        } else {
+            is_done.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} waits"));
+            assert_eq!(domain.granted(), granted, "{what} withdraws something");
+        }
+        writer.join().expect("it is right");
+    }
 }

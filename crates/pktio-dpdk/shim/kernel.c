@@ -62,6 +62,7 @@ struct queue {
 	uint8_t *ring;
 	uint32_t next; /* the place that the kernel fills next */
 	struct rte_mbuf *spare; /* TAP: where a long frame ends up */
+	int refusals;		/* how often the frame that is next was refused for want of buffers */
 } __rte_cache_aligned;
 
 struct shim_kernel {
@@ -388,14 +389,22 @@ uint16_t shim_kernel_rx(struct shim_kernel *port, uint16_t index, const void *vt
 
 /* ---- Sending ---- */
 
+/* What a device does not take is refused with ENOBUFS, whether its queue is full or the frame longer than what is at the other end of a
+ * veth pair takes. So often a frame waits; then those behind it get their turn. */
+#define REFUSALS_MAX 2
+
 /* Whether the kernel will have room again, so that the packet can wait. */
-static int is_full(int error)
+static int is_full(struct queue *queue, int error)
 {
+	if (error == ENOBUFS && ++queue->refusals >= REFUSALS_MAX) {
+		queue->refusals = 0;
+		return 0;
+	}
 	return error == EAGAIN || error == ENOBUFS || error == EINTR;
 }
 
 /* Hands `count` frames to the kernel; returns how many it took or refused for good. */
-static uint16_t hand_over(const struct shim_kernel *port, const struct queue *queue, struct mmsghdr *messages,
+static uint16_t hand_over(const struct shim_kernel *port, struct queue *queue, struct mmsghdr *messages,
 			  const struct shim_packet *packets, uint16_t count, struct shim_burst *burst)
 {
 	uint16_t done = 0;
@@ -406,13 +415,14 @@ static uint16_t hand_over(const struct shim_kernel *port, const struct queue *qu
 		else
 			n = sendmmsg(queue->out, messages + done, count - done, MSG_DONTWAIT);
 		if (n <= 0) {
-			if (is_full(errno))
+			if (is_full(queue, errno))
 				break;
-			/* Too short, the interface is down or gone: this frame never leaves. */
+			/* Too short or too long, the interface is down or gone: this frame never leaves. */
 			burst->dropped++;
 			done++;
 			continue;
 		}
+		queue->refusals = 0;
 		for (int i = 0; i < n; i++)
 			burst->bytes += packets[done++].len;
 	}

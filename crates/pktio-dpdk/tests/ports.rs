@@ -90,6 +90,33 @@ fn af_packet_carries_jumbo_frames_and_drops_what_is_too_long_for_the_interface()
     });
 }
 
+/// The kernel refuses a frame that the other end of a pair does not take as if its queue were full.
+#[test]
+fn af_packet_sends_what_is_behind_a_frame_that_the_peer_does_not_take() {
+    isolated("af_packet_sends_what_is_behind_a_frame_that_the_peer_does_not_take", Needs::Root, || {
+        veth_pair();
+        ip("link set sw0 mtu 9000");
+        let eal = small_eal();
+        let (device, mut inside) = open(&eal, "sw0");
+        let (_host, mut outside) = open(&eal, "host0");
+        wait_for("the link is up", is_up(&*device));
+        let frame = |len: usize| {
+            let mut frame = vec![0xff; len];
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            eal.pool().alloc_from(&frame).unwrap()
+        };
+        let mut packets = vec![frame(100), frame(5000), frame(101), frame(5001), frame(5002), frame(102)];
+        // As often as workers try when nothing goes out.
+        for _ in 0..4 {
+            inside.tx(&mut packets);
+        }
+        assert!(packets.is_empty(), "{} are left", packets.len());
+        for len in [100, 101, 102] {
+            receive(&mut *outside, |frame| frame.len() == len).expect("the short ones arrive");
+        }
+    });
+}
+
 #[test]
 fn af_packet_survives_runts_and_a_link_that_goes_down() {
     isolated("af_packet_survives_runts_and_a_link_that_goes_down", Needs::Root, || {

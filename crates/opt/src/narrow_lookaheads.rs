@@ -1,4 +1,4 @@
-//! Slices of wide lookaheads become lookaheads of their own.
+//! Slices of wide lookaheads, and their lowest bits, become lookaheads of their own.
 //!
 //! Needs: nothing. Guarantees: same behaviour. A slice of at most 64 bits of a lookahead of more than 64, with nothing in
 //! between that moves the cursor or assigns the value, looks at the packet itself. If only slices read the wide value, it is
@@ -11,7 +11,7 @@
 //!
 //! Tests: `tests/files/narrow_lookaheads.ir`, `tests/properties.rs`.
 
-use ir::{Op, Operand, Program, SlotId, StageKind};
+use ir::{CastKind, Op, Operand, Program, SlotId, StageKind};
 use std::collections::BTreeMap;
 
 /// Bits of what one load gives.
@@ -49,10 +49,15 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed
 }
 
-/// What a slice becomes.
+/// What a slice becomes, or the lowest bits.
 fn narrowed(program: &Program, op: &Op, known: &BTreeMap<SlotId, u32>) -> Option<Op> {
-    let Op::Slice { dst, a: Operand::Slot(of), hi, lo } = op else { return None };
-    let offset = known.get(of).filter(|_| hi - lo < WORD)?;
+    let (dst, of, hi, lo) = match *op {
+        Op::Slice { dst, a: Operand::Slot(of), hi, lo } => (dst, of, hi, lo),
+        // The lowest bits.
+        Op::Cast { kind: CastKind::Trunc, dst, a: Operand::Slot(of) } => (dst, of, program.width(dst) - 1, 0),
+        _ => return None,
+    };
+    let offset = known.get(&of).filter(|_| hi - lo < WORD)?;
     // The first bit of the packet is the highest.
-    Some(Op::Lookahead { dst: *dst, offset: offset + program.width(*of) - 1 - hi })
+    Some(Op::Lookahead { dst, offset: offset + program.width(of) - 1 - hi })
 }

@@ -314,6 +314,22 @@ impl Translator<'_, '_> {
                 return self.choose(other, &cases, default);
             }
         }
+        if let [(_, to), _, ..] = *cases
+            && cases.iter().all(|(value, other)| *other == to && *value < u64::from(u64::BITS))
+        {
+            // Which of them it is changes from packet to packet, and nobody could tell; whether it is one of them does not.
+            let set = cases.iter().fold(0, |set, (value, _)| set | 1 << value);
+            let may_be = self.b.create_block();
+            let is_low = self.icmp_imm(IntCC::UnsignedLessThan, word, u64::from(u64::BITS));
+            self.b.ins().brif(is_low, may_be, &[], default, &[]);
+            self.b.seal_block(may_be);
+            self.b.switch_to_block(may_be);
+            let set = self.iconst(set);
+            let bit = self.b.ins().ushr(set, word);
+            let is_one = self.b.ins().band_imm_u(bit, 1);
+            self.b.ins().brif(is_one, to, &[], default, &[]);
+            return;
+        }
         for (value, to) in cases {
             let same = self.icmp_imm(IntCC::Equal, word, *value);
             let miss = self.b.create_block();

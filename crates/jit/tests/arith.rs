@@ -232,29 +232,42 @@ fn switches_of_every_kind() {
                 (0..count).map(|i| if dense { Bits::new(width, (i + 3).into()) } else { random.bits(width) }).collect();
             values.sort();
             values.dedup();
-            let p = program(&[("a", width), ("b", 1)], |b, f, kept| {
-                let dst = b.local("r", 16);
-                kept.push(dst);
-                let end = b.block("");
-                let mut cases = Vec::new();
-                let from = b.current();
-                for (i, v) in values.iter().enumerate() {
-                    let to = b.block("");
-                    b.switch_to(to);
-                    b.set(dst, i as u128 + 1);
-                    b.jump(end);
-                    cases.push((v.clone(), to));
-                }
-                b.switch_to(from);
-                b.switch(f[0], cases, end);
-                b.switch_to(end);
+            // Each case has a block of its own, or all have the same.
+            let programs = [false, true].map(|together| {
+                program(&[("a", width), ("b", 1)], |b, f, kept| {
+                    let dst = b.local("r", 16);
+                    kept.push(dst);
+                    let end = b.block("");
+                    let mut cases = Vec::new();
+                    let from = b.current();
+                    let mut last = None;
+                    for (i, v) in values.iter().enumerate() {
+                        let to = match last {
+                            Some(to) if together => to,
+                            _ => {
+                                let to = b.block("");
+                                b.switch_to(to);
+                                b.set(dst, i as u128 + 1);
+                                b.jump(end);
+                                to
+                            }
+                        };
+                        last = Some(to);
+                        cases.push((v.clone(), to));
+                    }
+                    b.switch_to(from);
+                    b.switch(f[0], cases, end);
+                    b.switch_to(end);
+                })
             });
             let mut packets: Vec<Vec<u8>> = (0..20).map(|_| random.bytes((width as usize + 1).div_ceil(8))).collect();
             for v in values.iter().take(50) {
                 let all = v.concat(&Bits::zero((width + 1).next_multiple_of(8) - width));
                 packets.push(all.to_bytes_be());
             }
-            Both::new(p).check(&packets);
+            for p in programs {
+                Both::new(p).check(&packets);
+            }
         }
     }
 }

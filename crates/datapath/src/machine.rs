@@ -38,8 +38,8 @@ const WIDE_RULES_MAX: u64 = 16;
 const PREFIXES_MAX: u64 = 10;
 /// The same for a table of exact fields whose engine is probed in its buckets.
 const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
-/// The same where the one field is the position in an array.
-const POSITIONS_MAX: u64 = 512;
+/// The same where the one field is the position in an array: what routes lead to lies in their rows (`jit`'s `join.rs`) up to there.
+const POSITIONS_MAX: u64 = 4096;
 /// The same for other tables of exact fields.
 const EXACT_MAX: u64 = 8;
 

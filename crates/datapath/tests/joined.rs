@@ -304,6 +304,47 @@ fn parameters_of_other_rows_and_other_parameters_are_looked_up() {
     }
 }
 
+/// Packets wait for a large table of routes, and for nothing that follows from a route.
+#[test]
+fn packets_wait_for_routes_and_not_for_their_hops() {
+    const HOPS: u32 = 2000;
+    let program = common::matching(&[("k", 32)], 4, &TABLES.replace("size 1024", "size 8192"), CONTROL);
+    let route = |i: u32| entry(prefix(i << 16, 24), 0, &[(16, (i % HOPS).into()), (9, (i % 3).into())]);
+    let hop = |i: u32, add: u32| match i % 2 {
+        0 => entry(exact(&[(16, i.into())]), 0, &[(8, (i % 5).into()), (9, (i % 200 + add).into())]),
+        _ => entry(exact(&[(16, i.into())]), 1, &[(9, (i % 200 + add).into())]),
+    };
+    let fill = |state: &dyn abi::PipelineState| {
+        (0..6000).for_each(|i| state.insert(ROUTE, &route(i)).expect("there is room"));
+        (0..HOPS).for_each(|i| state.insert(HOP, &hop(i, 0)).expect("there is room"));
+        for port in 0..3 {
+            let key = exact(&[(8, 2), (9, port)]);
+            state.insert(NEAR, &entry(key, 0, &[(9, 7)])).expect("there is room");
+            state.insert(LINK, &entry(exact(&[(9, port)]), 0, &[(9, 9)])).expect("there is room");
+        }
+    };
+    let alone = datapath::load(Arc::clone(&program), EngineKind::Machine, 1).expect("it loads");
+    fill(alone.state().as_ref());
+    alone.recompile(Specialise::Contents).expect("it compiles");
+    let phases = alone.code_info().expect("it is machine code").phases;
+    let waits: Vec<_> = phases.iter().map(|phase| (&phase.waits_for[..], phase.begun_with.len())).collect();
+    assert_eq!(waits, [("route", 0)]);
+
+    let mut engines = Engines::new(&program);
+    engines.each(fill);
+    let mut random = Random(7);
+    for step in 0..40 {
+        engines.recompile(Specialise::Contents);
+        for _ in 0..50 {
+            // A few of them are in no route.
+            let address = (random.below(6020) << 16 | random.below(300)) as u32;
+            engines.check(&address.to_be_bytes(), &format!("step {step}"));
+        }
+        let changed = hop(random.below(HOPS.into()) as u32, step);
+        engines.each(|state| state.modify(HOP, &changed).expect("it is there"));
+    }
+}
+
 /// Routes to new hops come while a worker runs joined code: none of its packets meets one with what another says.
 #[test]
 fn a_new_answer_comes_with_all_that_is_joined_to_it() {

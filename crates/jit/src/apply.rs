@@ -345,7 +345,8 @@ impl Translator<'_, '_> {
                 Found::Hit { entry, miss: Some(miss), action: self.action_of_hits(table) }
             }
             engine if is_inlined(engine, self.options) => {
-                let begun = self.probe_begin(table, binding, keys);
+                let mut begun = self.probe_begin(table, binding, keys);
+                self.probe_advance(binding, &mut begun.carried);
                 let miss = self.b.create_block();
                 let entry = self.probe_finish(table, binding, &begun.carried, miss);
                 Found::Hit { entry, miss: Some(miss), action: None }

@@ -5,6 +5,9 @@
 //! empty prefix matches, or none; and all of them where there are no such answers: in empty tables and in those that
 //! have outgrown them.
 //!
+//! Packets that wait for one another do it in steps, each for all of them: the link, the place, the entry. Directory and places are
+//! larger than what is near, and nobody waits for one to ask for the other.
+//!
 //! Tests: `crates/datapath/tests/prefixes.rs`; `crates/tables/tests` for what is walked.
 
 use crate::translate::Translator;
@@ -22,25 +25,41 @@ use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LINK_S
 const BITS: u32 = 32;
 
 impl Translator<'_, '_> {
-    /// The first half of a lookup, which gives what the second half needs: the address of the place for a key, or 0, the key, and
-    /// the directory if that is not known. Values are left-aligned in 32 bits. It reads the directory already, most of which is in a
-    /// cache; the places of large tables are not.
+    /// The first half of a lookup, which gives what [`Self::prefix_advance`] needs: the address of the link for a key, the key, and the
+    /// directory if that is not known. Values are left-aligned in 32 bits.
     pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> Vec<Value> {
-        if let Some(directory) = self.prefix_directory(table) {
-            let directory = self.iconst(directory);
-            return vec![self.prefix_place_of(directory, key), key];
-        }
-        let directory = self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32);
+        let known = self.prefix_directory(table).map(|directory| self.iconst(directory));
+        let directory = match known {
+            Some(directory) => directory,
+            None => self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32),
+        };
+        // Of a key that lies in the frame, no more is turned round than must be.
+        let index = match self.swapped(key) {
+            Some((word, I32)) => {
+                let turned = self.b.ins().bswap(word);
+                self.b.ins().ushr_imm_u(turned, i64::from(I64.bits() - DIRECTORY_BITS))
+            }
+            _ => self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS)),
+        };
+        let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
+        let link = self.b.ins().iadd(directory, offset);
+        [link, key].into_iter().chain(known.is_none().then_some(directory)).collect()
+    }
+
+    /// The next step of a lookup: the address of the place for a key, or 0 without a directory.
+    pub fn prefix_advance(&mut self, carried: &[Value]) -> Value {
+        let (link, key) = (carried[0], carried[1]);
+        let Some(&directory) = carried.get(2) else { return self.prefix_place(link, key) };
         let (walk, done) = (self.b.create_block(), self.b.create_block());
         let place = self.b.append_block_param(done, I64);
         self.b.ins().brif(directory, walk, &[], done, &[directory.into()]);
         self.b.seal_block(walk);
         self.b.switch_to_block(walk);
-        let found = self.prefix_place_of(directory, key);
+        let found = self.prefix_place(link, key);
         self.b.ins().jump(done, &[found.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        vec![place, key, directory]
+        place
     }
 
     /// How many values [`Self::prefix_begin`] gives.
@@ -53,19 +72,9 @@ impl Translator<'_, '_> {
         self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
     }
 
-    /// The address of the place for a key's first bits.
-    fn prefix_place_of(&mut self, directory: Value, key: Value) -> Value {
-        // Of a key that lies in the frame, no more is turned round than must be.
-        let index = match self.swapped(key) {
-            Some((word, I32)) => {
-                let turned = self.b.ins().bswap(word);
-                self.b.ins().ushr_imm_u(turned, i64::from(I64.bits() - DIRECTORY_BITS))
-            }
-            _ => self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS)),
-        };
-        let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
-        let at = self.b.ins().iadd(directory, offset);
-        let link = self.b.ins().load(I64, self.flags.state, at, 0);
+    /// The address of the place for a key whose link is at an address.
+    fn prefix_place(&mut self, link: Value, key: Value) -> Value {
+        let link = self.b.ins().load(I64, self.flags.state, link, 0);
         let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
         const { assert!(STRIDE == 8 && (BITS - DIRECTORY_BITS).is_multiple_of(8)) };
         let in_frame = self.frame_bytes(key).and_then(|bytes| bytes.byte((BITS - DIRECTORY_BITS) / 8 - 1));
@@ -84,7 +93,7 @@ impl Translator<'_, '_> {
         self.b.ins().iadd(places, offset)
     }
 
-    /// The second half: goes on with the entry of the longest prefix, or to `miss`.
+    /// The second half, from the place on: goes on with the entry of the longest prefix, or to `miss`.
     pub fn prefix_find(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         let (place, key) = (carried[0], carried[1]);
         let [walk, on, longer, numbered, call, done] = [(); 6].map(|()| self.b.create_block());

@@ -8,6 +8,8 @@
 //! - [`Translator::probe_finish`] takes those words and reads the table. What follows is for hits, with the entry; misses
 //!   go elsewhere.
 //!
+//! Between them is [`Translator::probe_advance`], for lookups whose first line says where the second is.
+//!
 //! Run to completion calls one after the other. The memory layouts are those of `tables::exact`, `tables::direct` and `tables::lpm::flat`
 //! ([`crate::prefixes`]); what
 //! changes when a table is resized (where the buckets begin, the mask, the seeds) comes from [`Translator::exact_base`]
@@ -165,6 +167,19 @@ impl Translator<'_, '_> {
             });
         }
         index.expect("a table that is probed has a key")
+    }
+
+    /// Whether there is a step between the two halves.
+    pub fn probe_advances(&self, binding: &TableBinding) -> bool {
+        binding.engine == EngineKind::Prefixes
+    }
+
+    /// What is between the two halves: reads the line that was asked for, and says which one the second half reads first. That is the first
+    /// of the words from then on.
+    pub fn probe_advance(&mut self, binding: &TableBinding, carried: &mut [Value]) {
+        if self.probe_advances(binding) {
+            carried[0] = self.prefix_advance(carried);
+        }
     }
 
     /// The second half: goes on with the entry that matches, or to `miss`.

@@ -7,7 +7,8 @@
 //! ```text
 //! for each chunk of the batch
 //!     phase 0:  for each packet         run until a fate or a cut
-//!     phase 1:  for each row of cut 1   finish the lookup, and ask for the entry's cache line
+//!     phase 1:  for each row of cut 1   if what was asked for leads to another cache line, ask for that
+//!               for each row of cut 1   finish the lookup, and ask for the entry's cache line
 //!               for each row of cut 1   go on behind the lookup, until a fate or a later cut
 //!     ...
 //! ```
@@ -42,10 +43,11 @@ pub(crate) mod standing;
 use crate::Error;
 use crate::probe::is_inlined;
 use crate::translate::Translator;
-use abi::PacketDesc;
+use abi::{PacketDesc, TableBinding};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{Block, InstBuilder, StackSlot, Value};
+use ir::TableId;
 use rows::{Kept, Member};
 
 /// The lookups of a cut that are answered by one call.
@@ -290,42 +292,72 @@ impl<'a> Translator<'a, '_> {
             if let Kept::Lookup(l) = member.what
                 && !phase.passed.contains(&l)
                 && self.carried[l].is_empty()
-                && is_inlined(self.binding(self.plan.lookups[l].table)?.engine, self.options)
             {
-                probed.push((l, *member));
+                let table = self.plan.lookups[l].table;
+                let binding = self.binding(table)?.clone();
+                if is_inlined(binding.engine, self.options) {
+                    probed.push(Probed { table, binding, member: *member });
+                }
             }
         }
+        let advancing: Vec<&Probed> = probed.iter().filter(|probed| self.probe_advances(&probed.binding)).collect();
+        if !advancing.is_empty() {
+            self.for_rows(&waiting, rows, |t, row| {
+                for probed in &advancing {
+                    let mut words = t.load_words(row, &probed.member);
+                    t.probe_advance(&probed.binding, &mut words);
+                    t.prefetch(words[0]);
+                    t.b.ins().store(t.flags.stack, words[0], row, probed.member.offset as i32);
+                }
+            });
+        }
         if !probed.is_empty() {
-            let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
-            let row = self.b.append_block_param(head, I64);
-            self.b.ins().jump(head, &[from_arg(rows)]);
-            self.b.switch_to_block(head);
-            let over = self.is_at_end(row, waiting.next);
-            self.b.ins().brif(over, done, &[], body, &[]);
-            self.b.seal_block(body);
-            self.b.switch_to_block(body);
-            let stack = self.flags.stack;
-            // Whose lookup it is: what seldom calls leave their results with.
-            self.packet = self.b.ins().load(I64, self.flags.row, row, 0);
-            for (lookup, member) in probed {
-                let binding = self.binding(self.plan.lookups[lookup].table)?.clone();
-                let words: Vec<Value> = (0..member.bytes)
-                    .step_by(8)
-                    .map(|i| self.b.ins().load(I64, stack, row, (member.offset + i) as i32))
-                    .collect();
-                let entry = self.probe_pointer(self.plan.lookups[lookup].table, &binding, &words);
-                self.prefetch(entry);
-                self.b.ins().store(stack, entry, row, member.offset as i32);
-            }
-            let next = self.add_imm(row, waiting.row_bytes.into());
-            self.b.ins().jump(head, &[from_arg(next)]);
-            self.b.seal_block(head);
-            self.b.seal_block(done);
-            self.b.switch_to_block(done);
+            self.for_rows(&waiting, rows, |t, row| {
+                // Whose lookup it is: what seldom calls leave their results with.
+                t.packet = t.b.ins().load(I64, t.flags.row, row, 0);
+                for Probed { table, binding, member } in &probed {
+                    let words = t.load_words(row, member);
+                    let entry = t.probe_pointer(*table, binding, &words);
+                    let wanted = t.row_of(*table, entry);
+                    t.prefetch(wanted);
+                    t.b.ins().store(t.flags.stack, entry, row, member.offset as i32);
+                }
+            });
         }
         self.waiting[p] = Some(waiting);
         Ok(())
     }
+
+    /// A loop over the rows of a phase, from `rows` on, of which there is one at least.
+    fn for_rows(&mut self, waiting: &Waiting, rows: Value, mut body_of: impl FnMut(&mut Self, Value)) {
+        let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let row = self.b.append_block_param(head, I64);
+        self.b.ins().jump(head, &[from_arg(rows)]);
+        self.b.switch_to_block(head);
+        let over = self.is_at_end(row, waiting.next);
+        self.b.ins().brif(over, done, &[], body, &[]);
+        self.b.seal_block(body);
+        self.b.switch_to_block(body);
+        body_of(self, row);
+        let next = self.add_imm(row, waiting.row_bytes.into());
+        self.b.ins().jump(head, &[from_arg(next)]);
+        self.b.seal_block(head);
+        self.b.seal_block(done);
+        self.b.switch_to_block(done);
+    }
+
+    /// The words that a row has of a lookup.
+    fn load_words(&mut self, row: Value, member: &Member) -> Vec<Value> {
+        let words = (0..member.bytes).step_by(8);
+        words.map(|i| self.b.ins().load(I64, self.flags.stack, row, (member.offset + i) as i32)).collect()
+    }
+}
+
+/// A lookup that the rows of a phase are to finish.
+struct Probed {
+    table: TableId,
+    binding: TableBinding,
+    member: Member,
 }
 
 fn from_arg(value: Value) -> cranelift_codegen::ir::BlockArg {

@@ -112,6 +112,7 @@ impl Engines {
             ("compiled again", EngineKind::Machine),
             ("compiled quickly", EngineKind::Machine),
             ("staged", EngineKind::Staged),
+            ("staged, compiled again", EngineKind::Staged),
         ];
         let load = |(name, engine)| (name, Arc::new(datapath::load(Arc::clone(program), engine, 1).expect("it loads")));
         let pipelines: Vec<_> = engines.into_iter().map(load).collect();
@@ -124,10 +125,11 @@ impl Engines {
         self.pipelines.iter().for_each(|(_, p)| change(p.state().as_ref()));
     }
 
-    /// Compiles the code of two engines again, of one of them only what is made first.
+    /// Compiles the code of three engines again, of one of them only what is made first.
     pub fn recompile(&self, mode: Specialise) {
         let named = |name| self.pipelines.iter().find(|(n, _)| *n == name).map(|(_, p)| p).expect("it is there");
         named("compiled again").recompile(mode).expect("it compiles");
+        named("staged, compiled again").recompile(mode).expect("it compiles");
         named("compiled quickly").recompile_quick(mode).expect("it compiles");
     }
 

@@ -118,8 +118,9 @@ pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 /// Extracted headers up to which the place of each is carried along; beyond, the place of a header that always stands at
 /// the same offset is made of its validity where it is needed. Every value that is carried costs at every join.
 pub const CARRIED_HEADERS_MAX: usize = 16;
-/// Packets that staged code takes through its phases together, at most.
-pub const CHUNK: u32 = 32;
+/// Packets that staged code takes through its phases together, at most: all that there can be. Each time the first of them wait for
+/// memory, and the processor loses its way at the end of every loop.
+pub const CHUNK: u32 = abi::BATCH_MAX as u32;
 /// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
 /// Bytes of a register in use up to which `Strategy::Auto` does not ask for its cells ahead: some part of what a last-level

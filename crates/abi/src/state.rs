@@ -69,8 +69,14 @@ pub trait PipelineState: Send + Sync {
     /// The current default action.
     fn default_action(&self, table: TableId) -> EntryAction;
 
-    /// Adds a member to an action profile or selector.
-    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<(), StateError>;
+    /// Adds a member to an action profile or selector. So many others are about to leave: they take no room.
+    fn member_insert(
+        &self,
+        profile: ExternId,
+        member: u32,
+        action: &ActionCall,
+        leaving: usize,
+    ) -> Result<(), StateError>;
     /// Changes a member's action everywhere it is used.
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<(), StateError>;
     /// Removes a member that nothing refers to.

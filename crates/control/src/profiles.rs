@@ -76,7 +76,7 @@ impl Forwarding {
             self.action_call(&name, &profile.actions, action, false)
         };
         let done = match kind {
-            UpdateKind::Insert => self.state().member_insert(target, member.member_id, &call()?),
+            UpdateKind::Insert => self.state().member_insert(target, member.member_id, &call()?, 0),
             UpdateKind::Modify => self.state().member_modify(target, member.member_id, &call()?),
             UpdateKind::Delete => self.state().member_delete(target, member.member_id),
             UpdateKind::Unspecified => Ok(()),
@@ -165,12 +165,13 @@ impl Forwarding {
         Ok(members)
     }
 
-    /// What an entry of a table with a profile runs.
+    /// What an entry of a table with a profile runs; `earlier` is the group of the action set that it ran until now.
     pub(crate) fn profile_action(
         &mut self,
         table_id: u32,
         profile_id: u32,
         action: &TableAction,
+        earlier: Option<u32>,
     ) -> Result<(EntryAction, Option<(u32, entity::ActionSet)>)> {
         let profile = self.schema.profile_by_id(profile_id)?;
         let name = format!("action profile `{}`", profile.name);
@@ -194,16 +195,22 @@ impl Forwarding {
                 Ok((EntryAction::Group(*id), None))
             }
             TableAction::OneShot(set) => {
-                let (group, set) = self.insert_one_shot(profile_id, set)?;
+                let (group, set) = self.insert_one_shot(profile_id, set, earlier)?;
                 Ok((EntryAction::Group(group), Some((group, set))))
             }
             TableAction::Action(_) => Err(Error::invalid(format!("table {table_id:#010x} has an action profile"))),
         }
     }
 
-    /// Makes the group and members of an action set; nothing is left behind if one is refused. Also gives the set as it is
+    /// Makes the group and members of an action set; nothing is left behind if one is refused. The members of an earlier group, which
+    /// the new one takes the place of, are about to leave. Also gives the set as it is
     /// read back: values in their shortest form.
-    fn insert_one_shot(&mut self, profile_id: u32, set: &entity::ActionSet) -> Result<(u32, entity::ActionSet)> {
+    fn insert_one_shot(
+        &mut self,
+        profile_id: u32,
+        set: &entity::ActionSet,
+        earlier: Option<u32>,
+    ) -> Result<(u32, entity::ActionSet)> {
         let profile = self.schema.profile_by_id(profile_id)?;
         let name = format!("action selector `{}`", profile.name);
         let target = present(profile.target, ObjectKind::ActionProfile, &profile.name)?;
@@ -260,6 +267,8 @@ impl Forwarding {
         }
         let no_ids = || Error::exhausted(format!("{name}: no ids are left"));
         let group = self.one_shots.new_group(target).ok_or_else(no_ids)?;
+        let groups = self.one_shots.groups.get(&target);
+        let leaving = earlier.and_then(|earlier| groups?.get(&earlier)).map_or(0, Vec::len);
         let mut ids = Vec::new();
         let mut failed = None;
         for (member, call) in members.iter_mut().zip(&calls) {
@@ -269,7 +278,7 @@ impl Forwarding {
             };
             member.member = id;
             ids.push(id);
-            if let Err(error) = self.state().member_insert(target, id, call) {
+            if let Err(error) = self.state().member_insert(target, id, call, leaving) {
                 failed = Some(Error::from_state(error, &name));
                 break;
             }

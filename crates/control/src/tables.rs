@@ -105,7 +105,7 @@ impl Forwarding {
         if self.state().entry(target, &key.0, key.1).is_ok() {
             return Err(Error::already_exists(format!("{name}: the entry exists already")));
         }
-        let (action, one_shot) = self.entry_action(entry.table_id, action, false)?;
+        let (action, one_shot) = self.entry_action(entry.table_id, action, false, None)?;
         let new = TableEntry {
             key: key.0.clone(),
             priority: key.1,
@@ -132,7 +132,8 @@ impl Forwarding {
         check_resources(table, entry, &name)?;
         let old = self.state().entry(target, &key.0, key.1).map_err(|e| Error::from_state(e, &entry_of(&name)))?;
         if let (Some(action), false) = (&entry.action, immutable) {
-            let (action, one_shot) = self.entry_action(entry.table_id, action, false)?;
+            let earlier = self.extras(target, &key).and_then(|extras| Some(extras.one_shot.as_ref()?.0));
+            let (action, one_shot) = self.entry_action(entry.table_id, action, false, earlier)?;
             let idle_timeout_ns = u64::try_from(entry.idle_timeout_ns).unwrap_or(0);
             let new = TableEntry { key: key.0.clone(), priority: key.1, action, idle_timeout_ns };
             if let Err(error) = self.state().modify(target, &new) {
@@ -234,7 +235,7 @@ impl Forwarding {
         check_resources(table, entry, &name)?;
         let target = present(table.target, ObjectKind::Table, &table.name)?;
         let action = match &entry.action {
-            Some(action) => Some(self.entry_action(entry.table_id, action, true)?.0),
+            Some(action) => Some(self.entry_action(entry.table_id, action, true, None)?.0),
             None => None,
         };
         self.state().set_default(target, action.as_ref()).map_err(|e| Error::from_state(e, &name))?;
@@ -250,12 +251,13 @@ impl Forwarding {
         self.write_resources(entry, target, &crate::arrays::DEFAULT, UpdateKind::Modify)
     }
 
-    /// What an entry runs; a one-shot group is made and returned with what was sent.
+    /// What an entry runs; a one-shot group is made, in place of an earlier one, and returned with what was sent.
     fn entry_action(
         &mut self,
         table_id: u32,
         action: &TableAction,
         default: bool,
+        earlier: Option<u32>,
     ) -> Result<(EntryAction, Option<(u32, entity::ActionSet)>)> {
         let table = self.schema.table_by_id(table_id)?;
         let name = Arc::clone(&table.label);
@@ -267,7 +269,7 @@ impl Forwarding {
             (Some(_), TableAction::Action(_)) => Err(Error::invalid(format!(
                 "{name} has an action profile; its entries give a member, a group or an action set"
             ))),
-            (Some(profile), reference) => self.profile_action(table_id, profile, reference),
+            (Some(profile), reference) => self.profile_action(table_id, profile, reference, earlier),
         }
     }
 

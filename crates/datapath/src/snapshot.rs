@@ -52,7 +52,7 @@ pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, St
             ) => {
                 let positions = positions((from, a), (program, b));
                 for (id, action) in live.members(was) {
-                    let _ = state.member_insert(now, id, &call(&action, &positions)?);
+                    let _ = state.member_insert(now, id, &call(&action, &positions)?, 0);
                 }
                 for (id, members, max_size) in live.groups(was) {
                     let _ = state.group_insert(now, id, &members, max_size);

@@ -524,8 +524,8 @@ impl PipelineState for FastState {
         lock(&self.lock().tables[table.index()]).default.clone()
     }
 
-    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
-        self.with_profile(profile, |p, _| p.member_insert(member, action))
+    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall, leaving: usize) -> Result<()> {
+        self.with_profile(profile, |p, _| p.member_insert(member, action, leaving))
     }
 
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {

@@ -382,7 +382,7 @@ impl Pair {
                 let action = (random.below(4) > 0).then(|| random.action(table, selector));
                 self.both(|s| s.set_default(table_id, action.as_ref()).map(|()| s.default_action(table_id)));
             }
-            8 => self.both(|s| s.member_insert(profile, member, &call)),
+            8 => self.both(|s| s.member_insert(profile, member, &call, usize::from(member % 4 == 0))),
             9 => self.both(|s| s.member_modify(profile, member, &call)),
             10 => self.both(|s| s.member_delete(profile, member)),
             11 => {

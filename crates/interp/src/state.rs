@@ -418,10 +418,10 @@ impl PipelineState for State {
         self.lock().tables[table.index()].default.clone()
     }
 
-    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
+    fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall, leaving: usize) -> Result<()> {
         let mut content = self.lock();
         let profile_state = content.profile(profile)?;
-        profile_state.check_new_member(member)?;
+        profile_state.check_new_member(member, leaving)?;
         self.check_member(profile, action)?;
         profile_state.members.insert(member, action.clone());
         Ok(())

@@ -162,10 +162,13 @@ fn members_are_shared_and_kept_while_they_are_used() {
         idle_timeout_ns: 0,
     };
     assert_eq!(f.state.insert(table, &entry(1, 5)), Err(StateError::NoSuchReference(5)));
-    assert_eq!(f.state.member_insert(profile, 5, &call(50)), Ok(()));
-    assert_eq!(f.state.member_insert(profile, 5, &call(50)), Err(StateError::Exists));
-    assert_eq!(f.state.member_insert(profile, 6, &call(60)), Ok(()));
-    assert_eq!(f.state.member_insert(profile, 7, &call(70)), Err(StateError::Full(2)));
+    assert_eq!(f.state.member_insert(profile, 5, &call(50), 0), Ok(()));
+    assert_eq!(f.state.member_insert(profile, 5, &call(50), 0), Err(StateError::Exists));
+    assert_eq!(f.state.member_insert(profile, 6, &call(60), 0), Ok(()));
+    assert_eq!(f.state.member_insert(profile, 7, &call(70), 0), Err(StateError::Full(2)));
+    assert_eq!(f.state.member_insert(profile, 7, &call(70), 1), Ok(()));
+    assert_eq!(f.state.member_insert(profile, 8, &call(80), 1), Err(StateError::Full(2)));
+    assert_eq!(f.state.member_delete(profile, 7), Ok(()));
     assert_eq!(f.state.insert(table, &entry(1, 5)), Ok(()));
     assert_eq!(f.state.insert(table, &entry(2, 5)), Ok(()));
     assert_eq!(f.state.member_modify(profile, 5, &call(51)), Ok(()));
@@ -182,7 +185,7 @@ fn groups_share_by_weight_and_leave_out_members_whose_port_is_down() {
     let (table, selector) = (f.tables[3], f.externs[1]);
     let member = |member, weight, watch_port| GroupMember { member, weight, watch_port };
     for id in 1..=3 {
-        assert_eq!(f.state.member_insert(selector, id, &call(id.into())), Ok(()));
+        assert_eq!(f.state.member_insert(selector, id, &call(id.into()), 0), Ok(()));
     }
     let members = [member(1, 1, None), member(2, 2, Some(9)), member(3, 1, None)];
     assert_eq!(f.state.group_insert(selector, 1, &[member(4, 1, None)], 0), Err(StateError::NoSuchReference(4)));

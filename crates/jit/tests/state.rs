@@ -344,7 +344,7 @@ fn groups_choose_members_and_empty_ones_miss() {
     });
     let (state, selector) = (both.interp.state(), ExternId(1));
     for (m, call) in &members {
-        state.member_insert(selector, m.member, call).expect("room");
+        state.member_insert(selector, m.member, call, 0).expect("room");
     }
     let group: Vec<GroupMember> = members.iter().map(|(m, _)| m.clone()).collect();
     state.group_insert(selector, 7, &group, 0).expect("room");

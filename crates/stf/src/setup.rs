@@ -105,7 +105,7 @@ impl Setup {
             Command::Member { profile, id, action } => {
                 let (ext, e) = find_extern(program, profile)?;
                 let call = action_call(program, profile_actions(&e.kind, &e.name)?, action)?;
-                state.member_insert(ext, *id, &call).map_err(|err| state_error(&e.name, err))?;
+                state.member_insert(ext, *id, &call, 0).map_err(|err| state_error(&e.name, err))?;
                 done
             }
             Command::Group { profile, id, members } => {

@@ -165,6 +165,36 @@ fn action_sets_are_checked_and_leave_nothing_behind() {
     bed.write(Insert, entry(6, TableAction::OneShot(one_shot(&[(1, 1)])))).unwrap();
 }
 
+/// The members of the set that goes make room for those of the one that comes, also when a batch is rolled back.
+#[test]
+fn an_action_set_takes_the_place_of_another_where_there_is_no_room_for_both() {
+    let mut bed = Bed::new();
+    let threes = |key: u8, ports: [u8; 3]| entry(key, TableAction::OneShot(one_shot(&ports.map(|port| (port, 1)))));
+    for key in 1..=5 {
+        bed.write(Insert, threes(key, [1, 2, 3])).unwrap();
+    }
+    bed.write(Modify, threes(1, [3, 2, 1])).unwrap();
+    let four = entry(2, TableAction::OneShot(one_shot(&[(1, 1), (2, 1), (3, 1), (1, 1)])));
+    bed.write(Modify, four).unwrap();
+    let five = entry(3, TableAction::OneShot(one_shot(&[(1, 1), (2, 1), (3, 1), (1, 1)])));
+    assert_refused(bed.write(Modify, five), Code::ResourceExhausted, "16");
+    let all = || Entity::Table(TableEntry { table_id: table("ingress.ecmp"), ..Default::default() });
+    let before = bed.read(all()).unwrap();
+    let Entity::Table(third) = threes(3, [1, 2, 3]) else { panic!("an entry") };
+    let entities = [
+        threes(3, [2, 2, 2]),
+        Entity::Table(TableEntry { action: None, controller_metadata: 4, ..third }),
+        threes(4, [1, 1, 1]),
+        entry(9, TableAction::Member(0)),
+    ];
+    let updates = entities.map(|entity| Update { kind: Modify, entity: Some(entity) }).to_vec();
+    let request = WriteRequest { updates, atomicity: Atomicity::RollbackOnError, ..batch() };
+    let results = bed.control.write(&request).unwrap();
+    let codes: Vec<Code> = results.iter().map(|result| result.as_ref().unwrap_err().code).collect();
+    assert_eq!(codes, [Code::Aborted, Code::Aborted, Code::Aborted, Code::NotFound]);
+    assert_eq!(bed.read(all()).unwrap(), before);
+}
+
 #[test]
 fn a_group_action_runs_before_the_member_that_is_selected() {
     let mut bed = Bed::new();

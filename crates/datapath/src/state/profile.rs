@@ -115,11 +115,11 @@ impl Profile {
         }
     }
 
-    pub(super) fn member_insert(&mut self, id: u32, call: &ActionCall) -> Result<()> {
+    pub(super) fn member_insert(&mut self, id: u32, call: &ActionCall, leaving: usize) -> Result<()> {
         if self.members.contains_key(&id) {
             return Err(StateError::Exists);
         }
-        if self.members.len() as u64 >= self.size {
+        if self.members.len().saturating_sub(leaving) as u64 >= self.size {
             return Err(StateError::Full(self.size));
         }
         self.check_call(call)?;

@@ -223,8 +223,8 @@ fn members_reach_packets_through_entries_and_groups() {
     let state = state(1);
     let mut worker = state.worker(0).expect("free");
     worker.begin(0);
-    state.member_insert(SELECTOR, 7, &call(70)).expect("room");
-    state.member_insert(SELECTOR, 8, &call(80)).expect("room");
+    state.member_insert(SELECTOR, 7, &call(70), 0).expect("room");
+    state.member_insert(SELECTOR, 8, &call(80), 0).expect("room");
     let member = |member, weight, watch_port| GroupMember { member, weight, watch_port };
     state.group_insert(SELECTOR, 1, &[member(7, 1, None), member(8, 2, Some(5))], 0).expect("room");
     state.insert(SELECTED, &entry(1, EntryAction::Member(7))).expect("room");

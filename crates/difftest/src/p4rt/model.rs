@@ -260,12 +260,7 @@ impl Model {
         let members = self.members.keys().filter(|(of, _)| *of == id).count() as i64;
         let weights: i64 = self.groups.values().filter(|g| g.action_profile_id == id).map(weight_of).sum();
         let entries = profile.table_ids.iter().filter_map(|id| self.tables.get(id)).flat_map(BTreeMap::values);
-        let one_shots = entries.into_iter().filter_map(|e| match &e.entry.action {
-            Some(TableAction::OneShot(set)) => {
-                Some(set.actions.iter().map(|a| i64::from(a.weight.max(1))).sum::<i64>())
-            }
-            _ => None,
-        });
+        let one_shots = entries.into_iter().filter_map(|e| e.entry.action.as_ref()).map(one_shot_load);
         members.max(weights) + one_shots.sum::<i64>()
     }
 
@@ -690,4 +685,12 @@ fn shortest_signed(bytes: &[u8]) -> Vec<u8> {
     let repeats = |pair: &[u8]| matches!((pair[0], pair[1] & 0x80), (0, 0) | (0xff, 0x80));
     let redundant = bytes.windows(2).take_while(|pair| repeats(pair)).count();
     bytes[redundant..].to_vec()
+}
+
+/// How many of a profile's places an entry's action set takes, counted every way.
+pub(super) fn one_shot_load(action: &TableAction) -> i64 {
+    match action {
+        TableAction::OneShot(set) => set.actions.iter().map(|a| i64::from(a.weight.max(1))).sum(),
+        _ => 0,
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::model::{
     Entry, EntryId, Judgement, Model, canonical_watch, group_size, judge_colours, judge_count, judge_meter,
-    judge_presence, shortest, unknown_object,
+    judge_presence, one_shot_load, shortest, unknown_object,
 };
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
@@ -238,7 +238,8 @@ impl Model {
         }
         j.fault_if(kind == UpdateKind::Insert && entry.action.is_none(), Code::InvalidArgument);
         if let Some(action) = &entry.action {
-            self.judge_entry_action(table, action, j);
+            let leaving = old.and_then(|old| old.entry.action.as_ref()).map_or(0, one_shot_load);
+            self.judge_entry_action(table, action, leaving, j);
         }
         let idle = entry.idle_timeout_ns != 0 && !table.idle_timeout;
         j.fault_if(idle || entry.idle_timeout_ns < 0, Code::InvalidArgument);
@@ -283,7 +284,8 @@ impl Model {
         }
     }
 
-    fn judge_entry_action(&self, table: &Table, action: &TableAction, j: &mut Judgement) {
+    /// The members of an earlier action set that leave make room.
+    fn judge_entry_action(&self, table: &Table, action: &TableAction, leaving: i64, j: &mut Judgement) {
         let profile = table.implementation_id.and_then(|id| self.profile(id));
         match (profile, action) {
             (None, TableAction::Action(action)) => self.judge_action(&table.action_refs, action, false, j),
@@ -296,7 +298,7 @@ impl Model {
                 j.fault_if(*id == 0 || !profile.with_selector, Code::InvalidArgument);
                 Self::judge_reference(self.groups.contains_key(&(profile.preamble.id, *id)), j);
             }
-            (Some(profile), TableAction::OneShot(set)) => self.judge_one_shot(profile, set, j),
+            (Some(profile), TableAction::OneShot(set)) => self.judge_one_shot(profile, set, leaving, j),
         }
     }
 
@@ -308,7 +310,7 @@ impl Model {
         }
     }
 
-    fn judge_one_shot(&self, profile: &ActionProfile, set: &ActionSet, j: &mut Judgement) {
+    fn judge_one_shot(&self, profile: &ActionProfile, set: &ActionSet, leaving: i64, j: &mut Judgement) {
         j.fault_if(!profile.with_selector || self.has_manual(profile.preamble.id), Code::InvalidArgument);
         if let Some(action) = &set.group_action {
             let table = profile.table_ids.first().and_then(|id| self.table(*id));
@@ -336,7 +338,7 @@ impl Model {
         let size = group_size(by, set.actions.iter().map(|a| a.weight));
         let limit = i64::from(profile.max_group_size);
         j.fault_if(limit > 0 && size > limit, Code::InvalidArgument);
-        if self.profile_load(profile) + set.actions.len().max(size as usize) as i64 > profile.size {
+        if self.profile_load(profile) - leaving + set.actions.len().max(size as usize) as i64 > profile.size {
             j.possible.push(Code::ResourceExhausted);
         }
     }

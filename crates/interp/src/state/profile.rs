@@ -61,11 +61,11 @@ impl Profile {
     }
 
     /// Whether there is room for a member of this number.
-    pub fn check_new_member(&self, id: u32) -> Result<(), StateError> {
+    pub fn check_new_member(&self, id: u32, leaving: usize) -> Result<(), StateError> {
         if self.members.contains_key(&id) {
             return Err(StateError::Exists);
         }
-        if self.members.len() as u64 >= self.size {
+        if self.members.len().saturating_sub(leaving) as u64 >= self.size {
             return Err(StateError::Full(self.size));
         }
         Ok(())

@@ -64,7 +64,7 @@ fn running() -> Arc<Pipeline> {
     let ir::ExternKind::ActionSelector { actions, .. } = &program.externs[selector.index()].kind else { panic!() };
     for port in 1..=3 {
         let call = ActionCall { action: action(actions, "I.forward"), args: vec![Bits::new(9, port.into())] };
-        state.member_insert(selector, port, &call).unwrap();
+        state.member_insert(selector, port, &call, 0).unwrap();
     }
     let member = |member| GroupMember { member, weight: 1, watch_port: None };
     state.group_insert(selector, 9, &[member(1), member(2), member(3)], 0).unwrap();

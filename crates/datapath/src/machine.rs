@@ -40,6 +40,8 @@ const PREFIXES_MAX: u64 = 10;
 const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
 /// The same where the one field is the position in an array: what routes lead to lies in their rows (`jit`'s `join.rs`) up to there.
 const POSITIONS_MAX: u64 = 4096;
+/// The same where several fields are, if they may be what routes say.
+const JOINED_MAX: u64 = 512;
 /// The same for other tables of exact fields.
 const EXACT_MAX: u64 = 8;
 

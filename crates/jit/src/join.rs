@@ -85,6 +85,13 @@ pub fn heads(program: &Program) -> Vec<bool> {
     candidates(program).iter().map(|joined| !joined.is_empty()).collect()
 }
 
+/// For each table, whether what its lookups give may be answered in another table's rows, if all its entries are known.
+pub fn joined(program: &Program) -> Vec<bool> {
+    let mut joined = vec![false; program.tables.len()];
+    candidates(program).into_iter().flatten().for_each(|table| joined[table.index()] = true);
+    joined
+}
+
 /// The joined tables of code that is being made.
 #[derive(Default)]
 pub(crate) struct Joins {

@@ -67,7 +67,7 @@ mod wide;
 
 pub use analysis::Analysis;
 pub use hot::HOT_WAYS;
-pub use join::heads;
+pub use join::{heads, joined};
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
 pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};

@@ -49,7 +49,7 @@ pub struct TableSpec {
 pub struct Wanted {
     /// All of them, if there are at most so many.
     pub entries_max: u64,
-    /// If there are more, the contents that they share.
+    /// The contents that they share, if these are few.
     pub answers: bool,
 }
 
@@ -275,7 +275,7 @@ impl Table {
 
     /// What the table is like now, for code that is compiled for it as it is, under the domain's present
     /// [number](Domain::granted). Of what is wanted its entries too, if no field is a range and no group decides: until one
-    /// of them changes. If there are more, but [few contents](Table::contents), these: until there is a new one.
+    /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
         let may_tell = !has_range && !self.spec.selector;
@@ -285,7 +285,7 @@ impl Table {
         self.entries_granted |= rules.is_some();
         self.default_granted = true;
         let answers = match &mut self.kind {
-            Kind::Recorded(t) if rules.is_none() && wanted.is_some_and(|wanted| wanted.answers) => t.answers(),
+            Kind::Recorded(t) if wanted.is_some_and(|wanted| wanted.answers) => t.answers(),
             _ => None,
         };
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));

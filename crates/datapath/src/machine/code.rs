@@ -155,7 +155,7 @@ fn entries(code: &CompiledPipeline) -> Entries {
 }
 
 /// How many entries of a table may be part of the code.
-fn entries_max(table: &ir::Table, engine: EngineKind) -> u64 {
+fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u64 {
     let has = |kind| table.keys.iter().any(|k| k.kind == kind);
     if has(MatchKind::Ternary) || has(MatchKind::Optional) {
         let bits: usize = table.keys.iter().map(|k| (k.width as usize).next_multiple_of(8)).sum();
@@ -166,6 +166,8 @@ fn entries_max(table: &ir::Table, engine: EngineKind) -> u64 {
         super::KEYED_MAX
     } else if table.keys.len() == 1 {
         super::POSITIONS_MAX
+    } else if may_be_joined && engine == EngineKind::DirectIndex {
+        super::JOINED_MAX
     } else {
         super::EXACT_MAX
     }
@@ -187,8 +189,9 @@ impl Code {
         let bindings = fast.bindings();
         let generic = jit::compile(&program, &bindings, &CALLS, &quick(options))?;
         let tables = program.tables.iter().zip(&bindings.tables);
-        let wanted = tables.zip(jit::heads(&program)).map(|((table, binding), is_head)| Wanted {
-            entries_max: entries_max(table, binding.engine),
+        let joins = jit::heads(&program).into_iter().zip(jit::joined(&program));
+        let wanted = tables.zip(joins).map(|((table, binding), (is_head, may_be_joined))| Wanted {
+            entries_max: entries_max(table, binding.engine, may_be_joined),
             answers: is_head,
         });
         Ok(Code {

@@ -8,11 +8,11 @@
 
 use crate::packet::At;
 use crate::probe::is_inlined;
-use crate::rules::{Counted, Elsewhere, Selected};
+use crate::rules::{Elsewhere, Selected};
 use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
-use abi::{EngineKind, EntryShape, KeyLayout, TableBinding, TableHandle, WorkerCtx};
+use abi::{EngineKind, EntryShape, KeyLayout, TableBinding, TableHandle};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -416,42 +416,6 @@ impl Translator<'_, '_> {
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         Ok((params[0], params[1], params[2]))
-    }
-
-    /// The hit or miss of a lookup in entries that are part of the code.
-    pub fn count_selected(&mut self, table: TableId, selected: &Selected) {
-        match selected.counted {
-            Counted::Already => {}
-            Counted::At(offset) => self.count_apply_at(table, offset),
-            Counted::ByHit => self.count_apply_if(table, selected.hit),
-        }
-    }
-
-    /// One more hit or miss of the table.
-    pub fn count_apply(&mut self, table: TableId, is_hit: bool) {
-        let cells = self.table_counters();
-        self.add_to_cell(cells, 16 * table.0 + if is_hit { 0 } else { 8 }, None);
-    }
-
-    /// The same where it is a value.
-    fn count_apply_if(&mut self, table: TableId, hit: Value) {
-        if let Some(hit) = self.as_constant(hit) {
-            return self.count_apply(table, hit == 1);
-        }
-        let miss = self.b.ins().bxor_imm_u(hit, 1);
-        let offset = self.b.ins().ishl_imm_u(miss, 3);
-        self.count_apply_at(table, offset);
-    }
-
-    /// The same where `offset` is 0 for a hit and 8 for a miss.
-    fn count_apply_at(&mut self, table: TableId, offset: Value) {
-        let cells = self.table_counters();
-        let at = self.b.ins().iadd(cells, offset);
-        self.add_to_cell(at, 16 * table.0, None);
-    }
-
-    fn table_counters(&mut self) -> Value {
-        self.b.ins().load(I64, self.flags.context, self.ctx, offset_of!(WorkerCtx, table_counters) as i32)
     }
 
     /// Adds `amount`, or 1, to the 64-bit cell at `base + offset`.

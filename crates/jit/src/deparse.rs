@@ -104,7 +104,7 @@ impl Translator<'_, '_> {
                 let buffer = self.buffer();
                 let buffer = self.stack_addr(buffer);
                 self.copy_buffer(buffer, data, total);
-                self.move_start(data, grow, total, None);
+                self.move_start(data, grow, total);
             }
             Some(headers) if !flow.layout_may_change => self.edit(headers),
             Some(headers) => {
@@ -219,7 +219,7 @@ impl Translator<'_, '_> {
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
-        self.move_start(data, grow, total, None);
+        self.move_start(data, grow, total);
     }
 
     /// The frame's new layout, where the code is only for packets with certain headers.
@@ -258,7 +258,9 @@ impl Translator<'_, '_> {
     fn join_known(&mut self, headers: &[HeaderId], known: &KnownLayout) {
         let total = self.iconst(u64::from(known.total));
         let grow = self.iconst(known.grow as u64);
-        let headroom = (known.grow > 0).then(|| self.ask_for_room(grow));
+        if known.grow > 0 {
+            self.ask_for_room(grow, |t| t.room_beside(known.grow));
+        }
         let old = self.b.use_var(self.vars.data);
         let data = self.add_imm(old, known.grow.wrapping_neg() as u64);
         if known.in_place {
@@ -289,7 +291,7 @@ impl Translator<'_, '_> {
         if known.grow == 0 {
             self.b.def_var(self.vars.cursor, total);
         } else {
-            self.move_start(data, grow, total, headroom);
+            self.move_start_by(data, known.grow, total);
         }
     }
 
@@ -634,26 +636,44 @@ impl Translator<'_, '_> {
         }
         let cursor = self.b.use_var(self.vars.cursor);
         let grow = self.b.ins().isub(total, cursor);
-        self.ask_for_room(grow);
+        self.ask_for_room(grow, |t| {
+            let headroom = t.load_desc32(offset_of!(PacketDesc, headroom));
+            t.icmp(IntCC::SignedLessThanOrEqual, grow, headroom)
+        });
         let old = self.b.use_var(self.vars.data);
         (self.b.ins().isub(old, grow), grow)
     }
 
-    /// Makes sure that the frame can grow by `grow` bytes at its start; `data` and what points into the packet may be others
-    /// after it. Gives the room that there is.
-    fn ask_for_room(&mut self, grow: Value) -> Value {
-        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
+    /// Whether the frame can grow by so many bytes at its start.
+    fn room_beside(&mut self, grow: i64) -> Value {
+        let both = self.len_and_headroom();
+        self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, both, (grow as u64) << 32)
+    }
+
+    /// The frame's length, and above it the room before the frame.
+    fn len_and_headroom(&mut self) -> Value {
+        const {
+            assert!(
+                offset_of!(PacketDesc, headroom) == offset_of!(PacketDesc, len) + 4 && cfg!(target_endian = "little")
+            )
+        };
+        self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, len) as i32)
+    }
+
+    /// Makes sure that the frame can grow by `grow` bytes at its start, which `is_enough` says; `data` and what points into the
+    /// packet may be others after it.
+    fn ask_for_room(&mut self, grow: Value, is_enough: impl FnOnce(&mut Self) -> Value) {
         let (make, moved, refuse, place) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
-        let enough = self.icmp(IntCC::SignedLessThanOrEqual, grow, headroom);
-        let room = self.b.append_block_param(place, I64);
-        self.b.ins().brif(enough, place, &[headroom.into()], make, &[]);
+        let enough = is_enough(self);
+        self.b.ins().brif(enough, place, &[], make, &[]);
         self.b.seal_block(make);
         self.b.set_cold_block(make);
         self.b.switch_to_block(make);
         let need = self.b.ins().ireduce(I32, grow);
+        let packet = self.packet_again();
         let done = self
-            .call_rarely(self.runtime.make_headroom as usize, &[self.ctx, self.packet, need], Some(I8))
+            .call_rarely(self.runtime.make_headroom as usize, &[self.ctx, packet, need], Some(I8))
             .expect("the call has a result");
         self.b.ins().brif(done, moved, &[], refuse, &[]);
         self.b.seal_block(moved);
@@ -675,19 +695,29 @@ impl Translator<'_, '_> {
             let pointer = self.b.ins().select(is_invalid, zeros, there);
             self.write_pointer(place, pointer);
         }
-        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
-        self.b.ins().jump(place, &[headroom.into()]);
+        self.b.ins().jump(place, &[]);
         self.b.seal_block(place);
         self.b.switch_to_block(place);
-        room
     }
 
-    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted. `headroom` is what was before it,
-    /// if that is at hand.
-    fn move_start(&mut self, data: Value, grow: Value, total: Value, headroom: Option<Value>) {
+    /// As [`Self::move_start`], where it is known by how much the frame grows: its length and the room before it change by one sum.
+    fn move_start_by(&mut self, data: Value, grow: i64, total: Value) {
+        let both = self.len_and_headroom();
+        let both = self.add_imm(both, (grow as u64).wrapping_sub((grow as u64) << 32));
+        self.b.ins().store(self.flags.desc, both, self.packet, offset_of!(PacketDesc, len) as i32);
+        self.b.ins().store(self.flags.desc, data, self.packet, offset_of!(PacketDesc, data) as i32);
+        let len = self.b.use_var(self.vars.len);
+        let len = self.add_imm(len, grow as u64);
+        self.b.def_var(self.vars.data, data);
+        self.b.def_var(self.vars.len, len);
+        self.b.def_var(self.vars.cursor, total);
+    }
+
+    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
+    fn move_start(&mut self, data: Value, grow: Value, total: Value) {
         let len = self.b.use_var(self.vars.len);
         let len = self.b.ins().iadd(len, grow);
-        let headroom = headroom.unwrap_or_else(|| self.load_desc32(offset_of!(PacketDesc, headroom)));
+        let headroom = self.load_desc32(offset_of!(PacketDesc, headroom));
         let headroom = self.b.ins().isub(headroom, grow);
         self.b.ins().store(self.flags.desc, data, self.packet, offset_of!(PacketDesc, data) as i32);
         self.store_desc32(len, offset_of!(PacketDesc, len));

@@ -356,15 +356,16 @@ impl Translator<'_, '_> {
 
     pub fn digest(&mut self, digest: ExternId, data: &[Operand]) {
         let (at, count) = self.message(data);
-        let ext = self.i32_const(digest.0);
-        self.call_rarely(self.runtime.digest as usize, &[self.ctx, self.packet, ext, at, count], None);
+        let (ext, packet) = (self.i32_const(digest.0), self.packet_again());
+        self.call_rarely(self.runtime.digest as usize, &[self.ctx, packet, ext, at, count], None);
     }
 
     pub fn log(&mut self, format: &str, args: &[Operand], span: Span) {
         let arg_widths = args.iter().map(|a| self.width(a)).collect();
         let id = self.site(Site { kind: SiteKind::Log { arg_widths }, text: format.to_owned(), span });
         let (at, count) = self.message(args);
-        self.call_rarely(self.runtime.log as usize, &[self.ctx, self.packet, id, at, count], None);
+        let packet = self.packet_again();
+        self.call_rarely(self.runtime.log as usize, &[self.ctx, packet, id, at, count], None);
     }
 
     pub fn assert(&mut self, cond: &Operand, text: &str, span: Span) {
@@ -375,7 +376,8 @@ impl Translator<'_, '_> {
         self.b.seal_block(fail);
         self.b.set_cold_block(fail);
         self.b.switch_to_block(fail);
-        self.call_rarely(self.runtime.assert_failed as usize, &[self.ctx, self.packet, id], None);
+        let packet = self.packet_again();
+        self.call_rarely(self.runtime.assert_failed as usize, &[self.ctx, packet, id], None);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

@@ -144,7 +144,8 @@ impl Translator<'_, '_> {
         };
         // What says where a packet goes is written when it goes, and is room for the result until then.
         const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
-        let place = self.add_imm(self.packet, offset_of!(PacketDesc, fate) as u64);
+        let packet = self.packet_again();
+        let place = self.add_imm(packet, offset_of!(PacketDesc, fate) as u64);
         self.call_gate(LOOKUP, gate, address, &[handle, key], Some(place));
         self.b.ins().load(I64, self.flags.desc, place, 0)
     }

@@ -30,6 +30,7 @@ mod analysis;
 mod apply;
 mod arith;
 mod clmul;
+mod counts;
 mod csum;
 mod deparse;
 mod entry;

@@ -42,13 +42,15 @@ pub enum Optimisation {
     CarrylessCrc,
     /// Tables whose keys are what an earlier table's entries say are looked up when the code is made. Without: for each packet.
     JoinedTables,
+    /// Hits and misses of tables are counted on the stack, and added to the tables' counters behind each batch. Without: each at once.
+    BatchedCounts,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 13] = [
+    pub const ALL: [Optimisation; 14] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -62,6 +64,7 @@ impl Optimisation {
         O::WideCompare,
         O::CarrylessCrc,
         O::JoinedTables,
+        O::BatchedCounts,
     ];
 
     /// Its name on the command line.
@@ -80,6 +83,7 @@ impl Optimisation {
             O::WideCompare => "wide_compare",
             O::CarrylessCrc => "carryless_crc",
             O::JoinedTables => "joined_tables",
+            O::BatchedCounts => "batched_counts",
         }
     }
 
@@ -100,6 +104,7 @@ impl Optimisation {
             O::JoinedTables => {
                 "look tables up once for each entry whose parameters are their keys, where these are known"
             }
+            O::BatchedCounts => "add hits and misses of tables up once for each batch",
             O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
         }
     }

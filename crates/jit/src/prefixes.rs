@@ -36,8 +36,11 @@ impl Translator<'_, '_> {
         // Of a key that lies in the frame, no more is turned round than must be.
         let index = match self.swapped(key) {
             Some((word, I32)) => {
-                let turned = self.b.ins().bswap(word);
-                self.b.ins().ushr_imm_u(turned, i64::from(I64.bits() - DIRECTORY_BITS))
+                const { assert!(DIRECTORY_BITS == 16) };
+                match self.frame_bytes(key).and_then(|bytes| bytes.byte(BITS / 8 - 1)) {
+                    Some(first) => self.load_be(first, DIRECTORY_BITS / 8),
+                    None => self.swap(word, I16),
+                }
             }
             _ => self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS)),
         };

@@ -127,8 +127,7 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(begins[phases]);
         self.b.ins().jump(chunks, &[from_arg(to)]);
         self.b.switch_to_block(exit);
-        self.say_end();
-        self.b.ins().return_(&[]);
+        self.end_entry();
         self.b.seal_all_blocks();
         debug_assert!(
             begins.iter().all(|&b| self.b.func.dfg.block_params(b).is_empty()),

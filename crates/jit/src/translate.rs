@@ -17,6 +17,7 @@
 
 use crate::addresses::Addresses;
 use crate::apply::SecondTail;
+use crate::counts::Counts;
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
 use crate::join::{JoinedValues, Joins};
@@ -46,8 +47,11 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use ir::layout::RecordLayout;
 use ir::{EntryKind, EntryPoint, Intrinsic, Op, Program, SlotId};
 use ir::{SlotKind, StageKind, TableId, Terminator};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
+
+/// Tables behind which the descriptor's address is loaded again rather than kept.
+const TABLES_MANY: usize = 5;
 
 /// How the kinds of memory are accessed. Accesses of different kinds are known not to meet.
 pub(crate) struct Flags {
@@ -199,6 +203,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub ctx: Value,
     pub batch: Value,
     pub packet: Value,
+    /// Where the descriptor's address is kept, if it is.
+    packet_at: Option<StackSlot>,
     /// The batch's time in microseconds.
     pub now_us: Value,
     /// Bytes of the frame when it entered, for counters.
@@ -209,6 +215,10 @@ pub(crate) struct Translator<'a, 'f> {
     pub place_now: clif::SourceLoc,
     /// The node being translated.
     pub node: usize,
+    /// Whether packets hardly ever come to it.
+    pub is_seldom: bool,
+    /// Hits and misses that are added up behind the batch.
+    pub counts: Counts,
     /// Where control goes when a packet has its fate, or waits.
     pub next_packet: clif::Block,
     /// How the entry is cut, and the phase being translated.
@@ -263,7 +273,6 @@ pub(crate) fn translate(
         rounds: var(),
     };
     let head = b.create_block();
-    let packet = b.append_block_param(head, I64);
     let next_packet = b.create_block();
     let frame = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 0, 4));
     let placement = Placement::new(shared.program, shared.facts, flow, plan, shared.options);
@@ -307,14 +316,17 @@ pub(crate) fn translate(
         emit_buffer: None,
         ctx,
         batch,
-        packet,
-        now_us: packet,
-        entry_len: packet,
+        packet: batch,
+        packet_at: None,
+        now_us: batch,
+        entry_len: batch,
         next_packet,
         places_of_code: (shared.options.keep_text || shared.options.perf_map || shared.options.watched)
             .then(|| Places::new(shared.program, &flow.graph)),
         place_now: Places::outside(),
         node: 0,
+        is_seldom: false,
+        counts: Counts::default(),
         plan,
         phase: 0,
         ahead: false,
@@ -357,34 +369,57 @@ impl<'a> Translator<'a, '_> {
         if let Some(ahead) = &self.plan.ahead {
             self.loop_ahead(ahead, first, end)?;
         }
-        // A register for it through all of the code would be one less for the code. Where descriptors are written its value is not
+        // A register for these through all of the code would be two less for the code. Where descriptors are written the end is not
         // taken to be known.
-        let kept = self.stack_slot(8);
-        let kept_at = self.stack_addr(kept);
+        let (kept, at) = (self.stack_slot(8), self.stack_slot(8));
+        let (kept_at, at_at) = (self.stack_addr(kept), self.stack_addr(at));
         self.b.ins().store(self.flags.desc, end, kept_at, 0);
+        self.b.ins().store(self.flags.stack, first, at_at, 0);
         let exit = self.b.create_block();
         let none = self.icmp(IntCC::Equal, first, end);
         self.b.ins().brif(none, exit, &[], head, &[first.into()]);
 
         self.b.switch_to_block(head);
+        self.packet = self.b.append_block_param(head, I64);
+        self.packet_at = Some(at);
         self.start_packet();
         self.run_phase(0)?;
 
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
-        let next = self.add_imm(self.packet, size_of::<PacketDesc>() as u64);
-        let kept_at = self.stack_addr(kept);
+        let packet = self.packet_again();
+        let next = self.add_imm(packet, size_of::<PacketDesc>() as u64);
+        let (kept_at, at_at) = (self.stack_addr(kept), self.stack_addr(at));
+        self.b.ins().store(self.flags.stack, next, at_at, 0);
         let end = self.b.ins().load(I64, self.flags.desc, kept_at, 0);
         let over = self.b.ins().icmp(IntCC::Equal, next, end);
         self.b.ins().brif(over, exit, &[], head, &[next.into()]);
         self.b.seal_block(head);
         self.b.seal_block(exit);
         self.b.switch_to_block(exit);
-        self.say_end();
-        self.b.ins().return_(&[]);
+        self.end_entry();
         self.b.seal_all_blocks();
         Ok(())
+    }
+
+    /// The descriptor of the packet at hand, from where it is kept: code that packets seldom come to holds no register for it.
+    pub fn packet_again(&mut self) -> Value {
+        match self.packet_at {
+            Some(at) => {
+                let at = self.stack_addr(at);
+                self.b.ins().load(I64, self.flags.stack, at, 0)
+            }
+            None => self.packet,
+        }
+    }
+
+    /// What comes behind the last packet of a batch.
+    pub fn end_entry(&mut self) {
+        self.locate_outside();
+        self.add_up_counts();
+        self.say_end();
+        self.b.ins().return_(&[]);
     }
 
     /// Loads a 32-bit member of the descriptor.
@@ -563,6 +598,11 @@ impl<'a> Translator<'a, '_> {
         if open[first] == 0 {
             self.b.seal_block(block(first));
         }
+        let packet = self.packet;
+        // Behind so many lookups no register has been left for it.
+        let tables = nodes.iter().flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
+        let tables = tables.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
+        let are_many = tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY;
         // The first block that is made for each node's operations.
         let mut own = Vec::with_capacity(run.len());
         for &(n, stop) in run {
@@ -570,6 +610,9 @@ impl<'a> Translator<'a, '_> {
             own.push(self.b.func.dfg.num_blocks());
             self.b.switch_to_block(block(n));
             self.node = n;
+            self.is_seldom = seldom[n];
+            let is_far = are_many && !flow.is_before_deparsers(node.position);
+            self.packet = if seldom[n] || is_far { self.packet_again() } else { packet };
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             // Where a phase goes on inside a node, operations may have changed what was known at its start.
@@ -631,6 +674,7 @@ impl<'a> Translator<'a, '_> {
                 }
             }
         }
+        self.packet = packet;
         own.push(self.b.func.dfg.num_blocks());
         for (own, _) in own.windows(2).zip(run).filter(|(_, (n, _))| seldom[*n]) {
             (own[0]..own[1]).for_each(|b| self.b.set_cold_block(clif::Block::from_u32(b as u32)));

@@ -311,7 +311,7 @@ impl Translator<'_, '_> {
     /// in memory of which, however many steps on, something is used twice. What has two results is neither moved nor looked
     /// through; this costs no instruction.
     pub fn compute_here(&mut self, value: Value) -> Value {
-        let pair = self.b.ins().iconcat(value, self.packet);
+        let pair = self.b.ins().iconcat(value, value);
         self.b.ins().isplit(pair).0
     }
 

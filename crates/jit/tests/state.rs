@@ -169,6 +169,56 @@ fn hits(outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(|o| o.slots.iter().any(|(name, v)| name == "hit" && v.is_true())).count()
 }
 
+/// More tables than there are cells in the frame, in batches; each table has one entry, and half of them end with a branch.
+#[test]
+fn hits_and_misses_of_many_tables_add_up() {
+    const TABLES: u64 = 24;
+    let mut text = String::from(
+        "program \"test\"\ndrops end\nslot port: 9 metadata\nslot out: 8 metadata\nslot h.a: 8 field h\nslot h.$valid: 1 valid h\n\
+         slot %0: 1 temp\nslot %1: 32 temp\nslot %2: 64 temp\nslot %3: 64 temp\nheader h valid h.$valid {\n  a = h.a\n}\n\
+         action nothing ()\nintrinsic ingress_port = port\n",
+    );
+    for i in 0..TABLES {
+        text += &format!(
+            "table t{i} {{\n  key a: 8 exact\n  action nothing\n  default 0 ()\n  size 8\n  entry (exact 8w{i}) priority 0 -> call 0 ()\n}}\n"
+        );
+    }
+    text += "entry ingress (P, I)\nstage parser P {\nb0:\n  %0 = has_bits 16w8\n  branch %0, b1, b2\nb1:\n  extract h\n  next\nb2:\n  \
+             drop end\n}\nstage control I {\n";
+    for i in 0..TABLES {
+        text += &format!("b{i}:\n  %0, %1, %2, %3 = apply t{i} (h.a)\n");
+        text += &match i {
+            _ if i + 1 == TABLES => "  drop end\n".to_string(),
+            _ if i % 2 == 0 => format!("  branch %0, b{}, b{}\n", i + 1, TABLES - 1),
+            _ => format!("  jump b{}\n", i + 1),
+        };
+    }
+    let program = parse(&(text + "}\n"));
+    // Packets go on as long as they hit every other table.
+    let counts = |values: &[u8]| -> Vec<[u64; 2]> {
+        let mut counts = vec![[0; 2]; TABLES as usize];
+        for value in values {
+            let mut i = 0;
+            while i < TABLES {
+                let hits = u64::from(*value) == i;
+                counts[i as usize][usize::from(!hits)] += 1;
+                i = if i % 2 == 0 && !hits && i + 1 < TABLES { TABLES - 1 } else { i + 1 };
+            }
+        }
+        counts
+    };
+    for strategy in [jit::Strategy::RunToCompletion, jit::Strategy::Staged] {
+        let both = Both::with_options(program.clone(), &jit::Options { strategy, ..options() });
+        let values: Vec<u8> = (0..60).map(|i| [0, 1, 2, 23, 255][i % 5]).collect();
+        let packets: Vec<Vec<u8>> = values.iter().map(|value| vec![*value]).collect();
+        for (count, batch) in packets.chunks(7).enumerate() {
+            both.run_batch(EntryKind::Ingress, batch, &|_| {});
+            let done = values.len().min(7 * (count + 1));
+            assert_eq!(both.runtime.table_counters, counts(&values[..done]), "{strategy:?}, batch {count}");
+        }
+    }
+}
+
 #[test]
 fn lookups_by_call() {
     let mut random = Random::new(11);

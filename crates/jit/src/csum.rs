@@ -29,12 +29,19 @@ const SUM_BITS: u32 = 6;
 
 /// A sum that is being added up.
 #[derive(Default)]
-struct Sum {
+pub(crate) struct Sum {
     value: Option<Value>,
     /// Contributions since it was folded.
     added: u32,
     /// Bits of the longest of them.
     bits: u32,
+}
+
+impl Sum {
+    /// The sum of one value of so many bits.
+    pub fn of(value: Value, bits: u32) -> Sum {
+        Sum { value: Some(value), added: 1, bits }
+    }
 }
 
 impl Translator<'_, '_> {
@@ -128,7 +135,7 @@ impl Translator<'_, '_> {
     }
 
     /// Adds `value << up`; the value has at most so many bits.
-    fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32, bits: u32) {
+    pub fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32, bits: u32) {
         let term = if up > 0 { self.b.ins().ishl_imm_u(value, i64::from(up)) } else { value };
         sum.value = Some(match sum.value {
             Some(so_far) => self.b.ins().iadd(so_far, term),
@@ -146,7 +153,7 @@ impl Translator<'_, '_> {
     }
 
     /// The end-around sum of the 16-bit words, complemented.
-    fn fold(&mut self, sum: Sum) -> Value {
+    pub fn fold(&mut self, sum: Sum) -> Value {
         let fits_half = sum.bits + sum.added.next_power_of_two().ilog2() <= 32;
         let sum = match sum.value {
             Some(sum) => sum,

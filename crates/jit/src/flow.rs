@@ -28,6 +28,7 @@
 
 use crate::header::{FieldAt, HeaderLayout, Segment, dirty_bytes};
 use crate::paths::{self, Known};
+use crate::verified::{self, SumFacts, Sums};
 use crate::{Optimisation, Options};
 use ir::flow::Cfg;
 use ir::{BitSet, BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Program, SlotId, SlotKind, StageId};
@@ -53,6 +54,8 @@ pub(crate) struct ProgramFacts {
     never_clean: Vec<bool>,
     /// Slots that any operation assigns other than by extracting a header or making it invalid.
     pub assigned: BitSet,
+    /// What is summed more than once.
+    pub sums: Sums,
     /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
@@ -93,7 +96,9 @@ impl ProgramFacts {
             }
         }
         let empty = BitSet::new(program.slots.len());
+        let sums = Sums::new(program, options, |slot| lazy_fields[slot.index()].is_some());
         let mut facts = ProgramFacts {
+            sums,
             lazy_fields,
             never_clean,
             assigned,
@@ -358,6 +363,8 @@ pub(crate) struct Facts {
     dirty: BitSet,
     /// The greatest place in the order of emission of the headers extracted so far, plus one.
     last_extracted: u32,
+    /// What is known of checksums.
+    pub sums: SumFacts,
 }
 
 /// How an operation may move the emitted headers away from where they are in the packet.
@@ -454,6 +461,7 @@ impl Flow {
             may_be_valid: BitSet::new(program.headers.len()),
             dirty: BitSet::new(facts.fields),
             last_extracted: 0,
+            sums: SumFacts::default(),
         };
         for (h, range) in facts.field_range.iter().enumerate() {
             let mut kept = false;
@@ -509,6 +517,7 @@ impl Flow {
         if self.deparser(position).is_some() {
             at.cursor = Place::Varying;
             at.dirty.clone_from(&facts.all_fields);
+            at.sums = SumFacts::default();
         }
     }
 
@@ -521,6 +530,11 @@ impl Flow {
         op: &Op,
         at: &mut Facts,
     ) -> LayoutChange {
+        if !facts.sums.is_empty() {
+            let mut sums = std::mem::take(&mut at.sums);
+            sums.step(program, &facts.sums, op, |slot| self.is_in_frame(facts, at, slot));
+            at.sums = sums;
+        }
         let place = |h: HeaderId| self.upcoming(position).and_then(|d| d.place[h.index()]);
         match op {
             Op::Extract { header, varbit_bits } => {
@@ -589,6 +603,11 @@ impl Flow {
         }
     }
 
+    /// Whether a slot is a field whose value the packet has.
+    fn is_in_frame(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
+        facts.lazy_field(slot).is_some() && !self.is_dirty(facts, at, slot)
+    }
+
     /// Whether a slot can differ from the packet (always, for slots that are no fields).
     pub fn is_dirty(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
         match facts.field_number[slot.index()] {
@@ -653,7 +672,13 @@ impl Flow {
                 self.layout_may_change |= self.enter_stage(program, entry, node.position + 1, &mut out) == Some(true);
             }
             for &s in &self.graph.nodes[n].succs {
-                let out = out.refined(program, &self.graph.nodes[s].known);
+                let mut out = out.refined(program, &self.graph.nodes[s].known);
+                if !self.graph.nodes[n].decided {
+                    let target = |to| self.graph.target(n, to);
+                    let end = out.clone();
+                    let is_in_frame = |slot| self.is_in_frame(facts, &end, slot);
+                    verified::learn_from(program, &facts.sums, block, (s, target), &mut out, is_in_frame);
+                }
                 let changed = match &mut at[s] {
                     Some(known) => known.join(&out),
                     none => {
@@ -775,6 +800,7 @@ impl Facts {
             changed = true;
         }
         changed |= self.may_be_valid.union(&other.may_be_valid);
+        changed |= self.sums.join(&other.sums);
         changed | self.dirty.union(&other.dirty)
     }
 }

@@ -95,7 +95,7 @@ impl Translator<'_, '_> {
         let bits: u32 = data.iter().map(|o| self.width(o)).sum();
         let bytes = bits.div_ceil(8) as usize;
         match algorithm {
-            HashAlgorithm::Csum16 => Some(self.internet_checksum(data)),
+            HashAlgorithm::Csum16 => Some(self.updated_checksum(data).unwrap_or_else(|| self.internet_checksum(data))),
             HashAlgorithm::Crc32 if bytes <= CRC_BYTES_MAX => Some(self.crc(CRC32, data, bytes)),
             HashAlgorithm::Crc16 if bytes <= CRC_BYTES_MAX => Some(self.crc(CRC16, data, bytes)),
             HashAlgorithm::Identity => {

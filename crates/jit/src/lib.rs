@@ -64,6 +64,7 @@ mod translate;
 mod unresolved;
 mod unused;
 mod value;
+mod verified;
 mod wide;
 
 pub use analysis::Analysis;

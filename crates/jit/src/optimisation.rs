@@ -34,6 +34,8 @@ pub enum Optimisation {
     HotPaths,
     /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
     PackedChecksum,
+    /// A checksum that was verified is brought up to date for what changed (RFC 1624). Without: it is summed again.
+    IncrementalChecksum,
     /// Hashes of bit strings of constant length are part of the code. Without: the runtime is called.
     InlineHashes,
     /// A key is compared with all keys of a bucket at once, where the processor has AVX-512. Without: two or four at a time.
@@ -50,7 +52,7 @@ use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 14] = [
+    pub const ALL: [Optimisation; 15] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -60,6 +62,7 @@ impl Optimisation {
         O::SplitPaths,
         O::HotPaths,
         O::PackedChecksum,
+        O::IncrementalChecksum,
         O::InlineHashes,
         O::WideCompare,
         O::CarrylessCrc,
@@ -79,6 +82,7 @@ impl Optimisation {
             O::SplitPaths => "split_paths",
             O::HotPaths => "hot_paths",
             O::PackedChecksum => "packed_checksum",
+            O::IncrementalChecksum => "incremental_checksum",
             O::InlineHashes => "inline_hashes",
             O::WideCompare => "wide_compare",
             O::CarrylessCrc => "carryless_crc",
@@ -99,6 +103,7 @@ impl Optimisation {
             O::SplitPaths => "copy what follows where ways join for what is known on each, instead of asking again",
             O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
+            O::IncrementalChecksum => "bring a verified checksum up to date for what changed instead of summing again",
             O::InlineHashes => "compute CRCs, checksums and other hashes in the code instead of calling the runtime",
             O::CarrylessCrc => "compute CRCs by carry-less products, where the processor has them, instead of lookups",
             O::JoinedTables => {

@@ -344,7 +344,7 @@ impl Translator<'_, '_> {
         if let Some((header, field)) = self.facts.lazy_field(slot)
             && !self.flow.is_dirty(self.facts, &self.facts_now, slot)
         {
-            if let Some(known) = self.known_now.get(&slot).cloned() {
+            if let Some(known) = self.known_now.get(&slot).or(self.facts_now.sums.value(slot)).cloned() {
                 return self.constant(&known);
             }
             return self.load_clean(header, &field);

@@ -12,7 +12,6 @@ mod compact_slots;
 mod const_prop;
 mod dead_code;
 mod graph;
-mod incremental_checksum;
 mod known;
 mod liveness;
 mod narrow_lookaheads;

@@ -10,8 +10,7 @@
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
 use crate::{
-    coalesce, compact_slots, const_prop, dead_code, incremental_checksum, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, strip_marks,
+    coalesce, compact_slots, const_prop, dead_code, narrow_lookaheads, parser_room, simplify, simplify_cfg, strip_marks,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -79,12 +78,6 @@ const PASSES: &[Pass] = &[
         about: "give variables that are copies of each other one slot",
         phase: Phase::Loop,
         run: coalesce::run,
-    },
-    Pass {
-        name: "incremental_checksum",
-        about: "bring a checksum that was verified up to date for what changed, instead of summing again",
-        phase: Phase::Last,
-        run: incremental_checksum::run,
     },
     Pass {
         name: "compact_slots",

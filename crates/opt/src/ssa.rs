@@ -47,9 +47,7 @@ pub(crate) struct Value {
     pub slot: SlotId,
     node: NodeId,
     /// The value that this is a copy of, through all copies; itself if it is none.
-    pub root: ValueId,
-    /// The slot's value before a branch told it.
-    pub told_of: Option<ValueId>,
+    root: ValueId,
 }
 
 /// A slot read by an instruction or terminator.
@@ -90,8 +88,6 @@ pub(crate) struct InstValues {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NodeValues {
     pub phis: Vec<Phi>,
-    /// What the branch that leads here tells.
-    pub known: Vec<ValueId>,
     pub insts: Vec<InstValues>,
     pub term: Option<Use>,
 }
@@ -100,8 +96,6 @@ pub(crate) struct NodeValues {
 #[derive(Clone, Debug)]
 pub(crate) struct Ssa {
     pub graph: Graph,
-    /// By node: the last node that every way to it passes; the root's is itself.
-    pub idom: Vec<NodeId>,
     pub values: Vec<Value>,
     /// By node.
     pub nodes: Vec<NodeValues>,
@@ -132,7 +126,7 @@ impl Ssa {
         };
         renamer.walk(&idom);
         let Renamer { values, nodes, .. } = renamer;
-        Ssa { graph, idom, values, nodes }
+        Ssa { graph, values, nodes }
     }
 }
 
@@ -334,7 +328,7 @@ impl Renamer<'_> {
 
     fn define(&mut self, node: NodeId, slot: SlotId, def: Def, root: Option<ValueId>) -> ValueId {
         let value = self.values.len();
-        self.values.push(Value { def, slot, node, root: root.unwrap_or(value), told_of: None });
+        self.values.push(Value { def, slot, node, root: root.unwrap_or(value) });
         self.undo.push((slot, std::mem::replace(&mut self.current[slot.index()], value)));
         value
     }
@@ -348,10 +342,7 @@ impl Renamer<'_> {
         let known = self.known;
         for (slot, value) in &known[node] {
             if self.exposed[slot.index()] {
-                let told_of = self.held(node, *slot);
-                let known = self.define(node, *slot, Def::Known(value.clone()), None);
-                self.values[known].told_of = told_of;
-                values.known.push(known);
+                self.define(node, *slot, Def::Known(value.clone()), None);
             }
         }
         if let Node::Start(kind) = graph.nodes[node] {

@@ -38,9 +38,10 @@ const WIDE_RULES_MAX: u64 = 16;
 const PREFIXES_MAX: u64 = 10;
 /// The same for a table of exact fields whose engine is probed in its buckets.
 const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
-/// The same where the one field is the position in an array: what routes lead to lies in their rows (`jit`'s `join.rs`) up to there.
+/// The same where the one field is the position in an array and may be what routes say: what they lead to lies in their rows
+/// (`jit`'s `join.rs`) up to there.
 const POSITIONS_MAX: u64 = 4096;
-/// The same where several fields are, if they may be what routes say.
+/// The same where several fields are the position, and for other tables of one field.
 const JOINED_MAX: u64 = 512;
 /// The same for other tables of exact fields.
 const EXACT_MAX: u64 = 8;

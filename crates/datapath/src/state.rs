@@ -184,6 +184,7 @@ impl FastState {
         domain: Arc<Domain>,
         inherited: &Inherited,
     ) -> std::result::Result<FastState, LoadError> {
+        domain.renew_seeds();
         let mut tables = Vec::new();
         for (i, table) in program.tables.iter().enumerate() {
             if let Some(kept) = inherited.tables.get(&TableId::from_index(i)) {

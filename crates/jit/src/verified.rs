@@ -274,6 +274,7 @@ impl SumFacts {
         if let Some((slot, least)) = above
             && sums.slots.contains(slot.index())
             && is_in_frame(slot)
+            && is_unchanged(slot)
         {
             let known = self.above.entry(slot).or_insert(least);
             *known = (*known).max(least);

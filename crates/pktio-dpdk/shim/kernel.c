@@ -62,7 +62,8 @@ struct queue {
 	uint8_t *ring;
 	uint32_t next; /* the place that the kernel fills next */
 	struct rte_mbuf *spare; /* TAP: where a long frame ends up */
-	int refusals;		/* how often the frame that is next was refused for want of buffers */
+	const void *refused;	/* the frame that the kernel refused for want of buffers, and how often */
+	int refusals;
 } __rte_cache_aligned;
 
 struct shim_kernel {
@@ -390,17 +391,23 @@ uint16_t shim_kernel_rx(struct shim_kernel *port, uint16_t index, const void *vt
 /* ---- Sending ---- */
 
 /* What a device does not take is refused with ENOBUFS, whether its queue is full or the frame longer than what is at the other end of a
- * veth pair takes. So often a frame waits; then those behind it get their turn. */
+ * veth pair takes. So often a frame waits; then it is dropped, with those behind it that are as long, and the others get their turn. */
 #define REFUSALS_MAX 2
 
-/* Whether the kernel will have room again, so that the packet can wait. */
-static int is_full(struct queue *queue, int error)
+/* Whether the kernel will have room again, so that the packet can wait. `too_long` is the length of the shortest frame that could not. */
+static int is_full(struct queue *queue, const struct shim_packet *packet, uint32_t *too_long, int error)
 {
-	if (error == ENOBUFS && ++queue->refusals >= REFUSALS_MAX) {
-		queue->refusals = 0;
+	if (error != ENOBUFS)
+		return error == EAGAIN || error == EINTR;
+	if (packet->len >= *too_long)
 		return 0;
-	}
-	return error == EAGAIN || error == ENOBUFS || error == EINTR;
+	queue->refusals = queue->refused == packet->handle ? queue->refusals + 1 : 1;
+	queue->refused = packet->handle;
+	if (queue->refusals < REFUSALS_MAX)
+		return 1;
+	queue->refused = NULL;
+	*too_long = packet->len;
+	return 0;
 }
 
 /* Hands `count` frames to the kernel; returns how many it took or refused for good. */
@@ -408,6 +415,7 @@ static uint16_t hand_over(const struct shim_kernel *port, struct queue *queue, s
 			  const struct shim_packet *packets, uint16_t count, struct shim_burst *burst)
 {
 	uint16_t done = 0;
+	uint32_t too_long = UINT32_MAX;
 	while (done < count) {
 		int n;
 		if (port->is_tap)
@@ -415,14 +423,14 @@ static uint16_t hand_over(const struct shim_kernel *port, struct queue *queue, s
 		else
 			n = sendmmsg(queue->out, messages + done, count - done, MSG_DONTWAIT);
 		if (n <= 0) {
-			if (is_full(queue, errno))
+			if (is_full(queue, &packets[done], &too_long, errno))
 				break;
 			/* Too short or too long, the interface is down or gone: this frame never leaves. */
 			burst->dropped++;
 			done++;
 			continue;
 		}
-		queue->refusals = 0;
+		queue->refused = NULL;
 		for (int i = 0; i < n; i++)
 			burst->bytes += packets[done++].len;
 	}

@@ -58,12 +58,6 @@ pub use reclaim::{Domain, Limbo, Worker};
 #[cfg(not(loom))]
 pub use table::{SpecError, Table, TableSpec, Wanted};
 
-/// The seeds of all exact tables of the process. They are the same so that code that looks a key up in two tables hashes it once.
-pub(crate) fn exact_seeds() -> [u64; 2] {
-    static SEEDS: std::sync::OnceLock<[u64; 2]> = std::sync::OnceLock::new();
-    *SEEDS.get_or_init(random_seeds)
-}
-
 /// Two random words for a hash; the second one is odd, so that products do not lose bits.
 pub(crate) fn random_seeds() -> [u64; 2] {
     use std::hash::{BuildHasher, RandomState};

@@ -56,6 +56,9 @@ pub struct Domain {
     epoch: AtomicU64,
     /// How often what code takes for granted was withdrawn.
     granted: AtomicU64,
+    /// What exact tables that are made next hash with.
+    #[cfg(not(loom))]
+    seeds: [AtomicU64; 2],
     slots: Box<[Slot]>,
 }
 
@@ -66,8 +69,24 @@ impl Domain {
         Arc::new(Domain {
             epoch: AtomicU64::new(OFFLINE + 1),
             granted: AtomicU64::new(0),
+            #[cfg(not(loom))]
+            seeds: crate::random_seeds().map(AtomicU64::new),
             slots: (0..max_workers).map(slot).collect(),
         })
+    }
+
+    /// The seeds of exact tables that are made now: the same for all tables of a program, so that code that looks a key up in
+    /// two of them hashes it once.
+    #[cfg(not(loom))]
+    pub(crate) fn seeds(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.seeds[i].load(Ordering::Relaxed))
+    }
+
+    /// Tables that are made from here on are another program's: what is read from those that there are, in the order of its hashes,
+    /// may be written to them.
+    #[cfg(not(loom))]
+    pub fn renew_seeds(&self) {
+        self.seeds.iter().zip(crate::random_seeds()).for_each(|(seed, new)| seed.store(new, Ordering::Relaxed));
     }
 
     /// A new worker, offline; `None` when there are `max_workers` already.

@@ -116,3 +116,37 @@ fn a_walk_gives_the_table_as_it_was() {
         check(&[(32, Ternary), (16, Exact)], direct, false, seed);
     }
 }
+
+/// A part of a large table, in the order in which it is read, takes no more memory than the same entries in any other.
+#[test]
+fn what_is_read_may_be_written_to_another_table() {
+    let spec = || TableSpec {
+        keys: vec![(48, Exact)],
+        size: 1 << 20,
+        actions: vec![vec![64]],
+        members: false,
+        selector: false,
+        idle_timeout: false,
+        direct: false,
+    };
+    let domain = Domain::new(1);
+    let table = || Table::new(spec(), Runs::Call(&call(0)), std::sync::Arc::clone(&domain)).expect("a possible table");
+    let mut random = Random(5);
+    let mut first = table();
+    for i in 0..200_000 {
+        let new = entry(vec![KeyMatch::Exact(base::Bits::new(48, u128::from(random.next() >> 16)))], 0, i);
+        first.insert(&new, Runs::Call(call_of(&new)), 0).expect("a new key");
+    }
+    domain.renew_seeds();
+    let (mut in_order, mut shuffled) = (table(), table());
+    let (mut part, _) = first.walk(0, 10_000, 0);
+    for read in &part {
+        in_order.insert(&read.entry, Runs::Call(call_of(&read.entry)), 0).expect("a new key");
+    }
+    while !part.is_empty() {
+        let read = part.swap_remove(random.below(part.len() as u64) as usize);
+        shuffled.insert(&read.entry, Runs::Call(call_of(&read.entry)), 0).expect("a new key");
+    }
+    let (in_order, shuffled) = (in_order.footprint_bytes(), shuffled.footprint_bytes());
+    assert!(in_order < 2 * shuffled, "{in_order} bytes, in another order {shuffled}");
+}

@@ -164,9 +164,9 @@ fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u6
         super::PREFIXES_MAX
     } else if engine == EngineKind::ExactInline {
         super::KEYED_MAX
-    } else if table.keys.len() == 1 {
+    } else if may_be_joined && engine == EngineKind::DirectIndex && table.keys.len() == 1 {
         super::POSITIONS_MAX
-    } else if may_be_joined && engine == EngineKind::DirectIndex {
+    } else if may_be_joined && engine == EngineKind::DirectIndex || table.keys.len() == 1 {
         super::JOINED_MAX
     } else {
         super::EXACT_MAX

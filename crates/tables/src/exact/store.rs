@@ -138,7 +138,7 @@ impl ExactTable {
         let form = form_of(&spec, &shape, writer.layout());
         let is_shared = form.far && form.wide_words == 0 && !(spec.idle_timeout || spec.direct || spec.members);
         let room = spec.size.clamp(1, FIRST_ROOM);
-        let array = Array::new(homes_for(room, &form.shape), form, crate::exact_seeds());
+        let array = Array::new(homes_for(room, &form.shape), form, domain.seeds());
         let handle = Box::new(Apart(TableHandle {
             snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
             default_entry: AtomicPtr::new(entries.make(default_action, default_tag(&spec))),

@@ -114,14 +114,16 @@ impl Translator<'_, '_> {
         let shared = self.table_counters();
         for (i, offset) in std::mem::take(&mut self.counts.cells).into_iter().enumerate() {
             let at = (i as u32 * CELL_BYTES) as i32;
-            let counted = self.b.ins().stack_load(I64, I64, slot, at);
+            let cell = self.b.ins().stack_addr(I64, slot, at);
+            let counted = self.b.ins().load(I64, self.flags.stack, cell, 0);
             self.add_to_cell(shared, offset, Some(counted));
             if i % 2 == 0 {
                 let start = self.b.func.layout.entry_block().expect("the function has begun");
                 let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
                 let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
                 let zero = first.ins().vconst(I8X16, zero);
-                first.ins().stack_store(I64, zero, slot, at);
+                let cells = first.ins().stack_addr(I64, slot, at);
+                first.ins().store(self.flags.stack, zero, cells, 0);
             }
         }
     }

@@ -25,7 +25,7 @@
 //!
 //! `p = (w0 ^ seed0) * (w1 ^ seed1)` as a 128-bit product, where `w1` is `w0` with its halves exchanged for keys of one
 //! word; `h = low64(p) ^ high64(p)`. The seeds are random, so that no sender can choose keys that collide, and the same in
-//! all tables of a program: code that looks one key up in two tables hashes it once. They are others in each program, since entries
+//! all tables of a program: code made for the tables as they are hashes a key of two once. They are others in each program, since entries
 //! are read in the order of their hashes: written in that order to a table with the same seeds, they would all want the same
 //! few buckets. The key's
 //! *home* is bucket `h * count >> 64` (so the number of buckets need not be a power of two), its *second* bucket

@@ -6,7 +6,8 @@
 //! At most [`CELLS_MAX`] cells are kept so, since batches of a single packet pay for them too; others, and those on ways that are
 //! seldom taken, are counted where they are.
 //!
-//! Tests: `tests/state.rs`.
+//! Tests: `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with the interpreter's; `tests/state.rs`
+//! for those that are counted where they are.
 
 use crate::Optimisation;
 use crate::rules::{Counted, Selected};

@@ -120,8 +120,8 @@ pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
 /// Extracted headers up to which the place of each is carried along; beyond, the place of a header that always stands at
 /// the same offset is made of its validity where it is needed. Every value that is carried costs at every join.
 pub const CARRIED_HEADERS_MAX: usize = 16;
-/// Packets that staged code takes through its phases together, at most: all that there can be. Each time the first of them wait for
-/// memory, and the processor loses its way at the end of every loop.
+/// Packets that staged code takes through its phases together, at most: by default all of a batch. With fewer, phases run more
+/// often, and each time the first packets wait for memory and the ends of the loops are mispredicted.
 pub const CHUNK: u32 = abi::BATCH_MAX as u32;
 /// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;

@@ -7,7 +7,7 @@
 //!
 //! [`Without`] is a set of them, in `Options::without`.
 //!
-//! Tests: `tests/packets.rs`; all tests of this crate with `JIT_WITHOUT=NAME,...`; crate `difftest` leaves each out.
+//! Tests: `tests/files/`, a file for each; `tests/packets.rs`; all tests of this crate with `JIT_WITHOUT=NAME,...`; crate `difftest` leaves each out.
 
 /// A part of code generation that can be left out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -20,7 +20,7 @@
 //! The equation gives the sum modulo 65,535 and never the sum zero, so 0x0000 where summing anew gives 0xffff for fields that are all
 //! zero. Therefore some field must be known not to be zero.
 //!
-//! Tests: `tests/sums.rs`; crate `difftest`.
+//! Tests: `tests/sums.rs`; `tests/files/incremental_checksum.ir`; crate `difftest`.
 
 use crate::csum::Sum;
 use crate::flow::Facts;

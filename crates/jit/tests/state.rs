@@ -6,12 +6,12 @@ use abi::{EngineKind, PipelineState};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, GroupMember, KeyMatch, MatchKind, TableEntry};
 use common::random::Random;
-use common::{Both, NOW_US, Outcome, options, parse};
+use common::{Both, NOW_US, Outcome, engine, options, parse};
 use interp::Fate;
 use ir::builder::{Builder, FieldWidth};
 use ir::{Action, BinOp, EntryKind, ExternId, Intrinsic, Key, Op, Operand, Program, ReplicationPoint, SlotId};
 use ir::{StageKind, Table as IrTable, TableAction, TableId};
-use tables::{Domain, Runs, Table, TableSpec};
+use tables::Runs;
 
 /// Parameters on both sides of every class of widths.
 const PARAMS: [u32; 8] = [1, 9, 48, 64, 65, 128, 129, 200];
@@ -233,30 +233,6 @@ fn lookups_by_call() {
     }
 }
 
-/// A table of crate `tables` with the program's entries.
-fn fast_table(program: &Program, idle_timeout: bool) -> Table {
-    let t = &program.tables[0];
-    let spec = TableSpec {
-        keys: t.keys.iter().map(|k| (k.width, k.kind)).collect(),
-        size: t.size,
-        actions: t
-            .actions
-            .iter()
-            .map(|a| program.actions[a.action.index()].params.iter().map(|p| p.1).collect())
-            .collect(),
-        members: false,
-        selector: false,
-        idle_timeout,
-        direct: false,
-    };
-    let mut table = Table::new(spec, Runs::Call(&t.default_action), Domain::new(1)).expect("a possible table");
-    for entry in &t.entries {
-        let EntryAction::Call(call) = &entry.action else { panic!("an action") };
-        table.insert(entry, Runs::Call(call), 0).expect("room for the entry");
-    }
-    table
-}
-
 #[test]
 fn lookups_inline() {
     let mut random = Random::new(12);
@@ -264,7 +240,7 @@ fn lookups_inline() {
         let entries = random_entries(&mut random, keys, 700);
         let packets = key_packets(&mut random, keys, &entries, 300);
         let program = lookup_program(keys, entries, 4000, false);
-        let table = fast_table(&program, false);
+        let table = engine(&program, &program.tables[0], false);
         let binding = table.binding();
         let exact = keys.iter().all(|(_, kind)| *kind == MatchKind::Exact);
         let bits: u32 = keys.iter().map(|(w, _)| w).sum();
@@ -290,7 +266,7 @@ fn hits_are_noted_where_entries_ask_for_it() {
     }
     let packets = key_packets(&mut random, keys, &entries[..10], 100);
     let program = lookup_program(keys, entries.clone(), 100, true);
-    let mut table = fast_table(&program, true);
+    let mut table = engine(&program, &program.tables[0], true);
     let both = Both::with_runtime(program, &options(), |runtime| runtime.replaced[0] = Some(table.binding()));
     both.check(&packets);
     let mut idle_of = |entry: &TableEntry| table.entry(&entry.key, 0, NOW_US).expect("it is there").idle_ns;
@@ -312,7 +288,7 @@ fn a_table_that_grows_is_found_in_the_next_batch() {
     let few = random_entries(&mut random, keys, 3);
     let many = random_entries(&mut random, keys, 900);
     let program = lookup_program(keys, few.clone(), 4000, false);
-    let mut table = fast_table(&program, false);
+    let mut table = engine(&program, &program.tables[0], false);
     let binding = table.binding();
     let both = Both::with_runtime(program, &options(), |runtime| runtime.replaced[0] = Some(binding));
     both.check(&key_packets(&mut random, keys, &few, 30));

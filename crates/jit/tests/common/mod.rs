@@ -8,13 +8,15 @@
 pub mod random;
 pub mod runtime;
 
-use abi::{Batch, FateCode, PacketDesc};
+use abi::{Batch, FateCode, PacketDesc, Shapes};
 use base::Bits;
+use base::entry::EntryAction;
 use interp::{Fate, Interp, SeededHost};
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId, SlotKind};
 use jit::{CompiledPipeline, Optimisation, Options, SiteKind};
 use runtime::Runtime;
 use std::sync::Arc;
+use tables::{Domain, Runs, Table, TableSpec};
 
 /// Free bytes before a frame: so few that growing headers must sometimes ask for more.
 const HEAD: usize = 40;
@@ -83,6 +85,26 @@ pub fn options() -> Options {
     options
 }
 
+/// A table of crate `tables` with the program's entries.
+pub fn engine(program: &Program, table: &ir::Table, idle_timeout: bool) -> Table {
+    let params = |a: &ir::TableAction| program.actions[a.action.index()].params.iter().map(|p| p.1).collect();
+    let spec = TableSpec {
+        keys: table.keys.iter().map(|k| (k.width, k.kind)).collect(),
+        size: table.size,
+        actions: table.actions.iter().map(params).collect(),
+        members: false,
+        selector: false,
+        idle_timeout,
+        direct: false,
+    };
+    let mut made = Table::new(spec, Runs::Call(&table.default_action), Domain::new(1)).expect("a possible table");
+    for entry in &table.entries {
+        let EntryAction::Call(call) = &entry.action else { panic!("an action") };
+        made.insert(entry, Runs::Call(call), 0).expect("room for the entry");
+    }
+    made
+}
+
 impl Both {
     pub fn new(program: Program) -> Both {
         Both::with_options(program, &options())
@@ -94,10 +116,20 @@ impl Both {
 
     /// As [`Self::new`], with a runtime that is changed before it is compiled against.
     pub fn with_runtime(program: Program, options: &Options, change: impl FnOnce(&mut Runtime)) -> Both {
+        Both::with_shapes(program, options, &Shapes::default(), change)
+    }
+
+    /// As [`Self::with_runtime`], for tables that are like `shapes`.
+    pub fn with_shapes(
+        program: Program,
+        options: &Options,
+        shapes: &Shapes,
+        change: impl FnOnce(&mut Runtime),
+    ) -> Both {
         let program = Arc::new(verified(program));
         let mut runtime = Runtime::new(program.clone());
         change(&mut runtime);
-        let pipeline = jit::compile(&program, &runtime.bindings(), &runtime::calls(), options)
+        let pipeline = jit::compile_for(&program, &runtime.bindings(), shapes, &[], &runtime::calls(), options)
             .unwrap_or_else(|e| panic!("{e}\n{}", ir::print(&program)));
         let mut compared: Vec<SlotId> = program.intrinsics.iter().map(|(_, s)| *s).collect();
         compared.extend(program.field_lists.iter().flat_map(|(_, slots)| slots));

@@ -6,21 +6,32 @@
 //! At most [`CELLS_MAX`] cells are kept so, since batches of a single packet pay for them too; others, and those on ways that are
 //! seldom taken, are counted where they are.
 //!
+//! Where code goes round once for each packet, most of these cells need not be counted: [`derived`] says which follow from others.
+//!
 //! Tests: `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with the interpreter's; `tests/state.rs`
 //! for those that are counted where they are.
 
+mod derived;
+
+pub(crate) use derived::Round;
+
 use crate::Optimisation;
+use crate::edges;
 use crate::rules::{Counted, Selected};
 use crate::translate::Translator;
-use abi::WorkerCtx;
+use abi::{Batch, WorkerCtx};
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
+use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::types::{I8X16, I64};
-use cranelift_codegen::ir::{InstBuilder, StackSlot, Value};
+use cranelift_codegen::ir::{Block, Inst, InstBuilder, StackSlot, Value};
+use derived::{Counted as CountedWay, Derived};
 use ir::TableId;
 use std::mem::offset_of;
 
 /// Most cells that are counted in the frame.
 const CELLS_MAX: usize = 16;
+/// Most cells that take their place where the others follow.
+const DERIVED_MAX: usize = 32;
 /// Bytes of a cell.
 const CELL_BYTES: u32 = 8;
 
@@ -31,6 +42,8 @@ pub(crate) struct Counts {
     slot: Option<StackSlot>,
     /// By place in the slot: the offset among the shared counters.
     cells: Vec<u32>,
+    /// Where the code adds to them: the block, its store, and the place.
+    sites: Vec<(Block, Inst, usize)>,
 }
 
 impl Translator<'_, '_> {
@@ -54,7 +67,9 @@ impl Translator<'_, '_> {
                 let base = self.b.ins().stack_addr(I64, slot, at as i32);
                 let old = self.b.ins().load(I64, self.flags.stack, base, 0);
                 let new = self.add_imm(old, 1);
-                self.b.ins().store(self.flags.stack, new, base, 0);
+                let store = self.b.ins().store(self.flags.stack, new, base, 0);
+                let block = self.b.current_block().expect("an operation is being translated");
+                self.counts.sites.push((block, store, (at / CELL_BYTES) as usize));
             }
             None => {
                 let cells = self.table_counters();
@@ -109,22 +124,104 @@ impl Translator<'_, '_> {
         Some((slot, at as u32 * CELL_BYTES))
     }
 
-    /// The entry ends: what was counted is added up, and nothing had been when it began.
-    pub fn add_up_counts(&mut self) {
-        let Some(slot) = self.counts.slot else { return };
+    /// The entry ends: what was counted is added up, and nothing had been when it began. All other code has been made; `round` is
+    /// the loop in which all of it is counted, if there is one.
+    pub fn add_up_counts(&mut self, round: Option<Round>) {
+        let Counts { slot: Some(slot), cells, sites } = std::mem::take(&mut self.counts) else { return };
         let shared = self.table_counters();
-        for (i, offset) in std::mem::take(&mut self.counts.cells).into_iter().enumerate() {
-            let at = (i as u32 * CELL_BYTES) as i32;
-            let cell = self.b.ins().stack_addr(I64, slot, at);
-            let counted = self.b.ins().load(I64, self.flags.stack, cell, 0);
-            self.add_to_cell(shared, offset, Some(counted));
-            if i % 2 == 0 {
-                let start = self.b.func.layout.entry_block().expect("the function has begun");
-                let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
-                let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
-                let zero = first.ins().vconst(I8X16, zero);
-                let cells = first.ins().stack_addr(I64, slot, at);
-                first.ins().store(self.flags.stack, zero, cells, 0);
+        let places: Vec<(Block, usize)> = sites.iter().map(|(block, _, place)| (*block, *place)).collect();
+        let derived = round
+            .filter(|_| self.options.has(Optimisation::DerivedCounts))
+            .and_then(|round| Derived::new(self.b.func, round, &places, cells.len(), DERIVED_MAX));
+        let Some(derived) = derived else {
+            for (i, offset) in cells.iter().enumerate() {
+                let counted = self.counted(slot, i);
+                self.add_to_cell(shared, *offset, Some(counted));
+            }
+            return self.clear_counts(slot, cells.len());
+        };
+        // What they would have stored is taken out with all that nothing uses.
+        sites.into_iter().for_each(|(_, store, _)| self.b.func.layout.remove_inst(store));
+        self.count_ways(slot, &derived.counted);
+        self.grow(slot, derived.cells.len() as u32 * CELL_BYTES);
+        let packets = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
+        let terms: Vec<Value> =
+            [packets].into_iter().chain((0..derived.cells.len()).map(|cell| self.counted(slot, cell))).collect();
+        let factors = |counter: usize| -> Vec<i64> {
+            [derived.packets[counter]].into_iter().chain(derived.cells.iter().map(|cell| cell[counter])).collect()
+        };
+        // Each differs little from one before.
+        let mut sums: Vec<(Vec<i64>, Option<Value>)> = vec![(vec![0; terms.len()], None)];
+        for (counter, offset) in cells.iter().enumerate() {
+            let own = factors(counter);
+            let difference = |other: &[i64]| -> Vec<i64> { own.iter().zip(other).map(|(a, b)| a - b).collect() };
+            let (rest, mut sum) = sums
+                .iter()
+                .map(|(other, sum)| (difference(other), *sum))
+                .min_by_key(|(rest, _)| rest.iter().filter(|factor| **factor != 0).count())
+                .expect("there is the empty sum");
+            for (factor, term) in rest.into_iter().zip(&terms).filter(|(factor, _)| *factor != 0) {
+                let part = if factor.abs() == 1 { *term } else { self.b.ins().imul_imm_s(*term, factor.abs()) };
+                sum = Some(match sum {
+                    Some(sum) if factor < 0 => self.b.ins().isub(sum, part),
+                    Some(sum) => self.b.ins().iadd(sum, part),
+                    None if factor < 0 => self.b.ins().ineg(part),
+                    None => part,
+                });
+            }
+            if let Some(sum) = sum {
+                self.add_to_cell(shared, *offset, Some(sum));
+            }
+            sums.push((own, sum));
+        }
+        self.clear_counts(slot, derived.cells.len());
+    }
+
+    /// A cell of the frame.
+    fn counted(&mut self, slot: StackSlot, cell: usize) -> Value {
+        let at = self.b.ins().stack_addr(I64, slot, (cell as u32 * CELL_BYTES) as i32);
+        self.b.ins().load(I64, self.flags.stack, at, 0)
+    }
+
+    /// Sets the first cells of the frame to zero where the entry begins.
+    fn clear_counts(&mut self, slot: StackSlot, cells: usize) {
+        let start = self.b.func.layout.entry_block().expect("the function has begun");
+        let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
+        for cell in (0..cells).step_by(2) {
+            let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
+            let zero = first.ins().vconst(I8X16, zero);
+            let cells = first.ins().stack_addr(I64, slot, (cell as u32 * CELL_BYTES) as i32);
+            first.ins().store(self.flags.stack, zero, cells, 0);
+        }
+    }
+
+    /// Adds to cells where packets take these ways.
+    fn count_ways(&mut self, slot: StackSlot, ways: &[CountedWay]) {
+        let flags = self.flags.stack;
+        let before = ControlFlowGraph::with_function(self.b.func);
+        for CountedWay { from, to, cell, amount } in ways {
+            let targets = edges::targets(self.b.func, *from);
+            let blocks: Vec<Block> = match before.pred_iter(*to).count() {
+                1 => vec![*to],
+                _ if targets.len() == 1 => vec![*from],
+                _ => (0..targets.len())
+                    .filter(|number| targets[*number] == *to)
+                    .map(|number| edges::split(self.b.func, *from, number))
+                    .collect(),
+            };
+            for block in blocks {
+                let cursor = FuncCursor::new(self.b.func);
+                let mut cursor = match block == *to {
+                    true => cursor.at_first_insertion_point(block),
+                    false => cursor.at_last_inst(block),
+                };
+                let next = cursor.current_inst().expect("blocks end with a branch");
+                cursor.use_srcloc(next);
+                let at = cursor.ins().stack_addr(I64, slot, (*cell as u32 * CELL_BYTES) as i32);
+                let old = cursor.ins().load(I64, flags, at, 0);
+                let amount = cursor.ins().iconst(I64, *amount);
+                let new = cursor.ins().iadd(old, amount);
+                cursor.ins().store(flags, new, at, 0);
             }
         }
     }

@@ -33,6 +33,7 @@ mod clmul;
 mod counts;
 mod csum;
 mod deparse;
+mod edges;
 mod entry;
 mod externs;
 mod flow;

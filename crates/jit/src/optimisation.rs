@@ -46,13 +46,15 @@ pub enum Optimisation {
     JoinedTables,
     /// Hits and misses of tables are counted on the stack, and added to the tables' counters behind each batch. Without: each at once.
     BatchedCounts,
+    /// Hits and misses that follow from others and the number of packets are not counted. Without: each lookup is.
+    DerivedCounts,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 15] = [
+    pub const ALL: [Optimisation; 16] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
@@ -68,6 +70,7 @@ impl Optimisation {
         O::CarrylessCrc,
         O::JoinedTables,
         O::BatchedCounts,
+        O::DerivedCounts,
     ];
 
     /// Its name on the command line.
@@ -88,6 +91,7 @@ impl Optimisation {
             O::CarrylessCrc => "carryless_crc",
             O::JoinedTables => "joined_tables",
             O::BatchedCounts => "batched_counts",
+            O::DerivedCounts => "derived_counts",
         }
     }
 
@@ -110,6 +114,7 @@ impl Optimisation {
                 "look tables up once for each entry whose parameters are their keys, where these are known"
             }
             O::BatchedCounts => "add hits and misses of tables up once for each batch",
+            O::DerivedCounts => "count packets where few go, and derive hits and misses where most do",
             O::WideCompare => "compare keys with all of a bucket at once, where the processor has AVX-512",
         }
     }

@@ -127,7 +127,7 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(begins[phases]);
         self.b.ins().jump(chunks, &[from_arg(to)]);
         self.b.switch_to_block(exit);
-        self.end_entry();
+        self.end_entry(None);
         self.b.seal_all_blocks();
         debug_assert!(
             begins.iter().all(|&b| self.b.func.dfg.block_params(b).is_empty()),

@@ -17,7 +17,7 @@
 
 use crate::addresses::Addresses;
 use crate::apply::SecondTail;
-use crate::counts::Counts;
+use crate::counts::{Counts, Round};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
 use crate::join::{JoinedValues, Joins};
@@ -398,8 +398,9 @@ impl<'a> Translator<'a, '_> {
         self.b.seal_block(head);
         self.b.seal_block(exit);
         self.b.switch_to_block(exit);
-        self.end_entry();
+        // No block's predecessors are asked for from here on.
         self.b.seal_all_blocks();
+        self.end_entry(Some(Round { first: head, last: self.next_packet }));
         Ok(())
     }
 
@@ -415,9 +416,9 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// What comes behind the last packet of a batch.
-    pub fn end_entry(&mut self) {
+    pub fn end_entry(&mut self, round: Option<Round>) {
         self.locate_outside();
-        self.add_up_counts();
+        self.add_up_counts(round);
         self.say_end();
         self.b.ins().return_(&[]);
     }

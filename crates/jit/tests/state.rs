@@ -219,6 +219,50 @@ fn hits_and_misses_of_many_tables_add_up() {
     }
 }
 
+/// Tables without a key, which count the same packets: behind a hit, behind a miss, behind both, and one of them twice. Most packets
+/// leave no count where they go.
+#[test]
+fn hits_and_misses_follow_from_others() {
+    let mut text = String::from(
+        "program \"test\"\ndrops end\nslot port: 9 metadata\nslot out: 8 metadata\nslot h.a: 8 field h\nslot h.$valid: 1 valid h\n\
+         slot %0: 1 temp\nslot %1: 32 temp\nslot %2: 64 temp\nslot %3: 64 temp\nheader h valid h.$valid {\n  a = h.a\n}\n\
+         action nothing ()\nintrinsic ingress_port = port\n\
+         table keyed {\n  key a: 8 exact\n  action nothing\n  default 0 ()\n  size 8\n  entry (exact 8w7) priority 0 -> call 0 ()\n}\n",
+    );
+    for table in ["first", "second", "third"] {
+        text += &format!("table {table} {{\n  action nothing\n  default 0 ()\n  size 0\n}}\n");
+    }
+    text += "entry ingress (P, I)\nstage parser P {\nb0:\n  %0 = has_bits 16w8\n  branch %0, b1, b2\nb1:\n  extract h\n  next\nb2:\n  \
+             drop end\n}\nstage control I {\nb0:\n  %0, %1, %2, %3 = apply keyed (h.a)\n  branch %0, b1, b2\n";
+    for (block, tables) in [("b1", ["first", "second"]), ("b2", ["second", "third"])] {
+        text += &format!("{block}:\n");
+        tables.iter().for_each(|table| text += &format!("  %0, %1, %2, %3 = apply {table} ()\n"));
+        text += "  jump b3\n";
+    }
+    text += "b3:\n";
+    ["third", "first", "third"].iter().for_each(|table| text += &format!("  %0, %1, %2, %3 = apply {table} ()\n"));
+    text += "  send out\n}\n";
+    let program = parse(&text);
+    for strategy in [jit::Strategy::RunToCompletion, jit::Strategy::Staged] {
+        let both = Both::with_options(program.clone(), &jit::Options { strategy, ..options() });
+        // 7 hits, others miss; a packet of no byte never comes to a table.
+        let packets: Vec<Vec<u8>> =
+            (0..30).map(|i| vec![if i % 3 == 0 { 7 } else { i }; usize::from(i % 5 > 0)]).collect();
+        let mut expected = [[0; 2]; 4];
+        for batch in packets.chunks(8) {
+            both.run_batch(EntryKind::Ingress, batch, &|_| {});
+            for packet in batch.iter().filter(|packet| !packet.is_empty()) {
+                let hits = packet[0] == 7;
+                expected[0][usize::from(!hits)] += 1;
+                expected[1][1] += 1 + u64::from(hits);
+                expected[2][1] += 1;
+                expected[3][1] += 2 + u64::from(!hits);
+            }
+            assert_eq!(both.runtime.table_counters, expected, "{strategy:?}");
+        }
+    }
+}
+
 #[test]
 fn lookups_by_call() {
     let mut random = Random::new(11);

@@ -343,6 +343,8 @@ impl Translator<'_, '_> {
     /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
     pub fn spill(&mut self, point: ReplicationPoint) {
         let spilled = self.facts.spilled(point);
+        let packet = self.packet_again();
+        let packet = std::mem::replace(&mut self.packet, packet);
         let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
         let zero = self.iconst(0);
         // Fields of headers with varbits have no variable while they are clean; see below.
@@ -354,7 +356,10 @@ impl Translator<'_, '_> {
             let words = if !spilled.contains(s) || in_packet(self, slot) {
                 vec![zero; self.program.width(slot).div_ceil(64) as usize]
             } else {
-                let val = self.read_slot(slot);
+                let val = match self.read_origin(slot) {
+                    Some(word) => Val::Word(word),
+                    None => self.read_slot(slot),
+                };
                 self.words_of_val(&val)
             };
             self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
@@ -386,5 +391,6 @@ impl Translator<'_, '_> {
             self.b.seal_block(done);
             self.b.switch_to_block(done);
         }
+        self.packet = packet;
     }
 }

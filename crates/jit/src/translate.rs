@@ -203,6 +203,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub ctx: Value,
     pub batch: Value,
     pub packet: Value,
+    /// What the descriptor has of slots.
+    origins: Vec<(SlotId, Intrinsic)>,
     /// Where the descriptor's address is kept, if it is.
     packet_at: Option<StackSlot>,
     /// The batch's time in microseconds.
@@ -317,6 +319,7 @@ pub(crate) fn translate(
         ctx,
         batch,
         packet: batch,
+        origins: Translator::origins(shared.program, entry),
         packet_at: None,
         now_us: batch,
         entry_len: batch,
@@ -377,24 +380,27 @@ impl<'a> Translator<'a, '_> {
         self.b.ins().store(self.flags.stack, first, at_at, 0);
         let exit = self.b.create_block();
         let none = self.icmp(IntCC::Equal, first, end);
-        self.b.ins().brif(none, exit, &[], head, &[first.into()]);
+        self.packet_at = Some(at);
+        // Behind many lookups no register has been left for it.
+        let is_kept = !self.are_tables_many();
+        let passed = |packet: Value| is_kept.then(|| packet.into());
+        self.b.ins().brif(none, exit, &[], head, passed(first).as_slice());
 
         self.b.switch_to_block(head);
-        self.packet = self.b.append_block_param(head, I64);
-        self.packet_at = Some(at);
+        self.packet = if is_kept { self.b.append_block_param(head, I64) } else { self.packet_again() };
         self.start_packet();
         self.run_phase(0)?;
 
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
-        let packet = self.packet_again();
+        let packet = if is_kept { self.packet } else { self.packet_again() };
         let next = self.add_imm(packet, size_of::<PacketDesc>() as u64);
         let (kept_at, at_at) = (self.stack_addr(kept), self.stack_addr(at));
         self.b.ins().store(self.flags.stack, next, at_at, 0);
         let end = self.b.ins().load(I64, self.flags.desc, kept_at, 0);
         let over = self.b.ins().icmp(IntCC::Equal, next, end);
-        self.b.ins().brif(over, exit, &[], head, &[next.into()]);
+        self.b.ins().brif(over, exit, &[], head, passed(next).as_slice());
         self.b.seal_block(head);
         self.b.seal_block(exit);
         self.b.switch_to_block(exit);
@@ -402,6 +408,14 @@ impl<'a> Translator<'a, '_> {
         self.b.seal_all_blocks();
         self.end_entry(Some(Round { first: head, last: self.next_packet }));
         Ok(())
+    }
+
+    /// Whether packets come to so many tables that their descriptor's address is loaded again where something asks for it.
+    fn are_tables_many(&self) -> bool {
+        let nodes = self.flow.graph.nodes.iter();
+        let code = nodes.flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
+        let tables = code.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
+        tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY
     }
 
     /// The descriptor of the packet at hand, from where it is kept: code that packets seldom come to holds no register for it.
@@ -435,7 +449,10 @@ impl<'a> Translator<'a, '_> {
                 let constant = self.i32_const(constant as u32);
                 self.b.ins().store(self.flags.desc, constant, self.packet, offset as i32);
             }
-            None => _ = self.b.ins().istore32(self.flags.desc, value, self.packet, offset as i32),
+            None => {
+                let low = self.b.ins().ireduce(I32, value);
+                self.b.ins().store(self.flags.desc, low, self.packet, offset as i32);
+            }
         }
     }
 
@@ -547,20 +564,56 @@ impl<'a> Translator<'a, '_> {
     /// The intrinsics of a packet from a port.
     fn set_intrinsics(&mut self, wanted: &dyn Fn(SlotId) -> bool) {
         for &(which, slot) in self.program.intrinsics.iter().filter(|(_, slot)| wanted(*slot)) {
-            let value = match (value_at_ingress(which, self.program), which) {
-                (Some(value), _) => self.iconst(value),
-                (None, Intrinsic::IngressPort) => {
-                    let offset = offset_of!(PacketDesc, ingress_port) as i32;
-                    self.b.ins().uload32(self.flags.origin, self.packet, offset)
-                }
-                (None, Intrinsic::PacketLength) => self.entry_len,
-                (None, Intrinsic::IngressTimestamp) => {
-                    let offset = offset_of!(PacketDesc, timestamp_us) as i32;
-                    self.b.ins().load(I64, self.flags.origin, self.packet, offset)
-                }
-                (None, other) => unreachable!("`{}` is the same for all packets", other.name()),
+            let value = match value_at_ingress(which, self.program) {
+                Some(value) => self.iconst(value),
+                None => self.intrinsic_at_ingress(which),
             };
             self.write_number(slot, value);
+        }
+    }
+
+    /// The slots that have what the descriptor says of a packet from a port as long as no deparser has run.
+    fn origins(program: &Program, entry: &EntryPoint) -> Vec<(SlotId, Intrinsic)> {
+        if entry.kind != EntryKind::Ingress {
+            return Vec::new();
+        }
+        let mut origins: Vec<(SlotId, Intrinsic)> = (program.intrinsics.iter())
+            .filter(|(which, slot)| value_at_ingress(*which, program).is_none() && program.width(*slot) <= 64)
+            .map(|(which, slot)| (*slot, *which))
+            .collect();
+        let blocks = entry.stages.iter().flat_map(|stage| &program.stages[stage.index()].blocks);
+        for inst in blocks.flat_map(|block| &block.insts) {
+            inst.op.for_each_def(program, |assigned| origins.retain(|(slot, _)| *slot != assigned));
+        }
+        origins
+    }
+
+    /// A slot that the descriptor has, loaded from there: where few packets come, so that others need not keep it.
+    pub fn read_origin(&mut self, slot: SlotId) -> Option<Value> {
+        let (_, which) = *self.origins.iter().find(|(origin, _)| *origin == slot)?;
+        if self.packet_at.is_none() || !self.flow.is_before_deparsers(self.position) {
+            return None;
+        }
+        let value = match which {
+            Intrinsic::PacketLength => self.load_desc32(offset_of!(PacketDesc, len)),
+            _ => self.intrinsic_at_ingress(which),
+        };
+        Some(self.mask_word(value, self.program.width(slot)))
+    }
+
+    /// One that packets do not share.
+    fn intrinsic_at_ingress(&mut self, which: Intrinsic) -> Value {
+        match which {
+            Intrinsic::IngressPort => {
+                let offset = offset_of!(PacketDesc, ingress_port) as i32;
+                self.b.ins().uload32(self.flags.origin, self.packet, offset)
+            }
+            Intrinsic::PacketLength => self.entry_len,
+            Intrinsic::IngressTimestamp => {
+                let offset = offset_of!(PacketDesc, timestamp_us) as i32;
+                self.b.ins().load(I64, self.flags.origin, self.packet, offset)
+            }
+            other => unreachable!("`{}` is the same for all packets", other.name()),
         }
     }
 
@@ -600,10 +653,7 @@ impl<'a> Translator<'a, '_> {
             self.b.seal_block(block(first));
         }
         let packet = self.packet;
-        // Behind so many lookups no register has been left for it.
-        let tables = nodes.iter().flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
-        let tables = tables.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
-        let are_many = tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY;
+        let are_many = self.are_tables_many();
         // The first block that is made for each node's operations.
         let mut own = Vec::with_capacity(run.len());
         for &(n, stop) in run {
@@ -612,8 +662,7 @@ impl<'a> Translator<'a, '_> {
             self.b.switch_to_block(block(n));
             self.node = n;
             self.is_seldom = seldom[n];
-            let is_far = are_many && !flow.is_before_deparsers(node.position);
-            self.packet = if seldom[n] || is_far { self.packet_again() } else { packet };
+            self.packet = if seldom[n] || are_many { self.packet_again() } else { packet };
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
             // Where a phase goes on inside a node, operations may have changed what was known at its start.

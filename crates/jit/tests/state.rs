@@ -548,6 +548,32 @@ fn counters_registers_hashes_and_messages() {
     }
 }
 
+/// What a packet that is copied has of where it came from: the descriptor's word unless the program has given another.
+#[test]
+fn records_have_what_packets_came_with_or_were_given() {
+    let program = |given: &str| {
+        parse(&format!(
+            "program \"origin\"\ndrops end\nslot port: 9 metadata\nslot length: 32 metadata\nslot at: 48 metadata\nslot h.a: 8 field h\n\
+             slot h.$valid: 1 valid h\nslot %0: 1 temp\nheader h valid h.$valid {{\n  a = h.a\n}}\nintrinsic ingress_port = port\n\
+             intrinsic packet_length = length\nintrinsic ingress_timestamp = at\nfield_list 0 (port, length, at)\nentry ingress (P, C)\n\
+             stage parser P {{\nb0:\n  %0 = has_bits 16w8\n  branch %0, b1, b2\nb1:\n  extract h\n  next\nb2:\n  drop end\n}}\n\
+             stage control C {{\nb0:\n  %0 = eq h.a, 8w1\n  branch %0, b1, b2\nb1:\n{given}  jump b2\nb2:\n  %0 = eq h.a, 8w2\n  \
+             branch %0, b3, b4\nb3:\n  drop end\nb4:\n  replicate ingress_end\n}}\n"
+        ))
+    };
+    let packets: Vec<Vec<u8>> = (0..12).map(|i| vec![i % 4; 1 + usize::from(i)]).collect();
+    let mut seen = Vec::new();
+    for given in ["", "  port = mov 9w5\n", "  length = add length, 32w100\n", "  at = mov 48w3\n"] {
+        let outcomes = Both::new(program(given)).check(&packets);
+        assert_eq!(outcomes.iter().filter(|o| o.slots.is_empty()).count(), 3, "packets of 2 are dropped");
+        seen.push(outcomes.into_iter().map(|o| o.slots).collect::<Vec<_>>());
+    }
+    for (i, given) in seen.iter().enumerate().skip(1) {
+        let others = given.iter().zip(&seen[0]).filter(|(a, b)| a != b).count();
+        assert_eq!(others, 3, "packets of 1 are given another word by program {i}");
+    }
+}
+
 #[test]
 fn a_batch_gives_every_packet_its_own_fate() {
     let mut b = Builder::new("fates");

@@ -348,6 +348,12 @@ impl Translator<'_, '_> {
         if let Some((start, size)) = window(first, end, bytes) {
             let loaded = self.load_be(at.plus(start), size);
             let down = 8 * (start + size) - (bit + width);
+            let block = self.b.current_block().expect("an operation is being translated");
+            if down > 0 && (self.is_seldom || self.b.func.layout.is_cold(block)) {
+                // Not what others have of the same load: shifted into a key they need not have it by itself, but would compute it for this.
+                let turned = self.b.ins().rotr_imm_u(loaded, i64::from(down));
+                return self.mask_word(turned, width);
+            }
             let shifted = if down > 0 { self.b.ins().ushr_imm_u(loaded, i64::from(down)) } else { loaded };
             return if 8 * start == bit { shifted } else { self.mask_word(shifted, width) };
         }

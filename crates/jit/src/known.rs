@@ -35,6 +35,40 @@ impl FrameBytes {
     }
 }
 
+/// Bits of so many bytes of the frame, loaded as they lie, and what they are to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameTest {
+    pub at: At,
+    /// 1, 2, 4 or 8.
+    pub size: u32,
+    pub mask: u64,
+    pub value: u64,
+}
+
+impl FrameTest {
+    /// Both at once, if a word has the bytes of both. It begins at the base or behind, from where on all bytes are in the frame.
+    pub fn with(&self, other: &FrameTest) -> Option<FrameTest> {
+        let from = self.at.offset.min(other.at.offset);
+        let end = (self.at.offset + self.size).max(other.at.offset + other.size);
+        let size = (end - from).next_power_of_two();
+        if self.at.base != other.at.base || size > 8 {
+            return None;
+        }
+        let offset = end.checked_sub(size)?;
+        let up = |test: &FrameTest| 8 * (test.at.offset - offset);
+        let both = self.mask << up(self) & other.mask << up(other);
+        if (self.value << up(self) ^ other.value << up(other)) & both != 0 {
+            return None;
+        }
+        Some(FrameTest {
+            at: At { base: self.at.base, offset },
+            size,
+            mask: self.mask << up(self) | other.mask << up(other),
+            value: self.value << up(self) | other.value << up(other),
+        })
+    }
+}
+
 impl Translator<'_, '_> {
     fn def(&self, value: Value) -> Option<InstructionData> {
         let dfg = &self.b.func.dfg;
@@ -75,6 +109,26 @@ impl Translator<'_, '_> {
         }
         let offset = u32::try_from(i32::from(offset)).ok()?;
         Some(FrameBytes { at: At { base: arg, offset }, size, in_network_order: swapped.is_some() })
+    }
+
+    /// What to ask the frame whether a value is a number: of bytes that lie there or some of their bits, or put together of such.
+    pub fn frame_test(&self, value: Value, number: u64) -> Option<FrameTest> {
+        if let Some((high, up, low)) = self.parts_of(value) {
+            let low = self.frame_test(low, number & ((1 << up) - 1))?;
+            return self.frame_test(high, number >> up)?.with(&low);
+        }
+        let (whole, mask) = match self.def(value)? {
+            InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => (a, self.as_constant(b)? as u64),
+            _ => (value, u64::MAX),
+        };
+        let bytes = self.frame_bytes(whole)?;
+        let bits = 8 * bytes.size;
+        let mask = mask & (u64::MAX >> (64 - bits));
+        if number & !mask != 0 {
+            return None;
+        }
+        let turned = |number: u64| if bytes.in_network_order { number.swap_bytes() >> (64 - bits) } else { number };
+        Some(FrameTest { at: bytes.at, size: bytes.size, mask: turned(mask), value: turned(number) })
     }
 
     /// Above so many bits a word is zero.
@@ -190,5 +244,43 @@ impl Translator<'_, '_> {
             None => self.b.ins().uextend(I64, inner),
         };
         Some((word, ty))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_of_two_places_holds_where_both_do() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % n
+        };
+        let holds = |test: &FrameTest, frame: &[u8; 24]| {
+            let from = test.at.offset as usize;
+            let bytes = frame[from..from + test.size as usize].iter().rev();
+            bytes.fold(0, |all, byte| all << 8 | u64::from(*byte)) & test.mask == test.value
+        };
+        let (mut joined, mut held) = (0, 0);
+        for _ in 0..20_000 {
+            let mut frame = [0; 24];
+            frame.iter_mut().for_each(|byte| *byte = below(3) as u8);
+            let mut test = || {
+                let size = 1 << below(4);
+                let (at, bits) =
+                    (At { base: Value::from_u32(below(20).min(1) as u32), offset: below(16) as u32 }, 8 * size);
+                let mask = (below(1 << 31) << 32 | below(1 << 31)) & (u64::MAX >> (64 - bits)) & 0x0303_0303_0303_0303;
+                FrameTest { at, size, mask, value: 0x0001_0200_0101_0000 & mask }
+            };
+            let (one, other) = (test(), test());
+            let Some(both) = one.with(&other) else { continue };
+            assert!(one.at.base == other.at.base && both.size <= 8, "{both:?}");
+            assert_eq!(holds(&both, &frame), holds(&one, &frame) && holds(&other, &frame), "{one:?}, {other:?}");
+            joined += 1;
+            held += usize::from(holds(&both, &frame));
+        }
+        assert!(joined > 2_000 && held > 20, "{joined} of two, {held} hold");
     }
 }

@@ -22,6 +22,19 @@ const OR_DEPTH_MAX: u32 = 3;
 const DROP_NODES_MAX: usize = 8;
 
 // Operations and terminators.
+/// Values, and where code goes on with each.
+type Cases = Vec<(u64, clif::Block)>;
+
+/// A word of two parts, in one of which all cases agree.
+struct Agreed {
+    /// That part, and what it is to be.
+    part: Value,
+    value: u64,
+    /// The other one, and its cases.
+    other: Value,
+    cases: Cases,
+}
+
 impl Translator<'_, '_> {
     pub fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
         let op = &inst.op;
@@ -294,25 +307,21 @@ impl Translator<'_, '_> {
             self.b.ins().jump(to, &[]);
             return;
         }
-        if let (Some((high, up, low)), [first, ..]) = (self.parts_of(word), cases) {
-            let ones = (1 << up) - 1;
-            let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));
-            let rest = |part: &dyn Fn(u64) -> u64| cases.iter().map(|(v, to)| (part(*v), *to)).collect::<Vec<_>>();
-            let (high_of, low_of) = (|value: u64| value >> up, |value: u64| value & ones);
-            let split = if agree(&high_of) {
-                Some((high, high_of(first.0), low, rest(&low_of)))
-            } else if agree(&low_of) {
-                Some((low, low_of(first.0), high, rest(&high_of)))
-            } else {
-                None
+        if let Some(agreed) = self.agreed(word, cases) {
+            let next = self.b.create_block();
+            let other = match self.compare_together(&agreed, next, default) {
+                Some(together) => together,
+                None => {
+                    self.choose(agreed.part, &[(agreed.value, next)], default);
+                    Some((agreed.other, agreed.cases))
+                }
             };
-            if let Some((same, value, other, cases)) = split {
-                let next = self.b.create_block();
-                self.choose(same, &[(value, next)], default);
-                self.b.seal_block(next);
-                self.b.switch_to_block(next);
-                return self.choose(other, &cases, default);
-            }
+            self.b.seal_block(next);
+            self.b.switch_to_block(next);
+            return match other {
+                Some((other, cases)) => self.choose(other, &cases, default),
+                None => _ = self.b.ins().jump(cases[0].1, &[]),
+            };
         }
         if let [(_, to), _, ..] = *cases
             && cases.iter().all(|(value, other)| *other == to && *value < u64::from(u64::BITS))
@@ -338,6 +347,60 @@ impl Translator<'_, '_> {
             self.b.switch_to_block(miss);
         }
         self.b.ins().jump(default, &[]);
+    }
+
+    /// The part of a word that all cases agree in, if it was put together of two and they do.
+    fn agreed(&self, word: Value, cases: &[(u64, clif::Block)]) -> Option<Agreed> {
+        let ((high, up, low), [first, ..]) = (self.parts_of(word)?, cases) else { return None };
+        let ones = (1 << up) - 1;
+        let agree = |part: &dyn Fn(u64) -> u64| cases.iter().all(|(value, _)| part(*value) == part(first.0));
+        let rest = |part: &dyn Fn(u64) -> u64| cases.iter().map(|(v, to)| (part(*v), *to)).collect();
+        let (high_of, low_of) = (|value: u64| value >> up, |value: u64| value & ones);
+        if agree(&high_of) {
+            Some(Agreed { part: high, value: high_of(first.0), other: low, cases: rest(&low_of) })
+        } else if agree(&low_of) {
+            Some(Agreed { part: low, value: low_of(first.0), other: high, cases: rest(&high_of) })
+        } else {
+            None
+        }
+    }
+
+    /// Compares parts that lie near one another in the frame at once, and goes on with `next` or `default`: what is left to compare
+    /// with, if anything is. `None` if they do not.
+    fn compare_together(
+        &mut self,
+        first: &Agreed,
+        next: clif::Block,
+        default: clif::Block,
+    ) -> Option<Option<(Value, Cases)>> {
+        let mut test = self.frame_test(first.part, first.value)?;
+        let mut left = Some((first.other, first.cases.clone()));
+        let mut count = 1;
+        while let Some((other, cases)) = &left {
+            let (part, value, behind) = match (self.agreed(*other, cases), &cases[..]) {
+                (Some(agreed), _) => (agreed.part, agreed.value, Some((agreed.other, agreed.cases))),
+                (None, [(value, _)]) => (*other, *value, None),
+                _ => break,
+            };
+            let Some(both) = self.frame_test(part, value).and_then(|other| test.with(&other)) else { break };
+            (test, left) = (both, behind);
+            count += 1;
+        }
+        if count == 1 {
+            return None;
+        }
+        let (packet, offset) = (self.flags.packet, test.at.offset as i32);
+        let loaded = match test.size {
+            1 => self.b.ins().uload8(I64, packet, test.at.base, offset),
+            2 => self.b.ins().uload16(I64, packet, test.at.base, offset),
+            4 => self.b.ins().uload32(packet, test.at.base, offset),
+            _ => self.b.ins().load(I64, packet, test.at.base, offset),
+        };
+        let asked = self.b.ins().band_imm_u(loaded, test.mask as i64);
+        let value = self.iconst(test.value);
+        let same = self.b.ins().icmp(IntCC::Equal, asked, value);
+        self.b.ins().brif(same, next, &[], default, &[]);
+        Some(left)
     }
 
     /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.

@@ -830,3 +830,81 @@ fn a_packet_whose_headers_are_more_than_it_can_take_has_no_room() {
     packet[49] = 3;
     Both::new(long_headers(400, 384)).check(&[packet]);
 }
+
+/// Selects by several fields of a header: those that lie near one another are one comparison, others are not.
+#[test]
+fn fields_that_lie_near_one_another_are_compared_at_once() {
+    // Width and value of each field; `z` keeps those behind it away from the others, `y` leaves room before them.
+    const FIELDS: [(&str, u32, u128); 9] = [
+        ("y", 16, 0),
+        ("a", 4, 4),
+        ("b", 4, 5),
+        ("c", 8, 0),
+        ("d", 3, 0),
+        ("e", 13, 0x123),
+        ("f", 16, 0xabcd),
+        ("z", 64, 0),
+        ("g", 8, 6),
+    ];
+    let field = |name: &str| *FIELDS.iter().find(|f| f.0 == name).expect("a field");
+    let text = |names: &[&str], last: &[u128]| {
+        let mut text = String::from("program \"near\"\ndrops found\nslot port: 9 metadata\nslot h.$valid: 1 valid h\n");
+        FIELDS.iter().for_each(|(name, width, _)| text += &format!("slot h.{name}: {width} field h\n"));
+        text += "slot %ok: 1 temp\n";
+        let (mut code, mut key, mut width, mut value) = (String::new(), "h.".to_string() + names[0], 0, 0);
+        for (i, name) in names.iter().enumerate() {
+            let (_, bits, wanted) = field(name);
+            (width, value) = (width + bits, value << bits | wanted);
+            if i > 0 {
+                text += &format!("slot %{i}: {width} temp\n");
+                code += &format!("  %{i} = concat {key}, h.{name}\n");
+                key = format!("%{i}");
+            }
+        }
+        text += "header h valid h.$valid {\n";
+        FIELDS.iter().for_each(|(name, ..)| text += &format!("  {name} = h.{name}\n"));
+        let cases = last.iter().map(|differs| format!("{width}w{} -> b1, ", value ^ differs)).collect::<String>();
+        text + "}\nintrinsic ingress_port = port\nentry ingress (P, C)\nstage parser P {\nb0:\n  %ok = has_bits 32w136\n  \
+                branch %ok, b1, b2\nb1:\n  extract h\n  next\nb2:\n  send port\n}\nstage control C {\nb0:\n"
+            + &format!("{code}  switch {key}, {cases}default -> b2\nb1:\n  drop found\nb2:\n  send port\n}}\n")
+    };
+    let mut random = Random::new(23);
+    let packets: Vec<Vec<u8>> = (0..400)
+        .map(|i| {
+            let mut all = random.bytes(17);
+            let mut at = 0;
+            for (_, width, value) in FIELDS {
+                for bit in (0..width).filter(|_| width < 64) {
+                    let set = (value >> (width - 1 - bit) & 1) as u8;
+                    let (byte, down) = ((at + bit) / 8, 7 - (at + bit) % 8);
+                    all[byte as usize] = all[byte as usize] & !(1 << down) | set << down;
+                }
+                at += width;
+            }
+            // One bit is another, or none; some packets are too short.
+            if i % 4 > 0 {
+                let bit = random.below(136) as usize;
+                all[bit / 8] ^= 1 << (bit % 8);
+            }
+            all.truncate(if i % 16 == 15 { 16 } else { 17 });
+            all
+        })
+        .collect();
+    // Fields, how what the last one is to be differs from its value in each case, and the loads that it takes.
+    let selects: [(&[&str], &[u128], usize); 7] = [
+        (&["b", "e"], &[0], 1),
+        (&["e", "b"], &[0], 1),
+        (&["b", "e", "f"], &[0], 1),
+        (&["f", "e", "b"], &[0, 1], 2),
+        (&["b", "e", "f"], &[0, 2, 5], 2),
+        (&["b", "g"], &[0], 2),
+        (&["b", "g", "e"], &[0], 3),
+    ];
+    for (names, last, loads) in selects {
+        let text = text(names, last);
+        assert_eq!(packet_accesses(&text, &[]).0, loads, "{names:?}\n{text}");
+        let outcomes = Both::new(parse(&text)).check(&packets);
+        let found = outcomes.iter().filter(|o| matches!(o.fate, Done::Drop(_))).count();
+        assert!((100..400).contains(&found), "{found} of {names:?}");
+    }
+}

@@ -209,7 +209,7 @@ pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
         let context = || format!("{}: {} {}, {}", growth.name, task.x, growth.x, task.line);
         let workload = (task.workload)();
         let mut options = settings.options.clone();
-        options.jit.strategy = task.strategy.unwrap_or(options.jit.strategy);
+        options.code.jit.strategy = task.strategy.unwrap_or(options.code.jit.strategy);
         let mut subjects = vec![subject::sluice("Sluice", &workload, &options).with_context(context)?];
         if task.with_c {
             subjects.push(subject::c(&workload, false)?);

@@ -183,9 +183,9 @@ fn main() -> Result<()> {
     let mut options = Options::default();
     let without = Without::new(&args.without).map_err(anyhow::Error::msg)?;
     options.frontend.opt = without.passes();
-    options.jit.without = without.code().without;
-    options.jit.perf_map = args.perf_map;
-    options.jit.strategy = args.strategy;
+    options.code = without.code();
+    options.code.jit.perf_map = args.perf_map;
+    options.code.jit.strategy = args.strategy;
     if args.generic {
         options.specialise = Specialise::Off;
     }

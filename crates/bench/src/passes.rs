@@ -8,14 +8,15 @@ use crate::rows::{Bar, Row, Settings, timed};
 use crate::subject::{self, Options};
 use crate::workload::Workload;
 use anyhow::{Context, Result};
-use datapath::Without;
+use datapath::{CodeOptions, Without};
 
 /// What is compared, and how it is compiled: first with everything.
 fn variants(base: &Options) -> Vec<(String, Options)> {
     let without = |w: Without| {
         let mut options = base.clone();
         options.frontend.opt = w.passes();
-        options.jit.without = w.code().without;
+        let jit = jit::Options { without: w.code().jit.without, ..base.code.jit.clone() };
+        options.code = CodeOptions { jit, ..w.code() };
         options
     };
     let mut all = vec![("everything".to_string(), without(Without::default()))];
@@ -26,13 +27,13 @@ fn variants(base: &Options) -> Vec<(String, Options)> {
         [("run to completion", jit::Strategy::RunToCompletion), ("staged at every table", jit::Strategy::Staged)]
     {
         let mut options = without(Without::default());
-        options.jit.strategy = strategy;
+        options.code.jit.strategy = strategy;
         all.push((format!("everything, {name}"), options));
     }
     let one = |name: &&str| Without::new([name]).expect("the name is in the list");
     all.extend(names.iter().map(|name| (format!("all but {name}"), without(one(name)))));
     let mut plain = without(Without::default());
-    plain.jit.opt_level = jit::OptLevel::None;
+    plain.code.jit.opt_level = jit::OptLevel::None;
     all.push(("everything, Cranelift without its own passes".to_string(), plain));
     all
 }

@@ -244,7 +244,7 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
         ("Sluice, staged", jit::Strategy::Staged),
     ] {
         let mut options = settings.options.clone();
-        options.jit.strategy = strategy;
+        options.code.jit.strategy = strategy;
         subjects.push(subject::sluice(name, workload, &options)?);
     }
     subjects.push(subject::c(workload, true)?);

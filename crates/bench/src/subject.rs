@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use abi::state::PipelineState;
 use anyhow::{Context, Result, bail};
 use datapath::executor::Executor;
-use datapath::{EngineKind, Pipeline, Specialise};
+use datapath::{CodeOptions, EngineKind, Pipeline, Specialise};
 use frontend::{Compiled, Input, Until};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Options {
     /// For the front end: include folders, passes that are switched off.
     pub frontend: frontend::Options,
     /// For the machine code.
-    pub jit: jit::Options,
+    pub code: CodeOptions,
     /// What the code is compiled for once the tables are filled.
     pub specialise: Specialise,
 }
@@ -98,7 +98,7 @@ pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn Pipeli
 /// The workload's program, compiled and loaded with its entries, for some workers.
 pub fn load(workload: &Workload, options: &Options, workers: usize) -> Result<Arc<Pipeline>> {
     let program = compile(&workload.source, options)?;
-    let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.jit)?;
+    let pipeline = datapath::load_with(program, EngineKind::Machine, workers, &options.code)?;
     insert_all(workload, pipeline.program(), pipeline.state().as_ref())?;
     // The code was made for empty tables.
     pipeline.recompile(options.specialise);

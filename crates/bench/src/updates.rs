@@ -110,7 +110,7 @@ impl Content {
 
     fn load(&self, settings: &Settings) -> Result<Pipeline> {
         let program = subject::compile(&Source::Text(self.program()), &settings.options)?;
-        Ok(datapath::load_with(program, EngineKind::Machine, 1, &settings.options.jit)?)
+        Ok(datapath::load_with(program, EngineKind::Machine, 1, &settings.options.code)?)
     }
 
     /// Inserts all entries; seconds of this thread's processor time.

@@ -51,6 +51,6 @@ pub use pipeline::{
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};
-pub use switches::{Optimisation, Without, optimisations};
+pub use switches::{CodeOptions, Optimisation, Without, optimisations};
 pub use watch::{RegionCycles, Watched};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

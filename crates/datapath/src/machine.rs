@@ -19,6 +19,7 @@ use crate::calls::CALLS;
 use crate::executor::Executor;
 use crate::pipeline::{Backend, CodeInfo, Spot};
 use crate::state::{FastState, FastWorker, Keep, LoadError};
+use crate::switches::CodeOptions;
 use abi::packet::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
@@ -68,7 +69,7 @@ pub enum MachineError {
 
 impl Machine {
     /// Makes the state of a verified program for `workers` workers, and compiles it.
-    pub fn new(program: Arc<Program>, workers: usize, options: &jit::Options) -> Result<Machine, MachineError> {
+    pub fn new(program: Arc<Program>, workers: usize, options: &CodeOptions) -> Result<Machine, MachineError> {
         let start = Instant::now();
         let fast = FastState::new(Arc::clone(&program), workers)?;
         Machine::on(program, fast, start.elapsed(), options)
@@ -79,7 +80,7 @@ impl Machine {
         program: Arc<Program>,
         old: &FastState,
         keep: &Keep,
-        options: &jit::Options,
+        options: &CodeOptions,
     ) -> Result<Machine, MachineError> {
         let start = Instant::now();
         let fast = FastState::inheriting(Arc::clone(&program), old, keep)?;
@@ -90,7 +91,7 @@ impl Machine {
         program: Arc<Program>,
         fast: FastState,
         state_time: Duration,
-        options: &jit::Options,
+        options: &CodeOptions,
     ) -> Result<Machine, MachineError> {
         let fast = Arc::new(fast);
         let code = Code::new(program, Arc::clone(&fast), options).map_err(MachineError::Code)?;

@@ -15,6 +15,7 @@ use crate::oracle::Oracle;
 use crate::replication::Replication;
 use crate::state::{FastState, Keep};
 use crate::switch::TableInfo;
+use crate::switches::CodeOptions;
 use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
@@ -156,7 +157,7 @@ pub struct PipelineError {
 /// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
 /// refused here, and what runs goes on running.
 pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result<Pipeline, PipelineError> {
-    load_with(program, engine, workers, &jit::Options::default())
+    load_with(program, engine, workers, &CodeOptions::default())
 }
 
 /// As [`load`], with options for the machine code.
@@ -164,7 +165,7 @@ pub fn load_with(
     program: Arc<Program>,
     engine: EngineKind,
     workers: usize,
-    options: &jit::Options,
+    options: &CodeOptions,
 ) -> Result<Pipeline, PipelineError> {
     load_keeping(program, engine, workers, options, None)
 }
@@ -175,7 +176,7 @@ pub fn load_keeping(
     program: Arc<Program>,
     engine: EngineKind,
     workers: usize,
-    options: &jit::Options,
+    options: &CodeOptions,
     old: Option<(&Pipeline, &Keep)>,
 ) -> Result<Pipeline, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
@@ -193,7 +194,8 @@ pub fn load_keeping(
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
         EngineKind::Machine | EngineKind::Staged => {
-            let staged = jit::Options { strategy: jit::Strategy::Staged, ..options.clone() };
+            let mut staged = options.clone();
+            staged.jit.strategy = jit::Strategy::Staged;
             let options = if engine == EngineKind::Staged { &staged } else { options };
             let machine = match &kept {
                 Some((fast, keep)) => Machine::inheriting(Arc::clone(&program), fast, keep, options),

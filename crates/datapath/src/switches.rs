@@ -1,7 +1,7 @@
 //! All optimisations of a program in one list, whichever crate they are in, each with a name that switches it off.
 //!
-//! Those of crate `opt` are passes over the IR; those of crate `jit` are ways of generating code. Who measures, or looks
-//! for a bug, need not know which is which: `sluice check|run|stf|bench ... --without NAME,...` takes both, and the
+//! Those of crate `opt` are passes over the IR; those of crate `jit` are ways of generating code; and [`SPECIALISE_ACTIONS`] is done
+//! between the two, to programs for tables as they are. Who measures, or looks for a bug, need not know which is which: `sluice check|run|stf|bench ... --without NAME,...` takes both, and the
 //! benchmark has a row for each.
 //!
 //! Tests: at the end of the file; crate `difftest` leaves each out on generated programs.
@@ -28,12 +28,40 @@ pub struct Optimisation {
     pub part: Part,
 }
 
+/// The name of what [`CodeOptions::specialise_actions`] switches.
+pub const SPECIALISE_ACTIONS: &str = "specialise_actions";
+
+/// How code is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeOptions {
+    /// For the code generator.
+    pub jit: jit::Options,
+    /// For the passes: programs for tables as they are go through them again.
+    pub passes: opt::Options,
+    /// Whether what all entries of a table have in common is written into such programs: one action, a parameter.
+    pub specialise_actions: bool,
+}
+
+impl Default for CodeOptions {
+    fn default() -> CodeOptions {
+        jit::Options::default().into()
+    }
+}
+
+impl From<jit::Options> for CodeOptions {
+    fn from(jit: jit::Options) -> CodeOptions {
+        CodeOptions { jit, passes: opt::Options::default(), specialise_actions: true }
+    }
+}
+
 /// All optimisations in the order in which they take place.
 pub fn optimisations() -> Vec<Optimisation> {
     let passes = opt::passes().map(|(name, about)| Optimisation { name, about, part: Part::Ir });
     let code = jit::Optimisation::ALL.into_iter();
     let code = code.map(|o| Optimisation { name: o.name(), about: o.about(), part: Part::Code });
-    passes.chain(code).collect()
+    let about = "write what all entries of a table have in common into the program, where code is made for them";
+    let actions = Optimisation { name: SPECIALISE_ACTIONS, about, part: Part::Ir };
+    passes.chain([actions]).chain(code).collect()
 }
 
 /// Optimisations that are left out.
@@ -70,9 +98,13 @@ impl Without {
     }
 
     /// Options for the code.
-    pub fn code(&self) -> jit::Options {
+    pub fn code(&self) -> CodeOptions {
         let without = jit::Optimisation::ALL.into_iter().filter(|o| self.0.contains(o.name())).collect();
-        jit::Options { without, ..jit::Options::default() }
+        CodeOptions {
+            jit: jit::Options { without, ..jit::Options::default() },
+            passes: self.passes(),
+            specialise_actions: !self.0.contains(SPECIALISE_ACTIONS),
+        }
     }
 }
 
@@ -85,14 +117,18 @@ mod tests {
         let all = optimisations();
         let names: BTreeSet<&str> = all.iter().map(|o| o.name).collect();
         assert_eq!(names.len(), all.len());
+        let left_out = |without: &Without| {
+            let code = without.code();
+            assert_eq!(code.passes, without.passes());
+            let in_code = jit::Optimisation::ALL.into_iter().filter(|o| code.jit.without.contains(*o)).count();
+            code.passes.disabled.len() + in_code + usize::from(!code.specialise_actions)
+        };
+        assert_eq!(left_out(&Without::default()), 0);
         for o in &all {
             assert!(!o.about.is_empty() && !o.about.contains('\n'), "{}", o.name);
             let one = Without::new([o.name]).expect("the name is in the list");
-            let code = jit::Optimisation::ALL.into_iter().filter(|c| one.code().without.contains(*c)).count();
-            assert_eq!(one.passes().disabled.len() + code, 1, "{}", o.name);
-            let others = Without::all_but(o.name);
-            let code = jit::Optimisation::ALL.into_iter().filter(|c| others.code().without.contains(*c)).count();
-            assert_eq!(others.passes().disabled.len() + code, all.len() - 1, "{}", o.name);
+            assert_eq!(left_out(&one), 1, "{}", o.name);
+            assert_eq!(left_out(&Without::all_but(o.name)), all.len() - 1, "{}", o.name);
         }
     }
 

@@ -12,7 +12,7 @@ use datapath::drops::DropReason;
 use datapath::engine::{Engine, Sink};
 use datapath::executor::Executor;
 use datapath::replication::Replication;
-use datapath::{EngineKind, Local, Pipeline, Specialise};
+use datapath::{CodeOptions, EngineKind, Local, Pipeline, Specialise, Without};
 use pktio::{HeapPool, Packet, PoolRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -265,6 +265,24 @@ fn hits_and_misses_are_counted_by_all_code() {
     assert_eq!((lookups("acl"), lookups("station"), lookups("route")), (Some((0, 9)), Some((6, 3)), Some((0, 3))));
     let counted = pipeline.state().counter(base::ids::ExternId(0), 1).expect("a cell");
     assert_eq!(counted.packets, 6);
+}
+
+#[test]
+fn what_all_entries_have_in_common_is_part_of_the_program_unless_that_is_left_out() {
+    let bytes = |options: CodeOptions| {
+        let program = common::matching(&[("k", 32)], 3, TABLES, CONTROL);
+        let pipeline = datapath::load_with(program, EngineKind::Machine, 1, &options).expect("it can be loaded");
+        for key in [7, 8] {
+            pipeline.state().insert(STATION, &station(key, 3)).expect("room");
+        }
+        let pipeline = Arc::new(pipeline);
+        pipeline.recompile(Specialise::Contents).expect("it compiles");
+        assert_eq!(Worker::new(&pipeline, 0).batch(&[7, 9, 8]), [Fate::Sent(3), Fate::Dropped(UNKNOWN), Fate::Sent(3)]);
+        pipeline.code_info().expect("machine code").code_bytes
+    };
+    let all = bytes(CodeOptions::default());
+    let nothing_in_common = bytes(Without::new(["specialise_actions"]).expect("there is such a thing").code());
+    assert!(all < nothing_in_common, "{all}, {nothing_in_common}");
 }
 
 #[test]

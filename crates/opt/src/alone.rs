@@ -10,12 +10,12 @@
 //!
 //! Tests: below; `crates/datapath/tests/copies.rs`; random programs in crate `difftest`.
 
-use crate::pipeline::optimise;
+use crate::pipeline::{Options, optimise};
 use ir::{EntryKind, Program, SlotId};
 
 /// The program with its entry `Ingress` only, for code beside which there is other code whose entries read the slots
-/// `recorded` of records. `None` if there is no other entry to leave out.
-pub fn ingress_alone(program: &Program, recorded: &[SlotId]) -> Option<Program> {
+/// `recorded` of records, optimised again with the passes of `options`. `None` if there is no other entry to leave out.
+pub fn ingress_alone(program: &Program, recorded: &[SlotId], options: &Options) -> Option<Program> {
     if program.entries.iter().all(|entry| entry.kind == EntryKind::Ingress) {
         return None;
     }
@@ -24,7 +24,7 @@ pub fn ingress_alone(program: &Program, recorded: &[SlotId]) -> Option<Program> 
     let number = (0..).find(|n| !program.field_lists.iter().any(|(taken, _)| taken == n)).expect("not all are taken");
     alone.field_lists.push((number, recorded.to_vec()));
     // What the stages behind the replication engine had to be ready for is no longer so.
-    optimise(&mut alone, &crate::assume::options());
+    optimise(&mut alone, &crate::assume::keeping(options));
     (alone.slots == program.slots).then_some(alone)
 }
 
@@ -63,14 +63,14 @@ b0:
         let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
         let slot = |name: &str| program.slots.iter().position(|s| s.name == name).map(SlotId::from_index).unwrap();
         for (recorded, kept, lost) in [(vec![slot("lost")], 1, 1), (vec![], 1, 0)] {
-            let alone = ingress_alone(&program, &recorded).expect("there are two entries");
+            let alone = ingress_alone(&program, &recorded, &Options::default()).expect("there are two entries");
             assert!(ir::verify(&alone).is_empty());
             assert_eq!((&alone.slots, alone.entries.len()), (&program.slots, 1));
             let text = ir::print::print_stage(&alone, ir::StageId::from_index(0));
             let count = |what: &str| text.matches(what).count();
             assert_eq!((count("kept = "), count("lost = ")), (kept, lost), "{text}");
         }
-        let alone = ingress_alone(&program, &[]).expect("there are two entries");
-        assert_eq!(ingress_alone(&alone, &[]), None, "nothing is left to leave out");
+        let alone = ingress_alone(&program, &[], &Options::default()).expect("there are two entries");
+        assert_eq!(ingress_alone(&alone, &[], &Options::default()), None, "nothing is left to leave out");
     }
 }

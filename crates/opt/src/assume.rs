@@ -14,7 +14,7 @@
 //!                                         jump b2
 //! ```
 //!
-//! Tests: below; whole programs in `crates/datapath/tests/recompile.rs`.
+//! Tests: `tests/files/specialise_actions.ir`; below; whole programs in `crates/datapath/tests/recompile.rs`.
 
 use crate::pipeline::{Options, optimise};
 use base::Bits;
@@ -37,13 +37,15 @@ pub struct Assumed {
 /// Passes that would change what the guarantees name.
 const LEFT_OUT: [&str; 2] = ["compact_slots", "dead_tables"];
 
-/// The passes that keep the guarantees.
-pub(crate) fn options() -> Options {
-    Options { disabled: LEFT_OUT.iter().map(|name| name.to_string()).collect(), ..Options::default() }
+/// Those of the passes that keep the guarantees.
+pub(crate) fn keeping(options: &Options) -> Options {
+    let mut kept = options.clone();
+    kept.disabled.extend(LEFT_OUT.map(str::to_string));
+    kept
 }
 
-/// The program for tables that are as `tables` says, by table, optimised again.
-pub fn assume(program: &Program, tables: &[Option<Assumed>]) -> Program {
+/// The program for tables that are as `tables` says, by table, optimised again with the passes of `options`.
+pub fn assume(program: &Program, tables: &[Option<Assumed>], options: &Options) -> Program {
     let mut special = program.clone();
     for stage in 0..special.stages.len() {
         for block in 0..special.stages[stage].blocks.len() {
@@ -63,7 +65,7 @@ pub fn assume(program: &Program, tables: &[Option<Assumed>]) -> Program {
             }
         }
     }
-    optimise(&mut special, &options());
+    optimise(&mut special, &keeping(options));
     // Records are laid out by slots: a pass that touched them would have to be in the list above.
     if special.slots == program.slots { special } else { program.clone() }
 }
@@ -166,62 +168,11 @@ b2:
 }
 "#;
 
-    fn assumed(assumed: Assumed) -> String {
-        let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
-        let special = assume(&program, &[Some(assumed)]);
-        assert!(ir::verify(&special).is_empty());
-        assert_eq!((&special.slots, &special.tables), (&program.slots, &program.tables));
-        ir::print::print_stage(&special, ir::StageId::from_index(0))
-    }
-
-    #[test]
-    fn an_empty_table_runs_its_default_action_and_reads_no_key() {
-        let text = assumed(Assumed {
-            hit: Some(false),
-            actions: Some(vec![1]),
-            args: BTreeMap::new(),
-            unread_keys: vec![0, 1],
-        });
-        expect_test::expect![[r#"
-            stage control s {
-            b0:
-              %h, %a, %e, %d = apply t (16w0x0, 9w0x0)
-              drop end
-            }
-        "#]]
-        .assert_eq(&text);
-    }
-
-    #[test]
-    fn parameters_that_all_entries_share_are_constants() {
-        let text = assumed(Assumed {
-            actions: Some(vec![0, 1]),
-            args: BTreeMap::from([((0, 0), Bits::new(9, 7))]),
-            unread_keys: vec![0],
-            ..Assumed::default()
-        });
-        expect_test::expect![[r#"
-            stage control s {
-            b0:
-              %h, %a, %e, %d = apply t (16w0x0, port)
-              switch %a, 32w0x0 -> b1, default -> b2
-            b1:
-              send 9w0x7
-            b2:
-              drop end
-            }
-        "#]]
-        .assert_eq(&text);
-    }
-
     #[test]
     fn nothing_known_changes_nothing() {
         let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
         let mut optimised = program.clone();
-        optimise(
-            &mut optimised,
-            &Options { disabled: LEFT_OUT.iter().map(|n| n.to_string()).collect(), ..Options::default() },
-        );
-        assert_eq!(assume(&program, &[None]), optimised);
+        optimise(&mut optimised, &keeping(&Options::default()));
+        assert_eq!(assume(&program, &[None], &Options::default()), optimised);
     }
 }

@@ -3,7 +3,12 @@
 //! A file begins with `// passes: name, name`, then declarations that its cases share. A case is a line `// ==== title`,
 //! more declarations and stages, a line `// ---- after`, and the stages that the passes make of them (and slots and
 //! entries, where those change). `UPDATE_EXPECT=1` writes what comes out into the files.
+//!
+//! Lines `// assumed of TABLE: misses; runs 0, 1; param 0.0 is 9w7; reads not 1` in a case say what is known of lookups: then it is
+//! written into the program (`opt::assume`), which goes through the passes again.
 
+use base::Bits;
+use opt::{Assumed, Options};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -25,12 +30,52 @@ fn cases(text: &str) -> (String, Vec<Case>) {
     (shared, parts.map(case).collect())
 }
 
+/// What lines of a case say of lookups, by table; `None` if none does.
+fn assumed(program: &ir::Program, text: &str) -> Option<Vec<Option<Assumed>>> {
+    let number = |text: &str| text.trim().parse::<u32>().unwrap_or_else(|e| panic!("`{text}`: {e}"));
+    let mut tables = vec![None; program.tables.len()];
+    for line in text.lines().filter_map(|line| line.strip_prefix("// assumed of ")) {
+        let (name, facts) = line.split_once(": ").expect("a table and what is known");
+        let table = program.tables.iter().position(|t| t.name == name).expect("a table of the program");
+        let assumed: &mut Assumed = tables[table].get_or_insert_default();
+        for fact in facts.split("; ") {
+            match fact.split_once(' ').unwrap_or((fact, "")) {
+                ("hits", "") => assumed.hit = Some(true),
+                ("misses", "") => assumed.hit = Some(false),
+                ("runs", actions) => assumed.actions = Some(actions.split(',').map(number).collect()),
+                ("reads", rest) => {
+                    let fields = rest.strip_prefix("not ").expect("what is not read");
+                    assumed.unread_keys = fields.split(',').map(|field| number(field) as usize).collect();
+                }
+                ("param", rest) => {
+                    let (place, value) = rest.split_once(" is ").expect("a parameter and its value");
+                    let (action, param) = place.split_once('.').expect("an action and a parameter");
+                    let (width, value) = value.split_once('w').expect("a width and a value");
+                    assumed
+                        .args
+                        .insert((number(action), number(param)), Bits::new(number(width), number(value).into()));
+                }
+                _ => panic!("`{fact}` is nothing that can be known"),
+            }
+        }
+    }
+    tables.iter().any(Option::is_some).then_some(tables)
+}
+
 /// What the passes make of a program's text.
 fn run(passes: &[&str], text: &str, title: &str) -> String {
     let mut program = ir::parse(text, base::FileId(0)).unwrap_or_else(|d| panic!("{title}: {d:#?}"));
     let (slots, entries) = (program.slots.clone(), program.entries.clone());
-    for pass in passes {
-        opt::run_pass(&mut program, pass).unwrap_or_else(|| panic!("there is no pass `{pass}`"));
+    if let Some(assumed) = assumed(&program, text) {
+        let others = opt::pass_names().filter(|name| !passes.contains(name));
+        let options = Options { disabled: others.map(str::to_string).collect(), verify: true };
+        program = opt::assume(&program, &assumed, &options);
+        let complaints = ir::verify(&program);
+        assert!(complaints.is_empty(), "{title}: {complaints:#?}");
+    } else {
+        for pass in passes {
+            opt::run_pass(&mut program, pass).unwrap_or_else(|| panic!("there is no pass `{pass}`"));
+        }
     }
     let mut out = String::new();
     for (word, changed) in [("slot ", program.slots != slots), ("entry ", program.entries != entries)] {
@@ -79,7 +124,8 @@ fn every_file_gives_what_it_says() {
 
 #[test]
 fn every_pass_has_a_file() {
-    for pass in opt::pass_names() {
+    // What is written into programs for tables as they are is no pass, and has one all the same.
+    for pass in opt::pass_names().chain(["specialise_actions"]) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/{pass}.ir"));
         assert!(path.exists(), "{path:?} is missing");
     }

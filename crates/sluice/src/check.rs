@@ -73,7 +73,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut rows = compiled.times.clone();
     if let Some(program) = compiled.optimised {
         let program = Arc::new(program);
-        args.show.show_code(&program, &code, &compiled.sources)?;
+        args.show.show_code(&program, &code.jit, &compiled.sources)?;
         match compiled.unloadable.is_empty() {
             true => rows.extend(datapath::load_with(program, datapath::EngineKind::Machine, 1, &code)?.load_times()),
             false => rows.extend(datapath::check_code(program)?),

@@ -1,7 +1,7 @@
 //! What every command that reads P4 shares: `-I`, `-D`, compiling, printing diagnostics.
 
 use anyhow::{Context, Result};
-use datapath::Without;
+use datapath::{CodeOptions, Without};
 use frontend::{Compiled, Input, Options, Until, Warnings, explain};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,10 @@ impl CompileArgs {
     }
 
     /// For the machine code.
-    pub fn code(&self) -> Result<jit::Options> {
-        Ok(jit::Options { strategy: self.strategy, ..self.without()?.code() })
+    pub fn code(&self) -> Result<CodeOptions> {
+        let mut code = self.without()?.code();
+        code.jit.strategy = self.strategy;
+        Ok(code)
     }
 
     /// For the frontend.

@@ -126,7 +126,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
 
     let options = args.compile.options()?;
-    let code = jit::Options { perf_map: args.perf_map, ..args.compile.code()? };
+    let mut code = args.compile.code()?;
+    code.jit.perf_map = args.perf_map;
     let wanted = Wanted::new(args.device_id, &args.devices, &args.bindings, &args.links)?;
     let numbers: Vec<u32> = specs.iter().map(|s| s.number).collect();
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {

@@ -1,7 +1,7 @@
 //! A device of the running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
 use control::pipeline::{Built, Compiled, Target};
-use datapath::{EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
+use datapath::{CodeOptions, EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
 use frontend::{Input, Options, Until};
 use std::any::Any;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub struct SwitchTarget {
     switch: Arc<Switch>,
     device: u64,
     options: Options,
-    code: jit::Options,
+    code: CodeOptions,
     engine: EngineKind,
     specialise: Specialise,
     /// Ports that are about to be added: entities may name them already.
@@ -24,7 +24,7 @@ impl SwitchTarget {
     pub fn new(
         switch: Arc<Switch>,
         options: Options,
-        code: jit::Options,
+        code: CodeOptions,
         engine: EngineKind,
         specialise: Specialise,
     ) -> SwitchTarget {

@@ -29,6 +29,7 @@ use super::prepared::Preparations;
 use crate::calls::CALLS;
 use crate::pipeline::{CodeInfo, PhaseInfo, Spot};
 use crate::state::{Activity, FastState};
+use crate::switches::CodeOptions;
 use abi::packet::PipelineFn;
 use abi::{EngineKind, Shapes};
 use arc_swap::ArcSwapOption;
@@ -118,6 +119,8 @@ pub(super) struct Code {
     pub(super) program: Arc<Program>,
     pub(super) fast: Arc<FastState>,
     options: jit::Options,
+    passes: opt::Options,
+    specialise_actions: bool,
     /// By table: what of its entries may be part of the code.
     wanted: Vec<Wanted>,
     generic: Arc<CompiledPipeline>,
@@ -185,9 +188,10 @@ fn quickest(options: &jit::Options) -> jit::Options {
 }
 
 impl Code {
-    pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &jit::Options) -> Result<Code, jit::Error> {
+    pub(super) fn new(program: Arc<Program>, fast: Arc<FastState>, options: &CodeOptions) -> Result<Code, jit::Error> {
+        let CodeOptions { jit: options, passes, specialise_actions } = options.clone();
         let bindings = fast.bindings();
-        let generic = jit::compile(&program, &bindings, &CALLS, &quick(options))?;
+        let generic = jit::compile(&program, &bindings, &CALLS, &quick(&options))?;
         let tables = program.tables.iter().zip(&bindings.tables);
         let joins = jit::heads(&program).into_iter().zip(jit::joined(&program));
         let wanted = tables.zip(joins).map(|((table, binding), (is_head, may_be_joined))| Wanted {
@@ -198,7 +202,9 @@ impl Code {
             wanted: wanted.collect(),
             program,
             fast,
-            options: options.clone(),
+            options,
+            passes,
+            specialise_actions,
             generic_entries: entries(&generic),
             generic: Arc::new(generic),
             alone: OnceLock::new(),
@@ -279,8 +285,9 @@ impl Code {
             binding.footprint_bytes = 0;
         }
         let layouts = bindings.tables.iter().map(|t| &t.key);
-        let known: Vec<_> = shapes.tables.iter().zip(layouts).map(|(shape, key)| assumed(shape, key)).collect();
-        let special = self.prepared.get(program, known, &options)?;
+        let known = |(shape, key)| assumed(shape, key).filter(|_| self.specialise_actions);
+        let known: Vec<_> = shapes.tables.iter().zip(layouts).map(known).collect();
+        let special = self.prepared.get(program, known, &options, &self.passes)?;
         let (analysis, sites) = (&special.analysis, self.generic.sites());
         let code = jit::compile_analysed(&special.program, analysis, &bindings, &shapes, sites, &CALLS, &options)?;
         let contents = shapes.tables.iter().enumerate().filter(|(_, t)| t.rules.is_some());
@@ -302,7 +309,7 @@ impl Code {
 
     /// The program with only what quick code has.
     fn alone(&self) -> Option<&Arc<Program>> {
-        let alone = || opt::ingress_alone(&self.program, self.generic.recorded()).map(Arc::new);
+        let alone = || opt::ingress_alone(&self.program, self.generic.recorded(), &self.passes).map(Arc::new);
         self.alone.get_or_init(alone).as_ref()
     }
 

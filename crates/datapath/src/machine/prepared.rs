@@ -26,12 +26,13 @@ pub(super) struct Prepared {
 pub(super) struct Preparations(Mutex<Vec<Arc<Prepared>>>);
 
 impl Preparations {
-    /// The program `base` for tables of which so much is `known`.
+    /// The program `base` for tables of which so much is `known`; the passes are always the same.
     pub(super) fn get(
         &self,
         base: &Arc<Program>,
         known: Vec<Option<Assumed>>,
         options: &jit::Options,
+        passes: &opt::Options,
     ) -> Result<Arc<Prepared>, jit::Error> {
         // Nothing is put in before it is complete.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +42,7 @@ impl Preparations {
             Some(prepared) => prepared,
             None => {
                 let program = match known.iter().any(Option::is_some) {
-                    true => Arc::new(opt::assume(base, &known)),
+                    true => Arc::new(opt::assume(base, &known, passes)),
                     false => Arc::clone(base),
                 };
                 let analysis = Analysis::new(&program, options)?;
@@ -61,19 +62,24 @@ impl Preparations {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_known_decides_and_the_latest_are_kept() {
+    fn program() -> Arc<Program> {
         let text = "program \"test\"\ndrops end\nslot port: 9 metadata\nslot %h: 1 temp\nslot %a: 32 temp\nslot %e: 64 temp\n\
                     slot %d: 64 temp\naction drop ()\nintrinsic ingress_port = port\ntable t {\n  key port: 9 exact\n  \
                     action drop\n  default 0 ()\n  size 8\n}\nentry ingress (s)\nstage control s {\nb0:\n  \
                     %h, %a, %e, %d = apply t (port)\n  drop \"end\"\n}\n";
-        let parse = || Arc::new(ir::parse(text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")));
-        let (base, other) = (parse(), parse());
+        Arc::new(ir::parse(text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")))
+    }
+
+    fn get(from: &Preparations, base: &Arc<Program>, hit: Option<bool>, passes: &opt::Options) -> Arc<Prepared> {
+        let known = vec![hit.map(|hit| Assumed { hit: Some(hit), ..Assumed::default() })];
+        from.get(base, known, &jit::Options::default(), passes).expect("it can be analysed")
+    }
+
+    #[test]
+    fn what_is_known_decides_and_the_latest_are_kept() {
+        let (base, other) = (program(), program());
         let preparations = Preparations::default();
-        let get = |base: &Arc<Program>, hit: Option<bool>| {
-            let known = vec![hit.map(|hit| Assumed { hit: Some(hit), ..Assumed::default() })];
-            preparations.get(base, known, &jit::Options::default()).expect("it can be analysed")
-        };
+        let get = |base: &Arc<Program>, hit: Option<bool>| get(&preparations, base, hit, &opt::Options::default());
         let first = get(&base, None);
         assert!(Arc::ptr_eq(&first.program, &base), "nothing is known");
         assert!(Arc::ptr_eq(&first, &get(&base, None)));
@@ -81,5 +87,16 @@ mod tests {
         assert!(!Arc::ptr_eq(&missing, &get(&base, Some(true))), "something else is known");
         assert!(!Arc::ptr_eq(&first, &get(&base, None)), "it was forgotten");
         assert!(!Arc::ptr_eq(&get(&base, None), &get(&other, None)), "another program");
+    }
+
+    #[test]
+    fn passes_that_are_left_out_do_not_run_again() {
+        let base = program();
+        let instructions = |passes: &opt::Options| {
+            let prepared = get(&Preparations::default(), &base, Some(false), passes);
+            prepared.program.stages[0].blocks[0].insts.len()
+        };
+        let without = opt::Options { disabled: ["dead_code".to_string()].into(), ..opt::Options::default() };
+        assert_eq!((instructions(&opt::Options::default()), instructions(&without)), (1, 2));
     }
 }

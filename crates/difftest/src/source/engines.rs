@@ -154,7 +154,7 @@ fn run(
             }
             Runs::Staged => EngineKind::Staged,
         };
-        let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options))?;
+        let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options.into()))?;
         let pipeline = loaded.map_err(|e| Finding {
             kind: Kind::Load,
             place: format!("{name}: {}", super::plain(&e.to_string())),

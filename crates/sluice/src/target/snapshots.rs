@@ -75,7 +75,7 @@ struct Bed {
 impl Bed {
     fn new() -> Bed {
         let switch = Arc::new(Switch::new(SwitchConfig::default()));
-        let (options, code) = (Options::default(), jit::Options::default());
+        let (options, code) = (Options::default(), CodeOptions::default());
         let target = SwitchTarget::new(switch, options, code, EngineKind::Machine, Specialise::Off);
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::new(target));

@@ -112,7 +112,7 @@ impl Bed {
         let switch = Arc::new(Switch::new(config));
         let specialise = Specialise::Auto;
         let target =
-            SwitchTarget::new(Arc::clone(&switch), Options::default(), jit::Options::default(), engine, specialise);
+            SwitchTarget::new(Arc::clone(&switch), Options::default(), CodeOptions::default(), engine, specialise);
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::new(target));
         let open = |number| {

@@ -19,7 +19,7 @@ use ir::TableId;
 use std::mem::offset_of;
 use tables::lpm::LpmShared;
 use tables::lpm::flat::longer::{ANSWER_SHIFT, BLOCK, MASK_SHIFT};
-use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LINK_SHIFT, LONGER_AT, PLACE_BYTES, STRIDE};
+use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LONGER_AT, PLACE_BYTES, STRIDE};
 
 /// Bits of the values that the walk is made for.
 const BITS: u32 = 32;
@@ -28,21 +28,22 @@ impl Translator<'_, '_> {
     /// The first half of a lookup, which gives what [`Self::prefix_advance`] needs: the address of the link for a key, the key, and the
     /// directory if that is not known. Values are left-aligned in 32 bits.
     pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> Vec<Value> {
-        let known = self.prefix_directory(table).map(|directory| self.iconst(directory));
+        let known = self.prefix_directory(table).map(|directory| self.base(directory));
         let directory = match known {
             Some(directory) => directory,
             None => self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32),
         };
-        // Of a key that lies in the frame, no more is turned round than must be.
-        let index = match self.swapped(key) {
-            Some((word, I32)) => {
-                const { assert!(DIRECTORY_BITS == 16) };
-                match self.frame_bytes(key).and_then(|bytes| bytes.byte(BITS / 8 - 1)) {
-                    Some(first) => self.load_be(first, DIRECTORY_BITS / 8),
-                    None => self.swap(word, I16),
-                }
+        // The directory is in the order of frames.
+        const { assert!(DIRECTORY_BITS == 16) };
+        let index = match (self.swapped(key), self.frame_bytes(key).and_then(|bytes| bytes.byte(BITS / 8 - 1))) {
+            (Some((_, I32)), Some(first)) => {
+                self.b.ins().uload16(I64, self.flags.packet, first.base, first.offset as i32)
             }
-            _ => self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS)),
+            (Some((word, I32)), None) => self.mask_word(word, DIRECTORY_BITS),
+            _ => {
+                let first = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS));
+                self.swap(first, I16)
+            }
         };
         let offset = self.b.ins().ishl_imm_u(index, i64::from(LINK_BYTES.ilog2()));
         let link = self.b.ins().iadd(directory, offset);
@@ -78,22 +79,19 @@ impl Translator<'_, '_> {
     /// The address of the place for a key whose link is at an address.
     fn prefix_place(&mut self, link: Value, key: Value) -> Value {
         let link = self.b.ins().load(I64, self.flags.state, link, 0);
-        let places = self.b.ins().ushr_imm_u(link, i64::from(LINK_SHIFT));
         const { assert!(STRIDE == 8 && (BITS - DIRECTORY_BITS).is_multiple_of(8)) };
         let in_frame = self.frame_bytes(key).and_then(|bytes| bytes.byte((BITS - DIRECTORY_BITS) / 8 - 1));
-        let value = match in_frame {
-            Some(at) => {
-                let next = self.b.ins().uload8(I64, self.flags.packet, at.base, at.offset as i32);
-                self.b.ins().band(next, link)
-            }
+        let next = match in_frame {
+            Some(at) => self.b.ins().uload8(I64, self.flags.packet, at.base, at.offset as i32),
             None => {
                 let next = self.b.ins().ushr_imm_u(key, i64::from(BITS - DIRECTORY_BITS - STRIDE));
-                let value = self.b.ins().band(next, link);
-                self.mask_word(value, STRIDE)
+                self.mask_word(next, STRIDE)
             }
         };
+        // By the link modulo 64.
+        let value = self.b.ins().ushr(next, link);
         let offset = self.b.ins().ishl_imm_u(value, i64::from(PLACE_BYTES.ilog2()));
-        self.b.ins().iadd(places, offset)
+        self.b.ins().iadd(link, offset)
     }
 
     /// The second half, from the place on: goes on with the entry of the longest prefix, or to `miss`.
@@ -104,7 +102,7 @@ impl Translator<'_, '_> {
         let entry = self.b.append_block_param(done, I64);
         let directory = match self.prefix_directory(table) {
             Some(directory) => {
-                let directory = self.iconst(directory);
+                let directory = self.base(directory);
                 self.b.ins().jump(walk, &[]);
                 directory
             }

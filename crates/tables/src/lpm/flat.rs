@@ -8,16 +8,18 @@
 //! # Memory layout (what compiled code relies on)
 //!
 //! Everything but lists lies in one array ([`Region`], in huge pages where there are any): a **directory** of 65,536 links, the entries
-//! by number, as many *own places* as links, links to longer prefixes, and **nodes**. A link is the address of places, shifted by 16, with
-//! a mask below: of the own place of its 16 bits, with mask 0, or of a node of 256 places, with mask 255: so the walk has no branch.
+//! by number, links to longer prefixes, as many *own places* as links, and **nodes** of 256 places. The index of a link is its 16 bits as
+//! they are loaded from a frame, in its order of bytes. A link is the address of the own place of its 16 bits or of a node. What such an
+//! address is modulo 64 is how far to the right the next 8 bits go: not at all for nodes, which begin with a line, and out of sight for
+//! own places, which leave the first 8 bytes of a line alone. So the walk has no branch, and a link takes nothing apart.
 //!
 //! A place is the number of the answer for its 256 addresses, of the longest prefix of any length that covers all of them, or 0 for none;
 //! or [`LEADS_ON`] with the position of a link in an array that the 16 bits have of their own, where prefixes are longer than 24 bits:
 //! it leads to those ([`longer`]).
 //!
 //! ```text
-//! link  = directory[key >> 16]
-//! place = (link >> 16)[key >> 8 & link & 0xff]
+//! link  = directory[bytes 0 and 1 of key]
+//! place = link[byte 2 of key >> link % 64]
 //! if place has LEADS_ON: place = number in longer[key >> 16][place & 0xff] for key & 0xff
 //! ```
 //!
@@ -58,8 +60,6 @@ use tree::{OCTET_WORDS, Tree, number_of};
 pub const DIRECTORY_BITS: u32 = 16;
 /// Bits of a node.
 pub const STRIDE: u32 = 8;
-/// What a link has below the address, in bits.
-pub const LINK_SHIFT: u32 = 16;
 /// Bytes of a link.
 pub const LINK_BYTES: usize = size_of::<u64>();
 /// Bytes of a place.
@@ -79,13 +79,24 @@ const _: () = assert!(NUMBERS <= LEADS_ON as usize);
 #[repr(C, align(64))]
 struct Node([AtomicU16; FANOUT]);
 
+/// Own places, none of which is where a shift by its address modulo 64 leaves anything of 8 bits.
+#[repr(C, align(64))]
+struct OwnPlaces {
+    _none: [AtomicU16; STRIDE as usize / PLACE_BYTES],
+    places: [AtomicU16; OWN_PLACES],
+}
+
+/// Own places of a line.
+const OWN_PLACES: usize = (64 - STRIDE as usize) / PLACE_BYTES;
+const _: () = assert!(size_of::<OwnPlaces>() == 64);
+
 /// What readers read. Pages that are never touched take no memory.
 #[repr(C)]
 struct Memory {
     links: [AtomicU64; LINKS],
     entries: Entries,
     longer: [AtomicU64; LINKS],
-    places: [AtomicU16; LINKS],
+    places: [OwnPlaces; LINKS.div_ceil(OWN_PLACES)],
     nodes: [Node; LINKS],
 }
 
@@ -157,9 +168,9 @@ pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
 pub unsafe fn place_of(directory: *const u8, key: u32) -> *const AtomicU16 {
     // SAFETY: the caller's promise.
     unsafe {
-        let link = (*directory.cast::<AtomicU64>().add((key >> 16) as usize)).load(Ordering::Acquire);
-        let places = ptr::with_exposed_provenance::<AtomicU16>((link >> LINK_SHIFT) as usize);
-        places.add((u64::from(key >> 8) & link & 0xff) as usize)
+        let link = (*directory.cast::<AtomicU64>().add(in_frame(index_of(key)))).load(Ordering::Acquire);
+        let places = ptr::with_exposed_provenance::<AtomicU16>(link as usize);
+        places.add((u64::from(key >> 8 & 0xff) >> (link % 64)) as usize)
     }
 }
 
@@ -176,7 +187,14 @@ unsafe fn link_of<'a>(directory: *const u8, key: u32, content: u16) -> &'a Atomi
     }
 }
 
+/// The number that 16 bits are when they are loaded from a frame.
+#[inline(always)]
+fn in_frame(index: usize) -> usize {
+    usize::from((index as u16).to_be())
+}
+
 /// The first 16 bits of a value.
+#[inline(always)]
 fn index_of(value: u32) -> usize {
     (value >> 16) as usize
 }
@@ -191,9 +209,9 @@ impl Flat {
     pub fn new() -> Flat {
         // SAFETY: all zero bytes are such a thing.
         let (memory, trees): (Region<Memory>, _) = unsafe { (Region::zeroed(1), Region::zeroed(LINKS)) };
-        for (link, place) in memory[0].links.iter().zip(&memory[0].places) {
-            let place = ptr::from_ref(place).expose_provenance() as u64;
-            link.store(place << LINK_SHIFT, Ordering::Relaxed);
+        let places = memory[0].places.iter().flat_map(|line| &line.places);
+        for (link, place) in memory[0].links.iter().zip(places) {
+            link.store(ptr::from_ref(place).expose_provenance() as u64, Ordering::Relaxed);
         }
         Flat {
             memory,
@@ -321,10 +339,9 @@ impl Flat {
 
     /// The node behind a link.
     fn node(&self, index: usize) -> Option<&Node> {
-        let link = self.memory[0].links[index].load(Ordering::Relaxed);
-        let places = ptr::with_exposed_provenance::<Node>((link >> LINK_SHIFT) as usize);
-        // SAFETY: a link with a mask leads to a node.
-        (link & 0xff != 0).then(|| unsafe { &*places })
+        let link = self.memory[0].links[in_frame(index)].load(Ordering::Relaxed);
+        // SAFETY: what begins with a line is a node.
+        link.is_multiple_of(64).then(|| unsafe { &*ptr::with_exposed_provenance::<Node>(link as usize) })
     }
 
     fn node_or_new(&mut self, index: usize) -> &Node {
@@ -334,8 +351,8 @@ impl Flat {
             self.nodes += 1;
             let base = self.bases[index].get();
             node.0.iter().for_each(|place| place.store(base, Ordering::Relaxed));
-            let link = (ptr::from_ref(node).expose_provenance() as u64) << LINK_SHIFT | (FANOUT as u64 - 1);
-            self.memory[0].links[index].store(link, Ordering::Release);
+            let link = ptr::from_ref(node).expose_provenance() as u64;
+            self.memory[0].links[in_frame(index)].store(link, Ordering::Release);
         }
         self.node(index).expect("it is there or was just made")
     }

@@ -7,8 +7,12 @@
 use crate::translate::Translator;
 use crate::{Optimisation, Options};
 use abi::{Bindings, ExternBinding, RuntimeCalls};
+use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
+
+/// Most addresses that are kept in registers.
+const BASES_MAX: usize = 3;
 
 /// The list; empty when addresses are constants. It lives as long as the code.
 pub(crate) struct Addresses(Box<[u64]>);
@@ -54,5 +58,28 @@ impl Translator<'_, '_> {
             }
             Err(_) => self.iconst(address),
         }
+    }
+
+    /// As a constant, where memory begins that packets on the way at hand read. If few tables leave registers for it, it is kept in one
+    /// from the function's start on: a constant of 64 bits is an instruction wherever it is asked for.
+    pub fn base(&mut self, address: u64) -> Value {
+        let block = self.b.current_block().expect("an operation is being translated");
+        if self.is_seldom || self.b.func.layout.is_cold(block) || self.plan.is_staged() || self.are_tables_many() {
+            return self.iconst(address);
+        }
+        if let Some((_, value)) = self.bases.iter().find(|(known, _)| *known == address) {
+            return *value;
+        }
+        if self.bases.len() == BASES_MAX {
+            return self.iconst(address);
+        }
+        let start = self.b.func.layout.entry_block().expect("the function has begun");
+        let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
+        let constant = first.ins().iconst(I64, address as i64);
+        // What has two results is not made again where it is used.
+        let pair = first.ins().iconcat(constant, constant);
+        let (value, _) = first.ins().isplit(pair);
+        self.bases.push((address, value));
+        value
     }
 }

@@ -23,7 +23,7 @@ use abi::{Batch, WorkerCtx};
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::types::{I8X16, I64};
-use cranelift_codegen::ir::{Block, Inst, InstBuilder, StackSlot, Value};
+use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value};
 use derived::{Counted as CountedWay, Derived};
 use ir::TableId;
 use std::mem::offset_of;
@@ -96,7 +96,14 @@ impl Translator<'_, '_> {
     }
 
     fn table_counters(&mut self) -> Value {
-        self.b.ins().load(I64, self.flags.context, self.ctx, offset_of!(WorkerCtx, table_counters) as i32)
+        let block = self.b.current_block().expect("an operation is being translated");
+        // What may be loaded anywhere is loaded before the loop, and carried by packets that are not counted here.
+        let flags = match self.is_seldom || self.b.func.layout.is_cold(block) {
+            true => MemFlagsData::new().with_notrap().with_alias_region(self.flags.context.alias_region()),
+            false => self.flags.context,
+        };
+        let ctx = self.context();
+        self.b.ins().load(I64, flags, ctx, offset_of!(WorkerCtx, table_counters) as i32)
     }
 
     /// Where a cell is counted in the frame, if it is.

@@ -67,7 +67,8 @@ impl Translator<'_, '_> {
         self.b.ins().brif(inside, count, &[], done, &[]);
         self.b.seal_block(count);
         self.b.switch_to_block(count);
-        let bases = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, counters) as i32);
+        let ctx = self.context();
+        let bases = self.b.ins().load(I64, self.flags.desc, ctx, offset_of!(WorkerCtx, counters) as i32);
         let cells = self.b.ins().load(I64, self.flags.desc, bases, 8 * counter.0 as i32);
         let offset = self.b.ins().ishl_imm_u(index, 4);
         let cell = self.b.ins().iadd(cells, offset);
@@ -110,7 +111,8 @@ impl Translator<'_, '_> {
     fn call_meter(&mut self, meter: ExternId, index: Value) -> Value {
         let bytes = self.b.ins().ireduce(I32, self.entry_len);
         let ext = self.i32_const(meter.0);
-        let colour = self.call(self.runtime.meter as usize, &[self.ctx, ext, index, bytes], Some(I32));
+        let ctx = self.context();
+        let colour = self.call(self.runtime.meter as usize, &[ctx, ext, index, bytes], Some(I32));
         self.b.ins().uextend(I64, colour.expect("the call has a result"))
     }
 }
@@ -283,7 +285,8 @@ impl Translator<'_, '_> {
             (self.iconst(0), self.i32_const(0))
         };
         let algorithm = self.i32_const(algorithm as u32);
-        let args = [self.ctx, algorithm, at, bits, payload, payload_len];
+        let ctx = self.context();
+        let args = [ctx, algorithm, at, bits, payload, payload_len];
         self.call(self.runtime.hash as usize, &args, Some(I64)).expect("the call has a result")
     }
 
@@ -341,7 +344,8 @@ impl Translator<'_, '_> {
         }
         let (low, high) = (self.read_word(low), self.read_word(high));
         let high = self.b.ins().umax(low, high);
-        let value = self.call(self.runtime.random as usize, &[self.ctx, low, high], Some(I64));
+        let ctx = self.context();
+        let value = self.call(self.runtime.random as usize, &[ctx, low, high], Some(I64));
         self.write_slot(dst, &Val::Word(value.expect("the call has a result")));
         Ok(())
     }
@@ -357,7 +361,8 @@ impl Translator<'_, '_> {
     pub fn digest(&mut self, digest: ExternId, data: &[Operand]) {
         let (at, count) = self.message(data);
         let (ext, packet) = (self.i32_const(digest.0), self.packet_again());
-        self.call_rarely(self.runtime.digest as usize, &[self.ctx, packet, ext, at, count], None);
+        let ctx = self.context();
+        self.call_rarely(self.runtime.digest as usize, &[ctx, packet, ext, at, count], None);
     }
 
     pub fn log(&mut self, format: &str, args: &[Operand], span: Span) {
@@ -365,7 +370,8 @@ impl Translator<'_, '_> {
         let id = self.site(Site { kind: SiteKind::Log { arg_widths }, text: format.to_owned(), span });
         let (at, count) = self.message(args);
         let packet = self.packet_again();
-        self.call_rarely(self.runtime.log as usize, &[self.ctx, packet, id, at, count], None);
+        let ctx = self.context();
+        self.call_rarely(self.runtime.log as usize, &[ctx, packet, id, at, count], None);
     }
 
     pub fn assert(&mut self, cond: &Operand, text: &str, span: Span) {
@@ -377,7 +383,8 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(fail);
         self.b.switch_to_block(fail);
         let packet = self.packet_again();
-        self.call_rarely(self.runtime.assert_failed as usize, &[self.ctx, packet, id], None);
+        let ctx = self.context();
+        self.call_rarely(self.runtime.assert_failed as usize, &[ctx, packet, id], None);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);

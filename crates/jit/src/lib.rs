@@ -58,6 +58,7 @@ mod places;
 mod prefetch;
 mod prefixes;
 mod probe;
+mod reloads;
 mod rules;
 mod sieve;
 mod stage;

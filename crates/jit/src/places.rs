@@ -178,7 +178,8 @@ impl Translator<'_, '_> {
     }
 
     fn store_place(&mut self, said: u64) {
-        let place = self.b.ins().load(I64, self.flags.desc, self.ctx, offset_of!(WorkerCtx, place) as i32);
+        let ctx = self.context();
+        let place = self.b.ins().load(I64, self.flags.desc, ctx, offset_of!(WorkerCtx, place) as i32);
         let said = self.iconst(said);
         self.b.ins().store(MemFlagsData::trusted(), said, place, 0);
     }

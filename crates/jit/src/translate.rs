@@ -36,6 +36,7 @@ use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
 use abi::{Batch, Bindings, FateCode, PacketDesc, RuntimeCalls, Shapes};
+use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8X16, I32, I64};
 use cranelift_codegen::ir::{
@@ -50,7 +51,7 @@ use ir::{SlotKind, StageKind, TableId, Terminator};
 use std::collections::{BTreeSet, HashMap};
 use std::mem::offset_of;
 
-/// Tables behind which the descriptor's address is loaded again rather than kept.
+/// So many tables leave no register for what is as well loaded again: the descriptor's address, fields.
 const TABLES_MANY: usize = 5;
 
 /// How the kinds of memory are accessed. Accesses of different kinds are known not to meet.
@@ -200,13 +201,17 @@ pub(crate) struct Translator<'a, 'f> {
     /// The buffer that deparsers emit to; made at the first use.
     pub emit_buffer: Option<StackSlot>,
     /// Context, batch, descriptor: valid in the whole packet body.
-    pub ctx: Value,
+    ctx: Value,
     pub batch: Value,
     pub packet: Value,
     /// What the descriptor has of slots.
     origins: Vec<(SlotId, Intrinsic)>,
     /// Where the descriptor's address is kept, if it is.
     packet_at: Option<StackSlot>,
+    /// Whether it is in one go that packets run through the code at hand.
+    is_in_one_go: bool,
+    /// Where the context's address is kept, if it is.
+    ctx_at: Option<StackSlot>,
     /// The batch's time in microseconds.
     pub now_us: Value,
     /// Bytes of the frame when it entered, for counters.
@@ -221,6 +226,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub is_seldom: bool,
     /// Hits and misses that are added up behind the batch.
     pub counts: Counts,
+    /// Addresses that are kept in registers.
+    pub bases: Vec<(u64, Value)>,
     /// Where control goes when a packet has its fate, or waits.
     pub next_packet: clif::Block,
     /// How the entry is cut, and the phase being translated.
@@ -298,6 +305,7 @@ pub(crate) fn translate(
         frame,
         zeros: shared.zeros,
         addresses: shared.addresses,
+        bases: Vec::new(),
         matrices: shared.matrices,
         keyed: shared.keyed,
         sieves: shared.sieves,
@@ -321,6 +329,8 @@ pub(crate) fn translate(
         packet: batch,
         origins: Translator::origins(shared.program, entry),
         packet_at: None,
+        is_in_one_go: false,
+        ctx_at: None,
         now_us: batch,
         entry_len: batch,
         next_packet,
@@ -351,6 +361,9 @@ pub(crate) fn translate(
     let places = t.places_of_code.take();
     let listed = places.as_ref().filter(|_| shared.options.keep_text);
     let stages = Stages::new(shared.program, flow, plan, &t.row_bytes(), listed);
+    if shared.options.has(crate::Optimisation::LazyFields) && !t.are_tables_many() {
+        crate::reloads::remove(t.b.func, t.flags.packet.alias_region());
+    }
     t.b.finalize(frontend);
     Ok((places, stages))
 }
@@ -372,32 +385,35 @@ impl<'a> Translator<'a, '_> {
         if let Some(ahead) = &self.plan.ahead {
             self.loop_ahead(ahead, first, end)?;
         }
-        // A register for these through all of the code would be two less for the code. Where descriptors are written the end is not
+        // Registers for these through all of the code would be two less for the code. Where descriptors are written the end is not
         // taken to be known.
-        let (kept, at) = (self.stack_slot(8), self.stack_slot(8));
-        let (kept_at, at_at) = (self.stack_addr(kept), self.stack_addr(at));
+        let kept = self.stack_slot(8);
+        let kept_at = self.stack_addr(kept);
         self.b.ins().store(self.flags.desc, end, kept_at, 0);
-        self.b.ins().store(self.flags.stack, first, at_at, 0);
+        // Behind many lookups no register has been left for the packet.
+        self.packet_at = self.are_tables_many().then(|| self.stack_slot(8));
+        self.keep_packet(first);
         let exit = self.b.create_block();
         let none = self.icmp(IntCC::Equal, first, end);
-        self.packet_at = Some(at);
-        // Behind many lookups no register has been left for it.
-        let is_kept = !self.are_tables_many();
+        self.is_in_one_go = true;
+        let is_kept = self.packet_at.is_none();
         let passed = |packet: Value| is_kept.then(|| packet.into());
         self.b.ins().brif(none, exit, &[], head, passed(first).as_slice());
 
         self.b.switch_to_block(head);
-        self.packet = if is_kept { self.b.append_block_param(head, I64) } else { self.packet_again() };
+        let own = if is_kept { self.b.append_block_param(head, I64) } else { self.packet_again() };
+        self.packet = own;
         self.start_packet();
         self.run_phase(0)?;
 
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
-        let packet = if is_kept { self.packet } else { self.packet_again() };
+        self.packet = own;
+        let packet = self.packet_again();
         let next = self.add_imm(packet, size_of::<PacketDesc>() as u64);
-        let (kept_at, at_at) = (self.stack_addr(kept), self.stack_addr(at));
-        self.b.ins().store(self.flags.stack, next, at_at, 0);
+        self.keep_packet(next);
+        let kept_at = self.stack_addr(kept);
         let end = self.b.ins().load(I64, self.flags.desc, kept_at, 0);
         let over = self.b.ins().icmp(IntCC::Equal, next, end);
         self.b.ins().brif(over, exit, &[], head, passed(next).as_slice());
@@ -410,12 +426,11 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// Whether packets come to so many tables that their descriptor's address is loaded again where something asks for it.
-    fn are_tables_many(&self) -> bool {
-        let nodes = self.flow.graph.nodes.iter();
-        let code = nodes.flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
-        let tables = code.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
-        tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY
+    fn keep_packet(&mut self, packet: Value) {
+        if let Some(at) = self.packet_at {
+            let at = self.stack_addr(at);
+            self.b.ins().store(self.flags.stack, packet, at, 0);
+        }
     }
 
     /// The descriptor of the packet at hand, from where it is kept: code that packets seldom come to holds no register for it.
@@ -427,6 +442,30 @@ impl<'a> Translator<'a, '_> {
             }
             None => self.packet,
         }
+    }
+
+    /// The worker's context. Code that packets seldom come to loads it from where the function's start has put it, since the others would
+    /// carry it along.
+    pub fn context(&mut self) -> Value {
+        let block = self.b.current_block().expect("an operation is being translated");
+        if !self.is_seldom && !self.b.func.layout.is_cold(block) {
+            return self.ctx;
+        }
+        // Where descriptors are written it is not taken to be known.
+        let (ctx, flags) = (self.ctx, self.flags.desc);
+        let slot = match self.ctx_at {
+            Some(slot) => slot,
+            None => {
+                let slot = self.stack_slot(8);
+                let start = self.b.func.layout.entry_block().expect("the function has begun");
+                let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
+                let at = first.ins().stack_addr(I64, slot, 0);
+                first.ins().store(flags, ctx, at, 0);
+                *self.ctx_at.insert(slot)
+            }
+        };
+        let at = self.stack_addr(slot);
+        self.b.ins().load(I64, flags, at, 0)
     }
 
     /// What comes behind the last packet of a batch.
@@ -591,7 +630,7 @@ impl<'a> Translator<'a, '_> {
     /// A slot that the descriptor has, loaded from there: where few packets come, so that others need not keep it.
     pub fn read_origin(&mut self, slot: SlotId) -> Option<Value> {
         let (_, which) = *self.origins.iter().find(|(origin, _)| *origin == slot)?;
-        if self.packet_at.is_none() || !self.flow.is_before_deparsers(self.position) {
+        if !self.is_in_one_go || !self.flow.is_before_deparsers(self.position) {
             return None;
         }
         let value = match which {
@@ -623,6 +662,14 @@ impl<'a> Translator<'a, '_> {
         let phase = &self.plan.phases[number];
         self.phase = number;
         self.run(phase.cut.map(|c| self.plan.lookups[c].spot), &phase.nodes)
+    }
+
+    /// Whether packets come to so many tables that what few registers there are is better left to lookups.
+    pub fn are_tables_many(&self) -> bool {
+        let nodes = self.flow.graph.nodes.iter();
+        let code = nodes.flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
+        let tables = code.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
+        tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY
     }
 
     /// The nodes that packets run from a place on, or from the entry's start, each up to where they stop.

@@ -54,7 +54,8 @@ impl Translator<'_, '_> {
         self.store_words(self.flags.stack, &given, buffer, 0);
         let result_buffer = self.b.ins().iadd_imm_u(buffer, i64::from(first_result));
         let (given, wanted) = (self.i32_const(given.len() as u32), self.i32_const(result_words));
-        self.b.ins().call(function, &[self.ctx, buffer, given, result_buffer, wanted]);
+        let ctx = self.context();
+        self.b.ins().call(function, &[ctx, buffer, given, result_buffer, wanted]);
         let mut offset = first_result;
         for slot in results {
             let width = self.program.width(*slot);

@@ -1,0 +1,137 @@
+//! What was loaded from a frame is not loaded again behind a call that seldom happens.
+//!
+//! Cranelift takes a load's result for the next one of the same bytes where no store and no call can come in between. Lookups that are
+//! part of the code call their table's engine in cases that hardly occur, and behind each of them all of a frame would be loaded again. But
+//! what goes through a gate ([`crate::gates`]) writes to no frame, and saves all registers.
+//!
+//! For each point of the function there is a *version* of the frame: what could have changed it last, or the block where several meet.
+//! Loads of the same bytes at the same version give the same, and the first is taken where it is on all ways to the second.
+//!
+//! Tests: `tests/packets.rs`; crate `difftest`.
+
+use cranelift_codegen::dominator_tree::DominatorTree;
+use cranelift_codegen::flowgraph::ControlFlowGraph;
+use cranelift_codegen::ir::{AliasRegion, Block, Function, Inst, InstBuilder, InstructionData, Opcode, Value};
+use cranelift_codegen::isa::CallConv;
+use std::collections::HashMap;
+
+/// What could have changed the frame last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Version {
+    Inst(Inst),
+    Join(Block),
+}
+
+/// How many bytes a load gives, and which.
+type Load = (u32, Value, i32);
+
+/// Takes out loads from frames, which are in alias region `frames`, that give what an earlier one gave.
+pub(crate) fn remove(func: &mut Function, frames: Option<AliasRegion>) {
+    let is_call = |inst: Inst| func.dfg.insts[inst].opcode() == Opcode::Call;
+    if !func.layout.blocks().any(|block| func.layout.block_insts(block).any(is_call)) {
+        return;
+    }
+    let graph = ControlFlowGraph::with_function(func);
+    let tree = DominatorTree::with_function(func, &graph);
+    let order: Vec<Block> = tree.cfg_rpo().copied().collect();
+    let versions = versions(func, &graph, &order, frames);
+    let mut known: HashMap<(Version, Load), Vec<(Block, Value)>> = HashMap::new();
+    for block in order {
+        let mut version = versions[&block];
+        let insts: Vec<Inst> = func.layout.block_insts(block).collect();
+        for inst in insts {
+            if may_write(func, inst, frames) {
+                version = Version::Inst(inst);
+            }
+            let Some(load) = load_of(func, inst, frames) else { continue };
+            let result = func.dfg.first_result(inst);
+            let earlier = known.entry((version, load)).or_default();
+            match earlier.iter().find(|(at, _)| tree.block_dominates(*at, block)) {
+                Some((_, value)) => replace(func, inst, result, *value),
+                None => earlier.push((block, result)),
+            }
+        }
+    }
+}
+
+/// Takes a load's result from an earlier one of the same bytes, which may have had them in a wider or narrower value.
+fn replace(func: &mut Function, inst: Inst, result: Value, earlier: Value) {
+    let (wanted, there) = (func.dfg.value_type(result), func.dfg.value_type(earlier));
+    if wanted == there {
+        func.dfg.clear_results(inst);
+        func.dfg.change_to_alias(result, earlier);
+        func.layout.remove_inst(inst);
+    } else if wanted.bits() < there.bits() {
+        func.replace(inst).ireduce(wanted, earlier);
+    } else {
+        func.replace(inst).uextend(wanted, earlier);
+    }
+}
+
+/// The version at the start of each block. A way back, until it has been followed, is taken to bring nothing new; what is found to be a
+/// join stays one.
+fn versions(
+    func: &Function,
+    graph: &ControlFlowGraph,
+    order: &[Block],
+    frames: Option<AliasRegion>,
+) -> HashMap<Block, Version> {
+    let last_write = |block: Block| {
+        let written = |inst: &Inst| may_write(func, *inst, frames);
+        func.layout.block_insts(block).rev().find(written).map(Version::Inst)
+    };
+    let own: HashMap<Block, Option<Version>> = order.iter().map(|block| (*block, last_write(*block))).collect();
+    let mut before: HashMap<Block, Version> = HashMap::new();
+    loop {
+        let mut has_changed = false;
+        for block in order {
+            let mut from = graph.pred_iter(*block).filter_map(|from| {
+                let written = own.get(&from.block)?;
+                written.or_else(|| before.get(&from.block).copied())
+            });
+            let version = match from.next() {
+                Some(first) if from.all(|other| other == first) => first,
+                _ => Version::Join(*block),
+            };
+            let known = before.entry(*block).or_insert(version);
+            if *known != version && *known != Version::Join(*block) {
+                *known = Version::Join(*block);
+                has_changed = true;
+            }
+        }
+        if !has_changed {
+            return before;
+        }
+    }
+}
+
+/// What a load from a frame asks for; `None` for other instructions, and for loads that happen whether they are used or not.
+fn load_of(func: &Function, inst: Inst, frames: Option<AliasRegion>) -> Option<Load> {
+    let InstructionData::Load { opcode, arg, flags, offset } = func.dfg.insts[inst] else { return None };
+    let flags = func.dfg.mem_flags[flags];
+    let bytes = match opcode {
+        Opcode::Load => func.dfg.value_type(func.dfg.first_result(inst)).bytes(),
+        Opcode::Uload8 => 1,
+        Opcode::Uload16 => 2,
+        Opcode::Uload32 => 4,
+        _ => return None,
+    };
+    let is_plain = flags.notrap() && flags.alias_region() == frames && bytes <= 8;
+    is_plain.then(|| (bytes, func.dfg.resolve_aliases(arg), i32::from(offset)))
+}
+
+/// Whether an instruction may change a frame.
+fn may_write(func: &Function, inst: Inst, frames: Option<AliasRegion>) -> bool {
+    let data = &func.dfg.insts[inst];
+    match data {
+        InstructionData::Call { opcode: Opcode::Call, func_ref, .. } => {
+            let signature = func.dfg.ext_funcs[*func_ref].signature;
+            func.dfg.signatures[signature].call_conv != CallConv::PreserveAll
+        }
+        _ if data.opcode().is_call() || data.opcode().other_side_effects() => true,
+        _ if data.opcode().can_store() => {
+            data.memflags_data(&func.dfg).is_none_or(|flags| flags.alias_region().is_none_or(|r| Some(r) == frames))
+        }
+        _ => false,
+    }
+}

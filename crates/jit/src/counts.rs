@@ -8,8 +8,7 @@
 //!
 //! Where code goes round once for each packet, most of these cells need not be counted: [`derived`] says which follow from others.
 //!
-//! Tests: `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with the interpreter's; `tests/state.rs`
-//! for those that are counted where they are.
+//! Tests: `tests/state.rs`; `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with the interpreter's.
 
 mod derived;
 
@@ -32,6 +31,9 @@ use std::mem::offset_of;
 const CELLS_MAX: usize = 16;
 /// Most cells that take their place where the others follow.
 const DERIVED_MAX: usize = 32;
+/// Cells that there is room for. They are cleared in pairs.
+const ROOM: usize = if CELLS_MAX > DERIVED_MAX { CELLS_MAX } else { DERIVED_MAX };
+const _: () = assert!(ROOM.is_multiple_of(2));
 /// Bytes of a cell.
 const CELL_BYTES: u32 = 8;
 
@@ -124,7 +126,7 @@ impl Translator<'_, '_> {
         let slot = match self.counts.slot {
             Some(slot) => slot,
             None => {
-                let slot = self.stack_slot(CELLS_MAX as u32 * CELL_BYTES);
+                let slot = self.stack_slot(ROOM as u32 * CELL_BYTES);
                 *self.counts.slot.insert(slot)
             }
         };
@@ -150,7 +152,6 @@ impl Translator<'_, '_> {
         // What they would have stored is taken out with all that nothing uses.
         sites.into_iter().for_each(|(_, store, _)| self.b.func.layout.remove_inst(store));
         self.count_ways(slot, &derived.counted);
-        self.grow(slot, derived.cells.len() as u32 * CELL_BYTES);
         let packets = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
         let terms: Vec<Value> =
             [packets].into_iter().chain((0..derived.cells.len()).map(|cell| self.counted(slot, cell))).collect();
@@ -194,6 +195,7 @@ impl Translator<'_, '_> {
     fn clear_counts(&mut self, slot: StackSlot, cells: usize) {
         let start = self.b.func.layout.entry_block().expect("the function has begun");
         let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
+        debug_assert!(cells <= ROOM, "there is room for all of them");
         for cell in (0..cells).step_by(2) {
             let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
             let zero = first.ins().vconst(I8X16, zero);

@@ -21,7 +21,6 @@ const OR_DEPTH_MAX: u32 = 3;
 /// Blocks that are looked at to see whether they lead to a drop.
 const DROP_NODES_MAX: usize = 8;
 
-// Operations and terminators.
 /// Values, and where code goes on with each.
 type Cases = Vec<(u64, clif::Block)>;
 
@@ -35,6 +34,7 @@ struct Agreed {
     cases: Cases,
 }
 
+// Operations and terminators.
 impl Translator<'_, '_> {
     pub fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
         let op = &inst.op;

@@ -206,6 +206,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub packet: Value,
     /// What the descriptor has of slots.
     origins: Vec<(SlotId, Intrinsic)>,
+    has_many_tables: bool,
     /// Where the descriptor's address is kept, if it is.
     packet_at: Option<StackSlot>,
     /// Whether it is in one go that packets run through the code at hand.
@@ -328,6 +329,7 @@ pub(crate) fn translate(
         batch,
         packet: batch,
         origins: Translator::origins(shared.program, entry),
+        has_many_tables: Translator::has_many_tables(shared.program, flow),
         packet_at: None,
         is_in_one_go: false,
         ctx_at: None,
@@ -666,8 +668,12 @@ impl<'a> Translator<'a, '_> {
 
     /// Whether packets come to so many tables that what few registers there are is better left to lookups.
     pub fn are_tables_many(&self) -> bool {
-        let nodes = self.flow.graph.nodes.iter();
-        let code = nodes.flat_map(|n| &self.program.stages[n.stage.index()].blocks[n.block.index()].insts);
+        self.has_many_tables
+    }
+
+    fn has_many_tables(program: &Program, flow: &Flow) -> bool {
+        let nodes = flow.graph.nodes.iter();
+        let code = nodes.flat_map(|n| &program.stages[n.stage.index()].blocks[n.block.index()].insts);
         let tables = code.filter_map(|inst| if let Op::Apply { table, .. } = inst.op { Some(table) } else { None });
         tables.collect::<BTreeSet<TableId>>().len() >= TABLES_MANY
     }

@@ -85,10 +85,15 @@ impl WorkerRuntime {
     }
 
     /// Hands on what packets left since the last call, in the packets' order: staged code does not work on them in it.
+    #[inline]
     pub(crate) fn settle(&mut self) {
-        if self.left.is_empty() {
-            return;
+        if !self.left.is_empty() {
+            self.hand_on();
         }
+    }
+
+    #[inline(never)]
+    fn hand_on(&mut self) {
         let mut left = std::mem::take(&mut self.left);
         left.sort_by_key(|(packet, _)| *packet);
         for (_, message) in left.drain(..) {

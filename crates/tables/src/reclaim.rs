@@ -173,6 +173,7 @@ impl Worker {
     }
 
     /// Between two batches: the worker, online, holds no pointer into any table at this moment.
+    #[inline]
     pub fn quiescent(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);

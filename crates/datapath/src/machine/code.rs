@@ -83,7 +83,6 @@ pub(super) struct Special {
 
 impl Special {
     /// Whether a batch that begins now may run it.
-    #[inline]
     fn holds(&self, fast: &FastState) -> bool {
         self.granted.is_none_or(|granted| granted == fast.granted())
     }
@@ -448,46 +447,62 @@ impl Code {
 /// One worker's choice of code.
 pub(super) struct Choice {
     code: Arc<Code>,
-    special: Option<Arc<Special>>,
-    /// In place of the generic code.
-    standing: Option<Arc<Special>>,
-    /// `Code::published` when both were taken.
+    /// The functions of code that may run while its number holds, and that number.
+    special: Option<(u64, Entries)>,
+    /// Those of code for any tables.
+    others: Entries,
+    /// What keeps the functions' code mapped, but for the generic code, which `code` keeps.
+    held: [Option<Arc<Special>>; 2],
+    /// `Code::published` when all of that was taken.
     seen: u64,
-    /// The choice for the batch that runs.
-    now: Option<Entries>,
+    /// Whether the batch that runs has chosen, and what: whether it is `special`.
+    chosen: Option<bool>,
 }
 
 impl Choice {
     pub(super) fn new(code: Arc<Code>) -> Choice {
-        Choice { code, special: None, standing: None, seen: 0, now: None }
+        Choice { special: None, others: code.generic_entries, code, held: [None, None], seen: 0, chosen: None }
     }
 
     /// The function for an entry of the program. The first call of a batch chooses for all of it: what one entry leaves
     /// in a packet's record is for the same code's other entries. The worker is online.
     #[inline]
     pub(super) fn entry(&mut self, kind: EntryKind) -> PipelineFn {
-        let entries = self.now.unwrap_or_else(|| self.choose());
-        self.now = Some(entries);
+        let is_special = match self.chosen {
+            Some(chosen) => chosen,
+            None => self.choose(),
+        };
+        self.chosen = Some(is_special);
+        let entries = match &self.special {
+            Some((_, entries)) if is_special => entries,
+            _ => &self.others,
+        };
         entries[kind as usize].expect("the program has this entry")
     }
 
-    fn choose(&mut self) -> Entries {
+    #[inline]
+    fn choose(&mut self) -> bool {
         let published = self.code.published.load(Ordering::Acquire);
         if published != self.seen {
-            self.special = self.code.special.load_full();
-            self.standing = self.code.standing.load_full();
-            self.seen = published;
+            self.take(published);
         }
-        match &self.special {
-            Some(special) if special.holds(&self.code.fast) => special.entries,
-            _ => self.standing.as_ref().map_or(self.code.generic_entries, |standing| standing.entries),
-        }
+        self.special.is_some_and(|(granted, _)| granted == self.code.fast.granted())
+    }
+
+    #[cold]
+    fn take(&mut self, published: u64) {
+        let (special, standing) = (self.code.special.load_full(), self.code.standing.load_full());
+        let for_any = [special.as_ref().filter(|s| s.granted.is_none()), standing.as_ref()];
+        self.others = for_any.into_iter().flatten().next().map_or(self.code.generic_entries, |code| code.entries);
+        self.special = special.as_ref().and_then(|s| Some((s.granted?, s.entries)));
+        self.held = [special, standing];
+        self.seen = published;
     }
 
     /// The batch is over.
     #[inline]
     pub(super) fn end(&mut self) {
-        self.now = None;
+        self.chosen = None;
     }
 }
 

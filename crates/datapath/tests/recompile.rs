@@ -286,7 +286,7 @@ fn what_all_entries_have_in_common_is_part_of_the_program_unless_that_is_left_ou
 }
 
 #[test]
-fn a_batch_that_has_begun_stays_with_its_code() {
+fn code_for_no_entries_ends_with_the_first_one() {
     let pipeline = pipeline(1);
     pipeline.recompile(Specialise::Contents).expect("it compiles");
     let mut local = Local::new(Arc::clone(&pipeline));

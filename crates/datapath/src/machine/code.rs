@@ -519,6 +519,85 @@ const _: () = {
 mod tests {
     use super::*;
 
+    const TWO_WAYS_IN: &str = r#"program "two ways in"
+drops unknown
+slot h.k: 8 field h
+slot h.$valid: 1 valid h
+slot %ok: 1 temp
+slot %h: 1 temp
+slot %a: 32 temp
+slot %e: 64 temp
+slot %d: 64 temp
+header h valid h.$valid {
+  k = h.k
+}
+action unknown ()
+table t {
+  key h.k: 8 exact
+  action unknown
+  default 0 ()
+  size 64
+}
+entry ingress (p, c)
+entry egress (d)
+stage parser p {
+b0:
+  %ok = has_bits 32w8
+  branch %ok, b1, b2
+b1:
+  extract h
+  next
+b2:
+  drop unknown
+}
+stage control c {
+b0:
+  %h, %a, %e, %d = apply t (h.k)
+  send 32w1
+}
+stage deparser d {
+b0:
+  emit h
+  send 32w2
+}
+"#;
+
+    /// What a record holds is for the entries of the code that wrote it.
+    #[test]
+    fn a_batch_has_all_its_entries_from_the_code_that_it_began_with() {
+        let program = Arc::new(ir::parse(TWO_WAYS_IN, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")));
+        let fast = Arc::new(FastState::new(Arc::clone(&program), 1).expect("a small state"));
+        let code = Arc::new(Code::new(program, Arc::clone(&fast), &CodeOptions::default()).expect("it compiles"));
+        let mut choice = Choice::new(Arc::clone(&code));
+        let mut batch = |between: &dyn Fn()| {
+            let ingress = choice.entry(EntryKind::Ingress);
+            between();
+            let egress = choice.entry(EntryKind::Egress);
+            choice.end();
+            [ingress, egress].map(|entry| entry as usize)
+        };
+        let in_order = |entries: &Entries| {
+            [EntryKind::Ingress, EntryKind::Egress].map(|kind| entries[kind as usize].expect("it has both") as usize)
+        };
+        let made = || code.special.load_full().expect("it was made");
+        let recompile = |mode| _ = code.recompile(mode, Effort::Full, |_| true).expect("it compiles");
+
+        assert_eq!(batch(&|| recompile(Specialise::Contents)), in_order(&code.generic_entries));
+        let for_contents = made();
+        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_contents.entries));
+        assert_eq!(batch(&|| recompile(Specialise::Contents)), in_order(&code.generic_entries));
+        let for_contents = made();
+        assert_eq!(batch(&|| recompile(Specialise::Off)), in_order(&for_contents.entries));
+        let for_any = made();
+        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_any.entries));
+        assert_eq!(batch(&|| code.make_standing()), in_order(&for_any.entries));
+        recompile(Specialise::Contents);
+        let for_contents = made();
+        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_contents.entries));
+        let standing = code.standing.load_full().expect("it was made");
+        assert_eq!(batch(&|| ()), in_order(&standing.entries));
+    }
+
     #[test]
     fn failures_are_counted_and_the_last_one_stands_until_a_success() {
         let mut failures = Failures::default();

@@ -112,27 +112,48 @@ impl Keyed {
     }
 }
 
-/// An entry's bytes, if it is nothing but an action with its parameters: what is read through a copy is the same then.
-pub(crate) fn bytes_of(entry: &EntryShape, layout: &EntryLayout) -> Option<Vec<u8>> {
+/// How many bytes an entry has, if it is nothing but an action with its parameters: what is read through a copy is the same then.
+fn size_of(entry: &EntryShape, layout: &EntryLayout) -> Option<usize> {
     let EntryLayout { last_hit: None, idle_timeout: None, group: None, index: None, .. } = layout else { return None };
+    layout.sizes.get(entry.call.as_ref()?.action as usize).map(|size| *size as usize)
+}
+
+/// Copies what an entry of this size runs to zeroed bytes.
+fn copy(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<()> {
     let call = entry.call.as_ref()?;
-    let mut bytes = vec![0; *layout.sizes.get(call.action as usize)? as usize];
-    let action = call.action.to_le_bytes();
     let action_bytes = layout.action_bytes as usize;
-    bytes[..action_bytes].copy_from_slice(&action[..action_bytes]);
+    bytes[..action_bytes].copy_from_slice(&call.action.to_le_bytes()[..action_bytes]);
     for (arg, at) in call.args.iter().zip(layout.params.get(call.action as usize)?) {
-        let mut arg_bytes = arg.to_bytes_be();
-        arg_bytes.reverse();
-        bytes.get_mut(*at as usize..)?.get_mut(..arg_bytes.len())?.copy_from_slice(&arg_bytes);
+        let size = arg.width().div_ceil(8) as usize;
+        let place = bytes.get_mut(*at as usize..)?.get_mut(..size)?;
+        match arg.to_u128().map(u128::to_le_bytes) {
+            Some(value) if size <= value.len() => place.copy_from_slice(&value[..size]),
+            _ => {
+                place.copy_from_slice(&arg.to_bytes_be());
+                place.reverse();
+            }
+        }
     }
+    Some(())
+}
+
+/// An entry's bytes, if it has a [size](size_of).
+pub(crate) fn bytes_of(entry: &EntryShape, layout: &EntryLayout) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; size_of(entry, layout)?];
+    copy(entry, layout, &mut bytes)?;
     Some(bytes)
 }
 
+/// The words of an entry's copy.
+type EntryWords = [u64; KEY_WORDS_MAX];
+
 /// The same in so many words, if they suffice.
-fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Vec<u64>> {
-    let mut bytes = bytes_of(entry, layout).filter(|bytes| bytes.len() <= 8 * max)?;
-    bytes.resize(8 * max, 0);
-    Some(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
+fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<EntryWords> {
+    let size = size_of(entry, layout).filter(|size| *size <= 8 * max.min(KEY_WORDS_MAX))?;
+    let mut bytes = [0; 8 * KEY_WORDS_MAX];
+    copy(entry, layout, &mut bytes[..size])?;
+    let mut words = bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
+    Some([(); KEY_WORDS_MAX].map(|()| words.next().expect("as many words")))
 }
 
 impl Close {
@@ -153,12 +174,12 @@ impl Close {
         });
         let (own_words, entries) = match own {
             Some(own) => own,
-            None => (0, rules.iter().map(|rule| vec![rule.entry.entry as u64]).collect()),
+            None => (0, rules.iter().map(|rule| [rule.entry.entry as u64, 0]).collect()),
         };
         let size = own_words.max(1);
         let mut words = vec![0; count as usize * size];
         for (rule, entry) in rules.iter().zip(entries) {
-            words[(key(rule) - first) as usize * size..][..size].copy_from_slice(&entry);
+            words[(key(rule) - first) as usize * size..][..size].copy_from_slice(&entry[..size]);
         }
         Some(Close { first, count, own_words, words: words.into() })
     }
@@ -264,7 +285,14 @@ impl Hashed {
         8 * self.place_words() as u32
     }
 
-    fn fill(&mut self, rules: &[Rule], entries: Option<&[Vec<u64>]>, keys: &[[u64; 2]], rows: &[usize], places: usize) {
+    fn fill(
+        &mut self,
+        rules: &[Rule],
+        entries: Option<&[EntryWords]>,
+        keys: &[[u64; 2]],
+        rows: &[usize],
+        places: usize,
+    ) {
         let size = self.place_words();
         let mut words = vec![0u64; (places * size).next_multiple_of(4)];
         // A key of no entry is not found where it does not belong: zero, and at its own place another one.
@@ -280,7 +308,7 @@ impl Hashed {
             let (of_key, of_entry) = words[at..at + size].split_at_mut(self.words);
             of_key.copy_from_slice(&key[..self.words]);
             match entries {
-                Some(entries) => of_entry.copy_from_slice(&entries[i]),
+                Some(entries) => of_entry.copy_from_slice(&entries[i][..self.words]),
                 None => of_entry[0] = rule.entry.entry as u64,
             }
         }
@@ -509,6 +537,23 @@ mod tests {
             let keyed = Keyed::new(&rules, words, &timed).expect("there is a way");
             assert_eq!(find(&keyed, key(7)), Some(64));
         }
+    }
+
+    #[test]
+    fn copies_have_parameters_of_any_width_least_significant_byte_first() {
+        let layout =
+            EntryLayout { action_bytes: 2, params: vec![vec![2, 4, 20]], sizes: vec![48], ..EntryLayout::default() };
+        let bytes: Vec<u8> = (1..26).collect();
+        let args = vec![Bits::new(9, 0x155), Bits::new(128, 0xfedc << 112 | 3), Bits::from_bytes_be(200, &bytes)];
+        let call = Some(ActionCall { action: 0, args });
+        let entry = EntryShape { entry: std::ptr::null(), call };
+        let mut expected = vec![0, 0, 0x55, 1, 3];
+        expected.resize(18, 0);
+        expected.extend([0xdc, 0xfe]);
+        expected.extend(bytes.iter().rev());
+        expected.resize(48, 0);
+        assert_eq!(bytes_of(&entry, &layout), Some(expected));
+        assert_eq!(words_of(&entry, &layout, 2), None, "it is too long");
     }
 
     #[test]

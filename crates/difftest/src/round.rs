@@ -134,7 +134,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
             return Ok(Some(format!("at the end raw has\n  {a}\nand {} has\n  {b}", engine.name)));
         }
     }
-    Ok(None)
+    Ok(different_lookups(engines.iter().map(|e| (e.name, &e.local))).map(|(_, what)| what))
 }
 
 /// What a controller does.
@@ -212,6 +212,26 @@ pub(crate) fn visible_state(local: &Local) -> Vec<String> {
     all.extend(drops);
     all.extend(cells);
     all
+}
+
+/// Where hits and misses of tables differ between engines that count them and run one program: whose, and how.
+pub(crate) fn different_lookups<'a>(engines: impl Iterator<Item = (&'a str, &'a Local)>) -> Option<(&'a str, String)> {
+    let counts = |local: &Local| {
+        let tables = local.pipeline().table_info().into_iter();
+        tables.map(|table| Some((table.name, table.lookups?))).collect::<Option<Vec<_>>>()
+    };
+    let mut firsts: Vec<(&str, &Arc<Program>, Vec<(String, (u64, u64))>)> = Vec::new();
+    for (name, local) in engines {
+        let (program, Some(seen)) = (local.pipeline().program(), counts(local)) else { continue };
+        let Some((first, _, expected)) = firsts.iter().find(|(_, known, _)| Arc::ptr_eq(known, program)) else {
+            firsts.push((name, program, seen));
+            continue;
+        };
+        if let Some((a, b)) = expected.iter().zip(&seen).find(|(a, b)| a != b) {
+            return Some((name, format!("hits and misses: {first} has {a:?} and {name} {b:?}")));
+        }
+    }
+    None
 }
 
 fn describe(name: &str, expected: &[Sent], got: &[Sent], port: u32, frames: &[Vec<u8>]) -> String {

@@ -53,7 +53,7 @@ pub(crate) fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
-        has!("vpclmulqdq") && has!("avx512vl") && has!("avx512f")
+        has!("vpclmulqdq") && has!("avx512vl") && has!("avx512dq") && has!("avx512f")
     }
     #[cfg(not(target_arch = "x86_64"))]
     false

@@ -25,6 +25,7 @@ use cranelift_codegen::ir::types::{I8X16, I64};
 use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value};
 use derived::{Counted as CountedWay, Derived};
 use ir::TableId;
+use std::collections::HashMap;
 use std::mem::offset_of;
 
 /// Most cells that are counted in the frame.
@@ -208,15 +209,24 @@ impl Translator<'_, '_> {
     fn count_ways(&mut self, slot: StackSlot, ways: &[CountedWay]) {
         let flags = self.flags.stack;
         let before = ControlFlowGraph::with_function(self.b.func);
+        // Asked for once for each block: wide switches have many ways out, and all may be counted.
+        let mut known: HashMap<Block, HashMap<Block, Vec<usize>>> = HashMap::new();
         for CountedWay { from, to, cell, amount } in ways {
-            let targets = edges::targets(self.b.func, *from);
-            let blocks: Vec<Block> = match before.pred_iter(*to).count() {
-                1 => vec![*to],
-                _ if targets.len() == 1 => vec![*from],
-                _ => (0..targets.len())
-                    .filter(|number| targets[*number] == *to)
-                    .map(|number| edges::split(self.b.func, *from, number))
-                    .collect(),
+            let has_other_ways_in = before.pred_iter(*to).nth(1).is_some();
+            let blocks: Vec<Block> = if has_other_ways_in {
+                let ways_out = known.entry(*from).or_insert_with(|| {
+                    let mut numbers: HashMap<Block, Vec<usize>> = HashMap::new();
+                    for (number, target) in edges::targets(self.b.func, *from).into_iter().enumerate() {
+                        numbers.entry(target).or_default().push(number);
+                    }
+                    numbers
+                });
+                match (&ways_out[to][..], ways_out.len()) {
+                    ([_], 1) => vec![*from],
+                    (numbers, _) => numbers.iter().map(|n| edges::split(self.b.func, *from, *n)).collect(),
+                }
+            } else {
+                vec![*to]
             };
             for block in blocks {
                 let cursor = FuncCursor::new(self.b.func);

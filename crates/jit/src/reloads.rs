@@ -2,7 +2,8 @@
 //!
 //! Cranelift takes a load's result for the next one of the same bytes where no store and no call can come in between. Lookups that are
 //! part of the code call their table's engine in cases that hardly occur, and behind each of them all of a frame would be loaded again. But
-//! what goes through a gate ([`crate::gates`]) writes to no frame, and saves all registers.
+//! what goes through a gate ([`crate::gates`]) writes to no frame, and saves all registers. One call moves the frame, to make room ahead of it;
+//! behind that its address is loaded anew, so that nothing is taken for a load of the same bytes (`ask_for_room` in `crate::deparse`).
 //!
 //! For each point of the function there is a *version* of the frame: what could have changed it last, or the block where several meet.
 //! Loads of the same bytes at the same version give the same, and the first is taken where it is on all ways to the second.
@@ -21,6 +22,10 @@ enum Version {
     Inst(Inst),
     Join(Block),
 }
+
+/// How many earlier loads of the same bytes are looked through for one that is on all ways here: the arms of a wide switch may all have
+/// one of their own.
+const EARLIER_MAX: usize = 8;
 
 /// How many bytes a load gives, and which.
 type Load = (u32, Value, i32);
@@ -46,7 +51,7 @@ pub(crate) fn remove(func: &mut Function, frames: Option<AliasRegion>) {
             let Some(load) = load_of(func, inst, frames) else { continue };
             let result = func.dfg.first_result(inst);
             let earlier = known.entry((version, load)).or_default();
-            match earlier.iter().find(|(at, _)| tree.block_dominates(*at, block)) {
+            match earlier.iter().rev().take(EARLIER_MAX).find(|(at, _)| tree.block_dominates(*at, block)) {
                 Some((_, value)) => replace(func, inst, result, *value),
                 None => earlier.push((block, result)),
             }

@@ -259,9 +259,9 @@ fn is_possible(optimisation: Optimisation) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;
-        let has_avx512 = has!("avx512f") && has!("avx512vl");
+        let has_avx512 = has!("avx512f") && has!("avx512vl") && has!("avx512dq");
         match optimisation {
-            Optimisation::WideCompare => has_avx512 && has!("avx512dq"),
+            Optimisation::WideCompare => has_avx512,
             Optimisation::CarrylessCrc => has_avx512 && has!("vpclmulqdq"),
             _ => true,
         }

@@ -1,7 +1,7 @@
 //! One script on many engines, and the first difference.
 
 use super::{Counts, Depth, Finding, Kind, guard, no_passes};
-use crate::round::visible_state;
+use crate::round::{different_lookups, visible_state};
 use datapath::drops::RuntimeDrop;
 use datapath::{EngineKind, Local, Sent, Specialise};
 use ir::{ExternKind, Program};
@@ -213,6 +213,9 @@ fn run(
             let what = format!("at the end raw has\n  {a}\nand {} has\n  {b}", engine.name);
             return Err(difference(&engine.name, what));
         }
+    }
+    if let Some((name, what)) = different_lookups(engines.iter().map(|e| (e.name.as_str(), &e.local))) {
+        return Err(difference(name, what));
     }
     canary(&engines[0].local)
 }

@@ -16,7 +16,7 @@
 use cranelift_codegen::ir::{Block, Function};
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The loop over the packets of a batch: where each begins, and where it has ended.
 #[derive(Clone, Copy)]
@@ -65,14 +65,9 @@ impl Blocks {
                 return None;
             }
             let calls = func.dfg.insts[end].branch_destination(&func.dfg.jump_tables, &func.dfg.exception_tables);
-            let mut next: Vec<Block> = Vec::new();
-            for call in calls {
-                let block = call.block(&func.dfg.value_lists);
-                if !next.contains(&block) {
-                    next.push(block);
-                }
-            }
-            Some(next)
+            let mut known = HashSet::new();
+            let next = calls.iter().map(|call| call.block(&func.dfg.value_lists));
+            Some(next.filter(|block| known.insert(*block)).collect())
         };
         let mut seen: HashMap<Block, Vec<Block>> = HashMap::from([(round.first, after(round.first)?)]);
         let mut blocks = Vec::new();

@@ -38,6 +38,7 @@ pub const SHAPES: &[Shape] = &[
     shape("ifs in each other", 4, 1, ifs_in_each_other),
     shape("else ifs", 25, 1, else_ifs),
     shape("switch", 50, 16, switch),
+    shape("arms that apply a table", 50, 16, arms),
     shape("controls", 12, 16, controls),
     shape("locals", 50, 16, locals),
     shape("dirty fields", 12, 16, dirty_fields),
@@ -272,6 +273,17 @@ fn switch(n: usize) -> Parts {
     let apply =
         format!("        switch (m.a) {{\n{}            default: {{ m.b = 0; }}\n        }}\n", repeat(n, case));
     Parts { apply, ..Parts::default() }
+}
+
+fn arms(n: usize) -> Parts {
+    let arm = |i: usize| format!("            {i}: {{ t.apply(); m.d = m.d ^ {i}; }}");
+    let declarations = "    action x(bit<32> v) { m.c = m.c + v; }
+    table t { actions = { x; } default_action = x(1); }\n";
+    let apply = format!(
+        "        switch (m.a) {{\n{}            default: {{ m.c = 0; }}\n        }}\n        log_msg(\"behind the arms\");\n",
+        repeat(n, arm)
+    );
+    Parts { declarations: declarations.into(), apply, ..Parts::default() }
 }
 
 fn controls(n: usize) -> Parts {

@@ -218,9 +218,10 @@ pub(crate) fn visible_state(local: &Local) -> Vec<String> {
 pub(crate) fn different_lookups<'a>(engines: impl Iterator<Item = (&'a str, &'a Local)>) -> Option<(&'a str, String)> {
     let counts = |local: &Local| {
         let tables = local.pipeline().table_info().into_iter();
-        tables.map(|table| Some((table.name, table.lookups?))).collect::<Option<Vec<_>>>()
+        let text = |(hits, misses)| format!("{hits} hits, {misses} misses");
+        tables.map(|table| Some(format!("{}: {}", table.name, table.lookups.map(text)?))).collect::<Option<Vec<_>>>()
     };
-    let mut firsts: Vec<(&str, &Arc<Program>, Vec<(String, (u64, u64))>)> = Vec::new();
+    let mut firsts: Vec<(&str, &Arc<Program>, Vec<String>)> = Vec::new();
     for (name, local) in engines {
         let (program, Some(seen)) = (local.pipeline().program(), counts(local)) else { continue };
         let Some((first, _, expected)) = firsts.iter().find(|(_, known, _)| Arc::ptr_eq(known, program)) else {
@@ -228,7 +229,7 @@ pub(crate) fn different_lookups<'a>(engines: impl Iterator<Item = (&'a str, &'a 
             continue;
         };
         if let Some((a, b)) = expected.iter().zip(&seen).find(|(a, b)| a != b) {
-            return Some((name, format!("hits and misses: {first} has {a:?} and {name} {b:?}")));
+            return Some((name, format!("at the end {first} has\n  {a}\nand {name} has\n  {b}")));
         }
     }
     None

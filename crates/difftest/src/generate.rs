@@ -64,7 +64,9 @@ pub fn changes(subject: &Subject, dice: &mut Dice) -> Vec<Change> {
     for (i, table) in program.tables.iter().enumerate() {
         let id = TableId::from_index(i);
         if !table.const_entries && !table.keys.is_empty() {
-            for _ in 0..dice.below(12) {
+            // Many prefixes, so that they overlap.
+            let prefixes = matches!(&table.keys[..], [key] if key.kind == MatchKind::Lpm);
+            for _ in 0..dice.below(if prefixes { 48 } else { 12 }) {
                 if let Some(entry) = entry(subject, table, dice) {
                     list.push(Change::Insert(id, entry));
                 }

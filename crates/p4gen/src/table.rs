@@ -87,7 +87,9 @@ impl Gen {
             let call = listed[at].call(&data);
             self.line(format!("{constant}default_action = {call};"));
         }
-        if !keys.is_empty() && implementation.is_none() && !listed.is_empty() && self.dice.one_in(3) {
+        let routes = keys.len() == 1 && keys[0].2 == "lpm";
+        let may_list = !keys.is_empty() && implementation.is_none() && !listed.is_empty();
+        if may_list && self.dice.one_in(if routes { 8 } else { 3 }) {
             self.entries(&keys, &listed);
         } else if self.dice.one_in(2) {
             let size = *self.dice.pick(&[1, 4, 64, 1024]);
@@ -126,11 +128,14 @@ impl Gen {
         let mut keys: Vec<(String, Type, &'static str, usize)> = Vec::new();
         let count = [0, 1, 1, 1, 2, 2, 3, 4][self.dice.below(8)].max(usize::from(selector));
         let outer = std::mem::replace(&mut self.calls, false);
+        // Prefixes of an address alone have ways of their own, in engines and in compiled code.
+        let address = if count == 1 && !selector && self.dice.one_in(2) { Some(self.address_width()) } else { None };
         for at in 0..count {
-            let asked = if self.dice.one_in(3) { self.asked_before() } else { None };
-            let ty = match &asked {
-                Some((_, width)) => Type::Bit(*width),
-                None => loop {
+            let asked = if address.is_none() && self.dice.one_in(3) { self.asked_before() } else { None };
+            let ty = match (&asked, address) {
+                (_, Some(width)) => Type::Bit(width),
+                (Some((_, width)), None) => Type::Bit(*width),
+                (None, None) => loop {
                     let ty = self.scalar();
                     if self.types.size(&ty) > 0 {
                         break ty;
@@ -140,6 +145,7 @@ impl Gen {
             let plain = matches!(ty, Type::Bit(_));
             let has_lpm = keys.iter().any(|k| k.2 == "lpm");
             let kind = match self.dice.below(8) {
+                _ if address.is_some() => "lpm",
                 0..=2 => "exact",
                 3 if plain && !has_lpm => "lpm",
                 4 if matches!(ty, Type::Bit(_) | Type::Int(_)) => "ternary",
@@ -164,6 +170,13 @@ impl Gen {
         }
         self.calls = outer;
         keys
+    }
+
+    /// The width of a field that prefixes of up to 32 bits may be of.
+    fn address_width(&mut self) -> u32 {
+        let fields = self.types.widths.iter().copied().filter(|w| (16..=32).contains(w));
+        let widths: Vec<u32> = fields.chain([24, 32]).collect();
+        *self.dice.pick(&widths)
     }
 
     fn listed_actions(&mut self, table: &str) -> Vec<Listed> {

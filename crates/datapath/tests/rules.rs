@@ -28,7 +28,7 @@ table acl {{
   action other
   action unknown
   default 2 ()
-  size 1024
+  size 4096
 }}
 "
     );
@@ -130,6 +130,54 @@ fn rules_in_the_code_are_those_of_the_table() {
                 let frame = frame(&mut random, fields);
                 engines.check(&frame, &format!("{fields:?}, round {round}, {} rules", there.len()));
             }
+        }
+    }
+}
+
+/// Rules about hosts and networks of 10.0.0.0/10, and packets from there and from elsewhere: what few bytes tell of them is as the rules
+/// are, before and after there are more than share rows of bits, and while some come and go.
+#[test]
+fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
+    let fields = [(32, "ternary"), (16, "ternary")];
+    let mut random = Random(9);
+    let mut engines = Engines::new(&program(&fields));
+    let mut there: Vec<TableEntry> = Vec::new();
+    let near = |random: &mut Random| Bits::new(32, u128::from(10 << 24 | random.below(1 << 22)));
+    for wanted in [5usize, 200, 1024, 1025, 1800, 900] {
+        while there.len() > wanted {
+            let old = there.swap_remove(random.below(there.len() as u64) as usize);
+            engines.each(|state| state.delete(ACL, &old.key, old.priority).expect("it is there"));
+        }
+        while there.len() < wanted {
+            let mask = Bits::ones(32).shl([0, 0, 8, 16][random.below(4) as usize]);
+            let source = KeyMatch::Ternary { value: near(&mut random).and(&mask), mask };
+            let port = Bits::new(16, u128::from(random.below(1 << 16)));
+            let port = KeyMatch::Ternary { value: port, mask: Bits::ones(16) };
+            let args = vec![Bits::new(9, u128::from(1 + random.below(200)))];
+            let action = EntryAction::Call(ActionCall { action: random.below(2) as u32, args });
+            let priority = 1 + there.len() as i32;
+            let new = TableEntry { key: vec![source, port], priority, action, idle_timeout_ns: 0 };
+            engines.each(|state| state.insert(ACL, &new).expect("there is room"));
+            there.push(new);
+        }
+        engines.recompile(Specialise::Contents);
+        for i in 0..120 {
+            let mut source = near(&mut random);
+            let mut port = Bits::new(16, u128::from(random.below(1 << 16)));
+            if i % 3 == 0 {
+                // One that a rule is about.
+                let rule = &there[random.below(there.len() as u64) as usize];
+                let [KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to, .. }] = &rule.key[..]
+                else {
+                    unreachable!("two ternary keys")
+                };
+                source = source.and(&mask.not()).or(from);
+                port = to.clone();
+            } else if i % 3 == 1 {
+                source = Bits::new(32, u128::from(random.below(1 << 32)));
+            }
+            let frame = source.resize_u(48).shl(16).or(&port.resize_u(48)).to_bytes_be();
+            engines.check(&frame, &format!("{wanted} rules, packet {i}"));
         }
     }
 }

@@ -74,10 +74,11 @@ pub use hot::HOT_WAYS;
 pub use join::{heads, joined};
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
-pub use matrix::{COLUMNS_MAX, GROUPED_RULES_MAX};
+pub use matrix::COLUMNS_MAX;
 pub use optimisation::{Optimisation, Without};
 pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};
+pub use sieve::SIFTED_RULES_MAX;
 pub use stage::report::{Phase, Stages, Whole};
 
 use abi::{Bindings, RuntimeCalls, Shapes};

@@ -32,7 +32,7 @@ pub const COLUMNS_MAX: usize = 32;
 /// Rules, not counting the last one if that accepts everything.
 pub const RULES_MAX: usize = 127;
 /// Rules that share bits.
-pub const GROUPED_RULES_MAX: usize = 1024;
+const GROUPED_RULES_MAX: usize = 1024;
 /// How many bits random keys may have in common, on average, for groups of rules to be worth a try.
 const COMMON_MAX: f64 = 0.5;
 /// Values of a byte.

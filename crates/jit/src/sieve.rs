@@ -5,8 +5,10 @@
 //! [`BYTES_MAX`]; for each of their values a word says which rules accept it, a bit for each group of rules. Keys whose words
 //! have no bit in common go to the default entry at once; for the others the table is looked up.
 //!
-//! What tells most is reckoned for keys of any bytes. Where packets are not like that, it costs some instructions and a branch
-//! that is always taken the same way; it is only made where at most one key in [`PASS_MAX`] of any bytes would pass.
+//! What tells most is reckoned for keys that are like the rules where all rules are alike, and of any bytes elsewhere: a list about
+//! hosts of one network is mostly asked about that network. If no few bytes keep such keys back, it is reckoned for keys of any bytes.
+//! Where packets are not like that, it costs some instructions and a branch that is always taken the same way; it is only made where
+//! at most one key in [`PASS_MAX`] would pass.
 //!
 //! The words belong to the code that is made for the rules, as the rows of [`crate::matrix`] do.
 //!
@@ -24,7 +26,9 @@ use std::sync::Arc;
 /// Most bytes that are looked at.
 const BYTES_MAX: usize = 3;
 /// Most rules.
-const RULES_MAX: usize = 4096;
+pub const SIFTED_RULES_MAX: usize = 16_384;
+/// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
+const ALIKE_MAX: usize = 4;
 /// A sieve passes at most one key of any bytes in so many.
 const PASS_MAX: f64 = 4.0;
 /// Another byte is looked at if it keeps back so large a part of what passed.
@@ -63,21 +67,28 @@ fn rows(rules: &[&Rule], column: Column) -> [u64; ROWS] {
 impl Sieve {
     /// For these rules; `None` if a few bytes do not tell enough.
     fn new(rules: &[&Rule]) -> Option<Sieve> {
-        if rules.is_empty() || rules.len() > RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
+        if rules.is_empty() || rules.len() > SIFTED_RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
             return None;
         }
         // Rules that are like each other share a bit.
         let mut sorted = rules.to_vec();
         sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
-        let mut left: Vec<(Column, [u64; ROWS])> = columns(rules).into_iter().map(|c| (c, rows(&sorted, c))).collect();
+        let all: Vec<(Column, [u64; ROWS])> = columns(rules).into_iter().map(|c| (c, rows(&sorted, c))).collect();
+        Sieve::choose(all.clone(), &near(rules, &all)).or_else(|| Sieve::choose(all, &|_, _| None))
+    }
+
+    /// Of these columns with their rows. `near` says what byte a sample has in a column, if it is not any.
+    fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Sieve> {
         let mut sieve = Sieve { columns: Vec::new(), rows: Vec::new() };
         // What the keys that are tried have in common with the bytes so far.
         let mut common = vec![u64::MAX; SAMPLES as usize];
         let mut passing = 1.0;
         while sieve.columns.len() < BYTES_MAX && !left.is_empty() {
             let value_of = |sample: usize, column: &Column| {
-                let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
-                (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+                near(sample, *column).unwrap_or_else(|| {
+                    let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
+                    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+                })
             };
             let pass = |(column, rows): &(Column, [u64; ROWS])| {
                 common.iter().enumerate().filter(|(s, bits)| **bits & rows[value_of(*s, column)] != 0).count()
@@ -98,6 +109,33 @@ impl Sieve {
         }
         (passing * PASS_MAX <= 1.0).then_some(sieve)
     }
+}
+
+/// The byte that a sample has in a column, if it is not any.
+type Near<'a> = dyn Fn(usize, Column) -> Option<usize> + 'a;
+
+/// Samples that are like one of the rules in the columns in which rules are alike.
+fn near<'a>(rules: &'a [&Rule], all: &[(Column, [u64; ROWS])]) -> Box<Near<'a>> {
+    let of = |words: &[u64], column: Column| byte_of(words[column.word], column.byte) as usize;
+    let is_alike = |column: Column| {
+        let (mut count, mut values) = (0, Vec::new());
+        for rule in rules.iter().filter(|rule| of(&rule.mask, column) == 0xff) {
+            let value = of(&rule.value, column);
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            if values.len() > ALIKE_MAX {
+                return false;
+            }
+            count += 1;
+        }
+        count > 0 && 2 * values.len() <= count
+    };
+    let alike: Vec<Column> = all.iter().map(|(column, _)| *column).filter(|column| is_alike(*column)).collect();
+    Box::new(move |sample, column| {
+        let rule = rules[sample * 7919 % rules.len()];
+        (of(&rule.mask, column) == 0xff && alike.contains(&column)).then(|| of(&rule.value, column))
+    })
 }
 
 impl Translator<'_, '_> {
@@ -151,7 +189,7 @@ mod tests {
     #[test]
     fn what_meets_a_rule_passes_and_most_else_does_not() {
         let mut seed = 3;
-        for count in [1, 5, 64, 100, 1000] {
+        for count in [1, 5, 64, 100, 1000, 5000] {
             // One network, hosts in it, and any ports.
             let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xffff_ffff_0000_ffff];
             let rules: Vec<Rule> =
@@ -168,6 +206,21 @@ mod tests {
                 passed += u32::from(i % 2 == 0 && passes(&sieve, key));
             }
             assert!(passed < 500, "{passed} of 2000 keys of any bytes pass with {count} rules");
+        }
+    }
+
+    /// Of hosts and networks of 100.64.0.0/10, with a port each.
+    #[test]
+    fn keys_of_the_network_that_all_rules_are_about_are_kept_back_too() {
+        let mut seed = 5;
+        for count in [5, 100] {
+            let masks = [0xffff_ffff_0000_ffff, 0xffff_ff00_0000_0000, 0xffff_0000_0000_ffff];
+            let network = |seed: &mut u64| 0x6440_0000_0000_0000 | random(seed) >> 10;
+            let rules: Vec<Rule> = (0..count).map(|i| rule(masks[i % 3], network(&mut seed))).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            let sieve = Sieve::new(&rules).expect("few bytes tell");
+            let passed = (0..2000).filter(|_| passes(&sieve, network(&mut seed))).count();
+            assert!(passed < 500, "{passed} of 2000 keys of the network pass with {count} rules");
         }
     }
 

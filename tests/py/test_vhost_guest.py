@@ -28,7 +28,9 @@ FRAME = bytes.fromhex("020000000001 020000000002 88b5") + bytes(range(46))
 
 
 class Guest:
-    """One memory region, a receive ring and a send ring."""
+    """One memory region, a receive ring and a send ring for each of its pairs: those of pair `n` have 2n added to their numbers."""
+
+    PAIRS = 1
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -41,15 +43,16 @@ class Guest:
         self.file = os.memfd_create("guest")
         os.ftruncate(self.file, SIZE)
         self.memory = mmap.mmap(self.file, SIZE)
-        self.fds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
-        self.avail = [0, 0]
-        self.seen = [0, 0]
+        self.fds = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4 * self.PAIRS)]
+        self.avail = [0] * 2 * self.PAIRS
+        self.seen = [0] * 2 * self.PAIRS
         self.negotiate()
         self.share()
-        for ring in (RX, TX):
+        for ring in range(2 * self.PAIRS):
             self.start(ring)
-        for i in range(32):
-            self.offer(RX, [(GUEST + 0x4_0000 + i * 2048, 2048, WRITE)])
+        for pair in range(self.PAIRS):
+            for i in range(32):
+                self.offer(RX + 2 * pair, [(GUEST + 0x4_0000 + (32 * pair + i) * 2048, 2048, WRITE)])
 
     def negotiate(self) -> None:
         """Takes the one feature that we need."""
@@ -71,7 +74,7 @@ class Guest:
         self.tell(SET_VRING_BASE, struct.pack("<II", ring, self.avail[ring] if index is None else index))
         self.tell(SET_VRING_ADDR, struct.pack("<IIQQQQ", ring, 0, at, at + 0x2000, at + 0x1000, 0))
         self.tell(SET_VRING_CALL, struct.pack("<Q", ring), [self.fds[ring]])
-        self.tell(SET_VRING_KICK, struct.pack("<Q", ring), [self.fds[2 + ring]])
+        self.tell(SET_VRING_KICK, struct.pack("<Q", ring), [self.fds[2 * self.PAIRS + ring]])
 
     def tell(self, request: int, payload: bytes = b"", fds: list[int] | None = None) -> None:
         """Sends a message."""
@@ -123,23 +126,23 @@ class Guest:
             time.sleep(0.001)
         return found
 
-    def send(self, frame: bytes, header: bytes = bytes(HEADER)) -> None:
+    def send(self, frame: bytes, header: bytes = bytes(HEADER), pair: int = 0) -> None:
         """Sends a frame in one descriptor."""
-        data = header + frame
-        at = 0x2_0000 + self.avail[TX] % 32 * 4096
+        data, ring = header + frame, TX + 2 * pair
+        at = (0x2_0000 if pair == 0 else 0x8_0000) + self.avail[ring] % 32 * 4096
         self.memory[at : at + len(data)] = data
-        self.offer(TX, [(GUEST + at, len(data), 0)])
+        self.offer(ring, [(GUEST + at, len(data), 0)])
 
     def receive(self) -> bytes:
         """Waits for one frame, and gives its buffer back."""
         [(head, length)] = self.wait(RX, 1)
         return self.taken(head, length)
 
-    def taken(self, head: int, length: int) -> bytes:
+    def taken(self, head: int, length: int, ring: int = RX) -> bytes:
         """The frame in a buffer that the switch gave back; the buffer is offered again."""
-        address = struct.unpack_from("<Q", self.memory, self.base(RX) + head * 16)[0]
+        address = struct.unpack_from("<Q", self.memory, self.base(ring) + head * 16)[0]
         data = self.memory[address - GUEST : address - GUEST + length]
-        self.offer(RX, [(address, 2048, WRITE)], head)
+        self.offer(ring, [(address, 2048, WRITE)], head)
         assert data[:HEADER] == bytes(10) + b"\x01\x00", "no offloads, one buffer"
         return data[HEADER:]
 

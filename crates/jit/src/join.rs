@@ -27,10 +27,11 @@
 
 use crate::Optimisation;
 use crate::apply::{Found, common_action};
-use crate::keyed::bytes_of;
+use crate::keyed::copy_to;
 use crate::translate::Translator;
 use crate::value::{Val, const_words};
 use abi::{Answers, EngineKind, EntryLayout, EntryShape, KeyLayout, Rule, TableBinding};
+use base::Bits;
 use base::entry::{ActionCall, MatchKind};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -127,9 +128,36 @@ struct Rows {
     /// Where the head's entries begin, and by how many bits a row is further from the next than they are.
     first: u64,
     up: u32,
-    /// What each row's entry runs; `None` where there is no entry.
-    calls: Vec<Option<ActionCall>>,
+    /// What each row's entry runs; nothing where there is no entry.
+    calls: Calls,
     columns: Vec<Column>,
+}
+
+/// What rows run.
+#[derive(Debug)]
+struct Calls {
+    /// By row: the action, and where its arguments begin.
+    rows: Vec<Option<(u32, u32)>>,
+    /// The lowest word of each.
+    args: Vec<u64>,
+}
+
+impl Calls {
+    fn new(count: usize) -> Calls {
+        Calls { rows: vec![None; count], args: Vec::new() }
+    }
+
+    fn set(&mut self, row: usize, call: &ActionCall) {
+        self.rows[row] = Some((call.action, self.args.len() as u32));
+        let low = |arg: &Bits| arg.to_u64().unwrap_or_else(|| const_words(arg)[0]);
+        self.args.extend(call.args.iter().map(low));
+    }
+
+    /// A parameter of an action, in rows that run it.
+    fn arg(&self, row: usize, action: u32, param: u32) -> Option<u64> {
+        let (_, first) = self.rows[row].filter(|(runs, _)| *runs == action)?;
+        self.args.get((first + param) as usize).copied()
+    }
 }
 
 /// What the rows have of a joined table.
@@ -145,8 +173,8 @@ struct Column {
     may_miss: bool,
     /// What all hits run, if it is the same.
     action: Option<u32>,
-    /// By row; `None` for misses, and rows that do not come here.
-    calls: Vec<Option<ActionCall>>,
+    /// By row; nothing for misses, and rows that do not come here.
+    calls: Calls,
 }
 
 /// A field of a joined table's key.
@@ -199,13 +227,17 @@ impl Rows {
             used,
             first: answers.first.addr() as u64,
             up: (size / stride).ilog2(),
-            calls: vec![None; count],
+            calls: Calls::new(count),
             columns: Vec::new(),
         };
+        let mut bytes = [0; ROW_BYTES_MAX];
         for entry in &answers.entries {
             let place = answers.place(entry);
-            rows.write(place, 0, &bytes_of(entry, layout)?);
-            rows.calls[place].clone_from(&entry.call);
+            let size = copy_to(entry, layout, &mut bytes)?;
+            rows.write(place, 0, &bytes[..size]);
+            if let Some(call) = &entry.call {
+                rows.calls.set(place, call);
+            }
         }
         Some(rows)
     }
@@ -235,8 +267,7 @@ impl Rows {
             Key::Param { table, action, param } => (*table, *action, *param),
         };
         let calls = self.columns.iter().find(|c| c.table == table).map_or(&self.calls, |column| &column.calls);
-        let call = calls[row].as_ref().filter(|call| call.action == action)?;
-        Some(const_words(call.args.get(param as usize)?)[0])
+        calls.arg(row, action, param)
     }
 
     /// Adds a table that has these rules.
@@ -252,58 +283,54 @@ impl Rows {
             return None;
         }
         let by_key: HashMap<&[u64], &EntryShape> = rules.iter().map(|r| (&r.value[..], &r.entry)).collect();
-        let found = |row: usize| -> Option<Option<&EntryShape>> {
-            let values: Option<Vec<u64>> = keys.iter().map(|key| self.key(row, key)).collect();
-            Some(by_key.get(&key_words(key_layout, &values?)[..]).copied())
+        let mut words = vec![0; key_layout.bytes as usize / 8];
+        let mut found = |row: usize| -> Option<Option<&EntryShape>> {
+            words.fill(0);
+            for (field, key) in key_layout.fields.iter().zip(&keys) {
+                words[(field.offset / 8) as usize] |= self.key(row, key)? << (8 * (field.offset % 8));
+            }
+            Some(by_key.get(&words[..]).copied())
         };
-        let found: Vec<Option<Option<&EntryShape>>> = (0..self.calls.len()).map(found).collect();
+        let found: Vec<Option<Option<&EntryShape>>> = (0..self.calls.rows.len()).map(&mut found).collect();
         let hits = || found.iter().flatten().flatten().copied();
-        let copies: Option<Vec<Vec<u8>>> = hits().map(|entry| bytes_of(entry, layout)).collect();
+        let mut bytes = [0; ROW_BYTES_MAX];
+        // Bytes of the longest copy, if all fit into rows.
+        let longest = hits().try_fold(0, |most: usize, hit| Some(most.max(copy_to(hit, layout, &mut bytes)?)));
+        let is_copied = longest.is_some();
         let action_bytes = layout.action_bytes as usize;
         let may_miss = found.iter().any(|found| matches!(found, Some(None)));
         let action = common_action(hits());
         // Nobody reads what is known: then that overlaps what comes before.
-        let left_out = if copies.is_some() && !may_miss && action.is_some() { action_bytes } else { 0 };
-        let size = match &copies {
-            Some(copies) => copies.iter().map(Vec::len).max().unwrap_or(0).max(action_bytes),
-            None => 8,
-        };
-        let at = if copies.is_some() { self.used - left_out } else { self.used.next_multiple_of(8) };
+        let left_out = if is_copied && !may_miss && action.is_some() { action_bytes } else { 0 };
+        let size = longest.map_or(8, |longest| longest.max(action_bytes));
+        let at = if is_copied { self.used - left_out } else { self.used.next_multiple_of(8) };
         if at + size > self.size {
             return None;
         }
-        let column = Column {
-            table,
-            keys: keys.clone(),
-            at,
-            is_copied: copies.is_some(),
-            may_miss,
-            action,
-            calls: found.iter().map(|found| found.flatten().and_then(|entry| entry.call.clone())).collect(),
-        };
-        let mut copies = copies.map(Vec::into_iter);
+        let mut calls = Calls::new(found.len());
         for (row, found) in found.iter().enumerate() {
             let Some(found) = found else { continue };
-            let bytes = match (found, &mut copies) {
-                (Some(_), Some(copies)) => copies.next().expect("there is one for each hit"),
-                (None, Some(_)) => layout.no_action().to_le_bytes()[..action_bytes].to_vec(),
-                (found, None) => found.map_or(0, |entry| entry.entry as u64).to_le_bytes().to_vec(),
+            if let Some(call) = found.and_then(|entry| entry.call.as_ref()) {
+                calls.set(row, call);
+            }
+            let size = match found {
+                Some(entry) if is_copied => copy_to(entry, layout, &mut bytes)?,
+                None if is_copied => {
+                    bytes[..action_bytes].copy_from_slice(&layout.no_action().to_le_bytes()[..action_bytes]);
+                    action_bytes
+                }
+                found => {
+                    bytes[..8].copy_from_slice(&found.map_or(0, |entry| entry.entry as u64).to_le_bytes());
+                    8
+                }
             };
-            self.write(row, at + left_out, &bytes[left_out..]);
+            self.write(row, at + left_out, &bytes[left_out..size]);
         }
+        let column = Column { table, keys, at, is_copied, may_miss, action, calls };
         self.used = at + size;
         self.columns.push(column);
         Some(())
     }
-}
-
-/// A key of fields of up to 64 bits.
-fn key_words(layout: &KeyLayout, values: &[u64]) -> Vec<u64> {
-    let mut words = vec![0; layout.bytes as usize / 8];
-    for (field, value) in layout.fields.iter().zip(values) {
-        words[(field.offset / 8) as usize] |= value << (8 * (field.offset % 8));
-    }
-    words
 }
 
 // The head.
@@ -425,19 +452,16 @@ impl Translator<'_, '_> {
         if self.joined.params.is_empty() {
             return value;
         }
-        let mut seen = Seen::default();
-        if self.value_in(value, None, &mut seen).is_none() || seen.others < 2 {
-            return value;
-        }
-        let Some((head, row)) = seen.row else { return value };
+        let Some((term, (head, row))) = self.term(value).filter(|(term, _)| term.others >= 2) else { return value };
         let ty = self.b.func.dfg.value_type(value);
         let bytes = ty.bytes() as usize;
-        let (at, count) = match self.joins.rows.borrow().iter().find(|(table, _)| *table == head) {
-            Some((_, Some(rows))) if rows.used + bytes <= rows.size => (rows.used, rows.calls.len()),
+        let (at, values) = match self.joins.rows.borrow().iter().find(|(table, _)| *table == head) {
+            Some((_, Some(rows))) if rows.used + bytes <= rows.size => {
+                let values: Vec<u64> = (0..rows.calls.rows.len()).map(|i| term.in_row(rows, i)).collect();
+                (rows.used, values)
+            }
             _ => return value,
         };
-        let values: Vec<u64> =
-            (0..count).map(|i| self.value_in(value, Some(i), &mut Seen::default()).unwrap_or(0)).collect();
         if let Some((_, Some(rows))) = self.joins.rows.borrow_mut().iter_mut().find(|(table, _)| *table == head) {
             for (i, value) in values.iter().enumerate() {
                 rows.write(i, at, &value.to_le_bytes()[..bytes]);
@@ -452,66 +476,58 @@ impl Translator<'_, '_> {
         if self.joined.params.is_empty() {
             return None;
         }
-        let mut seen = Seen::default();
-        self.value_in(value, None, &mut seen)?;
-        let (head, _) = seen.row?;
+        let (term, (head, _)) = self.term(value)?;
         let joins = self.joins.rows.borrow();
         let rows = joins.iter().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_ref())?;
-        let mut there = (0..rows.calls.len()).filter(|i| rows.calls[*i].is_some());
-        let first = self.value_in(value, there.next(), &mut Seen::default())?;
-        there.all(|i| self.value_in(value, Some(i), &mut Seen::default()) == Some(first)).then_some(first)
+        let mut there = (0..rows.calls.rows.len()).filter(|i| rows.calls.rows[*i].is_some());
+        let first = term.in_row(rows, there.next()?);
+        there.all(|i| term.in_row(rows, i) == first).then_some(first)
     }
 
-    /// What a value is in a row, or, without one, whether all that it is made of is in one row.
-    fn value_in(&self, value: Value, row: Option<usize>, seen: &mut Seen) -> Option<u64> {
+    /// How a value is made of the bytes of a row and of constants, and which row that is.
+    fn term(&self, value: Value) -> Option<(Term, (TableId, Value))> {
+        let mut term = Term::default();
+        self.extend_term(&mut term, value)?;
+        let row = term.row?;
+        Some((term, row))
+    }
+
+    /// Adds a value's steps; says which of them gives it.
+    fn extend_term(&self, term: &mut Term, value: Value) -> Option<usize> {
         let dfg = &self.b.func.dfg;
         let value = dfg.resolve_aliases(value);
         let bits = dfg.value_type(value).bits();
-        seen.instructions += 1;
-        if seen.instructions > FOLDED_MAX || bits > 64 {
+        // Counted on the way down, as what a value is made of may go far.
+        term.instructions += 1;
+        if term.instructions > FOLDED_MAX || bits > 64 {
             return None;
         }
-        let ones = if bits < 64 { (1u64 << bits) - 1 } else { u64::MAX };
-        let word = match dfg.insts[dfg.value_def(value).inst()?] {
-            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => imm.bits() as u64,
+        let step = match dfg.insts[dfg.value_def(value).inst()?] {
+            InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Step::Constant(imm.bits() as u64),
             InstructionData::Unary { opcode: Opcode::Uextend | Opcode::Ireduce, arg } => {
-                self.value_in(arg, row, seen)?
+                Step::Same(self.extend_term(term, arg)?)
             }
             InstructionData::Unary { opcode: Opcode::Bswap, arg } => {
-                seen.others += 1;
-                self.value_in(arg, row, seen)?.swap_bytes() >> (64 - bits)
+                term.others += 1;
+                Step::Swapped(self.extend_term(term, arg)?)
             }
             InstructionData::Binary { opcode, args: [a, b] } => {
-                let (a, b) = (self.value_in(a, row, seen)?, self.value_in(b, row, seen)?);
-                seen.others += 1;
-                match opcode {
-                    Opcode::Band => a & b,
-                    Opcode::Bor => a | b,
-                    Opcode::Bxor => a ^ b,
-                    Opcode::Iadd => a.wrapping_add(b),
-                    Opcode::Ishl => a << (b % u64::from(bits)),
-                    Opcode::Ushr => a >> (b % u64::from(bits)),
-                    _ => return None,
-                }
+                let (a, b) = (self.extend_term(term, a)?, self.extend_term(term, b)?);
+                term.others += 1;
+                use Opcode::{Band, Bor, Bxor, Iadd, Ishl, Ushr};
+                matches!(opcode, Band | Bor | Bxor | Iadd | Ishl | Ushr).then_some(Step::Binary(opcode, a, b))?
             }
             InstructionData::IntCompare { cond, args: [a, b], .. } => {
-                let (a, b) = (self.value_in(a, row, seen)?, self.value_in(b, row, seen)?);
-                u64::from(match cond {
-                    IntCC::Equal => a == b,
-                    IntCC::NotEqual => a != b,
-                    IntCC::UnsignedLessThan => a < b,
-                    IntCC::UnsignedLessThanOrEqual => a <= b,
-                    IntCC::UnsignedGreaterThan => a > b,
-                    IntCC::UnsignedGreaterThanOrEqual => a >= b,
-                    _ => return None,
-                })
+                let (a, b) = (self.extend_term(term, a)?, self.extend_term(term, b)?);
+                let signed = cond != cond.unsigned();
+                (!signed).then_some(Step::Compare(cond, a, b))?
             }
             InstructionData::Load { opcode, arg, offset, .. } => {
                 let from = self.joined.data.get(&dfg.resolve_aliases(arg))?;
-                if seen.row.is_some_and(|row| row != (from.head, from.row)) {
+                if term.row.is_some_and(|row| row != (from.head, from.row)) {
                     return None;
                 }
-                seen.row = Some((from.head, from.row));
+                term.row = Some((from.head, from.row));
                 let bytes = match opcode {
                     Opcode::Load => (bits / 8) as usize,
                     Opcode::Uload8 => 1,
@@ -520,22 +536,74 @@ impl Translator<'_, '_> {
                     _ => return None,
                 };
                 let at = usize::try_from(from.at? + i64::from(i32::from(offset))).ok()?;
-                let Some(row) = row else { return Some(0) };
                 let joins = self.joins.rows.borrow();
                 let rows = joins.iter().find(|(table, _)| *table == from.head).and_then(|(_, rows)| rows.as_ref())?;
-                (at + bytes <= rows.size).then(|| rows.read(row, at, bytes))?
+                (at + bytes <= rows.size).then_some(Step::Load(at, bytes))?
             }
             _ => return None,
         };
-        Some(word & ones)
+        term.steps.push((step, bits));
+        Some(term.steps.len() - 1)
     }
 }
 
-/// What a value was found to be made of.
+/// How a value is made of a row's bytes: steps that take what earlier ones give, and the bits of what they give.
 #[derive(Default)]
-struct Seen {
+struct Term {
+    steps: Vec<(Step, u32)>,
+    /// How many of them there are or will be.
     instructions: usize,
     /// Those of them that a load does not do along with it.
     others: usize,
     row: Option<(TableId, Value)>,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Constant(u64),
+    Same(usize),
+    Swapped(usize),
+    Binary(Opcode, usize, usize),
+    Compare(IntCC, usize, usize),
+    /// So many bytes, from there on in the row.
+    Load(usize, usize),
+}
+
+impl Term {
+    /// What it is in a row.
+    fn in_row(&self, rows: &Rows, row: usize) -> u64 {
+        let mut values = [0u64; FOLDED_MAX];
+        for (i, (step, bits)) in self.steps.iter().enumerate() {
+            let word = match *step {
+                Step::Constant(value) => value,
+                Step::Same(a) => values[a],
+                Step::Swapped(a) => values[a].swap_bytes() >> (64 - bits),
+                Step::Binary(opcode, a, b) => {
+                    let (a, b) = (values[a], values[b]);
+                    match opcode {
+                        Opcode::Band => a & b,
+                        Opcode::Bor => a | b,
+                        Opcode::Bxor => a ^ b,
+                        Opcode::Iadd => a.wrapping_add(b),
+                        Opcode::Ishl => a << (b % u64::from(*bits)),
+                        _ => a >> (b % u64::from(*bits)),
+                    }
+                }
+                Step::Compare(cond, a, b) => {
+                    let (a, b) = (values[a], values[b]);
+                    u64::from(match cond {
+                        IntCC::Equal => a == b,
+                        IntCC::NotEqual => a != b,
+                        IntCC::UnsignedLessThan => a < b,
+                        IntCC::UnsignedLessThanOrEqual => a <= b,
+                        IntCC::UnsignedGreaterThan => a > b,
+                        _ => a >= b,
+                    })
+                }
+                Step::Load(at, bytes) => rows.read(row, at, bytes),
+            };
+            values[i] = if *bits < 64 { word & ((1 << bits) - 1) } else { word };
+        }
+        values[self.steps.len() - 1]
+    }
 }

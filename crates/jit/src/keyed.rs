@@ -137,11 +137,13 @@ fn copy(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<()
     Some(())
 }
 
-/// An entry's bytes, if it has a [size](size_of).
-pub(crate) fn bytes_of(entry: &EntryShape, layout: &EntryLayout) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; size_of(entry, layout)?];
-    copy(entry, layout, &mut bytes)?;
-    Some(bytes)
+/// Writes an entry to the beginning of some bytes and says how many it has, if it has a [size](size_of) and there is room.
+pub(crate) fn copy_to(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<usize> {
+    let size = size_of(entry, layout)?;
+    let bytes = bytes.get_mut(..size)?;
+    bytes.fill(0);
+    copy(entry, layout, bytes)?;
+    Some(size)
 }
 
 /// The words of an entry's copy.
@@ -552,7 +554,10 @@ mod tests {
         expected.extend([0xdc, 0xfe]);
         expected.extend(bytes.iter().rev());
         expected.resize(48, 0);
-        assert_eq!(bytes_of(&entry, &layout), Some(expected));
+        let mut bytes = [0xff; 50];
+        assert_eq!(copy_to(&entry, &layout, &mut bytes), Some(48));
+        assert_eq!((&bytes[..48], &bytes[48..]), (&expected[..], &[0xff; 2][..]));
+        assert_eq!(copy_to(&entry, &layout, &mut bytes[..47]), None, "there is no room");
         assert_eq!(words_of(&entry, &layout, 2), None, "it is too long");
     }
 

@@ -52,6 +52,12 @@ class Link:
         """Columns of an interface."""
         return ["type=dpdkvhostuser"]
 
+    def ovs_name(self, i: int) -> str:
+        """The interface's name."""
+        return str(i)
+
+    #: C in this folder that is loaded into OVS before it starts.
+    ovs_preload = ""
     #: Why OVS is not measured.
     without_ovs = ""
 
@@ -60,7 +66,7 @@ class Memif(Link):
     """Shared memory; the middle listens."""
 
     kind = "memif"
-    without_ovs = "nothing comes back from Debian's OVS through DPDK's memif driver"
+    ovs_preload = "one_queue.c"
 
     def generator(self, i: int) -> str:
         return f"memif:{self.path(i)},id=0,role=client"
@@ -123,16 +129,22 @@ class Veth(Link):
 
 
 class Xdp(Veth):
-    """The same with AF_XDP at the middle's end."""
+    """The same with AF_XDP at the middle's end. OVS has AF_XDP ports of its own; DPDK's driver does not start in Debian's OVS (the kernel
+    refuses OVS's buffers as the socket's memory: `Failed to create umem`)."""
 
     kind = "xdp"
-    without_ovs = "Debian's OVS cannot attach DPDK's AF_XDP driver"
 
     def sluice(self, i: int) -> str:
         return f"xdp:{self.ours(i)}"
 
     def testpmd(self, i: int) -> str:
         return f"net_af_xdp{i},iface={self.ours(i)}"
+
+    def ovs(self, i: int) -> list[str]:
+        return ["type=afxdp"]
+
+    def ovs_name(self, i: int) -> str:
+        return self.ours(i)
 
 
 class Tap(Link):

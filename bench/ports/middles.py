@@ -25,6 +25,7 @@ WORKER_NICE = -20
 OTHER_NICE = -15
 GENERATOR_NICE = -10
 START_SECONDS_MAX = 120
+HERE = Path(__file__).resolve().parent
 
 
 class Failed(Exception):
@@ -81,6 +82,8 @@ class Middle:
 
     def threads(self) -> dict[int, str]:
         """Thread names."""
+        if self.pid() is None:
+            raise Failed(f"{self.name} has ended; it last said:\n{self.log.read_text()[-1000:]}")
         found = {}
         for task in Path(f"/proc/{self.pid()}/task").iterdir():
             try:
@@ -119,6 +122,13 @@ class Middle:
         self.end()
         self.link.remove()
 
+    def restart(self) -> None:
+        """Starts it anew after it has ended by itself."""
+        self.stop()
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        self.start()
+
     def end(self) -> None:
         """`stop` for one kind of middle."""
         if self.process and self.process.poll() is None:
@@ -130,8 +140,8 @@ class Middle:
                 self.process.kill()
                 self.process.wait()
 
-    def cycles(self) -> dict:
-        """What the middle itself says about its work since the last call, if it does."""
+    def answers(self) -> dict[str, float]:
+        """How it says that it has answered packets since the last call, if it does; it must not be paused."""
         return {}
 
 
@@ -193,14 +203,24 @@ class Sluice(Middle):
 
 
 class Ovs(Middle):
-    """Open vSwitch with the netdev datapath and one PMD thread."""
+    """Open vSwitch with the netdev datapath and one PMD thread.
 
+    Its revalidator is paused. It lets the number of megaflows grow from 10,000 by a thousand for each half second in which it
+    has looked at all of them, and takes back from that when it was slow, as it is across a pause; so 100,000 megaflows would not be made
+    in minutes, and be thrown out between two rounds. Now they are made as fast as packets ask for them, and stay.
+    """
+
+    name = "ovs-dpdk"
     worker = "pmd-"
+    #: Lines of `pmd-stats-show`, and what they are called here.
+    ANSWERS = {
+        "simple match hits": "port-to-port match", "emc hits": "exact-match cache", "smc hits": "signature cache",
+        "megaflow hits": "megaflow cache", "miss with success upcall": "upcalls", "miss with failed upcall": "upcalls",
+    }  # fmt: skip
 
-    def __init__(self, folder: Path, link: type[Link], flows: str, name: str = "ovs-dpdk"):
-        self.name = name
+    def __init__(self, folder: Path, link: type[Link], flows: str, settings: list[str], megaflows_max: int):
         super().__init__(folder, link)
-        self.flows = flows
+        self.flows, self.settings, self.megaflows_max = flows, settings, megaflows_max
         self.environment = os.environ | {f"OVS_{kind}DIR": str(self.folder) for kind in ("RUN", "LOG", "DB")}
 
     def run(self, *command: str, stdin: str | None = None) -> str:
@@ -210,15 +230,29 @@ class Ovs(Middle):
             raise Failed(f"{' '.join(command)[:200]}: {done.stderr[-2000:]}")
         return done.stdout
 
-    def vsctl(self, *arguments: str) -> None:
+    def vsctl(self, *arguments: str) -> str:
         """Changes the configuration, and waits until it has effect unless told not to."""
-        self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *arguments)
+        return self.run("ovs-vsctl", f"--db=unix:{self.folder}/db.sock", "--timeout=60", *arguments)
+
+    def appctl(self, *arguments: str) -> str:
+        """Asks the switch."""
+        return self.run("ovs-appctl", "-t", f"{self.folder}/vswitchd.ctl", *arguments)
+
+    def preload(self) -> dict[str, str]:
+        """The environment's part for what the link wants loaded."""
+        if not self.link.ovs_preload:
+            return {}
+        made = self.folder / "preload.so"
+        flags = self.run("pkg-config", "--cflags", "libdpdk").split()
+        self.run("cc", "-O2", "-shared", "-fPIC", *flags, "-o", str(made), str(HERE / self.link.ovs_preload))
+        return {"LD_PRELOAD": str(made)}
 
     def pid(self) -> int | None:
         try:
             pid = int((self.folder / "vswitchd.pid").read_text())
-            return pid if Path(f"/proc/{pid}").exists() else None
-        except (FileNotFoundError, ValueError):
+            # Its parent may leave it a zombie.
+            return pid if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX" else None
+        except (FileNotFoundError, ValueError, ProcessLookupError):
             return None
 
     def launch(self) -> None:
@@ -233,13 +267,12 @@ class Ovs(Middle):
         settings = ["dpdk-init=true", f"pmd-cpu-mask={1 << WORKER_CPU:#x}", "dpdk-socket-mem=256"]
         # Otherwise it takes whatever there is for its buffers.
         settings += ["dpdk-socket-limit=384"]
-        # Megaflows stay while other switches are measured, as if traffic had not paused.
-        settings += ["max-idle=3600000"]
-        settings += ["flow-limit=2000000"]
+        settings += self.settings
         settings += [f"dpdk-extra=--no-pci --in-memory --file-prefix=ovs{os.getpid()}"]
         self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *[f"other_config:{setting}" for setting in settings])
         self.run(
-            "taskset", "-c", str(OTHER_CPU), "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", f"unix:{folder}/db.sock",
+            "env", *(f"{name}={value}" for name, value in self.preload().items()), "taskset", "-c", str(OTHER_CPU),
+            "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", f"unix:{folder}/db.sock",
             f"--pidfile={folder}/vswitchd.pid", f"--log-file={folder}/log.txt", f"--unixctl={folder}/vswitchd.ctl",
             "--detach",
         )  # fmt: skip
@@ -250,20 +283,25 @@ class Ovs(Middle):
         (folder / "flows.txt").write_text(self.flows)
         self.run("ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", bridge, f"{folder}/flows.txt")
         for i in range(2):
-            self.vsctl(
-                "add-port", "br0", str(i), "--", "set", "Interface", str(i), *self.link.ovs(i), f"ofport_request={i + 1}"
-            )
+            name = self.link.ovs_name(i)
+            self.vsctl("add-port", "br0", name, "--", "set", "Interface", name, *self.link.ovs(i), f"ofport_request={i + 1}")
+            problem = self.vsctl("get", "Interface", name, "error").strip()
+            if problem != "[]":
+                raise Failed(f"port {name} of {self.name}: {problem}")
         self.wait_for("its sockets", self.link.ready)
+        self.appctl("revalidator/pause")
+        self.appctl("upcall/set-flow-limit", str(self.megaflows_max))
         self.settle()
         self.pause()
 
-    def keep_megaflows(self) -> None:
-        """Its caches are full. It looks at all megaflows twice a second, and would throw most of them out when that takes long,
-        as it does across a pause; so no more of that."""
-        self.resume()
-        self.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=3600000")
-        time.sleep(1)
-        self.pause()
+    def answers(self) -> dict[str, float]:
+        """`megaflows` that it has, and the parts of the forwarding thread's packets that each cache has answered."""
+        found = {"megaflows": float(re.search(r"current (\d+)", self.appctl("upcall/show"))[1])}
+        counts = dict(re.findall(r"^  ([^:]*): (\d+)", self.appctl("dpif-netdev/pmd-stats-show").split("main thread")[0], re.MULTILINE))
+        self.appctl("dpif-netdev/pmd-stats-clear")
+        for line, name in self.ANSWERS.items():
+            found[name] = found.get(name, 0) + int(counts[line]) / max(1, int(counts["packets received"]))
+        return found
 
     def pause(self) -> None:
         if self.pid():

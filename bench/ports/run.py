@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -52,8 +53,14 @@ SUITE = [
 ]
 #: Parts of its own highest rate at which a middle's latency is measured.
 LOADS = [0.10, 0.50, 0.99]
+#: Sent to OVS before the first round, packets a second, and in how many pieces until it makes no more megaflows.
+FILL_RATE = 1e6
+FILL_PIECES_MAX = 20
+#: Of the latency, what `portgen` calls them.
+PERCENTILES = ("p50", "p99", "p999")
 #: A guest that connects while the switch still lets go of the last one is refused now and then.
 ATTEMPTS = 3
+RESTARTS_MAX = 3
 
 
 @contextlib.contextmanager
@@ -107,7 +114,24 @@ def prefer(pid: int, thread: str) -> bool:
 
 
 def measure(middle: middles.Middle, generator: str, files: list[Path], size: int | None, extra: list[str], seconds: float) -> dict:
-    """One measurement: what `portgen` prints."""
+    """One measurement: what `portgen` prints. Others that have ended are started again: DPDK's memif driver now and then takes its process
+    along when the generator goes."""
+    for _ in range(RESTARTS_MAX):
+        try:
+            return measure_once(middle, generator, files, size, extra, seconds)
+        except middles.Failed:
+            # One that is ending is still there.
+            time.sleep(1)
+            if middle.pid() is not None or isinstance(middle, middles.Sluice):
+                raise
+            last = (middle.log.read_text().splitlines() or ["nothing"])[-1]
+            print(f"{middle.name} on {middle.link.kind} ports has ended and is started again; it last said: {last}", flush=True)
+            middle.restart()
+    return measure_once(middle, generator, files, size, extra, seconds)
+
+
+def measure_once(middle: middles.Middle, generator: str, files: list[Path], size: int | None, extra: list[str], seconds: float) -> dict:
+    """`measure` without a second chance."""
     command = ["taskset", "-c", str(middles.OTHER_CPU), generator]
     for socket, file in zip(middle.sockets(), files):
         command += ["--port", socket, "--frames", str(file)]
@@ -128,7 +152,7 @@ def measure(middle: middles.Middle, generator: str, files: list[Path], size: int
             time.sleep(0.5)
         # The other side notices that its guest has gone before it sleeps again.
         time.sleep(0.1)
-        return json.loads(done.stdout)
+        return json.loads(done.stdout) | {"answers": middle.answers()}
     finally:
         middle.pause()
 
@@ -140,16 +164,16 @@ def make(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[
     if link.without_ovs:
         print(f"\n{work.name} without OVS: {link.without_ovs}")
     else:
-        made += [middles.Ovs(folder, link, work.flows)]
+        made += [middles.Ovs(folder, link, work.flows, work.ovs, work.megaflows_max)]
     for place, path in enumerate(arguments.sluice.split(",")):
         name = "sluice" if place == 0 else f"sluice {place + 1}"
         made += [middles.Sluice(folder, link, path, work.program, work.entries, name)]
     return [m for m in made if only is None or m.name in only]
 
 
-def spell(rates: list[float]) -> str:
+def spell(rates: list[float], digits: int = 2) -> str:
     """Median and spread."""
-    return f"{statistics.median(rates):6.2f} ({min(rates):.2f} to {max(rates):.2f})"
+    return f"{statistics.median(rates):6.{digits}f} ({min(rates):.{digits}f} to {max(rates):.{digits}f})"
 
 
 def version(*command: str) -> str:
@@ -165,8 +189,8 @@ def machine(binary: str) -> list[str]:
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
     return [
         f"machine: {model}, {os.cpu_count()} CPUs, Linux {platform.release()}",
-        f"versions: {version(binary.split(',')[0], '--version')}; {version('ovs-vsctl', '--version')}; "
-        f"DPDK {version('pkg-config', '--modversion', 'libdpdk')}",
+        f"versions: {version(binary.split(',')[0], '--version')} in a tree at {version('git', '-C', str(ROOT), 'describe', '--always', '--tags', '--dirty')}; "
+        f"{version('ovs-vsctl', '--version')}; DPDK {version('pkg-config', '--modversion', 'libdpdk')}",
     ]
 
 
@@ -194,36 +218,53 @@ def main() -> None:
     for line in machine(arguments.sluice):
         print(line)
     only = set(arguments.only.split(",")) if arguments.only else None
-    readings = []
+    # What was started is ended, too, when this is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    readings: list[dict] = []
     parts = SUITE
     if arguments.work:
         parts = [(arguments.work, arguments.link, arguments.sizes, arguments.directions, arguments.latency)]
-    with hugepages():
-        for works, arguments.link, arguments.sizes, arguments.directions, arguments.latency in parts:
-            for name in works.split(","):
-                work = WORKLOADS[name]()
-                with tempfile.TemporaryDirectory(prefix="ports") as folder:
-                    readings += measure_work(work, Path(folder), arguments, only)
-    Path(arguments.csv).parent.mkdir(parents=True, exist_ok=True)
-    with open(arguments.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(readings[0]))
-        writer.writeheader()
-        writer.writerows(readings)
+    begin = time.monotonic()
+    try:
+        with hugepages():
+            for works, arguments.link, arguments.sizes, arguments.directions, arguments.latency in parts:
+                for name in works.split(","):
+                    work = WORKLOADS[name]()
+                    with tempfile.TemporaryDirectory(prefix="ports") as folder:
+                        measure_work(work, Path(folder), arguments, only, readings)
+    finally:
+        if readings:
+            write(Path(arguments.csv), readings)
+            print(f"\nall readings, of {(time.monotonic() - begin) / 60:.1f} minutes: {arguments.csv}", flush=True)
     for line in bars.own(readings):
         print(f"\n{line}", flush=True)
-    print(f"\nall readings: {arguments.csv}")
     for path in plot.write(Path(arguments.plots), readings):
         print(f"plot: {path}")
 
 
-def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None) -> list[dict]:
+def write(path: Path, readings: list[dict]) -> None:
+    """Writes the CSV file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(readings[0]))
+        writer.writeheader()
+        writer.writerows(readings)
+
+
+def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None, readings: list[dict]) -> None:
     """All sizes and directions of one workload."""
     all_middles = make(work, folder, arguments, only)
-    readings = []
-    try:
-        for middle in all_middles:
-            with alone(arguments.lock):
-                middle.start()
+    with contextlib.ExitStack() as stack:
+        for middle in list(all_middles):
+            stack.callback(middle.stop)
+            try:
+                with alone(arguments.lock):
+                    middle.start()
+            except middles.Failed as failed:
+                if isinstance(middle, middles.Sluice):
+                    raise
+                print(f"\n{work.name} on {arguments.link} ports without {middle.name}: {failed}", flush=True)
+                all_middles.remove(middle)
         for place, text in enumerate(arguments.sizes.split(",")):
             size = None if text == "imix" else int(text)
             both = []
@@ -232,37 +273,36 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, on
             for i, data in enumerate(work.frames(length)):
                 both.append(folder / f"frames{i}.bin")
                 both[i].write_bytes(data)
-            if work.warm_seconds and place == 0:
-                warm(work, all_middles, arguments, both, length)
+            if place == 0:
+                fill(work, all_middles, arguments, both, length)
             for direction in arguments.directions.split(","):
                 files = both if direction == "bi" else [both[0], Path("none")]
                 rates: dict[str, list[float]] = {middle.name: [] for middle in all_middles}
+                answers: dict[str, list[dict]] = {middle.name: [] for middle in all_middles}
                 for turn in range(arguments.rounds):
                     with alone(arguments.lock):
                         for middle in all_middles:
                             result = measure(middle, arguments.portgen, files, length, work.generator, arguments.seconds)
                             rates[middle.name].append(result["mpps"])
+                            answers[middle.name].append(result["answers"])
                             readings.append(
                                 reading(work, arguments.link, text, direction, turn, middle, result)
                             )
-                report(work, arguments.link, text, direction, rates)
+                report(work, arguments.link, text, direction, rates, answers)
                 if arguments.latency:
                     readings += measure_latency(work, all_middles, arguments, files, text, length, direction, rates)
-    finally:
-        for middle in all_middles:
-            middle.stop()
-    return readings
 
 
 def reading(
     work: Workload, link: str, size: str, direction: str, turn: int, middle: middles.Middle, result: dict, load: float | None = None
 ) -> dict:
     """A line of the CSV file."""
-    latency = result["latency_ns"]
+    latency, answers = result["latency_ns"], result["answers"]
     return {
         "work": work.name, "link": link, "size": size, "direction": direction, "round": turn, "middle": middle.name,
         "load": "" if load is None else load, "mpps": result["mpps"], "sent_mpps": result["sent_mpps"], "gbps": result["gbps"],
-        **{f"latency_{name}_us": latency[name] / 1000 if name in latency else "" for name in ("p50", "p99", "p999")},
+        **{f"latency_{name}_us": latency[name] / 1000 if name in latency else "" for name in PERCENTILES},
+        "megaflows": int(answers["megaflows"]) if answers else "", "upcalls": round(answers["upcalls"], 6) if answers else "",
     }  # fmt: skip
 
 
@@ -287,37 +327,45 @@ def measure_latency(
     return readings
 
 
-def warm(work: Workload, all_middles: list[middles.Middle], arguments: argparse.Namespace, files: list[Path], length: int | None) -> None:
-    """Fills OVS's caches, in pieces, so that others get their turn on the machine, until hardly a packet is lost. It lets the
-    number of megaflows grow slowly: with 100,000 of them this takes minutes."""
-    for middle in all_middles:
-        if isinstance(middle, middles.Ovs):
-            for _ in range(round(work.warm_seconds / 5)):
-                with alone(arguments.lock):
-                    result = measure(middle, arguments.portgen, files, length, [*work.generator, "--rate", "1e6"], 5)
-                # The kernel takes a twentieth of the time from threads with real-time priority.
-                if result["mpps"] > 0.93:
-                    break
-            else:
-                print(f"{work.name}: {middle.name} loses packets at 1 Mpps after {work.warm_seconds:.0f} s: its caches are not full")
-            middle.keep_megaflows()
+def fill(work: Workload, all_middles: list[middles.Middle], arguments: argparse.Namespace, files: list[Path], length: int | None) -> None:
+    """Has OVS make its megaflows, in pieces, so that others get their turn on the machine, until a piece makes no more."""
+    # Each flow comes in each piece.
+    seconds = 1 + 2 * sum(file.stat().st_size for file in files) / (length or 60) / FILL_RATE
+    for middle in (middle for middle in all_middles if isinstance(middle, middles.Ovs)):
+        before = -1.0
+        for _ in range(FILL_PIECES_MAX):
+            with alone(arguments.lock):
+                result = measure(middle, arguments.portgen, files, length, [*work.generator, "--rate", str(FILL_RATE)], seconds)
+            now = result["answers"]["megaflows"]
+            if now == before:
+                break
+            before = now
+        else:
+            print(f"{work.name}: {middle.name} still makes megaflows after {FILL_PIECES_MAX * seconds:.0f} s, {now:.0f} so far")
 
 
-def report(work: Workload, link: str, size: str, direction: str, rates: dict[str, list[float]]) -> None:
-    """A table of medians and ratios."""
+def report(work: Workload, link: str, size: str, direction: str, rates: dict[str, list[float]], answers: dict[str, list[dict]]) -> None:
+    """A table of medians and ratios, and how packets were answered by who tells it."""
     print(f"\n{work.title}; {link}; {size} bytes, {'both ways' if direction == 'bi' else 'one way'}; Mpps that come back: median (spread)")
     ours = rates.get("sluice")
     for name, values in rates.items():
         ratio = ""
         if ours and name != "sluice":
             each = sorted(o / v for o, v in zip(ours, values) if v)
-            if each:
+            if statistics.median(values) == 0:
+                ratio = "  nothing comes back in most rounds"
+            else:
                 of_medians = statistics.median(ours) / statistics.median(values)
                 ratio = f"  sluice is {of_medians:.2f} of this (by round {each[0]:.2f} to {each[-1]:.2f})"
                 bar = bars.BESIDE.get((work.name, name)) if (link, size, direction) == ("vhost", "64", "bi") else None
                 if bar is not None:
                     ratio += f"; {bars.verdict(ours, values, bar)}"
         print(f"  {name:16} {spell(values)}{ratio}", flush=True)
+    for name, each in answers.items():
+        if any(each):
+            parts = {key: statistics.mean(answer[key] for answer in each) for key in each[0] if key != "megaflows"}
+            shown = ", ".join(f"{key} {part:.2%}" for key, part in parts.items() if part or key == "upcalls")
+            print(f"  {name} has {each[-1]['megaflows']:,.0f} megaflows, and answered from: {shown}", flush=True)
 
 
 if __name__ == "__main__":

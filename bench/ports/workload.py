@@ -23,5 +23,7 @@ class Workload:
     testpmd: list[str] = field(default_factory=list)
     #: Further arguments of `portgen`.
     generator: list[str] = field(default_factory=list)
-    #: How long OVS is sent this traffic before the first round, to fill its caches.
-    warm_seconds: float = 0.0
+    #: Settings (`other_config`) with which OVS is fastest here, beside those that it always has.
+    ovs: list[str] = field(default_factory=list)
+    #: Most megaflows that OVS may have. It is sent this traffic before the first round until it makes no more.
+    megaflows_max: int = 5_000_000

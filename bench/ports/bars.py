@@ -8,6 +8,7 @@ import statistics
 BESIDE = {
     ("l2", "testpmd macswap"): 0.92,
     ("l2", "ovs-dpdk"): 1.1,
+    ("l2-tables", "ovs-dpdk"): 1.1,
     ("l2l3acl-64", "ovs-dpdk"): 1.2,
     ("l2l3acl-1m", "ovs-dpdk"): 1.7,
     ("l2l3acl-masks", "ovs-dpdk"): 4.0,

@@ -43,16 +43,16 @@ PAGES_NEEDED = 512
 #: By name.
 WORKLOADS = l2.ALL | l2l3acl.ALL
 #: What runs without `--work`: workloads, link, sizes, directions, latency.
+EVERYWHERE = "l2,l2l3acl-64"
 SUITE = [
-    (",".join(WORKLOADS), "vhost", "64", "bi", True),
-    ("l2,l2l3acl-64", "vhost", "256,1024,imix", "bi", False),
-    ("l2", "vhost", "64", "uni", False),
-    ("l2,l2l3acl-64", "memif", "64,imix", "bi", False),
-    ("l2,l2l3acl-64", "packet", "64,1024", "bi", False),
-    ("l2", "xdp", "64", "bi", False),
+    (EVERYWHERE, "vhost", "64,256,1024,imix", "bi,uni", True),
+    (",".join(name for name in WORKLOADS if name not in EVERYWHERE.split(",")), "vhost", "64", "bi", False),
 ]
-#: Parts of its own highest rate at which a middle's latency is measured.
+for _link in ("memif", "packet", "xdp"):
+    SUITE += [(EVERYWHERE, _link, "64", "bi,uni", True), (EVERYWHERE, _link, "256,1024,imix", "bi,uni", False)]
+#: Parts of its own highest rate at which a middle's latency is measured, and in how many of the rounds.
 LOADS = [0.10, 0.50, 0.99]
+LATENCY_ROUNDS_MAX = 3
 #: Sent to OVS before the first round, packets a second, and in how many pieces until it makes no more megaflows.
 FILL_RATE = 1e6
 FILL_PIECES_MAX = 20
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="64", help="bytes, or imix")
     parser.add_argument("--directions", default="bi", help="bi, uni or both")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--csv", default=str(ROOT / "target/bench/ports.csv"), help="a file for all single readings")
     parser.add_argument("--plots", default=str(ROOT / "target/bench"), help="a folder for SVG plots of the readings")
     parser.add_argument("--lock", help="a file to lock for the length of a round")
@@ -311,19 +311,26 @@ def measure_latency(
     length: int | None, direction: str, rates: dict[str, list[float]],
 ) -> list[dict]:  # fmt: skip
     """The time until packets come back, at parts of what each middle can do."""
+    rounds = min(arguments.rounds, LATENCY_ROUNDS_MAX)
     readings = []
-    print("  microseconds until a packet is back, median / 99 % / 99.9 %, at parts of the own highest rate:")
+    for turn in range(rounds):
+        with alone(arguments.lock):
+            for middle in all_middles:
+                for load in LOADS:
+                    rate = statistics.median(rates[middle.name]) * load * 1e6
+                    if rate:
+                        extra = ["--latency", "--turn-us", "0", "--burst", "32", "--rate", str(rate)]
+                        result = measure(middle, arguments.portgen, files, length, [*work.generator, *extra], arguments.seconds)
+                        readings.append(reading(work, arguments.link, size, direction, turn, middle, result, load))
+    print(f"  microseconds until a packet is back, at parts of the own highest rate: median, 99 %, 99.9 %, of {rounds} rounds median (spread)")
     for middle in all_middles:
-        shown = []
         for load in LOADS:
-            extra = ["--latency", "--turn-us", "0", "--burst", "32", "--rate", str(statistics.median(rates[middle.name]) * load * 1e6)]
-            with alone(arguments.lock):
-                result = measure(middle, arguments.portgen, files, length, [*work.generator, *extra], arguments.seconds)
-            line = reading(work, arguments.link, size, direction, 0, middle, result, load)
-            readings.append(line)
-            times = " / ".join(f"{line[f'latency_{name}_us']:.1f}" if line[f"latency_{name}_us"] != "" else "-" for name in ("p50", "p99", "p999"))
-            shown.append(f"{load:.0%}: {times}")
-        print(f"  {middle.name:16} {'   '.join(shown)}", flush=True)
+            lines = [line for line in readings if (line["middle"], line["load"]) == (middle.name, load)]
+            times = [[line[f"latency_{name}_us"] for line in lines if line[f"latency_{name}_us"] != ""] for name in PERCENTILES]
+            if all(times):
+                print(f"  {middle.name:16} {load:4.0%} {'  '.join(spell(each, 1) for each in times)}", flush=True)
+            else:
+                print(f"  {middle.name:16} {load:4.0%} nothing came back")
     return readings
 
 

@@ -27,9 +27,9 @@ bench: bench-memory bench-ports
 bench-memory: setup
 	$(CARGO) run --release --package bench -- $(BENCH)
 
-# Sluice beside testpmd and OVS-DPDK through vhost-user ports. As root; says which Debian packages are missing.
+# Sluice beside testpmd and OVS-DPDK through vhost-user, memif, AF_PACKET and AF_XDP ports. As root; says which Debian packages are missing.
 bench-ports: setup
-	$(CARGO) build --release --package sluice --package portgen
+	$(CARGO) build --release --package sluice --package portgen --package bench
 	python3 bench/ports/run.py $(BENCH_PORTS)
 
 # A thousand changes of the program under full load on DPDK ports. As root.

@@ -34,7 +34,6 @@ import l2  # noqa: E402
 import l2l3acl  # noqa: E402
 import links  # noqa: E402
 import middles  # noqa: E402
-import plot  # noqa: E402
 from workload import Workload  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -199,6 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default=str(ROOT / "target/release/sluice"), help="binaries to compare, with commas between them")
     parser.add_argument("--portgen", default=str(ROOT / "target/release/portgen"))
+    parser.add_argument("--bench", default=str(ROOT / "target/release/sluice-bench"), help="what draws")
     parser.add_argument("--work", help=f"of {', '.join(WORKLOADS)}; all of SUITE without it")
     parser.add_argument("--link", default="vhost", choices=list(links.KINDS), help="the kind of ports")
     parser.add_argument("--latency", action="store_true", help="also at parts of each middle's highest rate")
@@ -238,8 +238,7 @@ def main() -> None:
             print(f"\nall readings, of {(time.monotonic() - begin) / 60:.1f} minutes: {arguments.csv}", flush=True)
     for line in bars.own(readings):
         print(f"\n{line}", flush=True)
-    for path in plot.write(Path(arguments.plots), readings):
-        print(f"plot: {path}")
+    plot(arguments.bench, arguments.csv, arguments.plots)
 
 
 def write(path: Path, readings: list[dict]) -> None:
@@ -249,6 +248,17 @@ def write(path: Path, readings: list[dict]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(readings[0]))
         writer.writeheader()
         writer.writerows(readings)
+
+
+def plot(drawer: str, readings: str, folder: str) -> None:
+    """Has plots drawn; says where they are."""
+    if not Path(drawer).exists():
+        print(f"no plots: {drawer} is not there; cargo build --release --package bench makes it")
+        return
+    done = subprocess.run([drawer, "plot-ports", readings, folder], capture_output=True, text=True)
+    print(done.stdout, end="")
+    if done.returncode != 0:
+        print(f"no plots: {drawer} plot-ports: {(done.stderr.strip().splitlines() or ['?'])[0]}")
 
 
 def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace, only: set[str] | None, readings: list[dict]) -> None:

@@ -11,7 +11,8 @@
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
-//! | [`report`] | terminal, CSV, SVG |
+//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`csv`] reads what was written |
+//! | [`ports`] | plots of what `bench/ports/run.py` has measured |
 //!
 //! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
 //! differs. Nothing is timed whose output was not compared.
@@ -19,6 +20,7 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod compare;
+pub mod csv;
 pub mod entry;
 pub mod frames;
 pub mod generated;
@@ -27,6 +29,8 @@ pub mod machine;
 pub mod measure;
 pub mod parts;
 pub mod passes;
+pub mod plot;
+pub mod ports;
 pub mod prefixes;
 pub mod reference;
 pub mod report;

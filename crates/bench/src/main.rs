@@ -5,15 +5,17 @@ use bench::report::{Figures, Report};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Workload, l2l3acl, pins};
-use bench::{growth, parts, passes, updates, workers};
-use clap::Parser;
+use bench::{growth, parts, passes, ports, updates, workers};
+use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
 
 /// Measures compiled P4 programs from memory, beside hand-written C that does the same.
 #[derive(Parser)]
-#[command(max_term_width = 100)]
+#[command(max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// What to run, by name or a part of it; without any, all.
     names: Vec<String>,
     /// Print the names.
@@ -49,6 +51,18 @@ struct Args {
     /// Tiny counts, to try the benchmark itself: what it prints means nothing.
     #[arg(long)]
     quick: bool,
+}
+
+/// What is done instead of a measurement.
+#[derive(Subcommand)]
+enum Command {
+    /// Draw what `bench/ports/run.py` has measured: a plot for each workload and kind of ports.
+    PlotPorts {
+        /// Its readings.
+        csv: PathBuf,
+        /// Where the plots go.
+        folder: PathBuf,
+    },
 }
 
 /// Measures what tables cost.
@@ -169,6 +183,10 @@ fn strategies_work(name: &str) -> &'static Work {
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    if let Some(Command::PlotPorts { csv, folder }) = &args.command {
+        ports::plots(csv, folder)?.iter().for_each(|path| println!("{}", path.display()));
+        return Ok(());
+    }
     let mut items = Item::all();
     if args.list {
         items.iter().for_each(|i| println!("{:<24} {}", i.name(), i.title()));

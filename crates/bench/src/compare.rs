@@ -1,6 +1,7 @@
 //! The same frames through two subjects: every packet must meet the same fate at both, leave by the same port, and be the
 //! same bytes.
 //!
+//! What is first is held against each of the others: Sluice against C, or against the interpreter where there is no C version.
 //! Packets that go to the replication engine (flooding) are compared by that alone: what is copied is not the pipeline's.
 
 use crate::frames::Frames;
@@ -53,10 +54,15 @@ fn outcomes(track: &mut Track, subject: &mut Subject, frames: &Frames, at: usize
 
 /// Compares all subjects with the first over all frames; how many packets were sent, dropped, replicated.
 pub fn all(subjects: &mut [Subject], frames: &Frames, batch: usize) -> Result<[u64; 3]> {
+    some(subjects, frames, batch, usize::MAX)
+}
+
+/// As [`all`], over the first `count` frames.
+pub fn some(subjects: &mut [Subject], frames: &Frames, batch: usize, count: usize) -> Result<[u64; 3]> {
     let mut track = Track::new(batch);
     let (mut first, mut other) = (Vec::new(), Vec::new());
     let mut fates = [0; 3];
-    for at in (0..frames.len()).step_by(batch) {
+    for at in (0..frames.len().min(count)).step_by(batch) {
         let Some((base, rest)) = subjects.split_first_mut() else { return Ok(fates) };
         outcomes(&mut track, base, frames, at, &mut first);
         for (sum, n) in fates.iter_mut().zip(track.fates()) {

@@ -1,19 +1,33 @@
 //! How cycles grow with flows, entries, rules, tables, headers and fields (PISCES figures 8 to 11, and beyond).
 
+use crate::compare;
 use crate::measure::{self, Plan};
 use crate::report::{Curves, Point};
-use crate::rows::{Settings, with_lock};
-use crate::subject::{self, Source};
-use crate::workload::{Flows, Workload, generated, l2l3acl, stateful_firewall};
+use crate::rows::{Settings, compared, with_lock};
+use crate::subject::{self, Options, Source, Subject};
+use crate::workload::{Flows, ORACLE_FRAMES, Workload, generated, l2l3acl, stateful_firewall};
 use anyhow::{Context, Result};
+use datapath::EngineKind;
+
+/// What says which output is right.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Oracle {
+    /// The C version, which is timed beside it.
+    C,
+    /// The interpreter.
+    Interpreter,
+    /// Code as it is right after loading, staged: where connections are too many for the interpreter. The same program with
+    /// fewer cells has a C version, and its row.
+    Staged,
+}
 
 /// One point to be measured.
 struct Task {
     x: usize,
     line: String,
     workload: Box<dyn FnOnce() -> Workload>,
-    /// Whether there is a C version beside it.
-    with_c: bool,
+    /// What it is held against.
+    oracle: Oracle,
     /// Another than what is asked for.
     strategy: Option<jit::Strategy>,
 }
@@ -49,15 +63,16 @@ fn tasks_of(xs: &[usize], line: &str, make: Make) -> Vec<Task> {
         x,
         line: line.to_string(),
         workload: Box::new(move || make(x)),
-        with_c: false,
+        oracle: Oracle::Interpreter,
         strategy: None,
     };
     xs.iter().map(task).collect()
 }
 
-/// Flows for a table of `n` entries: each asked for some times, up to a million.
+/// Flows for a table of `n` entries: each asked for some times up to a million flows, and once beyond. Ten million take 0.8 GB as
+/// frames, less than the table.
 fn flows_for(n: usize) -> usize {
-    (4 * n).clamp(64, 1_000_000)
+    (4 * n).clamp(64, 1_000_000).max(n)
 }
 
 fn flow_tasks(quick: bool) -> Vec<Task> {
@@ -66,7 +81,7 @@ fn flow_tasks(quick: bool) -> Vec<Task> {
         x,
         line: line.to_string(),
         workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { flows, ..l2l3acl::Size::of(entries, 1) })),
-        with_c: true,
+        oracle: Oracle::C,
         strategy: None,
     };
     let xs = decades(quick, 1, 10_000_000);
@@ -92,7 +107,7 @@ fn connection_tasks(quick: bool) -> Vec<Task> {
         x,
         line: line.to_string(),
         workload: Box::new(move || large(x)),
-        with_c: false,
+        oracle: Oracle::Staged,
         strategy: Some(strategy),
     };
     let xs = if quick { vec![64] } else { vec![1_000, 10_000, 100_000, 1_000_000, 4_000_000] };
@@ -125,7 +140,7 @@ pub const ALL: &[Growth] = &[
                 x: frame,
                 line: "uniform".to_string(),
                 workload: Box::new(move || l2l3acl::workload(l2l3acl::Size { frame, ..l2l3acl::Size::of(1000, 64) })),
-                with_c: true,
+                oracle: Oracle::C,
                 strategy: None,
             };
             [64, 128, 256, 512, 1024, 1500].iter().map(task).collect()
@@ -202,6 +217,27 @@ pub const ALL: &[Growth] = &[
     },
 ];
 
+/// Holds a program without a C version against another engine, before and after it was compiled again.
+fn beside_oracle(
+    oracle: Subject,
+    subjects: &mut Vec<Subject>,
+    workload: &Workload,
+    settings: &Settings,
+    options: &Options,
+) -> Result<[u64; 3]> {
+    subjects.push(oracle);
+    // What opens connections is there, too.
+    compare::all(subjects, &workload.odd, settings.batch)?;
+    compare::some(subjects, &workload.frames, settings.batch, ORACLE_FRAMES)?;
+    // Every frame once, so that code is compiled for where packets go.
+    let fates = compare::all(&mut subjects[..1], &workload.frames, settings.batch)?;
+    subjects[0].settle(options);
+    compare::some(subjects, &workload.frames, settings.batch, ORACLE_FRAMES)
+        .context("two differ, in code that was compiled again")?;
+    subjects.truncate(1);
+    Ok(fates)
+}
+
 /// Measures all points of one.
 pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
     let mut points = Vec::new();
@@ -211,16 +247,23 @@ pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
         let mut options = settings.options.clone();
         options.code.jit.strategy = task.strategy.unwrap_or(options.code.jit.strategy);
         let mut subjects = vec![subject::sluice("Sluice", &workload, &options).with_context(context)?];
-        if task.with_c {
+        if task.oracle == Oracle::C {
             subjects.push(subject::c(&workload, false)?);
             subjects.push(subject::c(&workload, true)?);
         }
-        // What opens connections is there, too.
-        crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
-        // Without a C version this plays every frame once, and says what became of them.
-        let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+        let fates = match task.oracle {
+            Oracle::C => compared(&context(), &mut subjects, &workload, settings),
+            Oracle::Interpreter => {
+                let oracle = subject::interpreter(&workload, &options)?;
+                beside_oracle(oracle, &mut subjects, &workload, settings, &options)
+            }
+            Oracle::Staged => {
+                let oracle = subject::as_loaded("code as loaded, staged", &workload, EngineKind::Staged, &options)?;
+                beside_oracle(oracle, &mut subjects, &workload, settings, &options)
+            }
+        };
+        let fates = fates.with_context(context)?;
         anyhow::ensure!(fates[0] > 0, "{}: every packet was dropped", context());
-        subjects[0].settle(&options);
         let plan = if settings.quick {
             Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 }
         } else {
@@ -230,7 +273,7 @@ pub fn run(growth: &Growth, settings: &Settings) -> Result<Curves> {
         };
         let all = with_lock(settings, || measure::interleaved(&mut subjects, &workload.frames, plan))?;
         for series in all {
-            let line = match (task.with_c, task.line.as_str()) {
+            let line = match (task.oracle == Oracle::C, task.line.as_str()) {
                 (true, line) => format!("{}, {line}", series.name),
                 (false, line) => line.to_string(),
             };

@@ -5,7 +5,7 @@
 //! | [`workload`] | entries and frames for each program, from a seed |
 //! | [`entry`], [`frames`] | how both are written down, for P4 and C alike |
 //! | [`subject`] | what is measured: a loaded P4 program, or a C reference ([`mod@reference`]) |
-//! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends |
+//! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends; beside C, or the interpreter |
 //! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
 //! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
@@ -15,7 +15,8 @@
 //! | [`ports`] | plots of what `bench/ports/run.py` has measured |
 //!
 //! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
-//! differs. Nothing is timed whose output was not compared.
+//! differs. Nothing is timed whose output was not compared, in the code that is timed: what is compiled again for where packets
+//! went is compared again ([`rows::compared`]).
 //!
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 

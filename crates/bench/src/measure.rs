@@ -129,6 +129,11 @@ impl Plan {
         let count = frames.clamp(50_000, 1_000_000);
         Plan { batch, rounds, warm: frames.min(1_000_000).max(count / 4), count }
     }
+
+    /// The turn of what needs a thousand times longer for a packet.
+    fn for_slow(self) -> Plan {
+        Plan { warm: self.batch, count: (self.count / 50).max(self.batch), ..self }
+    }
 }
 
 /// Cycles per packet of one subject, round by round.
@@ -208,6 +213,7 @@ pub fn interleaved(subjects: &mut [Subject], frames: &Frames, plan: Plan) -> Vec
         subjects.iter().map(|s| Series { name: s.name.clone(), rounds: Vec::with_capacity(plan.rounds) }).collect();
     for _ in 0..plan.rounds {
         for (i, subject) in subjects.iter_mut().enumerate() {
+            let plan = if subject.slow { plan.for_slow() } else { plan };
             let cycles = track.turn(subject, frames, &mut places[i], plan.warm, plan.count);
             series[i].rounds.push(cycles);
         }

@@ -10,7 +10,7 @@
 //! adds, not what it would take alone.
 
 use crate::measure::{Ratio, Series};
-use crate::rows::{Bar, Row, Settings, timed};
+use crate::rows::{Bar, Row, Settings, compared, timed};
 use crate::subject::{self, Source};
 use crate::workload::Workload;
 use anyhow::{Context, Result, ensure};
@@ -81,14 +81,20 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
         cut(&text, "        packet.extract(hdr.ethernet);", "    }\n    state vlan", "        transition accept;\n")?
     };
     let mut subjects = Vec::new();
+    let mut fates = [0; 3];
     for (name, text) in [("nothing", nothing), ("parse", parse), ("match", matching(&full)?), ("all", full)] {
         let cut = Workload { source: Source::Text(text), ..workload.same_but_frames() };
-        let subject = if matches!(name, "match" | "all") {
-            subject::sluice(name, &cut, &settings.options)
+        let cut = if matches!(name, "match" | "all") {
+            cut
         } else {
-            subject::sluice(name, &Workload { kinds: &[], entries: Arc::new(|_| {}), ..cut }, &settings.options)
+            Workload { kinds: &[], entries: Arc::new(|_| {}), ..cut }
         };
-        subjects.push(subject.with_context(|| format!("the cut after {name}"))?);
+        let context = || format!("the cut after {name}");
+        // Each cut is a program of its own, which the interpreter runs, too.
+        let subject = subject::sluice(name, &cut, &settings.options).with_context(context)?;
+        let mut both = vec![subject, subject::interpreter(&cut, &settings.options)?];
+        fates = compared(&context(), &mut both, workload, settings)?;
+        subjects.extend(both.into_iter().next());
     }
     let series = timed(&mut subjects, workload, settings)?;
     ensure!(series.len() == 4, "four cuts");
@@ -103,5 +109,5 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
         difference("match", &series[1], &series[2]),
         difference("act and deparse", &series[2], &series[3]),
     ];
-    Ok(Row { name: title.to_string(), series, bars, fates: [0; 3] })
+    Ok(Row { name: title.to_string(), series, bars, fates })
 }

@@ -4,7 +4,7 @@
 //! All variants of a program are held against each other packet by packet, like any two subjects, before they are timed.
 
 use crate::measure::Ratio;
-use crate::rows::{Bar, Row, Settings, timed};
+use crate::rows::{Bar, Row, Settings, compared, timed};
 use crate::subject::{self, Options};
 use crate::workload::Workload;
 use anyhow::{Context, Result};
@@ -44,9 +44,7 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
     for (name, options) in variants(&settings.options) {
         subjects.push(subject::sluice(&name, workload, &options).with_context(|| format!("{title}: {name}"))?);
     }
-    let context = || format!("{title}: two variants differ");
-    crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
-    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+    let fates = compared(title, &mut subjects, workload, settings)?;
     let series = timed(&mut subjects, workload, settings)?;
     let bars = series[1..]
         .iter()

@@ -214,6 +214,19 @@ fn few(quick: bool, count: usize) -> usize {
     if quick { count.min(500) } else { count }
 }
 
+/// Holds all subjects against the first, packet by packet, lets them settle, and does it again: what is timed is the code that
+/// runs since then. How many packets of those that are timed were sent, dropped, replicated.
+pub fn compared(title: &str, subjects: &mut [Subject], workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
+    let both = |subjects: &mut [Subject], when: &str| {
+        let context = || format!("{title}: two differ{when}");
+        crate::compare::all(subjects, &workload.odd, settings.batch).with_context(context)?;
+        crate::compare::all(subjects, &workload.frames, settings.batch).with_context(context)
+    };
+    both(subjects, "")?;
+    subjects.iter().for_each(|s| s.settle(&settings.options));
+    both(subjects, ", in code that was compiled again")
+}
+
 /// Compares, then measures.
 pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
     let workload = (work.workload)(settings.quick);
@@ -222,10 +235,7 @@ pub fn run(work: &Work, settings: &Settings) -> Result<Row> {
         subject::c(&workload, false)?,
         subject::c(&workload, true)?,
     ];
-    let context = || format!("{}: Sluice and C differ", work.name);
-    crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
-    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
-    subjects[0].settle(&settings.options);
+    let fates = compared(work.name, &mut subjects, &workload, settings)?;
     let series = timed(&mut subjects, &workload, settings)?;
     let bar = |name: &str, of: &Series, bar: Option<f64>| {
         Bar::with(name, Ratio::new(&series[0], of), bar.unwrap_or(f64::NAN))
@@ -249,9 +259,7 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
     }
     subjects.push(subject::c(workload, true)?);
     subjects.push(subject::c(workload, false)?);
-    let context = || format!("{title}: two differ");
-    crate::compare::all(&mut subjects, &workload.odd, settings.batch).with_context(context)?;
-    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch).with_context(context)?;
+    let fates = compared(title, &mut subjects, workload, settings)?;
     let series = timed(&mut subjects, workload, settings)?;
     let (c, others) = series.split_last().context("there are subjects")?;
     let bars = others.iter().map(|s| Bar::without(&format!("{} / {}", s.name, c.name), Ratio::new(s, c))).collect();
@@ -264,11 +272,14 @@ pub fn timed(subjects: &mut [Subject], workload: &Workload, settings: &Settings)
     with_lock(settings, || measure::interleaved(subjects, &workload.frames, plan))
 }
 
-/// A program without a C version: packets a second, in millions, against the least there must be.
+/// A program without a C version, held against the interpreter: packets a second, in millions, against the least there must
+/// be.
 pub fn rate(title: &str, workload: &Workload, least: f64, settings: &Settings) -> Result<Row> {
-    let mut subjects = vec![subject::sluice("Sluice", workload, &settings.options)?];
-    let fates = crate::compare::all(&mut subjects, &workload.frames, settings.batch)?;
+    let sluice = subject::sluice("Sluice", workload, &settings.options)?;
+    let mut subjects = vec![sluice, subject::interpreter(workload, &settings.options)?];
+    let fates = compared(title, &mut subjects, workload, settings)?;
     anyhow::ensure!(fates[0] > 0, "{title}: every packet was dropped");
+    subjects.truncate(1);
     let series = timed(&mut subjects, workload, settings)?;
     let mega = crate::machine::ticks_per_second() / 1e6;
     let at = |part| mega / measure::quantile(&series[0].rounds, part);

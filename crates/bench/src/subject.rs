@@ -2,7 +2,7 @@
 
 use crate::entry::{Entry, Kinds};
 use crate::reference::{self, Reference};
-use crate::workload::Workload;
+use crate::workload::{Entries, Workload};
 use abi::state::PipelineState;
 use anyhow::{Context, Result, bail};
 use datapath::executor::Executor;
@@ -30,12 +30,15 @@ pub struct Subject {
     pub executor: Box<dyn Executor>,
     /// Words of a packet's record.
     pub record_words: usize,
+    /// Whether a packet takes so long that turns have to be short.
+    pub slow: bool,
     /// Of a program that can be compiled again.
     pipeline: Option<Arc<Pipeline>>,
 }
 
 impl Subject {
-    /// Compiles again for what packets have left in registers, as a switch does after a second.
+    /// Compiles again for where packets went and what they have left in registers, as a switch does after a second. What was
+    /// compared before is not the code that runs now.
     pub fn settle(&self, options: &Options) {
         if let Some(pipeline) = &self.pipeline {
             pipeline.recompile(options.specialise);
@@ -81,9 +84,13 @@ pub fn compile(source: &Source, options: &Options) -> Result<Arc<ir::Program>> {
 
 /// Adds a workload's entries to a P4 program's state.
 pub fn insert_all(workload: &Workload, program: &ir::Program, state: &dyn PipelineState) -> Result<()> {
+    insert(&workload.entries, workload, program, state)
+}
+
+fn insert(entries: &Entries, workload: &Workload, program: &ir::Program, state: &dyn PipelineState) -> Result<()> {
     let kinds = Kinds::new(program, workload.kinds)?;
     let mut result = Ok(());
-    (workload.entries)(&mut |entry: &Entry| {
+    entries(&mut |entry: &Entry| {
         if result.is_ok() {
             let (table, entry) = kinds.table_entry(entry);
             result = state.insert(table, &entry).map_err(|e| {
@@ -111,6 +118,7 @@ pub fn of_pipeline(name: &str, pipeline: &Pipeline, worker: usize) -> Subject {
         name: name.to_string(),
         executor: pipeline.executor(worker),
         record_words: ir::layout::RecordLayout::new(pipeline.program()).words(),
+        slow: false,
         pipeline: None,
     }
 }
@@ -119,6 +127,22 @@ pub fn of_pipeline(name: &str, pipeline: &Pipeline, worker: usize) -> Subject {
 pub fn sluice(name: &str, workload: &Workload, options: &Options) -> Result<Subject> {
     let pipeline = load(workload, options, 1)?;
     Ok(Subject { pipeline: Some(Arc::clone(&pipeline)), ..of_pipeline(name, &pipeline, 0) })
+}
+
+/// The workload's program as it runs right after it was loaded: code for any tables, whatever they hold.
+pub fn as_loaded(name: &str, workload: &Workload, engine: EngineKind, options: &Options) -> Result<Subject> {
+    let program = compile(&workload.source, options)?;
+    let pipeline = datapath::load_with(program, engine, 1, &options.code)?;
+    let few = workload.oracle.as_ref().filter(|_| engine == EngineKind::Interpreter);
+    insert(few.unwrap_or(&workload.entries), workload, pipeline.program(), pipeline.state().as_ref())?;
+    Ok(Subject { slow: engine == EngineKind::Interpreter, ..of_pipeline(name, &pipeline, 0) })
+}
+
+/// The workload's program as the interpreter runs it, which is what everything else is held against: it shares no table, no
+/// code and no look-up with the engine that is measured. Of a workload with many entries it has those that the first frames
+/// meet, since it looks at all that it has, one after the other.
+pub fn interpreter(workload: &Workload, options: &Options) -> Result<Subject> {
+    as_loaded("interpreter", workload, EngineKind::Interpreter, options)
 }
 
 /// The workload's C reference, plain or batched.
@@ -136,7 +160,7 @@ pub fn c(workload: &Workload, batched: bool) -> Result<Subject> {
     result?;
     reference.commit()?;
     let name = if batched { "C, batched" } else { "C, plain" };
-    Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0, pipeline: None })
+    Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0, slow: false, pipeline: None })
 }
 
 /// A program of `examples/`.

@@ -1,10 +1,12 @@
 //! Two workers beside one, from memory: threads that play the same frames through executors of one pipeline.
 
+use crate::compare;
+use crate::frames::Frames;
 use crate::measure::{Plan, Ratio, Series, Track};
 use crate::rows::{Bar, Row, Settings, with_lock};
 use crate::subject;
 use crate::workload::Workload;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use datapath::Pipeline;
 use std::sync::Barrier;
 
@@ -29,9 +31,31 @@ fn together(pipeline: &Pipeline, workers: usize, workload: &Workload, plan: Plan
     })
 }
 
+/// Holds each worker against C, packet by packet, lets the pipeline settle, and does it again.
+fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
+    let mut c = Some(subject::c(workload, false)?);
+    let mut both = |frames: &Frames| -> Result<[u64; 3]> {
+        let mut fates = [0; 3];
+        for worker in 0..pipeline.workers() {
+            let mut subjects = vec![subject::of_pipeline(&format!("worker {worker}"), pipeline, worker)];
+            subjects.extend(c.take());
+            fates = compare::all(&mut subjects, frames, settings.batch)
+                .with_context(|| format!("{title}: worker {worker} and C differ"))?;
+            c = subjects.pop();
+        }
+        Ok(fates)
+    };
+    both(&workload.odd)?;
+    both(&workload.frames)?;
+    pipeline.recompile(settings.options.specialise);
+    both(&workload.odd)?;
+    both(&workload.frames)
+}
+
 /// Measures one workload.
 pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let pipeline = subject::load(workload, &settings.options, 2)?;
+    let fates = compared(title, &pipeline, workload, settings)?;
     let plan = settings.plan(workload);
     let (mut one, mut two) = (Vec::new(), Vec::new());
     with_lock(settings, || {
@@ -44,5 +68,5 @@ pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row>
     let one = Series { name: "1 worker".to_string(), rounds: one };
     let two = Series { name: "2 workers, together".to_string(), rounds: two };
     let bar = Bar { at_most: false, ..Bar::with("rate of 2 workers / 1 worker", Ratio::new(&one, &two), 1.9) };
-    Ok(Row { name: title.to_string(), series: vec![one, two], bars: vec![bar], fates: [0; 3] })
+    Ok(Row { name: title.to_string(), series: vec![one, two], bars: vec![bar], fates })
 }

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Calls its argument with each entry, in the order in which they are to be inserted; the same ones each time.
 pub type Entries = Arc<dyn Fn(&mut dyn FnMut(&Entry)) + Send + Sync>;
 
+/// Frames that are held against the interpreter where there is no C version.
+pub const ORACLE_FRAMES: usize = 4096;
+
 /// What a program is given to do.
 pub struct Workload {
     /// The program, as its C reference calls it.
@@ -28,6 +31,8 @@ pub struct Workload {
     pub kinds: &'static [&'static str],
     /// Its entries.
     pub entries: Entries,
+    /// Of very many entries, all that the first [`ORACLE_FRAMES`] frames can meet.
+    pub oracle: Option<Entries>,
     /// What is timed.
     pub frames: Frames,
     /// What is compared besides: the uncommon cases.
@@ -47,6 +52,7 @@ impl Workload {
             source: self.source.clone(),
             kinds: self.kinds,
             entries: Arc::clone(&self.entries),
+            oracle: self.oracle.clone(),
             frames: Frames::default(),
             odd: Frames::default(),
             more: None,

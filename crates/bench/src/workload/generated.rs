@@ -1,12 +1,13 @@
 //! Entries and frames for generated programs.
 
-use super::{Flows, Workload, sequence};
+use super::{Flows, ORACLE_FRAMES, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::generated;
 use crate::prefixes;
 use crate::rng::Rng;
 use crate::subject::Source;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 const SEED: u64 = 1;
@@ -20,6 +21,7 @@ fn workload(kinds: &'static [&'static str], text: String, entries: super::Entrie
         entries,
         frames,
         odd: Frames::default(),
+        oracle: None,
         more: None,
     }
 }
@@ -30,18 +32,31 @@ fn address(i: u64) -> u64 {
     0x0200_0000_0000 | i.wrapping_mul(0x9e_3779_b97f_4a7d) & 0xff_ffff_ffff
 }
 
+/// `count` numbers below `n`: each once, in no order, before any comes again.
+fn every(n: usize, count: usize, rng: &mut Rng) -> Vec<u32> {
+    let mut all = Vec::with_capacity(count + n);
+    while all.len() < count {
+        all.extend(sequence(Flows::Uniform(n), rng));
+    }
+    all.truncate(count);
+    all
+}
+
 /// One exact table with `n` entries, all asked for alike.
 pub fn exact(n: usize, flows: usize) -> Workload {
     let mut frames = Frames::with_room(flows, 64);
-    let (mut rng, mut w) = (Rng::new(SEED, 1), Writer::default());
-    for _ in 0..flows {
-        w.clear().ethernet(address(rng.below(n as u64)), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
+    let mut w = Writer::default();
+    let asked = every(n, flows, &mut Rng::new(SEED, 1));
+    for &i in &asked {
+        w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
     }
-    let entries = move |emit: &mut dyn FnMut(&Entry)| {
-        (0..n as u64).for_each(|i| emit(&Entry::exact(0, &[address(i)], &[1 + i % 16])));
-    };
-    workload(FORWARD, generated::one_table("exact", n.max(1024)), Arc::new(entries), frames)
+    let entry = |i: u64| Entry::exact(0, &[address(i)], &[1 + i % 16]);
+    let entries = move |emit: &mut dyn FnMut(&Entry)| (0..n as u64).for_each(|i| emit(&entry(i)));
+    let first: BTreeSet<u32> = asked.into_iter().take(ORACLE_FRAMES).collect();
+    let oracle = move |emit: &mut dyn FnMut(&Entry)| first.iter().for_each(|&i| emit(&entry(i.into())));
+    let text = generated::one_table("exact", n.max(1024));
+    Workload { oracle: Some(Arc::new(oracle)), ..workload(FORWARD, text, Arc::new(entries), frames) }
 }
 
 fn tcp(w: &mut Writer, from: u32, to: u32, protocol: u8, ports: (u64, u64)) {
@@ -54,18 +69,24 @@ pub fn lpm(n: usize, flows: usize) -> Workload {
     let routes = prefixes::ipv4(n, SEED);
     let mut frames = Frames::with_room(flows, 64);
     let (mut rng, mut w) = (Rng::new(SEED, 1), Writer::default());
-    for _ in 0..flows {
-        let &(address, len) = rng.pick(&routes);
+    // Prefixes that the first frames' addresses are in, of all lengths.
+    let mut met = HashSet::new();
+    for (k, i) in every(routes.len(), flows, &mut rng).into_iter().enumerate() {
+        let (address, len) = routes[i as usize];
         let to = address | (rng.below(1 << 32) as u32 & !prefixes::mask(len));
         tcp(&mut w, 0x6440_0001, to, 6, (1, 2));
         frames.push(1, &w.0);
-    }
-    let entries = move |emit: &mut dyn FnMut(&Entry)| {
-        for (i, &(address, len)) in routes.iter().enumerate() {
-            emit(&Entry::lpm(0, &[address.into()], len, &[1 + i as u64 % 16]));
+        if k < ORACLE_FRAMES {
+            met.extend((0..=32).map(|len| (to & prefixes::mask(len), len)));
         }
-    };
-    workload(FORWARD, generated::one_table("lpm", n.max(1024)), Arc::new(entries), frames)
+    }
+    let entry = |i: usize, (address, len): (u32, u32)| Entry::lpm(0, &[address.into()], len, &[1 + i as u64 % 16]);
+    let first: Vec<(usize, (u32, u32))> = routes.iter().copied().enumerate().filter(|r| met.contains(&r.1)).collect();
+    let oracle = move |emit: &mut dyn FnMut(&Entry)| first.iter().for_each(|&(i, route)| emit(&entry(i, route)));
+    let entries =
+        move |emit: &mut dyn FnMut(&Entry)| routes.iter().enumerate().for_each(|(i, &route)| emit(&entry(i, route)));
+    let text = generated::one_table("lpm", n.max(1024));
+    Workload { oracle: Some(Arc::new(oracle)), ..workload(FORWARD, text, Arc::new(entries), frames) }
 }
 
 /// One ternary table of an IPv4 5-tuple: `n` rules over `masks` masks; each frame hits one.

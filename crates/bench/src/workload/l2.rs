@@ -104,6 +104,7 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
         entries: Arc::new(move |emit| entries(stations, seed, emit)),
         frames,
         odd,
+        oracle: None,
         more: None,
     }
 }

@@ -260,6 +260,7 @@ pub fn workload(size: Size) -> Workload {
         odd: odd(&size, &routes, &rules),
         frames,
         entries: Arc::new(move |emit| entries(&size, &routes, emit)),
+        oracle: None,
         more: None,
     }
 }

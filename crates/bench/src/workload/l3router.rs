@@ -71,6 +71,7 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         entries: Arc::new(move |emit| entries(&routes, hops, emit)),
         frames,
         odd,
+        oracle: None,
         more: None,
     }
 }

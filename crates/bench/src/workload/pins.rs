@@ -116,6 +116,7 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
     let routes = prefixes::ipv4(ROUTES, SEED);
     let mut w = Writer::default();
     let mut frames = Frames::with_room(flows, 64);
+    let mut odd = Frames::default();
     for i in sequence(Flows::Uniform(flows), &mut Rng::new(SEED, 4)) {
         let mut rng = Rng::new(SEED, 0x4000_0000 + u64::from(i));
         let &(address, len) = rng.pick(&routes);
@@ -123,7 +124,16 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
         let from = 0x6440_0000 | rng.below(1 << 22) as u32;
         w.clear().ethernet(ROUTER, 0x0200_0000_0001).ipv4(from, to, [6, 17][rng.index(2)], 64, 30);
         w.be::<2>(rng.below(1 << 16)).be::<2>(rng.below(1 << 16)).pad(64);
-        frames.push(1 + rng.below(16) as u16, &w.0);
+        let port = 1 + rng.below(16) as u16;
+        frames.push(port, &w.0);
+        if odd.len() < 2000 {
+            match odd.len() % 4 {
+                0 => w.0.truncate(rng.index(64)),
+                1 => w.0[22] = rng.below(2) as u8,
+                _ => w.0[rng.index(38)] = rng.next() as u8,
+            }
+            odd.push(port, &w.0);
+        }
     }
     Workload {
         program: "pins_middleblock",
@@ -131,7 +141,8 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
         kinds: &[],
         entries: Arc::new(|_| {}),
         frames,
-        odd: Frames::default(),
+        odd,
+        oracle: None,
         more: Some(Box::new(move |program, state| entries(program, state, &routes))),
     }
 }

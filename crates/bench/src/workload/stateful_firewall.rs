@@ -69,6 +69,7 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         entries: Arc::new(|emit| entries(emit)),
         frames,
         odd,
+        oracle: None,
         more: None,
     }
 }

@@ -96,6 +96,7 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         entries: Arc::new(move |emit| entries(stations, seed, emit)),
         frames,
         odd,
+        oracle: None,
         more: None,
     }
 }

@@ -80,6 +80,8 @@ enum Item {
     Parts,
     /// A program by each way through its code.
     Strategies(&'static str),
+    /// A program by each engine and way through its code.
+    Engines(&'static str),
     /// What passes are worth.
     Passes(&'static str),
     /// What tables cost that change.
@@ -97,6 +99,9 @@ impl Item {
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
+        let engines =
+            ["engines-l2l3acl-1k", "engines-l2", "engines-l3router", "engines-vxlan", "engines-stateful_firewall"];
+        all.extend(engines.map(Item::Engines));
         all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
         all.push(Item::Updates("insert", "Inserting while packets run, millions of entries a second", updates::insert));
         all.push(Item::Updates("memory", "Memory of a million entries", updates::memory));
@@ -110,7 +115,7 @@ impl Item {
         match self {
             Item::Work(work) => work.name,
             Item::Sai => "sai",
-            Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) => name,
+            Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) | Item::Engines(name) => name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -124,7 +129,8 @@ impl Item {
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
-            Item::Strategies(name) => format!("strategies: {}", strategies_work(name).title),
+            Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
+            Item::Engines(name) => format!("engines: {}", work_of("engines-", name).title),
             Item::Updates(_, title, _) => title.to_string(),
             Item::Growth(growth) => growth.title.to_string(),
         }
@@ -158,8 +164,9 @@ impl Item {
             }
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
-                rows::strategies(&title, &(strategies_work(name).workload)(args.quick), settings)?
+                rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?
             }
+            Item::Engines(name) => rows::engines(&title, &(work_of("engines-", name).workload)(args.quick), settings)?,
             Item::Passes(name) => passes::run(&title, &(passes_work(name).workload)(args.quick), settings)?,
         };
         report.row(&row)
@@ -175,10 +182,10 @@ fn passes_work(name: &str) -> &'static Work {
         .expect("passes are measured on programs with a row")
 }
 
-/// The row that `strategies-...` measures by each strategy.
-fn strategies_work(name: &str) -> &'static Work {
-    let row = name.trim_start_matches("strategies-");
-    WORKS.iter().find(|w| w.name == row).expect("strategies are measured on rows")
+/// The row that `strategies-...` or `engines-...` measures in other ways.
+fn work_of(prefix: &str, name: &str) -> &'static Work {
+    let row = name.trim_start_matches(prefix);
+    WORKS.iter().find(|w| w.name == row).expect("strategies and engines are measured on rows")
 }
 
 fn main() -> Result<()> {

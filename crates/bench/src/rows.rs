@@ -4,6 +4,7 @@ use crate::measure::{self, Plan, Ratio, Series};
 use crate::subject::{self, Options, Subject};
 use crate::workload::{Flows, Workload, l2, l2l3acl, l3router, stateful_firewall, vxlan};
 use anyhow::{Context, Result};
+use datapath::EngineKind;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -104,6 +105,11 @@ fn l2l3acl_of(n: usize, flows: usize, quick: bool) -> Workload {
     l2l3acl::workload(if quick { l2l3acl::Size::of(n.min(300), flows.min(500)) } else { l2l3acl::Size::of(n, flows) })
 }
 
+/// A thousand entries beside some rules, near to the traffic or far.
+fn l2l3acl_rules(rules: usize, near: bool, quick: bool) -> Workload {
+    l2l3acl::workload(l2l3acl::Size { rules, near, ..l2l3acl::Size::of(if quick { 300 } else { 1000 }, 64) })
+}
+
 /// All rows that compare a program with its C version.
 pub const WORKS: &[Work] = &[
     Work {
@@ -132,6 +138,59 @@ pub const WORKS: &[Work] = &[
         title: "l2l3acl, 1 station, 10 routes, 5 rules, 64 flows",
         workload: |_| l2l3acl::workload(l2l3acl::Size::tiny(64)),
         plain: Some(0.65),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-1k-near",
+        title: "l2l3acl, 1k entries, 64 flows, rules about their network",
+        workload: |quick| l2l3acl_rules(100, true, quick),
+        plain: Some(0.90),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-tiny-near",
+        title: "l2l3acl, 1 station, 10 routes, 5 rules about the network of 64 flows",
+        workload: |_| l2l3acl::workload(l2l3acl::Size { near: true, ..l2l3acl::Size::tiny(64) }),
+        plain: Some(1.0),
+        batched: None,
+    },
+    // On either side of what code holds itself: numbers of rules, next hops and keys.
+    Work {
+        name: "l2l3acl-1k-2000r",
+        title: "l2l3acl, 1k entries, 2,000 rules, 64 flows",
+        workload: |quick| l2l3acl_rules(2000, false, quick),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-1k-2000r-near",
+        title: "l2l3acl, 1k entries, 2,000 rules about the network of 64 flows",
+        workload: |quick| l2l3acl_rules(2000, true, quick),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-1k-10kr",
+        title: "l2l3acl, 1k entries, 10,000 rules, 64 flows",
+        workload: |quick| l2l3acl_rules(10_000, false, quick),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-1k-10kr-near",
+        title: "l2l3acl, 1k entries, 10,000 rules about the network of 64 flows",
+        workload: |quick| l2l3acl_rules(10_000, true, quick),
+        plain: Some(1.0),
+        batched: None,
+    },
+    Work {
+        name: "l2l3acl-5k",
+        title: "l2l3acl, 5k entries, 5k next hops, 1,000 rules, 10k flows",
+        workload: |quick| {
+            let all = l2l3acl::Size { next_hops: 5000, rules: 1000, ..l2l3acl::Size::of(5000, 10_000) };
+            l2l3acl::workload(if quick { l2l3acl::Size { flows: Flows::Uniform(500), ..all } } else { all })
+        },
+        plain: Some(1.0),
         batched: None,
     },
     Work {
@@ -263,6 +322,30 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
     let series = timed(&mut subjects, workload, settings)?;
     let (c, others) = series.split_last().context("there are subjects")?;
     let bars = others.iter().map(|s| Bar::without(&format!("{} / {}", s.name, c.name), Ratio::new(s, c))).collect();
+    Ok(Row { name: title.to_string(), series, bars, fates })
+}
+
+/// A program by each engine and way through its code, beside C: ratios are to the code that a switch runs after a second.
+pub fn engines(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
+    let with = |strategy: jit::Strategy| {
+        let mut options = settings.options.clone();
+        options.code.jit.strategy = strategy;
+        options
+    };
+    let loaded = |engine| subject::as_loaded("code as loaded, for any tables", workload, engine, &settings.options);
+    let settled = |name: &str, strategy| subject::sluice(&format!("settled code{name}"), workload, &with(strategy));
+    let mut subjects = vec![
+        settled("", settings.options.code.jit.strategy)?,
+        settled(", run to completion", jit::Strategy::RunToCompletion)?,
+        settled(", staged", jit::Strategy::Staged)?,
+        loaded(EngineKind::Machine)?,
+        subject::interpreter(workload, &settings.options)?,
+        subject::c(workload, false)?,
+    ];
+    let fates = compared(title, &mut subjects, workload, settings)?;
+    let series = timed(&mut subjects, workload, settings)?;
+    let ratio = |s: &Series| Bar::without(&format!("{} / {}", s.name, series[0].name), Ratio::new(s, &series[0]));
+    let bars = series[1..].iter().map(ratio).collect();
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 

@@ -65,14 +65,21 @@ impl Workload {
 pub enum Flows {
     /// This many, each as often as any other, in no order.
     Uniform(usize),
-    /// This many, their shares as Zipf's law with exponent 1.1 has them, a million packets.
+    /// This many, their shares as Zipf's law with exponent 1.1 has them, a million packets or as many as there are flows.
     Zipf(usize),
+    /// Each packet is of a flow that was not there before: another source address and other ports. Only `l2l3acl` has them.
+    New {
+        /// Pairs of stations and routes that flows are between.
+        pairs: usize,
+        /// Packets until the first one comes again.
+        packets: usize,
+    },
 }
 
 /// The flow of each packet, in order.
 pub fn sequence(flows: Flows, rng: &mut crate::rng::Rng) -> Vec<u32> {
     match flows {
-        Flows::Uniform(n) => {
+        Flows::Uniform(n) | Flows::New { packets: n, .. } => {
             let mut order: Vec<u32> = (0..n as u32).collect();
             for i in (1..order.len()).rev() {
                 order.swap(i, rng.index(i + 1));
@@ -86,7 +93,7 @@ pub fn sequence(flows: Flows, rng: &mut crate::rng::Rng) -> Vec<u32> {
                 total += (i as f64).powf(-1.1);
                 sums.push(total);
             }
-            (0..1_000_000)
+            (0..n.max(1_000_000))
                 .map(|_| {
                     let x = rng.unit() * total;
                     sums.partition_point(|&s| s < x).min(n - 1) as u32

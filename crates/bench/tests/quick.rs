@@ -69,6 +69,33 @@ fn every_strategy_sends_the_same_packets() {
 }
 
 #[test]
+fn every_engine_sends_the_same_packets() {
+    let work = WORKS.iter().find(|w| w.name == "stateful_firewall").expect("it has a row");
+    let row =
+        rows::engines("stateful_firewall", &(work.workload)(true), &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert_eq!((row.series.len(), row.bars.len()), (6, 5));
+}
+
+#[test]
+fn rules_near_to_traffic_deny_as_many_packets() {
+    let denied = |near: bool| {
+        let workload = l2l3acl::workload(l2l3acl::Size { near, ..l2l3acl::Size::of(1000, 2048) });
+        let mut subject = [subject::c(&workload, false).expect("there is a C version")];
+        compare::all(&mut subject, &workload.frames, 32).expect("nothing to compare with")[1]
+    };
+    let (far, near) = (denied(false), denied(true));
+    assert!(far > 0 && far.abs_diff(near) <= 1, "{far} and {near} of 2048");
+}
+
+#[test]
+fn no_flow_of_new_ones_comes_twice() {
+    let flows = bench::workload::Flows::New { pairs: 1, packets: 1000 };
+    let workload = l2l3acl::workload(l2l3acl::Size { flows, ..l2l3acl::Size::of(100, 1) });
+    let all: std::collections::BTreeSet<&[u8]> = (0..1000).map(|i| &workload.frames.get(i).1[26..38]).collect();
+    assert_eq!(all.len(), 1000);
+}
+
+#[test]
 fn a_difference_is_found_and_told_with_both_packets() {
     let size = l2l3acl::Size::of(100, 64);
     let workload = l2l3acl::workload(size);

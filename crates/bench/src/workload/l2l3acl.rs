@@ -2,7 +2,9 @@
 //!
 //! Ports 1 to 8 are access ports, 9 to 16 trunks. Timed traffic is routed: from an access port's VLAN, untagged, to a trunk,
 //! where it leaves with a tag, as in the measurement of PISCES section 5.2; `mixed` sends one frame in four through the
-//! switching table instead and lets both sides be of either sort. Rules miss, but for one flow in 64, which is denied.
+//! switching table instead and lets both sides be of either sort. Rules miss, but for one flow in 64, which is denied. Their
+//! sources are of another network than all other traffic, so that a byte of a frame rules all of them out; `near` lets them be
+//! of the same one, where more of the key has to be looked at.
 
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
@@ -68,6 +70,8 @@ pub struct Size {
     pub frame: usize,
     /// Whether frames take all ways through the program.
     pub mixed: bool,
+    /// Whether rules are about the network that traffic comes from.
+    pub near: bool,
     /// For everything that is random.
     pub seed: u64,
 }
@@ -85,6 +89,7 @@ impl Size {
             flows: Flows::Uniform(flows),
             frame: 64,
             mixed: false,
+            near: false,
             seed: 1,
         }
     }
@@ -112,9 +117,16 @@ struct Rule {
     mask: [u64; 5],
 }
 
-/// Rules over different masks; sources from 10.0.0.0/8, which no other frame has.
+/// Where frames come from: 100.64.0.0/10.
+fn source(random: u64) -> u32 {
+    0x6440_0000 | (random & 0x3f_ffff) as u32
+}
+
+/// Rules over different masks; sources from 10.0.0.0/8, which no other frame has, or from where all frames come from: a frame
+/// then has the destination, protocol and ports of a rule once in many millions.
 fn rules(size: &Size) -> Vec<Rule> {
     let mut rng = Rng::new(size.seed, 2);
+    let from = |random: u64| if size.near { source(random).into() } else { 10 << 24 | random };
     let shape = |i: usize| {
         let (src, dst) = ([32, 24, 16, 12, 28][i % 5], [0, 32, 24, 16, 8][(i / 5 + i) % 5]);
         let ports = [(0, 0xffff), (0, 0), (0xffff, 0xffff), (0xffff, 0)][i % 4];
@@ -125,7 +137,7 @@ fn rules(size: &Size) -> Vec<Rule> {
         .map(|i| {
             let mask = shape(i % size.masks);
             let any = [
-                10 << 24 | rng.below(1 << 24),
+                from(rng.below(1 << 24)),
                 rng.below(1 << 32),
                 [6, 17][rng.index(2)],
                 rng.below(1 << 16),
@@ -177,11 +189,16 @@ fn entries(size: &Size, routes: &[(u32, u32)], emit: &mut dyn FnMut(&Entry)) {
 
 /// A flow's frame and port.
 fn flow(size: &Size, routes: &[(u32, u32)], rules: &[Rule], i: u64, w: &mut Writer) -> u16 {
-    let mut rng = Rng::new(size.seed, 0x4000_0000 + i);
+    // Who speaks with whom: of new flows again and again the same, with other addresses of hosts and other ports.
+    let pair = if let Flows::New { pairs, .. } = size.flows { i % pairs as u64 } else { i };
+    let mut rng = Rng::new(size.seed, 0x4000_0000 + pair);
     let (mac, vid, port) = station(size, rng.index(size.stations));
     let &(address, prefix_len) = rng.pick(routes);
     let mut to = address | (rng.below(1 << 32) as u32 & !prefixes::mask(prefix_len));
-    let mut from = 0x6440_0000 | rng.below(1 << 22) as u32;
+    if let Flows::New { .. } = size.flows {
+        rng = Rng::new(size.seed, 0x2000_0000_0000 + i);
+    }
+    let mut from = source(rng.below(1 << 22));
     let (mut protocol, mut sport, mut dport) = ([6, 17][rng.index(2)], rng.below(1 << 16), rng.below(1 << 16));
     if i % 64 == 63 {
         let Rule { key, mask } = rng.pick(rules);

@@ -1,6 +1,6 @@
 //! What a run says about where it was made.
 
-use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 fn field(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|l| l.starts_with(name))?;
@@ -12,6 +12,33 @@ pub fn ticks_per_second() -> f64 {
     let (start, from) = (std::time::Instant::now(), datapath::bench::ticks());
     std::thread::sleep(std::time::Duration::from_millis(50));
     (datapath::bench::ticks() - from) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// The commit that this program was built from, with `-dirty` behind it if there were changes; `unknown` outside of git.
+pub const SOURCES: &str = env!("SLUICE_SOURCES");
+
+/// The time, as `2026-01-31T12:00Z`.
+pub fn now() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    time(seconds)
+}
+
+/// Seconds since 1970 as a date and a time, in the Gregorian calendar.
+fn time(seconds: u64) -> String {
+    let (minutes, mut days) = (seconds / 60 % 1440, seconds / 86_400);
+    let leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let mut month = 0;
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    format!("{year}-{:02}-{:02}T{:02}:{:02}Z", month + 1, days + 1, minutes / 60, minutes % 60)
 }
 
 /// Processor, system, compilers and commit, one line each.
@@ -27,15 +54,26 @@ pub fn lines() -> Vec<String> {
     let caches: Vec<String> = [0, 2, 3].map(|i| format!("L{} {}", cache(i, "level"), cache(i, "size"))).into();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let commit = Command::new("git").args(["describe", "--always", "--dirty"]).output();
-    let commit = commit.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default();
     vec![
         format!("machine: {model}, {mhz} MHz, {cpus} CPUs, {}; kernel {}", caches.join(", "), kernel.trim()),
         format!(
-            "C: {}, -O3 -march=native; Sluice {}, sources at {commit}",
+            "C: {}, -O3 -march=native; Sluice {}, sources at {SOURCES} when this was built",
             env!("C_COMPILER"),
             env!("CARGO_PKG_VERSION")
         ),
         format!("load average at the start: {}", load.split(' ').take(3).collect::<Vec<_>>().join(" ")),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn dates_know_of_leap_years() {
+        assert_eq!(time(0), "1970-01-01T00:00Z");
+        assert_eq!(time(951_825_599), "2000-02-29T11:59Z");
+        assert_eq!(time(1_735_689_600), "2025-01-01T00:00Z");
+        assert_eq!(time(1_798_761_599), "2026-12-31T23:59Z");
+    }
 }

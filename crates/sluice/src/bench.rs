@@ -39,8 +39,8 @@ pub struct Args {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: u16,
     /// Rounds; each engine has one turn a round.
-    #[arg(long, default_value_t = 21)]
-    rounds: usize,
+    #[arg(long, default_value_t = 21, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// Machine code to measure: for any tables, for the tables as they are, also for the entries of tiny ones.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "contents,constants,off")]
     specialise: Vec<Specialise>,

@@ -1,7 +1,7 @@
 //! `sluice-bench`: runs what is asked for, or all; prints tables, writes CSV files and plots.
 
 use anyhow::{Result, ensure};
-use bench::report::{Figures, Report};
+use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Workload, l2l3acl, pins};
@@ -9,6 +9,9 @@ use bench::{growth, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
+
+/// Packets of a batch unless something else is asked for.
+const BATCH: u16 = 32;
 
 /// Measures compiled P4 programs from memory, beside hand-written C that does the same.
 #[derive(Parser)]
@@ -22,11 +25,11 @@ struct Args {
     #[arg(long)]
     list: bool,
     /// Packets of a batch.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = BATCH, value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: u16,
-    /// Turns of each subject.
-    #[arg(long, default_value_t = 11)]
-    rounds: usize,
+    /// Turns of each subject; curves have half as many, tables that change five at most.
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// A checkout of p4lang/p4c, for the SAI P4 program.
     #[arg(long, value_name = "DIR")]
     p4c: Option<PathBuf>,
@@ -48,7 +51,7 @@ struct Args {
     /// Time code that is right for any tables, not code that was compiled again for the filled ones.
     #[arg(long)]
     generic: bool,
-    /// Tiny counts, to try the benchmark itself: what it prints means nothing.
+    /// Tiny counts, to try the benchmark itself: what it prints means nothing, and is held against nothing.
     #[arg(long)]
     quick: bool,
 }
@@ -63,6 +66,28 @@ enum Command {
         /// Where the plots go.
         folder: PathBuf,
     },
+}
+
+impl Args {
+    /// Options that change what is measured, as they are written.
+    fn options(&self) -> String {
+        let mut all = Vec::new();
+        if self.batch != BATCH {
+            all.push(format!("--batch {}", self.batch));
+        }
+        if !self.without.is_empty() {
+            all.push(format!("--without {}", self.without.join(",")));
+        }
+        match self.strategy {
+            jit::Strategy::Auto => {}
+            jit::Strategy::RunToCompletion => all.push("--strategy rtc".to_string()),
+            jit::Strategy::Staged => all.push("--strategy staged".to_string()),
+        }
+        if self.generic {
+            all.push("--generic".to_string());
+        }
+        all.join(" ")
+    }
 }
 
 /// Measures what tables cost.
@@ -136,7 +161,7 @@ impl Item {
         }
     }
 
-    fn run(&self, args: &Args, settings: &Settings, report: &mut Report) -> Result<()> {
+    fn run(&self, args: &Args, settings: &Settings, report: &Report) -> Result<()> {
         let of = |n: usize, flows: usize| -> Workload {
             let size = if args.quick { (n.min(300), flows.min(500)) } else { (n, flows) };
             l2l3acl::workload(l2l3acl::Size::of(size.0, size.1))
@@ -169,7 +194,7 @@ impl Item {
             Item::Engines(name) => rows::engines(&title, &(work_of("engines-", name).workload)(args.quick), settings)?,
             Item::Passes(name) => passes::run(&title, &(passes_work(name).workload)(args.quick), settings)?,
         };
-        report.row(&row)
+        report.row(self.name(), &row)
     }
 }
 
@@ -214,22 +239,31 @@ fn main() -> Result<()> {
     if args.generic {
         options.specialise = Specialise::Off;
     }
-    let settings =
-        Settings { options, batch: args.batch.into(), rounds: args.rounds, lock: args.lock.clone(), quick: args.quick };
+    let settings = Settings {
+        options,
+        batch: args.batch.into(),
+        rounds: args.rounds.into(),
+        lock: args.lock.clone(),
+        quick: args.quick,
+    };
     if let Ok(kind) = std::env::var(updates::MEMORY_OF) {
         println!("{}", updates::memory_alone(&kind, &settings)?);
         return Ok(());
     }
     bench::machine::lines().iter().for_each(|l| println!("{l}"));
     println!(
-        "batches of {}, {} rounds, subjects take turns; cycles of the time stamp counter per packet",
-        args.batch, args.rounds
+        "batches of {}, subjects take turns, round by round; cycles of the time stamp counter per packet",
+        args.batch
     );
-    println!("ratios are of medians; quartiles are of the rounds' own ratios; spread is between quartiles\n");
-    let mut report = Report::new(args.out.clone())?;
-    for item in &items {
-        item.run(&args, &settings, &mut report)?;
+    println!("ratios are of medians; quartiles are of the rounds' own ratios; spread is between quartiles");
+    if args.quick {
+        println!("tiny counts: nothing here is a measurement, and nothing is held against a bar");
     }
-    println!("CSV files and plots: {}", args.out.display());
+    println!();
+    let report = Report::new(args.out.clone(), Run { options: args.options(), quick: args.quick })?;
+    for item in &items {
+        item.run(&args, &settings, &report)?;
+    }
+    println!("CSV files and plots: {}", report.folder().display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Plots that are no curves: bars beside their names, and lines of latencies. SVG, by `plotters`.
+//! Plots that are no curves: bars beside their names, and points on a logarithmic axis. SVG, by `plotters`.
 //!
 //! Bars lie: names stand left of them, however many there are, so nobody compares colours with a legend. A thin line goes from
 //! the least to the most reading.
@@ -9,12 +9,12 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::path::Path;
 
-/// A bar, or a line of latencies.
+/// A bar, or points on a line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bar {
     /// What was measured.
     pub name: String,
-    /// Of bars: each reading. Of latencies: the median, and what 99 and 99.9 % are below.
+    /// Of bars: each reading. Of points: they.
     pub values: Vec<f64>,
 }
 
@@ -159,8 +159,8 @@ pub fn bars(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
     draw(path, legend, groups, false, &one).map_err(|e| anyhow::anyhow!("cannot draw {}: {e}", path.display()))
 }
 
-/// Draws latencies on a logarithmic axis: a line from the median to what 99.9 % are below, points at all that there is.
-pub fn latencies(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
+/// Draws points on a logarithmic axis, with a line from the first to the last.
+pub fn points(path: &Path, legend: Legend<'_>, groups: &[Group]) -> Result<()> {
     let one = |area: &Area<'_>, scale: &Scale, bar: &Bar, y: i32, colour: &RGBAColor| -> Drawn<()> {
         let middle = y + BAR / 2 - 1;
         let places: Vec<(i32, i32)> = bar.values.iter().map(|v| (scale.x(*v), middle)).collect();

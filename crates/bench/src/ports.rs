@@ -124,7 +124,7 @@ pub fn plots(file: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
             let title = format!("{work} through {link} ports: latency");
             let path = folder.join(format!("ports-{work}-{link}-latency.svg"));
             let unit = "microseconds until a packet is back: median / 99 % / 99.9 %";
-            plot::latencies(&path, Legend { title: &title, unit }, &loaded)?;
+            plot::points(&path, Legend { title: &title, unit }, &loaded)?;
             paths.push(path);
         }
     }

@@ -1,6 +1,6 @@
 //! The benchmark does not rot: every row with tiny counts. Nothing is said about time.
 
-use bench::report::{Figures, Report};
+use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
 use bench::workload::l2l3acl;
@@ -24,7 +24,7 @@ fn every_row_compares_and_runs() {
 #[test]
 fn every_curve_has_points_and_becomes_a_plot() {
     let folder = std::env::temp_dir().join(format!("sluice-bench-{}", std::process::id()));
-    let report = Report::new(folder.clone()).expect("a folder below the temporary one");
+    let report = Report::new(folder.clone(), Run::default()).expect("a folder below the temporary one");
     for growth in growth::ALL {
         let curves = growth::run(growth, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
         assert!(curves.points.len() >= 2, "{}", growth.name);

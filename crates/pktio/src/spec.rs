@@ -160,7 +160,7 @@ impl FromStr for PortSpec {
         let (mtu, queues, descriptors, spread) = (None, None, None, false);
         let mut spec = PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, spread };
         let device = spec.take_options(device).map_err(fail)?;
-        spec.device = DeviceSpec::parse(device).map_err(fail)?;
+        spec.device = DeviceSpec::parse_without_options(device).map_err(fail)?;
         if spec.descriptors.is_some() && !spec.device.has_own_rings() {
             let kind = spec.device.kind();
             let reason = "only pci, xdp, memif and virtio ports have rings whose size is chosen here (a vhost port's are its guest's)";
@@ -204,6 +204,17 @@ impl FromStr for DeviceSpec {
 }
 
 impl DeviceSpec {
+    /// A device's description behind which no known option stands any more. What is left behind a comma is an unknown one, but for
+    /// the kinds that have arguments there.
+    fn parse_without_options(text: &str) -> Result<DeviceSpec, String> {
+        let unknown = text.rsplit_once(',').filter(|_| !text.starts_with("memif:") && !text.starts_with("pcap:"));
+        let Some((_, option)) = unknown else { return DeviceSpec::parse(text) };
+        let device = DeviceSpec::parse(text.split(',').next().unwrap_or_default())?;
+        let rings = if device.has_own_rings() { ", descriptors=N" } else { "" };
+        let kind = device.kind();
+        Err(format!("`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}"))
+    }
+
     fn parse(text: &str) -> Result<DeviceSpec, String> {
         let Some((scheme, rest)) = text.split_once(':') else {
             return match text {
@@ -350,7 +361,12 @@ fn memif(rest: &str) -> Result<DeviceSpec, String> {
             Some(("role", "server")) => role = MemifRole::Server,
             Some(("role", "client")) => role = MemifRole::Client,
             Some(("role", value)) => return Err(format!("memif role `{value}` is neither `server` nor `client`")),
-            _ => return Err(format!("memif has no option `{option}`; it has `id=N` and `role=server|client`")),
+            _ => {
+                return Err(format!(
+                    "memif has no option `{option}`; it has `id=N` and `role=server|client`, \
+                             and as other kinds of ports mtu=N, queues=N, spread, descriptors=N"
+                ));
+            }
         }
     }
     Ok(DeviceSpec::Memif { path, id, role })

@@ -459,7 +459,7 @@ impl Device {
     }
 
     fn compile(&self, config: &ForwardingConfig) -> Result<Compiled> {
-        let compiled = self.target.compile(&config.device_config).map_err(refused)?;
+        let compiled = self.target.compile_named(&config.device_config, &config.name).map_err(refused)?;
         check_claims(&compiled.p4info, &config.claims)?;
         Ok(compiled)
     }

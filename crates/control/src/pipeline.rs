@@ -53,6 +53,11 @@ pub struct Compiled {
 pub trait Target: Send + Sync {
     /// Compiles a program. The error is for its author.
     fn compile(&self, source: &[u8]) -> std::result::Result<Compiled, String>;
+    /// The same of a program that an operator has named: messages and profiles may tell the name. Empty for a controller's.
+    fn compile_named(&self, source: &[u8], name: &str) -> std::result::Result<Compiled, String> {
+        let _ = name;
+        self.compile(source)
+    }
     /// Sets a program's state up, without running it. If it can, it makes it of the parts of an earlier program's that are
     /// to be kept, without changing them: [`Built::shares`].
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, String>;

@@ -4,6 +4,7 @@ use control::pipeline::{Built, Compiled, Target};
 use datapath::{CodeOptions, EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
 use frontend::{Input, Options, Until};
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A device of a switch, and how programs for it are compiled.
@@ -58,13 +59,19 @@ impl SwitchTarget {
 
 impl Target for SwitchTarget {
     fn compile(&self, source: &[u8]) -> Result<Compiled, String> {
+        self.compile_named(source, "")
+    }
+
+    fn compile_named(&self, source: &[u8], name: &str) -> Result<Compiled, String> {
         let text = std::str::from_utf8(source).map_err(|e| {
             format!(
                 "the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
                      binary config is not taken)"
             )
         })?;
-        let input = Input::Text { name: "device_config.p4", text };
+        // A controller's program has no name.
+        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("device_config.p4");
+        let input = Input::Text { name, text };
         let compiled = frontend::compile(input, &self.options, Until::Ir).map_err(|e| e.to_string())?;
         if compiled.failed() {
             return Err(compiled.render(false));

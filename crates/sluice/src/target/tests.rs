@@ -427,3 +427,15 @@ fn the_interpreter_has_no_tables_to_share_so_everything_is_copied() {
     assert_eq!(bed.state().register(bed.ext("I.count"), 3), Ok(Bits::new(32, 99)));
     assert_eq!(bed.metadata(), [vec![77]]);
 }
+
+#[test]
+fn a_program_is_called_as_its_file_and_without_one_device_config() {
+    let mut bed = Bed::new(1, EngineKind::Machine);
+    let mut name_of = |name: &str| {
+        let config = ForwardingConfig { device_config: source(3, "", "", ""), name: name.into(), ..Default::default() };
+        bed.control.load(DEVICE, config).expect("the program is right");
+        bed.switch.pipeline().expect("it runs").program().name.clone()
+    };
+    assert_eq!(name_of("/etc/sluice/router.p4"), "router");
+    assert_eq!(name_of(""), "device_config");
+}

@@ -14,7 +14,7 @@ mod swaps;
 
 use crate::compile::ProgramArgs;
 use crate::specialise::Specialise;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table};
 use datapath::bench::Measured;
 use datapath::{EngineKind, Local};
@@ -71,7 +71,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let packets = args.packets.as_ref().context("--packets says which frames")?;
     let text = std::fs::read_to_string(packets).with_context(|| format!("cannot read {}", packets.display()))?;
-    let lines = stf::parse(&text).map_err(|e| anyhow::anyhow!("{}: {}", packets.display(), e[0]))?;
+    let lines = match stf::parse(&text) {
+        Ok(lines) => lines,
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("{}: {error}", packets.display()));
+            return Ok(ExitCode::from(1));
+        }
+    };
     let frames: Vec<(u32, Vec<u8>)> = lines
         .into_iter()
         .filter_map(|l| match l.command {
@@ -79,7 +85,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             _ => None,
         })
         .collect();
-    ensure!(!frames.is_empty(), "{} has no `packet` line", packets.display());
+    if frames.is_empty() {
+        eprintln!("{} has no `packet` line", packets.display());
+        return Ok(ExitCode::from(1));
+    }
 
     if args.control.control {
         loaded::run(args, &frames)?;

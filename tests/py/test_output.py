@@ -1,4 +1,4 @@
-"""What the command does when nobody takes its output.
+"""What the command does when nobody takes its output, and what it says of wrong input by its exit code.
 
 Run: cargo build -p sluice && pytest tests/py/test_output.py
 """
@@ -38,3 +38,20 @@ def test_diagnostics_that_nobody_gets_are_one(wrong):
     with open("/dev/full", "wb") as full:
         assert sluice("check", wrong, stderr=full).returncode == 2
     assert sluice("check", wrong, stderr=subprocess.DEVNULL).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["check", "X", "--ir-after", "joined_tables"], 2, b"belongs to code generation"),
+        (["check", "X", "--ir-after", "const_prop", "--without", "const_prop"], 2, b"switches `const_prop` off"),
+        (["bench", "X", "--packets", "PACKETS"], 1, b"`x` is not a hexadecimal digit"),
+        (["bench", "X", "--packets", "PACKETS", "--rounds", "0"], 2, b"0 is not in 1..="),
+        (["run", "X", "-i", "0@s0,foo=1"], 2, b"`foo=1` is no option of a port of kind af_packet; there are mtu=N"),
+    ],
+)
+def test_wrong_input_and_wrong_use_have_exit_codes_of_their_own(tmp_path, words, code, said):
+    (tmp_path / "packets").write_text("packet 1 0x\n")
+    places = {"X": "examples/l2/l2.p4", "PACKETS": str(tmp_path / "packets")}
+    done = sluice(*(places.get(word, word) for word in words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr.decode()

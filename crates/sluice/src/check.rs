@@ -45,7 +45,7 @@ enum Format {
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);
-    args.show.validate()?;
+    args.show.validate(&options.options()?.opt)?;
     let code = options.code()?;
     let compiled = match args.format {
         Format::Text => options.compile(path, Until::Ir)?,

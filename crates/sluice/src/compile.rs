@@ -85,7 +85,12 @@ impl CompileArgs {
         if self.without.iter().any(|name| name == "all") {
             return Ok(Without::all());
         }
-        Without::new(&self.without).map_err(anyhow::Error::msg)
+        Without::new(&self.without).map_err(|message| {
+            let names: Vec<&str> = datapath::optimisations().into_iter().map(|o| o.name).collect();
+            let unknown = self.without.iter().find(|name| !names.contains(&name.as_str()));
+            let near = unknown.map_or(String::new(), |name| crate::show::near(name, &names));
+            anyhow::anyhow!("{message}{near}")
+        })
     }
 
     /// For the machine code.
@@ -168,6 +173,14 @@ mod tests {
         assert!(!with(&[("CLICOLOR", "0")], true) && with(&[("CLICOLOR", "1")], true));
         assert!(with(&[("CLICOLOR_FORCE", "1")], false) && !with(&[("CLICOLOR_FORCE", "0")], false));
         assert!(!with(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], true));
+    }
+
+    #[test]
+    fn an_unknown_optimisation_is_told_with_one_like_it() {
+        let args = CompileArgs { without: vec!["joined_table".to_string()], ..CompileArgs::default() };
+        let message = args.without().unwrap_err().to_string();
+        assert!(message.starts_with("there is no optimisation `joined_table`"), "{message}");
+        assert!(message.ends_with("(did you mean `joined_tables`?)"), "{message}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
 //! action, parser state, stage) and show the line of the source.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use base::{SourceMap, Span};
 use ir::Program;
 use std::fmt::Write;
@@ -28,14 +28,29 @@ pub struct ShowArgs {
     pub asm: bool,
 }
 
+/// What somebody may have meant who wrote a name that is not there.
+pub fn near(name: &str, names: &[&str]) -> String {
+    let meant = base::spelling::similar(name, names.iter().copied());
+    meant.map_or(String::new(), |meant| format!(" (did you mean `{meant}`?)"))
+}
+
 impl ShowArgs {
-    /// Whether the names exist.
-    pub fn validate(&self) -> Result<()> {
-        if let Some(pass) = self.ir_after.as_deref().filter(|p| *p != "all") {
-            let names: Vec<&str> = opt::pass_names().collect();
-            ensure!(names.contains(&pass), "there is no pass `{pass}`; there are: {}", names.join(", "));
+    /// Whether the names exist, of passes that run.
+    pub fn validate(&self, options: &opt::Options) -> Result<()> {
+        let Some(pass) = self.ir_after.as_deref().filter(|p| *p != "all") else { return Ok(()) };
+        let names: Vec<&str> = opt::pass_names().collect();
+        if names.contains(&pass) {
+            ensure!(!options.disabled.contains(pass), "--without switches `{pass}` off, so there is no IR after it");
+            return Ok(());
         }
-        Ok(())
+        if datapath::optimisations().iter().any(|o| o.name == pass) {
+            bail!(
+                "`{pass}` belongs to code generation and leaves no IR behind; --clif and --asm print code, and with \
+                 --without {pass} the code without it"
+            );
+        }
+        let near = near(pass, &names);
+        bail!("there is no pass `{pass}`{near}; there are: {}, all", names.join(", "));
     }
 
     /// The IR after passes, made once more from the raw IR.
@@ -113,4 +128,34 @@ fn line_of(sources: &SourceMap, span: Span) -> Option<String> {
     let text = sources.get(span.file)?.text.lines().nth(line as usize - 1)?.trim();
     let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
     Some(format!("{name}:{line}: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(pass: &str, disabled: &[&str]) -> Option<String> {
+        let disabled = disabled.iter().map(ToString::to_string).collect();
+        let args = ShowArgs { ir_after: Some(pass.to_string()), ..ShowArgs::default() };
+        args.validate(&opt::Options { disabled, ..opt::Options::default() }).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn passes_that_leave_no_ir_say_why() {
+        assert_eq!(refusal("const_prop", &[]), None);
+        assert_eq!(refusal("all", &["const_prop"]), None);
+        let off = refusal("const_prop", &["const_prop"]).expect("it does not run");
+        assert_eq!(off, "--without switches `const_prop` off, so there is no IR after it");
+        for name in ["joined_tables", "specialise_actions"] {
+            let code = refusal(name, &[]).expect("it is no pass");
+            assert!(code.starts_with(&format!("`{name}` belongs to code generation")), "{code}");
+            assert!(code.contains("--clif and --asm") && code.contains(&format!("--without {name}")), "{code}");
+        }
+        let unknown = refusal("const_porp", &[]).expect("there is none");
+        assert!(
+            unknown.starts_with("there is no pass `const_porp` (did you mean `const_prop`?); there are: "),
+            "{unknown}"
+        );
+        assert!(refusal("x", &[]).expect("there is none").starts_with("there is no pass `x`; there are: "));
+    }
 }

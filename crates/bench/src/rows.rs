@@ -166,7 +166,7 @@ pub const WORKS: &[Work] = &[
         name: "l2l3acl-1k-2000r-near",
         title: "l2l3acl, 1k entries, 2,000 rules about the network of 64 flows",
         workload: |quick| l2l3acl_rules(2000, true, quick),
-        plain: Some(1.0),
+        plain: None,
         batched: None,
     },
     Work {
@@ -180,7 +180,7 @@ pub const WORKS: &[Work] = &[
         name: "l2l3acl-1k-10kr-near",
         title: "l2l3acl, 1k entries, 10,000 rules about the network of 64 flows",
         workload: |quick| l2l3acl_rules(10_000, true, quick),
-        plain: Some(1.0),
+        plain: None,
         batched: None,
     },
     Work {

@@ -282,14 +282,14 @@ impl Rows {
         if rules.iter().any(|rule| rule.mask.iter().any(|word| *word != u64::MAX)) {
             return None;
         }
-        let by_key: HashMap<&[u64], &EntryShape> = rules.iter().map(|r| (&r.value[..], &r.entry)).collect();
+        let by_key = ByKey::new(rules);
         let mut words = vec![0; key_layout.bytes as usize / 8];
         let mut found = |row: usize| -> Option<Option<&EntryShape>> {
             words.fill(0);
             for (field, key) in key_layout.fields.iter().zip(&keys) {
                 words[(field.offset / 8) as usize] |= self.key(row, key)? << (8 * (field.offset % 8));
             }
-            Some(by_key.get(&words[..]).copied())
+            Some(by_key.get(&words))
         };
         let found: Vec<Option<Option<&EntryShape>>> = (0..self.calls.rows.len()).map(&mut found).collect();
         let hits = || found.iter().flatten().flatten().copied();
@@ -330,6 +330,38 @@ impl Rows {
         self.used = at + size;
         self.columns.push(column);
         Some(())
+    }
+}
+
+/// Entries by their key.
+enum ByKey<'a> {
+    /// Keys of one word that lie close together: by how far they are from the first.
+    Close(u64, Vec<Option<&'a EntryShape>>),
+    Any(HashMap<&'a [u64], &'a EntryShape>),
+}
+
+impl ByKey<'_> {
+    fn new(rules: &[Rule]) -> ByKey<'_> {
+        let one_word = rules.iter().all(|rule| rule.value.len() == 1);
+        let keys = || rules.iter().filter(|_| one_word).map(|rule| rule.value[0]);
+        match keys().min().zip(keys().max()) {
+            Some((first, last)) if last - first < 4 * rules.len() as u64 => {
+                let mut all = vec![None; (last - first) as usize + 1];
+                rules.iter().for_each(|rule| all[(rule.value[0] - first) as usize] = Some(&rule.entry));
+                ByKey::Close(first, all)
+            }
+            _ => ByKey::Any(rules.iter().map(|rule| (&rule.value[..], &rule.entry)).collect()),
+        }
+    }
+
+    fn get(&self, key: &[u64]) -> Option<&EntryShape> {
+        match self {
+            ByKey::Close(first, all) => {
+                let at = key[0].checked_sub(*first).and_then(|at| usize::try_from(at).ok())?;
+                all.get(at).copied().flatten()
+            }
+            ByKey::Any(all) => all.get(key).copied(),
+        }
     }
 }
 

@@ -101,8 +101,11 @@ pub(crate) fn accepted(mask: u64, wanted: u64) -> impl Iterator<Item = usize> {
 
 /// About how many instructions it takes to look such rules up here; `None` if it cannot be done.
 pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {
+    if rules.len() > RULES_MAX {
+        return None;
+    }
     let columns = columns(rules).len();
-    let fits = (1..=COLUMNS_MAX).contains(&columns) && rules.len() <= RULES_MAX;
+    let fits = (1..=COLUMNS_MAX).contains(&columns);
     // Shift, mask, and the load with the operation; then from bits to the entry.
     let two = rules.len() > 63;
     fits.then_some(3 * columns + if two { 11 } else { 5 })
@@ -223,8 +226,7 @@ impl Translator<'_, '_> {
         layout: &KeyLayout,
         keys: &[Operand],
     ) -> Option<Value> {
-        let columns = columns(rules).len();
-        if !(1..=COLUMNS_MAX).contains(&columns) || rules.len() > GROUPED_RULES_MAX {
+        if rules.len() > GROUPED_RULES_MAX || !(1..=COLUMNS_MAX).contains(&columns(rules).len()) {
             return None;
         }
         let matrix = self.matrix(table, rules, last, true);

@@ -46,21 +46,30 @@ pub(crate) struct Sieve {
 /// Those of code that is being made, by table; `None` if there is none.
 pub(crate) type Sieves = RefCell<Vec<(TableId, Option<Arc<Sieve>>)>>;
 
-/// A row for each value of a byte: the groups of rules that accept it.
-fn rows(rules: &[&Rule], column: Column) -> [u64; ROWS] {
-    let mut rows = [0; ROWS];
+/// A word whose high bits depend on all of this one's (Fibonacci hashing).
+fn mixed(word: u64) -> u64 {
+    word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// For each column a row for each value of the byte: the groups of rules that accept it.
+fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
+    let mut rows = vec![[0; ROWS]; columns.len()];
     // What is the same for all values.
-    let mut all = 0;
+    let mut all = vec![0; columns.len()];
     for (i, rule) in rules.iter().enumerate() {
         let bit = 1 << (i * 64 / rules.len());
-        let of = |words: &[u64]| byte_of(words[column.word], column.byte);
-        match (of(&rule.mask), of(&rule.value)) {
-            (0, _) => all |= bit,
-            (0xff, wanted) => rows[wanted as usize] |= bit,
-            (mask, wanted) => accepted(mask, wanted).for_each(|value| rows[value] |= bit),
+        for ((column, rows), all) in columns.iter().zip(&mut rows).zip(&mut all) {
+            let of = |words: &[u64]| byte_of(words[column.word], column.byte);
+            match (of(&rule.mask), of(&rule.value)) {
+                (0, _) => *all |= bit,
+                (0xff, wanted) => rows[wanted as usize] |= bit,
+                (mask, wanted) => accepted(mask, wanted).for_each(|value| rows[value] |= bit),
+            }
         }
     }
-    rows.iter_mut().for_each(|row| *row |= all);
+    for (rows, all) in rows.iter_mut().zip(all) {
+        rows.iter_mut().for_each(|row| *row |= all);
+    }
     rows
 }
 
@@ -73,7 +82,9 @@ impl Sieve {
         // Rules that are like each other share a bit.
         let mut sorted = rules.to_vec();
         sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
-        let all: Vec<(Column, [u64; ROWS])> = columns(rules).into_iter().map(|c| (c, rows(&sorted, c))).collect();
+        let columns = columns(rules);
+        let rows = rows(&sorted, &columns);
+        let all: Vec<(Column, [u64; ROWS])> = columns.into_iter().zip(rows).collect();
         Sieve::choose(all.clone(), &near(rules, &all)).or_else(|| Sieve::choose(all, &|_, _| None))
     }
 
@@ -87,7 +98,7 @@ impl Sieve {
             let value_of = |sample: usize, column: &Column| {
                 near(sample, *column).unwrap_or_else(|| {
                     let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
-                    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+                    (mixed(seed) >> 56) as usize
                 })
             };
             let pass = |(column, rows): &(Column, [u64; ROWS])| {

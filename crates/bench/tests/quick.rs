@@ -38,7 +38,7 @@ fn every_curve_has_points_and_becomes_a_plot() {
 #[test]
 fn tables_that_change_are_measured() {
     for (run, figures) in
-        [(updates::insert as fn(&str, &Settings) -> _, 6), (updates::memory, 2), (updates::recompile, 10)]
+        [(updates::insert as fn(&str, &Settings) -> _, 6), (updates::memory, 2), (updates::recompile, 20)]
     {
         let all: Figures = run("quick", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
         assert_eq!(all.figures.len(), figures, "{}", all.name);

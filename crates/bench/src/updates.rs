@@ -269,27 +269,26 @@ pub fn memory(title: &str, settings: &Settings) -> Result<Figures> {
     Ok(Figures { name: "memory".to_string(), title: title.to_string(), figures })
 }
 
-/// Grows tables of `l2l3acl` until the code that is made for them as they are does not hold any more.
-fn grow(pipeline: &Pipeline, size: l2l3acl::Size) -> Result<()> {
+/// Grows tables of `l2l3acl` until the code that is made for them as they are does not hold any more; says when that was.
+fn grow(pipeline: &Pipeline, size: l2l3acl::Size) -> Result<Instant> {
     let larger = l2l3acl::workload(l2l3acl::Size { stations: 64 * size.stations.max(1000), ..size });
     let kinds = crate::entry::Kinds::new(pipeline.program(), larger.kinds)?;
     let special = || pipeline.code_info().is_some_and(|code| code.specialised);
     let mut result = Ok(());
-    let mut grown = !special();
+    let mut grown = (!special()).then(Instant::now);
     (larger.entries)(&mut |entry| {
-        if grown || result.is_err() {
+        if grown.is_some() || result.is_err() {
             return;
         }
         let (table, entry) = kinds.table_entry(entry);
         match pipeline.state().insert(table, &entry) {
-            Ok(()) => grown = !special(),
+            Ok(()) => grown = (!special()).then(Instant::now),
             Err(StateError::Exists) => {}
             Err(error) => result = Err(anyhow::anyhow!("{entry:?} is refused: {error:?}")),
         }
     });
     result?;
-    ensure!(grown, "no table has moved");
-    Ok(())
+    grown.context("no table has moved")
 }
 
 /// Code for `l2l3acl` after a table has grown, while packets run.
@@ -328,8 +327,7 @@ pub fn recompile(title: &str, settings: &Settings) -> Result<Figures> {
                         settle(&pipeline, before)?;
                         // The new code may be there before we look.
                         let before = compiled(&pipeline);
-                        grow(&pipeline, l2l3acl::Size { seed: 2, ..size })?;
-                        let start = Instant::now();
+                        let start = grow(&pipeline, l2l3acl::Size { seed: 2, ..size })?;
                         settle(&pipeline, before)?;
                         background.push(start.elapsed().as_secs_f64() * 1e3);
                         pipeline.specialise(datapath::Specialise::Off);

@@ -22,6 +22,7 @@
 
 use num_bigint::{BigInt, BigUint, Sign};
 use num_traits::{One, ToPrimitive, Zero};
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -32,8 +33,9 @@ pub const MAX_WIDTH: u32 = 1 << 20;
 /// The widest value that is kept inline.
 const INLINE_WIDTH: u32 = u128::BITS;
 
-/// A bit pattern of a given width.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// A bit pattern of a given width. Serialised as its text.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Bits {
     width: u32,
     value: Value,
@@ -536,8 +538,29 @@ impl Bits {
         if !digits.starts_with(|c: char| c.is_digit(radix)) {
             return Err(ParseBitsError::Digits);
         }
+        if width <= INLINE_WIDTH && !digits.contains('_') {
+            // All that is short, which nearly all constants are.
+            if let Ok(value) = u128::from_str_radix(digits, radix) {
+                let fits = value & mask(width) == value;
+                return if fits { Ok(Bits::new(width, value)) } else { Err(ParseBitsError::Range) };
+            }
+        }
         let value = BigUint::parse_bytes(digits.as_bytes(), radix).ok_or(ParseBitsError::Digits)?;
         if value.bits() > u64::from(width) { Err(ParseBitsError::Range) } else { Ok(Bits::from_owned(width, value)) }
+    }
+}
+
+impl From<Bits> for String {
+    fn from(bits: Bits) -> String {
+        bits.to_string()
+    }
+}
+
+impl TryFrom<String> for Bits {
+    type Error = ParseBitsError;
+
+    fn try_from(text: String) -> Result<Bits, ParseBitsError> {
+        Bits::parse(&text)
     }
 }
 

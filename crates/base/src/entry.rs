@@ -7,7 +7,7 @@
 use crate::Bits;
 
 /// How one key field is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum MatchKind {
     /// Equal.
     Exact,

@@ -70,6 +70,14 @@ impl SourceFile {
         (line as u32 + 1, col as u32 + 1)
     }
 
+    /// What `#line` says: a byte of the line with the directive, the line that the next one is, and its file.
+    pub fn markers(&self) -> impl Iterator<Item = (u32, u32, &str)> {
+        self.markers.iter().map(|(from, name, line)| {
+            let directive = (*from as usize).saturating_sub(2);
+            (self.line_starts.get(directive).copied().unwrap_or(0), *line, &**name)
+        })
+    }
+
     /// The text of a 1-based line without its line end.
     pub fn line(&self, line: u32) -> Option<&str> {
         let start = *self.line_starts.get(line.checked_sub(1)? as usize)? as usize;
@@ -191,5 +199,14 @@ mod tests {
         assert_eq!(origin(19), Some(("b.p4", 8)));
         assert_eq!(origin(29), Some(("b.p4", 3)));
         assert_eq!(map.locate(Span::new(id, 17, 18)), Some(("all.p4", 3, 1)));
+        let mut again = SourceMap::new();
+        let file = map.get(id).unwrap();
+        let copy = again.add(file.name.clone(), Arc::clone(&file.text));
+        for (at, line, name) in file.markers() {
+            again.set_marker(Span::new(copy, at, at), line, Some(name));
+        }
+        for at in [0, 17, 19, 29] {
+            assert_eq!(again.origin(Span::new(copy, at, at + 1)), origin(at));
+        }
     }
 }

@@ -9,7 +9,7 @@ use base::entry::MatchKind;
 use num_bigint::BigInt;
 
 /// A condition.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Bool {
     Const(bool),
     Not(Box<Bool>),
@@ -20,7 +20,7 @@ pub(crate) enum Bool {
 }
 
 /// How two numbers compare.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Order {
     Equal,
     Less,
@@ -28,7 +28,7 @@ pub(crate) enum Order {
 }
 
 /// A number of any size.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Number {
     Const(BigInt),
     Priority,
@@ -40,7 +40,7 @@ pub(crate) enum Number {
 }
 
 /// What of a field.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Part {
     Value,
     Mask,

@@ -66,22 +66,35 @@ impl Error {
 }
 
 /// A constraint, ready to be checked against.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Constraint {
     /// Parts that must all hold, with their text.
     clauses: Vec<(String, check::Bool)>,
 }
 
 impl Constraint {
-    /// Reads a constraint.
+    /// Reads a constraint, all clauses of which fit the scope.
     pub fn new(text: &str, scope: &Scope) -> Result<Constraint, Error> {
+        let (constraint, misfits) = Constraint::fitting(text, scope)?;
+        misfits.into_iter().next().map_or(Ok(constraint), Err)
+    }
+
+    /// Reads a constraint; clauses that do not fit the scope (a name that is not there, `::prefix_length` of a ternary field) are left out of
+    /// it, each with why.
+    pub fn fitting(text: &str, scope: &Scope) -> Result<(Constraint, Vec<Error>), Error> {
         let tokens = lexer::tokens(text)?;
         let trees = parser::parse(&tokens, text.len())?;
-        let clause = |tree: &parser::Tree| {
-            let text = text[tree.place.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
-            Ok((text, check::condition(tree, scope)?))
-        };
-        Ok(Constraint { clauses: trees.iter().map(clause).collect::<Result<_, Error>>()? })
+        let (mut clauses, mut misfits) = (Vec::new(), Vec::new());
+        for tree in &trees {
+            match check::condition(tree, scope) {
+                Ok(condition) => {
+                    let text = text[tree.place.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
+                    clauses.push((text, condition));
+                }
+                Err(error) => misfits.push(error),
+            }
+        }
+        Ok((Constraint { clauses }, misfits))
     }
 
     /// `Err` is the text of the first clause that does not hold.

@@ -96,6 +96,18 @@ fn the_clause_that_does_not_hold_is_named() {
 }
 
 #[test]
+fn clauses_that_do_not_fit_are_left_out() {
+    let text = "valid == 0; hdr.ip.dst::prefix_length == 0; no_such == 1; route::prefix_length == 16";
+    let (constraint, misfits) = Constraint::fitting(text, &scope()).unwrap();
+    let messages: Vec<&str> = misfits.iter().map(|misfit| misfit.message.as_str()).collect();
+    assert_eq!(messages, ["a field of type `ternary<32>` has no `prefix_length`", "there is no `no_such` here"]);
+    assert_eq!(constraint.check(Values::Entry(&key(), 7)), Err("valid == 0"));
+    let (rest, _) = Constraint::fitting("hdr.ip.dst::prefix_length == 0", &scope()).unwrap();
+    assert_eq!(rest.check(Values::Entry(&key(), 7)), Ok(()));
+    assert!(Constraint::fitting("valid == 0; valid ==", &scope()).is_err());
+}
+
+#[test]
 fn parameters_of_actions_are_numbers() {
     let scope = Scope { names: vec![("vlan_id".to_string(), Operand::Param(12))], has_priority: false };
     let constraint = Constraint::new("vlan_id != 0 && vlan_id != 4095 && vlan_id::value < 4000", &scope).unwrap();

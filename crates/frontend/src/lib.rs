@@ -7,6 +7,7 @@
 //! The stages walk the program's trees by recursion. The parser bounds how deep those are, and a thread of its own with a
 //! stack for that depth runs the stages: the caller's stack, which may be a server's small one, does not matter.
 
+mod beside;
 pub mod explain;
 mod silence;
 
@@ -16,13 +17,15 @@ use base::diag::has_errors;
 use base::{Diagnostic, Severity, SourceMap};
 use p4info::P4Info;
 use sema::TypedProgram;
+use std::io::Read;
 use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use syntax::preprocess::SOURCE_BYTES_MAX;
 use syntax::{FileLoader, SourceInput};
 
 /// How to compile.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// `-I` directories, in order.
     pub include_dirs: Vec<String>,
@@ -102,8 +105,8 @@ impl Compiled {
 pub struct DiskLoader;
 
 impl FileLoader for DiskLoader {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        read_text(Path::new(path)).ok().map(Into::into)
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        read_included(Path::new(path)).map(|text| text.map(Into::into))
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
@@ -132,10 +135,10 @@ struct TextLoader<'a> {
 }
 
 impl FileLoader for TextLoader<'_> {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
         let plain = |rest: &Path| rest.components().all(|c| matches!(c, Component::Normal(_)));
         let below = |dir: &String| !dir.is_empty() && Path::new(path).strip_prefix(dir).is_ok_and(plain);
-        if self.include_dirs.iter().any(below) { DiskLoader.read(path) } else { None }
+        if self.include_dirs.iter().any(below) { DiskLoader.read(path) } else { Ok(None) }
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
@@ -148,9 +151,29 @@ impl FileLoader for TextLoader<'_> {
     }
 }
 
-/// A file's text; bytes that are no UTF-8 (comments of old programs) become replacement characters.
+/// A program's text; bytes that are no UTF-8 (comments of old programs) become replacement characters. It may come through a pipe.
 fn read_text(path: &Path) -> std::io::Result<String> {
-    Ok(lossy(std::fs::read(path)?))
+    read_bounded(std::fs::File::open(path)?)
+}
+
+/// An included file's text. What is no regular file is not even opened: that alone may block, or do something to a device.
+fn read_included(path: &Path) -> Result<Option<String>, String> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
+    if !metadata.is_file() {
+        return Err("it is no regular file".to_string());
+    }
+    std::fs::File::open(path).and_then(read_bounded).map(Some).map_err(|error| error.to_string())
+}
+
+/// A text of at most [`SOURCE_BYTES_MAX`] bytes.
+fn read_bounded(file: impl Read) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(SOURCE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > SOURCE_BYTES_MAX {
+        let message = format!("it is longer than {SOURCE_BYTES_MAX} bytes, the limit for a program");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(lossy(bytes))
 }
 
 fn lossy(bytes: Vec<u8>) -> String {
@@ -158,9 +181,7 @@ fn lossy(bytes: Vec<u8>) -> String {
 }
 
 fn read_stdin() -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes)?;
-    Ok(lossy(bytes))
+    read_bounded(std::io::stdin().lock())
 }
 
 /// A program as one text that needs no other file: as it is if it includes only files that come with the compiler, else
@@ -180,18 +201,19 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
 }
 
 /// For the deepest tree that the parser gives, with a margin; only what is used becomes memory.
-const STACK_BYTES: usize = 32 * 1024 * 1024;
+pub const STACK_BYTES: usize = 32 * 1024 * 1024;
 
 /// Compiles up to `until`. `Err` only when the main file cannot be read, or no thread be started.
 pub fn compile(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     std::thread::scope(|scope| {
-        let run = move || compile_here(input, options, until);
+        let run = move || compile_on_this_stack(input, options, until);
         let thread = std::thread::Builder::new().name("compile".into()).stack_size(STACK_BYTES);
         thread.spawn_scoped(scope, run)?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn compile_here(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
+/// As [`compile`], in the caller's thread, whose stack must have [`STACK_BYTES`].
+pub fn compile_on_this_stack(input: Input, options: &Options, until: Until) -> std::io::Result<Compiled> {
     let (mut out, program) = stages(input, options, until)?;
     silence::by_annotations(&program, &mut out.diagnostics);
     options.warnings.apply(&mut out.diagnostics);
@@ -199,6 +221,20 @@ fn compile_here(input: Input, options: &Options, until: Until) -> std::io::Resul
         (out.raw, out.optimised) = (None, None);
     }
     Ok(out)
+}
+
+/// Compiles a text whose includes `loader` gives, and also gives its tree: for editors, whose documents are not on disk yet. The
+/// caller's thread needs a stack for the deepest tree that the parser gives.
+pub fn compile_tree(
+    source: SourceInput,
+    options: &Options,
+    loader: &dyn FileLoader,
+    until: Until,
+) -> (Compiled, syntax::ast::Program) {
+    let (mut out, program) = stages_of(source, options, loader, until);
+    silence::by_annotations(&program, &mut out.diagnostics);
+    options.warnings.apply(&mut out.diagnostics);
+    (out, program)
 }
 
 /// The stages in order; also gives the tree.
@@ -215,6 +251,15 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
         Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },
     };
+    Ok(stages_of(source, options, loader, until))
+}
+
+fn stages_of(
+    source: SourceInput,
+    options: &Options,
+    loader: &dyn FileLoader,
+    until: Until,
+) -> (Compiled, syntax::ast::Program) {
     let program_name =
         Path::new(&source.name).file_stem().map_or_else(|| "program".to_string(), |s| s.to_string_lossy().into_owned());
     let mut out = Compiled {
@@ -239,19 +284,24 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     let parsed = syntax::parse_program(source, &syntax_options, loader, &mut out.sources);
     out.diagnostics.extend(parsed.diagnostics);
     lap(&mut out.times, "parse");
+    if out.failed() && until != Until::Syntax {
+        let errors = beside::type_errors(&parsed.program, &out.sources, &out.diagnostics);
+        out.diagnostics.extend(errors);
+        lap(&mut out.times, "check");
+    }
     if out.failed() || until == Until::Syntax {
-        return Ok((out, parsed.program));
+        return (out, parsed.program);
     }
 
     let checked = sema::check(&parsed.program, &out.sources);
     out.diagnostics.extend(checked.diagnostics);
     lap(&mut out.times, "check");
     let Some(typed) = checked.program.filter(|_| !has_errors(&out.diagnostics)) else {
-        return Ok((out, parsed.program));
+        return (out, parsed.program);
     };
     if until == Until::Types || typed.main.is_none() {
         out.typed = Some(typed);
-        return Ok((out, parsed.program));
+        return (out, parsed.program);
     }
 
     let lowered = lower::lower(&typed, &program_name);
@@ -281,7 +331,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         lap(&mut out.times, "optimise");
     }
     out.typed = Some(typed);
-    Ok((out, parsed.program))
+    (out, parsed.program)
 }
 
 /// Adds file and line to what the log says when an assertion fails: the IR has no texts of places.

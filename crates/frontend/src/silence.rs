@@ -15,7 +15,7 @@ const NAMES: [(&str, &[&str]); 3] = [
 ];
 
 /// What to do with warnings, as the command line says.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Warnings {
     /// Codes that are not reported.
     pub silent: Vec<String>,

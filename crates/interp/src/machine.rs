@@ -20,9 +20,6 @@ use ir::{Block, EntryKind, Intrinsic, Operand, Program, ReplicationPoint, SlotKi
 use packet::Frame;
 use std::sync::Arc;
 
-/// Most blocks that one packet may run through in one entry; a parser loop that consumes nothing would never end.
-pub const BLOCKS_MAX: u64 = 1_000_000;
-
 /// The label of the block in which a parser's accepted packets meet, and how a trace calls it.
 const ACCEPT: &str = "accept";
 
@@ -35,8 +32,10 @@ pub enum Fate {
     Send(u64),
     /// Handed to the replication engine; all slots are in the record.
     Replicate(ReplicationPoint),
-    /// Given up after [`BLOCKS_MAX`] blocks.
+    /// Given up after [`ir::LOOP_ROUNDS_MAX`] rounds of loops.
     Endless,
+    /// More headers were emitted than [`ir::EMITTED_BYTES_MAX`].
+    NoRoom,
 }
 
 /// Everything that a run leaves behind, but for the record and the state.
@@ -46,6 +45,8 @@ pub struct Outcome {
     pub fate: Fate,
     /// The frame: rewritten if a deparser ran, else as it came.
     pub packet: Vec<u8>,
+    /// The longest that the frame was on the way: before a deparser cut it. Its buffer must have as many bytes.
+    pub longest: usize,
     /// Bytes at the front of `packet` that the parser consumed or the deparser emitted; what follows is payload.
     pub consumed: u32,
     /// Messages for the controller, in order.
@@ -62,6 +63,8 @@ pub struct Interp {
     program: Arc<Program>,
     layout: Arc<RecordLayout>,
     state: Arc<State>,
+    /// By stage and block: whether it is the head of a loop.
+    loop_heads: Arc<[Vec<bool>]>,
 }
 
 impl Interp {
@@ -75,7 +78,8 @@ impl Interp {
     pub fn with_state(program: Arc<Program>, state: Arc<State>) -> Interp {
         debug_assert_eq!(ir::verify(&program), [], "an ill-formed program");
         let layout = Arc::new(RecordLayout::new(&program));
-        Interp { program, layout, state }
+        let loop_heads = program.stages.iter().map(|stage| ir::Cfg::new(stage).loop_heads()).collect();
+        Interp { program, layout, state, loop_heads }
     }
 
     /// The program.
@@ -135,18 +139,19 @@ impl Interp {
             outcome: Outcome {
                 fate: Fate::Endless,
                 packet: Vec::new(),
+                longest: packet.len(),
                 consumed,
                 digests: Vec::new(),
                 logs: Vec::new(),
                 failed_assertions: Vec::new(),
             },
-            blocks_left: BLOCKS_MAX,
+            rounds_left: ir::LOOP_ROUNDS_MAX,
         };
         self.state.set_time(machine.host.now_us());
         machine.outcome.fate = point
             .stages
             .iter()
-            .find_map(|stage| machine.stage(&program.stages[stage.index()]))
+            .find_map(|stage| machine.stage(&program.stages[stage.index()], &self.loop_heads[stage.index()]))
             .expect("the verifier has seen that the last stage ends in a fate");
         let Machine { slots, frame, mut outcome, .. } = machine;
         for (i, value) in slots.iter().enumerate() {
@@ -185,7 +190,7 @@ struct Machine<'a> {
     /// step, their own tells it.
     told: [Option<SlotId>; 2],
     outcome: Outcome,
-    blocks_left: u64,
+    rounds_left: u64,
 }
 
 impl Machine<'_> {
@@ -233,18 +238,23 @@ impl Machine<'_> {
     }
 
     /// Runs a stage; a fate if the packet's way ends in it.
-    fn stage(&mut self, stage: &Stage) -> Option<Fate> {
+    fn stage(&mut self, stage: &Stage, heads: &[bool]) -> Option<Fate> {
         self.note(Span::NONE, |_| Event::Stage { name: stage.name.clone(), kind: stage.kind.name() });
         if stage.kind == StageKind::Parser {
             self.frame.rewind();
         }
         let mut at = Stage::START;
         let fate = loop {
-            let Some(left) = self.blocks_left.checked_sub(1) else { return Some(Fate::Endless) };
-            self.blocks_left = left;
+            if heads[at.index()] {
+                let Some(left) = self.rounds_left.checked_sub(1) else { return Some(Fate::Endless) };
+                self.rounds_left = left;
+            }
             let block = &stage.blocks[at.index()];
             for inst in &block.insts {
                 self.execute(inst);
+                if self.frame.has_emitted_too_much() {
+                    return Some(Fate::NoRoom);
+                }
             }
             match self.terminate(stage, block) {
                 Ok(next) => at = next,
@@ -252,7 +262,8 @@ impl Machine<'_> {
             }
         };
         if stage.kind == StageKind::Deparser {
-            self.frame.deparse();
+            let longest = self.frame.deparse();
+            self.outcome.longest = self.outcome.longest.max(longest);
         }
         fate
     }

@@ -4,6 +4,10 @@
 //! emitted behind a terminator goes to a fresh block that nothing reaches, so callers need not ask whether an `exit` or
 //! `return` came before; clean-up is the optimiser's. What the builder cannot know (widths, kinds) is the verifier's.
 //!
+//! **Budget.** A builder may be given a bound on what it makes ([`Builder::set_budget`]): each instruction, block and slot costs
+//! one unit, each 64 bits of a slot or constant beyond the first 64 another one, and callers charge what else grows with them. Once the bound is reached nothing is added any more (blocks are, for
+//! callers need them to stay apart), [`Builder::overrun`] says where that was, and the program is of no use.
+//!
 //! Panics are bugs of the caller: emitting outside a stage, a block that is left without a terminator.
 //!
 //! Tests: at the end of the file.
@@ -36,6 +40,20 @@ pub struct Builder {
     stage: Option<OpenStage>,
     span: Option<Span>,
     temps: u32,
+    budget: Option<Budget>,
+}
+
+/// Bits of a slot or constant that come with its first unit of the budget, and with each further one.
+const UNIT_BITS: usize = 64;
+
+/// What a builder may still make.
+#[derive(Debug)]
+struct Budget {
+    left: usize,
+    /// The span of what was made when nothing was left.
+    overrun: Option<Span>,
+    /// By width: the slot that all slots of this width are from then on.
+    stand_ins: HashMap<u32, SlotId>,
 }
 
 #[derive(Debug)]
@@ -53,6 +71,30 @@ impl Builder {
         Builder { program: Program { name: name.into(), ..Program::default() }, ..Builder::default() }
     }
 
+    /// Bounds what is made from now on to `units`: instructions, blocks, slots, and what callers [`charge`](Builder::charge).
+    pub fn set_budget(&mut self, units: usize) {
+        self.budget = Some(Budget { left: units, overrun: None, stand_ins: HashMap::new() });
+    }
+
+    /// Where the budget ended, if it has: the span that was set then.
+    pub fn overrun(&self) -> Option<Span> {
+        self.budget.as_ref()?.overrun
+    }
+
+    /// Takes units from the budget; whether there were so many.
+    pub fn charge(&mut self, units: usize) -> bool {
+        let span = self.span();
+        let Some(budget) = &mut self.budget else { return true };
+        if budget.overrun.is_some() {
+            return false;
+        }
+        match budget.left.checked_sub(units) {
+            Some(left) => budget.left = left,
+            None => budget.overrun = Some(span),
+        }
+        budget.overrun.is_none()
+    }
+
     /// What has been built so far.
     pub fn program(&self) -> &Program {
         &self.program
@@ -66,6 +108,12 @@ impl Builder {
     /// A slot. If the name is taken, `#2`, `#3`, … is put behind it.
     pub fn slot(&mut self, name: impl Into<String>, width: u32, kind: SlotKind) -> SlotId {
         let mut name = name.into();
+        if !self.charge(1 + width as usize / UNIT_BITS)
+            && let Some(budget) = &self.budget
+            && let Some(stand_in) = budget.stand_ins.get(&width)
+        {
+            return *stand_in;
+        }
         if self.slot_names.contains_key(&name) {
             let stem = name.clone();
             let mut number = self.slot_names[&stem];
@@ -77,7 +125,11 @@ impl Builder {
         }
         self.slot_names.insert(name.clone(), 1);
         self.program.slots.push(Slot { name, width, kind });
-        SlotId::from_index(self.program.slots.len() - 1)
+        let id = SlotId::from_index(self.program.slots.len() - 1);
+        if let Some(Budget { overrun: Some(_), stand_ins, .. }) = &mut self.budget {
+            stand_ins.insert(width, id);
+        }
+        id
     }
 
     /// A metadata slot.
@@ -196,6 +248,7 @@ impl Builder {
 
     /// A new, empty block of the open stage; the current one stays.
     pub fn block(&mut self, label: impl Into<String>) -> BlockId {
+        self.charge(1);
         let stage = self.stage.as_mut().expect("a stage is open");
         let blocks = &mut self.program.stages[stage.id.index()].blocks;
         blocks.push(Block { label: label.into(), insts: Vec::new(), term: Terminator::Next, span: Span::NONE });
@@ -253,6 +306,11 @@ impl Builder {
 
     /// Puts an operation at the end of the current block.
     pub fn emit(&mut self, op: Op) {
+        let mut units = 1;
+        op.for_each_operand(|o| units += o.constant().map_or(0, |c| c.width() as usize / UNIT_BITS));
+        if !self.charge(units) {
+            return;
+        }
         let span = self.span();
         self.writable().insts.push(Inst { op, span });
     }
@@ -397,6 +455,27 @@ mod tests {
         let later = b.block("later");
         b.jump(later);
         b.end_stage();
+    }
+
+    #[test]
+    fn nothing_is_made_beyond_the_budget_and_the_place_is_known() {
+        let mut b = Builder::new("t");
+        b.set_budget(4);
+        b.begin_stage("s", StageKind::Control);
+        let x = b.metadata("x", 8);
+        let place = Span::new(base::FileId(0), 3, 7);
+        b.set_span(place);
+        b.set(x, 1);
+        b.set(x, 2);
+        assert_eq!(b.overrun(), None);
+        for i in 0..100 {
+            b.set(x, i);
+            let y = b.temp(9);
+            assert_eq!(b.program().width(y), 9, "widths stay right, so that callers need not look");
+            b.mov(y, Bits::new(9, 1));
+        }
+        assert_eq!(b.overrun(), Some(place));
+        assert_eq!((b.program().slots.len(), b.program().stages[0].blocks[0].insts.len()), (2, 2));
     }
 
     #[test]

@@ -398,6 +398,17 @@ pub struct Cfg {
 }
 
 impl Cfg {
+    /// By block: whether an edge from the block itself or from a later one, in reverse post-order, leads to it: the heads of loops.
+    pub fn loop_heads(&self) -> Vec<bool> {
+        let mut heads = vec![false; self.rpo_index.len()];
+        for &from in &self.rpo {
+            for to in &self.succs[from.index()] {
+                heads[to.index()] |= self.rpo_index[to.index()] <= self.rpo_index[from.index()];
+            }
+        }
+        heads
+    }
+
     /// The shape of a stage, whose block ids must be in range.
     pub fn new(stage: &Stage) -> Cfg {
         let n = stage.blocks.len();

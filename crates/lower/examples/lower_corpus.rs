@@ -15,8 +15,8 @@ use syntax::{FileLoader, Options, SourceInput};
 struct Disk;
 
 impl FileLoader for Disk {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into())
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into()))
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
@@ -68,7 +68,7 @@ fn main() -> Result<(), String> {
     let mut slowest = (Duration::ZERO, String::new());
     for name in &names {
         let path = Path::new(&args.dir).join(name).to_string_lossy().into_owned();
-        let Some(text) = Disk.read(&path) else { continue };
+        let Ok(Some(text)) = Disk.read(&path) else { continue };
         let mut sources = SourceMap::new();
         let parsed = syntax::parse_program(SourceInput { name: path, text }, &args.options, &Disk, &mut sources);
         if parsed.diagnostics.iter().any(|d| d.severity == Severity::Error) {

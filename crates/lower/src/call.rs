@@ -2,7 +2,8 @@
 //!
 //! **Copy-in/copy-out** (P4_16, "Calling convention"). A parameter stands directly for its argument where nobody can
 //! tell: an `out` or `inout` argument that is a whole variable or struct field (not a header's field, whose writes are
-//! guarded, and not bits), and that overlaps no other such argument; an `in` argument that overlaps none of those. An
+//! guarded, and not bits), and that overlaps no `out` or `inout` argument before it; an `in` argument that overlaps none of those.
+//! Copies are written back in the order of parameters, so where arguments overlap the last one wins. An
 //! action sees its control's variables besides its parameters, so there the argument's variable must also not be named
 //! by the action's body. Otherwise the parameter is a variable of its own, copied in and out.
 //!
@@ -332,17 +333,19 @@ impl Lowerer<'_> {
         let given = self.arguments(params, args, &mut data);
         let named = |e: &Expr| shared.as_ref().is_some_and(|shared| names_any(e, shared));
 
-        // Places that parameters may stand for: whole variables that overlap no other such argument.
+        // Places that parameters may stand for: whole variables that overlap no earlier argument that is written. One that overlaps a later
+        // argument may, because that one is copied back behind it.
         let mut written: HashSet<SlotId> = HashSet::new();
+        let mut earlier: HashSet<SlotId> = HashSet::new();
         let mut direct = vec![false; given.len()];
         for (i, (given, arg)) in given.iter().zip(args).enumerate() {
             let (Given::Place(Some(place)), Some(e)) = (given, arg.value.expr()) else { continue };
-            let Some(tree) = place.plain() else { continue };
-            let slots = tree.slots();
-            if !named(e) && slots.iter().all(|s| !written.contains(s)) {
-                written.extend(slots);
+            let slots = place.slots();
+            if place.plain().is_some() && !named(e) && slots.iter().all(|s| !earlier.contains(s)) {
+                written.extend(&slots);
                 direct[i] = true;
             }
+            earlier.extend(slots);
         }
         let mut copies: Vec<(LocalId, Option<Place>, Direction)> = Vec::new();
         let mut resets = Vec::new();

@@ -27,6 +27,8 @@ pub const TOO_LARGE: &str = "E0611";
 pub const NO_EFFECT: &str = "W0601";
 /// A block of the package has another number of parameters than the architecture gives it.
 pub const BLOCK_PARAMETERS: &str = "E0612";
+/// Metadata is written where that has no effect.
+pub const WRITTEN_IN_VAIN: &str = "W0606";
 /// A table property that the architecture does not know.
 pub const UNKNOWN_PROPERTY: &str = "W0602";
 /// Two entries of a table have the same key.

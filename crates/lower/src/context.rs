@@ -17,11 +17,26 @@ use sema::typed::{ActionId, ExprKind, FrameId, InstanceId, LocalId, TableId, Val
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-/// Most slots, and operations of finished stages, that a program may have after inlining.
-const SIZE_LIMIT: usize = 2_000_000;
+/// Most operations, blocks and slots of a program as lowered, with everything inlined. The largest program of the reference
+/// compiler's corpus, switch.p4, has 10,000, so this is fifty times as much; DASH has 2,500, fabric.p4 1,300. At the limit lowering and
+/// optimising take a few seconds and about half a gigabyte.
+pub const SIZE_LIMIT: usize = 1 << 19;
+
+/// Bits of the widest value that machine code computes with.
+pub const WIDTH_LIMIT: u32 = 1 << 16;
 
 /// Most calls and applications that are inlined in a program: calls of calls multiply.
-const INLINE_LIMIT: usize = 200_000;
+const INLINE_LIMIT: usize = 100_000;
+
+/// Most statements and expressions that are lowered, each once for each time that it is inlined: those that become no operation
+/// take time, too. Sixteen for each operation.
+const STEPS_LIMIT: usize = 1 << 23;
+
+/// Facts that count as one unit of the budget when a join keeps them.
+const FACTS_PER_UNIT: usize = 64;
+
+/// Most places that are named when a program is too large.
+const CULPRITS_MAX: usize = 3;
 
 /// What a variable or parameter stands for.
 #[derive(Clone, Debug)]
@@ -140,14 +155,15 @@ pub(crate) struct Lowerer<'p> {
     pub in_table_action: bool,
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
-    emitted: usize,
     inlined: usize,
+    steps: usize,
     gave_up: bool,
 }
 
 impl<'p> Lowerer<'p> {
     pub fn new(p: &'p TypedProgram, name: &str) -> Lowerer<'p> {
         let mut b = Builder::new(name);
+        b.set_budget(SIZE_LIMIT);
         // `NoError` is 0 in the IR, also when the program declares errors before it includes `core.p4`.
         b.error("NoError");
         let errors = p.errors.iter().map(|e| b.error(e)).collect();
@@ -182,13 +198,15 @@ impl<'p> Lowerer<'p> {
             direct: HashMap::new(),
             in_table_action: false,
             action_locals: HashMap::new(),
-            emitted: 0,
             inlined: 0,
+            steps: 0,
             gave_up: false,
         }
     }
 
-    pub fn finish(self) -> Lowered {
+    pub fn finish(mut self) -> Lowered {
+        self.report_overrun();
+        self.report_wide_result();
         let mut program = self.b.finish();
         program.stages.iter_mut().for_each(cleanup::drop_unreachable);
         Lowered::new(program, self.diags, self.unloadable)
@@ -239,6 +257,8 @@ impl Lowerer<'_> {
 
     /// The join's block, for a path that starts with the given facts.
     pub fn join_block(&mut self, join: Join, facts: &Facts) -> BlockId {
+        // Each join keeps a copy.
+        self.b.charge(facts.len() / FACTS_PER_UNIT);
         let state = &mut self.joins[join.0];
         match &mut state.facts {
             Some(known) => known.retain(|f| facts.contains(f)),
@@ -332,26 +352,84 @@ impl Lowerer<'_> {
             self.b.next_stage();
         }
         self.b.end_stage();
-        let id = self.b.program().stages.len() - 1;
-        let stage = &self.b.program().stages[id];
-        self.emitted += stage.blocks.iter().map(|b| b.insts.len() + 1).sum::<usize>();
     }
 
     /// Counts a body that is to be inlined. Whether the program has grown so large that lowering gives up.
     pub fn too_large(&mut self, span: Span) -> bool {
         self.inlined += 1;
-        let slots = self.b.program().slots.len();
-        let message = if self.inlined > INLINE_LIMIT {
-            format!("the program has more than {INLINE_LIMIT} calls when everything is inlined")
-        } else if self.emitted + slots > SIZE_LIMIT {
-            format!("the program has more than {SIZE_LIMIT} operations when everything is inlined")
-        } else {
-            return false;
-        };
-        if !std::mem::replace(&mut self.gave_up, true) {
-            self.refuse(codes::TOO_LARGE, span, message);
+        if self.inlined > INLINE_LIMIT {
+            let message = format!("the program has more than {INLINE_LIMIT} calls when everything is inlined");
+            self.give_up(span, message, "call it from fewer places, or put the work into a table");
         }
-        true
+        self.is_too_large()
+    }
+
+    /// Counts a statement or expression that is lowered. Whether the program has grown so large that lowering gives up.
+    pub fn step(&mut self, span: Span) -> bool {
+        self.steps += 1;
+        if self.steps > STEPS_LIMIT {
+            let message = format!(
+                "the program has more than {STEPS_LIMIT} statements and expressions when everything is inlined"
+            );
+            self.give_up(span, message, "call it from fewer places, or put the work into a table");
+        }
+        self.is_too_large()
+    }
+
+    /// Whether lowering has given up: what is still asked of it makes nothing.
+    pub fn is_too_large(&self) -> bool {
+        self.gave_up || self.b.overrun().is_some()
+    }
+
+    fn give_up(&mut self, span: Span, message: String, help: &str) {
+        if !std::mem::replace(&mut self.gave_up, true) {
+            self.report(Diagnostic::error(codes::TOO_LARGE, span, message).help(help));
+        }
+    }
+
+    /// Says that the budget of operations ended, where, and what most of it went into.
+    fn report_overrun(&mut self) {
+        let Some(span) = self.b.overrun().filter(|_| !self.gave_up) else { return };
+        let mut made: HashMap<Span, usize> = HashMap::new();
+        for inst in self.b.program().stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
+            *made.entry(inst.span).or_default() += 1;
+        }
+        let mut most: Vec<(Span, usize)> =
+            made.into_iter().filter(|(span, made)| !span.is_none() && *made * 20 > SIZE_LIMIT).collect();
+        most.sort_by_key(|(span, made)| (std::cmp::Reverse(*made), *span));
+        let message =
+            format!("the program has more than {SIZE_LIMIT} operations and variables when everything is inlined");
+        let help = "a struct is copied and compared field by field, and each call is a copy of what it calls: use smaller \
+                    types, fewer calls, or a table";
+        let mut diagnostic =
+            Diagnostic::error(codes::TOO_LARGE, span, message).label("here it is too large").help(help);
+        for (at, made) in most.into_iter().filter(|(at, _)| *at != span).take(CULPRITS_MAX) {
+            diagnostic = diagnostic.note(at, format!("{made} of them are made here"));
+        }
+        self.report(diagnostic);
+    }
+
+    /// Reports an operation whose result is too wide; variables are refused where they are declared.
+    fn report_wide_result(&mut self) {
+        let program = self.b.program();
+        let mut wide = None;
+        for inst in program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
+            inst.op.for_each_def(program, |slot| {
+                let width = program.width(slot);
+                if width > WIDTH_LIMIT && wide.is_none() {
+                    wide = Some((inst.span, width));
+                }
+            });
+        }
+        if let Some((span, width)) = wide {
+            self.refuse_width(span, width);
+        }
+    }
+
+    /// Refuses a value of so many bits.
+    pub fn refuse_width(&mut self, span: Span, width: u32) {
+        let message = format!("a value of {width} bits; the widest that the switch computes with has {WIDTH_LIMIT}");
+        self.refuse(codes::UNSUPPORTED_TYPE, span, message);
     }
 
     /// Tells the tracer what begins.

@@ -20,6 +20,9 @@ use sema::typed::{BinaryOp, Builtin, Callee, Expr, ExprKind, UnaryOp};
 impl Lowerer<'_> {
     /// Evaluates an expression. The tree may name variables' slots: freeze it before something writes.
     pub fn eval(&mut self, e: &Expr) -> Tree {
+        if self.step(e.span) {
+            return Tree::Nothing;
+        }
         if e.ty == Type::Int || matches!(e.kind, ExprKind::CtorParam(_)) {
             return match self.constant(e) {
                 Some(value) => self.value_tree(&value, &e.ty),
@@ -166,6 +169,9 @@ impl Lowerer<'_> {
         };
         let mut result = Self::bit(true);
         for (a, b) in collect(a).into_iter().zip(collect(b)) {
+            if self.is_too_large() {
+                break;
+            }
             let equal = match (&a, &b) {
                 (Operand::Const(x), Operand::Const(y)) => Self::bit(x == y),
                 _ if a == b => continue,

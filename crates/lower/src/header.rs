@@ -67,6 +67,9 @@ impl Lowerer<'_> {
     pub fn for_each_alternative(&mut self, place: &Place, mut f: impl FnMut(&mut Self, &Alternative)) {
         let done = self.new_join("");
         for alternative in &place.alternatives {
+            if self.is_too_large() {
+                break;
+            }
             match &alternative.guard {
                 None => f(self, alternative),
                 Some(guard) => {
@@ -130,6 +133,9 @@ impl Lowerer<'_> {
     pub fn invalidate_siblings(&mut self, h: &HeaderTree) {
         let Some(members) = h.valid.slot().and_then(|v| self.union_members.get(&v).cloned()) else { return };
         for member in members.iter() {
+            if self.is_too_large() {
+                break;
+            }
             if let Tree::Header(other) = member
                 && other.valid != h.valid
             {

@@ -40,6 +40,8 @@ mod tree;
 mod v1model;
 mod visit;
 
+pub use context::{SIZE_LIMIT, WIDTH_LIMIT};
+
 use base::Span;
 use base::diag::{Diagnostic, has_errors};
 use context::Lowerer;

@@ -65,6 +65,11 @@ impl Place {
         }
     }
 
+    /// All storage that it may refer to.
+    pub fn slots(&self) -> Vec<SlotId> {
+        self.alternatives.iter().flat_map(|a| a.tree.slots()).collect()
+    }
+
     fn children(self, index: usize) -> Place {
         let alternatives = self.alternatives.into_iter().map(|a| {
             let valid = match &a.tree {
@@ -154,6 +159,10 @@ impl Lowerer<'_> {
         }
         for alternative in base.alternatives {
             for (element, &guard) in alternative.tree.children().iter().zip(&guards) {
+                // Indices of indices multiply.
+                if !self.b.charge(1) {
+                    break;
+                }
                 let guard = match &alternative.guard {
                     Some(outer) => self.and(outer.clone(), guard.into()),
                     None => guard.into(),
@@ -212,6 +221,9 @@ impl Lowerer<'_> {
             }
         };
         for other in others.iter().rev() {
+            if self.is_too_large() {
+                break;
+            }
             if let Some(guard) = &other.guard {
                 tree = self.select(guard, &other.tree, &tree);
             }
@@ -244,6 +256,9 @@ impl Lowerer<'_> {
 
     /// `cond ? a : b`, operand by operand; both have one shape.
     pub fn select(&mut self, cond: &Operand, a: &Tree, b: &Tree) -> Tree {
+        if self.is_too_large() {
+            return b.clone();
+        }
         if let Operand::Const(c) = cond {
             return if c.is_true() { a.clone() } else { b.clone() };
         }

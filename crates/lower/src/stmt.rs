@@ -27,8 +27,8 @@ impl Lowerer<'_> {
     /// Lowers statements in order.
     pub fn stmts(&mut self, stmts: &[Stmt]) {
         for stmt in stmts {
-            if self.b.is_terminated() {
-                // Nothing reaches the rest.
+            if self.b.is_terminated() || self.step(stmt.span) {
+                // Nothing reaches the rest, or nothing comes of it.
                 return;
             }
             let saved = self.b.set_span(stmt.span);
@@ -213,7 +213,7 @@ impl Lowerer<'_> {
                 let storage = self.local_storage(variable);
                 let done = self.new_join("");
                 for element in elements.children() {
-                    if self.b.is_terminated() {
+                    if self.b.is_terminated() || self.is_too_large() {
                         break;
                     }
                     let cont = self.new_join("");

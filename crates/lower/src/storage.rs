@@ -4,7 +4,7 @@
 //! becomes plain slots and a validity bit (`HeaderTree::id` is `None`) and lives as a value only.
 
 use crate::codes;
-use crate::context::{Binding, Lowerer};
+use crate::context::{Binding, Lowerer, WIDTH_LIMIT};
 use crate::tree::{HeaderTree, Tree};
 use base::{Bits, Span};
 use ir::{FieldWidth, Operand, SlotKind};
@@ -36,12 +36,34 @@ impl Lowerer<'_> {
 
     /// Storage for a variable of a type.
     pub fn allocate(&mut self, name: &str, ty: &Type, kind: SlotKind, span: Span) -> Tree {
+        if self.is_too_large() {
+            return Tree::Nothing;
+        }
         if self.slot_count(ty) > VARIABLE_LIMIT {
             let text = self.type_text(ty);
             self.refuse(codes::TOO_LARGE, span, format!("`{text}` has more than {VARIABLE_LIMIT} fields and elements"));
             return Tree::Nothing;
         }
+        if let Some((field, width)) = self.too_wide(ty) {
+            self.refuse_width(field.unwrap_or(span), width);
+            return Tree::Nothing;
+        }
         self.allocate_sized(name, ty, kind, span)
+    }
+
+    /// The first value in a type that is wider than any may be: the field that it is, if it is one, and its bits.
+    fn too_wide(&self, ty: &Type) -> Option<(Option<Span>, u32)> {
+        let types = &self.p.types;
+        match types.underlying(ty) {
+            Type::Bits { width, .. } | Type::Varbit(width) => (width > WIDTH_LIMIT).then_some((None, width)),
+            Type::Header(id) | Type::HeaderUnion(id) | Type::Struct(id) => {
+                let mut fields = types.fields_of(id).fields.iter();
+                fields.find_map(|f| self.too_wide(&f.ty).map(|(inner, width)| (inner.or(Some(f.span)), width)))
+            }
+            Type::Tuple(types) => types.iter().find_map(|ty| self.too_wide(ty)),
+            Type::Stack(element, _) => self.too_wide(&element),
+            _ => None,
+        }
     }
 
     fn allocate_sized(&mut self, name: &str, ty: &Type, kind: SlotKind, span: Span) -> Tree {

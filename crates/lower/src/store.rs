@@ -22,6 +22,9 @@ impl Lowerer<'_> {
             value = self.freeze(&value);
         }
         for alternative in &place.alternatives {
+            if self.is_too_large() {
+                return;
+            }
             self.assign_one(alternative, &place.bits, &value);
         }
     }
@@ -220,6 +223,7 @@ impl Lowerer<'_> {
             && temp.index() >= first_new
             && temp.index() == last
             && !self.b.is_terminated()
+            && !self.is_too_large()
         {
             let (stage, block) = (self.b.current_stage(), self.b.current());
             let program = self.b.program_mut();

@@ -28,6 +28,7 @@ mod length;
 use crate::codes;
 use crate::context::{Binding, Lowerer};
 use crate::tree::Tree;
+use base::Diagnostic;
 use ir::{
     BinOp, ControllerHeader, EntryKind, Fate, HeaderId, InstanceTypes, Intrinsic, Op, Operand, ReplicationPoint,
     SlotId, SlotKind, StageId, StageKind, UnOp,
@@ -392,6 +393,7 @@ struct Glue<'g, 'p> {
 impl Glue<'_, '_> {
     fn entries(&mut self) {
         self.drop_idle_group_resets();
+        self.warn_of_early_egress_port();
         let s = &self.stages;
         let (parser, verify, ingress, egress) = (s.parser, s.verify, s.ingress, s.egress);
         let (compute, deparser) = (s.compute, s.deparser);
@@ -475,6 +477,29 @@ impl Glue<'_, '_> {
             reads |= block.term.operand().and_then(Operand::slot) == Some(slot);
         }
         reads
+    }
+
+    /// Ingress chooses a port with `egress_spec`; `egress_port` is what came of that. One that ingress also reads is its own variable.
+    fn warn_of_early_egress_port(&mut self) {
+        let Some(port) = self.standard("egress_port") else { return };
+        let ingress = self.stages.ingress;
+        if self.reads(ingress, port) {
+            return;
+        }
+        let program = self.cx.b.program();
+        let mut places = Vec::new();
+        for inst in program.stages[ingress.index()].blocks.iter().flat_map(|b| &b.insts) {
+            inst.op.for_each_def(program, |s| {
+                if s == port && !inst.span.is_none() {
+                    places.push(inst.span)
+                }
+            });
+        }
+        for span in places {
+            let message = "writing `egress_port` in ingress does not choose a port";
+            let help = "write `egress_spec`: the port in it at the end of ingress is where the packet goes";
+            self.cx.report(Diagnostic::warning(codes::WRITTEN_IN_VAIN, span, message).help(help));
+        }
     }
 
     /// Whether the program can ask for multicast: clearing the group, as `mark_to_drop` does, is no such thing.

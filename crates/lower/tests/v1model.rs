@@ -396,7 +396,7 @@ fn a_program_that_explodes_when_inlined_is_refused() {
     }
     let program = V1 { top: &top, meta: "bit<8> k;", ingress: "f59(m.k);", ..V1::default() };
     let errors = program.errors();
-    assert!(errors.contains("E0611 the program has more than 200000 calls"), "{errors}");
+    assert!(errors.contains("E0611 the program has more than 100000 calls"), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
 

@@ -25,6 +25,7 @@ use crate::ssa::{Def, InstValues, Ssa, Use, ValueId, WORK_PER_ACCESS_MAX};
 use base::Bits;
 use base::ids::{SlotId, TableId};
 use ir::{Block, HeaderId, Op, Operand, Program, SlotKind, Terminator};
+use std::collections::BTreeSet;
 
 /// What is known of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,7 +90,33 @@ struct Solver<'a> {
     /// By node: whether some way leads there; and by its predecessor, in the graph's order, whether by that edge.
     executed: Vec<bool>,
     executed_edges: Vec<Vec<bool>>,
-    changed: bool,
+    /// By value: the nodes that read it and do not make it themselves before.
+    readers: Vec<Vec<NodeId>>,
+    /// Nodes to look at again, by their positions in reverse post-order.
+    waiting: BTreeSet<usize>,
+}
+
+/// By value: the nodes to look at again when more is known of it.
+fn readers(ssa: &Ssa) -> Vec<Vec<NodeId>> {
+    let mut made_in: Vec<Option<NodeId>> = vec![None; ssa.values.len()];
+    for (node, values) in ssa.nodes.iter().enumerate() {
+        let made = values.phis.iter().map(|phi| phi.value);
+        let made = made.chain(values.insts.iter().flat_map(|inst| inst.writes.iter().map(|write| write.value)));
+        made.for_each(|value| made_in[value] = Some(node));
+    }
+    let mut readers: Vec<Vec<NodeId>> = vec![Vec::new(); ssa.values.len()];
+    for (node, values) in ssa.nodes.iter().enumerate() {
+        let mut add = |value: ValueId| {
+            if readers[value].last() != Some(&node) {
+                readers[value].push(node);
+            }
+        };
+        // Of its own values a node's phis read those of the round before.
+        values.phis.iter().flat_map(|phi| &phi.args).for_each(|arg| add(*arg));
+        let uses = values.insts.iter().flat_map(|inst| &inst.uses).chain(&values.term);
+        uses.filter(|read| made_in[read.value] != Some(node)).for_each(|read| add(read.value));
+    }
+    readers
 }
 
 impl<'a> Solver<'a> {
@@ -104,26 +131,24 @@ impl<'a> Solver<'a> {
         let mut executed = vec![false; ssa.graph.nodes.len()];
         executed[ROOT] = true;
         let executed_edges = ssa.graph.preds.iter().map(|p| vec![false; p.len()]).collect();
-        Solver { program, ssa, known, executed, executed_edges, changed: false }
+        let waiting = BTreeSet::from([ssa.graph.rpo_index[ROOT]]);
+        Solver { program, ssa, known, executed, executed_edges, readers: readers(ssa), waiting }
     }
 
-    /// Sweeps in reverse post-order until nothing changes: one sweep, and about one more per nested loop.
+    /// Looks at nodes in reverse post-order, and again at those that read what changed: a loop is done before what is behind it, so
+    /// loops in a row cost no more than one after the other.
     fn solve(&mut self) {
-        loop {
-            self.changed = false;
-            for &node in &self.ssa.graph.rpo {
-                if self.executed[node] {
-                    self.node(node);
-                }
-            }
-            if !self.changed {
-                return;
-            }
+        while let Some(at) = self.waiting.pop_first() {
+            self.node(self.ssa.graph.rpo[at]);
         }
     }
 
     fn learn(&mut self, value: ValueId, known: Known) {
-        self.changed |= self.known[value].join(&known);
+        if self.known[value].join(&known) {
+            let graph = &self.ssa.graph;
+            let readers = self.readers[value].iter().filter(|node| self.executed[**node]);
+            self.waiting.extend(readers.map(|node| graph.rpo_index[*node]));
+        }
     }
 
     fn node(&mut self, node: NodeId) {
@@ -179,7 +204,7 @@ impl<'a> Solver<'a> {
     fn execute(&mut self, to: NodeId, edge: usize) {
         if !std::mem::replace(&mut self.executed_edges[to][edge], true) {
             self.executed[to] = true;
-            self.changed = true;
+            self.waiting.insert(self.ssa.graph.rpo_index[to]);
         }
     }
 

@@ -38,6 +38,8 @@ const BAD_ANNOTATION: &str = "W0693";
 const BAD_ANNOTATION_ARGUMENT: &str = "E0694";
 /// An `@entry_restriction` or `@action_restriction` that is no constraint.
 const BAD_RESTRICTION: &str = "E0695";
+/// A clause of one that does not fit its table or action.
+const RESTRICTION_MISFIT: &str = "W0696";
 
 /// The P4Info of a program for the architecture named `arch`, and what is wrong with it.
 pub fn build(program: &TypedProgram, sources: &SourceMap, arch: &str) -> (P4Info, Vec<Diagnostic>) {

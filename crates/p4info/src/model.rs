@@ -10,10 +10,11 @@
 use base::Bits;
 use base::entry::MatchKind;
 use constraints::Constraint;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Everything a controller can address.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct P4Info {
     /// Name, version and architecture of the program.
     pub pkg_info: PkgInfo,
@@ -46,7 +47,7 @@ pub struct P4Info {
 }
 
 /// The kinds of objects, with the prefix of their ids.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names of the messages")]
 pub enum ObjectKind {
@@ -108,7 +109,7 @@ impl ObjectKind {
 }
 
 /// What all objects have.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Preamble {
     /// Unique over all objects; the top byte is [`ObjectKind::prefix`].
     pub id: u32,
@@ -123,7 +124,7 @@ pub struct Preamble {
 }
 
 /// Annotations that the program's author wrote, other than the ones that P4Info spells out (`@name`, `@id`, `@brief`…).
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Annotations {
     /// `@name(...)` as written.
     pub plain: Vec<String>,
@@ -134,7 +135,7 @@ pub struct Annotations {
 }
 
 /// `@name[...]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StructuredAnnotation {
     /// Without `@`.
     pub name: String,
@@ -145,7 +146,7 @@ pub struct StructuredAnnotation {
 }
 
 /// A place in the source (`SourceLocation` in p4types.proto).
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SourceLocation {
     /// The file's name as the preprocessor knows it, or as `#line` says.
     pub file: String,
@@ -156,7 +157,7 @@ pub struct SourceLocation {
 }
 
 /// The two forms of structured annotations.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum StructuredBody {
     /// `@a[]`.
     Empty,
@@ -167,7 +168,7 @@ pub enum StructuredBody {
 }
 
 /// A constant in a structured annotation.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "what they say")]
 pub enum Expression {
     String(String),
@@ -176,7 +177,7 @@ pub enum Expression {
 }
 
 /// Help texts.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Documentation {
     /// One line; may be empty.
     pub brief: String,
@@ -185,7 +186,7 @@ pub struct Documentation {
 }
 
 /// About the program, from `@pkginfo` and others on `main`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "keys of @pkginfo")]
 pub struct PkgInfo {
     pub name: String,
@@ -201,7 +202,7 @@ pub struct PkgInfo {
 }
 
 /// From `@platform_property`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "keys of @platform_property")]
 pub struct PlatformProperties {
     pub multicast_group_table_size: i32,
@@ -210,7 +211,7 @@ pub struct PlatformProperties {
 }
 
 /// A match-action table.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Table {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -241,7 +242,7 @@ pub struct Table {
 }
 
 /// A field of a key or value set.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MatchField {
     /// From 1 in key order, or `@id`.
     pub id: u32,
@@ -260,7 +261,7 @@ pub struct MatchField {
 }
 
 /// A match kind.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MatchType {
     /// One that the protocol knows.
     Known(MatchKind),
@@ -269,7 +270,7 @@ pub enum MatchType {
 }
 
 /// An action in a table's list.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActionRef {
     /// The action.
     pub id: u32,
@@ -280,7 +281,7 @@ pub struct ActionRef {
 }
 
 /// Where an action of a table may stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ActionScope {
     /// Anywhere.
     #[default]
@@ -294,7 +295,7 @@ pub enum ActionScope {
 }
 
 /// An action with arguments, by parameter id.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ActionCall {
     /// The action.
     pub action_id: u32,
@@ -303,7 +304,7 @@ pub struct ActionCall {
 }
 
 /// An action.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Action {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -314,7 +315,7 @@ pub struct Action {
 }
 
 /// A control-plane parameter of an action, or a field of a controller header.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Param {
     /// From 1 in order, or `@id`.
     pub id: u32,
@@ -331,7 +332,7 @@ pub struct Param {
 }
 
 /// An action profile or selector.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ActionProfile {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -350,7 +351,7 @@ pub struct ActionProfile {
 }
 
 /// What a selector's sizes count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SelectorSize {
     /// The sum of the members' weights.
     SumOfWeights,
@@ -362,7 +363,7 @@ pub enum SelectorSize {
 }
 
 /// What a counter counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "what they say")]
 pub enum CounterUnit {
     Bytes,
@@ -371,7 +372,7 @@ pub enum CounterUnit {
 }
 
 /// What a meter measures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "what they say")]
 pub enum MeterUnit {
     Bytes,
@@ -379,7 +380,7 @@ pub enum MeterUnit {
 }
 
 /// How a meter marks packets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum MeterType {
     /// RFC 2698.
     #[default]
@@ -391,7 +392,7 @@ pub enum MeterType {
 }
 
 /// A counter array.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Counter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -404,7 +405,7 @@ pub struct Counter {
 }
 
 /// A counter per entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DirectCounter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -415,7 +416,7 @@ pub struct DirectCounter {
 }
 
 /// A meter array.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Meter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -430,7 +431,7 @@ pub struct Meter {
 }
 
 /// A meter per entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DirectMeter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -443,7 +444,7 @@ pub struct DirectMeter {
 }
 
 /// A header between switch and controller; its name is `packet_in` or `packet_out`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ControllerPacketMetadata {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -452,7 +453,7 @@ pub struct ControllerPacketMetadata {
 }
 
 /// A parser value set.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ValueSet {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -463,7 +464,7 @@ pub struct ValueSet {
 }
 
 /// A register array.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Register {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -476,7 +477,7 @@ pub struct Register {
 }
 
 /// A kind of message to the controller.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Digest {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
@@ -485,7 +486,7 @@ pub struct Digest {
 }
 
 /// Instances of an extern that the protocol does not know; listed, but not addressable.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Extern {
     /// From 0x81.
     pub extern_type_id: u32,
@@ -496,7 +497,7 @@ pub struct Extern {
 }
 
 /// A P4 type as controllers see it; names refer to [`TypeInfo`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names of P4 types")]
 pub enum DataType {
     Bit(u32),
@@ -516,7 +517,7 @@ pub enum DataType {
 }
 
 /// Named types, sorted by name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TypeInfo {
     /// `struct`s.
     pub structs: BTreeMap<String, StructType>,
@@ -535,7 +536,7 @@ pub struct TypeInfo {
 }
 
 /// Fields in order.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StructType {
     /// Names and types.
     pub members: Vec<(String, DataType)>,
@@ -544,7 +545,7 @@ pub struct StructType {
 }
 
 /// An enum without values.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EnumType {
     /// Names.
     pub members: Vec<String>,
@@ -553,7 +554,7 @@ pub struct EnumType {
 }
 
 /// An enum with values.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SerializableEnumType {
     /// Width of the values.
     pub bitwidth: u32,
@@ -564,7 +565,7 @@ pub struct SerializableEnumType {
 }
 
 /// A `type`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewType {
     /// What it is in the data plane, chains of `type` resolved.
     pub underlying: DataType,
@@ -575,7 +576,7 @@ pub struct NewType {
 }
 
 /// The controller's view of a type.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Translation {
     /// Names the rule.
     pub uri: String,
@@ -584,7 +585,7 @@ pub struct Translation {
 }
 
 /// A controller-side type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SdnType {
     /// `bit<W>`.
     Bits(u32),

@@ -7,8 +7,8 @@ use syntax::{FileLoader, SourceInput};
 struct Embedded;
 
 impl FileLoader for Embedded {
-    fn read(&self, _: &str) -> Option<Arc<str>> {
-        None
+    fn read(&self, _: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(None)
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
@@ -551,6 +551,49 @@ fn restrictions_are_read_with_the_names_and_widths_of_the_data_plane() {
 }
 
 #[test]
+fn a_clause_that_does_not_fit_its_table_is_a_warning_and_not_enforced() {
+    let ingress = r#"
+        action a() {}
+        @entry_restriction("
+            group::prefix_length == 0;
+            group::mask == 0;
+        ") table t { key = { meta.group : ternary @name("group"); } actions = { a; } }
+    "#;
+    let (info, _) = build(&program("", ingress, "t.apply();"));
+    let found = complaints(&program("", ingress, "t.apply();"));
+    let message = "a field of type `ternary<8>` has no `prefix_length`; this clause is not enforced";
+    assert_eq!(found, [format!("W0696: `@entry_restriction`: {message} «group::prefix_length»")]);
+    let restriction = info.tables[0].restriction.as_ref().unwrap();
+    let key = |mask| [base::entry::KeyMatch::Ternary { value: base::Bits::zero(8), mask: base::Bits::new(8, mask) }];
+    assert!(restriction.check(constraints::Values::Entry(&key(0), 1)).is_ok());
+    assert_eq!(restriction.check(constraints::Values::Entry(&key(1), 1)), Err("group::mask == 0"));
+}
+
+#[test]
+fn directives_choose_the_clauses_of_a_restriction() {
+    let ingress = r#"
+        action a() {}
+        @entry_restriction("
+            // Comments stay.
+#if WIDE
+            meta.port < 4;
+#else
+            meta.port < 2;
+#endif
+        ") table t { key = { meta.port : exact; } actions = { a; } }
+    "#;
+    let (info, diags) = build(&program("", ingress, "t.apply();"));
+    assert_eq!(diags, Vec::<String>::new());
+    let annotation = &info.tables[0].preamble.annotations.plain[0];
+    let lines: Vec<&str> = annotation.split('\n').map(str::trim).collect();
+    assert_eq!(
+        lines,
+        ["@entry_restriction(\"", "// Comments stay.", "", "", "", "meta.port < 2;", "", "\")"],
+        "{annotation}"
+    );
+}
+
+#[test]
 fn wrong_restrictions_are_reported_where_they_stand() {
     let ingress = r#"
         @action_restriction("
@@ -562,7 +605,7 @@ fn wrong_restrictions_are_reported_where_they_stand() {
     "#;
     let found = complaints(&program("", ingress, "t.apply(); u.apply(); v.apply();"));
     let expected = expect![[r#"
-        E0695: `@action_restriction`: there is no `from` here «from»
+        W0696: `@action_restriction`: there is no `from` here; this clause is not enforced «from»
         E0695: `@entry_restriction`: expected a condition, a name or a number, but the constraint ends «»
         E0695: `@entry_restriction` takes a constraint as a string «@entry_restriction(meta.port == 3)»
         E0695: `@entry_restriction`: `\` means nothing in a constraint «\»"#]];

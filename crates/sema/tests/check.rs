@@ -11,8 +11,8 @@ use syntax::{FileLoader, Options, SourceInput};
 struct Disk;
 
 impl FileLoader for Disk {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        std::fs::read_to_string(path).ok().map(Arc::from)
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(std::fs::read_to_string(path).ok().map(Arc::from))
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {

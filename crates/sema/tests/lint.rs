@@ -19,8 +19,8 @@ header tcp_t { bit<16> port; }
 struct Files;
 
 impl syntax::FileLoader for Files {
-    fn read(&self, name: &str) -> Option<std::sync::Arc<str>> {
-        name.ends_with("arch.p4").then(|| ARCH.into())
+    fn read(&self, name: &str) -> Result<Option<std::sync::Arc<str>>, String> {
+        Ok(name.ends_with("arch.p4").then(|| ARCH.into()))
     }
 
     fn embedded(&self, name: &str) -> Option<std::sync::Arc<str>> {

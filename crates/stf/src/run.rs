@@ -4,8 +4,8 @@
 //! of that port, one by one; a port with a bare `expect PORT` may send anything. What checks the state
 //! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) is judged where it stands.
 
-use crate::script::{Command, Line, Pattern};
-use crate::setup::{Setup, Target, counter_value, find_extern, value_of};
+use crate::script::{Command, CounterCell, Line, Pattern};
+use crate::setup::{Setup, Target, find_extern, value_of};
 use base::Bits;
 use base::entry::{CounterValue, KeyMatch};
 use base::ids::ExternId;
@@ -57,13 +57,17 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
                 outcome.check(n, last == 0, || format!("the last packet caused {last} frame{}", plural(last)))
             }
             Command::Wait { microseconds } => local.advance_us(*microseconds),
-            Command::CheckCounter { name, index, check } => match find_extern(&program, name) {
+            Command::CheckCounter { name, cell, check } => match find_extern(&program, name) {
                 Err(message) => outcome.failures.push((n, message)),
-                Ok((ext, e)) => match counter_value(pipeline.state().as_ref(), ext, e, *index) {
+                Ok((ext, e)) => match setup.counter_value(pipeline.state().as_ref(), ext, e, cell) {
                     Err(message) => outcome.failures.push((n, message)),
                     Ok(value) => {
                         let (holds, text) = judge(value, check.as_ref());
-                        outcome.check(n, holds, || format!("{}({index}) {text}", e.name));
+                        let cell = match cell {
+                            CounterCell::Index(index) => index.to_string(),
+                            CounterCell::Handle(handle) => format!("${handle}"),
+                        };
+                        outcome.check(n, holds, || format!("{}({cell}) {text}", e.name));
                     }
                 },
             },

@@ -3,7 +3,10 @@
 //! Names may be shortened to any suffix that is unique, as the reference compiler's scripts do. Values get their widths
 //! from the program. A key field that a line leaves out matches anything (exact: 0).
 
-use crate::script::{ActionText, Command, ScriptError, number, radix_of};
+use crate::script::{
+    ActionText, Command, CounterCell, EntryOptions, EntryVerb, MeterRates, ONE_OF, ReplicaText, ScriptError, number,
+    radix_of,
+};
 use abi::state::{PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
@@ -26,8 +29,8 @@ pub struct Target<'a> {
 /// What a line does to a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TableChange {
-    /// Adds an entry.
-    Insert(TableEntry),
+    /// Adds an entry, changes it, or does what is possible.
+    Write(EntryVerb, TableEntry),
     /// Removes the entry of a key and priority.
     Delete(Vec<KeyMatch>, i32),
     /// Changes the default action.
@@ -38,18 +41,19 @@ pub enum TableChange {
 /// the program than tables, actions and their names.
 pub fn table_change(program: &Program, command: &Command) -> Result<Option<(TableId, TableChange)>, String> {
     Ok(Some(match command {
-        Command::Add { table, priority, key, action } => {
+        Command::Entry { verb, table, priority, key, action, options, .. } => {
             let (id, t) = find_table(program, table)?;
             let key = key_of(t, key)?;
             let action = entry_action(program, t, action)?;
             let priority = checked_priority(t, *priority)?;
-            (id, TableChange::Insert(TableEntry { key, priority, action, idle_timeout_ns: 0 }))
+            let idle_timeout_ns = options.idle_timeout_ns;
+            (id, TableChange::Write(*verb, TableEntry { key, priority, action, idle_timeout_ns }))
         }
         Command::Delete { table, priority, key } => {
             let (id, t) = find_table(program, table)?;
             (id, TableChange::Delete(key_of(t, key)?, checked_priority(t, *priority)?))
         }
-        Command::SetDefault { table, action } => {
+        Command::SetDefault { table, action, .. } => {
             let (id, t) = find_table(program, table)?;
             (id, TableChange::SetDefault(entry_action(program, t, action)?))
         }
@@ -64,6 +68,15 @@ pub struct Setup {
     groups: BTreeMap<u32, Vec<u32>>,
     /// Sessions that clone to a group follow the group's changes.
     group_sessions: BTreeMap<u32, u32>,
+    /// Entries that `add ... = $HANDLE` made.
+    handles: BTreeMap<String, EntryHandle>,
+}
+
+/// A table entry that a script has a name for.
+struct EntryHandle {
+    table: TableId,
+    key: Vec<KeyMatch>,
+    priority: i32,
 }
 
 impl Setup {
@@ -78,14 +91,33 @@ impl Setup {
         let Target { program, state, replication } = target;
         let done = Ok(Some(String::new()));
         match command {
-            Command::Add { .. } | Command::Delete { .. } | Command::SetDefault { .. } => {
+            Command::Entry { .. } | Command::Delete { .. } | Command::SetDefault { .. } => {
                 let Some((id, change)) = table_change(program, command)? else { return Ok(None) };
                 let result = match &change {
-                    TableChange::Insert(entry) => state.insert(id, entry),
+                    TableChange::Write(EntryVerb::Add, entry) => state.insert(id, entry),
+                    TableChange::Write(EntryVerb::Modify, entry) => state.modify(id, entry),
+                    TableChange::Write(EntryVerb::Set, entry) => match state.modify(id, entry) {
+                        Err(StateError::NotFound) => state.insert(id, entry),
+                        done => done,
+                    },
                     TableChange::Delete(key, priority) => state.delete(id, key, *priority),
                     TableChange::SetDefault(action) => state.set_default(id, Some(action)),
                 };
                 result.map_err(|e| state_error(&program.tables[id.index()].name, e))?;
+                if let (Command::Entry { handle, options, .. }, TableChange::Write(_, entry)) = (command, change) {
+                    set_resources(program, state, id, &entry, options)?;
+                    if let Some(handle) = handle {
+                        let entry = EntryHandle { table: id, key: entry.key, priority: entry.priority };
+                        self.handles.insert(handle.clone(), entry);
+                    }
+                }
+                done
+            }
+            Command::Clear { table } => {
+                let (id, t) = find_table(program, table)?;
+                for found in state.entries(id) {
+                    state.delete(id, &found.entry.key, found.entry.priority).map_err(|e| state_error(&t.name, e))?;
+                }
                 done
             }
             Command::ValueSet { name, values } => {
@@ -104,17 +136,44 @@ impl Setup {
             }
             Command::Member { profile, id, action } => {
                 let (ext, e) = find_extern(program, profile)?;
+                let action = action.as_ref().ok_or_else(|| format!("member {id} of `{}` has no action", e.name))?;
                 let call = action_call(program, profile_actions(&e.kind, &e.name)?, action)?;
                 state.member_insert(ext, *id, &call, 0).map_err(|err| state_error(&e.name, err))?;
                 done
             }
-            Command::Group { profile, id, members } => {
+            Command::Group { profile, id, max_size, members } => {
                 let (ext, e) = find_extern(program, profile)?;
                 profile_actions(&e.kind, &e.name)?;
-                let members: Vec<GroupMember> =
-                    members.iter().map(|&(member, weight)| GroupMember { member, weight, watch_port: None }).collect();
-                state.group_insert(ext, *id, &members, 0).map_err(|err| state_error(&e.name, err))?;
+                let member = |part: &crate::script::GroupPart| GroupMember {
+                    member: part.member,
+                    weight: part.weight.unwrap_or(1),
+                    watch_port: part.watch,
+                };
+                let members: Vec<GroupMember> = members.iter().map(member).collect();
+                state.group_insert(ext, *id, &members, *max_size).map_err(|err| state_error(&e.name, err))?;
                 done
+            }
+            Command::Multicast { group, replicas, .. } => {
+                let result = match replication.group(*group) {
+                    Some(_) => replication.group_modify(*group, first_replicas(replicas)),
+                    None => replication.group_insert(*group, first_replicas(replicas)),
+                };
+                result.map_err(|e| format!("multicast group {group}: {e}"))?;
+                done
+            }
+            Command::Clone { session, replicas, class_of_service, packet_length_bytes } => {
+                let (class_of_service, packet_length_bytes) = (*class_of_service, *packet_length_bytes);
+                let wanted = CloneSession { replicas: first_replicas(replicas), class_of_service, packet_length_bytes };
+                set_session(replication, *session, wanted)?;
+                done
+            }
+            // How lists of messages are made is the control plane's.
+            Command::Digest { name, .. } => {
+                let (_, e) = find_extern(program, name)?;
+                match &e.kind {
+                    ExternKind::Digest { .. } => done,
+                    _ => Err(format!("`{}` is not a digest", e.name)),
+                }
             }
             Command::GroupCreate { group } => {
                 self.groups.entry(*group).or_default();
@@ -144,12 +203,13 @@ impl Setup {
             }
             Command::MirroringAdd { session, port } => {
                 let replicas = vec![Replica { port: *port, instance: 0 }];
-                set_session(replication, *session, replicas)?;
+                set_session(replication, *session, CloneSession { replicas, ..CloneSession::default() })?;
                 done
             }
             Command::MirroringAddGroup { session, group } => {
                 self.group_sessions.insert(*session, *group);
-                set_session(replication, *session, self.replicas(*group))?;
+                let replicas = self.replicas(*group);
+                set_session(replication, *session, CloneSession { replicas, ..CloneSession::default() })?;
                 done
             }
             Command::MirroringDelete { session } => {
@@ -164,13 +224,18 @@ impl Setup {
                 }
                 None => Err(format!("there is no clone session {session}")),
             },
-            Command::RegisterWrite { name, index, value } => {
+            Command::RegisterWrite { name, index, values } => {
                 let (ext, e) = find_extern(program, name)?;
-                let ExternKind::Register { width, .. } = &e.kind else {
+                let ExternKind::Register { width, size, .. } = &e.kind else {
                     return Err(format!("`{}` is not a register", e.name));
                 };
+                let [value] = values.as_slice() else {
+                    return Err(format!("a cell of `{}` is one number of {width} bits here", e.name));
+                };
                 let value = value_of(value, *width)?;
-                state.register_set(ext, *index, &value).map_err(|err| state_error(&e.name, err))?;
+                for index in cells(*index, *size) {
+                    state.register_set(ext, index, &value).map_err(|err| state_error(&e.name, err))?;
+                }
                 done
             }
             Command::RegisterRead { name, index } => {
@@ -190,8 +255,13 @@ impl Setup {
             }
             Command::CounterWrite { name, index, packets, bytes } => {
                 let (ext, e) = find_extern(program, name)?;
+                let ExternKind::Counter { size, .. } = &e.kind else {
+                    return Err(format!("`{}` is not a counter", e.name));
+                };
                 let value = CounterValue { packets: *packets, bytes: *bytes };
-                state.counter_set(ext, *index, value).map_err(|err| state_error(&e.name, err))?;
+                for index in cells(*index, *size) {
+                    state.counter_set(ext, index, value).map_err(|err| state_error(&e.name, err))?;
+                }
                 done
             }
             Command::CounterRead { name, index } => {
@@ -213,12 +283,18 @@ impl Setup {
                     }
                     return done;
                 }
-                let cells = match index {
-                    Some(index) => *index..*index + 1,
-                    None => 0..*size,
-                };
-                for index in cells {
+                for index in cells(*index, *size) {
                     state.meter_set(ext, index, Some(config)).map_err(|err| state_error(&e.name, err))?;
+                }
+                done
+            }
+            Command::MeterWrite { name, index, rates } => {
+                let (ext, e) = find_extern(program, name)?;
+                let ExternKind::Meter { size, direct: None, .. } = &e.kind else {
+                    return Err(format!("`{}` is not a meter that has cells", e.name));
+                };
+                for index in cells(*index, *size) {
+                    state.meter_set(ext, index, Some(config_of(*rates))).map_err(|err| state_error(&e.name, err))?;
                 }
                 done
             }
@@ -249,6 +325,31 @@ impl Setup {
         }
     }
 
+    /// A counter's cell; of a direct one that of the entry at this position, or with this handle.
+    pub(crate) fn counter_value(
+        &self,
+        state: &dyn PipelineState,
+        ext: ExternId,
+        e: &ir::Extern,
+        cell: &CounterCell,
+    ) -> Result<CounterValue, String> {
+        let value = match (direct_table(&e.kind), cell) {
+            (None, CounterCell::Index(index)) => state.counter(ext, *index),
+            (Some(table), CounterCell::Index(index)) => {
+                let entry = direct_entries(state, table, Some(*index), &e.name)?.swap_remove(0);
+                state.direct_counter(ext, &entry.key, entry.priority)
+            }
+            (table, CounterCell::Handle(handle)) => {
+                let entry = self.handles.get(handle).ok_or(format!("no `add` has the handle `${handle}`"))?;
+                if table != Some(entry.table) {
+                    return Err(format!("`{}` is not a counter of the table that the entry `${handle}` is in", e.name));
+                }
+                state.direct_counter(ext, &entry.key, entry.priority)
+            }
+        };
+        value.map_err(|error| state_error(&e.name, error))
+    }
+
     fn replicas(&self, group: u32) -> Vec<Replica> {
         let nodes = self.groups.get(&group).into_iter().flatten();
         nodes
@@ -268,20 +369,65 @@ impl Setup {
         result.map_err(|e| format!("multicast group {group}: {e}"))?;
         for (session, of) in &self.group_sessions {
             if *of == group {
-                set_session(replication, *session, replicas.clone())?;
+                let replicas = replicas.clone();
+                set_session(replication, *session, CloneSession { replicas, ..CloneSession::default() })?;
             }
         }
         Ok(())
     }
 }
 
-fn set_session(replication: &Replication, id: u32, replicas: Vec<Replica>) -> Result<(), String> {
-    let session = CloneSession { replicas, ..CloneSession::default() };
+/// Where copies go while all ports are up: nothing follows links here.
+fn first_replicas(replicas: &[ReplicaText]) -> Vec<Replica> {
+    let first =
+        |replica: &ReplicaText| replica.alternatives.first().map(|&(port, instance)| Replica { port, instance });
+    replicas.iter().filter_map(first).collect()
+}
+
+/// The direct meter and counter that a line gives an entry.
+fn set_resources(
+    program: &Program,
+    state: &dyn PipelineState,
+    table: TableId,
+    entry: &TableEntry,
+    options: &EntryOptions,
+) -> Result<(), String> {
+    let of_table = |wanted: fn(&ExternKind) -> bool| {
+        let found = program.externs.iter().position(|e| wanted(&e.kind) && direct_table(&e.kind) == Some(table));
+        found.map(ExternId::from_index)
+    };
+    let name = &program.tables[table.index()].name;
+    if let Some(rates) = options.meter {
+        let meter = of_table(|kind| matches!(kind, ExternKind::Meter { .. }));
+        let meter = meter.ok_or_else(|| format!("table `{name}` has no meter"))?;
+        let config = Some(config_of(rates));
+        state.direct_meter_set(meter, &entry.key, entry.priority, config).map_err(|e| state_error(name, e))?;
+    }
+    if let Some((packets, bytes)) = options.counter {
+        let counter = of_table(|kind| matches!(kind, ExternKind::Counter { .. }));
+        let counter = counter.ok_or_else(|| format!("table `{name}` has no counter"))?;
+        let value = CounterValue { packets, bytes };
+        state.direct_counter_set(counter, &entry.key, entry.priority, value).map_err(|e| state_error(name, e))?;
+    }
+    Ok(())
+}
+
+fn config_of(rates: MeterRates) -> MeterConfig {
+    let MeterRates { cir, cburst, pir, pburst, eburst } = rates;
+    MeterConfig { cir, cburst, pir, pburst, eburst }
+}
+
+fn set_session(replication: &Replication, id: u32, session: CloneSession) -> Result<(), String> {
     let result = match replication.session(id) {
         Some(_) => replication.session_modify(id, session),
         None => replication.session_insert(id, session),
     };
     result.map_err(|e| format!("clone session {id}: {e}"))
+}
+
+/// One cell, or all.
+fn cells(index: Option<u64>, size: u64) -> std::ops::Range<u64> {
+    index.map_or(0..size, |index| index..index.saturating_add(1))
 }
 
 /// The table of a direct counter or meter.
@@ -307,23 +453,6 @@ fn direct_entries(
     Ok(vec![entries.swap_remove(at)])
 }
 
-/// A counter's cell; of a direct one that of the entry at this position.
-pub(crate) fn counter_value(
-    state: &dyn PipelineState,
-    ext: ExternId,
-    e: &ir::Extern,
-    index: u64,
-) -> Result<CounterValue, String> {
-    let value = match direct_table(&e.kind) {
-        None => state.counter(ext, index),
-        Some(table) => {
-            let entry = direct_entries(state, table, Some(index), &e.name)?.swap_remove(0);
-            state.direct_counter(ext, &entry.key, entry.priority)
-        }
-    };
-    value.map_err(|error| state_error(&e.name, error))
-}
-
 /// Applies all set-up lines of a script; other commands are refused with their line.
 pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
     let lines = crate::script::parse(text)?;
@@ -341,7 +470,7 @@ pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
 }
 
 /// The one item whose name is `name`, or ends with it.
-fn by_suffix<'a, T>(
+pub fn by_suffix<'a, T>(
     what: &str,
     name: &str,
     items: impl Iterator<Item = (usize, &'a T)>,
@@ -399,6 +528,11 @@ fn entry_action(program: &Program, table: &ir::Table, text: &ActionText) -> Resu
         match text.name.as_str() {
             "member" => return Ok(EntryAction::Member(id("a member id")?)),
             "group" => return Ok(EntryAction::Group(id("a group id")?)),
+            ONE_OF => {
+                let why =
+                    "`one_of` is for a running switch, which makes a group of it; here `member` and `group` lines do";
+                return Err(why.to_string());
+            }
             _ => {}
         }
     }
@@ -492,7 +626,8 @@ pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
     }
 }
 
-fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
+/// What a key field accepts by a word, which may be left out.
+pub fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
     let width = key.width;
     let any = value.is_none_or(|v| v == "*");
     let value = value.unwrap_or("0");
@@ -553,9 +688,12 @@ fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
             };
             KeyMatch::Ternary { value: bits.and(&mask), mask }
         }
-        MatchKind::Range if any => KeyMatch::Range { low: Bits::zero(width), high: all },
+        MatchKind::Range if any || stars.is_zero() => KeyMatch::Range { low: Bits::zero(width), high: all },
+        MatchKind::Optional if any || stars.is_zero() => KeyMatch::Optional(None),
+        MatchKind::Range | MatchKind::Optional if mask.is_some() || prefix.is_some() || stars != all => {
+            return wrong("a pattern");
+        }
         MatchKind::Range => KeyMatch::Range { low: bits.clone(), high: bits },
-        MatchKind::Optional if any => KeyMatch::Optional(None),
         MatchKind::Optional => KeyMatch::Optional(Some(bits)),
     })
 }
@@ -657,5 +795,6 @@ fn state_error(name: &str, error: StateError) -> String {
         StateError::InUse => format!("`{name}`: still referred to"),
         StateError::WrongKind => format!("`{name}` is of another kind"),
         StateError::Unsupported(what) => format!("`{name}`: not supported: {what}"),
+        StateError::Unacknowledged(worker) => format!("`{name}`: worker {worker} does not come to the end of a batch"),
     }
 }

@@ -16,9 +16,8 @@ use syntax::{FileLoader, Options, SourceInput, parse_program};
 struct Disk;
 
 impl FileLoader for Disk {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        let bytes = std::fs::read(path).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into())
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into()))
     }
 
     fn embedded(&self, _name: &str) -> Option<Arc<str>> {
@@ -68,7 +67,7 @@ fn main() -> ExitCode {
     let mut times: Vec<(Duration, &PathBuf)> = Vec::new();
     for path in &files {
         let name = path.display().to_string();
-        let Some(text) = Disk.read(&name) else {
+        let Ok(Some(text)) = Disk.read(&name) else {
             eprintln!("{name}: cannot be read");
             failed += 1;
             continue;

@@ -19,6 +19,10 @@ pub const PREPROCESSOR_LIMIT: &str = "E0007";
 pub const MACRO_ARGUMENTS: &str = "E0008";
 /// `#` or `##` is misused.
 pub const BAD_PASTE: &str = "E0009";
+/// An included file is there but is not read.
+pub const INCLUDE_REFUSED: &str = "E0010";
+/// The file is something else than a program.
+pub const NOT_A_PROGRAM: &str = "E0011";
 /// `#warning`.
 pub const WARNING_DIRECTIVE: &str = "W0001";
 /// A macro is defined again with another meaning.

@@ -5,10 +5,16 @@
 //!   `list<bit<8>>` needs no feedback into the lexer;
 //! - a digit starts a token that runs over all letters, digits and underscores; [`parse_int`] checks it when the parser
 //!   reads it, so that `#define W 8w` and `W##0xFF` work and `#if 10UL` is a preprocessor matter;
-//! - backslash-newline is white space that does not end a line (within a token other than a string it separates, unlike C).
+//! - backslash-newline joins lines: within a word or a string it is nothing, elsewhere white space that does not end a line (so
+//!   within a symbol it separates, unlike C).
+//!
+//! [`Lexer`] reads one token at a time and can be put elsewhere, because the preprocessor decides what is read next: lines of a
+//! group that is not read are never tokens, so an odd quote in them hides nothing behind it.
 //!
 //! Tests are in `tests/` of this crate and at the end of this file.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{FileId, Span};
@@ -56,32 +62,113 @@ fn symbols(first: u8) -> &'static [TokenKind] {
     }
 }
 
-/// Reads a whole file; the last token is [`TokenKind::Eof`].
+/// Reads a whole text; the last token is [`TokenKind::Eof`].
 pub fn lex(file: FileId, text: &str, interner: &mut Interner) -> Vec<Token> {
-    let mut lexer =
-        Lexer { file, text, bytes: text.as_bytes(), pos: 0, line_start: true, space_before: false, interner };
-    let mut tokens = Vec::with_capacity(text.len() / 5 + 1);
+    lex_at_most(usize::MAX, file, text, interner).0
+}
+
+/// Reads a text's first tokens; whether these are all, and then the last one is [`TokenKind::Eof`] (which does not count).
+pub fn lex_at_most(tokens_max: usize, file: FileId, text: &str, interner: &mut Interner) -> (Vec<Token>, bool) {
+    let mut lexer = Lexer::new(file, text);
+    let mut tokens = Vec::with_capacity((text.len() / 5).min(tokens_max) + 1);
     loop {
-        let token = lexer.next();
+        let token = lexer.next(interner);
         let done = token.kind == TokenKind::Eof;
         tokens.push(token);
-        if done {
-            return tokens;
+        if done || tokens.len() > tokens_max {
+            return (tokens, done);
         }
     }
 }
 
-struct Lexer<'a, 'i> {
+/// Reads the tokens of a text one after the other; behind the last one [`TokenKind::Eof`], again and again.
+pub struct Lexer<'a> {
     file: FileId,
     text: &'a str,
     bytes: &'a [u8],
     pos: usize,
     line_start: bool,
     space_before: bool,
-    interner: &'i mut Interner,
+    /// In the line of a directive, where strings end with the line.
+    in_directive: bool,
 }
 
-impl<'a> Lexer<'a, '_> {
+impl<'a> Lexer<'a> {
+    /// Of a whole file, from its beginning.
+    pub fn new(file: FileId, text: &'a str) -> Lexer<'a> {
+        Lexer { file, text, bytes: text.as_bytes(), pos: 0, line_start: true, space_before: false, in_directive: false }
+    }
+
+    /// Of the bytes `place` of a file's text: nothing behind them is read. The first token does not begin a line.
+    pub fn part(file: FileId, text: &'a str, place: Range<usize>) -> Lexer<'a> {
+        let text = &text[..place.end];
+        Lexer {
+            file,
+            text,
+            bytes: text.as_bytes(),
+            pos: place.start,
+            line_start: false,
+            space_before: false,
+            in_directive: false,
+        }
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Goes on at this byte, in the middle of a line.
+    pub fn seek(&mut self, pos: usize) {
+        (self.pos, self.line_start, self.space_before, self.in_directive) = (pos, false, false, false);
+    }
+
+    /// From a byte that begins a line (white space aside), goes on at the next line that begins with `#`, or at the end. What is in between
+    /// need not be tokens: only comments, and strings within one line, are understood.
+    pub fn seek_directive(&mut self, pos: usize) {
+        self.seek(pos);
+        loop {
+            self.line_start = true;
+            if self.skip_space().is_some() {
+                // A comment that does not end.
+                self.pos = self.bytes.len();
+                return;
+            }
+            if self.pos >= self.bytes.len() || (self.peek(0) == b'#' && self.peek(1) != b'#') {
+                return;
+            }
+            self.skip_line();
+        }
+    }
+
+    /// Skips the rest of a line without its end.
+    fn skip_line(&mut self) {
+        self.line_start = false;
+        while self.pos < self.bytes.len() && !self.line_start {
+            match self.peek(0) {
+                b'"' => {
+                    let line = &self.bytes[self.pos + 1..];
+                    let mut len = 0;
+                    while !matches!(line.get(len), None | Some(b'"' | b'\n')) {
+                        len += if line[len] == b'\\' { 2 } else { 1 };
+                    }
+                    self.pos = (self.pos + 1 + len + usize::from(line.get(len) == Some(&b'"'))).min(self.bytes.len());
+                }
+                b'/' if self.peek(1) == b'*' && !self.text[self.pos + 2..].contains("*/") => {
+                    self.pos = self.bytes.len()
+                }
+                b' ' | b'\t' | b'\r' | b'\n' | b'\\' | b'/' | 0x0b | 0x0c => {
+                    let before = self.pos;
+                    self.skip_space();
+                    if self.pos == before {
+                        self.pos += 1;
+                    }
+                }
+                _ => self.pos += 1,
+            }
+        }
+    }
+
     fn peek(&self, ahead: usize) -> u8 {
         self.bytes.get(self.pos + ahead).copied().unwrap_or(0)
     }
@@ -101,7 +188,9 @@ impl<'a> Lexer<'a, '_> {
         token
     }
 
-    fn next(&mut self) -> Token {
+    /// The next token.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self, interner: &mut Interner) -> Token {
         if let Some(open_comment) = self.skip_space() {
             self.pos = self.bytes.len();
             let mut token = self.token(TokenKind::Bad(BadToken::OpenComment), Some("/*".into()), open_comment);
@@ -116,17 +205,17 @@ impl<'a> Lexer<'a, '_> {
         match first {
             b'A'..=b'Z' | b'a'..=b'z' | b'_' => {
                 let text = self.take_word();
-                match TokenKind::keyword(text) {
+                match TokenKind::keyword(&text) {
                     Some(keyword) => self.token(keyword, None, start),
                     None => {
-                        let text = self.interner.get(text);
+                        let text = interner.get(&text);
                         self.token(TokenKind::Ident, Some(text), start)
                     }
                 }
             }
             b'0'..=b'9' => {
                 let text = self.take_word();
-                let text = self.interner.get(text);
+                let text = interner.get(&text);
                 self.token(TokenKind::Int, Some(text), start)
             }
             b'"' => self.string(),
@@ -134,13 +223,30 @@ impl<'a> Lexer<'a, '_> {
         }
     }
 
-    /// Takes letters, digits and underscores.
-    fn take_word(&mut self) -> &'a str {
-        let start = self.pos;
-        while matches!(self.peek(0), b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_') {
-            self.pos += 1;
+    /// Takes letters, digits and underscores, also those that a backslash at the end of a line joins.
+    fn take_word(&mut self) -> Cow<'a, str> {
+        let mut start = self.pos;
+        let mut joined = String::new();
+        loop {
+            while is_word_byte(self.peek(0)) {
+                self.pos += 1;
+            }
+            let splice = match (self.peek(0), self.peek(1), self.peek(2)) {
+                (b'\\', b'\n', _) => 2,
+                (b'\\', b'\r', b'\n') => 3,
+                _ => 0,
+            };
+            let part = &self.text[start..self.pos];
+            if splice == 0 || !is_word_byte(self.peek(splice)) {
+                return match joined.is_empty() {
+                    true => Cow::Borrowed(part),
+                    false => Cow::Owned(joined + part),
+                };
+            }
+            joined.push_str(part);
+            self.pos += splice;
+            start = self.pos;
         }
-        &self.text[start..self.pos]
     }
 
     /// Skips white space and comments; the place of a comment that does not end.
@@ -149,6 +255,7 @@ impl<'a> Lexer<'a, '_> {
             match self.peek(0) {
                 b'\n' => {
                     self.line_start = true;
+                    self.in_directive = false;
                     self.pos += 1;
                 }
                 b' ' | b'\t' | b'\r' | 0x0b | 0x0c => {
@@ -200,6 +307,10 @@ impl<'a> Lexer<'a, '_> {
                 Some(b'"') => break,
                 // A backslash protects the next byte, which is one of ASCII or the first of a longer character.
                 Some(b'\\') => self.pos += 2,
+                Some(b'\n') if self.in_directive => {
+                    let text = self.text[start..self.pos].into();
+                    return self.token(TokenKind::Bad(BadToken::OpenString), Some(text), start);
+                }
                 Some(_) => self.pos += 1,
                 None => {
                     // Take one character only: the rest of the file may still say something.
@@ -225,6 +336,7 @@ impl<'a> Lexer<'a, '_> {
         match candidates.find(|kind| kind.text().len() == 1 || rest.starts_with(kind.text().as_bytes())) {
             Some(&kind) => {
                 self.pos += kind.text().len();
+                self.in_directive |= kind == TokenKind::Hash && self.line_start;
                 self.token(kind, None, start)
             }
             None => {
@@ -235,6 +347,10 @@ impl<'a> Lexer<'a, '_> {
             }
         }
     }
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_')
 }
 
 /// Reads an integer literal; the error says what is wrong with it.
@@ -310,6 +426,11 @@ mod tests {
         let tokens = lex(FileId(0), "a/* x\n */b // c \\\n still\nc \\\n d", &mut Interner::default());
         let got: Vec<_> = tokens.iter().map(|t| (t.text(), t.line_start)).collect();
         assert_eq!(got, [("a", true), ("b", false), ("c", true), ("d", false), ("", true)]);
+    }
+
+    #[test]
+    fn names_go_on_behind_a_backslash_at_the_end_of_a_line() {
+        assert_eq!(kinds("AB_\\\nCD\\\r\n12 a\\\n+ pars\\\ner"), ["AB_CD12", "a", "+", "parser", "EOF"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod ast;
 mod braces;
 pub mod codes;
 pub mod dump;
+mod foreign;
 pub mod lexer;
 pub mod loader;
 pub mod parser;
@@ -38,6 +39,12 @@ pub fn parse_program(
     loader: &dyn FileLoader,
     sources: &mut SourceMap,
 ) -> Parsed {
+    if let Some((what, help)) = foreign::what(&source.text) {
+        let file = sources.add(source.name.as_str(), source.text);
+        let message = format!("`{}` is no P4 program: it is {what}", source.name);
+        let diagnostic = base::Diagnostic::error(codes::NOT_A_PROGRAM, base::Span::new(file, 0, 0), message).help(help);
+        return Parsed { program: parser::parse(&[]).0, diagnostics: vec![diagnostic] };
+    }
     let (mut tokens, mut diagnostics) = preprocess::preprocess(source, options, loader, sources);
     if let Some((closed, found)) = braces::close(&tokens, sources) {
         tokens = closed;

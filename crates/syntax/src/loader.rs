@@ -18,8 +18,9 @@ pub struct Options {
 
 /// Gives the texts of included files.
 pub trait FileLoader {
-    /// The text of the file at a path (relative to the working directory or absolute), `None` when there is none.
-    fn read(&self, path: &str) -> Option<Arc<str>>;
+    /// The text of the file at a path (relative to the working directory or absolute), `None` when there is none. The error says
+    /// why what is there is not read: a device, a file that is too long.
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String>;
 
     /// The text of a file that comes with the compiler, by the name in `#include <name>`.
     fn embedded(&self, name: &str) -> Option<Arc<str>>;
@@ -41,8 +42,8 @@ pub struct MemoryLoader {
 }
 
 impl FileLoader for MemoryLoader {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        self.files.get(path).cloned()
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(self.files.get(path).cloned())
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {

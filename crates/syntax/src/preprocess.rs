@@ -9,10 +9,15 @@
 //! Invariants: every loop and recursion is bounded by [`Limits`]; reaching one is an error, never a hang. Text in a skipped
 //! group is never complained about. `__FILE__` and `__LINE__` are known; nothing else is predefined.
 //!
-//! Files: this one runs over files and directives; `macros` expands; `condition` evaluates `#if`.
+//! Where programs count on what the reference compiler's preprocessor does (`cpp` for assembler), so does this one: directives within
+//! strings that span lines are obeyed (`strings`), and `##` between what makes no token leaves both.
+//!
+//! Files: this one runs over files and directives; `macros` expands; `condition` evaluates `#if`; `strings` reads strings of
+//! several lines.
 
 mod condition;
 mod macros;
+mod strings;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +25,7 @@ use std::sync::Arc;
 use base::{Diagnostic, FileId, SourceMap, Span};
 
 use crate::codes;
-use crate::lexer::lex;
+use crate::lexer::{Lexer, lex};
 use crate::loader::{FileLoader, Options, SourceInput};
 use crate::token::{BadToken, Interner, Token, TokenKind};
 use macros::Macro;
@@ -34,23 +39,50 @@ pub struct Limits {
     pub files_max: usize,
     /// Bytes read in all.
     pub source_bytes_max: usize,
+    /// Tokens read in all, with those of parts that conditions exclude.
+    pub tokens_max: usize,
+    /// Bytes of a token: names go into messages.
+    pub token_bytes_max: usize,
     /// Tokens that macros may make in all.
     pub expansion_tokens_max: usize,
+    /// Bytes of tokens that `#` and `##` may make in all.
+    pub pasted_bytes_max: usize,
     /// Macro calls within macro arguments.
     pub expansion_depth_max: usize,
+    /// Macros that are being replaced within one another.
+    pub macros_open_max: usize,
+    /// Parameters of a macro.
+    pub params_max: usize,
+    /// `#if` groups within one another.
+    pub conditionals_max: usize,
+    /// Errors and warnings.
+    pub diagnostics_max: usize,
 }
 
 impl Default for Limits {
+    /// Far above what programs have: the largest of the reference compiler's corpus (switch.p4) has 280 KB and 46,000 tokens with
+    /// what it includes. A token takes some 60 bytes here and some 300 as a part of the tree, so that at the limits the front end
+    /// takes about a gigabyte. Depths are those that C compilers promise, several times.
     fn default() -> Limits {
         Limits {
             include_depth_max: 64,
             files_max: 2_000,
-            source_bytes_max: 64 << 20,
-            expansion_tokens_max: 4_000_000,
+            source_bytes_max: SOURCE_BYTES_MAX,
+            tokens_max: 2_000_000,
+            token_bytes_max: 16 << 10,
+            expansion_tokens_max: 1_000_000,
+            pasted_bytes_max: 4 << 20,
             expansion_depth_max: 64,
+            macros_open_max: 512,
+            params_max: 256,
+            conditionals_max: 128,
+            diagnostics_max: 200,
         }
     }
 }
+
+/// Most bytes of a program with what it includes.
+pub const SOURCE_BYTES_MAX: usize = 32 << 20;
 
 /// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`] but
 /// [`BadToken::Char`].
@@ -82,6 +114,8 @@ pub fn preprocess_within(
         depth: 0,
         files_read: 0,
         bytes_read: 0,
+        tokens_read: 0,
+        pasted: 0,
         expanded: 0,
         stopped: false,
         out: Vec::new(),
@@ -139,7 +173,12 @@ pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
             }
             next = Some((file, line + 1));
         }
-        text.push_str(&token.spelling());
+        let spelling = token.spelling();
+        if let Some((_, line)) = &mut next {
+            // A string of several lines.
+            *line += spelling.bytes().filter(|byte| *byte == b'\n').count() as u32;
+        }
+        text.push_str(&spelling);
         last = Some(token);
     }
     text.push('\n');
@@ -158,6 +197,9 @@ struct Preprocessor<'a> {
     depth: usize,
     files_read: usize,
     bytes_read: usize,
+    tokens_read: usize,
+    /// Bytes made by `#` and `##` so far.
+    pasted: usize,
     /// Tokens made by macros so far.
     expanded: usize,
     /// Set when a limit is reached: nothing more is read.
@@ -166,24 +208,89 @@ struct Preprocessor<'a> {
     diags: Vec<Diagnostic>,
 }
 
-/// The tokens of one file (or macro argument) and how far they are read.
+/// Tokens and how far they are read: those of a file are lexed when they are asked for, as what a directive says decides what comes next.
 struct Cursor<'t> {
-    tokens: &'t [Token],
-    pos: usize,
+    source: TokenSource<'t>,
+    /// The next token; [`TokenKind::Eof`] at the end.
+    next: Option<Token>,
+    /// Where the token that was taken last ends.
+    taken_to: u32,
+    /// Tokens that may still be lexed.
+    left: usize,
+    /// Tokens that were lexed since the last time that somebody counted.
+    lexed: usize,
+}
+
+enum TokenSource<'t> {
+    Text(Lexer<'t>),
+    Tokens(std::slice::Iter<'t, Token>),
 }
 
 impl<'t> Cursor<'t> {
-    fn peek(&self) -> Option<&'t Token> {
-        self.tokens.get(self.pos).filter(|t| t.kind != TokenKind::Eof)
+    /// Of a text, `tokens_max` of whose tokens are read.
+    fn of_text(lexer: Lexer<'t>, tokens_max: usize, interner: &mut Interner) -> Cursor<'t> {
+        Cursor::new(TokenSource::Text(lexer), tokens_max, interner)
+    }
+
+    fn of_tokens(tokens: &'t [Token], interner: &mut Interner) -> Cursor<'t> {
+        Cursor::new(TokenSource::Tokens(tokens.iter()), usize::MAX, interner)
+    }
+
+    fn new(source: TokenSource<'t>, left: usize, interner: &mut Interner) -> Cursor<'t> {
+        let mut cursor = Cursor { source, next: None, taken_to: 0, left, lexed: 0 };
+        cursor.read(interner);
+        cursor
+    }
+
+    fn read(&mut self, interner: &mut Interner) {
+        self.next = match &mut self.source {
+            TokenSource::Text(_) if self.left == 0 => None,
+            TokenSource::Text(lexer) => {
+                let token = lexer.next(interner);
+                // The end is no token of the program's.
+                let counts = usize::from(token.kind != TokenKind::Eof);
+                self.left -= counts;
+                self.lexed += counts;
+                Some(token)
+            }
+            TokenSource::Tokens(tokens) => tokens.next().cloned(),
+        };
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.next.as_ref().filter(|t| t.kind != TokenKind::Eof)
+    }
+
+    fn take(&mut self, interner: &mut Interner) -> Option<Token> {
+        let token = self.next.take_if(|t| t.kind != TokenKind::Eof)?;
+        self.taken_to = token.span.end;
+        self.read(interner);
+        Some(token)
     }
 
     /// The tokens up to the end of the current line.
-    fn take_line(&mut self) -> &'t [Token] {
-        let start = self.pos;
+    fn take_line(&mut self, interner: &mut Interner) -> Vec<Token> {
+        let mut line = Vec::new();
         while self.peek().is_some_and(|t| !t.line_start) {
-            self.pos += 1;
+            line.extend(self.take(interner));
         }
-        &self.tokens[start..self.pos]
+        line
+    }
+
+    /// Leaves out lines up to the next directive; what is next begins a line.
+    fn skip_to_directive(&mut self, interner: &mut Interner) {
+        if let (TokenSource::Text(lexer), Some(next)) = (&mut self.source, &self.next) {
+            lexer.seek_directive(next.span.start as usize);
+            self.read(interner);
+        }
+    }
+
+    /// Goes on at a byte of the file, in the middle of a line.
+    fn seek(&mut self, pos: usize, interner: &mut Interner) {
+        if let TokenSource::Text(lexer) = &mut self.source {
+            lexer.seek(pos);
+            self.read(interner);
+        }
     }
 }
 
@@ -260,24 +367,32 @@ impl Preprocessor<'_> {
         self.depth += 1;
         let file = self.sources.add(name, text.clone());
         self.sources.set_included_from(file, at);
-        let tokens = lex(file, &text, &mut self.interner);
-        let mut cursor = Cursor { tokens: &tokens, pos: 0 };
+        // One more, which is one too many.
+        let left = self.limits.tokens_max.saturating_sub(self.tokens_read) + 1;
+        let mut cursor = Cursor::of_text(Lexer::new(file, &text), left, &mut self.interner);
         let mut conditionals: Vec<Conditional> = Vec::new();
-        while let Some(token) = cursor.peek() {
-            if self.stopped {
+        while let Some(token) = cursor.take(&mut self.interner) {
+            self.tokens_read += std::mem::take(&mut cursor.lexed);
+            if self.tokens_read > self.limits.tokens_max {
+                self.limit(token.span, format!("the program has more than {} tokens", self.limits.tokens_max));
+            }
+            if self.stopped || self.too_many_diagnostics(token.span) {
                 break;
             }
             if token.line_start && token.kind == TokenKind::Hash {
-                cursor.pos += 1;
-                let line = cursor.take_line();
-                self.directive(token.span, line, &mut conditionals);
-            } else if conditionals.iter().all(|c| c.active) {
-                cursor.pos += 1;
-                self.ordinary(token, &mut cursor);
+                let line = cursor.take_line(&mut self.interner);
+                self.tokens_read += std::mem::take(&mut cursor.lexed);
+                self.directive(token.span, &line, &mut conditionals);
+                if !conditionals.iter().all(|c| c.active) {
+                    cursor.skip_to_directive(&mut self.interner);
+                }
+            } else if strings::spans_lines(&token, &text) {
+                self.string_of_lines(&token, &text, &mut cursor, &mut conditionals);
+                if !conditionals.iter().all(|c| c.active) {
+                    cursor.skip_to_directive(&mut self.interner);
+                }
             } else {
-                // Skip the line.
-                cursor.pos += 1;
-                cursor.take_line();
+                self.ordinary(token, &mut cursor);
             }
         }
         if !self.stopped {
@@ -289,13 +404,27 @@ impl Preprocessor<'_> {
         self.depth -= 1;
     }
 
+    /// Whether so much is wrong that nothing more is read, which is said.
+    fn too_many_diagnostics(&mut self, at: Span) -> bool {
+        if self.diags.len() >= self.limits.diagnostics_max {
+            let message =
+                format!("more than {} errors and warnings; the rest is not read", self.limits.diagnostics_max);
+            self.limit(at, message);
+        }
+        self.stopped
+    }
+
     /// A token of program text.
-    fn ordinary(&mut self, token: &Token, cursor: &mut Cursor<'_>) {
+    fn ordinary(&mut self, token: Token, cursor: &mut Cursor<'_>) {
+        if token.text().len() > self.limits.token_bytes_max {
+            let message = format!("a name, number or string is longer than {} bytes", self.limits.token_bytes_max);
+            return self.limit(token.span, message);
+        }
         let mut out = std::mem::take(&mut self.out);
         match token.kind {
-            TokenKind::Bad(bad) => self.bad_token(token, bad, &mut out),
+            TokenKind::Bad(bad) => self.bad_token(&token, bad, &mut out),
             kind if kind.is_word() => self.expand(token, cursor, &mut out, 0),
-            _ => out.push(token.clone()),
+            _ => out.push(token),
         }
         self.out = out;
     }
@@ -322,6 +451,10 @@ impl Preprocessor<'_> {
         let span = hash.to(name.span);
         let active = conditionals.iter().all(|c| c.active);
         match name.text() {
+            "if" | "ifdef" | "ifndef" if conditionals.len() >= self.limits.conditionals_max => {
+                let message = format!("`#if` groups are nested more than {} deep", self.limits.conditionals_max);
+                self.limit(span, message);
+            }
             "if" | "ifdef" | "ifndef" => {
                 let value = active && self.condition(name.text(), span, args);
                 conditionals.push(Conditional { span, taken: value, active: value, else_span: None });
@@ -500,12 +633,25 @@ impl Preprocessor<'_> {
             Found::Nowhere(tried) => {
                 let help = if let Some(like) = self.similar_file(&name, quoted, span.file) {
                     format!("did you mean {like}?")
-                } else if tried.is_empty() {
-                    "no include directory is given; add one with -I".to_owned()
                 } else {
-                    format!("looked in: {}; add a directory with -I", tried.join(", "))
+                    let looked = match tried.is_empty() {
+                        true => "no include directory is given; add one with -I".to_owned(),
+                        false => format!("looked in: {}; add a directory with -I", tried.join(", ")),
+                    };
+                    let own: Vec<String> = self.loader.names(None).iter().map(|name| format!("<{name}>")).collect();
+                    match quoted || name.contains('/') || own.is_empty() {
+                        true => looked,
+                        // Most often the file of an architecture.
+                        false => format!(
+                            "the compiler comes with {}, and no other architecture; {looked}",
+                            own.join(" and ")
+                        ),
+                    }
                 };
                 self.error(codes::INCLUDE_NOT_FOUND, place, format!("cannot find `{name}`")).help = Some(help);
+            }
+            Found::Refused(path, why) => {
+                self.error(codes::INCLUDE_REFUSED, place, format!("`{path}` is not included: {why}"));
             }
         }
     }
@@ -546,8 +692,10 @@ impl Preprocessor<'_> {
             } else {
                 format!("{dir}/{name}")
             };
-            if let Some(text) = self.loader.read(&path) {
-                return Found::File(path, text);
+            match self.loader.read(&path) {
+                Ok(Some(text)) => return Found::File(path, text),
+                Ok(None) => {}
+                Err(why) => return Found::Refused(path, why),
             }
             tried.push(if dir.is_empty() { ".".to_owned() } else { dir.to_owned() });
         }
@@ -561,6 +709,8 @@ impl Preprocessor<'_> {
 enum Found {
     File(String, Arc<str>),
     Nowhere(Vec<String>),
+    /// There is something of that name, and why it is not read.
+    Refused(String, String),
 }
 
 #[cfg(test)]

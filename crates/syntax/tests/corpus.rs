@@ -13,8 +13,8 @@ use syntax::{FileLoader, Options, Parsed, SourceInput, dump, parse_program, prep
 struct Loader;
 
 impl FileLoader for Loader {
-    fn read(&self, path: &str) -> Option<Arc<str>> {
-        std::fs::read_to_string(path).ok().map(Into::into)
+    fn read(&self, path: &str) -> Result<Option<Arc<str>>, String> {
+        Ok(std::fs::read_to_string(path).ok().map(Into::into))
     }
 
     fn embedded(&self, name: &str) -> Option<Arc<str>> {

@@ -12,7 +12,10 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 
 use super::{Diagnostic, Severity};
 use crate::span::{FileId, SourceFile, SourceMap, Span};
+use std::ops::Range;
 
+/// Most bytes of a file that one excerpt is made from.
+const EXCERPT_BYTES_MAX: usize = 64 << 10;
 /// Longest excerpt line shown; the rest of a longer line is cut by the renderer.
 const LINE_WIDTH_MAX: usize = 140;
 
@@ -23,25 +26,20 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
     };
     let mut group = level.primary_title(diag.message.as_str()).id(diag.code).elements(Vec::<Origin<'_>>::new());
     let primary = place(sources, diag.span);
+    let marks = |id: FileId, notes: Vec<(Span, &'_ str)>| -> Vec<Mark> {
+        let mark = |(span, text): (Span, &str)| {
+            Some(Mark { kind: AnnotationKind::Context, range: place(sources, span)?.1, label: text.to_string() })
+        };
+        notes.into_iter().filter(|(span, _)| span.file == id).filter_map(mark).collect()
+    };
     if let Some((file, range)) = &primary {
-        let mut snippet =
-            excerpt(file).annotation(AnnotationKind::Primary.span(range.clone()).label(non_empty(&diag.label)));
-        for (span, text) in diag.notes.iter().filter(|(span, _)| span.file == diag.span.file) {
-            if let Some((_, range)) = place(sources, *span) {
-                snippet = snippet.annotation(AnnotationKind::Context.span(range).label(non_empty(text)));
-            }
-        }
-        group = group.element(snippet);
+        let mut all = vec![Mark { kind: AnnotationKind::Primary, range: range.clone(), label: diag.label.clone() }];
+        all.extend(marks(diag.span.file, diag.notes.iter().map(|(span, text)| (*span, text.as_str())).collect()));
+        group = excerpt(group, file, all);
     }
     for (id, notes) in elsewhere(diag, sources, primary.is_some()) {
         let Some(file) = sources.get(id) else { continue };
-        let mut snippet = excerpt(file);
-        for (span, text) in notes {
-            if let Some((_, range)) = place(sources, span) {
-                snippet = snippet.annotation(AnnotationKind::Context.span(range).label(non_empty(text)));
-            }
-        }
-        group = group.element(snippet);
+        group = excerpt(group, file, marks(id, notes));
     }
     // How an error in an included file came into the program.
     let included = sources.included_from(diag.span.file);
@@ -51,8 +49,8 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
         && let Some((file, range)) = place(sources, included)
         && diag.notes.iter().all(|(span, _)| span.file != included.file)
     {
-        let here = AnnotationKind::Context.span(range).label("included here");
-        group = group.element(excerpt(file).annotation(here));
+        let label = "included here".to_string();
+        group = excerpt(group, file, vec![Mark { kind: AnnotationKind::Context, range, label }]);
     }
     if primary.is_none() && !diag.label.is_empty() {
         group = group.element(Level::NOTE.message(diag.label.as_str()));
@@ -70,8 +68,63 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
     text
 }
 
-fn excerpt(file: &SourceFile) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
-    Snippet::source(&*file.text).line_start(1).path(file.name.as_str())
+/// What is marked in an excerpt.
+struct Mark {
+    kind: AnnotationKind,
+    range: Range<usize>,
+    label: String,
+}
+
+/// Adds what is marked in a file, with the lines around. The renderer reads all text that it is given, for each diagnostic again, so it
+/// is given the lines between the marks alone, and none where those are too many: then the places are named.
+fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> Group<'a> {
+    let mut shown = marks.len();
+    let lines = loop {
+        let candidates = [true, false].map(|around| window(&file.text, &marks[..shown], around));
+        match candidates.into_iter().find(|lines| lines.len() <= EXCERPT_BYTES_MAX) {
+            Some(lines) => break lines,
+            None => shown -= 1,
+        }
+    };
+    let (first, _) = file.line_col(lines.start as u32);
+    let mut left_out = marks;
+    let inside: Vec<Mark> = left_out.drain(..shown).collect();
+    if !inside.is_empty() {
+        let text = &file.text[lines.clone()];
+        let mut snippet = Snippet::source(text).line_start(first as usize).path(file.name.as_str());
+        for Mark { kind, range, label } in inside {
+            let range = range.start - lines.start..range.end - lines.start;
+            let label = Some(label).filter(|label| !label.is_empty());
+            snippet = snippet.annotation(kind.span(range).label(label));
+        }
+        group = group.element(snippet);
+    }
+    for Mark { kind, range, label } in left_out {
+        let (line, column) = file.line_col(range.start as u32);
+        let primary = matches!(kind, AnnotationKind::Primary);
+        if primary {
+            let origin = Origin::path(file.name.as_str()).line(line as usize).char_column(column as usize);
+            group = group.element(origin);
+        }
+        if !label.is_empty() {
+            let at = if primary { String::new() } else { format!(" ({}:{line}:{column})", file.name) };
+            group = group.element(Level::NOTE.message(format!("{label}{at}")));
+        }
+    }
+    group
+}
+
+/// The whole lines from the first mark to the last, and one more on each side if `around`; nothing without marks.
+fn window(text: &str, marks: &[Mark], around: bool) -> Range<usize> {
+    if marks.is_empty() {
+        return 0..0;
+    }
+    let start = marks.iter().map(|m| m.range.start).min().unwrap_or(0);
+    let end = marks.iter().map(|m| m.range.end).max().unwrap_or(0);
+    let line_start = |at: usize| text[..at].rfind('\n').map_or(0, |i| i + 1);
+    let line_end = |at: usize| text[at..].find('\n').map_or(text.len(), |i| at + i + 1);
+    let (start, end) = (line_start(start), line_end(end));
+    if around { line_start(start.saturating_sub(1))..line_end(end) } else { start..end }
 }
 
 /// Notes in other files than the primary place's, in order of first mention.
@@ -105,10 +158,6 @@ fn place(sources: &SourceMap, span: Span) -> Option<(&SourceFile, std::ops::Rang
         end += 1;
     }
     Some((file, start..end))
-}
-
-fn non_empty(text: &str) -> Option<&str> {
-    if text.is_empty() { None } else { Some(text) }
 }
 
 #[cfg(test)]
@@ -189,6 +238,20 @@ mod tests {
         let end = map.get(main).unwrap().text.len() as u32;
         let diag = Diagnostic::error("E0202", Span::new(main, end, end), "at the end").render(&map, false);
         assert!(diag.contains("at the end") && diag.contains("main.p4"), "{diag}");
+    }
+
+    #[test]
+    fn a_line_of_megabytes_and_marks_far_apart_are_named_and_not_shown() {
+        let mut map = SourceMap::new();
+        let text = format!("first\n{}\nlast\n", "(".repeat(3_000_000));
+        let id = map.add("x.p4", text);
+        let diag = Diagnostic::error("E0301", Span::new(id, 1000, 1001), "too long").label("here");
+        let text = diag.render(&map, false);
+        assert!(text.contains("x.p4:2:995") && text.contains("here") && text.len() < 500, "{text}");
+        let diag = Diagnostic::error("E0301", Span::new(id, 0, 5), "far")
+            .note(Span::new(id, 3_000_008, 3_000_010), "from here");
+        let text = diag.render(&map, false);
+        assert!(text.contains("1 | first") && text.contains("from here (x.p4:3:2)") && text.len() < 500, "{text}");
     }
 
     #[test]

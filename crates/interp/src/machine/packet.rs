@@ -61,16 +61,23 @@ impl Frame {
         self.truncate = Some(bytes);
     }
 
-    /// The deparser ends: the emitted headers and the payload become the frame.
-    pub fn deparse(&mut self) {
+    /// Whether more was emitted than a deparser may.
+    pub fn has_emitted_too_much(&self) -> bool {
+        self.emitted.len() > ir::EMITTED_BYTES_MAX as usize
+    }
+
+    /// The deparser ends: the emitted headers and the payload become the frame. How long it was before it was cut.
+    pub fn deparse(&mut self) -> usize {
         let mut bytes = std::mem::take(&mut self.emitted);
         let emitted = bytes.len();
         bytes.extend_from_slice(self.payload());
+        let longest = bytes.len();
         if let Some(limit) = self.truncate.take() {
             bytes.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         self.cursor = emitted.min(bytes.len()) as u64 * 8;
         self.bytes = bytes;
+        longest
     }
 
     pub fn into_bytes(self) -> Vec<u8> {

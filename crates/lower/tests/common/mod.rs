@@ -140,6 +140,7 @@ pub fn run(interp: &Interp, packet: &str) -> String {
         Fate::Drop(reason) => format!("drop: {}", interp.program().drops[reason as usize]),
         Fate::Replicate(point) => format!("{point:?}"),
         Fate::Endless => "endless".to_string(),
+        Fate::NoRoom => "no room".to_string(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! `@entry_restriction` of tables and `@action_restriction` of actions (p4-constraints): read once, here, so that a wrong one
-//! is an error of the program and not of the first write.
+//! is an error of the program and not of the first write. A clause that does not fit its table or action is a warning, and is not
+//! enforced: the reference compiler takes such programs.
 //!
 //! Names are those that controllers see, widths those of the data plane.
 
-use super::{BAD_RESTRICTION, Builder};
+use super::{BAD_RESTRICTION, Builder, RESTRICTION_MISFIT};
 use crate::model::{MatchField, MatchType, Param};
 use base::{Diagnostic, Span};
 use constraints::{Constraint, Operand, Scope};
@@ -52,17 +53,29 @@ impl Builder<'_> {
             self.diags.push(Diagnostic::error(BAD_RESTRICTION, annotation.span, message).help(help));
             return None;
         };
-        Constraint::new(&text, scope)
-            .map_err(|error| {
-                let span = place(&pieces, &error.place).unwrap_or(annotation.span);
-                let message = format!("`@{name}`: {}", error.message);
-                let diagnostic = Diagnostic::error(BAD_RESTRICTION, span, message);
-                self.diags.push(match error.help {
-                    Some(help) => diagnostic.help(help),
-                    None => diagnostic,
-                });
-            })
-            .ok()
+        let mut report = |code: &'static str, error: constraints::Error, what: &str| {
+            let span = place(&pieces, &error.place).unwrap_or(annotation.span);
+            let message = format!("`@{name}`: {}{what}", error.message);
+            let diagnostic = match code.starts_with('W') {
+                true => Diagnostic::warning(code, span, message),
+                false => Diagnostic::error(code, span, message),
+            };
+            self.diags.push(match error.help {
+                Some(help) => diagnostic.help(help),
+                None => diagnostic,
+            });
+        };
+        match Constraint::fitting(&text, scope) {
+            Ok((constraint, misfits)) => {
+                let what = "; this clause is not enforced";
+                misfits.into_iter().for_each(|misfit| report(RESTRICTION_MISFIT, misfit, what));
+                Some(constraint)
+            }
+            Err(error) => {
+                report(BAD_RESTRICTION, error, "");
+                None
+            }
+        }
     }
 }
 

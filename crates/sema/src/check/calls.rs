@@ -274,6 +274,14 @@ impl<'a> Checker<'a> {
         if !missing.is_empty() {
             let message = format!("{} needs a value for {}", sig.what, quoted(&missing));
             let mut d = Diagnostic::error(codes::ARGUMENT_COUNT, span, message).note(sig.span, "declared here");
+            let results: Vec<&str> =
+                sig.params.iter().filter(|p| p.direction == Direction::Out).map(|p| &*p.name).collect();
+            if let ([result], true, Type::Void) = (results.as_slice(), named == 0, &sig.result) {
+                // As with `value = register.read(index)`.
+                let all: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
+                let called = sig.what.split('`').nth(1).unwrap_or_default();
+                d = d.help(format!("it gives no value but writes to `{result}`: {called}({})", all.join(", ")));
+            }
             if sig.what.ends_with("in a table's list") {
                 d = d.help("parameters with a direction are given in the list; those without, in entries");
             }

@@ -56,6 +56,15 @@ impl<'a> Checker<'a> {
             Type::Extern(id, extern_args) => {
                 self.extern_method(base, id, &extern_args, name, type_args, args, expected, span)
             }
+            Type::ApplyResult(_) if matches!(&*name.text, "hit" | "miss" | "action_run") => {
+                let message = format!("`{name}` is no method");
+                self.report(
+                    Diagnostic::error(codes::NO_SUCH_METHOD, name.span, message)
+                        .help(format!("it is a field: write `apply().{name}` without parentheses behind it")),
+                );
+                self.check_stray(args);
+                self.poison(span)
+            }
             ty => {
                 let methods: &[&str] = match ty {
                     Type::Header(_) => &["isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes"],
@@ -79,6 +88,15 @@ impl<'a> Checker<'a> {
     }
 
     fn table_apply(&mut self, table: TableId, name: &ast::Name, args: &[ast::Argument], span: Span) -> Expr {
+        if matches!(&*name.text, "hit" | "miss" | "action_run") {
+            let of = self.prog.tables[table.index()].name.clone();
+            let message = format!("a table has no method `{name}`");
+            self.report(
+                Diagnostic::error(codes::NO_SUCH_METHOD, name.span, message)
+                    .help(format!("ask where it is applied: `{of}.apply().{name}`")),
+            );
+            return self.poison(span);
+        }
         if &*name.text != "apply" {
             self.unknown_name(
                 codes::NO_SUCH_METHOD,

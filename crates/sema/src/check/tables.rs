@@ -15,7 +15,6 @@ use crate::types::*;
 use crate::value::Value;
 use base::{Bits, Diagnostic, Span};
 use std::collections::HashMap;
-use std::fmt::Write;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
@@ -164,9 +163,7 @@ impl<'a> Checker<'a> {
                             .help("give the control plane a name for it: … : exact @name(\"…\");"),
                     );
                 }
-                let mut text = String::new();
-                write_key_name(&key.expr, &mut text);
-                text
+                self.key_name(&key.expr, Some(&expr))
             }
         };
         Key {
@@ -176,6 +173,80 @@ impl<'a> Checker<'a> {
             name,
             annotations,
             span: key.span,
+        }
+    }
+
+    /// The control-plane name of a key: the expression as P4 writes it, with the names that `@name` gives to fields, as in the reference
+    /// compiler. One that begins with a dot stands for all that is before it, too. `typed` is the same expression, as far as it is known.
+    fn key_name(&self, e: &ast::Expr, typed: Option<&Expr>) -> String {
+        let kind = typed.map(|typed| &typed.kind);
+        match &e.kind {
+            ast::ExprKind::Path(path) => path.to_string(),
+            ast::ExprKind::Member(base, name) => {
+                let (owner, field) = match kind {
+                    Some(ExprKind::Field(owner, index)) => {
+                        let fields = self.prog.types.struct_info(&owner.ty).map(|info| &info.fields);
+                        (Some(&**owner), fields.and_then(|fields| fields.get(*index as usize)))
+                    }
+                    _ => (None, None),
+                };
+                let renamed = field.and_then(|f| find_annotation(&f.annotations, "name")).and_then(Annotation::as_str);
+                let name = renamed.unwrap_or(&name.text);
+                match name.strip_prefix('.') {
+                    Some(global) => global.to_string(),
+                    None => format!("{}.{name}", self.key_name(base, owner)),
+                }
+            }
+            ast::ExprKind::Index(base, index) => {
+                let stack = match kind {
+                    Some(ExprKind::StackElement { stack, .. }) => Some(&**stack),
+                    _ => None,
+                };
+                format!("{}[{}]", self.key_name(base, stack), self.key_name(index, None))
+            }
+            ast::ExprKind::Slice { base, high, low } => {
+                let whole = match kind {
+                    Some(ExprKind::Slice { base, .. }) => Some(&**base),
+                    _ => None,
+                };
+                let (high, low) = (self.key_name(high, None), self.key_name(low, None));
+                format!("{}[{high}:{low}]", self.key_name(base, whole))
+            }
+            ast::ExprKind::SliceFrom { base, low, width } => {
+                let whole = match kind {
+                    Some(ExprKind::SliceFrom { base, .. }) => Some(&**base),
+                    _ => None,
+                };
+                let (low, width) = (self.key_name(low, None), self.key_name(width, None));
+                format!("{}[{low}+:{width}]", self.key_name(base, whole))
+            }
+            ast::ExprKind::Call { callee, args, .. } => {
+                let args: Vec<String> = args.iter().map(|arg| self.key_name(&arg.value, None)).collect();
+                let callee = match (&callee.kind, kind) {
+                    (ast::ExprKind::Member(object, method), Some(ExprKind::Call(call))) => match &call.callee {
+                        Callee::Builtin(_, of) => format!("{}.{method}", self.key_name(object, Some(of))),
+                        _ => self.key_name(callee, None),
+                    },
+                    _ => self.key_name(callee, None),
+                };
+                format!("{callee}({})", args.join(", "))
+            }
+            ast::ExprKind::Int(literal) => literal.value.to_string(),
+            ast::ExprKind::Bool(b) => b.to_string(),
+            ast::ExprKind::Unary(op, operand) => format!("{}{}", op.symbol(), self.key_name(operand, None)),
+            ast::ExprKind::Binary(op, a, b) => {
+                let (left, right) = match kind {
+                    Some(ExprKind::Binary(_, left, right)) => (Some(&**left), Some(&**right)),
+                    _ => (None, None),
+                };
+                format!("{} {} {}", self.key_name(a, left), op.symbol(), self.key_name(b, right))
+            }
+            ast::ExprKind::Cast(_, operand) => self.key_name(operand, None),
+            ast::ExprKind::Ternary { cond, then, otherwise } => {
+                let [cond, then, otherwise] = [cond, then, otherwise].map(|e| self.key_name(e, None));
+                format!("{cond} ? {then} : {otherwise}")
+            }
+            _ => "key".to_string(),
         }
     }
 
@@ -749,77 +820,6 @@ fn has_key_name(e: &ast::Expr) -> bool {
             _ => false,
         },
         _ => false,
-    }
-}
-
-/// The control-plane name of a key: the expression as P4 writes it.
-fn write_key_name(e: &ast::Expr, out: &mut String) {
-    // Writing to a string cannot fail.
-    match &e.kind {
-        ast::ExprKind::Path(path) => {
-            let _ = write!(out, "{path}");
-        }
-        ast::ExprKind::Member(base, name) => {
-            write_key_name(base, out);
-            let _ = write!(out, ".{name}");
-        }
-        ast::ExprKind::Index(base, index) => {
-            write_key_name(base, out);
-            out.push('[');
-            write_key_name(index, out);
-            out.push(']');
-        }
-        ast::ExprKind::Slice { base, high, low } => {
-            write_key_name(base, out);
-            out.push('[');
-            write_key_name(high, out);
-            out.push(':');
-            write_key_name(low, out);
-            out.push(']');
-        }
-        ast::ExprKind::SliceFrom { base, low, width } => {
-            write_key_name(base, out);
-            out.push('[');
-            write_key_name(low, out);
-            out.push_str("+:");
-            write_key_name(width, out);
-            out.push(']');
-        }
-        ast::ExprKind::Call { callee, args, .. } => {
-            write_key_name(callee, out);
-            out.push('(');
-            for (i, arg) in args.iter().enumerate() {
-                if i > 0 {
-                    out.push_str(", ");
-                }
-                write_key_name(&arg.value, out);
-            }
-            out.push(')');
-        }
-        ast::ExprKind::Int(literal) => {
-            let _ = write!(out, "{}", literal.value);
-        }
-        ast::ExprKind::Bool(b) => {
-            let _ = write!(out, "{b}");
-        }
-        ast::ExprKind::Unary(op, operand) => {
-            out.push_str(op.symbol());
-            write_key_name(operand, out);
-        }
-        ast::ExprKind::Binary(op, a, b) => {
-            write_key_name(a, out);
-            let _ = write!(out, " {} ", op.symbol());
-            write_key_name(b, out);
-        }
-        ast::ExprKind::Cast(_, operand) => write_key_name(operand, out),
-        ast::ExprKind::Ternary { cond, then, otherwise } => {
-            write_key_name(cond, out);
-            out.push_str(" ? ");
-            write_key_name(then, out);
-            out.push_str(" : ");
-            write_key_name(otherwise, out);
-        }
-        _ => out.push_str("key"),
     }
 }
 

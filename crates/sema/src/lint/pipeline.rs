@@ -24,6 +24,9 @@ struct Uses<'p> {
     /// Set invalid, or copied: not emitting it is no mistake.
     taken: HashSet<Header>,
     emitted_structs: HashSet<StructId>,
+    /// Structs whose headers are all in `made`, in `taken`: a program may write and copy a large one often.
+    all_made: HashSet<StructId>,
+    all_taken: HashSet<StructId>,
     /// A header variable is emitted: which one it holds is not known.
     unknown_emit: bool,
 }
@@ -54,12 +57,20 @@ fn is_header_like(ty: &Type) -> bool {
 impl<'p> Uses<'p> {
     /// All headers in a struct.
     fn all_of(&self, ty: &Type, out: &mut Vec<Header>) {
+        self.all_but(&mut HashSet::new(), ty, out);
+    }
+
+    /// All headers in a struct but those in structs that were `seen`: one type may be there many times.
+    fn all_but(&self, seen: &mut HashSet<StructId>, ty: &Type, out: &mut Vec<Header>) {
         let Type::Struct(id) = ty else { return };
+        if !seen.insert(*id) {
+            return;
+        }
         for (i, field) in self.program.types.structs[id.index()].fields.iter().enumerate() {
             if is_header_like(&field.ty) {
                 out.push((*id, i as u32));
             } else {
-                self.all_of(&field.ty, out);
+                self.all_but(seen, &field.ty, out);
             }
         }
     }
@@ -69,7 +80,9 @@ impl<'p> Uses<'p> {
             self.made.extend(header_of(e));
         } else {
             let mut all = Vec::new();
-            self.all_of(&e.ty, &mut all);
+            let mut seen = std::mem::take(&mut self.all_made);
+            self.all_but(&mut seen, &e.ty, &mut all);
+            self.all_made = seen;
             self.made.extend(all);
         }
     }
@@ -80,7 +93,9 @@ impl<'p> Uses<'p> {
             _ if is_header_like(&e.ty) => self.taken.extend(header_of(e)),
             _ => {
                 let mut all = Vec::new();
-                self.all_of(&e.ty, &mut all);
+                let mut seen = std::mem::take(&mut self.all_taken);
+                self.all_but(&mut seen, &e.ty, &mut all);
+                self.all_taken = seen;
                 self.taken.extend(all);
             }
         }
@@ -182,6 +197,8 @@ pub(super) fn check(cx: &mut Context) {
         made: HashSet::new(),
         taken: HashSet::new(),
         emitted_structs: HashSet::new(),
+        all_made: HashSet::new(),
+        all_taken: HashSet::new(),
         unknown_emit: false,
     };
     visit::program(p, &mut uses);

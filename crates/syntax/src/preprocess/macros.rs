@@ -88,6 +88,11 @@ impl Preprocessor<'_> {
                         self.error(codes::BAD_DIRECTIVE, token.span, format!("parameter `{text}` appears twice"));
                         return None;
                     }
+                    if params.len() >= self.limits.params_max {
+                        let message = format!("a macro has more than {} parameters", self.limits.params_max);
+                        self.limit(token.span, message);
+                        return None;
+                    }
                     params.push(text);
                     pos += 1;
                     if kind(pos) == Some(TokenKind::Dots) {
@@ -125,22 +130,21 @@ impl Preprocessor<'_> {
 
     fn expand_arg(&mut self, tokens: &[Token], depth: usize) -> Vec<Token> {
         let mut out = Vec::with_capacity(tokens.len());
-        let mut cursor = Cursor { tokens, pos: 0 };
-        while let Some(token) = cursor.peek() {
-            cursor.pos += 1;
+        let mut cursor = Cursor::of_tokens(tokens, &mut self.interner);
+        while let Some(token) = cursor.take(&mut self.interner) {
             if token.kind.is_word() {
                 self.expand(token, &mut cursor, &mut out, depth + 1);
             } else {
-                out.push(token.clone());
+                out.push(token);
             }
         }
         out
     }
 
     /// Appends `first` to `out`, expanded; arguments that go on after the macro's own tokens come from `cursor`.
-    pub(super) fn expand(&mut self, first: &Token, cursor: &mut Cursor<'_>, out: &mut Vec<Token>, depth: usize) {
+    pub(super) fn expand(&mut self, first: Token, cursor: &mut Cursor<'_>, out: &mut Vec<Token>, depth: usize) {
         if first.no_expand || !self.is_defined(first.text()) {
-            return out.push(first.clone());
+            return out.push(first);
         }
         if depth > self.limits.expansion_depth_max {
             let message = format!("macro calls are nested more than {} deep", self.limits.expansion_depth_max);
@@ -148,9 +152,9 @@ impl Preprocessor<'_> {
         }
         let use_span = first.span;
         let mut frames: Vec<Frame> = Vec::new();
-        let mut next = Some(first.clone());
+        let mut next = Some(first);
         while let Some(mut token) = next.take().or_else(|| pop(&mut frames)) {
-            if self.stopped {
+            if self.stopped || self.too_many_diagnostics(use_span) {
                 return;
             }
             if !token.kind.is_word() || token.no_expand {
@@ -187,6 +191,11 @@ impl Preprocessor<'_> {
                 let message = format!("macros make more than {} tokens", self.limits.expansion_tokens_max);
                 return self.limit(use_span, message);
             }
+            if frames.len() >= self.limits.macros_open_max {
+                let message =
+                    format!("macros are replaced within one another more than {} deep", self.limits.macros_open_max);
+                return self.limit(use_span, message);
+            }
             let name = self.interner.get(token.text());
             frames.push(Frame { tokens: body, pos: 0, name });
         }
@@ -208,17 +217,26 @@ impl Preprocessor<'_> {
         Some(Token { kind, text: Some(text), ..token.clone() })
     }
 
+    /// Takes what [`peek`] shows.
+    fn take(&mut self, frames: &mut Vec<Frame>, cursor: &mut Cursor<'_>) -> Option<Token> {
+        if let Some(token) = pop(frames) {
+            return Some(token);
+        }
+        cursor.peek().filter(|t| !(t.line_start && t.kind == TokenKind::Hash))?;
+        cursor.take(&mut self.interner)
+    }
+
     /// Reads the arguments of a call of a function-like macro.
     fn args(&mut self, name: &Token, definition: &Macro, frames: &mut Vec<Frame>, cursor: &mut Cursor<'_>) -> Args {
         if peek(frames, cursor).is_none_or(|t| t.kind != TokenKind::LParen) {
             return Args::NotACall;
         }
-        take(frames, cursor);
+        self.take(frames, cursor);
         let params = definition.params.as_ref().map_or(0, Vec::len);
         let mut args: Vec<Vec<Token>> = vec![Vec::new()];
         let mut nesting = 0;
         loop {
-            let Some(token) = take(frames, cursor) else {
+            let Some(token) = self.take(frames, cursor) else {
                 self.diags.push(
                     Diagnostic::error(
                         codes::MACRO_ARGUMENTS,
@@ -368,22 +386,30 @@ impl Preprocessor<'_> {
                 text.push_str(token.text());
             }
         }
+        self.made_text(text.len(), arg.first().map_or(Span::NONE, |t| t.span));
         text.into()
     }
 
-    /// Joins two tokens; an error and both of them when that makes no token.
+    /// Counts a text that `#` or `##` has made: one that is made of itself doubles each time.
+    fn made_text(&mut self, bytes: usize, at: Span) {
+        self.pasted += bytes;
+        if self.pasted > self.limits.pasted_bytes_max {
+            let message = format!("`#` and `##` make more than {} bytes", self.limits.pasted_bytes_max);
+            self.limit(at, message);
+        }
+    }
+
+    /// Joins two tokens; where that makes no token, both of them: `cpp` for assembler pastes nothing and goes on, and programs written
+    /// for the reference compiler have such `##` (`) ## name`).
     fn paste(&mut self, left: &Token, right: &Token, use_span: Span) -> Vec<Token> {
         let text = format!("{}{}", left.spelling(), right.spelling());
+        self.made_text(text.len(), use_span);
         let tokens = lex(use_span.file, &text, &mut self.interner);
         match tokens.as_slice() {
             [one, end] if end.kind == TokenKind::Eof && !matches!(one.kind, TokenKind::Bad(_)) => {
                 vec![Token { space_before: left.space_before, ..made(one, use_span) }]
             }
-            _ => {
-                let message = format!("`{}` and `{}` do not paste to one token", left.spelling(), right.spelling());
-                self.error(codes::BAD_PASTE, use_span, message);
-                vec![left.clone(), right.clone()]
-            }
+            _ => vec![left.clone(), Token { space_before: true, ..right.clone() }],
         }
     }
 }
@@ -417,13 +443,4 @@ fn pop(frames: &mut Vec<Frame>) -> Option<Token> {
 fn peek<'a>(frames: &'a [Frame], cursor: &'a Cursor<'_>) -> Option<&'a Token> {
     let framed = frames.iter().rev().find_map(|f| f.tokens.get(f.pos));
     framed.or_else(|| cursor.peek().filter(|t| !(t.line_start && t.kind == TokenKind::Hash)))
-}
-
-fn take(frames: &mut Vec<Frame>, cursor: &mut Cursor<'_>) -> Option<Token> {
-    if let Some(token) = pop(frames) {
-        return Some(token);
-    }
-    let token = cursor.peek().filter(|t| !(t.line_start && t.kind == TokenKind::Hash))?.clone();
-    cursor.pos += 1;
-    Some(token)
 }

@@ -71,8 +71,51 @@ fn hash_operators() {
     check("#define S(a) #a\nS(x + \"y\")", r#""x + \"y\"""#);
     check("#define P(a, b) a##b\nP(8w, 0xFF) P(x, y) P(, z) P(z,)", "8w0xFF xy z z");
     check("#define X 1\n#define P(a) X ## a\nP(X)", "XX");
-    assert_eq!(run("#define P(a) a ## +\nP(x)").1, ["E0009@dir/main.p4:2"]);
     assert_eq!(run("#define P(a) ## a").1, ["E0009@dir/main.p4:1"]);
+}
+
+#[test]
+fn paste_that_makes_no_token_leaves_both() {
+    check("#define P(a) a ## +\nP(x)", "x +");
+    check("#define S(n) f(x) ## stage ## n ##_c;\nS(1)", "f ( x ) stage1_c ;");
+    check("#define STR(a) #a\n#define S(n) STR(acl.stage ## n)\nS(2)", "\"acl.stage2\"");
+}
+
+#[test]
+fn directives_within_strings_of_several_lines_are_obeyed() {
+    let main = "a(\"\n  x;\n#if D1\n  y;\n# else\n  z;\n  #endif\n  w\") b";
+    check(main, "a ( \"\n  x;\n\n  y;\n\n\n\n  w\" ) b");
+    // The quote is in a group, and another one in a group that is left out.
+    check("\"x\n#ifdef NO\ny\" c\n#else\nz\" d\n#endif\ne", "\"x\n\n\n\nz\" d e");
+    check("\"x\n#ifdef D1\ny\" c\n#else\nz\" d\n#endif\ne", "\"x\n\ny\" c e");
+    // A line that goes on, and what is no directive.
+    check("\"x\\\n#if 0\\\n\" a", "\"x#if 0\" a");
+    check("\"\n# note\n#if 0 /* no */\n#endif\n\"", "\"\n# note\n\n\n\"");
+    // Definitions.
+    check("\"\n#define A 7\n\" A", "\"\n\n\" 7");
+    assert_eq!(run("\"\n#include <core.p4>\n\"").1, ["E0002@dir/main.p4:2"]);
+    assert_eq!(run("\"\n#if 0\n\"\n#endif").1, ["E0103@dir/main.p4:1"]);
+    assert_eq!(run("\"\n#if 1\n\"").1, ["E0005@dir/main.p4:2"]);
+    assert_eq!(run("\"\n#endif\n\"").1, ["E0005@dir/main.p4:2"]);
+}
+
+#[test]
+fn macros_within_strings_of_several_lines_are_expanded() {
+    let defines = "#define W 4095\n#define F(a, b) a != b\n";
+    let check = |string: &str, expected: &str| check(&format!("{defines}{string}"), expected);
+    check(
+        "\"W\n W + F(x, W); // W\n don't W\n it's W' W\n\\\" W\" W",
+        "\"W\n 4095 + x != 4095; // W\n don't W\n it's W' 4095\n\\\" W\" 4095",
+    );
+    check("\"W F(1, 2)\"", "\"W F(1, 2)\"");
+}
+
+#[test]
+fn an_odd_quote_in_a_group_that_is_left_out_hides_nothing() {
+    check("#if 0\nit says \"hello\n#endif\na \"b\"", "a \"b\"");
+    check("#if 0\n#error say \"hello\n#else\na\n#endif\nb", "a b");
+    check("#if 0\n/* \"\n#endif */ x\n// \" \\\n#endif\n## \0\n#endif\na", "a");
+    assert_eq!(run("#if 0\n/* x\n#endif\n").1, ["E0005@dir/main.p4:1"]);
 }
 
 #[test]
@@ -162,6 +205,12 @@ fn text_of_several_files_says_where_its_lines_are_from() {
 }
 
 #[test]
+fn text_behind_a_string_of_several_lines_says_where_it_is_from() {
+    let tokens = run_tokens("@a(\"\n#if 0\n#endif\n\")\nx", &[]);
+    assert_eq!(to_text(&tokens.0, &tokens.1), "#line 1 \"main.p4\"\n@a(\"\n\n\n\")\nx\n");
+}
+
+#[test]
 fn limits_are_errors() {
     let mut bomb = String::from("#define A0 x x\n");
     for i in 1..60 {
@@ -184,4 +233,36 @@ fn expansions_point_at_the_use() {
     let (tokens, _) = preprocess(source, &Options::default(), &MemoryLoader::default(), &mut sources);
     let places: Vec<_> = tokens.iter().map(|t| sources.locate(t.span).map(|l| (l.1, l.2))).collect();
     assert_eq!(places, [Some((2, 3)), Some((2, 3)), Some((2, 3)), Some((2, 4)), Some((2, 5))]);
+}
+
+#[test]
+fn small_texts_that_take_quadratic_time_are_refused() {
+    let refused = |text: &str| {
+        let codes = run(text).1;
+        assert!(codes.last().is_some_and(|code| code.starts_with("E0007")), "{codes:?}");
+    };
+    refused(&"#if 1\n".repeat(100_000));
+    let mut chain = "#define A0 x\n".to_string();
+    (1..5000).for_each(|i| chain += &format!("#define A{i} A{}\n", i - 1));
+    refused(&format!("{chain}A4999"));
+    let params: Vec<String> = (0..5000).map(|i| format!("a{i}")).collect();
+    refused(&format!("#define F({}) 1\n", params.join(",")));
+    refused(&"#foo\n".repeat(100_000));
+}
+
+#[test]
+fn pasted_names_that_double_are_refused() {
+    let nested = format!("{}aaaa{}", "D(".repeat(60), ")".repeat(60));
+    let codes = run(&format!("#define P(a,b) a##b\n#define Q(a,b) P(a,b)\n#define D(x) Q(x,x)\n{nested}")).1;
+    assert_eq!(codes, ["E0007@dir/main.p4:4"]);
+}
+
+#[test]
+fn tokens_are_counted_while_they_are_read() {
+    let limits = Limits { tokens_max: 1000, ..Limits::default() };
+    assert_eq!(run_with(&"(".repeat(1001), &[], limits).1, ["E0007@dir/main.p4:1"]);
+    assert_eq!(run_with(&"(".repeat(1000), &[], limits).1, [""; 0]);
+    let files = [("dir/h.p4", "( ( ( (")];
+    assert_eq!(run_with(&"#include \"h.p4\"\n".repeat(200), &files, limits).1, ["E0007@dir/h.p4:1"]);
+    assert_eq!(run(&"a".repeat(100_000)).1, ["E0007@dir/main.p4:1"]);
 }

@@ -1,0 +1,7 @@
+{
+  "header_types" : [
+    { "name" : "scalars_0", "id" : 0 }
+  ],
+  "parsers" : [],
+  "pipelines" : []
+}

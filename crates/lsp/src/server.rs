@@ -1,0 +1,513 @@
+//! The session with an editor: requests and notifications, open documents, which program each belongs to.
+//!
+//! One thread reads, answers and publishes, in the order of messages; reading and writing have threads of `lsp_server`. A
+//! request that fails gets an error response; a panic of the compiler costs that request or those diagnostics, not the session.
+
+use crate::analysis::{Analysis, Settings, analyse};
+use crate::answers::{self, Thing};
+use crate::files::{Document, Files, name_of, normal};
+use crate::text;
+use base::{Severity, Span};
+use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
+use lsp_types::notification::{
+    DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
+    PublishDiagnostics,
+};
+use lsp_types::request::{
+    Completion, DocumentSymbolRequest, GotoDefinition, HoverRequest, PrepareRenameRequest, References, Rename,
+    Request as _,
+};
+use lsp_types::{
+    CompletionOptions, CompletionResponse, Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity,
+    DocumentSymbolResponse, GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, InitializeParams,
+    Location, MarkupContent, MarkupKind, NumberOrString, OneOf, PrepareRenameResponse, PublishDiagnosticsParams,
+    RenameOptions, ServerCapabilities, ServerInfo, TextDocumentPositionParams, TextDocumentSyncCapability,
+    TextDocumentSyncKind, TextDocumentSyncOptions, TextEdit, Url, WorkspaceEdit,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// Files of a workspace that are looked at for the program that a document belongs to, and how large they may be.
+const WORKSPACE_FILES_MAX: usize = 2_000;
+const WORKSPACE_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The compiler walks trees by recursion, as deep as the parser lets them be.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Why a session ended early.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Serves an editor on standard input and output until it says `exit`.
+///
+/// # Errors
+/// The editor does not speak the protocol, or its end of the pipes is gone without a word.
+pub fn serve_stdio(settings: Settings) -> Result<(), Error> {
+    let (connection, threads) = Connection::stdio();
+    let thread = std::thread::Builder::new().name("lsp".into()).stack_size(STACK_BYTES);
+    // The connection is dropped before the threads are joined: the writer ends with it.
+    let result = thread.spawn(move || serve(&connection, settings))?.join();
+    let result = result.unwrap_or_else(|_| Err("the session's thread panicked".into()));
+    threads.join()?;
+    result
+}
+
+/// Serves an editor at the other end of a connection until it says `exit`.
+///
+/// # Errors
+/// As [`serve_stdio`].
+pub fn serve(connection: &Connection, mut settings: Settings) -> Result<(), Error> {
+    let (id, params) = connection.initialize_start()?;
+    let params: InitializeParams = serde_json::from_value(params)?;
+    let result = serde_json::json!({
+        "capabilities": capabilities(),
+        "serverInfo": ServerInfo { name: "sluice".into(), version: Some(env!("CARGO_PKG_VERSION").into()) },
+    });
+    connection.initialize_finish(id, result)?;
+    configure(&mut settings, params.initialization_options.as_ref());
+    let folders = folders(&params);
+    let settings = Settings {
+        include_dirs: settings.include_dirs.iter().map(|dir| absolute(dir, folders.first())).collect(),
+        ..settings
+    };
+    let mut session = Session {
+        connection,
+        settings,
+        folders,
+        files: Files::default(),
+        roots: BTreeMap::new(),
+        published: BTreeMap::new(),
+    };
+    for message in &connection.receiver {
+        match message {
+            Message::Request(request) => {
+                if connection.handle_shutdown(&request)? {
+                    return Ok(());
+                }
+                let response = session.request(request);
+                connection.sender.send(response.into())?;
+            }
+            Message::Notification(notification) => session.notification(notification)?,
+            Message::Response(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn capabilities() -> ServerCapabilities {
+    ServerCapabilities {
+        text_document_sync: Some(TextDocumentSyncCapability::Options(TextDocumentSyncOptions {
+            open_close: Some(true),
+            change: Some(TextDocumentSyncKind::INCREMENTAL),
+            save: Some(true.into()),
+            ..TextDocumentSyncOptions::default()
+        })),
+        hover_provider: Some(HoverProviderCapability::Simple(true)),
+        definition_provider: Some(OneOf::Left(true)),
+        references_provider: Some(OneOf::Left(true)),
+        document_symbol_provider: Some(OneOf::Left(true)),
+        completion_provider: Some(CompletionOptions {
+            trigger_characters: Some(vec![".".into()]),
+            ..CompletionOptions::default()
+        }),
+        rename_provider: Some(OneOf::Right(RenameOptions {
+            prepare_provider: Some(true),
+            work_done_progress_options: Default::default(),
+        })),
+        ..ServerCapabilities::default()
+    }
+}
+
+/// `{"includeDirs": ["..."], "defines": {"NAME": "VALUE"}}`, added to what the command line says.
+fn configure(settings: &mut Settings, options: Option<&Value>) {
+    let Some(options) = options else { return };
+    let dirs = options["includeDirs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    settings.include_dirs.extend(dirs.map(String::from));
+    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    let defines = options["defines"].as_object().into_iter().flatten();
+    settings.defines.extend(defines.map(|(name, v)| (name.clone(), value(v))));
+}
+
+#[expect(deprecated, reason = "older editors name one folder by `rootUri`")]
+fn folders(params: &InitializeParams) -> Vec<PathBuf> {
+    let named = params.workspace_folders.iter().flatten().map(|folder| &folder.uri);
+    named.chain(&params.root_uri).filter_map(|uri| uri.to_file_path().ok()).collect()
+}
+
+fn absolute(dir: &str, folder: Option<&PathBuf>) -> String {
+    match folder {
+        Some(folder) if Path::new(dir).is_relative() => normal(&folder.join(dir)),
+        _ => dir.to_string(),
+    }
+}
+
+struct Session<'a> {
+    connection: &'a Connection,
+    settings: Settings,
+    folders: Vec<PathBuf>,
+    files: Files,
+    /// The programs of the open documents, by their main files.
+    roots: BTreeMap<String, Analysis>,
+    /// The files that have diagnostics in the editor, by the main file that they come from.
+    published: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Session<'_> {
+    // ------------------------------------------------------------------------------------------------ notifications
+
+    fn notification(&mut self, notification: Notification) -> Result<(), Error> {
+        match notification.method.as_str() {
+            DidOpenTextDocument::METHOD => {
+                let params: lsp_types::DidOpenTextDocumentParams = serde_json::from_value(notification.params)?;
+                let document = params.text_document;
+                self.set(document.uri, document.version, document.text)?;
+            }
+            DidChangeTextDocument::METHOD => {
+                let params: lsp_types::DidChangeTextDocumentParams = serde_json::from_value(notification.params)?;
+                let document = params.text_document;
+                let Some(old) = name_of(&document.uri).and_then(|name| self.files.get(&name)) else { return Ok(()) };
+                let mut text = old.text.to_string();
+                params.content_changes.iter().for_each(|change| text::apply(&mut text, change));
+                self.set(document.uri, document.version, text)?;
+            }
+            DidSaveTextDocument::METHOD => self.analyse_all()?,
+            DidCloseTextDocument::METHOD => {
+                let params: lsp_types::DidCloseTextDocumentParams = serde_json::from_value(notification.params)?;
+                if let Some(name) = name_of(&params.text_document.uri) {
+                    self.files.close(&name);
+                    self.analyse_all()?;
+                }
+            }
+            // What is not understood may be ignored (LSP 3.17, "$ Notifications and Requests").
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, uri: Url, version: i32, text: String) -> Result<(), Error> {
+        let Some(name) = name_of(&uri) else { return Ok(()) };
+        self.files.set(name, Document { uri, version, text: text.into() });
+        self.analyse_all()
+    }
+
+    /// Analyses the programs that the open documents belong to, and publishes what was found.
+    fn analyse_all(&mut self) -> Result<(), Error> {
+        let open: Vec<String> = self.files.names().cloned().collect();
+        let before = std::mem::take(&mut self.roots);
+        let mut parts: BTreeSet<String> = BTreeSet::new();
+        // Programs first: what they include is no program of its own.
+        for name in &open {
+            self.add_root(name);
+        }
+        for (root, analysis) in &self.roots {
+            let files = analysis.sources().files().map(|f| normal(Path::new(&f.name)));
+            parts.extend(files.filter(|file| file != root));
+        }
+        // A document that is a part of an open program, or of one in the workspace, is no program.
+        for name in &open {
+            if parts.contains(name) {
+                self.roots.remove(name);
+            } else if !self.roots.get(name).is_some_and(has_main) {
+                let known = before.iter().find(|(root, a)| *root != name && a.has(name)).map(|(root, _)| root.clone());
+                if let Some(root) = known.or_else(|| self.including(name)) {
+                    self.add_root(&root);
+                    if self.roots.get(&root).is_some_and(|a| a.has(name)) {
+                        self.roots.remove(name);
+                    } else if !open.contains(&root) {
+                        self.roots.remove(&root);
+                    }
+                }
+            }
+        }
+        self.publish()
+    }
+
+    fn add_root(&mut self, name: &str) {
+        if self.roots.contains_key(name) {
+            return;
+        }
+        let (files, settings) = (&self.files, &self.settings);
+        match catch_unwind(AssertUnwindSafe(|| analyse(name, files, settings))) {
+            Ok(Some(analysis)) => {
+                self.roots.insert(name.to_string(), analysis);
+            }
+            Ok(None) => {}
+            Err(_) => tracing::error!(file = name, "the compiler panicked; this file has no diagnostics"),
+        }
+    }
+
+    /// A program in the workspace that includes a file.
+    fn including(&self, name: &str) -> Option<String> {
+        let file = Path::new(name).file_name()?.to_str()?.to_string();
+        let mut looked_at = 0;
+        let mut folders: Vec<PathBuf> = self.folders.clone();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let Ok(kind) = entry.file_type() else { continue };
+                let hidden = entry.file_name().to_string_lossy().starts_with('.');
+                if kind.is_dir() && !hidden {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "p4") && normal(&path) != name {
+                    looked_at += 1;
+                    if looked_at > WORKSPACE_FILES_MAX {
+                        return None;
+                    }
+                    let small = entry.metadata().is_ok_and(|m| m.is_file() && m.len() <= WORKSPACE_FILE_BYTES_MAX);
+                    let text = small.then(|| std::fs::read_to_string(&path).ok()).flatten().unwrap_or_default();
+                    if text
+                        .lines()
+                        .any(|l| l.trim_start().starts_with('#') && l.contains("include") && l.contains(&file))
+                    {
+                        let root = normal(&path);
+                        let analysis = analyse(&root, &self.files, &self.settings);
+                        if analysis.is_some_and(|a| a.has(name) && has_main(&a)) {
+                            return Some(root);
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn publish(&mut self) -> Result<(), Error> {
+        let mut by_file: BTreeMap<String, Vec<Diagnostic>> = BTreeMap::new();
+        let mut published: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (root, analysis) in &self.roots {
+            let open = analysis.sources().files().map(|f| normal(Path::new(&f.name)));
+            for name in open.filter(|name| self.files.get(name).is_some()) {
+                by_file.entry(name).or_default();
+            }
+            for diagnostic in analysis.compiled.diagnostics.iter().chain(&analysis.compiled.unloadable) {
+                let (file, found) = self.diagnostic(analysis, diagnostic);
+                let list = by_file.entry(file.clone()).or_default();
+                if !list.contains(&found) {
+                    list.push(found);
+                }
+                published.entry(root.clone()).or_default().insert(file);
+            }
+        }
+        // What had diagnostics and has none any more is told so.
+        for file in self.published.values().flatten() {
+            by_file.entry(file.clone()).or_default();
+        }
+        self.published = published;
+        for (file, diagnostics) in by_file {
+            let Some(uri) = self.files.uri(&file) else { continue };
+            let version = self.files.get(&file).map(|d| d.version);
+            let params = PublishDiagnosticsParams { uri, diagnostics, version };
+            let message = Notification::new(PublishDiagnostics::METHOD.into(), params);
+            self.connection.sender.send(message.into())?;
+        }
+        Ok(())
+    }
+
+    /// A diagnostic as the editor shows it, and the file that it is for: what lies in an embedded file, or nowhere, is shown at
+    /// the top of the main file.
+    fn diagnostic(&self, analysis: &Analysis, found: &base::Diagnostic) -> (String, Diagnostic) {
+        let place = self.place(analysis, found.span);
+        let (file, range) = match place {
+            Some((file, range)) if !file.starts_with('<') => (file, range),
+            _ => (analysis.root.clone(), lsp_types::Range::default()),
+        };
+        let mut message = found.message.clone();
+        if !found.label.is_empty() {
+            message += &format!("\n{}", found.label);
+        }
+        if let Some(help) = &found.help {
+            message += &format!("\nhelp: {help}");
+        }
+        let related = found.notes.iter().filter_map(|(span, text)| {
+            let location = self.location(analysis, *span)?;
+            Some(DiagnosticRelatedInformation { location, message: text.clone() })
+        });
+        let related: Vec<_> = related.collect();
+        let severity = match found.severity {
+            Severity::Error => DiagnosticSeverity::ERROR,
+            Severity::Warning => DiagnosticSeverity::WARNING,
+        };
+        let diagnostic = Diagnostic {
+            range,
+            severity: Some(severity),
+            code: Some(NumberOrString::String(found.code.to_string())),
+            source: Some("sluice".into()),
+            message,
+            related_information: (!related.is_empty()).then_some(related),
+            ..Diagnostic::default()
+        };
+        (file, diagnostic)
+    }
+
+    fn place(&self, analysis: &Analysis, span: Span) -> Option<(String, lsp_types::Range)> {
+        if span.is_none() {
+            return None;
+        }
+        let source = analysis.sources().get(span.file)?;
+        Some((analysis.file_of(span)?, text::range(&source.text, span.start as usize..span.end as usize)))
+    }
+
+    /// A place as the editor can open it; of an embedded file a copy is made for that.
+    fn location(&self, analysis: &Analysis, span: Span) -> Option<Location> {
+        let (file, range) = self.place(analysis, span)?;
+        let uri = match file.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
+            Some(name) => Url::from_file_path(embedded_copy(name)?).ok()?,
+            None => self.files.uri(&file)?,
+        };
+        Some(Location { uri, range })
+    }
+
+    // ---------------------------------------------------------------------------------------------------- requests
+
+    fn request(&self, request: Request) -> Response {
+        let id = request.id.clone();
+        match catch_unwind(AssertUnwindSafe(|| self.answer(request))) {
+            Ok(Ok(value)) => Response::new_ok(id, value),
+            Ok(Err((code, message))) => Response::new_err(id, code as i32, message),
+            Err(_) => panicked(id),
+        }
+    }
+
+    fn answer(&self, request: Request) -> Result<Value, (ErrorCode, String)> {
+        let Request { method, params, .. } = request;
+        match method.as_str() {
+            HoverRequest::METHOD => {
+                let params: lsp_types::HoverParams = read(params)?;
+                Ok(self.at(&params.text_document_position_params, |analysis, _, thing| {
+                    let value = answers::hover(analysis, thing);
+                    let range = self.place(analysis, span_of(thing)).map(|(_, range)| range);
+                    let contents = HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value });
+                    to_value(Hover { contents, range })
+                }))
+            }
+            GotoDefinition::METHOD => {
+                let params: lsp_types::GotoDefinitionParams = read(params)?;
+                Ok(self.at(&params.text_document_position_params, |analysis, _, thing| {
+                    let place = answers::definition(analysis, thing).and_then(|span| self.location(analysis, span));
+                    place.map_or(Value::Null, |place| to_value(GotoDefinitionResponse::Scalar(place)))
+                }))
+            }
+            References::METHOD => {
+                let params: lsp_types::ReferenceParams = read(params)?;
+                Ok(self.at(&params.text_document_position, |analysis, _, thing| {
+                    let mut places = answers::references(analysis, thing);
+                    if !params.context.include_declaration && !places.is_empty() {
+                        places.remove(0);
+                    }
+                    let mut found: Vec<Location> = Vec::new();
+                    for place in places.into_iter().filter_map(|span| self.location(analysis, span)) {
+                        if !found.contains(&place) {
+                            found.push(place);
+                        }
+                    }
+                    to_value(found)
+                }))
+            }
+            DocumentSymbolRequest::METHOD => {
+                let params: lsp_types::DocumentSymbolParams = read(params)?;
+                let found = self.analysis_of(&params.text_document.uri);
+                let symbols = found.map(|(analysis, file)| answers::symbols(analysis, &file)).unwrap_or_default();
+                Ok(to_value(DocumentSymbolResponse::Nested(symbols)))
+            }
+            Completion::METHOD => {
+                let params: lsp_types::CompletionParams = read(params)?;
+                let place = &params.text_document_position;
+                let Some((analysis, file)) = self.analysis_of(&place.text_document.uri) else { return Ok(Value::Null) };
+                let Some(document) = self.files.get(&file) else { return Ok(Value::Null) };
+                let offset = text::offset(&document.text, place.position);
+                let items = answers::complete(&analysis.root, &file, offset, &self.files, &self.settings);
+                Ok(to_value(CompletionResponse::Array(items)))
+            }
+            PrepareRenameRequest::METHOD => {
+                let params: TextDocumentPositionParams = read(params)?;
+                Ok(self.at(&params, |analysis, _, thing| match thing {
+                    Thing::Def(..) | Thing::Macro(..) => self
+                        .place(analysis, span_of(thing))
+                        .map_or(Value::Null, |(_, range)| to_value(PrepareRenameResponse::Range(range))),
+                    Thing::Include(..) | Thing::Builtin(..) => Value::Null,
+                }))
+            }
+            Rename::METHOD => {
+                let params: lsp_types::RenameParams = read(params)?;
+                self.rename(&params)
+            }
+            _ => Err((ErrorCode::MethodNotFound, format!("{method} is not supported"))),
+        }
+    }
+
+    /// A name may be used in several programs that share a file, so all of them change.
+    fn rename(&self, params: &lsp_types::RenameParams) -> Result<Value, (ErrorCode, String)> {
+        let place = &params.text_document_position;
+        let Some(file) = name_of(&place.text_document.uri) else { return Ok(Value::Null) };
+        let mut changes: HashMap<Url, Vec<TextEdit>> = HashMap::new();
+        for analysis in self.roots.values().filter(|a| a.has(&file)) {
+            let Some(text) = self.files.text(&file) else { continue };
+            let Some(thing) = answers::at(analysis, &file, text::offset(&text, place.position)) else { continue };
+            let places =
+                answers::rename(analysis, &thing, &params.new_name).map_err(|why| (ErrorCode::RequestFailed, why))?;
+            for location in places.into_iter().filter_map(|span| self.location(analysis, span)) {
+                let edit = TextEdit { range: location.range, new_text: params.new_name.clone() };
+                let edits = changes.entry(location.uri).or_default();
+                if !edits.contains(&edit) {
+                    edits.push(edit);
+                }
+            }
+        }
+        if changes.is_empty() {
+            return Err((ErrorCode::RequestFailed, "there is no name here that can be renamed".into()));
+        }
+        Ok(to_value(WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() }))
+    }
+
+    /// The program that a document belongs to: rather one of which it is a part than itself.
+    fn analysis_of(&self, uri: &Url) -> Option<(&Analysis, String)> {
+        let file = name_of(uri)?;
+        let of = self.roots.get(&file).or_else(|| self.roots.values().find(|a| a.has(&file)))?;
+        Some((of, file))
+    }
+
+    fn at(&self, place: &TextDocumentPositionParams, then: impl FnOnce(&Analysis, &str, &Thing) -> Value) -> Value {
+        let Some((analysis, file)) = self.analysis_of(&place.text_document.uri) else { return Value::Null };
+        let Some(text) = self.files.text(&file) else { return Value::Null };
+        let thing = answers::at(analysis, &file, text::offset(&text, place.position));
+        thing.map_or(Value::Null, |thing| then(analysis, &file, &thing))
+    }
+}
+
+/// Whether a program can run: it has no error, or it is one that says what `main` is.
+fn has_main(analysis: &Analysis) -> bool {
+    analysis.index.defs.iter().any(|def| def.kind == crate::index::DefKind::Instance && &*def.name == "main")
+}
+
+fn span_of(thing: &Thing) -> Span {
+    match thing {
+        Thing::Def(span, _) | Thing::Macro(span, _) | Thing::Include(span, _) | Thing::Builtin(span, ..) => *span,
+    }
+}
+
+/// Embedded files as files that an editor can open, in the user's cache.
+fn embedded_copy(name: &str) -> Option<PathBuf> {
+    let text = sema::embedded(name)?;
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let folder = cache.unwrap_or_else(std::env::temp_dir).join("sluice").join(env!("CARGO_PKG_VERSION"));
+    let path = folder.join(name);
+    if !std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
+        std::fs::create_dir_all(&folder).ok()?;
+        std::fs::write(&path, text).ok()?;
+    }
+    Some(path)
+}
+
+fn panicked(id: RequestId) -> Response {
+    Response::new_err(id, ErrorCode::InternalError as i32, "the language server panicked; please report it".into())
+}
+
+fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, (ErrorCode, String)> {
+    serde_json::from_value(params).map_err(|error| (ErrorCode::InvalidParams, error.to_string()))
+}
+
+fn to_value(value: impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}

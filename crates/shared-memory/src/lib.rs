@@ -1,0 +1,42 @@
+//! Memory that a peer shares with us, and may change or take away at any moment.
+//!
+//! A [`Mapping`] is a range of a file that the peer has sent, mapped after checks: the file lives in memory (memfd, tmpfs
+//! or hugetlbfs) and reaches to the end of the range. The peer keeps the file and may truncate it later. Then an access
+//! raises SIGBUS; the handler in [`guard`](self) puts zeros in place of the whole mapping, once, and marks it as damaged.
+//! Whoever uses it reads zeros, sees [`Mapping::is_damaged`] and closes the port, for a while ([`Pause`]). Nothing else stops.
+//!
+//! Access goes through [`Slice`], which checks every offset and never makes a Rust reference to shared bytes.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `mapping` | [`Mapping`]: what is checked, and how |
+//! | `slice` | [`Slice`]: reads, writes and copies |
+//! | `access` | prefetches, and the copy of short frames |
+//! | `guard` | the SIGBUS handler and its registry |
+//! | `quota` | [`Quota`]: how many mappings a port may have |
+//! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
+//! | `peer` | [`Peer`]: which process is at the other end of a socket |
+//! | `notify` | [`Doorbell`], [`Watch`]: eventfds that a peer has too |
+//!
+//! Threads: a mapping may be used from any thread; the last owner unmaps it.
+//! **Invariant:** all bytes of a mapping are hostile. What is read is a copy, and is checked after it was copied.
+//! Tests: `tests/damage.rs` (truncated files, in processes of their own), and below each file.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod access;
+mod guard;
+mod mapping;
+mod notify;
+mod pause;
+mod peer;
+mod quota;
+mod slice;
+
+pub use access::{copy, prefetch, prefetch_to_write};
+pub use guard::{is_guarding, verify};
+pub use mapping::{MapError, Mapping};
+pub use notify::{Doorbell, Watch, is_eventfd};
+pub use pause::Pause;
+pub use peer::Peer;
+pub use quota::Quota;
+pub use slice::{Plain, Slice};

@@ -1,0 +1,244 @@
+//! A checked mapping of a peer's file.
+//!
+//! Checked before it is mapped: it is a regular file of a file system that lives in memory, so that a page fault waits for
+//! no disk and for no other process (a FUSE file's server, say), and it is long enough. Mapped are whole pages of the size
+//! that the file has (hugetlbfs has large ones). What happens to the file later is `guard`'s affair.
+//!
+//! Threads: any. Tests: below and `tests/damage.rs`.
+#![allow(unsafe_code)]
+
+use crate::guard::{Refused, Registration};
+use crate::quota::{Quota, Taken};
+use crate::slice::Slice;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+
+/// Magic numbers of `statfs(2)`.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// A range of a file that a peer shares. Bytes may change, and their file may shrink, at any time.
+#[derive(Debug)]
+pub struct Mapping {
+    /// The first byte of the range, and its length.
+    at: NonNull<u8>,
+    len: usize,
+    /// What was mapped around it: whole pages.
+    mapped_at: NonNull<u8>,
+    mapped_len: usize,
+    /// Bytes of its pages.
+    page: usize,
+    /// Ends before the range is unmapped.
+    registration: Option<Registration>,
+    _taken: Taken,
+}
+
+// SAFETY: a mapping is memory that no thread owns; it is only accessed through `Slice`, which makes no references to it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Why a file was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// Not memory: a device, a pipe, a socket, or a file on a disk.
+    #[error("its file is not in memory (it must be a memfd, or a file of tmpfs or hugetlbfs)")]
+    NotMemory,
+    /// The file ends before the range does.
+    #[error("the region ends at byte {end} of its file, which has {file}")]
+    BeyondFile {
+        /// Where the range would end.
+        end: u64,
+        /// How long the file is.
+        file: u64,
+    },
+    /// The range is empty, or its end is no number.
+    #[error("the region is empty or its end overflows")]
+    BadRange,
+    /// The owner has as many mappings as its quota says.
+    #[error("more than {most} regions are mapped for this port at a time")]
+    Quota {
+        /// What the quota says.
+        most: usize,
+    },
+    /// The quotas of all owners are more than a process can have.
+    #[error("this process cannot guard more shared memory: it has as many ports with peers as it can serve")]
+    TooMany,
+    /// The kernel refused.
+    #[error("the kernel refuses to map it: {0}")]
+    System(#[from] io::Error),
+}
+
+impl Mapping {
+    /// Maps `len` bytes from `offset` of a file, to read and to write. The file may be closed afterwards.
+    pub fn new(file: impl AsFd, offset: u64, len: usize, quota: &Quota) -> Result<Mapping, MapError> {
+        let file = file.as_fd();
+        let taken = quota.take()?;
+        let page = page_bytes(file.as_raw_fd())?;
+        let end = offset.checked_add(len as u64).filter(|_| len != 0).ok_or(MapError::BadRange)?;
+        let size = file_bytes(file.as_raw_fd())?;
+        if end > size {
+            return Err(MapError::BeyondFile { end, file: size });
+        }
+        let from = offset & !(page as u64 - 1);
+        let before = (offset - from) as usize;
+        let mapped_len = before
+            .checked_add(len)
+            .and_then(|bytes| bytes.checked_next_multiple_of(page))
+            .filter(|bytes| isize::try_from(*bytes).is_ok())
+            .ok_or(MapError::BadRange)?;
+        let from = libc::off_t::try_from(from).map_err(|_| MapError::BadRange)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file.as_raw_fd(), from) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error().into());
+        }
+        let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
+        // SAFETY: `before` lies in what was mapped.
+        let at = unsafe { mapped_at.add(before) };
+        let mut mapping = Mapping { at, len, mapped_at, mapped_len, page, registration: None, _taken: taken };
+        mapping.registration = Some(Registration::new(mapped_at.as_ptr() as usize, mapped_len, page).map_err(
+            |refused| match refused {
+                Refused::Full => MapError::TooMany,
+                Refused::Handler(error) => MapError::System(io::Error::from_raw_os_error(error)),
+            },
+        )?);
+        Ok(mapping)
+    }
+
+    /// Bytes of the range.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the range is empty: never.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether its pages are huge ones, which are set aside beforehand (hugetlbfs). Ordinary ones are made, and charged to whoever
+    /// touches them first.
+    #[inline]
+    pub fn is_huge(&self) -> bool {
+        self.page > rustix::param::page_size()
+    }
+
+    /// Whether a page was lost since it was mapped, because the file was truncated or memory broke. The whole range reads as
+    /// zeros since then, and nobody else sees what is written there.
+    #[inline]
+    pub fn is_damaged(&self) -> bool {
+        self.registration.as_ref().is_some_and(Registration::is_damaged)
+    }
+
+    /// The whole range.
+    #[inline]
+    pub fn all(&self) -> Slice<'_> {
+        // SAFETY: `len` bytes from `at` stay mapped while `self` is borrowed.
+        unsafe { Slice::new(self.at, self.len) }
+    }
+
+    /// `len` bytes from `offset`; `None` if they are not all in the range.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> Option<Slice<'_>> {
+        self.all().slice(offset, len)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.registration = None;
+        // SAFETY: mapped by `new`; no slice of it is left, since they borrow `self`.
+        unsafe { libc::munmap(self.mapped_at.as_ptr().cast(), self.mapped_len) };
+    }
+}
+
+/// Bytes of a page of this file's mappings, a power of two, if it is a file in memory.
+fn page_bytes(fd: i32) -> Result<usize, MapError> {
+    let mut about = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the kernel writes a `statfs`, for which all zeros is valid too.
+    let about = unsafe {
+        if libc::fstatfs(fd, about.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        about.assume_init()
+    };
+    let page = match about.f_type as u64 & 0xffff_ffff {
+        TMPFS_MAGIC => {
+            // SAFETY: asks for a number.
+            unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+        }
+        HUGETLBFS_MAGIC => about.f_bsize as usize,
+        _ => return Err(MapError::NotMemory),
+    };
+    if page.is_power_of_two() { Ok(page) } else { Err(MapError::NotMemory) }
+}
+
+fn file_bytes(fd: i32) -> Result<u64, MapError> {
+    let mut about = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes a `stat`, for which all zeros is valid too.
+    let about = unsafe {
+        if libc::fstat(fd, about.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        about.assume_init()
+    };
+    if about.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(MapError::NotMemory);
+    }
+    Ok(u64::try_from(about.st_size).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::FromRawFd;
+
+    fn map(file: impl AsFd, offset: u64, len: usize) -> Result<Mapping, MapError> {
+        Mapping::new(file, offset, len, &Quota::new(2).expect("few are there"))
+    }
+
+    fn memfd(bytes: u64) -> File {
+        // SAFETY: a C string; the file is new and ours.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
+        file.set_len(bytes).expect("a memfd grows");
+        file
+    }
+
+    #[test]
+    fn a_region_longer_than_its_file_is_refused() {
+        let file = memfd(8192);
+        assert!(map(&file, 0, 8192).is_ok());
+        assert!(matches!(map(&file, 0, 8193), Err(MapError::BeyondFile { end: 8193, file: 8192 })));
+        assert!(matches!(map(&file, 4096, 4097), Err(MapError::BeyondFile { .. })));
+        assert!(matches!(map(&file, u64::MAX, 2), Err(MapError::BadRange)));
+        assert!(matches!(map(&file, 0, 0), Err(MapError::BadRange)));
+        assert!(map(memfd(0), 0, 1).is_err());
+    }
+
+    #[test]
+    fn only_memory_is_mapped() {
+        for path in ["/dev/zero", "/proc/self/maps"] {
+            let file = File::open(path).expect("every Linux has it");
+            assert!(matches!(map(&file, 0, 4096), Err(MapError::NotMemory)), "{path}");
+        }
+    }
+
+    #[test]
+    fn offsets_need_not_be_whole_pages() {
+        let file = memfd(3 * 4096);
+        let mapping = map(&file, 4096 + 100, 4096).unwrap();
+        mapping.all().write_bytes(0, b"here");
+        let whole = map(&file, 0, 3 * 4096).unwrap();
+        let mut bytes = [0; 4];
+        assert!(whole.all().read_bytes(4196, &mut bytes));
+        assert_eq!((&bytes, mapping.len()), (b"here", 4096));
+        assert!(mapping.slice(4096, 1).is_none() && mapping.slice(4095, 1).is_some());
+    }
+}

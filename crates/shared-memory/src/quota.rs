@@ -1,0 +1,75 @@
+//! How many mappings an owner (a port) may have at a time.
+//!
+//! A quota is reserved in the registry of mappings when its owner is made, and refused there and then if the registry is too
+//! small. So nobody who uses up his own quota takes anything of another's.
+//!
+//! Threads: any. Tests: below.
+
+use crate::guard::SLOTS;
+use crate::mapping::MapError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Mappings of all quotas together.
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// An owner's quota; clones are of the same.
+#[derive(Clone, Debug)]
+pub struct Quota(Arc<Share>);
+
+#[derive(Debug)]
+struct Share {
+    most: usize,
+    used: AtomicUsize,
+}
+
+/// One of a quota's mappings, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Taken(Arc<Share>);
+
+impl Quota {
+    /// For `most` mappings at a time.
+    pub fn new(most: usize) -> Result<Quota, MapError> {
+        let reserve = |reserved: usize| reserved.checked_add(most).filter(|sum| *sum <= SLOTS);
+        RESERVED.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve).map_err(|_| MapError::TooMany)?;
+        Ok(Quota(Arc::new(Share { most, used: AtomicUsize::new(0) })))
+    }
+
+    pub(crate) fn take(&self) -> Result<Taken, MapError> {
+        let Share { most, used } = &*self.0;
+        let one_more = |used: usize| (used < *most).then_some(used + 1);
+        used.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
+            .map_err(|_| MapError::Quota { most: *most })?;
+        Ok(Taken(Arc::clone(&self.0)))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        RESERVED.fetch_sub(self.most, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The finding: peers of one socket took all places of the registry, and everybody else's mappings failed.
+    #[test]
+    fn who_uses_up_his_quota_takes_nothing_of_others() {
+        let (greedy, other) = (Quota::new(3).expect("room"), Quota::new(1).expect("room"));
+        let taken: Vec<_> = (0..3).map(|_| greedy.take().expect("within the quota")).collect();
+        assert!(matches!(greedy.take(), Err(MapError::Quota { most: 3 })));
+        assert!(other.take().is_ok());
+        drop(taken);
+        assert!(greedy.take().is_ok());
+        assert!(matches!(Quota::new(SLOTS), Err(MapError::TooMany)), "what is reserved is not given twice");
+        assert!(matches!(Quota::new(usize::MAX), Err(MapError::TooMany)));
+    }
+}

@@ -16,7 +16,7 @@ fn main() {
     let flags = String::from_utf8(output.stdout).expect("compiler flags are text");
     let mut build = cc::Build::new();
     build
-        .files(["shim/shim.c", "shim/offload.c", "shim/kernel.c", "shim/vhost.c"])
+        .files(["shim/shim.c"])
         .define("ALLOW_EXPERIMENTAL_API", None)
         .opt_level(3)
         .warnings(true)

@@ -1,19 +1,13 @@
 /* See shim.h for what this is and for its conventions. */
 #define _GNU_SOURCE
-#include "offload.h"
 #include "shim.h"
 
 #include <errno.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <rte_dev.h>
@@ -23,6 +17,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include <rte_memory.h>
 #include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
@@ -31,6 +26,9 @@
 
 /* Buffers that each thread keeps to itself, and so the most that a thread can hoard. */
 #define POOL_CACHE 256
+
+/* Small buffers hold 2 KB of data; large ones, nearly 64 KB, what a packet's 16-bit lengths allow. */
+#define LARGE_DATA_BYTES (65472 - RTE_PKTMBUF_HEADROOM)
 
 /* ---- Log: the last LOG_SIZE bytes of what DPDK says. ---- */
 
@@ -99,6 +97,24 @@ int shim_eal_init(int argc, char **argv)
 	return 0;
 }
 
+static int (*may_grow)(void);
+
+static int ask(int socket_id, size_t limit, size_t bytes)
+{
+	(void)socket_id;
+	(void)limit;
+	(void)bytes;
+	return may_grow() ? 0 : -1;
+}
+
+void shim_ask_before_growing(int (*question)(void))
+{
+	may_grow = question;
+	/* Fails where memory never grows, which is as good. */
+	for (unsigned int i = 0; i < rte_socket_count(); i++)
+		rte_mem_alloc_validator_register("sluice", ask, rte_socket_id_by_idx(i), 0);
+}
+
 int shim_thread_register(void)
 {
 	return rte_thread_register() < 0 ? -rte_errno : 0;
@@ -123,6 +139,17 @@ int shim_allowed_cpus(uint16_t *cpus, int max)
 
 /* ---- Buffers ---- */
 
+/* The one small pool; where the buffer is behind its mbuf, and its size.
+ *
+ * Buffers that no driver touches pass from port to port without a look at their mbufs, which are in no near cache. So each
+ * mbuf that belongs to the switch, or is in its pool, is whole (rte_mbuf_raw_free's condition): one segment, one owner, its own
+ * buffer. Allocation and freeing neither check nor reset anything. What a driver gives is made so on reception
+ * (own_buffer), and what a driver gets has its lengths, offset and flags set then (shim_eth_tx); the driver gives back
+ * whole ones. */
+static struct rte_mempool *small_pool;
+static uint32_t small_at;
+static uint16_t small_capacity;
+
 void *shim_pool_create(const char *name, uint32_t count, uint16_t headroom, uint16_t data_bytes, int *error)
 {
 	if (headroom != RTE_PKTMBUF_HEADROOM) {
@@ -133,7 +160,25 @@ void *shim_pool_create(const char *name, uint32_t count, uint16_t headroom, uint
 	struct rte_mempool *pool =
 		rte_pktmbuf_pool_create(name, count, POOL_CACHE, 0, headroom + data_bytes, SOCKET_ID_ANY);
 	*error = pool == NULL ? -rte_errno : 0;
+	if (pool != NULL) {
+		small_pool = pool;
+		small_at = sizeof(struct rte_mbuf) + rte_pktmbuf_priv_size(pool);
+		small_capacity = rte_pktmbuf_data_room_size(pool);
+	}
 	return pool;
+}
+
+static struct rte_mempool *large_pool;
+
+int shim_large_pool_create(const char *name, uint32_t count)
+{
+	large_pool = rte_pktmbuf_pool_create(name, count, 32, 0, RTE_PKTMBUF_HEADROOM + LARGE_DATA_BYTES, SOCKET_ID_ANY);
+	return large_pool == NULL ? -ENOMEM : 0;
+}
+
+static struct rte_mbuf *large_buffer(void)
+{
+	return rte_pktmbuf_alloc(large_pool);
 }
 
 uint32_t shim_pool_available(const void *pool)
@@ -152,18 +197,26 @@ static inline void describe(struct rte_mbuf *m, const void *vtable, struct shim_
 	out->segment = 0;
 }
 
+/* A buffer straight from the small pool: what is always so needs not be read. */
+static inline void describe_small(struct rte_mbuf *m, const void *vtable, struct shim_packet *out)
+{
+	*out = (struct shim_packet){
+		(uint8_t *)m + small_at, m, vtable, small_capacity, RTE_PKTMBUF_HEADROOM, 0, 0,
+	};
+}
+
 int shim_alloc(void *pool, const void *vtable, struct shim_packet *out)
 {
-	struct rte_mbuf *m = rte_pktmbuf_alloc(pool);
-	if (m == NULL)
+	void *m;
+	if (rte_mempool_get(pool, &m) != 0)
 		return -ENOMEM;
-	describe(m, vtable, out);
+	describe_small(m, vtable, out);
 	return 0;
 }
 
 int shim_alloc_large(const void *vtable, struct shim_packet *out)
 {
-	struct rte_mbuf *m = offload_large_buffer();
+	struct rte_mbuf *m = large_buffer();
 	if (m == NULL)
 		return -ENOMEM;
 	describe(m, vtable, out);
@@ -172,14 +225,14 @@ int shim_alloc_large(const void *vtable, struct shim_packet *out)
 
 uint32_t shim_alloc_bulk(void *pool, const void *vtable, struct shim_packet *out, uint32_t count)
 {
-	struct rte_mbuf *mbufs[BURST_MAX];
+	void *mbufs[BURST_MAX];
 	uint32_t done = 0;
 	while (done < count) {
 		uint32_t n = RTE_MIN(count - done, (uint32_t)BURST_MAX);
-		if (rte_pktmbuf_alloc_bulk(pool, mbufs, n) != 0)
+		if (rte_mempool_get_bulk(pool, mbufs, n) != 0)
 			break;
 		for (uint32_t i = 0; i < n; i++)
-			describe(mbufs[i], vtable, &out[done + i]);
+			describe_small(mbufs[i], vtable, &out[done + i]);
 		done += n;
 	}
 	/* A whole chunk is not there: take what is. */
@@ -190,22 +243,28 @@ uint32_t shim_alloc_bulk(void *pool, const void *vtable, struct shim_packet *out
 
 int shim_alloc_like(void *handle, const void *vtable, struct shim_packet *out)
 {
-	return shim_alloc(((struct rte_mbuf *)handle)->pool, vtable, out);
+	struct rte_mempool *pool = ((struct rte_mbuf *)handle)->pool;
+	return pool == small_pool ? shim_alloc(pool, vtable, out) : shim_alloc_large(vtable, out);
 }
 
 void shim_free(void *handle)
 {
-	rte_pktmbuf_free(handle);
+	rte_mempool_put(((struct rte_mbuf *)handle)->pool, handle);
 }
 
 void shim_free_bulk(const struct shim_packet *packets, size_t count)
 {
-	struct rte_mbuf *mbufs[BURST_MAX];
+	void *small[BURST_MAX];
 	while (count > 0) {
 		size_t n = RTE_MIN(count, (size_t)BURST_MAX);
-		for (size_t i = 0; i < n; i++)
-			mbufs[i] = packets[i].handle;
-		rte_pktmbuf_free_bulk(mbufs, (unsigned int)n);
+		unsigned int ready = 0;
+		for (size_t i = 0; i < n; i++) {
+			if (likely(packets[i].capacity == small_capacity))
+				small[ready++] = packets[i].handle;
+			else
+				shim_free(packets[i].handle);
+		}
+		rte_mempool_put_bulk(small_pool, small, ready);
 		packets += n;
 		count -= n;
 	}
@@ -343,11 +402,6 @@ int shim_eth_start(struct shim_eth *port)
 	return 0;
 }
 
-void shim_eth_stop(struct shim_eth *port)
-{
-	rte_eth_dev_stop(port->number);
-}
-
 int shim_eth_link(struct shim_eth *port, struct shim_link *out)
 {
 	struct rte_eth_link link;
@@ -396,7 +450,7 @@ static struct rte_mbuf *in_one_piece(struct rte_mbuf *m)
 {
 	if (m->pkt_len <= (uint32_t)m->data_len + rte_pktmbuf_tailroom(m) && rte_pktmbuf_linearize(m) == 0)
 		return m;
-	struct rte_mbuf *large = offload_large_buffer();
+	struct rte_mbuf *large = large_buffer();
 	if (large != NULL && m->pkt_len <= rte_pktmbuf_tailroom(large)) {
 		uint8_t *to = rte_pktmbuf_mtod(large, uint8_t *);
 		for (const struct rte_mbuf *part = m; part != NULL; part = part->next) {
@@ -412,6 +466,38 @@ static struct rte_mbuf *in_one_piece(struct rte_mbuf *m)
 	return NULL;
 }
 
+static struct rte_mbuf *copied(struct rte_mbuf *m);
+
+/* A received packet as the pool wants it back: whole, and in a buffer of ours. NULL, and freed, if that cannot be. */
+static inline struct rte_mbuf *own_buffer(struct rte_mbuf *m)
+{
+	if (unlikely(m->nb_segs > 1) && (m = in_one_piece(m)) == NULL)
+		return NULL;
+	if (likely(RTE_MBUF_DIRECT(m) && rte_mbuf_refcnt_read(m) == 1 && m->next == NULL &&
+		   (m->pool == small_pool || m->buf_len == LARGE_DATA_BYTES + RTE_PKTMBUF_HEADROOM)))
+		return m;
+	return copied(m);
+}
+
+/* A packet whose buffer is the driver's, or shared with it, in one of ours. */
+static struct rte_mbuf *copied(struct rte_mbuf *m)
+{
+	struct rte_mbuf *copy = rte_pktmbuf_alloc(small_pool);
+	if (copy != NULL && m->pkt_len > rte_pktmbuf_tailroom(copy)) {
+		rte_pktmbuf_free(copy);
+		copy = large_buffer();
+	}
+	if (copy != NULL && m->pkt_len <= rte_pktmbuf_tailroom(copy)) {
+		rte_memcpy(rte_pktmbuf_mtod(copy, uint8_t *), rte_pktmbuf_mtod(m, const uint8_t *), m->data_len);
+		copy->data_len = copy->pkt_len = m->data_len;
+	} else {
+		rte_pktmbuf_free(copy);
+		copy = NULL;
+	}
+	rte_pktmbuf_free(m);
+	return copy;
+}
+
 uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
 		     struct shim_burst *burst)
 {
@@ -423,8 +509,8 @@ uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 		uint16_t ask = RTE_MIN((uint16_t)(max - done), (uint16_t)BURST_MAX);
 		uint16_t got = rte_eth_rx_burst(port->number, queue, mbufs, ask);
 		for (uint16_t i = 0; i < got; i++) {
-			struct rte_mbuf *m = mbufs[i];
-			if (unlikely(m->nb_segs > 1) && (m = in_one_piece(m)) == NULL) {
+			struct rte_mbuf *m = own_buffer(mbufs[i]);
+			if (unlikely(m == NULL)) {
 				burst->dropped++;
 				continue;
 			}
@@ -524,106 +610,4 @@ uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 	}
 	burst->bytes += bytes;
 	return done;
-}
-
-/* ---- Kernel interfaces ---- */
-
-int shim_interface_exists(const char *name)
-{
-	return if_nametoindex(name) != 0;
-}
-
-/* A socket to ask about the interface `name`, and the question's frame; a negative errno when that cannot be. */
-static int interface_request(const char *name, struct ifreq *request)
-{
-	memset(request, 0, sizeof(*request));
-	if (strlen(name) >= sizeof(request->ifr_name))
-		return -ENAMETOOLONG;
-	strcpy(request->ifr_name, name);
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	return fd < 0 ? -errno : fd;
-}
-
-int shim_interface_up(const char *name)
-{
-	struct ifreq request;
-	int fd = interface_request(name, &request);
-	if (fd < 0)
-		return fd;
-	int result = ioctl(fd, SIOCGIFFLAGS, &request);
-	if (result == 0 && !(request.ifr_flags & IFF_UP)) {
-		request.ifr_flags |= IFF_UP;
-		result = ioctl(fd, SIOCSIFFLAGS, &request);
-	}
-	result = result == 0 ? 0 : -errno;
-	close(fd);
-	return result;
-}
-
-int shim_interface_link(const char *name, struct shim_link *out)
-{
-	struct ifreq request;
-	int fd = interface_request(name, &request);
-	if (fd < 0)
-		return fd;
-	if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) {
-		int error = -errno;
-		close(fd);
-		return error;
-	}
-	out->up = (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
-	out->speed_mbps = 0;
-	struct ethtool_cmd settings = { .cmd = ETHTOOL_GSET };
-	request.ifr_data = (char *)&settings;
-	if (ioctl(fd, SIOCETHTOOL, &request) == 0) {
-		uint32_t speed = ethtool_cmd_speed(&settings);
-		out->speed_mbps = speed == (uint32_t)SPEED_UNKNOWN ? 0 : speed;
-	}
-	close(fd);
-	return 0;
-}
-
-int shim_interface_mtu(const char *name)
-{
-	struct ifreq request;
-	int fd = interface_request(name, &request);
-	if (fd < 0)
-		return fd;
-	int result = ioctl(fd, SIOCGIFMTU, &request) == 0 ? request.ifr_mtu : -errno;
-	close(fd);
-	return result;
-}
-
-int shim_interface_set_mtu(const char *name, uint16_t mtu)
-{
-	struct ifreq request;
-	int fd = interface_request(name, &request);
-	if (fd < 0)
-		return fd;
-	request.ifr_mtu = mtu;
-	int result = ioctl(fd, SIOCSIFMTU, &request) == 0 ? 0 : -errno;
-	close(fd);
-	return result;
-}
-
-int shim_interface_mac(const char *name, uint8_t out[6])
-{
-	struct ifreq request;
-	int fd = interface_request(name, &request);
-	if (fd < 0)
-		return fd;
-	int result = ioctl(fd, SIOCGIFHWADDR, &request) == 0 ? 0 : -errno;
-	if (result == 0)
-		memcpy(out, request.ifr_hwaddr.sa_data, 6);
-	close(fd);
-	return result;
-}
-
-int shim_can_open_packet_socket(void)
-{
-	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	close(fd);
-	return 0;
 }

@@ -22,7 +22,7 @@ struct shim_packet {
 	uint16_t capacity;
 	uint16_t offset;
 	uint16_t len;
-	uint16_t segment; /* not 0: a large frame, see offload.h */
+	uint16_t segment; /* not 0: a large frame, see pktio::offload */
 };
 
 /* What one burst did. */
@@ -57,12 +57,14 @@ struct shim_port_config {
 
 /* EAL */
 int shim_eal_init(int argc, char **argv); /* keeps the calling thread's CPU affinity */
+/* From now on DPDK asks before it takes more memory from the kernel; no if the answer is 0. */
+void shim_ask_before_growing(int (*may_grow)(void));
 int shim_thread_register(void);
 void shim_thread_unregister(void);
 int shim_allowed_cpus(uint16_t *cpus, int max);
 size_t shim_log_take(char *out, size_t size);
 
-/* Buffers: small ones, and a few large ones for what fits into none of those (offload.h). */
+/* Buffers: small ones, and a few large ones for what fits into none of those. */
 void *shim_pool_create(const char *name, uint32_t count, uint16_t headroom, uint16_t data_bytes, int *error);
 int shim_large_pool_create(const char *name, uint32_t count);
 uint32_t shim_pool_available(const void *pool);
@@ -72,10 +74,6 @@ uint32_t shim_alloc_bulk(void *pool, const void *vtable, struct shim_packet *out
 int shim_alloc_like(void *handle, const void *vtable, struct shim_packet *out);
 void shim_free(void *handle);
 void shim_free_bulk(const struct shim_packet *packets, size_t count);
-
-/* Cuts a large frame into at most `max` packets. -EMSGSIZE: they would be longer than frame_max; -EPROTONOSUPPORT,
- * -E2BIG: it is none that can be cut; -ENOMEM. */
-int shim_segment(const struct shim_packet *packet, void *pool, uint32_t frame_max, struct shim_packet *out, uint32_t max);
 
 /* Ports, of each kind: rx gives at most `max` packets of this vtable. tx takes packets from the front, and stops before one
  * that is not of this vtable, empty, longer than frame_max, or a large frame that the port does not take. What it takes
@@ -89,7 +87,6 @@ void shim_port_detach(uint16_t number, const char *vdev_name); /* undoes shim_vd
 struct shim_eth *shim_eth_open(uint16_t number, const char *vdev_name, void *pool, struct shim_port_config *config,
 			       int *error); /* config is adjusted; vdev_name: null for hardware; not started */
 int shim_eth_start(struct shim_eth *port);
-void shim_eth_stop(struct shim_eth *port);
 void shim_eth_close(struct shim_eth *port);
 int shim_eth_link(struct shim_eth *port, struct shim_link *out);
 int shim_eth_stats(struct shim_eth *port, struct shim_stats *out);
@@ -100,41 +97,5 @@ uint16_t shim_eth_rx(struct shim_eth *port, uint16_t queue, const void *vtable, 
 uint16_t shim_eth_tx(struct shim_eth *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
 		     uint16_t count, struct shim_burst *burst);
 
-/* vhost-user ports with rings of their own (vhost.c). */
-struct shim_vhost;
-struct shim_vhost *shim_vhost_open(const char *path, int client, uint16_t queues, void *pool, int *error);
-void shim_vhost_close(struct shim_vhost *port);
-int shim_vhost_up(const struct shim_vhost *port);
-uint16_t shim_vhost_rx(struct shim_vhost *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
-		       struct shim_burst *burst);
-uint16_t shim_vhost_tx(struct shim_vhost *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
-		       uint16_t count, struct shim_burst *burst);
-
-/* How a worker sleeps: the file becomes readable when packets come, if arm() said so (1) and not that there may be some (0) or
- * that somebody is at the rings (-EBUSY). disarm() when it polls again. */
-int shim_vhost_file(const struct shim_vhost *port, uint16_t queue);
-int shim_vhost_arm(struct shim_vhost *port, uint16_t queue);
-void shim_vhost_disarm(struct shim_vhost *port, uint16_t queue);
-
-/* Kernel interfaces with sockets of our own (kernel.c): existing ones through AF_PACKET, and new TAP interfaces. The
- * interface is up afterwards, with this MTU unless that is 0. */
-struct shim_kernel;
-struct shim_kernel *shim_kernel_open(const char *interface, int is_tap, uint16_t queues, uint16_t mtu, void *pool, int *error);
-void shim_kernel_close(struct shim_kernel *port);
-int shim_kernel_file(const struct shim_kernel *port, uint16_t queue); /* readable while there are packets */
-uint64_t shim_kernel_missed(struct shim_kernel *port); /* dropped by the kernel for want of room, since the port was opened */
-uint16_t shim_kernel_rx(struct shim_kernel *port, uint16_t queue, const void *vtable, struct shim_packet *out, uint16_t max,
-			struct shim_burst *burst);
-uint16_t shim_kernel_tx(struct shim_kernel *port, uint16_t queue, const void *vtable, const struct shim_packet *packets,
-			uint16_t count, struct shim_burst *burst);
-
-/* Kernel interfaces */
-int shim_interface_exists(const char *name);
-int shim_interface_up(const char *name);
-int shim_interface_link(const char *name, struct shim_link *out);
-int shim_interface_mtu(const char *name);
-int shim_interface_set_mtu(const char *name, uint16_t mtu);
-int shim_interface_mac(const char *name, uint8_t out[6]);
-int shim_can_open_packet_socket(void);
 
 #endif

@@ -20,6 +20,11 @@ pub(crate) trait Behind: Send {
     fn mtu(&self, port: &Port) -> u16 {
         port.mtu()
     }
+
+    /// What keeps packets from passing.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 /// An open port.
@@ -75,5 +80,9 @@ impl<B: Behind> Device for PortDevice<B> {
 
     fn mtu(&self) -> u16 {
         self.behind.mtu(&self.port)
+    }
+
+    fn note(&self) -> Option<String> {
+        self.behind.note()
     }
 }

@@ -4,6 +4,12 @@
 //! the life of the process because of the second. Everything is private to the process: no files, no lock against other
 //! DPDK processes, no telemetry socket.
 //!
+//! While DPDK takes memory from the kernel it has a SIGBUS handler of its own, which jumps to the thread that takes it. A worker
+//! that touches memory which a guest has just taken away would jump there too, on another thread's stack. So all that DPDK is
+//! likely to need is taken when it starts, and it takes nothing while memory of guests and peers is mapped
+//! ([`may_grow`]): a port that would need more is refused then. Behind each call that may have set a handler, ours is put back
+//! if it is gone ([`shared_memory::verify`]).
+//!
 //! Threads: control calls are serialised by one mutex ([`Inner::lock`]), since ethdev's control functions are not thread
 //! safe. Packet calls take no lock.
 #![allow(unsafe_code)]
@@ -12,10 +18,9 @@ use crate::device::PortDevice;
 use crate::pool::{BYTES_PER_BUFFER, BYTES_PER_LARGE_BUFFER, LARGE_BUFFERS, MbufPool};
 use crate::port::{Driver, ETHDEV};
 use crate::queue::Port;
-use crate::reconnect::{self, Gate};
 use crate::vdev::{self, PortPlan, c_string};
-use crate::{ffi, hugepages, kernel, vhost};
-use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, PoolRef};
+use crate::{ffi, hugepages, vhost};
+use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, PoolRef, PortOptions};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -53,23 +58,6 @@ pub enum HugepageUse {
     Require,
     /// Ordinary pages.
     Never,
-}
-
-/// How a port is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortOptions {
-    /// Queues wanted, one per worker; the device may have fewer.
-    pub queues: u16,
-    /// Packets per queue and direction that wait in the device's rings; rounded to what the device can do.
-    pub descriptors: u16,
-    /// Sets the device's MTU; `None` leaves it.
-    pub mtu: Option<u16>,
-}
-
-impl Default for PortOptions {
-    fn default() -> Self {
-        PortOptions { queues: 1, descriptors: 1024, mtu: None }
-    }
 }
 
 /// A running DPDK.
@@ -123,6 +111,7 @@ impl Eal {
         if result < 0 {
             return Err(eal_error(failure("it did not start", result)));
         }
+        ffi::shim_ask_before_growing(may_grow);
         let mbufs = MbufPool::create(c"sluice", config.buffers)
             .map_err(|error| eal_error(failure(&format!("no memory for {} packet buffers", config.buffers), error)))?;
         let inner = Inner { mbufs: Arc::new(mbufs), control: Mutex::default() };
@@ -149,15 +138,24 @@ impl Eal {
         if !spec.needs_dpdk() {
             return pktio::open(spec, self.pool());
         }
+        if let DeviceSpec::Memif { .. } = spec {
+            let PortOptions { queues, descriptors, mtu, memory_mb, .. } = *options;
+            let memory_bytes = u64::from(memory_mb) << 20;
+            return pktio_memif::open(
+                spec,
+                &pktio_memif::Options { queues, descriptors, mtu, memory_bytes },
+                self.pool(),
+            );
+        }
+        if let DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } = spec {
+            return pktio_kernel::open(spec, self.pool(), options);
+        }
         let mut control = self.inner.lock();
         take_log();
-        match spec {
-            DeviceSpec::Vhost { path, server } => return vhost::open(&self.inner, spec, path, *server, options),
-            DeviceSpec::AfPacket { interface } | DeviceSpec::Tap { interface } => {
-                return kernel::open(&self.inner, spec, interface, options);
-            }
-            _ => {}
+        if let DeviceSpec::Vhost { path, server } = spec {
+            return vhost::open(self.pool(), spec, path, *server, options);
         }
+        let _verifies = Verifies;
         let plan = vdev::plan(spec, control.next_number, options)?;
         control.next_number += 1;
         let number = attach(spec, &plan)?;
@@ -180,27 +178,34 @@ impl Eal {
             // SAFETY: the port is open.
             u16::try_from(unsafe { ffi::shim_eth_mtu(shim.as_ptr()) }).unwrap_or(MTU_DEFAULT)
         };
-        let gate = plan.needs_reconnect.then(|| Gate::new(config.queues));
-        let port = Port::new(&self.inner, shim, &ETHDEV, config.queues, mtu, gate);
-        let PortPlan { tx_errors_are_losses, interface, needs_reconnect, .. } = plan;
-        if needs_reconnect {
-            // The reconnecting thread starts it.
-            reconnect::keep_connected(&port).map_err(|error| Error::Device {
-                device: spec.to_string(),
-                reason: format!("no thread to watch its connection: {error}"),
-            })?;
-        } else {
-            // SAFETY: the port is open and configured; control calls are serialised by the lock.
-            let result = {
-                let _control = self.inner.lock();
-                unsafe { ffi::shim_eth_start(port.as_ptr()) }
-            };
-            if result < 0 {
-                return Err(device_error(spec, "it does not start", result));
-            }
+        let port = Port::new(&self.inner, shim, &ETHDEV, config.queues, mtu);
+        let PortPlan { tx_errors_are_losses, interface, .. } = plan;
+        // SAFETY: the port is open and configured; control calls are serialised by the lock.
+        let result = {
+            let _control = self.inner.lock();
+            unsafe { ffi::shim_eth_start(port.as_ptr()) }
+        };
+        if result < 0 {
+            return Err(device_error(spec, "it does not start", result));
         }
         let (name, kind) = (spec.to_string(), spec.kind());
         Ok(Box::new(PortDevice::new(name, kind, port, Driver { tx_errors_are_losses, interface })))
+    }
+}
+
+/// Whether DPDK may take memory from the kernel now.
+extern "C" fn may_grow() -> c_int {
+    c_int::from(!shared_memory::is_guarding())
+}
+
+/// Sees to the SIGBUS handler when a call ends that DPDK may have set its own in.
+struct Verifies;
+
+impl Drop for Verifies {
+    fn drop(&mut self) {
+        if let Err(error) = shared_memory::verify() {
+            tracing::error!("a guest that truncates its memory would end this process: no SIGBUS handler: {error}");
+        }
     }
 }
 
@@ -260,19 +265,24 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     let mut arguments: Vec<String> = ["sluice", "--no-telemetry"].map(String::from).into();
     arguments.push(format!("--file-prefix=sluice{}", std::process::id()));
     arguments.push(format!("--lcores={}", lcores(&allowed_cpus())));
+    // At once: see the file's comment. Without hugepages it never grows.
+    let megabytes = needed_bytes(config) >> 20;
+    arguments.extend(["-m".into(), megabytes.to_string()]);
     if hugepages {
         arguments.push("--in-memory".into());
     } else {
-        // Without hugepages the EAL takes its memory at once and never grows. It is in no file anyway, and the EAL
-        // refuses `--in-memory` here; what remains of that option is `--no-shconf`.
-        let megabytes = needed_bytes(config) >> 20;
-        arguments.extend(["--no-huge".into(), "--no-shconf".into(), "-m".into(), megabytes.to_string()]);
+        // It is in no file anyway, and the EAL refuses `--in-memory` here; what remains of that option is `--no-shconf`.
+        arguments.extend(["--no-huge".into(), "--no-shconf".into()]);
     }
     if config.guest {
         arguments.push("--single-file-segments".into());
     }
     if config.pci.is_empty() {
         arguments.push("--no-pci".into());
+    }
+    // Where DPDK is not installed, its drivers lie beside the binary (`scripts/package tarball`).
+    if let Some(drivers) = std::env::var_os("SLUICE_DPDK_DRIVERS") {
+        arguments.extend(["-d".into(), drivers.to_string_lossy().into_owned()]);
     }
     for address in &config.pci {
         arguments.extend(["-a".into(), address.clone()]);
@@ -301,9 +311,7 @@ fn eal_error(reason: String) -> Error {
 fn device_error(spec: &DeviceSpec, what: &str, error: c_int) -> Error {
     let reason = failure(what, error);
     match spec {
-        DeviceSpec::Virtio { path, .. } | DeviceSpec::Memif { path, .. } => {
-            Error::Socket { path: path.clone(), reason }
-        }
+        DeviceSpec::Virtio { path, .. } => Error::Socket { path: path.clone(), reason },
         _ => Error::Device { device: spec.to_string(), reason },
     }
 }
@@ -363,6 +371,7 @@ mod tests {
         let plain = arguments(&EalConfig::default(), true);
         assert!(plain.contains(&"--no-pci".into()) && plain.contains(&"--in-memory".into()));
         assert!(!plain.contains(&"--no-huge".into()));
+        assert!(plain.contains(&"-m".into()), "all is taken at the start");
         let config = EalConfig { pci: vec!["0000:03:00.0".into()], buffers: 1023, ..EalConfig::default() };
         assert!(!plain.contains(&"--single-file-segments".into()));
         assert!(

@@ -66,6 +66,7 @@ const _: () = {
 
 unsafe extern "C" {
     pub(crate) fn shim_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
+    pub(crate) safe fn shim_ask_before_growing(may_grow: extern "C" fn() -> c_int);
     pub(crate) safe fn shim_thread_register() -> c_int;
     pub(crate) safe fn shim_thread_unregister();
     pub(crate) fn shim_allowed_cpus(cpus: *mut u16, max: c_int) -> c_int;
@@ -92,14 +93,6 @@ unsafe extern "C" {
     pub(crate) fn shim_free(handle: *mut c_void);
     pub(crate) fn shim_free_bulk(packets: *const RawPacket, count: usize);
 
-    pub(crate) fn shim_segment(
-        packet: *const RawPacket,
-        pool: *mut c_void,
-        frame_max: u32,
-        out: *mut RawPacket,
-        max: u32,
-    ) -> c_int;
-
     pub(crate) fn shim_vdev_add(name: *const c_char, arguments: *const c_char) -> c_int;
     pub(crate) fn shim_port_by_name(name: *const c_char) -> c_int;
     pub(crate) fn shim_port_detach(number: u16, vdev_name: *const c_char);
@@ -111,7 +104,6 @@ unsafe extern "C" {
         error: *mut c_int,
     ) -> *mut c_void;
     pub(crate) fn shim_eth_start(port: *mut c_void) -> c_int;
-    pub(crate) fn shim_eth_stop(port: *mut c_void);
     pub(crate) fn shim_eth_close(port: *mut c_void);
     pub(crate) fn shim_eth_link(port: *mut c_void, out: *mut Link) -> c_int;
     pub(crate) fn shim_eth_stats(port: *mut c_void, out: *mut Stats) -> c_int;
@@ -133,68 +125,4 @@ unsafe extern "C" {
         count: u16,
         burst: *mut Burst,
     ) -> u16;
-
-    pub(crate) fn shim_vhost_open(
-        path: *const c_char,
-        client: c_int,
-        queues: u16,
-        pool: *mut c_void,
-        error: *mut c_int,
-    ) -> *mut c_void;
-    pub(crate) fn shim_vhost_close(port: *mut c_void);
-    pub(crate) fn shim_vhost_up(port: *const c_void) -> c_int;
-    pub(crate) fn shim_vhost_file(port: *const c_void, queue: u16) -> c_int;
-    pub(crate) fn shim_vhost_arm(port: *mut c_void, queue: u16) -> c_int;
-    pub(crate) fn shim_vhost_disarm(port: *mut c_void, queue: u16);
-    pub(crate) fn shim_vhost_rx(
-        port: *mut c_void,
-        queue: u16,
-        vtable: &'static PoolVtable,
-        out: *mut RawPacket,
-        max: u16,
-        burst: *mut Burst,
-    ) -> u16;
-    pub(crate) fn shim_vhost_tx(
-        port: *mut c_void,
-        queue: u16,
-        vtable: &'static PoolVtable,
-        packets: *const RawPacket,
-        count: u16,
-        burst: *mut Burst,
-    ) -> u16;
-
-    pub(crate) fn shim_kernel_open(
-        interface: *const c_char,
-        is_tap: c_int,
-        queues: u16,
-        mtu: u16,
-        pool: *mut c_void,
-        error: *mut c_int,
-    ) -> *mut c_void;
-    pub(crate) fn shim_kernel_close(port: *mut c_void);
-    pub(crate) fn shim_kernel_file(port: *const c_void, queue: u16) -> c_int;
-    pub(crate) fn shim_kernel_missed(port: *mut c_void) -> u64;
-    pub(crate) fn shim_kernel_rx(
-        port: *mut c_void,
-        queue: u16,
-        vtable: &'static PoolVtable,
-        out: *mut RawPacket,
-        max: u16,
-        burst: *mut Burst,
-    ) -> u16;
-    pub(crate) fn shim_kernel_tx(
-        port: *mut c_void,
-        queue: u16,
-        vtable: &'static PoolVtable,
-        packets: *const RawPacket,
-        count: u16,
-        burst: *mut Burst,
-    ) -> u16;
-
-    pub(crate) fn shim_interface_exists(name: *const c_char) -> c_int;
-    pub(crate) fn shim_interface_up(name: *const c_char) -> c_int;
-    pub(crate) fn shim_interface_link(name: *const c_char, out: *mut Link) -> c_int;
-    pub(crate) fn shim_interface_mtu(name: *const c_char) -> c_int;
-    pub(crate) fn shim_interface_mac(name: *const c_char, out: *mut [u8; 6]) -> c_int;
-    pub(crate) safe fn shim_can_open_packet_socket() -> c_int;
 }

@@ -1,4 +1,5 @@
-//! DPDK ports: kernel interfaces, virtual machines, shared memory and network cards as [`pktio`] devices.
+//! DPDK ports: kernel interfaces, virtual machines and network cards as [`pktio`] devices. [`Eal::open`] also opens those that need
+//! no DPDK: memif ports are `pktio-memif`'s, with buffers of ours.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), pktio::Error> {
@@ -23,25 +24,22 @@
 //! | `queue` | the packet side of every kind of port: [`pktio::Queue`] over the shim's functions |
 //! | `device` | every kind of port as [`pktio::Device`] |
 //! | `port` | an ethdev port |
-//! | `vhost` | a vhost-user port, on rings of our own (`shim/vhost.c`) |
-//! | `kernel` | kernel interfaces and TAP, on sockets of our own (`shim/kernel.c`) |
-//! | `reconnect` | keeps a port connected whose driver gives up on a missing peer |
+//! | `vhost` | opens vhost-user ports, which are `pktio-vhost`'s |
 //!
 //! **Invariant:** the only crate that knows DPDK.
 //!
-//! Checksums and segmentation that senders leave to the device: `shim/offload.h` has the rule, `docs/ports.md` what users see.
+//! Checksums and segmentation that senders leave to the device: `pktio::offload` has the rule, `docs/ports.md` what users see.
 //!
 //! # What DPDK's drivers and the kernel do and do not do
 //!
 //! - A packet is one buffer, small or large. A driver that delivers a chain gets it put together; what no buffer can hold is
 //!   dropped and counted in `rx_dropped`.
-//! - The kernel takes the outer VLAN tag off a frame for AF_PACKET; `shim/kernel.c` puts it back with the type it had.
+//! - Interfaces of the kernel and TAP are ports of `pktio-kernel`, with buffers of DPDK's.
+//! - The kernel takes the outer VLAN tag off a frame for AF_PACKET; `pktio-kernel` puts it back with the type it had.
 //! - The kernel's own packets leave through an interface that is a port, and packet sockets would receive them too: ours do not
 //!   (`PACKET_IGNORE_OUTGOING`), from Linux 4.20 on. What arrives there reaches the kernel as well as the port: keep it
 //!   quiet, with no IP address and `sysctl net.ipv6.conf.IFACE.disable_ipv6=1`.
-//! - A vhost-user socket in client mode reconnects when the guest restarts; link state follows. So does a memif client, by
-//!   a thread of ours: the driver gives up when its server is not there. A memif client takes packets only once its
-//!   queue has been polled.
+//! - A vhost-user socket in client mode reconnects when the guest restarts; link state follows.
 //! - Packets that are empty, or longer than the MTU with a tagged header, are dropped and counted in `tx_dropped` (and
 //!   `tx_too_long`) instead of being shown to the driver, which may stop there.
 //! - Ports work without hugepages, but slower: see [`Eal::notices`].
@@ -56,12 +54,11 @@ mod device;
 mod eal;
 mod ffi;
 mod hugepages;
-mod kernel;
 mod pool;
 mod port;
 mod queue;
-mod reconnect;
 mod vdev;
 mod vhost;
 
-pub use eal::{Eal, EalConfig, HugepageUse, PortOptions, WorkerRegistration, register_worker, take_log};
+pub use eal::{Eal, EalConfig, HugepageUse, WorkerRegistration, register_worker, take_log};
+pub use pktio::PortOptions;

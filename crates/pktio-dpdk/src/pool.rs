@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::ffi;
-use pktio::{HEADROOM, Packet, Pool, PoolVtable, RawPacket};
+use pktio::{HEADROOM, Packet, Pool, PoolVtable, PortStats, RawPacket};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -19,9 +19,6 @@ pub(crate) const BYTES_PER_BUFFER: u64 = 2560;
 /// Large buffers, for frames that fit into no other, and memory for one of them.
 pub(crate) const LARGE_BUFFERS: u32 = 511;
 pub(crate) const BYTES_PER_LARGE_BUFFER: u64 = 66 << 10;
-
-/// Most packets that a large frame is cut into; the shim's bound.
-const SEGMENTS_MAX: usize = 256;
 
 /// What makes a packet an `rte_mbuf`: `handle` points to one.
 pub(crate) static MBUF_VTABLE: PoolVtable =
@@ -100,78 +97,25 @@ impl Pool for MbufPool {
     }
 }
 
-/// Packets that no port of this kind can send, and why.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Unsendable {
-    pub all: u64,
-    /// Of these: longer than the port carries.
-    pub too_long: u64,
-    /// Of these: large frames in which nobody finds the segments.
-    pub not_cut: u64,
-}
-
-/// Makes of packets what every port can send: copies packets of other pools into mbufs, since drivers take no others, cuts
-/// large frames into their segments, and frees what cannot be sent: packets that are empty, which some drivers never recover
-/// from, or longer than `frame_max`, and copies that no buffer is left for. Says what was freed.
+/// Copies packets of other pools into mbufs, since drivers take no others, and frees those that no buffer is left for.
+/// Says how many, as `tx_dropped`.
 #[cold]
-pub(crate) fn make_sendable(pool: &MbufPool, packets: &mut Vec<Packet>, frame_max: u32) -> Unsendable {
-    let mut lost = Unsendable::default();
-    let mut sendable = Vec::with_capacity(packets.len() + SEGMENTS_MAX);
-    for mut packet in packets.drain(..) {
-        if !std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE) {
-            let segment = packet.segment();
-            let Some(mut copy) = pool.alloc_from(packet.data()) else {
-                lost.all += 1;
-                continue;
-            };
-            copy.set_segment(segment);
-            packet = copy;
+pub(crate) fn make_mbufs(pool: &MbufPool, packets: &mut Vec<Packet>) -> PortStats {
+    let mut lost = PortStats::default();
+    let mbufs = packets.drain(..).filter_map(|packet| {
+        if std::ptr::eq(packet.raw().vtable, &MBUF_VTABLE) {
+            return Some(packet);
         }
-        if packet.segment() != 0 {
-            let why = cut(pool, &packet, frame_max, &mut sendable);
-            lost.all += u64::from(why != Cut::Done);
-            lost.too_long += u64::from(why == Cut::TooLong);
-            lost.not_cut += u64::from(why == Cut::NotUnderstood);
-        } else if packet.is_empty() || packet.len() as u32 > frame_max {
-            lost.all += 1;
-            lost.too_long += u64::from(!packet.is_empty());
-        } else {
-            sendable.push(packet);
-        }
-    }
-    packets.append(&mut sendable);
+        let copy = pool.alloc_from(packet.data());
+        lost.tx_dropped += u64::from(copy.is_none());
+        let mut copy = copy?;
+        copy.set_segment(packet.segment());
+        Some(copy)
+    });
+    let mut mbufs: Vec<Packet> = mbufs.collect();
+    packets.append(&mut mbufs);
     lost
 }
-
-#[derive(PartialEq, Eq)]
-enum Cut {
-    Done,
-    TooLong,
-    NotUnderstood,
-    NoBuffer,
-}
-
-/// Cuts a large frame into packets at the end of `out`.
-fn cut(pool: &MbufPool, packet: &Packet, frame_max: u32, out: &mut Vec<Packet>) -> Cut {
-    out.reserve(SEGMENTS_MAX);
-    // SAFETY: the packet is an mbuf that stays ours; there is room for `SEGMENTS_MAX` packets behind those of `out`, and a
-    // packet is laid out as a `RawPacket`; the shim writes as many as it returns, each a fresh mbuf.
-    let count = unsafe {
-        let end = out.as_mut_ptr().add(out.len()).cast::<RawPacket>();
-        let count = ffi::shim_segment(packet.raw(), pool.as_ptr(), frame_max, end, SEGMENTS_MAX as u32);
-        out.set_len(out.len() + usize::try_from(count).unwrap_or(0));
-        count
-    };
-    match -count {
-        EMSGSIZE => Cut::TooLong,
-        ENOMEM => Cut::NoBuffer,
-        error if error > 0 => Cut::NotUnderstood,
-        _ => Cut::Done,
-    }
-}
-
-const ENOMEM: i32 = 12;
-const EMSGSIZE: i32 = 90;
 
 unsafe fn mbuf_free(handle: NonNull<()>) {
     // SAFETY: the caller owns the mbuf (`PoolVtable::free`).

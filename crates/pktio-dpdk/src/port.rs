@@ -8,30 +8,24 @@
 use crate::device::Behind;
 use crate::eal::Control;
 use crate::ffi;
-use crate::queue::{Kind, Port, Sleep};
+use crate::queue::{Kind, Port};
 use pktio::{LinkState, MacAddress, PortStats};
-use std::ffi::CString;
+use pktio_kernel::Interface;
 
-pub(crate) static ETHDEV: Kind =
-    Kind { rx: ffi::shim_eth_rx, tx: ffi::shim_eth_tx, close: ffi::shim_eth_close, sleep: Sleep::Poll };
+pub(crate) static ETHDEV: Kind = Kind { rx: ffi::shim_eth_rx, tx: ffi::shim_eth_tx, close: ffi::shim_eth_close };
 
 /// A driver of DPDK.
 pub(crate) struct Driver {
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port: it knows the link, the driver says "up" always.
-    pub interface: Option<CString>,
+    pub interface: Option<Interface>,
 }
 
 /// The link of a port, asked under the EAL's control lock.
-pub(crate) fn link(port: &Port, interface: Option<&CString>, _control: &Control) -> LinkState {
+pub(crate) fn link(port: &Port, _control: &Control) -> LinkState {
     let mut link = ffi::Link::default();
-    // SAFETY: a C string, or a port that is open; the shim writes `link` on success only.
-    let result = unsafe {
-        match interface {
-            Some(interface) => ffi::shim_interface_link(interface.as_ptr(), &mut link),
-            None => ffi::shim_eth_link(port.as_ptr(), &mut link),
-        }
-    };
+    // SAFETY: the port is open; the shim writes `link` on success only.
+    let result = unsafe { ffi::shim_eth_link(port.as_ptr(), &mut link) };
     if result == 0 { link.into() } else { LinkState::default() }
 }
 
@@ -43,7 +37,14 @@ impl From<ffi::Link> for LinkState {
 
 impl Behind for Driver {
     fn link(&self, port: &Port) -> LinkState {
-        link(port, self.interface.as_ref(), &port.eal.lock())
+        match &self.interface {
+            Some(interface) => interface.link(),
+            None => link(port, &port.eal.lock()),
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        self.interface.as_ref().and_then(Interface::note)
     }
 
     fn add_stats(&self, port: &Port, stats: &mut PortStats) {

@@ -1,7 +1,7 @@
 //! The packet side of every kind of port: one [`Queue`] over the shim's functions, one owner of the shim's port.
 //!
 //! Packets and bytes are counted here, per queue, the same way for every kind. A packet that the shim must not take as it is
-//! (another pool's, empty, too long, a large frame) stops it; [`make_sendable`] then does what can be done, once per burst.
+//! (another pool's, empty, too long, a large frame) stops it; [`make_mbufs`] and [`offload::send_rest`] then do what can be done, once per burst.
 //!
 //! Threads: each queue on its worker, the device on control; all hold the port, and the last one closes it under the EAL's
 //! control lock. Tests: `tests/ports.rs`, `tests/offload.rs`.
@@ -9,11 +9,9 @@
 
 use crate::eal::Inner;
 use crate::ffi;
-use crate::pool::{MBUF_VTABLE, Unsendable, make_sendable};
-use crate::reconnect::{Gate, Pass};
-use pktio::{FRAME_HEADER_MAX, Packet, PortStats, Queue, QueueCounters, RawPacket, Wake};
-use std::ffi::{c_int, c_void};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use crate::pool::{MBUF_VTABLE, make_mbufs};
+use pktio::{FRAME_HEADER_MAX, Packet, PortStats, Queue, QueueCounters, RawPacket, offload};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,21 +21,6 @@ pub(crate) struct Kind {
     pub rx: ffi::Rx,
     pub tx: ffi::Tx,
     pub close: unsafe extern "C" fn(*mut c_void),
-    pub sleep: Sleep,
-}
-
-/// How a worker sleeps that waits for a kind of port. `File` gives the file of a queue.
-pub(crate) enum Sleep {
-    /// Nothing wakes it.
-    Poll,
-    /// The file is readable while there are packets.
-    File(unsafe extern "C" fn(*const c_void, u16) -> c_int),
-    /// The same, between arming and disarming.
-    Armed {
-        file: unsafe extern "C" fn(*const c_void, u16) -> c_int,
-        arm: unsafe extern "C" fn(*mut c_void, u16) -> c_int,
-        disarm: unsafe extern "C" fn(*mut c_void, u16),
-    },
 }
 
 /// An open port of the shim; closed when the last holder is gone.
@@ -47,8 +30,6 @@ pub(crate) struct Port {
     shim: NonNull<c_void>,
     kind: &'static Kind,
     counters: Vec<QueueCounters>,
-    /// For a port that is stopped and started while its queues are polled.
-    pub gate: Option<Gate>,
 }
 
 // SAFETY: the shim's functions may be called from any thread, each queue's from one at a time.
@@ -64,10 +45,9 @@ impl Port {
         kind: &'static Kind,
         queues: u16,
         mtu: u16,
-        gate: Option<Gate>,
     ) -> Arc<Port> {
         let counters = (0..queues).map(|_| QueueCounters::default()).collect();
-        let port = Port { eal: Arc::clone(eal), shim, kind, counters, gate };
+        let port = Port { eal: Arc::clone(eal), shim, kind, counters };
         port.set_mtu(mtu);
         Arc::new(port)
     }
@@ -97,15 +77,8 @@ impl Port {
 
     /// All queues; to be called once.
     pub(crate) fn queues(self: &Arc<Port>) -> Vec<Box<dyn Queue>> {
-        let file = |index| {
-            let (Sleep::File(file) | Sleep::Armed { file, .. }) = self.kind.sleep else { return None };
-            // SAFETY: the port is open and has this queue; the file is open as long as the port is.
-            let file = unsafe { BorrowedFd::borrow_raw(file(self.as_ptr(), index)) };
-            // Another name for the file, which may be kept for longer. Without one, the queue has to be polled.
-            file.try_clone_to_owned().ok().map(Arc::new)
-        };
         let queue = |index| {
-            let queue = PortQueue { port: Arc::clone(self), index, file: file(index) };
+            let queue = PortQueue { port: Arc::clone(self), index };
             Box::new(queue) as Box<dyn Queue>
         };
         (0..self.queue_count()).map(queue).collect()
@@ -130,20 +103,9 @@ impl Drop for Port {
 struct PortQueue {
     port: Arc<Port>,
     index: u16,
-    /// What a worker that sleeps waits for.
-    file: Option<Arc<OwnedFd>>,
 }
 
 impl PortQueue {
-    /// Permission to call the shim, for as long as the result lives; `None` while the port is stopped.
-    #[inline]
-    fn pass(&self) -> Option<Pass<'_>> {
-        match &self.port.gate {
-            None => Some(Pass::Open),
-            Some(gate) => gate.pass(self.index),
-        }
-    }
-
     fn counters(&self) -> &QueueCounters {
         &self.port.counters[usize::from(self.index)]
     }
@@ -179,7 +141,6 @@ impl PortQueue {
 impl Queue for PortQueue {
     #[inline]
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
-        let Some(_pass) = self.pass() else { return 0 };
         let max = max.min(usize::from(u16::MAX));
         out.reserve(max);
         let before = out.len();
@@ -209,46 +170,25 @@ impl Queue for PortQueue {
         if packets.is_empty() {
             return 0;
         }
-        let Some(_pass) = self.pass() else { return 0 };
         let offered = packets.len();
         let mut burst = ffi::Burst::default();
         let mut sent = self.send(packets, &mut burst);
-        let mut unsendable = Unsendable::default();
+        let mut unsendable = PortStats::default();
         if burst.stopped != 0 {
-            unsendable = make_sendable(self.port.eal.mbufs(), packets, self.port.base().frame_max.load(Relaxed));
-            burst.stopped = 0;
-            sent += self.send(packets, &mut burst);
+            let (mbufs, frame_max) = (self.port.eal.mbufs(), self.port.base().frame_max.load(Relaxed));
+            unsendable = make_mbufs(mbufs, packets);
+            unsendable += offload::send_rest(mbufs, packets, frame_max, |batch| {
+                burst.stopped = 0;
+                sent += self.send(batch, &mut burst);
+            });
         }
         self.counters().add(&PortStats {
             tx_packets: sent as u64 - burst.dropped,
             tx_bytes: burst.bytes,
-            tx_dropped: unsendable.all + burst.dropped,
-            tx_too_long: unsendable.too_long,
-            tx_not_cut: unsendable.not_cut,
-            ..PortStats::default()
+            tx_dropped: unsendable.tx_dropped + burst.dropped,
+            ..unsendable
         });
         // Segments of a large frame may be left over, more than there were packets.
         offered.saturating_sub(packets.len())
-    }
-
-    fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
-        let Some(file) = &self.file else { return Wake::Poll };
-        if let Sleep::Armed { arm, .. } = self.port.kind.sleep {
-            // SAFETY: the port is open and has this queue, which belongs to this thread only.
-            match unsafe { arm(self.port.as_ptr(), self.index) } {
-                0 => return Wake::Now,
-                1 => {}
-                _ => return Wake::Poll,
-            }
-        }
-        files.push(Arc::clone(file));
-        Wake::File
-    }
-
-    fn disarm(&mut self) {
-        if let Sleep::Armed { disarm, .. } = self.port.kind.sleep {
-            // SAFETY: as above.
-            unsafe { disarm(self.port.as_ptr(), self.index) }
-        }
     }
 }

@@ -2,11 +2,9 @@
 //! with a remedy: does the interface exist, may we open it, can the socket be made?
 //!
 //! Values cannot smuggle in further driver arguments: the port syntax refuses commas, equals signs and brackets.
-#![allow(unsafe_code)]
 
-use crate::eal::PortOptions;
-use crate::ffi;
-use pktio::{DeviceSpec, Error, FRAME_HEADER_MAX, MTU_DEFAULT, MemifRole};
+use pktio::{DeviceSpec, Error, FRAME_HEADER_MAX, MTU_DEFAULT, PortOptions};
+use pktio_kernel::Interface;
 use std::ffi::{CString, c_char};
 use std::fs;
 use std::io::ErrorKind;
@@ -27,9 +25,7 @@ pub(crate) struct PortPlan {
     /// did not fit into their ring, which stays with the worker here.
     pub tx_errors_are_losses: bool,
     /// The kernel's interface behind the port.
-    pub interface: Option<CString>,
-    /// Whether the driver neither waits for its peer nor finds it again, so that we have to.
-    pub needs_reconnect: bool,
+    pub interface: Option<Interface>,
     /// The MTU unless the user says another, of devices whose drivers know none or a wrong one; `None` asks the driver.
     pub mtu: Option<u16>,
 }
@@ -44,11 +40,11 @@ impl PortPlan {
 /// Plans the port for `spec`; `number` makes the name unique in the process.
 pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Result<PortPlan, Error> {
     let queues = options.queues.max(1);
+    let mut claimed = None;
     let (driver, arguments) = match spec {
         DeviceSpec::Xdp { interface } => {
-            check_interface(spec, interface)?;
             check_xdp_mtu(spec, options.mtu)?;
-            bring_up(interface)?;
+            claimed = Some(claim(spec, interface, options)?);
             ("net_af_xdp", format!("iface={interface},start_queue=0,queue_count={queues}"))
         }
         DeviceSpec::Virtio { path, server } => {
@@ -60,22 +56,6 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
             let rings = format!("queues={queues},queue_size={}", ring_size(options.descriptors, VIRTIO_RING_MAX));
             ("net_virtio_user", format!("path={},server={server},{rings}", path.display()))
         }
-        DeviceSpec::Memif { path, id, role } => {
-            let path = socket_path(path)?;
-            let role = match role {
-                MemifRole::Server => "server",
-                MemifRole::Client => "client",
-            };
-            if role == "server" {
-                make_room_for_socket(&path)?;
-            }
-            let bytes = memif_buffer_bytes(options.mtu.unwrap_or(MEMIF_MTU));
-            let ring = ring_size(options.descriptors, MEMIF_RING_MAX).ilog2();
-            let socket = path.display();
-            let arguments =
-                format!("role={role},id={id},socket={socket},socket-abstract=no,bsize={bytes},rsize={ring}");
-            ("net_memif", arguments)
-        }
         DeviceSpec::Null => ("net_null", "size=64".to_owned()),
         DeviceSpec::Ring { .. } => ("net_ring", String::new()),
         DeviceSpec::Pci { address } => {
@@ -84,39 +64,29 @@ pub(crate) fn plan(spec: &DeviceSpec, number: u32, options: &PortOptions) -> Res
                 arguments: None,
                 tx_errors_are_losses: true,
                 interface: None,
-                needs_reconnect: false,
                 mtu: None,
             });
         }
         DeviceSpec::AfPacket { .. }
         | DeviceSpec::Tap { .. }
         | DeviceSpec::Vhost { .. }
+        | DeviceSpec::Memif { .. }
         | DeviceSpec::Memory
         | DeviceSpec::Pcap { .. } => {
             return Err(Error::Unsupported { device: spec.to_string(), reason: "no driver of DPDK is behind it" });
         }
     };
-    let interface = match spec {
-        DeviceSpec::Xdp { interface } => Some(c_string(interface.clone())),
-        _ => None,
-    };
     Ok(PortPlan {
         name: c_string(format!("{driver}{number}")),
         arguments: Some(c_string(arguments)),
         tx_errors_are_losses: false,
-        interface,
-        needs_reconnect: matches!(spec, DeviceSpec::Memif { role: MemifRole::Client, .. }),
+        interface: claimed,
         mtu: match spec {
             DeviceSpec::Xdp { .. } => None,
-            DeviceSpec::Memif { .. } => Some(MEMIF_MTU),
             _ => Some(MTU_DEFAULT),
         },
     })
 }
-
-/// The MTU of a memif port unless its user says another: what the driver's default buffers hold. Longer frames would be spread
-/// over several of them, which DPDK 22.11 gets wrong now and then: a piece of an older frame comes in place of the first.
-const MEMIF_MTU: u16 = 2048 - FRAME_HEADER_MAX;
 
 /// The largest MTU of an XDP port: the kernel keeps 256 bytes of each 2 KB buffer for XDP programs, and drops what is longer than the
 /// rest. Frames in several buffers need Linux 6.6 and a newer driver than that of DPDK 22.11.
@@ -135,15 +105,8 @@ fn check_xdp_mtu(spec: &DeviceSpec, mtu: Option<u16>) -> Result<(), Error> {
     }
 }
 
-/// Bytes of a buffer of a memif port of ours, if we are the client: one frame each.
-fn memif_buffer_bytes(mtu: u16) -> u32 {
-    (u32::from(mtu) + u32::from(FRAME_HEADER_MAX)).next_multiple_of(64).clamp(2048, 65_472)
-}
-
 /// Most places of a ring of virtio-user in DPDK 22.11.
 const VIRTIO_RING_MAX: u16 = 1024;
-/// Most places of a ring of memif in DPDK 22.11.
-const MEMIF_RING_MAX: u16 = 1 << 14;
 
 /// Places of a ring of a driver that wants a power of two.
 fn ring_size(descriptors: u16, most: u16) -> u16 {
@@ -155,30 +118,14 @@ pub(crate) fn c_string(text: String) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
-/// Brings a kernel interface up; DPDK's drivers leave that to the administrator. Before the driver binds its sockets:
-/// one that is bound while the interface is down fails its first call.
-fn bring_up(interface: &str) -> Result<(), Error> {
-    // SAFETY: a C string that lives for the call.
-    let result = unsafe { ffi::shim_interface_up(c_string(interface.to_owned()).as_ptr()) };
-    if result == 0 {
-        return Ok(());
+/// Claims the interface of an AF_XDP port, which must be set up: the kernel binds no such socket to one that is down.
+fn claim(spec: &DeviceSpec, interface: &str, options: &PortOptions) -> Result<Interface, Error> {
+    let claimed = Interface::claim(&spec.to_string(), interface, options)?;
+    if claimed.is_set_up() {
+        return Ok(claimed);
     }
-    let reason = std::io::Error::from_raw_os_error(-result);
-    if matches!(reason.kind(), ErrorKind::PermissionDenied) {
-        return Err(Error::Permission { device: interface.to_owned(), capability: "CAP_NET_ADMIN" });
-    }
-    Err(Error::Device { device: interface.to_owned(), reason: format!("it cannot be brought up: {reason}") })
-}
-
-pub(crate) fn check_interface(spec: &DeviceSpec, interface: &str) -> Result<(), Error> {
-    // SAFETY: a C string that lives for the call.
-    if unsafe { ffi::shim_interface_exists(c_string(interface.to_owned()).as_ptr()) } == 0 {
-        return Err(Error::NoSuchInterface { interface: interface.to_owned() });
-    }
-    if ffi::shim_can_open_packet_socket() != 0 {
-        return Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_RAW" });
-    }
-    Ok(())
+    let reason = format!("its interface is down: `ip link set {interface} up`, or the port's option `up`");
+    Err(Error::Device { device: spec.to_string(), reason })
 }
 
 /// Whether a socket can be made at a path: drivers do not say why they could not.
@@ -193,30 +140,6 @@ fn may_make_socket(path: &Path) -> Result<(), Error> {
             Err(Error::Socket { path: path.to_owned(), reason })
         }
         Err(error) => Err(Error::Socket { path: path.to_owned(), reason: error.to_string() }),
-    }
-}
-
-/// The number of the capability in `capabilities(7)`.
-const CAP_NET_ADMIN: u32 = 12;
-
-/// Whether the process has a capability in effect; if the kernel does not say, opening will.
-fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask >> number & 1 == 1)
-}
-
-pub(crate) fn check_tap(spec: &DeviceSpec) -> Result<(), Error> {
-    match fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-        // The file is open to all, the interface that is made through it is not.
-        Ok(_) if !has_capability(CAP_NET_ADMIN) => {
-            Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_ADMIN" })
-        }
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Err(Error::Permission { device: spec.to_string(), capability: "CAP_NET_ADMIN" })
-        }
-        Err(error) => Err(Error::File { path: "/dev/net/tun".into(), reason: error.to_string() }),
     }
 }
 
@@ -242,8 +165,8 @@ pub(crate) fn make_room_for_socket(path: &Path) -> Result<(), Error> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).or_else(|error| fail(&format!("a stale socket cannot be removed: {error}")))
             }
-            // A listener of another socket type, such as memif's: this process may have it open for another port.
-            Err(error) if error.raw_os_error() == Some(EPROTOTYPE) => Ok(()),
+            // A listener of another socket type, such as memif's.
+            Err(error) if error.raw_os_error() == Some(EPROTOTYPE) => fail("another process listens on it"),
             Err(error) => fail(&error.to_string()),
         },
     }

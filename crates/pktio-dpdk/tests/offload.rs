@@ -40,7 +40,7 @@ fn large_tcp_frames_are_cut_into_segments() {
         let mut sent = 0;
         for is_v6 in [false, true] {
             for (len, each) in
-                [(65_000, 1448), (2897, 1448), (2896, 1448), (1448, 1448), (1, 1448), (30_000, 8900), (999, 7)]
+                [(65_000, 1448), (2897, 1448), (2896, 1448), (1448, 1448), (1, 1448), (30_000, 8900), (890, 7)]
             {
                 for (link, flags) in
                     [(&[][..], 0x18), (&[0x81, 0, 0, 5][..], 0x91), (&[0x88, 0xa8, 0, 6, 0x81, 0, 0, 5], 0x10)]
@@ -384,6 +384,7 @@ fn tcp_through(test: &'static str, second: &str, mtu: u32, is_large: bool) {
         veth_pair();
         if second == "sw1" {
             ip("link add sw1 type veth peer name host1");
+            ip("link set sw1 up");
         }
         for interface in ["sw0", "host0", "sw1", "host1"].iter().filter(|_| mtu != 1500) {
             ip(&format!("link set {interface} mtu {mtu}"));

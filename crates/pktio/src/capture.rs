@@ -227,6 +227,10 @@ impl Device for Capture {
         self.inner.mtu()
     }
 
+    fn note(&self) -> Option<String> {
+        self.inner.note()
+    }
+
     fn at_end(&self) -> bool {
         self.inner.at_end()
     }

@@ -43,11 +43,42 @@ pub trait Device: Send {
     /// The largest payload of a link-layer frame that the port is meant to carry.
     fn mtu(&self) -> u16;
 
+    /// What keeps packets from passing, as one sentence with the remedy, or what else a user should know; `None` when all is
+    /// well.
+    fn note(&self) -> Option<String> {
+        None
+    }
+
     /// Whether no further packet will ever be received, as after the last packet of a file.
     fn at_end(&self) -> bool {
         false
     }
 }
+
+/// How a port is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortOptions {
+    /// Queues wanted, one per worker; the device may have fewer.
+    pub queues: u16,
+    /// Packets per queue and direction that wait in the device's rings; rounded to what the device can do.
+    pub descriptors: u16,
+    /// Sets the device's MTU; `None` leaves it.
+    pub mtu: Option<u16>,
+    /// Megabytes on ordinary pages that a guest or memif client may share.
+    pub memory_mb: u32,
+    /// Whether the kernel's interface is set up; without it one that is down stays down.
+    pub up: bool,
+}
+
+impl Default for PortOptions {
+    fn default() -> Self {
+        PortOptions { queues: 1, descriptors: 1024, mtu: None, memory_mb: MEMORY_MB_DEFAULT, up: false }
+    }
+}
+
+/// How many megabytes a guest or memif client may share with a port, on ordinary pages: those are charged to the switch if
+/// it touches them first, so a sparse file would cost as much. Larger guests have huge pages or a port that says so.
+pub const MEMORY_MB_DEFAULT: u32 = 8192;
 
 /// The MTU of devices that have none of their own: jumbo frames pass between them.
 pub const MTU_DEFAULT: u16 = 9000;

@@ -189,6 +189,10 @@ impl Device for FaultInjector {
         self.inner.mtu()
     }
 
+    fn note(&self) -> Option<String> {
+        self.inner.note()
+    }
+
     fn at_end(&self) -> bool {
         self.inner.at_end()
     }

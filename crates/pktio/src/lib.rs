@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `packet` | [`Packet`], [`RawPacket`], [`free_bulk`] |
+//! | `packet` | [`Packet`], [`RawPacket`], [`free_bulk`], [`free_front`] |
 //! | `pool` | [`Pool`], [`HeapPool`] |
 //! | `device` | [`Device`], [`Queue`], [`LinkState`], [`PortStats`], per-queue counters |
 //! | `clock` | [`ticks`], [`Clock`]: time that is cheap to read |
@@ -19,8 +19,9 @@
 //! | `fault` | [`FaultInjector`]: a wrapper that drops, duplicates and corrupts |
 //! | `wait` | [`wait`]: sleeping until a queue has packets |
 //! | `capture` | [`Capture`]: a wrapper that records what passes, switched on and off at run time |
+//! | `offload` | checksums and segmentation that senders leave to the device, in safe code |
 //!
-//! **Invariant:** this crate knows no packet format (not even Ethernet), no P4, and no DPDK.
+//! **Invariant:** this crate knows no P4 and no DPDK, and outside of `offload` no packet format (not even Ethernet).
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod capture;
@@ -29,6 +30,7 @@ mod device;
 mod error;
 mod fault;
 mod memory;
+pub mod offload;
 mod packet;
 mod pcap;
 mod pool;
@@ -37,11 +39,14 @@ mod wait;
 
 pub use capture::{Capture, CaptureHandle, CaptureLimits, CaptureStatus};
 pub use clock::{Clock, ticks, ticks_per_second};
-pub use device::{Device, FRAME_HEADER_MAX, LinkState, MTU_DEFAULT, MacAddress, PortStats, Queue, QueueCounters};
+pub use device::{
+    Device, FRAME_HEADER_MAX, LinkState, MEMORY_MB_DEFAULT, MTU_DEFAULT, MacAddress, PortOptions, PortStats, Queue,
+    QueueCounters,
+};
 pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
 pub use memory::{MemoryDevice, MemoryHandle};
-pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk};
+pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk, free_front};
 pub use pcap::{PcapDevice, read_capture};
 pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};

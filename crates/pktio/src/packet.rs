@@ -220,6 +220,11 @@ impl Packet {
         Ok(self.data_mut())
     }
 
+    /// Makes the data `len` bytes long, at the present offset; bytes that are new hold whatever the buffer held.
+    pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
+        self.adjust(self.headroom(), len)
+    }
+
     /// Shortens the data to `len` bytes; a shorter packet stays as it is. What is cut is no large frame any more.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
@@ -266,14 +271,35 @@ impl fmt::Debug for Packet {
 
 /// Frees all packets with one call per run of packets from the same kind of pool; `packets` is empty afterwards.
 pub fn free_bulk(packets: &mut Vec<Packet>) {
-    let len = packets.len();
-    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`; ownership passes to this function by `set_len(0)`.
-    let raws = unsafe {
+    free_front(packets, packets.len());
+}
+
+/// Frees the first `count` packets like [`free_bulk`]; the others move to the front.
+///
+/// # Panics
+/// If there are fewer.
+pub fn free_front(packets: &mut Vec<Packet>, count: usize) {
+    let rest = packets.len().checked_sub(count).expect("as many packets as are freed");
+    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`; ownership of all passes to this function by `set_len(0)`, and
+    // of those behind the first `count` back when they are in place.
+    unsafe {
         packets.set_len(0);
-        std::slice::from_raw_parts(packets.as_ptr().cast::<RawPacket>(), len)
-    };
+        free_raws(std::slice::from_raw_parts(packets.as_ptr().cast::<RawPacket>(), count));
+        if rest != 0 {
+            let first = packets.as_mut_ptr();
+            std::ptr::copy(first.add(count), first, rest);
+            packets.set_len(rest);
+        }
+    }
+}
+
+/// Frees packets, with one call per run of packets from the same kind of pool.
+///
+/// # Safety
+/// The caller owns all of them and does not use them afterwards.
+unsafe fn free_raws(raws: &[RawPacket]) {
     for run in raws.chunk_by(|a, b| std::ptr::eq(a.vtable, b.vtable)) {
-        // SAFETY: each element of `run` has this vtable and was owned by `packets`.
+        // SAFETY: each element of `run` has this vtable, and the caller owned it.
         unsafe { (run[0].vtable.free_bulk)(run) }
     }
 }

@@ -112,6 +112,10 @@ pub fn read_capture(path: &Path, take: &mut dyn FnMut(&[u8]) -> bool) -> Result<
 /// The crate's `Display` hides the system's error.
 fn describe(error: &PcapError) -> String {
     match error {
+        PcapError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "it ends in the middle of a packet: it was cut off, or is still being written".to_string()
+        }
+        PcapError::IncompleteBuffer => "it ends too soon to be a capture, or in the middle of a packet".to_string(),
         PcapError::IoError(error) => error.to_string(),
         other => other.to_string(),
     }

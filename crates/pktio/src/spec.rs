@@ -9,6 +9,7 @@
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
 //! 13@pci:0000:04:00.0,descriptors=4096   an option of ports whose rings are made here
+//! 14@veth2,up                 an option of kernel interfaces: one that is down is set up
 //! ```
 //!
 //! [`DeviceSpec`] is the part after `@` without these options. Both print back to what parses to the same value.
@@ -22,7 +23,8 @@ pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
     virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME; \
-    each may end in ,mtu=N ,queues=N ,spread, and pci, xdp, memif and virtio in ,descriptors=N";
+    each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB, \
+    and kernel interfaces in ,up";
 
 /// What an MTU may be: RFC 791's least, and what a buffer holds.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_000;
@@ -32,6 +34,9 @@ const QUEUES_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
 /// How many packets a ring may hold: two bursts, and the most of any driver.
 const DESCRIPTORS_RANGE: std::ops::RangeInclusive<u32> = 64..=32_768;
+
+/// How many megabytes a guest or peer may share: up to a terabyte.
+const MEMORY_RANGE: std::ops::RangeInclusive<u32> = 1..=1 << 20;
 
 /// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
 const INTERFACE_NAME_MAX_BYTES: usize = 15;
@@ -52,8 +57,12 @@ pub struct PortSpec {
     pub queues: Option<u16>,
     /// `descriptors=N`: how many packets wait in each of the device's rings, as near as the device can; 1,024 without it.
     pub descriptors: Option<u16>,
+    /// `memory=N`: how many megabytes on ordinary pages a guest or memif client may share; [`crate::MEMORY_MB_DEFAULT`] without it.
+    pub memory_mb: Option<u32>,
     /// `spread`: workers without a queue of their own get their share of the flows from those that have one.
     pub spread: bool,
+    /// `up`: a kernel interface that is down is set up.
+    pub up: bool,
 }
 
 /// A device, as the command line names it.
@@ -157,8 +166,10 @@ impl FromStr for PortSpec {
         let number = decimal(number)
             .filter(|&n| n <= PORT_NUMBER_MAX)
             .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
-        let (mtu, queues, descriptors, spread) = (None, None, None, false);
-        let mut spec = PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, spread };
+        let (mtu, queues, descriptors) = (None, None, None);
+        let (spread, up) = (false, false);
+        let mut spec =
+            PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, memory_mb: None, spread, up };
         let device = spec.take_options(device).map_err(fail)?;
         spec.device = DeviceSpec::parse_without_options(device).map_err(fail)?;
         if spec.descriptors.is_some() && !spec.device.has_own_rings() {
@@ -166,11 +177,55 @@ impl FromStr for PortSpec {
             let reason = "only pci, xdp, memif and virtio ports have rings whose size is chosen here (a vhost port's are its guest's)";
             return Err(fail(format!("`descriptors=` does not fit a port of kind {kind}: {reason}")));
         }
+        if spec.memory_mb.is_some() && !spec.device.maps_memory_of_others() {
+            let kind = spec.device.kind();
+            let reason = "only vhost ports and memif servers map memory that somebody else shares";
+            return Err(fail(format!("`memory=` does not fit a port of kind {kind}: {reason}")));
+        }
+        let kind = spec.device.kind();
+        if spec.up && !spec.device.is_interface() {
+            return Err(fail(format!(
+                "`up` does not fit a port of kind {kind}: only interfaces of the kernel are set up"
+            )));
+        }
+        if spec.mtu.is_some() && matches!(spec.device, DeviceSpec::Memory | DeviceSpec::Pcap { .. }) {
+            let reason = "its frames may have any length";
+            return Err(fail(format!("`mtu=` does not fit a port of kind {kind}: {reason}")));
+        }
         Ok(spec)
     }
 }
 
 impl PortSpec {
+    /// The same port with other options: `mtu=9000`, `spread`; `mtu=default` is as if the option had not been given.
+    pub fn with_options<S: AsRef<str>>(&self, options: &[S]) -> Result<PortSpec, SpecError> {
+        let mut plain = self.clone();
+        let mut given = String::new();
+        for option in options.iter().map(AsRef::as_ref) {
+            match option.split('=').next().unwrap_or_default() {
+                "mtu" => plain.mtu = None,
+                "queues" => plain.queues = None,
+                "descriptors" => plain.descriptors = None,
+                "memory" => plain.memory_mb = None,
+                "spread" => plain.spread = false,
+                "up" => plain.up = false,
+                _ => {}
+            }
+            if !option.ends_with("=default") {
+                given.push(',');
+                given.push_str(option);
+            }
+        }
+        let with: PortSpec = format!("{plain}{given}").parse()?;
+        // Options are no way to another device.
+        if with.device == self.device {
+            return Ok(with);
+        }
+        let reason =
+            format!("`{}` is the device, which cannot be changed: remove the port and add it anew", with.device);
+        Err(SpecError { text: with.to_string(), reason })
+    }
+
     /// Takes the options off the end of a device's description; gives the rest.
     fn take_options<'a>(&mut self, mut text: &'a str) -> Result<&'a str, String> {
         while let Some((rest, option)) = text.rsplit_once(',') {
@@ -185,8 +240,17 @@ impl PortSpec {
                 Some(("descriptors", value)) if self.descriptors.is_none() => {
                     self.descriptors = number(value, DESCRIPTORS_RANGE)?;
                 }
-                Some(("mtu" | "queues" | "descriptors", _)) => return Err(format!("`{option}` is there twice")),
+                Some(("memory", value)) if self.memory_mb.is_none() => {
+                    let number = decimal(value).filter(|number| MEMORY_RANGE.contains(number));
+                    let (least, most) = (MEMORY_RANGE.start(), MEMORY_RANGE.end());
+                    self.memory_mb =
+                        Some(number.ok_or_else(|| format!("`{option}`: megabytes from {least} to {most} are needed"))?);
+                }
+                Some(("mtu" | "queues" | "descriptors" | "memory", _)) => {
+                    return Err(format!("`{option}` is there twice"));
+                }
                 None if option == "spread" => self.spread = true,
+                None if option == "up" => self.up = true,
                 _ => break,
             }
             text = rest;
@@ -211,8 +275,12 @@ impl DeviceSpec {
         let Some((_, option)) = unknown else { return DeviceSpec::parse(text) };
         let device = DeviceSpec::parse(text.split(',').next().unwrap_or_default())?;
         let rings = if device.has_own_rings() { ", descriptors=N" } else { "" };
+        let memory = if device.maps_memory_of_others() { ", memory=MB" } else { "" };
+        let up = if device.is_interface() { ", up" } else { "" };
         let kind = device.kind();
-        Err(format!("`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}"))
+        Err(format!(
+            "`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}{memory}{up}"
+        ))
     }
 
     fn parse(text: &str) -> Result<DeviceSpec, String> {
@@ -265,6 +333,16 @@ impl DeviceSpec {
         matches!(self, Pci { .. } | Xdp { .. } | Memif { .. } | Virtio { .. })
     }
 
+    /// Whether it maps memory that a guest or peer shares.
+    fn maps_memory_of_others(&self) -> bool {
+        matches!(self, DeviceSpec::Vhost { .. } | DeviceSpec::Memif { role: MemifRole::Server, .. })
+    }
+
+    /// Whether an interface of the kernel is behind it.
+    fn is_interface(&self) -> bool {
+        matches!(self, DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } | DeviceSpec::Xdp { .. })
+    }
+
     /// Whether only DPDK can open the device; `memory` and `pcap` work without.
     pub fn needs_dpdk(&self) -> bool {
         !matches!(self, DeviceSpec::Memory | DeviceSpec::Pcap { .. })
@@ -282,6 +360,12 @@ impl fmt::Display for PortSpec {
         }
         if let Some(descriptors) = self.descriptors {
             write!(f, ",descriptors={descriptors}")?;
+        }
+        if let Some(memory) = self.memory_mb {
+            write!(f, ",memory={memory}")?;
+        }
+        if self.up {
+            f.write_str(",up")?;
         }
         if self.spread { f.write_str(",spread") } else { Ok(()) }
     }

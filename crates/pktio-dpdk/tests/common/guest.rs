@@ -24,7 +24,7 @@ pub const F_RING_PACKED: u64 = 1 << 34;
 
 /// Places in each ring.
 const SIZE: u16 = 256;
-const MEMORY_BYTES: usize = 32 << 20;
+pub const MEMORY_BYTES: usize = 32 << 20;
 /// Where the rings and buffers are in the guest's memory.
 const RINGS: [u64; 2] = [0, 0x1_0000];
 const AVAILABLE: u64 = 0x2000;
@@ -115,7 +115,11 @@ impl Guest {
 
     /// The same; perhaps it kicks the port when there is something for it.
     pub fn connect_with(path: &str, features: u64, buffer_bytes: u32, kicks: bool) -> Guest {
-        let socket = UnixStream::connect(path).expect("the port listens");
+        Guest::over(UnixStream::connect(path).expect("the port listens"), features, buffer_bytes, kicks)
+    }
+
+    /// The same over a connection that is there, as when the port connects.
+    pub fn over(socket: UnixStream, features: u64, buffer_bytes: u32, kicks: bool) -> Guest {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         // SAFETY: a C string; the file is ours; the mapping lives until `drop`.
         let (file, memory) = unsafe {
@@ -173,10 +177,12 @@ impl Guest {
         }
     }
 
-    fn tell(&mut self, request: u32, payload: &[u8], fd: Option<RawFd>) {
+    /// Sends a message, with a file if there is one.
+    pub fn tell(&mut self, request: u32, payload: &[u8], fd: Option<RawFd>) {
         let mut message = [request, 1, payload.len() as u32].map(u32::to_le_bytes).concat();
         message.extend(payload);
-        let Some(fd) = fd else { return self.socket.write_all(&message).unwrap() };
+        // The port may have closed the connection: a question notices.
+        let Some(fd) = fd else { return drop(self.socket.write_all(&message)) };
         let mut control = [0u64; 4];
         let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: message.len() };
         // SAFETY: all that the header points to lives during the call, and the control buffer has room for one descriptor.
@@ -190,15 +196,41 @@ impl Guest {
             (*first).cmsg_type = libc::SCM_RIGHTS;
             (*first).cmsg_len = libc::CMSG_LEN(4) as usize;
             libc::CMSG_DATA(first).cast::<RawFd>().write_unaligned(fd);
-            assert_eq!(libc::sendmsg(self.socket.as_raw_fd(), &header, 0), message.len() as isize);
+            libc::sendmsg(self.socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL);
         }
     }
 
-    fn ask(&mut self, request: u32, payload: &[u8]) -> u64 {
+    /// Sends a question and waits for its answer.
+    pub fn ask(&mut self, request: u32, payload: &[u8]) -> u64 {
+        self.try_ask(request, payload).expect("the port answers")
+    }
+
+    /// The same; `None` if the port has closed the connection.
+    pub fn try_ask(&mut self, request: u32, payload: &[u8]) -> Option<u64> {
         self.tell(request, payload, None);
         let mut answer = [0; 20];
-        self.socket.read_exact(&mut answer).expect("the port answers");
-        u64::from_le_bytes(answer[12..].try_into().unwrap())
+        self.socket.read_exact(&mut answer).ok()?;
+        Some(u64::from_le_bytes(answer[12..].try_into().unwrap()))
+    }
+
+    /// Whether the port still talks to this guest; after this it has worked on all that was told before.
+    pub fn is_connected(&mut self) -> bool {
+        self.try_ask(1, &[]).is_some()
+    }
+
+    /// The connection, for bytes that are no message.
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// The memory's file, which the port has mapped.
+    pub fn file(&self) -> &OwnedFd {
+        &self._file
+    }
+
+    /// The front end's address of a guest's address.
+    pub fn user(&self, address: u64) -> u64 {
+        self.memory.as_ptr() as u64 + address
     }
 
     fn at(&self, address: u64, len: usize) -> *mut u8 {
@@ -207,12 +239,12 @@ impl Guest {
         unsafe { self.memory.as_ptr().add(address as usize) }
     }
 
-    fn write(&self, address: u64, bytes: &[u8]) {
+    pub fn write(&self, address: u64, bytes: &[u8]) {
         // SAFETY: inside the mapping; the port does not look there before the index says so.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(address, bytes.len()), bytes.len()) }
     }
 
-    fn read(&self, address: u64, len: usize) -> Vec<u8> {
+    pub fn read(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         // SAFETY: inside the mapping; the port does not write there after the index said so.
         unsafe { std::ptr::copy_nonoverlapping(self.at(address, len), bytes.as_mut_ptr(), len) }

@@ -1,4 +1,4 @@
-use crate::{BUFFER_CAPACITY, HEADROOM, HeapPool, NoRoom, Packet, Pool, free_bulk};
+use crate::{BUFFER_CAPACITY, HEADROOM, HeapPool, NoRoom, Packet, Pool, free_bulk, free_front};
 
 fn packet(pool: &HeapPool, bytes: &[u8]) -> Packet {
     pool.alloc_from(bytes).expect("the pool has a buffer")
@@ -81,4 +81,17 @@ fn bulk_free_returns_each_packet_to_its_own_pool() {
     assert!(packets.is_empty());
     assert_eq!((a.available(), b.available()), (8, 8));
     free_bulk(&mut packets);
+}
+
+#[test]
+fn freeing_the_first_packets_leaves_the_others_in_order() {
+    let pool = HeapPool::new(8);
+    let mut packets: Vec<_> = (0..8).map(|i| packet(&pool, &[i])).collect();
+    free_front(&mut packets, 3);
+    assert_eq!(packets.iter().map(|packet| packet.data()[0]).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+    assert_eq!(pool.available(), 3);
+    free_front(&mut packets, 0);
+    free_front(&mut packets, 5);
+    assert!(packets.is_empty());
+    assert_eq!(pool.available(), 8);
 }

@@ -15,10 +15,20 @@ fn error(text: &str) -> String {
 #[test]
 fn each_form_parses() {
     let device = DeviceSpec::AfPacket { interface: "veth0".into() };
-    let plain = PortSpec { number: 0, device, mtu: None, queues: None, descriptors: None, spread: false };
+    let plain = PortSpec {
+        number: 0,
+        device,
+        mtu: None,
+        queues: None,
+        descriptors: None,
+        memory_mb: None,
+        spread: false,
+        up: false,
+    };
     assert_eq!(port("0@veth0"), plain);
     assert_eq!(port("0@veth0,queues=2,mtu=9000"), PortSpec { mtu: Some(9000), queues: Some(2), ..plain.clone() });
-    assert_eq!(port("0@veth0,spread"), PortSpec { spread: true, ..plain });
+    assert_eq!(port("0@veth0,spread"), PortSpec { spread: true, ..plain.clone() });
+    assert_eq!(port("0@veth0,up"), PortSpec { up: true, ..plain });
     let pcap = port("0@pcap:in,out,spread");
     assert!(pcap.spread && pcap.device.to_string() == "pcap:in,out", "{pcap}");
     assert_eq!(port("1@vhost:/run/vm1.sock").device, DeviceSpec::Vhost { path: "/run/vm1.sock".into(), server: false });
@@ -64,6 +74,7 @@ fn printing_and_parsing_are_inverse() {
         "5@memory",
         "5@null",
         "5@ring:r",
+        "7@xdp:e,mtu=1500,up,spread",
         "6@memif:/m,id=1,role=server,mtu=1500,queues=4,descriptors=4096,spread",
     ] {
         assert_eq!(port(text).to_string(), text);
@@ -80,10 +91,16 @@ fn errors_name_what_is_wrong() {
         ("99999999999@veth0", "not a port number"),
         ("0@", "device is missing"),
         ("0@averyverylongname", "longer than 15 bytes"),
-        ("0@veth0,queue=2", "`queue=2` is no option of a port of kind af_packet; there are mtu=N, queues=N, spread"),
+        (
+            "0@veth0,queue=2",
+            "`queue=2` is no option of a port of kind af_packet; there are mtu=N, queues=N, spread, up",
+        ),
+        ("0@vhost:/v,up", "`up` does not fit a port of kind vhost"),
+        ("0@memory,mtu=1500", "`mtu=` does not fit a port of kind memory"),
+        ("0@pcap:a,b,mtu=1500", "`mtu=` does not fit a port of kind pcap"),
         (
             "0@xdp:eth0,mtu=1500,foo",
-            "`foo` is no option of a port of kind xdp; there are mtu=N, queues=N, spread, descriptors=N",
+            "`foo` is no option of a port of kind xdp; there are mtu=N, queues=N, spread, descriptors=N, up",
         ),
         ("0@veth0,queues=0", "from 1 to 64"),
         ("0@xdp:veth0,descriptors=63", "from 64 to 32768"),
@@ -115,11 +132,43 @@ fn errors_name_what_is_wrong() {
     assert!("0@nope:x".parse::<PortSpec>().unwrap_err().help().contains("memif:PATH"));
 }
 
+#[test]
+fn options_can_be_changed_one_by_one() {
+    let with = |text: &str, options: &[&str]| port(text).with_options(options).map(|port| port.to_string());
+    assert_eq!(with("1@veth0,mtu=1500", &["mtu=9000", "spread"]), Ok("1@veth0,mtu=9000,spread".into()));
+    assert_eq!(with("1@veth0,mtu=9000,up,spread", &["mtu=default", "up=default"]), Ok("1@veth0,spread".into()));
+    assert!(with("1@veth0", &["mut=9000"]).unwrap_err().to_string().contains("`mut=9000` is no option"));
+    assert!(with("1@memif:/m", &["id=5"]).unwrap_err().to_string().contains("cannot be changed"));
+    assert!(with("1@memif:/m", &["mtu=x"]).unwrap_err().to_string().contains("a number from"));
+}
+
 proptest! {
     #[test]
     fn any_text_parses_or_is_refused_and_what_parses_prints_back(text in "[0-9]{0,3}@?[a-z]{0,6}[:@,=./ -]{0,2}.{0,12}") {
         if let Ok(port) = text.parse::<PortSpec>() {
             prop_assert_eq!(port.to_string().parse::<PortSpec>().unwrap(), port);
         }
+    }
+}
+
+#[test]
+fn memory_that_others_share_has_a_limit_in_megabytes() {
+    for text in
+        ["1@vhost-server:/a,memory=4096", "1@memif:/a,id=0,role=server,memory=1", "1@vhost:/a,queues=2,memory=1048576"]
+    {
+        let spec = port(text);
+        assert!(spec.memory_mb.is_some());
+        assert_eq!(spec.to_string().parse(), Ok(spec));
+    }
+    assert_eq!(port("1@vhost:/a").memory_mb, None);
+    for (text, why) in [
+        ("1@vhost:/a,memory=0", "megabytes from 1"),
+        ("1@vhost:/a,memory=4G", "megabytes from 1"),
+        ("1@vhost:/a,memory=1,memory=2", "there twice"),
+        ("1@veth0,memory=1", "does not fit"),
+        ("1@memif:/a,memory=1", "does not fit"),
+    ] {
+        let error = text.parse::<PortSpec>().expect_err(text).to_string();
+        assert!(error.contains(why), "{text}: {error}");
     }
 }

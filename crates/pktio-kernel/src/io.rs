@@ -1,0 +1,122 @@
+//! The sockets of a port's queues: for AF_PACKET a receive ring and a socket to send on, for TAP one file.
+//!
+//! Several queues of an interface are a fanout group, in which the kernel spreads flows by a hash that is the same for both
+//! directions. The port does not see what the kernel itself sends (`PACKET_IGNORE_OUTGOING`, from Linux 4.20 on).
+//!
+//! Opening and closing waits for other processors (`synchronize_net`): not for workers.
+
+use crate::ring::Ring;
+use crate::sys;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What is behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Packet,
+    Tap,
+}
+
+/// Frames that may wait in the kernel on their way in beside the ring, and out, in bytes.
+const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
+
+/// What a frame may be longer than the interface's MTU: an Ethernet header and two VLAN tags.
+const LINK_HEADER_BYTES: usize = 22;
+
+/// The files of one queue.
+pub(crate) enum Io {
+    Packet {
+        /// The ring's socket.
+        input: Arc<OwnedFd>,
+        ring: Ring,
+        output: OwnedFd,
+    },
+    Tap(Arc<OwnedFd>),
+}
+
+impl Io {
+    /// The file that is readable while there are packets.
+    pub(crate) fn file(&self) -> &Arc<OwnedFd> {
+        match self {
+            Io::Packet { input, .. } => input,
+            Io::Tap(file) => file,
+        }
+    }
+
+    /// Packets that the kernel has dropped for want of room since the last call.
+    pub(crate) fn take_missed(&self) -> u64 {
+        match self {
+            Io::Packet { input, .. } => {
+                let stats = sys::option::<libc::tpacket_stats>(input, libc::SOL_PACKET, libc::PACKET_STATISTICS);
+                stats.map_or(0, |stats| u64::from(stats.tp_drops))
+            }
+            Io::Tap(_) => 0,
+        }
+    }
+}
+
+/// Opens all queues of a TAP interface, which is made if it is not there.
+pub(crate) fn open_tap(interface: &str, queues: u16) -> io::Result<Vec<Arc<Io>>> {
+    (0..queues).map(|_| Ok(Arc::new(Io::Tap(Arc::new(sys::open_tap(interface, queues > 1)?))))).collect()
+}
+
+/// Opens all queues of the interface of an index, with an MTU.
+pub(crate) fn open_packet(index: u32, mtu: u32, queues: u16) -> io::Result<Vec<Arc<Io>>> {
+    let mut group = 0;
+    let mut all = Vec::new();
+    for number in 0..queues {
+        let input = socket()?;
+        sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
+        sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
+        // Kernels before 4.20 show us what they send.
+        let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+        let ring = Ring::new(&input, mtu as usize + LINK_HEADER_BYTES)?;
+        sys::bind_packet(&input, index, sys::ETH_P_ALL)?;
+        // A switch wants every packet. Interfaces without addresses do not know the notion.
+        let all_packets = libc::packet_mreq {
+            mr_ifindex: index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, all_packets);
+        if queues > 1 {
+            join(&input, number == 0, &mut group)?;
+        }
+        let output = socket()?;
+        sys::bind_packet(&output, index, 0)?;
+        for socket in [&input, &output] {
+            // What binding left, if the interface was down just then.
+            sys::take_error(socket);
+        }
+        all.push(Arc::new(Io::Packet { input: Arc::new(input), ring, output }));
+    }
+    Ok(all)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let socket = sys::packet_socket()?;
+    sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    let sizes = [(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)];
+    for (with_privilege, without) in sizes {
+        // More than the system's limit only with CAP_NET_ADMIN: less will do.
+        if sys::set_option(&socket, libc::SOL_SOCKET, with_privilege, SOCKET_BUFFER_BYTES).is_err() {
+            let _ = sys::set_option(&socket, libc::SOL_SOCKET, without, SOCKET_BUFFER_BYTES);
+        }
+    }
+    Ok(socket)
+}
+
+/// Joins the fanout group; the kernel finds a number that nobody has for the first member.
+fn join(socket: &OwnedFd, is_first: bool, group: &mut i32) -> io::Result<()> {
+    let mut flags = (libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING) as i32;
+    if is_first {
+        flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID as i32;
+    }
+    sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, *group | flags << 16)?;
+    if is_first {
+        *group = sys::option::<i32>(socket, libc::SOL_PACKET, libc::PACKET_FANOUT)? & 0xffff;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Ports to the kernel: existing interfaces through AF_PACKET sockets, and TAP interfaces.
+//!
+//! DPDK has drivers for both. These are our own because the kernel leaves checksums and segmentation to its devices, and on
+//! veth pairs and TAP interfaces that is us: only a socket with virtio headers (`PACKET_VNET_HDR`, `IFF_VNET_HDR`) says so
+//! and lets us leave the same to the kernel. Besides, DPDK's af_packet truncates long frames silently and forgets the type
+//! of VLAN tags.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `sys` | system calls that no safe crate has |
+//! | `ring` | the receive ring that a packet socket shares with the kernel |
+//! | `netlink` | link messages of rtnetlink: requests and a parser |
+//! | `links` | [`Links`]: what the kernel's interfaces are, followed as they change |
+//! | `claim` | an interface is a port once per network namespace |
+//! | `interface` | [`Interface`]: an interface of another driver's port (AF_XDP), followed and claimed |
+//! | `io` | the sockets of a port's queues |
+//! | `port` | the port: follows its interface and opens it again |
+//! | `queue` | the packet side |
+//!
+//! # Which interface a port is
+//!
+//! A port is opened by name, and stays with that interface, by index, as long as it exists: renaming changes nothing. When it
+//! is gone (deleted, or moved to another network namespace), the port waits for an interface of its name and takes it. Link
+//! state, MTU and address come from one netlink socket that is open all the time, so running out of descriptors changes
+//! none of them. An interface that is down is left down, unless `up` was asked for.
+//!
+//! Ports of one process share the network namespace of the thread that opened the first of them.
+//!
+//! **Invariant:** workers make no system call but those that move packets and those that prepare to sleep; sockets are
+//! opened and closed on other threads.
+//!
+//! Tests: `tests/follow.rs`; `pktio-dpdk/tests/ports.rs`, `offload.rs` and `sleep.rs` for packets.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod claim;
+mod interface;
+mod io;
+mod links;
+mod netlink;
+mod port;
+mod queue;
+mod ring;
+mod sys;
+
+pub use interface::Interface;
+
+use pktio::{Device, DeviceSpec, Error, PoolRef, PortOptions};
+
+/// Most queues of a port.
+pub const QUEUES_MAX: u16 = 64;
+
+/// Opens an interface, or makes a TAP interface. Received packets come from `pool`; packets of any pool are sent.
+pub fn open(spec: &DeviceSpec, pool: PoolRef, options: &PortOptions) -> Result<Box<dyn Device>, Error> {
+    match spec {
+        DeviceSpec::AfPacket { interface } => port::open(spec, interface, io::Kind::Packet, pool, options),
+        DeviceSpec::Tap { interface } => port::open(spec, interface, io::Kind::Tap, pool, options),
+        other => Err(Error::Unsupported { device: other.to_string(), reason: "it is no interface of the kernel" }),
+    }
+}

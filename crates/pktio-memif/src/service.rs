@@ -1,0 +1,462 @@
+//! The threads that keep ports connected: one for each socket that we serve, with all its ports, and one for each port
+//! that is a client.
+//!
+//! A thread waits for its bell, its listening socket and its connections; it takes one message of a connection at a time.
+//! Everything that a peer can make it do is bounded: connections that have not named an interface ([`PENDING_MAX`]), the
+//! time that a handshake takes ([`HANDSHAKE_TIME`]), messages sent to a peer that reads none (it loses the connection).
+//! Peers of other sockets have other threads.
+//!
+//! A connection that ends takes its port's link down, and the memory away as soon as the workers let go of it. A client
+//! tries again ([`RETRY_TIME`]).
+//!
+//! Threads: those. Tests: `tests/pair.rs`, `tests/hostile.rs`.
+
+use crate::handshake::{Building, Offer, hello};
+use crate::port::{Link, Port, TEND_INTERVAL_MS, lock};
+use crate::receive::Fault;
+use crate::socket::{Listening, Received, accept, connect_to, receive, send};
+use crate::wire::Message;
+use pktio::{Bell, Error, MemifRole};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use shared_memory::Peer as Process;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Most connections of a socket that have not become a port's. Others wait to be accepted.
+const PENDING_MAX: usize = 16;
+
+/// Most of these of one process: it leaves room for others.
+const PENDING_OF_A_PROCESS_MAX: usize = 4;
+
+/// A handshake takes milliseconds; a peer that stops within one is let go.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+
+/// Between a client's attempts to connect, and before the next after a connection that came to nothing.
+const RETRY_TIME: Duration = Duration::from_millis(100);
+const RETRY_TIME_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How long nothing is accepted after the system refused: no descriptors are left.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// At most one warning in this time: a peer may provoke them.
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A port's hold on its thread; ended on drop.
+pub(crate) struct Owner {
+    port: Arc<Port>,
+    place: Place,
+}
+
+enum Place {
+    Server(PathBuf),
+    Client(Option<Service>),
+}
+
+/// A thread.
+struct Service {
+    control: Arc<Control>,
+    thread: Option<JoinHandle<()>>,
+    /// Its file vanishes behind the thread.
+    _listening: Option<Arc<Listening>>,
+}
+
+/// What a thread is told.
+struct Control {
+    ports: Mutex<Vec<Arc<Port>>>,
+    stop: AtomicBool,
+    bell: Bell,
+}
+
+/// The sockets that this process serves.
+static SERVERS: Mutex<BTreeMap<PathBuf, Service>> = Mutex::new(BTreeMap::new());
+
+impl Owner {
+    /// Keeps a port connected from now on. `path` is from the root.
+    pub(crate) fn new(port: Arc<Port>, path: &Path) -> Result<Owner, Error> {
+        let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
+        let place = match port.role {
+            MemifRole::Client => {
+                let path = path.to_owned();
+                let start = |control: Arc<Control>| Thread::new(control, Way::Connect { path, next: Instant::now() });
+                Place::Client(Some(Service::start(&port, None, start).map_err(|error| fail(error.to_string()))?))
+            }
+            MemifRole::Server => {
+                let mut servers = lock(&SERVERS);
+                match servers.get(path) {
+                    Some(service) => service.add(&port).map_err(fail)?,
+                    None => {
+                        let listening = Arc::new(Listening::new(path)?);
+                        let way = Way::Accept { listening: Arc::clone(&listening), after: None };
+                        let start = |control| Thread::new(control, way);
+                        let service = Service::start(&port, Some(listening), start);
+                        servers.insert(path.to_owned(), service.map_err(|error| fail(error.to_string()))?);
+                    }
+                }
+                Place::Server(path.to_owned())
+            }
+        };
+        Ok(Owner { port, place })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        match &mut self.place {
+            Place::Client(service) => drop(service.take()),
+            Place::Server(path) => {
+                let mut servers = lock(&SERVERS);
+                let Some(service) = servers.get(path) else { return };
+                let mut ports = lock(&service.control.ports);
+                ports.retain(|port| !Arc::ptr_eq(port, &self.port));
+                let was_last = ports.is_empty();
+                drop(ports);
+                if was_last {
+                    // Its socket's file is gone when this returns.
+                    drop(servers.remove(path));
+                } else {
+                    service.control.bell.ring();
+                }
+            }
+        }
+        self.port.detach();
+        self.port.tend();
+    }
+}
+
+impl Service {
+    fn start(
+        port: &Arc<Port>,
+        listening: Option<Arc<Listening>>,
+        thread: impl FnOnce(Arc<Control>) -> Thread,
+    ) -> std::io::Result<Service> {
+        let (ports, stop, bell) = (Mutex::new(vec![Arc::clone(port)]), AtomicBool::new(false), Bell::new()?);
+        let control = Arc::new(Control { ports, stop, bell });
+        let thread = thread(Arc::clone(&control));
+        let thread = thread::Builder::new().name("memif".into()).spawn(move || thread.run())?;
+        Ok(Service { control, thread: Some(thread), _listening: listening })
+    }
+
+    /// One more port on a socket that is served.
+    fn add(&self, port: &Arc<Port>) -> Result<(), String> {
+        let mut ports = lock(&self.control.ports);
+        if ports.iter().any(|other| other.id == port.id) {
+            return Err(format!("another port of this process serves id {} on it", port.id));
+        }
+        ports.push(Arc::clone(port));
+        Ok(())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.control.stop.store(true, Ordering::Release);
+        self.control.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How a thread comes by connections.
+enum Way {
+    /// `after`: not before this time.
+    Accept { listening: Arc<Listening>, after: Option<Instant> },
+    /// `next`: not before this time.
+    Connect { path: PathBuf, next: Instant },
+}
+
+/// A connection.
+struct Peer {
+    socket: OwnedFd,
+    since: Instant,
+    process: Option<Process>,
+    /// `None` until a client has named its interface.
+    port: Option<Arc<Port>>,
+    state: State,
+}
+
+enum State {
+    /// A server's: it has named no interface.
+    Greeted,
+    /// A server's: it names memory and rings.
+    Building(Box<Building>),
+    /// A client's: the server has said nothing.
+    Silent,
+    /// A client's: we name memory and rings.
+    Offering(Box<Offer>),
+    /// Packets may pass.
+    Up(Arc<Link>),
+    /// It broke the protocol.
+    Broken,
+}
+
+impl Peer {
+    fn new(socket: OwnedFd, port: Option<Arc<Port>>, state: State) -> Peer {
+        Peer { since: Instant::now(), process: Process::of(&socket), socket, port, state }
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+}
+
+/// How a connection ends.
+enum End {
+    /// The peer has closed it.
+    Gone,
+    /// The peer says why.
+    Said(String),
+    /// We say why.
+    Refused(String),
+}
+
+struct Thread {
+    control: Arc<Control>,
+    way: Way,
+    peers: Vec<Peer>,
+    warnings: Warnings,
+}
+
+impl Thread {
+    fn new(control: Arc<Control>, way: Way) -> Thread {
+        Thread { control, way, peers: Vec::new(), warnings: Warnings::default() }
+    }
+
+    fn run(mut self) {
+        while !self.control.stop.load(Ordering::Acquire) {
+            self.tend();
+            self.connect();
+            let (accepts, readable) = self.wait();
+            self.control.bell.silence();
+            // From behind: what ends is removed.
+            for i in readable.into_iter().rev() {
+                if let Err(end) = self.take_message(i) {
+                    self.end(i, end);
+                }
+            }
+            if accepts {
+                self.accept();
+            }
+        }
+        while !self.peers.is_empty() {
+            self.end(0, End::Refused("the port is closed".into()));
+        }
+    }
+
+    /// Ends connections of ports that are closed, that workers complain about, and that come to nothing; drops what workers
+    /// have given back.
+    fn tend(&mut self) {
+        let ports = lock(&self.control.ports).clone();
+        for i in (0..self.peers.len()).rev() {
+            let peer = &self.peers[i];
+            let is_open = peer.port.as_ref().is_none_or(|port| ports.iter().any(|open| Arc::ptr_eq(open, port)));
+            let reason = match &peer.state {
+                _ if !is_open => "the port is closed",
+                State::Up(link) => match link.fault() {
+                    Some(fault) => {
+                        if let (Fault::Truncated, Some(port)) = (fault, &peer.port) {
+                            lock(&port.pause).begin(Instant::now());
+                        }
+                        fault.reason()
+                    }
+                    None => continue,
+                },
+                _ if peer.since.elapsed() > HANDSHAKE_TIME => "the handshake takes too long",
+                _ => continue,
+            };
+            self.end(i, End::Refused(reason.into()));
+        }
+        ports.iter().for_each(|port| port.tend());
+    }
+
+    /// Waits; says whether a connection can be accepted, and which peers have something to say.
+    fn wait(&self) -> (bool, Vec<usize>) {
+        let bell = self.control.bell.file();
+        let mut files = vec![PollFd::new(&bell, PollFlags::IN)];
+        files.extend(self.peers.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
+        let mut time = Duration::from_millis(TEND_INTERVAL_MS);
+        match &self.way {
+            Way::Accept { listening, after } => {
+                let pending = self.peers.iter().filter(|peer| !peer.is_up()).count();
+                if pending < PENDING_MAX && after.is_none_or(|after| after <= Instant::now()) {
+                    files.push(PollFd::new(&listening.socket, PollFlags::IN));
+                }
+            }
+            Way::Connect { next, .. } if self.peers.is_empty() => {
+                time = time.min(next.saturating_duration_since(Instant::now()));
+            }
+            Way::Connect { .. } => {}
+        }
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        if poll(&mut files, Some(&time)).is_err() {
+            return (false, Vec::new());
+        }
+        let is_ready = |file: &PollFd<'_>| !file.revents().is_empty();
+        let peers = &files[1..=self.peers.len()];
+        let accepts = files.get(1 + self.peers.len()).is_some_and(is_ready);
+        (accepts, (0..peers.len()).filter(|&i| is_ready(&peers[i])).collect())
+    }
+
+    fn accept(&mut self) {
+        let Way::Accept { listening, after } = &mut self.way else { return };
+        match accept(&listening.socket) {
+            Ok(Some(socket)) => {
+                let process = Process::of(&socket);
+                let of_it = self.peers.iter().filter(|peer| !peer.is_up() && peer.process == process).count();
+                if of_it >= PENDING_OF_A_PROCESS_MAX {
+                    let reason = format!("more than {PENDING_OF_A_PROCESS_MAX} connections of a process wait");
+                    let _ = send(&socket, &Message::Disconnect(reason.clone()), None);
+                    return self.warnings.warn("memif", &format!("a connection is refused: {reason}"));
+                }
+                let greeting = hello(lock(&self.control.ports).iter());
+                if send(&socket, &greeting, None).is_ok() {
+                    self.peers.push(Peer::new(socket, None, State::Greeted));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                *after = Some(Instant::now() + ACCEPT_PAUSE);
+                self.warnings.warn("memif", &format!("a connection cannot be accepted: {error}"));
+            }
+        }
+    }
+
+    /// As client without a connection: tries.
+    fn connect(&mut self) {
+        let Way::Connect { path, next } = &mut self.way else { return };
+        if !self.peers.is_empty() || *next > Instant::now() {
+            return;
+        }
+        *next = Instant::now() + RETRY_TIME;
+        let port = lock(&self.control.ports).first().cloned();
+        if let (Ok(socket), Some(port)) = (connect_to(path), port) {
+            self.peers.push(Peer::new(socket, Some(port), State::Silent));
+        }
+    }
+
+    /// Takes what a peer says next.
+    fn take_message(&mut self, i: usize) -> Result<(), End> {
+        let peer = &mut self.peers[i];
+        let (message, file) = match receive(&peer.socket) {
+            Received::Message(message, file) => (message, file),
+            Received::Nothing => return Ok(()),
+            Received::End => return Err(End::Gone),
+            Received::Wrong(what) => return Err(End::Refused(what.into())),
+        };
+        if let Message::Disconnect(reason) = message {
+            return Err(End::Said(reason));
+        }
+        let state = std::mem::replace(&mut peer.state, State::Broken);
+        let (state, answer) = match (state, message) {
+            (State::Greeted, Message::Init(init)) => {
+                let ports = lock(&self.control.ports);
+                let port = ports.iter().find(|port| port.id == init.id).cloned();
+                drop(ports);
+                let port = port.ok_or_else(|| End::Refused(format!("there is no interface {} here", init.id)))?;
+                peer.port = Some(Arc::clone(&port));
+                let building = Building::new(port, &init).map_err(End::Refused)?;
+                (State::Building(Box::new(building)), Some((Message::Ack, None)))
+            }
+            (State::Building(mut building), Message::AddRegion(region)) => {
+                building.add_region(region, file).map_err(End::Refused)?;
+                (State::Building(building), Some((Message::Ack, None)))
+            }
+            (State::Building(mut building), Message::AddRing(ring)) => {
+                building.add_ring(ring, file).map_err(End::Refused)?;
+                (State::Building(building), Some((Message::Ack, None)))
+            }
+            (State::Building(building), Message::Connect(_)) => {
+                let port = Arc::clone(&building.port);
+                if port.is_up() {
+                    return Err(End::Refused("the interface is connected already".into()));
+                }
+                let link = Arc::new(Link::new(self.control.bell.clone()));
+                let ends = building.connect(&link).map_err(End::Refused)?;
+                port.attach(ends);
+                tracing::info!("port {}: a client is connected", port.name);
+                let answer = Message::Connected(port.name.clone());
+                (State::Up(link), Some((answer, None)))
+            }
+            (State::Silent, Message::Hello(hello)) => {
+                let port = peer.port.as_ref().ok_or(End::Gone)?;
+                let mut offer = Offer::new(port, &hello).map_err(End::Refused)?;
+                let first = offer.next();
+                (State::Offering(Box::new(offer)), first)
+            }
+            (State::Offering(mut offer), Message::Ack) => {
+                let next = offer.next();
+                (State::Offering(offer), next)
+            }
+            (State::Offering(offer), Message::Connected(_)) if offer.is_complete() => {
+                let port = peer.port.as_ref().ok_or(End::Gone)?;
+                let link = Arc::new(Link::new(self.control.bell.clone()));
+                port.attach(offer.connected(port, &link));
+                tracing::info!("port {}: connected to the server", port.name);
+                (State::Up(link), None)
+            }
+            (state @ State::Up(_), Message::Ack) => (state, None),
+            (state, _) => {
+                peer.state = state;
+                return Err(End::Refused("it sent a message out of turn".into()));
+            }
+        };
+        peer.state = state;
+        match answer {
+            Some((message, file)) => {
+                let file = file.as_deref().map(std::os::fd::AsFd::as_fd);
+                send(&peer.socket, &message, file).map_err(|_| End::Refused("it reads no messages".into()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a connection.
+    fn end(&mut self, i: usize, end: End) {
+        let peer = self.peers.swap_remove(i);
+        let name = peer.port.as_ref().map_or("memif", |port| &port.name).to_owned();
+        let was_up = peer.is_up();
+        if let Some(port) = peer.port.as_ref().filter(|_| was_up) {
+            port.detach();
+        }
+        match end {
+            End::Gone if was_up => tracing::info!("port {name}: the peer is gone"),
+            End::Gone => {}
+            End::Said(reason) => self.warnings.warn(&name, &format!("the peer has disconnected: {reason}")),
+            End::Refused(reason) => {
+                let _ = send(&peer.socket, &Message::Disconnect(reason.clone()), None);
+                if !self.control.stop.load(Ordering::Relaxed) {
+                    self.warnings.warn(&name, &format!("the peer is disconnected: {reason}"));
+                }
+            }
+        }
+        if let Way::Connect { next, .. } = &mut self.way {
+            *next = Instant::now() + if was_up { RETRY_TIME } else { RETRY_TIME_AFTER_FAILURE };
+        }
+    }
+}
+
+/// Warnings, not too many.
+#[derive(Default)]
+struct Warnings {
+    last: Option<Instant>,
+    kept_back: u64,
+}
+
+impl Warnings {
+    fn warn(&mut self, port: &str, text: &str) {
+        if self.last.is_some_and(|last| last.elapsed() < WARNING_INTERVAL) {
+            self.kept_back += 1;
+            return;
+        }
+        self.last = Some(Instant::now());
+        match std::mem::take(&mut self.kept_back) {
+            0 => tracing::warn!("port {port}: {text}"),
+            more => tracing::warn!("port {port}: {text} ({more} warnings about memif peers were kept back)"),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The control channel: sequenced-packet Unix sockets, which deliver whole messages or none.
+//!
+//! Nothing here blocks. A peer that sends less or more than a message, or takes none, loses its connection; descriptors
+//! beyond the first, and those that come with a message that wants none, are closed.
+//!
+//! Threads: the service thread's (`service`). Tests: `tests/hostile.rs`.
+
+use crate::wire::{MESSAGE_BYTES, Message};
+use pktio::Error;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
+    socket_with,
+};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// What came of looking for a message.
+pub(crate) enum Received {
+    /// One, with its descriptor.
+    Message(Message, Option<OwnedFd>),
+    /// None yet.
+    Nothing,
+    /// The peer has closed its end.
+    End,
+    /// The peer does not speak the protocol.
+    Wrong(&'static str),
+}
+
+/// A socket of the channel's type.
+fn new_socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+/// Connects to a server's socket. Does not wait.
+pub(crate) fn connect_to(path: &Path) -> Result<OwnedFd, Errno> {
+    let socket = new_socket()?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// The next connection of a listening socket; `None` when none waits.
+pub(crate) fn accept(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+    match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(socket) => Ok(Some(socket)),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a message, with a descriptor beside it if one is given. An error if the peer has no room for it.
+pub(crate) fn send(socket: impl AsFd, message: &Message, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file]);
+    if let Some(files) = &files {
+        beside.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let bytes = message.encode();
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Takes the next message.
+pub(crate) fn receive(socket: impl AsFd) -> Received {
+    let mut bytes = [0; MESSAGE_BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let result = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags);
+    let mut file = None;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(files) = message {
+            // Further ones are closed as they are dropped.
+            file = files.into_iter().reduce(|first, _| first).or(file);
+        }
+    }
+    match result {
+        Ok(received) if received.bytes == MESSAGE_BYTES => {
+            let bytes = std::array::from_fn(|i| bytes[i]);
+            match Message::decode(&bytes) {
+                Some(message) => Received::Message(message, file),
+                None => Received::Wrong("it sent a message of an unknown type"),
+            }
+        }
+        Ok(received) if received.bytes == 0 => Received::End,
+        Ok(_) => Received::Wrong("it sent a message of another size than 128 bytes"),
+        Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+        Err(_) => Received::End,
+    }
+}
+
+/// A listening socket and its file, which is removed with it.
+pub(crate) struct Listening {
+    pub socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: Option<(u64, u64)>,
+}
+
+impl Listening {
+    /// Listens at a path, where a socket may be that nobody listens on any more.
+    pub(crate) fn new(path: &Path) -> Result<Listening, Error> {
+        let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
+        make_room(path)?;
+        let address = SocketAddrUnix::new(path).map_err(|error| fail(error.to_string()))?;
+        let socket = new_socket().map_err(|error| fail(error.to_string()))?;
+        bind(&socket, &address).map_err(|error| match error {
+            Errno::ACCESS => {
+                let folder = path.parent().map_or_else(String::new, |folder| folder.display().to_string());
+                fail(format!("this user may not write into the folder `{folder}`"))
+            }
+            other => fail(other.to_string()),
+        })?;
+        let file = std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let listening = Listening { socket, path: path.to_owned(), file };
+        listen(&listening.socket, BACKLOG).map_err(|error| fail(error.to_string()))?;
+        Ok(listening)
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let now = std::fs::symlink_metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        // Another process may have put its own socket there.
+        if now == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes a socket that nobody listens on; refuses everything else that is in the way.
+fn make_room(path: &Path) -> Result<(), Error> {
+    let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => fail(&error.to_string()),
+        Ok(metadata) if !metadata.file_type().is_socket() => fail("a file that is no socket is in its place"),
+        Ok(_) => match connect_to(path) {
+            Err(Errno::CONNREFUSED) => {
+                std::fs::remove_file(path).or_else(|error| fail(&format!("a stale socket cannot be removed: {error}")))
+            }
+            // EAGAIN: a listener whose queue is full. EPROTOTYPE: one of another socket type.
+            Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => fail("another process listens on it"),
+            Err(error) => fail(&error.to_string()),
+        },
+    }
+}
+
+/// The path from the root; its folder must exist.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
+    let absolute = std::path::absolute(path).map_err(|error| fail(error.to_string()))?;
+    match absolute.parent() {
+        Some(folder) if folder.is_dir() => Ok(absolute),
+        Some(folder) => Err(fail(format!("there is no folder `{}`", folder.display()))),
+        None => Err(fail("it is not a file".into())),
+    }
+}

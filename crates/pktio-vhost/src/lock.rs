@@ -1,0 +1,100 @@
+//! A lock that workers try and do not wait for.
+//!
+//! It is released by a plain store: an exchange, as `std`'s mutex has it, would wait until all that was written to the
+//! guest's memory has left the processor. The exchange that takes it is a full barrier, which `ring` relies on: what the
+//! last holder wrote is visible to the guest before the next one reads the guest's wishes.
+//!
+//! Threads: any. Nobody makes a system call while holding it, so it is held for one burst at most.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Default)]
+pub(crate) struct Lock<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a guard only, of which there is one at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+pub(crate) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Lock<T> {
+        Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        if self.held.swap(true, Ordering::SeqCst) { None } else { Some(Guard { lock: self }) }
+    }
+
+    /// For the service thread, which may wait.
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// For a worker that shares a ring with others: tries a bounded number of times.
+    pub(crate) fn lock_soon(&self, tries: u32) -> Option<Guard<'_, T>> {
+        (0..tries).find_map(|_| {
+            let guard = self.try_lock();
+            if guard.is_none() {
+                std::hint::spin_loop();
+            }
+            guard
+        })
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lock;
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let lock = Lock::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| *lock.lock() += 1));
+            }
+        });
+        let guard = lock.try_lock().expect("nobody holds it");
+        assert!(lock.try_lock().is_none() && lock.lock_soon(10).is_none());
+        assert_eq!(*guard, 40_000);
+    }
+}

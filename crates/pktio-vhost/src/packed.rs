@@ -1,0 +1,365 @@
+//! A packed ring (virtio 1.2, 2.8): one ring of descriptors, in which both sides mark what is available and what is used.
+//!
+//! Chains lie one behind the other, so where the next begins is known when the one before was walked: [`Scan`] does that
+//! for as many as a burst needs. Nothing of it is kept: what is taken is given back in the same call.
+//!
+//! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
+
+use crate::chain::{self, Piece, Read, Room, Written};
+use crate::memory::Memory;
+use crate::ring::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, NEXT, PIECES_MAX, Parts, Table, Terms, WRITE};
+use pktio::{Packet, Pool};
+use shared_memory::Slice;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+const EVENTS_ENABLE: u16 = 0;
+const EVENTS_DISABLE: u16 = 1;
+/// Offset of the flags in an event suppression structure.
+const EVENT_FLAGS_AT: usize = 2;
+const DESC_BYTES: usize = 16;
+/// Descriptors in a cache line.
+const DESC_PER_LINE: u16 = 4;
+const FLAGS_AT: usize = 14;
+/// Bit 15 of an index in the protocol.
+const WRAP: u16 = 1 << 15;
+
+/// A place in the ring; marks change their meaning each time round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    at: u16,
+    wrap: bool,
+}
+
+impl Spot {
+    fn advance(&mut self, size: u16, steps: u16) {
+        let at = u32::from(self.at) + u32::from(steps);
+        if at >= u32::from(size) {
+            self.wrap = !self.wrap;
+        }
+        // `steps` is at most `size`.
+        self.at = (at % u32::from(size)) as u16;
+    }
+}
+
+pub(crate) struct Packed {
+    memory: Arc<Memory>,
+    parts: Parts,
+    /// The first descriptor that was not given back.
+    next: Spot,
+    hint: usize,
+}
+
+/// Bytes of a ring's parts with `size` places: descriptors, the driver's and the device's events; and how these are aligned.
+pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
+    [(DESC_BYTES * usize::from(size), 16), (4, 4), (4, 4)]
+}
+
+struct View<'a> {
+    descriptors: Slice<'a>,
+    size: u16,
+}
+
+impl Table for View<'_> {
+    #[inline]
+    fn desc(&self, index: u16) -> Option<Desc> {
+        let [addr, rest] = self.descriptors.read::<[u64; 2]>(DESC_BYTES * usize::from(index))?;
+        let next = if index + 1 == self.size { 0 } else { index + 1 };
+        Some(Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, next })
+    }
+}
+
+impl View<'_> {
+    #[inline]
+    fn id(&self, index: u16) -> u16 {
+        self.descriptors.read(DESC_BYTES * usize::from(index) + 12).unwrap_or(0)
+    }
+
+    /// Whether the guest has made a chain available here.
+    #[inline]
+    fn is_available(&self, spot: Spot) -> bool {
+        let at = DESC_BYTES * usize::from(spot.at) + FLAGS_AT;
+        let flags = self.descriptors.load_u16(at, Ordering::Acquire).unwrap_or(0);
+        (flags & AVAIL != 0) == spot.wrap && (flags & USED != 0) != spot.wrap
+    }
+}
+
+impl View<'_> {
+    /// At the beginning of a cache line, prefetches another one that the walk will come to, to be written: entries are given
+    /// back in place.
+    #[inline]
+    fn prefetch_ahead(&self, at: u16) {
+        if at.is_multiple_of(DESC_PER_LINE) {
+            self.descriptors.prefetch_to_write(DESC_BYTES * usize::from(at + 4 * DESC_PER_LINE));
+        }
+    }
+}
+
+/// A chain.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    head: u16,
+    pieces: u16,
+    /// The guest's name for it: that of its last descriptor.
+    id: u16,
+}
+
+/// The chains that are known.
+struct Scan {
+    entries: [Entry; CHAINS_MAX],
+    count: usize,
+    spot: Spot,
+    /// Descriptors of all of them.
+    pieces: u32,
+    /// No more are there, for now.
+    at_end: bool,
+}
+
+impl Scan {
+    fn new(spot: Spot) -> Scan {
+        Scan { entries: [Entry::default(); CHAINS_MAX], count: 0, spot, pieces: 0, at_end: false }
+    }
+
+    /// Looks until `wanted` chains are known, if there are as many.
+    fn extend(&mut self, view: &View<'_>, wanted: usize, budget: &mut Budget) -> Result<(), Fault> {
+        while self.count < wanted.min(CHAINS_MAX) && !self.at_end && !budget.is_spent() {
+            if self.pieces >= u32::from(view.size) || !view.is_available(self.spot) {
+                self.at_end = true;
+                break;
+            }
+            view.prefetch_ahead(self.spot.at);
+            let mut entry = Entry { head: self.spot.at, ..Entry::default() };
+            let mut spot = self.spot;
+            loop {
+                let Some(desc) = view.desc(spot.at) else { return Err(Fault::Index) };
+                entry.id = view.id(spot.at);
+                entry.pieces += 1;
+                self.pieces += 1;
+                budget.spend(1, 0);
+                spot.advance(view.size, 1);
+                if desc.flags & NEXT == 0 {
+                    break;
+                }
+                if u32::from(entry.pieces) >= PIECES_MAX || self.pieces >= u32::from(view.size) {
+                    return Err(Fault::LongChain);
+                }
+            }
+            self.spot = spot;
+            self.entries[self.count] = entry;
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Packed {
+    pub(crate) fn new(memory: Arc<Memory>, parts: Parts, base: u16) -> Option<Packed> {
+        let next = Spot { at: base & !WRAP, wrap: base & WRAP != 0 };
+        let ring = Packed { memory, parts, next, hint: 0 };
+        (next.at < parts.size && ring.view().is_some()).then_some(ring)
+    }
+
+    pub(crate) fn base(&self) -> u16 {
+        self.next.at | if self.next.wrap { WRAP } else { 0 }
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn view(&self) -> Option<View<'_>> {
+        Some(View { descriptors: self.memory.at(self.parts.descriptors)?, size: self.parts.size })
+    }
+
+    pub(crate) fn wants_calls(&self) -> bool {
+        let flags =
+            self.memory.at(self.parts.driver).and_then(|event| event.load_u16(EVENT_FLAGS_AT, Ordering::Relaxed));
+        flags.is_some_and(|flags| flags != EVENTS_DISABLE)
+    }
+
+    pub(crate) fn want_kicks(&self, wanted: bool) {
+        if let Some(event) = self.memory.at(self.parts.device) {
+            let flags = if wanted { EVENTS_ENABLE } else { EVENTS_DISABLE };
+            event.store_u16(EVENT_FLAGS_AT, flags, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_entries(&self) -> bool {
+        self.view().is_some_and(|view| view.is_available(self.next))
+    }
+
+    /// See [`crate::ring::Ring::receive`]; how many entries were taken.
+    pub(crate) fn receive(
+        &mut self,
+        terms: &Terms,
+        pool: &dyn Pool,
+        out: &mut Vec<Packet>,
+        max: usize,
+        burst: &mut Burst,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(descriptors) = memory.at(self.parts.descriptors) else { return Ok(0) };
+        let view = View { descriptors, size: self.parts.size };
+        if !view.is_available(self.next) {
+            return Ok(0);
+        }
+        let mut budget = Budget::of_a_poll();
+        let mut scan = Scan::new(self.next);
+        scan.extend(&view, max, &mut budget)?;
+        let before = out.len();
+        let count = pool.alloc_bulk(out, scan.count);
+        let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
+        for (piece, entry) in pieces.iter_mut().zip(&scan.entries[..count]) {
+            *piece = chain::piece(memory, &mut self.hint, view.desc(entry.head));
+            if let Some((_, Some(slice))) = piece {
+                chain::prefetch(slice, terms);
+            }
+        }
+        let (mut taken, mut done) = (0, 0);
+        for piece in &pieces[..count] {
+            // What the scan has cost is not counted twice for the first packet, so that there is always progress.
+            if taken != 0 && budget.is_spent() {
+                break;
+            }
+            let packet = &mut out[before + done];
+            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, &mut budget, packet);
+            taken += 1;
+            if read == Read::Done {
+                burst.bytes += packet.len() as u64;
+                done += 1;
+            } else {
+                burst.dropped += 1;
+            }
+        }
+        burst.packets += done as u64;
+        chain::free_rest(out, before + done);
+        self.next = publish(&view, self.next, &scan.entries[..taken], |_| 0, terms, &self.parts);
+        Ok(taken)
+    }
+
+    /// See [`crate::ring::Ring::send`]; how many entries were taken, and in `done` how many packets.
+    pub(crate) fn send(
+        &mut self,
+        terms: &Terms,
+        packets: &mut [Packet],
+        frame_max: u32,
+        burst: &mut Burst,
+        done: &mut usize,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(descriptors) = memory.at(self.parts.descriptors) else { return Ok(0) };
+        let view = View { descriptors, size: self.parts.size };
+        if packets.is_empty() || !view.is_available(self.next) {
+            return Ok(0);
+        }
+        let mut budget = Budget::of_a_poll();
+        let mut scan = Scan::new(self.next);
+        scan.extend(&view, packets.len(), &mut budget)?;
+        let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
+        for (room, entry) in rooms.iter_mut().zip(&scan.entries[..scan.count]) {
+            *room = chain::room(memory, &mut self.hint, view.desc(entry.head));
+            if let Some((slice, _)) = room {
+                chain::prefetch_to_write(slice, terms);
+            }
+        }
+        let mut all_lengths = [0u32; CHAINS_MAX];
+        let mut taken = 0usize;
+        for packet in packets.iter_mut() {
+            if taken != 0 && budget.is_spent() {
+                break;
+            }
+            let Ok(header) = chain::header_for(packet, terms, frame_max) else {
+                burst.stopped = true;
+                break;
+            };
+            if taken >= scan.count {
+                break;
+            }
+            let room = rooms.get(taken).copied().flatten().filter(|_| header.is_none());
+            match chain::write_plain(room, terms, &mut budget, packet) {
+                Some(length) => {
+                    all_lengths[taken] = length;
+                    taken += 1;
+                    burst.bytes += packet.len() as u64;
+                }
+                None => {
+                    // It may need more than one chain.
+                    scan.extend(&view, CHAINS_MAX, &mut budget)?;
+                    let mut lengths = [0; CHAINS_MAX];
+                    let first = |i| scan.entries[..scan.count].get(taken + i).map(|entry: &Entry| entry.head);
+                    let (data, header) = (packet.data(), header.as_ref());
+                    let hint = &mut self.hint;
+                    let written =
+                        chain::write(memory, hint, &view, first, terms, &mut budget, data, header, &mut lengths);
+                    let entries = match written {
+                        // All of the guest's buffers, or as many as are looked at, do not hold it.
+                        Written::Wait
+                            if taken == 0 && (scan.count == CHAINS_MAX || scan.pieces == u32::from(view.size)) =>
+                        {
+                            lengths.fill(0);
+                            burst.dropped += 1;
+                            1
+                        }
+                        Written::Wait => break,
+                        Written::Done(entries) => {
+                            burst.bytes += data.len() as u64;
+                            entries
+                        }
+                        Written::Lost(entries) => {
+                            burst.dropped += 1;
+                            entries
+                        }
+                    };
+                    all_lengths[taken..taken + entries].copy_from_slice(&lengths[..entries]);
+                    taken += entries;
+                }
+            }
+            *done += 1;
+        }
+        if taken != 0 {
+            let entries = &scan.entries[..taken];
+            self.next = publish(&view, self.next, entries, |i| all_lengths[i], terms, &self.parts);
+        }
+        Ok(taken)
+    }
+}
+
+/// Gives chains back, and returns the place behind them. The marks of the first are set last: the guest looks at entries in
+/// their order, and must see all buffers of a packet at once (virtio 1.2, 5.1.6.4.2).
+fn publish(
+    view: &View<'_>,
+    next: Spot,
+    entries: &[Entry],
+    length: impl Fn(usize) -> u32,
+    terms: &Terms,
+    parts: &Parts,
+) -> Spot {
+    let mut spot = next;
+    let mut first = 0;
+    for (i, entry) in entries.iter().enumerate() {
+        let length = length(i);
+        let mut flags = if spot.wrap { AVAIL | USED } else { 0 };
+        if length != 0 {
+            flags |= WRITE;
+        }
+        let last = u64::from(length) | u64::from(entry.id) << 32 | u64::from(flags) << 48;
+        if i == 0 {
+            first = last;
+        } else {
+            // Length, name and marks in one store.
+            view.descriptors.write(DESC_BYTES * usize::from(spot.at) + 8, last);
+        }
+        spot.advance(view.size, entry.pieces);
+    }
+    if !entries.is_empty() {
+        fence(Ordering::Release);
+        view.descriptors.write(DESC_BYTES * usize::from(next.at) + 8, first);
+    }
+    if let (Some(log), Some(at)) = (&terms.log, parts.log_at) {
+        log.mark(at, view.descriptors.len() as u64);
+    }
+    spot
+}

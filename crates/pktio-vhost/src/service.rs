@@ -1,0 +1,314 @@
+//! The thread of a port: waits for a front end, or looks for one, and works on its messages.
+//!
+//! One front end at a time; others that connect meanwhile are turned away. Nothing here waits for a peer: the socket is read
+//! as far as bytes have come, so a front end that stops within a message keeps its own port waiting and nothing else, and
+//! a port closes at once. A front end that sends messages without end is worked on at a bounded rate.
+//!
+//! Threads: this one, told to stop by `Running`'s drop. Tests: `tests/hostile.rs`, `tests/honest.rs`.
+
+use crate::connection::{Connection, Ended};
+use crate::events::Calls;
+use crate::queue::{Found, Port};
+use crate::ring::Fault;
+use crate::session::Session;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use shared_memory::Pause;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Between two attempts to reach a front end that listens.
+const RETRY: Duration = Duration::from_secs(1);
+/// Most messages a second: a front end with 64 pairs of rings needs 1,300 to start.
+const MESSAGES_PER_SECOND: u32 = 4096;
+/// Most warnings a second of a port: who connects in a loop does not fill the log.
+const WARNINGS_PER_SECOND: u32 = 16;
+
+/// How front ends come.
+pub(crate) enum Way {
+    Listen(UnixListener),
+    Connect,
+}
+
+/// A port whose thread runs. The last holder ends it.
+pub(crate) struct Running {
+    pub port: Arc<Port>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(port: Arc<Port>, calls: Calls, name: String, path: PathBuf, way: Way) -> io::Result<Running> {
+        let service = Service {
+            port: Arc::clone(&port),
+            calls: Arc::new(calls),
+            name,
+            path,
+            way,
+            front_end: None,
+            messages: Limit::new(MESSAGES_PER_SECOND),
+            warnings: Limit::new(WARNINGS_PER_SECOND),
+            next_attempt: Instant::now(),
+            pause: Pause::default(),
+        };
+        let thread = thread::Builder::new().name(format!("vhost {}", service.name)).spawn(move || service.run())?;
+        Ok(Running { port, thread: Some(thread) })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.port.stops.store(true, Ordering::Release);
+        self.port.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Service {
+    port: Arc<Port>,
+    calls: Arc<Calls>,
+    name: String,
+    path: PathBuf,
+    way: Way,
+    front_end: Option<(Connection, Session)>,
+    messages: Limit,
+    warnings: Limit,
+    next_attempt: Instant,
+    /// After front ends that took memory away.
+    pause: Pause,
+}
+
+/// So many a second.
+struct Limit {
+    most: u32,
+    since: Instant,
+    count: u32,
+}
+
+impl Limit {
+    fn new(most: u32) -> Limit {
+        Limit { most, since: Instant::now(), count: 0 }
+    }
+
+    /// Counts one; false if there were as many this second.
+    fn take(&mut self) -> bool {
+        if self.since.elapsed() >= Duration::from_secs(1) {
+            (self.since, self.count) = (Instant::now(), 0);
+        }
+        self.count += 1;
+        self.count <= self.most
+    }
+
+    /// How long until there may be more; zero if there may be now.
+    fn pause(&self) -> Duration {
+        if self.count < self.most {
+            Duration::ZERO
+        } else {
+            Duration::from_secs(1).saturating_sub(self.since.elapsed())
+        }
+    }
+}
+
+impl Service {
+    fn run(mut self) {
+        while !self.port.stops.load(Ordering::Acquire) {
+            self.wait();
+            self.port.bell.silence();
+            self.look_at_faults();
+            // One that has gone is noticed before the next is looked at.
+            self.work();
+            self.look_for_front_ends();
+        }
+        self.front_end = None;
+        if let Way::Listen(_) = self.way {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    /// Sleeps until there may be something to do.
+    fn wait(&self) {
+        let bell = self.port.bell.file();
+        let mut files = vec![PollFd::new(&*bell, PollFlags::IN)];
+        let closed = if self.front_end.is_none() { self.pause.left(Instant::now()) } else { Duration::ZERO };
+        let mut timeout = None;
+        match &self.way {
+            Way::Listen(listener) if closed.is_zero() => files.push(PollFd::new(listener, PollFlags::IN)),
+            // Who connects meanwhile waits to be accepted.
+            _ if !closed.is_zero() => timeout = Some(closed),
+            _ => {}
+        }
+        let pause = self.messages.pause();
+        match &self.front_end {
+            Some(_) if !pause.is_zero() => timeout = Some(pause),
+            Some((connection, _)) => files.push(PollFd::from_borrowed_fd(connection.file(), PollFlags::IN)),
+            None if matches!(self.way, Way::Connect) => {
+                let next = self.next_attempt.saturating_duration_since(Instant::now());
+                timeout = Some(next.max(closed));
+            }
+            None => {}
+        }
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        // What woke it does not matter: everything is looked at.
+        let _ = poll(&mut files, timeout.as_ref());
+    }
+
+    fn look_at_faults(&mut self) {
+        let faults = std::mem::take(&mut *self.port.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut did_damage = false;
+        for Found { session, ring, fault } in faults {
+            self.warn(&format!("ring {ring} stops: {fault}"));
+            if fault != Fault::Damaged {
+                continue;
+            }
+            did_damage = true;
+            // Another one may have come since: it has not done it.
+            if self.front_end.take_if(|(_, now)| now.id() == session).is_some() {
+                self.warn("its front end is disconnected");
+            }
+        }
+        if did_damage {
+            self.pause.begin(Instant::now());
+        }
+    }
+
+    fn look_for_front_ends(&mut self) {
+        if self.front_end.is_none() && !self.pause.left(Instant::now()).is_zero() {
+            return;
+        }
+        let found = match &self.way {
+            Way::Listen(listener) => match listener.accept() {
+                Ok((socket, _)) => Some(socket),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => {
+                    self.warn(&format!("a front end is not accepted: {error}"));
+                    // No descriptor is left, say: it would fail again at once.
+                    thread::sleep(Duration::from_millis(100));
+                    None
+                }
+            },
+            Way::Connect if self.front_end.is_none() && Instant::now() >= self.next_attempt => {
+                self.next_attempt = Instant::now() + RETRY;
+                reach(&self.path).ok()
+            }
+            Way::Connect => None,
+        };
+        let Some(socket) = found else { return };
+        if self.front_end.is_some() {
+            return self.warn("a second front end is turned away");
+        }
+        match Connection::new(socket) {
+            Ok(connection) => {
+                tracing::debug!(port = self.name, "a vhost-user front end is connected");
+                self.front_end = Some((connection, Session::new(&self.port, &self.calls)));
+            }
+            Err(error) => self.warn(&format!("its socket: {error}")),
+        }
+    }
+
+    /// Works on the messages that have come.
+    fn work(&mut self) {
+        if let Err(ended) = self.work_or_end() {
+            self.front_end = None;
+            self.next_attempt = Instant::now() + RETRY;
+            match ended {
+                Ended::Closed => tracing::debug!(port = self.name, "its vhost-user front end has gone"),
+                ended => self.warn(&format!("the connection ends: {ended}")),
+            }
+        }
+    }
+
+    fn work_or_end(&mut self) -> Result<(), Ended> {
+        while self.messages.pause().is_zero() && !self.port.stops.load(Ordering::Relaxed) {
+            let Some((connection, session)) = &mut self.front_end else { return Ok(()) };
+            let Some((message, files)) = connection.receive()? else { return Ok(()) };
+            self.messages.take();
+            let (reply, result) = session.handle(&message, files);
+            if let Some(reply) = reply {
+                connection.send(&reply)?;
+            }
+            result.map_err(Ended::Refused)?;
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self, what: &str) {
+        if self.warnings.take() {
+            tracing::warn!(port = self.name, "vhost-user: {what}");
+        }
+    }
+}
+
+/// Connects to a front end that listens, without waiting for a place in its queue.
+fn reach(path: &PathBuf) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(socket.as_fd(), &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Options, make_port};
+    use pktio::HeapPool;
+
+    fn service() -> (Service, tempfile::TempDir) {
+        let options = Options { is_server: true, queues: 1, mtu: 1500, memory_bytes: 1 << 20 };
+        let (port, calls) = make_port("test", &options, HeapPool::shared(16)).expect("a port");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).expect("the folder is ours");
+        listener.set_nonblocking(true).expect("it is a socket");
+        let service = Service {
+            port,
+            calls: Arc::new(calls),
+            name: "test".into(),
+            path,
+            way: Way::Listen(listener),
+            front_end: None,
+            messages: Limit::new(MESSAGES_PER_SECOND),
+            warnings: Limit::new(WARNINGS_PER_SECOND),
+            next_attempt: Instant::now(),
+            pause: Pause::default(),
+        };
+        (service, folder)
+    }
+
+    /// The finding: what a worker had found in the rings of one front end disconnected the next one.
+    #[test]
+    fn a_front_end_does_not_pay_for_the_one_before() {
+        let (mut service, _folder) = service();
+        let connect = |service: &mut Service| {
+            let client = UnixStream::connect(&service.path).expect("it listens");
+            service.look_for_front_ends();
+            (client, service.front_end.as_ref().expect("it is accepted").1.id())
+        };
+        let (first, old) = connect(&mut service);
+        drop(first);
+        service.work();
+        assert!(service.front_end.is_none());
+        let (_second, new) = connect(&mut service);
+        service.port.report(Found { session: old, ring: 1, fault: Fault::Damaged });
+        service.look_at_faults();
+        assert!(service.front_end.is_some(), "session {new} pays for {old}");
+        service.port.report(Found { session: new, ring: 1, fault: Fault::Damaged });
+        service.look_at_faults();
+        assert!(service.front_end.is_none());
+        // Nor does anybody come back at once after that: each time would cost a worker some time.
+        let waits = UnixStream::connect(&service.path).expect("it listens");
+        service.look_for_front_ends();
+        assert!(service.front_end.is_none(), "the port is closed for a while");
+        service.pause = Pause::default();
+        service.look_for_front_ends();
+        assert!(service.front_end.is_some(), "who has waited is accepted");
+        drop(waits);
+    }
+}

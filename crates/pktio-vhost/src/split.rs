@@ -1,0 +1,308 @@
+//! A split ring (virtio 1.2, 2.7): a table of descriptors, a ring of entries that the guest has made available, and one of
+//! those that we have used.
+//!
+//! A burst goes over its entries three times: heads and prefetches of their descriptors, copies of descriptors and
+//! prefetches of the buffers, packets. So cache misses on lines that the guest's processor has written overlap.
+//!
+//! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
+
+use crate::chain::{self, HEADER_MAX, Piece, Read, Room, Written};
+use crate::memory::{Memory, Place};
+use crate::ring::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, Parts, Table, Terms};
+use pktio::offload::VirtioNetHeader;
+use pktio::{Packet, Pool};
+use shared_memory::Slice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const AVAIL_NO_INTERRUPT: u16 = 1;
+const USED_NO_NOTIFY: u16 = 1;
+/// Offsets in the available and the used ring.
+const FLAGS_AT: usize = 0;
+const INDEX_AT: usize = 2;
+const ENTRIES_AT: usize = 4;
+
+const DESC_BYTES: usize = 16;
+/// Elements of the used ring in a cache line.
+const USED_PER_LINE: usize = 8;
+
+pub(crate) struct Split {
+    memory: Arc<Memory>,
+    parts: Parts,
+    /// The next entry to take; all that are taken were given back.
+    next: u16,
+    hint: usize,
+}
+
+/// Bytes of a ring's parts with `size` places: descriptors, available ring, used ring; and how these are aligned.
+pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
+    let size = usize::from(size);
+    [(DESC_BYTES * size, 16), (ENTRIES_AT + 2 * size, 2), (ENTRIES_AT + 8 * size, 4)]
+}
+
+/// The ring's parts while a burst works on it.
+struct View<'a> {
+    descriptors: Slice<'a>,
+    avail: Slice<'a>,
+    used: Slice<'a>,
+    mask: u16,
+}
+
+impl Table for View<'_> {
+    #[inline]
+    fn desc(&self, index: u16) -> Option<Desc> {
+        let [addr, rest] = self.descriptors.read::<[u64; 2]>(DESC_BYTES * usize::from(index))?;
+        Some(Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 })
+    }
+}
+
+impl View<'_> {
+    /// How many entries are there behind `next`.
+    #[inline]
+    fn available(&self, next: u16) -> Result<usize, Fault> {
+        let index = self.avail.load_u16(INDEX_AT, Ordering::Acquire).unwrap_or(next);
+        let count = index.wrapping_sub(next);
+        if count <= self.mask.wrapping_add(1) { Ok(count.into()) } else { Err(Fault::Index) }
+    }
+
+    /// The first descriptor of an entry.
+    #[inline]
+    fn head(&self, entry: u16) -> u16 {
+        // The slice has all entries; a value that is none is refused where it is used.
+        self.avail.read(ENTRIES_AT + 2 * usize::from(entry & self.mask)).unwrap_or(u16::MAX)
+    }
+
+    #[inline]
+    fn give_back(&self, entry: u16, head: u16, length: u32) {
+        let element = u64::from(head) | u64::from(length) << 32;
+        self.used.write(ENTRIES_AT + 8 * usize::from(entry & self.mask), element);
+    }
+
+    /// Prefetches what giving `count` entries back will write in the used ring: stores to lines that are not ours yet would
+    /// hold up all later ones.
+    #[inline]
+    fn prefetch_used(&self, next: u16, count: usize) {
+        for i in (0..count).step_by(USED_PER_LINE).chain([count - 1]) {
+            let entry = next.wrapping_add(i as u16) & self.mask;
+            self.used.prefetch_to_write(ENTRIES_AT + 8 * usize::from(entry));
+        }
+        self.used.prefetch_to_write(INDEX_AT);
+    }
+
+    /// Reads the heads of a burst and prefetches their descriptors.
+    #[inline]
+    fn read_heads(&self, next: u16, heads: &mut [u16]) {
+        for (i, head) in heads.iter_mut().enumerate() {
+            *head = self.head(next.wrapping_add(i as u16));
+            self.descriptors.prefetch(DESC_BYTES * usize::from(*head));
+        }
+    }
+}
+
+impl Split {
+    pub(crate) fn new(memory: Arc<Memory>, parts: Parts, base: u16) -> Option<Split> {
+        if !parts.size.is_power_of_two() {
+            return None;
+        }
+        let mut ring = Split { memory, parts, next: base, hint: 0 };
+        let used = ring.view()?.used.load_u16(INDEX_AT, Ordering::Acquire)?;
+        // The used ring says what was given back. A device that ended without handing its index over has left entries in
+        // between, which are worked on again.
+        ring.next = used;
+        Some(ring)
+    }
+
+    pub(crate) fn base(&self) -> u16 {
+        self.next
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    #[inline]
+    fn view(&self) -> Option<View<'_>> {
+        view(&self.memory, &self.parts)
+    }
+
+    fn part(&self, place: Place) -> Option<Slice<'_>> {
+        self.memory.at(place)
+    }
+
+    pub(crate) fn wants_calls(&self) -> bool {
+        let flags = self.part(self.parts.driver).and_then(|avail| avail.load_u16(FLAGS_AT, Ordering::Relaxed));
+        flags.is_some_and(|flags| flags & AVAIL_NO_INTERRUPT == 0)
+    }
+
+    pub(crate) fn want_kicks(&self, wanted: bool) {
+        if let Some(used) = self.part(self.parts.device) {
+            used.store_u16(FLAGS_AT, if wanted { 0 } else { USED_NO_NOTIFY }, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has_entries(&self) -> bool {
+        self.view().is_some_and(|view| view.available(self.next).is_ok_and(|count| count != 0))
+    }
+
+    /// See [`crate::ring::Ring::receive`]; how many entries were taken.
+    pub(crate) fn receive(
+        &mut self,
+        terms: &Terms,
+        pool: &dyn Pool,
+        out: &mut Vec<Packet>,
+        max: usize,
+        burst: &mut Burst,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
+        let ready = view.available(self.next)?;
+        let count = ready.min(max);
+        if count == 0 {
+            return Ok(0);
+        }
+        view.prefetch_used(self.next, count);
+        let before = out.len();
+        let count = pool.alloc_bulk(out, count);
+        let mut heads = [0u16; BURST_MAX];
+        view.read_heads(self.next, &mut heads[..count]);
+        let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
+        for (piece, head) in pieces.iter_mut().zip(&heads[..count]) {
+            *piece = chain::piece(memory, &mut self.hint, view.desc(*head));
+            if let Some((_, Some(slice))) = piece {
+                chain::prefetch(slice, terms);
+            }
+        }
+        let mut budget = Budget::of_a_poll();
+        let (mut taken, mut done) = (0, 0);
+        for (piece, head) in pieces.iter().zip(&heads[..count]) {
+            if budget.is_spent() {
+                break;
+            }
+            let packet = &mut out[before + done];
+            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, &mut budget, packet);
+            view.give_back(self.next.wrapping_add(taken as u16), *head, 0);
+            taken += 1;
+            if read == Read::Done {
+                burst.bytes += packet.len() as u64;
+                done += 1;
+            } else {
+                burst.dropped += 1;
+            }
+        }
+        burst.packets += done as u64;
+        chain::free_rest(out, before + done);
+        self.next = self.next.wrapping_add(taken as u16);
+        publish(&view, self.next, terms, &self.parts);
+        Ok(taken)
+    }
+
+    /// See [`crate::ring::Ring::send`]; how many entries were taken, and in `done` how many packets.
+    pub(crate) fn send(
+        &mut self,
+        terms: &Terms,
+        packets: &mut [Packet],
+        frame_max: u32,
+        burst: &mut Burst,
+        done: &mut usize,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
+        let ready = view.available(self.next)?;
+        if ready == 0 {
+            return Ok(0);
+        }
+        let count = ready.min(packets.len());
+        if count == 0 {
+            return Ok(0);
+        }
+        view.prefetch_used(self.next, count);
+        let mut heads = [0u16; BURST_MAX];
+        view.read_heads(self.next, &mut heads[..count]);
+        let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
+        for (room, head) in rooms.iter_mut().zip(&heads[..count]) {
+            *room = chain::room(memory, &mut self.hint, view.desc(*head));
+            if let Some((slice, _)) = room {
+                chain::prefetch_to_write(slice, terms);
+            }
+        }
+        let mut budget = Budget::of_a_poll();
+        let mut taken = 0usize;
+        for packet in packets.iter_mut() {
+            if taken >= ready || budget.is_spent() {
+                break;
+            }
+            let Ok(header) = chain::header_for(packet, terms, frame_max) else {
+                burst.stopped = true;
+                break;
+            };
+            let entry = self.next.wrapping_add(taken as u16);
+            let room = rooms.get(taken).copied().flatten().filter(|_| header.is_none());
+            match chain::write_plain(room, terms, &mut budget, packet) {
+                Some(length) => {
+                    view.give_back(entry, heads[taken], length);
+                    taken += 1;
+                    burst.bytes += packet.len() as u64;
+                }
+                None => {
+                    let mut lengths = [0; CHAINS_MAX];
+                    let first = |i| (taken + i < ready).then(|| view.head(entry.wrapping_add(i as u16)));
+                    let data = packet.data();
+                    let hint = &mut self.hint;
+                    let header = header.as_ref();
+                    let written =
+                        chain::write(memory, hint, &view, first, terms, &mut budget, data, header, &mut lengths);
+                    let entries = match written {
+                        Written::Wait if ready == usize::from(self.parts.size) => {
+                            // All of the guest's buffers together do not hold it.
+                            lengths.fill(0);
+                            burst.dropped += 1;
+                            1
+                        }
+                        Written::Wait => break,
+                        Written::Done(entries) => {
+                            burst.bytes += data.len() as u64;
+                            entries
+                        }
+                        Written::Lost(entries) => {
+                            burst.dropped += 1;
+                            entries
+                        }
+                    };
+                    for (i, length) in lengths[..entries].iter().enumerate() {
+                        let entry = entry.wrapping_add(i as u16);
+                        view.give_back(entry, view.head(entry), *length);
+                    }
+                    taken += entries;
+                }
+            }
+            *done += 1;
+        }
+        if taken != 0 {
+            self.next = self.next.wrapping_add(taken as u16);
+            publish(&view, self.next, terms, &self.parts);
+        }
+        Ok(taken)
+    }
+}
+
+#[inline]
+fn view<'a>(memory: &'a Memory, parts: &Parts) -> Option<View<'a>> {
+    Some(View {
+        descriptors: memory.at(parts.descriptors)?,
+        avail: memory.at(parts.driver)?,
+        used: memory.at(parts.device)?,
+        mask: parts.size - 1,
+    })
+}
+
+/// Shows the guest what was given back.
+#[inline]
+fn publish(view: &View<'_>, next: u16, terms: &Terms, parts: &Parts) {
+    view.used.store_u16(INDEX_AT, next, Ordering::Release);
+    if let (Some(log), Some(at)) = (&terms.log, parts.log_at) {
+        log.mark(at, view.used.len() as u64);
+    }
+}
+
+const _: () = assert!(HEADER_MAX >= VirtioNetHeader::BYTES);

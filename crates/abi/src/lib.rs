@@ -21,6 +21,6 @@ pub use calls::RuntimeCalls;
 pub use entry::{EntryHeader, EntryLayout, EntryParts};
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
 pub use shape::{Answers, EntryShape, Rule, Shapes, TableShape};
-pub use state::{PipelineState, StateError};
+pub use state::{Phase, PipelineState, StateError};
 pub use table::register_cell_bytes;
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};

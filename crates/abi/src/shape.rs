@@ -3,7 +3,7 @@
 //! All of it is copied, so that nothing that a writer frees meanwhile is read. Addresses in it may be put into code, but
 //! that code may run only in batches that begin before any of it is changed: whoever takes shapes also takes the number
 //! that `tables` changes *before* it changes any of it, and compares the two at the start of each batch
-//! (`tables::reclaim`, "What code takes for granted").
+//! (`tables::reclaim`, "Assumptions of code").
 
 use crate::entry::EntryHeader;
 use base::entry::ActionCall;
@@ -25,10 +25,10 @@ pub struct TableShape {
     pub words: Vec<u64>,
     /// What `TableHandle::default_entry` holds.
     pub default: EntryShape,
-    /// All entries, if they are few and may be taken for granted too; the first that accepts a key is the one that
+    /// All entries, if they are few and may be assumed too; the first that accepts a key is the one that
     /// matches.
     pub rules: Option<Vec<Rule>>,
-    /// What its lookups can give, if that may be taken for granted while keys change.
+    /// What its lookups can give, if that may be assumed while keys change.
     pub answers: Option<Answers>,
 }
 

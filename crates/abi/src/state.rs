@@ -28,6 +28,22 @@ pub enum StateError {
     WrongKind,
     /// This engine cannot; what.
     Unsupported(String),
+    /// A worker, by number, may still run code that the change would make wrong, or still hold what must be freed first, and has not
+    /// come to the end of a batch for so long that the change was refused. Nothing was changed.
+    Unacknowledged(u32),
+}
+
+/// What changes belong to, for states that must know what may have to be taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Phase {
+    /// Nothing: each change stands for itself.
+    #[default]
+    Single,
+    /// A batch that takes effect as a whole or not at all.
+    Atomic,
+    /// The taking back of what was changed: it is not refused for want of room. What an atomic batch has changed so far can always be
+    /// taken back before it ends.
+    Undo,
 }
 
 /// An installed entry as read back.
@@ -41,6 +57,11 @@ pub struct ReadEntry {
 
 /// The state of one loaded program. Every method may be called while packets run.
 pub trait PipelineState: Send + Sync {
+    /// What the changes from here on belong to; what they belonged to before. A batch begins with [`Phase::Atomic`] and ends with
+    /// the phase that this returned.
+    fn set_phase(&self, _phase: Phase) -> Phase {
+        Phase::Single
+    }
     /// Adds an entry. Two entries are the same if keys and priority are equal.
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
     /// Replaces the action of the entry with this key and priority; counters stay.

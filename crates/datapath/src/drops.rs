@@ -30,11 +30,15 @@ pub enum RuntimeDrop {
     BadLength,
     /// Went over links from device to device too often.
     LinkLimit,
+    /// The operator has taken the port out of service.
+    PortDown,
+    /// Was sent to port 0, which is not there: what `egress_spec` is where the program chose none.
+    NoPortChosen,
 }
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 11] = [
+    pub const ALL: [RuntimeDrop; 13] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -46,6 +50,8 @@ impl RuntimeDrop {
         RuntimeDrop::NoProgram,
         RuntimeDrop::BadLength,
         RuntimeDrop::LinkLimit,
+        RuntimeDrop::PortDown,
+        RuntimeDrop::NoPortChosen,
     ];
 
     /// The name that `sluice stats` prints.
@@ -62,6 +68,8 @@ impl RuntimeDrop {
             RuntimeDrop::NoProgram => "no program",
             RuntimeDrop::BadLength => "bad frame length",
             RuntimeDrop::LinkLimit => "too many links",
+            RuntimeDrop::PortDown => "port is down",
+            RuntimeDrop::NoPortChosen => "no egress port chosen",
         }
     }
 }

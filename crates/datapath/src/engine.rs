@@ -20,8 +20,14 @@
 //! What waits here is the switch's only queue between ingress and egress, so it is what `EnqueueDepth` and `DequeueDepth`
 //! count: packets of this worker that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
-//! **Bound:** a packet and all that descends from it make at most [`ITEM_LIMIT`] items; the rest is dropped and counted.
-//! Single-threaded: one engine per worker.
+//! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and record that
+//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. Each of its packets that asks for
+//! copies has an equal share of what is left, and what one does not use the next ones may. Units are asked for before
+//! anything is copied, and a copy that fails has cost what one that succeeds costs. What there is no unit for is dropped and
+//! counted as [`RuntimeDrop::ReplicationLimit`]; a packet's own way through egress and deparser costs none, and its line of
+//! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs are looked at, no clock.
+//!
+//! Single-threaded: one engine per worker. Tests: `tests/copies.rs`, `tests/stf/v1model/limits.stf`.
 #![allow(unsafe_code)]
 
 use crate::drops::{DropReason, RuntimeDrop};
@@ -35,8 +41,12 @@ use pktio::Packet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Most work items that one received packet may cause: copies, resubmissions and recirculations together.
-pub const ITEM_LIMIT: u32 = 8192;
+/// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and
+/// programs, so other ports wait for a millisecond; and a burst of 64 packets for 64 ports each has enough.
+pub const WORK_MAX: u32 = 4096;
+
+/// Bytes of frame and record for which a copy costs one unit more: as many as are copied in the time of one.
+pub const UNIT_BYTES: usize = 2048;
 
 /// Most times one packet's line of descent goes back to ingress or is cloned from egress.
 pub const PASS_LIMIT: u32 = 64;
@@ -51,8 +61,8 @@ pub trait Sink {
     }
     /// Takes a packet that is dropped.
     fn drop(&mut self, reason: DropReason, packet: Packet);
-    /// Counts a copy that could not be made.
-    fn lost_copy(&mut self, reason: DropReason);
+    /// Counts copies that were not made.
+    fn lost_copies(&mut self, reason: DropReason, count: u64);
 }
 
 /// A packet that waits for an entry.
@@ -100,7 +110,9 @@ pub struct Engine {
     /// Records of the packets of a batch, `layout.words()` each; the descriptors of `batch` point at them.
     records: Vec<u64>,
     waiting: VecDeque<Item>,
-    budget: u32,
+    /// Units that are left for the burst, and of these for the packet that is being replicated.
+    work_left: u32,
+    share: u32,
 }
 
 impl Engine {
@@ -121,8 +133,21 @@ impl Engine {
             batch,
             single: Box::new(Batch::new()),
             waiting: VecDeque::new(),
-            budget: 0,
+            work_left: WORK_MAX,
+            share: 0,
         }
+    }
+
+    /// Units that the calls of [`receive`](Engine::receive) from here on may cost together. To be called for each received burst.
+    #[inline]
+    pub fn set_work(&mut self, units: u32) {
+        self.work_left = units;
+    }
+
+    /// What is left of them.
+    #[inline]
+    pub fn work_left(&self) -> u32 {
+        self.work_left
     }
 
     /// Runs packets received on `port` to their ends. At most [`BATCH_MAX`] packets; `packets` is empty afterwards.
@@ -177,6 +202,8 @@ impl Engine {
         sink: &mut S,
     ) {
         let words = self.layout.words().max(1);
+        let asks = |desc: &&PacketDesc| desc.fate == FateCode::Replicate as u32;
+        let mut asking = self.batch.packets[..packets.len()].iter().filter(asks).count() as u32;
         for (i, packet) in packets.drain(..).enumerate() {
             let desc = &self.batch.packets[i];
             match fate(desc) {
@@ -184,7 +211,8 @@ impl Engine {
                 Ended::Drop(reason) => sink.drop(reason, packet),
                 Ended::Replicate(point) => {
                     let consumed = desc.consumed;
-                    self.budget = ITEM_LIMIT;
+                    let share = self.work_left / asking;
+                    (self.share, asking) = (share, asking - 1);
                     let record: Box<[u64]> = self.records[i * words..(i + 1) * words].into();
                     let item = Item {
                         packet,
@@ -198,6 +226,7 @@ impl Engine {
                     };
                     self.replicate(item, point, now_us, sink);
                     self.drain(exec, now_us, sink);
+                    self.work_left -= share - self.share;
                 }
             }
         }
@@ -243,9 +272,9 @@ impl Engine {
             let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
             let list = self.get(&item.record, Intrinsic::CloneFieldList);
             match self.replication.session(session) {
-                None => sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoSuchGroup)),
+                None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) => {
-                    for replica in &session.replicas {
+                    for replica in self.affordable(&session.replicas, &item, sink) {
                         let mut record = self.preserved(&item.record, list);
                         self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.ingress_clone);
                         self.ingress_intrinsics(&mut record, &item, item.packet.len());
@@ -274,14 +303,14 @@ impl Engine {
             let Some((last, others)) = replicas.split_last() else {
                 return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
             };
-            for replica in others {
+            for replica in self.affordable(others, &item, sink) {
                 let mut record = item.record.clone();
                 self.egress_intrinsics(&mut record, *replica, now_us);
                 self.copy(&item, record, EntryKind::Egress, item.consumed, 0, sink);
             }
             // The last replica takes the packet itself.
             self.egress_intrinsics(&mut item.record, *last, now_us);
-            return self.enqueue(Item { entry: EntryKind::Egress, ..item }, sink);
+            return self.enqueue(Item { entry: EntryKind::Egress, ..item });
         }
         let to = self.get(&item.record, Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
@@ -290,7 +319,7 @@ impl Engine {
         }
         self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.normal);
         self.egress_intrinsics(&mut item.record, Replica { port: to as u32, instance: 0 }, now_us);
-        self.enqueue(Item { entry: EntryKind::Egress, ..item }, sink);
+        self.enqueue(Item { entry: EntryKind::Egress, ..item });
     }
 
     fn egress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
@@ -298,9 +327,9 @@ impl Engine {
             let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
             let list = self.get(&item.record, Intrinsic::CloneFieldList);
             match self.replication.session(session) {
-                None => sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoSuchGroup)),
+                None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) if item.passes < PASS_LIMIT => {
-                    for replica in &session.replicas {
+                    for replica in self.affordable(&session.replicas, &item, sink) {
                         let mut record = self.preserved(&item.record, list);
                         self.copy_headers(&item.record, &mut record);
                         self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.egress_clone);
@@ -311,13 +340,16 @@ impl Engine {
                         let mut clone = item.child(packet, record, EntryKind::Egress);
                         clone.passes = item.passes + 1;
                         clone.truncate = session.packet_length_bytes;
-                        self.enqueue(clone, sink);
+                        self.enqueue(clone);
                     }
                 }
-                Some(_) => sink.lost_copy(DropReason::Runtime(RuntimeDrop::ReplicationLimit)),
+                Some(session) => {
+                    let copies = session.replicas.len() as u64;
+                    sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
+                }
             }
         }
-        self.enqueue(Item { entry: EntryKind::Deparse, ..item }, sink);
+        self.enqueue(Item { entry: EntryKind::Deparse, ..item });
     }
 
     fn deparse_end(&mut self, item: Item, sink: &mut dyn Sink) {
@@ -330,10 +362,13 @@ impl Engine {
 
     /// Sends the packet itself back to ingress.
     fn again(&mut self, item: Item, record: Box<[u64]>, entry: EntryKind, sink: &mut dyn Sink) {
-        if item.passes >= PASS_LIMIT {
+        // The packet itself goes on; only its record is made anew.
+        let units = units(size_of_val(&*record));
+        if item.passes >= PASS_LIMIT || self.share < units {
             return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
         }
-        self.enqueue(Item { record, entry, consumed: 0, passes: item.passes + 1, ..item }, sink);
+        self.share -= units;
+        self.enqueue(Item { record, entry, consumed: 0, passes: item.passes + 1, ..item });
     }
 
     /// Makes a copy of the packet wait for an entry.
@@ -347,23 +382,31 @@ impl Engine {
         sink: &mut dyn Sink,
     ) {
         if let Some(packet) = self.duplicate(item, sink) {
-            self.enqueue(Item { consumed, truncate, ..item.child(packet, record, entry) }, sink);
+            self.enqueue(Item { consumed, truncate, ..item.child(packet, record, entry) });
         }
     }
 
     fn duplicate(&self, item: &Item, sink: &mut dyn Sink) -> Option<Packet> {
         let packet = item.packet.copy();
         if packet.is_none() {
-            sink.lost_copy(DropReason::Runtime(RuntimeDrop::NoBuffer));
+            sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
         }
         packet
     }
 
-    fn enqueue(&mut self, mut item: Item, sink: &mut dyn Sink) {
-        if self.budget == 0 {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
+    /// As many of the replicas as there are units for, which are taken; the others are counted as lost.
+    fn affordable<'r>(&mut self, replicas: &'r [Replica], item: &Item, sink: &mut dyn Sink) -> &'r [Replica] {
+        let each = units(item.packet.len() + size_of_val(&*item.record));
+        let count = replicas.len().min((self.share / each) as usize);
+        self.share -= count as u32 * each;
+        let (made, lost) = replicas.split_at(count);
+        if !lost.is_empty() {
+            sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), lost.len() as u64);
         }
-        self.budget -= 1;
+        made
+    }
+
+    fn enqueue(&mut self, mut item: Item) {
         if item.is_queued() {
             self.set(&mut item.record, Intrinsic::EnqueueDepth, self.waiting.len() as u64);
         }
@@ -430,6 +473,11 @@ impl Engine {
 
 /// The name of the program's counter for packets whose egress port says drop; architectures with a drop port have it.
 pub const INGRESS_DROP: &str = "ingress drop";
+
+/// What a copy or pass costs for which so many bytes are copied.
+fn units(bytes: usize) -> u32 {
+    1 + (bytes / UNIT_BYTES) as u32
+}
 
 enum Ended {
     Send(u32),

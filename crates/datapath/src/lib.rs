@@ -24,6 +24,7 @@
 
 pub mod bench;
 pub mod calls;
+pub mod descriptors;
 pub mod drops;
 pub mod engine;
 pub mod executor;
@@ -52,5 +53,6 @@ pub use pipeline::{
 pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};
 pub use switches::{CodeOptions, Optimisation, Without, optimisations};
+pub use tables::reclaim::ACKNOWLEDGE_MAX;
 pub use watch::{RegionCycles, Watched};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

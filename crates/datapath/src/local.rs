@@ -3,7 +3,7 @@
 //! STF scripts, traces and property tests run on this, with any executor. The clock is the caller's.
 
 use crate::drops::{DropCounters, DropReason};
-use crate::engine::{Engine, Sink};
+use crate::engine::{Engine, Sink, WORK_MAX};
 use crate::executor::Executor;
 use crate::pipeline::Pipeline;
 use crate::replication::Replication;
@@ -44,8 +44,8 @@ impl Sink for Collect<'_> {
         self.drops.count(reason);
     }
 
-    fn lost_copy(&mut self, reason: DropReason) {
-        self.drops.count(reason);
+    fn lost_copies(&mut self, reason: DropReason, count: u64) {
+        self.drops.count_many(reason, count);
     }
 }
 
@@ -94,6 +94,7 @@ impl Local {
         let mut sent = Vec::new();
         self.now_us += 1;
         let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(0) };
+        self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
         // Whoever has this value may write to tables next, and would wait for itself.
         self.executor.idle();

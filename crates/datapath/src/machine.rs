@@ -67,6 +67,13 @@ pub enum MachineError {
     Code(jit::Error),
 }
 
+impl MachineError {
+    /// Whether the program may be right, and takes longer than is allowed.
+    pub(crate) fn is_too_slow(&self) -> bool {
+        matches!(self, MachineError::Code(jit::Error::TooSlow(_)))
+    }
+}
+
 impl Machine {
     /// Makes the state of a verified program for `workers` workers, and compiles it.
     pub fn new(program: Arc<Program>, workers: usize, options: &CodeOptions) -> Result<Machine, MachineError> {
@@ -197,7 +204,7 @@ impl Backend for Machine {
     }
 
     fn runs_specialised(&self) -> bool {
-        self.code.granted() == Some(self.fast.granted())
+        self.code.generation() == Some(self.fast.generation())
     }
 
     fn watch(&self, on: bool) {

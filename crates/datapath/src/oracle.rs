@@ -216,8 +216,10 @@ impl Run {
             }
             Fate::Replicate(point) => (FateCode::Replicate as u32, point_code(point)),
             Fate::Endless => (FateCode::Endless as u32, 0),
+            Fate::NoRoom => (FateCode::NoRoom as u32, 0),
         };
-        if !replace(desc, &outcome.packet) {
+        let capacity = (desc.headroom + desc.len + desc.tailroom) as usize;
+        if outcome.longest > capacity || !replace(desc, &outcome.packet) {
             desc.fate = FateCode::NoRoom as u32;
         }
         let mut output = lock(&self.output);

@@ -11,6 +11,7 @@
 use crate::drops::DropCounters;
 use crate::executor::Executor;
 use crate::machine::{Machine, Specialise};
+use crate::memory;
 use crate::oracle::Oracle;
 use crate::replication::Replication;
 use crate::state::{FastState, Keep};
@@ -152,6 +153,8 @@ pub struct PipelineError {
     pub program: String,
     /// Why.
     pub reason: String,
+    /// It takes longer than the switch allows, though it is right.
+    pub too_slow: bool,
 }
 
 /// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
@@ -179,7 +182,17 @@ pub fn load_keeping(
     options: &CodeOptions,
     old: Option<(&Pipeline, &Keep)>,
 ) -> Result<Pipeline, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    memory::returning(|| load_now(program, engine, workers, options, old))
+}
+
+fn load_now(
+    program: Arc<Program>,
+    engine: EngineKind,
+    workers: usize,
+    options: &CodeOptions,
+    old: Option<(&Pipeline, &Keep)>,
+) -> Result<Pipeline, PipelineError> {
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
     let start = Instant::now();
     let problems = ir::verify(&program);
     let mut times = vec![("verify IR", start.elapsed())];
@@ -201,7 +214,7 @@ pub fn load_keeping(
                 Some((fast, keep)) => Machine::inheriting(Arc::clone(&program), fast, keep, options),
                 None => Machine::new(Arc::clone(&program), workers, options),
             };
-            let machine = machine.map_err(|e| refuse(e.to_string()))?;
+            let machine = machine.map_err(|e| PipelineError { too_slow: e.is_too_slow(), ..refuse(e.to_string()) })?;
             times.extend(machine.load_times());
             Box::new(machine)
         }
@@ -219,7 +232,7 @@ pub fn load_keeping(
 /// Sets up a program's state and translates the program to machine code, and throws both away: whether it can be done.
 /// That is also possible for programs that cannot be loaded because they call what nobody has. How long each phase took.
 pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
     if let Some(first) = ir::verify(&program).first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
@@ -230,7 +243,7 @@ pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>
 /// What a program's entries are translated to, for people. As for [`check_code`], the program need not be one that can be
 /// loaded.
 pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason };
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
     if let Some(first) = ir::verify(program).first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
@@ -442,7 +455,9 @@ impl Pipeline {
             .map(|(i, table)| {
                 let id = TableId::from_index(i);
                 let lookups = self.backend.table_counters(id);
-                TableInfo { name: table.name.clone(), entries: self.state().len(id), size: table.size, lookups }
+                let memory_bytes = self.backend.fast().map(|fast| fast.table_memory_bytes(id));
+                let entries = self.state().len(id);
+                TableInfo { name: table.name.clone(), entries, size: table.size, lookups, memory_bytes }
             })
             .collect()
     }
@@ -462,7 +477,7 @@ mod tests {
     impl Sink for Nowhere {
         fn send(&mut self, _: u32, _: Packet) {}
         fn drop(&mut self, _: DropReason, _: Packet) {}
-        fn lost_copy(&mut self, _: DropReason) {}
+        fn lost_copies(&mut self, _: DropReason, _: u64) {}
     }
 
     /// Each packet reads a 64-bit cell, is busy for a while, and writes the cell plus one.

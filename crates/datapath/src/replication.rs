@@ -38,8 +38,8 @@ pub enum ReplicationError {
     /// Changed or deleted but not there.
     #[error("does not exist")]
     NotFound,
-    /// The id is 0 or too large.
-    #[error("ids run from 1 to {}", ID_LIMIT - 1)]
+    /// The id is too large, or 0 for a group.
+    #[error("ids of groups run from 1, of sessions from 0, to {}", ID_LIMIT - 1)]
     BadId,
 }
 
@@ -52,15 +52,17 @@ type Page<T> = Box<[ArcSwapOption<T>]>;
 /// pointer that exists costs a look at all readers when it goes.
 struct Registry<T> {
     pages: Vec<OnceLock<Page<T>>>,
+    /// The lowest id: 1 for groups, of which 0 means none; 0 for sessions, as bmv2 has it. (P4Runtime has none with 0; `control` refuses it.)
+    first_id: u32,
 }
 
 impl<T> Registry<T> {
-    fn new() -> Registry<T> {
-        Registry { pages: (0..ID_LIMIT / PAGE_IDS).map(|_| OnceLock::new()).collect() }
+    fn new(first_id: u32) -> Registry<T> {
+        Registry { pages: (0..ID_LIMIT / PAGE_IDS).map(|_| OnceLock::new()).collect(), first_id }
     }
 
     fn page(&self, id: u32) -> Result<&OnceLock<Page<T>>, ReplicationError> {
-        let page = self.pages.get((id / PAGE_IDS) as usize).filter(|_| id != 0);
+        let page = self.pages.get((id / PAGE_IDS) as usize).filter(|_| id >= self.first_id);
         page.ok_or(ReplicationError::BadId)
     }
 
@@ -128,7 +130,7 @@ impl Default for Replication {
 impl Replication {
     /// No groups, no sessions.
     pub fn new() -> Replication {
-        Replication { groups: Registry::new(), sessions: Registry::new() }
+        Replication { groups: Registry::new(1), sessions: Registry::new(0) }
     }
 
     /// The copies of a multicast group.

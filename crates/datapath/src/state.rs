@@ -16,6 +16,10 @@
 //! the same objects, so nothing is copied and nothing lost while packets still run through the old program. Such objects
 //! have locks of their own, below the state's: taken one table at a time, a profile's before a table's.
 //!
+//! A change that a worker could misread, and which it does not acknowledge in time, is refused before any of it is published
+//! (`tables::reclaim`). A batch that may be taken back ([`Phase`]) invalidates more than it must and tells compilers nothing, so that
+//! taking it back is never refused.
+//!
 //! Direct counters and meters are cells by the entry's index. An index is used again only after every worker has been
 //! quiescent, and its cells are set to zero then, so counts never move to another entry.
 //!
@@ -36,7 +40,7 @@ pub(crate) use shape::Activity;
 
 use crate::calls::Messages;
 use crate::calls::hash::CustomCrcs;
-use abi::state::{CrcParameters, DigestMessage, ReadEntry};
+use abi::state::{CrcParameters, DigestMessage, Phase, ReadEntry};
 use abi::{Bindings, ExternBinding, PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
@@ -104,6 +108,17 @@ struct Content {
     /// By extern.
     profiles: Vec<Option<Arc<Mutex<Profile>>>>,
     ports_down: BTreeSet<u32>,
+    /// What changes belong to, and how many batches there were.
+    phase: (Phase, u64),
+}
+
+impl Content {
+    /// A table that is about to be changed.
+    fn to_change(&self, table: TableId) -> MutexGuard<'_, TableState> {
+        let mut state = lock(&self.tables[table.index()]);
+        state.table.set_phase(self.phase.0, self.phase.1);
+        state
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -243,7 +258,12 @@ impl FastState {
             custom_crcs: Arc::clone(&inherited.custom_crcs),
             program,
             domain,
-            content: Mutex::new(Content { tables, profiles, ports_down: inherited.ports_down.clone() }),
+            content: Mutex::new(Content {
+                tables,
+                profiles,
+                ports_down: inherited.ports_down.clone(),
+                phase: Default::default(),
+            }),
             cells,
             table_counters: table_counters.map_err(no_memory)?,
             earlier: ZeroedArray::new(table_count).map_err(no_memory)?,
@@ -295,6 +315,11 @@ impl FastState {
     /// Digest messages since the last call.
     pub fn take_digests(&self) -> Vec<DigestMessage> {
         self.messages.take_digests()
+    }
+
+    /// About how much memory a table's entries and what finds them take.
+    pub fn table_memory_bytes(&self, table: TableId) -> u64 {
+        lock(&self.lock().tables[table.index()]).table.footprint_bytes()
     }
 
     /// Hits and misses of a table, summed over workers.
@@ -377,6 +402,24 @@ impl FastState {
         }
     }
 
+    /// Refuses what may leave more to be freed while too much waits; what is taken back was asked for when it was done.
+    fn await_room(&self, content: &Content) -> Result<()> {
+        if content.phase.0 != Phase::Undo {
+            self.domain.await_room()?;
+        }
+        Ok(())
+    }
+
+    /// As [`FastState::with_profile`], for changes that may leave more to be freed.
+    fn change_profile<R>(
+        &self,
+        profile: ExternId,
+        f: impl FnOnce(&mut Profile, &BTreeSet<u32>) -> Result<R>,
+    ) -> Result<R> {
+        self.await_room(&self.lock())?;
+        self.with_profile(profile, f)
+    }
+
     fn with_profile<R>(
         &self,
         profile: ExternId,
@@ -453,13 +496,20 @@ impl FastState {
 }
 
 impl PipelineState for FastState {
+    fn set_phase(&self, phase: Phase) -> Phase {
+        let mut content = self.lock();
+        let before = std::mem::replace(&mut content.phase.0, phase);
+        content.phase.1 += u64::from(before == Phase::Single);
+        before
+    }
+
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
         let content = &*self.lock();
         let resolved = self.resolve(content, table, &entry.action)?;
         let now_us = self.now_us();
         // The cells of the new index are cleared before packets can find the entry.
         let direct = |index| self.reset_direct(table, index);
-        lock(&content.tables[table.index()]).table.insert_with(entry, resolved.runs(), now_us, direct)?;
+        content.to_change(table).table.insert_with(entry, resolved.runs(), now_us, direct)?;
         self.count_use(content, table, Some(&entry.action), None);
         Ok(())
     }
@@ -467,14 +517,14 @@ impl PipelineState for FastState {
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<()> {
         let content = &*self.lock();
         let resolved = self.resolve(content, table, &entry.action)?;
-        let old = lock(&content.tables[table.index()]).table.modify(entry, resolved.runs())?;
+        let old = content.to_change(table).table.modify(entry, resolved.runs())?;
         self.count_use(content, table, Some(&entry.action), Some(&old));
         Ok(())
     }
 
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<()> {
         let content = &*self.lock();
-        let was = lock(&content.tables[table.index()]).table.delete(key, priority)?;
+        let was = content.to_change(table).table.delete(key, priority)?;
         self.count_use(content, table, None, Some(&was.action));
         Ok(())
     }
@@ -507,7 +557,7 @@ impl PipelineState for FastState {
         let own = EntryAction::Call(self.program.tables[table.index()].default_action.clone());
         let action = action.unwrap_or(&own);
         let resolved = self.resolve(content, table, action)?;
-        let mut guard = lock(&content.tables[table.index()]);
+        let mut guard = content.to_change(table);
         let state = &mut *guard;
         // Nothing comes behind a default action, so a group has the program's own one in reserve.
         let reserve = &self.program.tables[table.index()].default_action;
@@ -526,21 +576,28 @@ impl PipelineState for FastState {
     }
 
     fn member_insert(&self, profile: ExternId, member: u32, action: &ActionCall, leaving: usize) -> Result<()> {
-        self.with_profile(profile, |p, _| p.member_insert(member, action, leaving))
+        self.change_profile(profile, |p, _| p.member_insert(member, action, leaving))
     }
 
     fn member_modify(&self, profile: ExternId, member: u32, action: &ActionCall) -> Result<()> {
         let content = &*self.lock();
         let found = content.profiles.get(profile.index()).and_then(Option::as_deref);
         let found = &mut *lock(found.ok_or(StateError::WrongKind)?);
-        let used = found.member_modify(member, action, &content.ports_down, &self.domain)?;
-        found.collect(&self.domain);
-        if !used {
-            return Ok(());
+        let is_used = found.is_used(member, action)?;
+        self.await_room(content)?;
+        // First all of them are asked whether they may change, then all are changed.
+        let uses = |(_, table): &(usize, &ir::Table)| is_used && table.implementation == Some(profile);
+        let tables = self.program.tables.iter().enumerate().filter(uses);
+        let mut tables: Vec<_> = tables.map(|(i, _)| content.to_change(TableId::from_index(i))).collect();
+        for state in &mut tables {
+            let is_default = state.default == EntryAction::Member(member);
+            state.table.await_change_of_member(is_default)?;
         }
-        let tables = self.program.tables.iter().zip(&content.tables);
-        for (_, state) in tables.filter(|(t, _)| t.implementation == Some(profile)) {
-            let state = &mut *lock(state);
+        found.member_modify(member, action, &content.ports_down, &self.domain);
+        found.collect(&self.domain);
+        for state in &mut tables {
+            // What follows was asked for above.
+            state.table.set_phase(Phase::Undo, content.phase.1);
             state.table.change_member(member, Runs::Call(action));
             if state.default == EntryAction::Member(member) {
                 state.table.set_default(Runs::Call(action))?;
@@ -558,11 +615,11 @@ impl PipelineState for FastState {
     }
 
     fn group_insert(&self, profile: ExternId, group: u32, members: &[GroupMember], max_size: u32) -> Result<()> {
-        self.with_profile(profile, |p, down| p.group_insert(group, members, max_size, down))
+        self.change_profile(profile, |p, down| p.group_insert(group, members, max_size, down))
     }
 
     fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<()> {
-        self.with_profile(profile, |p, down| p.group_modify(group, members, down, &self.domain))
+        self.change_profile(profile, |p, down| p.group_modify(group, members, down, &self.domain))
     }
 
     fn group_set_random(&self, profile: ExternId, group: u32) -> Result<()> {

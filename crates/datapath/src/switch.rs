@@ -10,10 +10,12 @@ use crate::hold::Held;
 use crate::pipeline::{ActionInfo, Pipeline};
 use crate::tap::{TapConfig, Tapped};
 use crate::watch::{Samples, Watch, Watched};
-use crate::worker::{Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share};
+use crate::worker::{
+    Basket, Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share,
+};
 use abi::state::{DigestMessage, PipelineState};
 use devices::{DeviceEntry, LinkEntry};
-use pktio::{Device, HeapPool, LinkState, PoolRef, PortStats};
+use pktio::{Device, HeapPool, LinkState, MacAddress, PoolRef, PortStats};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -109,7 +111,9 @@ pub enum SwitchError {
     #[error("{INJECT_MAX} packets wait to be injected already")]
     Busy,
     /// A worker does not answer.
-    #[error("worker {0} did not pick the change up within {PICK_UP:?}")]
+    #[error(
+        "worker {0} did not pick the change up within {PICK_UP:?}; see what thread `worker-{0}` waits for, or restart the switch"
+    )]
     Stuck(usize),
 }
 
@@ -124,8 +128,16 @@ pub struct PortInfo {
     pub name: String,
     /// The device's kind.
     pub kind: &'static str,
-    /// Link.
+    /// Link; down while the operator has taken the port out of service.
     pub link: LinkState,
+    /// Whether it is in service.
+    pub in_service: bool,
+    /// What keeps packets from passing, as one sentence with the remedy, or what else a user should know.
+    pub note: Option<String>,
+    /// The largest payload that it is meant to carry.
+    pub mtu: u16,
+    /// Its address.
+    pub mac: Option<MacAddress>,
     /// Counters.
     pub stats: PortStats,
 }
@@ -141,6 +153,8 @@ pub struct TableInfo {
     pub size: u64,
     /// Lookups that matched and that did not; the interpreter does not count them.
     pub lookups: Option<(u64, u64)>,
+    /// About how much memory its entries and what finds them take; the interpreter does not tell.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Names of drop counters that ports have.
@@ -153,6 +167,14 @@ struct PortEntry {
     bound_to: u64,
     device: Box<dyn Device>,
     up: bool,
+    in_service: bool,
+}
+
+impl PortEntry {
+    fn link(&self) -> LinkState {
+        let link = self.device.link();
+        LinkState { up: link.up && self.in_service, ..link }
+    }
 }
 
 #[derive(Default)]
@@ -175,6 +197,7 @@ pub struct Switch {
     threads: Mutex<Vec<JoinHandle<()>>>,
     events: Mutex<Option<Receiver<Event>>>,
     cpu_port: Option<u32>,
+    pool: PoolRef,
     start: Instant,
 }
 
@@ -206,6 +229,7 @@ impl Switch {
             threads: Mutex::default(),
             events: Mutex::new(Some(rx)),
             cpu_port: config.cpu_port,
+            pool: Arc::clone(&pool),
             start,
         };
         let mut threads = Vec::new();
@@ -306,20 +330,50 @@ impl Switch {
             if let Some(pipeline) = inner.pipeline(bound_to) {
                 pipeline.state().port_state(number, up);
             }
-            inner.ports.push(PortEntry { number, bound_to, device, up });
+            inner.ports.push(PortEntry { number, bound_to, device, up, in_service: true });
         }
         let posted = self.mailboxes.iter().zip(commands);
         let posted: Vec<u64> = posted.map(|(mailbox, commands)| mailbox.post_all(commands)).collect();
         self.await_each(&posted)
     }
 
-    /// Removes a port once all workers have let go of it.
+    /// Removes a port: returns once all workers have let go of it and it is closed, on this thread. Members of selectors and
+    /// replicas that watch it are told that it is down; what it dropped stays in its device's counters.
     pub fn remove_port(&self, number: u32) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
         let bound_to = inner.ports[at].bound_to;
-        self.tell_all(|| Command::RemovePort(bound_to, number))?;
-        inner.ports.remove(at);
+        let basket = Basket::default();
+        self.tell_all(|| Command::RemovePort(bound_to, number, Arc::clone(&basket)))?;
+        let port = inner.ports.remove(at);
+        let stats = port.device.stats();
+        if let Some(device) = inner.devices.get_mut(&bound_to) {
+            for (name, count) in port_drops(&stats) {
+                *device.past_drops.entry(name).or_default() += count;
+            }
+        }
+        if let Some(pipeline) = inner.pipeline(bound_to) {
+            pipeline.state().port_state(number, false);
+        }
+        // Closing sockets waits for the kernel: nobody who only reads counters waits with it.
+        drop(inner);
+        basket.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(port);
+        Ok(())
+    }
+
+    /// Takes a port out of service, or into it again: out of service it receives and sends nothing, and counts as down.
+    pub fn set_in_service(&self, number: u32, up: bool) -> Result<(), SwitchError> {
+        let mut inner = self.lock();
+        let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
+        let bound_to = inner.ports[at].bound_to;
+        self.tell_all(|| Command::SetInService(bound_to, number, up))?;
+        inner.ports[at].in_service = up;
+        let is_up = inner.ports[at].link().up;
+        inner.ports[at].up = is_up;
+        if let Some(pipeline) = inner.pipeline(bound_to) {
+            pipeline.state().port_state(number, is_up);
+        }
         Ok(())
     }
 
@@ -372,8 +426,13 @@ impl Switch {
         // On failure `held` is dropped, and those that stand already go on.
         match held.gate.await_standing(self.workers(), PICK_UP) {
             true => Ok(held),
-            false => Err(SwitchError::Stuck(0)),
+            false => Err(self.stuck()),
         }
+    }
+
+    /// Which worker has not taken its commands.
+    fn stuck(&self) -> SwitchError {
+        SwitchError::Stuck(self.mailboxes.iter().position(|mailbox| mailbox.waiting() > 0).unwrap_or(0))
     }
 
     /// Copies what ports receive and send until the result is dropped. All that workers receive after the call is in it.
@@ -414,7 +473,7 @@ impl Switch {
         let Inner { ports, devices, .. } = &mut *inner;
         let mut changed = Vec::new();
         for port in ports {
-            let up = port.device.link().up;
+            let up = port.link().up;
             if up != port.up {
                 port.up = up;
                 changed.push((PortOf { device: port.bound_to, port: port.number }, up));
@@ -437,7 +496,11 @@ impl Switch {
                 bound_to: p.bound_to,
                 name: p.device.name().to_string(),
                 kind: p.device.kind(),
-                link: p.device.link(),
+                link: p.link(),
+                in_service: p.in_service,
+                note: p.device.note(),
+                mtu: p.device.mtu(),
+                mac: p.device.mac(),
                 stats: p.device.stats(),
             })
             .collect()
@@ -452,6 +515,12 @@ impl Switch {
     /// All tables of a device's running program.
     pub fn tables(&self, device: u64) -> Vec<TableInfo> {
         self.pipeline_of(device).map_or_else(Vec::new, |p| p.table_info())
+    }
+
+    /// Packet buffers that are in use, ports' receive rings included, and how many there are.
+    pub fn buffers(&self) -> (usize, usize) {
+        let limit = self.pool.limit();
+        (limit.saturating_sub(self.pool.available()), limit)
     }
 
     /// Drop counters of all devices, summed over workers and all programs so far: `(reason, packets)`, zero ones of the
@@ -481,11 +550,7 @@ impl Switch {
         add_drops(&mut sum, entry.past_drops.clone().into_iter().collect());
         // Workers hand these to their ports: only the ports know.
         for port in inner.ports.iter().filter(|port| port.bound_to == device) {
-            let stats = port.device.stats();
-            add_drops(
-                &mut sum,
-                vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)],
-            );
+            add_drops(&mut sum, port_drops(&port.device.stats()));
         }
         sum
     }
@@ -535,6 +600,11 @@ impl Switch {
         }
         Ok(())
     }
+}
+
+/// Drops that ports count.
+fn port_drops(stats: &PortStats) -> Vec<(String, u64)> {
+    vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)]
 }
 
 fn add_drops(sum: &mut Vec<(String, u64)>, list: Vec<(String, u64)>) {

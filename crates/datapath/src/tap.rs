@@ -1,7 +1,7 @@
 //! Copies of what ports receive and send, for captures and for tracing packets of the running switch.
 //!
 //! A [`Tap`] is looked at once per burst, and is not there most of the time. Workers copy frames that it wants into a bounded
-//! queue and never wait: what finds it full is counted as lost. Dropping the [`Tapped`] end takes the tap away from the
+//! queue (by frames and by bytes) and never wait: what finds it full is counted as lost. Dropping the [`Tapped`] end takes the tap away from the
 //! workers.
 //!
 //! What a port *sends* is copied when it is handed to the device, so frames that a full device then refuses are in it.
@@ -12,12 +12,14 @@ use crate::worker::{Command, Mailbox};
 use pktio::Packet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
 /// Frames that may wait for the owner.
 pub const WAITING_MAX: usize = 8192;
+/// Bytes of their copies, about: a worker that has room left copies one more frame.
+pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// What a tap copies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,6 +56,8 @@ pub struct TappedFrame {
 pub(crate) struct Tap {
     config: TapConfig,
     frames: SyncSender<TappedFrame>,
+    /// Bytes of the frames that wait.
+    waiting: AtomicUsize,
     lost: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
 }
@@ -75,8 +79,14 @@ impl Tap {
                 bytes => data.len().min(bytes as usize),
             };
             let length = packet.len() as u32;
+            if self.waiting.load(Ordering::Relaxed) >= WAITING_BYTES_MAX {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
             let frame = TappedFrame { device, port, sent, time, length, data: data[..snap].to_vec() };
+            self.waiting.fetch_add(snap, Ordering::Relaxed);
             if self.frames.try_send(frame).is_err() {
+                self.waiting.fetch_sub(snap, Ordering::Relaxed);
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -93,7 +103,8 @@ pub struct Tapped {
 impl Tapped {
     pub(crate) fn new(config: TapConfig, mailboxes: Vec<Arc<Mailbox>>) -> Tapped {
         let (sender, frames) = sync_channel(WAITING_MAX);
-        let tap = Arc::new(Tap { config, frames: sender, lost: Arc::default(), closed: Arc::default() });
+        let waiting = AtomicUsize::new(0);
+        let tap = Arc::new(Tap { config, frames: sender, waiting, lost: Arc::default(), closed: Arc::default() });
         Tapped { tap, frames, mailboxes }
     }
 
@@ -104,7 +115,9 @@ impl Tapped {
 
     /// The next frame; `None` if none comes in this time.
     pub fn next_within(&self, timeout: Duration) -> Option<TappedFrame> {
-        self.frames.recv_timeout(timeout).ok()
+        let frame = self.frames.recv_timeout(timeout).ok()?;
+        self.tap.waiting.fetch_sub(frame.data.len(), Ordering::Relaxed);
+        Some(frame)
     }
 
     /// Frames that were not taken in time.

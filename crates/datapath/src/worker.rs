@@ -9,7 +9,7 @@
 //! One thread each; nothing is shared on the packet path but the tables, read without locks, and, for devices with
 //! fewer queues than there are workers, those queues. The worker picks up a new pipeline between batches; the old one
 //! lives until the last worker let go of it. A round polls each port once and takes each burst through the program and
-//! out before the next port's: its packets are in the nearest cache all the way, also where they go over links from device
+//! out before the next port's, unless the port has had more than its share of time while others are full: its packets are in the nearest cache all the way, also where they go over links from device
 //! to device.
 //!
 //! | file | holds |
@@ -20,6 +20,7 @@
 //! | `worker/links` | what leaves one device to enter another |
 //! | `worker/idle` | what happens when no packet comes |
 //! | `worker/load` | where the cycles go |
+//! | `worker/shares` | how long each port has had the worker, and who is passed over |
 //!
 //! Tests: `tests/worker.rs`.
 
@@ -29,6 +30,7 @@ mod links;
 mod load;
 mod out;
 mod queues;
+mod shares;
 
 pub use idle::{Idle, SLEEP_MAX};
 pub(crate) use links::{LinkCounters, LinkEnd};
@@ -37,21 +39,27 @@ pub use queues::Sharing;
 pub(crate) use queues::{PortQueue, share};
 
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
+use crate::engine::WORK_MAX;
 use crate::hold::Gate;
 use crate::pipeline::Pipeline;
 use crate::tap::Tap;
 use crate::watch::Samples;
 use abi::BATCH_MAX;
 use devices::{Devices, Slot};
+use heartbeat::Heartbeat;
 use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
 use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks};
+use shares::Shares;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// A round that takes longer is stuck: bursts take microseconds, sleeps and program changes a fraction of a second.
+const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// Something for the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +68,9 @@ pub enum Event {
     PacketIn(u64, Vec<u8>),
 }
 
+/// Where workers leave the queues of removed ports.
+pub(crate) type Basket = Arc<Mutex<Vec<PortQueue>>>;
+
 /// What control tells a worker.
 pub(crate) enum Command {
     /// With the cells for its packets that meet no program.
@@ -67,7 +78,10 @@ pub(crate) enum Command {
     RemoveDevice(u64),
     /// Of a device; an end of a link is a port, too.
     AddPort(u64, u32, PortQueue),
-    RemovePort(u64, u32),
+    /// Whose queues go to the basket: closing a port takes longer than a worker may stand.
+    RemovePort(u64, u32, Basket),
+    /// Takes a device's port into service or out of it.
+    SetInService(u64, u32, bool),
     /// A port's number, the device that has it, and the one that gets it.
     MovePort(u32, u64, u64),
     Pipeline(u64, Option<Arc<Pipeline>>),
@@ -176,11 +190,17 @@ struct Worker {
     /// Empty most of the time.
     taps: Vec<Arc<Tap>>,
     burst: Vec<Packet>,
+    /// Units of work that are left for all that becomes of the burst.
+    work_left: u32,
     /// What wakes the worker when it sleeps.
     files: Vec<Arc<OwnedFd>>,
     idler: Idler,
     /// Until when all cycles are accounted for.
     accounted: u64,
+    shares: Shares,
+    /// When the turn of a port began that is polled next.
+    turn: u64,
+    heart: Heartbeat,
 }
 
 impl Worker {
@@ -192,28 +212,38 @@ impl Worker {
             crossing: VecDeque::new(),
             taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
+            work_left: WORK_MAX,
             files: Vec::new(),
             idler: Idler::new(setup.idle),
             accounted: ticks(),
+            shares: Shares::new(),
+            turn: ticks(),
+            heart: Heartbeat::new(format!("worker-{}", setup.index), ROUND_MAX),
             setup,
         }
     }
 
     fn run(&mut self) {
         loop {
-            if self.setup.mailbox.has_post() && self.obey() {
-                return;
+            self.heart.beat();
+            if self.setup.mailbox.has_post() {
+                if self.obey() {
+                    return;
+                }
+                self.turn = ticks();
             }
             let mut any = false;
             if !self.injected.is_empty() {
                 any = true;
                 self.inject();
+                self.turn = ticks();
             }
             for device in 0..self.devices.all.len() {
                 for port in 0..self.devices.all[device].ports.polled {
                     any |= self.poll(device, port);
                 }
             }
+            self.shares.end_round();
             if self.devices.all.len() > 1 {
                 self.devices.let_go_of_quiet_ones();
             }
@@ -237,7 +267,11 @@ impl Worker {
                 Command::AddDevice(id, drops) => self.devices.add(id, drops),
                 Command::RemoveDevice(id) => self.devices.remove(id),
                 Command::AddPort(device, number, queue) => self.devices.add_port(device, number, queue),
-                Command::RemovePort(device, number) => _ = self.devices.remove_port(device, number),
+                Command::RemovePort(device, number, basket) => {
+                    let queue = self.devices.remove_port(device, number);
+                    basket.lock().unwrap_or_else(PoisonError::into_inner).extend(queue);
+                }
+                Command::SetInService(device, number, up) => self.devices.set_in_service(device, number, up),
                 Command::MovePort(number, from, to) => self.devices.move_port(number, from, to),
                 Command::Pipeline(device, pipeline) => self.devices.run(device, pipeline, &self.setup),
                 Command::Inject(device, port, bytes) => self.injected.push((device, port, bytes)),
@@ -276,16 +310,24 @@ impl Worker {
         }
     }
 
-    /// Takes a burst from a port through the program and out; whether there was one.
+    /// Takes a burst from a port through the program and out; whether there was one, or may be one that has to wait.
     #[inline]
     fn poll(&mut self, device: usize, i: usize) -> bool {
         let Slot { id, ports, .. } = &mut self.devices.all[device];
         let port = &mut ports.all[i];
+        if self.shares.passes_over(&port.turn) {
+            return true;
+        }
         let number = port.number;
-        let received = port.queue.rx(&mut self.burst, BATCH_MAX);
+        let received = port.queue.rx(&mut self.burst, port.burst);
         if received == 0 {
+            let now = ticks();
+            self.shares.charge(&mut port.turn, now.saturating_sub(self.turn), false);
+            self.turn = now;
             return false;
         }
+        let is_full = received == port.burst;
+        let is_whole = port.burst == BATCH_MAX;
         for tap in &self.taps {
             tap.copy(*id, number, false, &self.burst);
         }
@@ -294,12 +336,20 @@ impl Worker {
         let receiving = start.wrapping_sub(self.accounted);
         self.setup.counters.burst(received, receiving, sending - start, end - sending);
         self.accounted = end;
+        let turn = &mut self.devices.all[device].ports.all[i].turn;
+        self.shares.charge(turn, end.saturating_sub(self.turn), is_full);
+        self.turn = end;
+        if self.work_left != WORK_MAX || !is_whole {
+            let work = WORK_MAX - self.work_left;
+            self.devices.all[device].ports.all[i].fit_burst(work);
+        }
         true
     }
 
     /// Runs the burst through a device and all that its packets go on to; says when sending began and ended.
     #[inline]
     fn process(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
+        self.work_left = WORK_MAX;
         let (sending, end) = self.pass(device, from, now);
         match self.devices.all[device].ports.crossing.is_empty() {
             true => (sending, end),
@@ -321,7 +371,9 @@ impl Worker {
         let drops = running.pipeline.drops(self.setup.index);
         let mut sink = slot.ports.sink(drops, self.setup.cpu_port, &self.setup.events);
         let now_us = self.clock.us_at(now);
+        running.engine.set_work(self.work_left);
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);
+        self.work_left = running.engine.work_left();
         running.executor.quiescent();
         let sending = ticks();
         slot.ports.flush(drops, &self.taps);
@@ -338,6 +390,7 @@ impl Worker {
         let now = ticks();
         self.setup.counters.idle(now.wrapping_sub(self.accounted));
         self.accounted = now;
+        self.turn = now;
     }
 
     /// Nobody waits for this worker until the next batch.

@@ -1,6 +1,8 @@
 //! Packets that the replication engine takes from one entry of the program to another, while code is compiled for the tables as
 //! they are: whichever code writes a packet's record and whichever reads it, what comes out is the same.
 //!
+//! And what copies may cost.
+//!
 //! Random programs that clone, resubmit and recirculate are in `difftest`.
 
 mod common;
@@ -9,8 +11,11 @@ use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
 use common::Engines;
-use datapath::Specialise;
+use datapath::drops::{DropReason, RuntimeDrop};
+use datapath::engine::{Engine, Sink, UNIT_BYTES, WORK_MAX};
 use datapath::replication::Replica;
+use datapath::{EngineKind, Specialise};
+use pktio::{HeapPool, Packet};
 use std::sync::Arc;
 
 /// The first byte is looked up; all that is found goes to a group of ports with a label, which the copies carry in their second
@@ -118,4 +123,94 @@ fn copies_carry_what_the_code_of_their_ingress_knew() {
     let sent = engines.sent(&[2, 0xff]);
     let seen: Vec<(u32, u8)> = sent.iter().map(|sent| (sent.port, sent.bytes[1])).collect();
     assert_eq!(seen, [(2, 50), (3, 60)], "the label and the copy's number");
+}
+
+/// As many copies as a group has members, of packets that all go there, and what was counted for those that were not made.
+#[derive(Default)]
+struct Copies {
+    sent: u64,
+    lost: u64,
+    /// No buffer comes back meanwhile.
+    kept: Vec<Packet>,
+}
+
+impl Sink for Copies {
+    fn send(&mut self, _: u32, packet: Packet) {
+        self.sent += 1;
+        self.kept.push(packet);
+    }
+
+    fn drop(&mut self, reason: DropReason, _: Packet) {
+        panic!("{reason:?}");
+    }
+
+    fn lost_copies(&mut self, reason: DropReason, count: u64) {
+        assert!(matches!(reason, DropReason::Runtime(RuntimeDrop::ReplicationLimit | RuntimeDrop::NoBuffer)));
+        self.lost += count;
+    }
+}
+
+/// What becomes of a burst of `packets` to a group of `replicas`, with `buffers` for all; and of the work that there was for it.
+fn multicast(engine: EngineKind, replicas: u32, packets: usize, buffers: usize, length: usize) -> (Copies, u32) {
+    let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
+    let pipeline = datapath::load(Arc::new(program), engine, 1).expect("it loads");
+    pipeline.state().insert(TableId(0), &entry(1, 40)).expect("room");
+    let group = (0..replicas).map(|instance| Replica { port: 2, instance }).collect();
+    pipeline.replication().group_insert(1, group).expect("a new group");
+    let pool = HeapPool::shared(buffers);
+    let mut frame = vec![0; length];
+    frame[0] = 1;
+    let mut burst = (0..packets).map(|_| pool.alloc_from(&frame).expect("a buffer")).collect();
+    let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
+    let mut copies = Copies::default();
+    let mut executor = pipeline.executor(0);
+    engine.receive(executor.as_mut(), &mut burst, 1, 0, &mut copies);
+    executor.idle();
+    (copies, WORK_MAX - engine.work_left())
+}
+
+const ENGINES: [EngineKind; 3] = [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged];
+
+/// 64 frames to a group of 10,000 held a worker for seconds: copies were made before anybody asked whether they may be.
+#[test]
+fn a_burst_to_a_group_of_ten_thousand_costs_no_more_than_it_may() {
+    for engine in ENGINES {
+        for packets in [1, 3, 64] {
+            let (copies, work) = multicast(engine, 10_000, packets, 16 << 10, 60);
+            assert!(work <= WORK_MAX && work > WORK_MAX * 9 / 10, "{engine:?}: {work} for {packets}");
+            // Each packet is its last copy itself, which costs nothing.
+            assert_eq!(copies.sent, u64::from(work) + packets as u64, "{engine:?}: {packets}");
+            assert_eq!(copies.sent + copies.lost, 10_000 * packets as u64, "{engine:?}: {packets}");
+        }
+    }
+}
+
+/// Copies for which there is no buffer have cost the search for one.
+#[test]
+fn copies_that_fail_are_paid_for() {
+    for engine in ENGINES {
+        let (copies, work) = multicast(engine, 10_000, 8, 8, 60);
+        assert_eq!(copies.sent, 8, "{engine:?}");
+        assert_eq!(copies.sent + copies.lost, 80_000, "{engine:?}");
+        assert_eq!(work, WORK_MAX, "{engine:?}");
+    }
+}
+
+/// A full burst to as many ports as switches have loses nothing.
+#[test]
+fn a_full_burst_to_sixty_four_ports_has_work_enough() {
+    for engine in ENGINES {
+        let (copies, work) = multicast(engine, 64, 64, 16 << 10, 60);
+        assert_eq!((copies.sent, copies.lost, work), (64 * 64, 0, 63 * 64), "{engine:?}");
+    }
+}
+
+/// What is copied counts, too.
+#[test]
+fn copies_of_long_frames_cost_more() {
+    for engine in ENGINES {
+        let (_, short) = multicast(engine, 11, 1, 64, 60);
+        let (_, long) = multicast(engine, 11, 1, 64, 2 * UNIT_BYTES - 600);
+        assert_eq!((short, long), (10, 20), "{engine:?}");
+    }
 }

@@ -72,6 +72,22 @@ fn collect(what: &str, port: &MemoryHandle, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn a_packet_for_which_no_port_was_chosen_is_dropped_for_that_reason() {
+    let bed = Bed::new(1);
+    bed.run(1, by_first_bytes());
+    let from = bed.port(1, 1);
+    // What v1model's `egress_spec` is where nobody writes it.
+    from.inject(&frame(0, 1));
+    wait_for("the drop", || bed.dropped(1, "no egress port chosen") == 1);
+    assert_eq!(bed.dropped(1, "no such port"), 0);
+    // Where it is a port, it is sent there.
+    let zero = bed.port(1, 0);
+    from.inject(&frame(0, 2));
+    assert_eq!(collect("port 0", &zero, 1), [frame(0, 2)]);
+    assert_eq!(bed.dropped(1, "no egress port chosen"), 1);
+}
+
+#[test]
 fn a_packet_meets_the_program_of_its_ports_device_and_only_that_devices_ports() {
     let bed = Bed::new(1);
     bed.switch.add_device(7).unwrap();

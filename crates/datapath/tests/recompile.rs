@@ -128,7 +128,7 @@ impl Sink for Fates {
         self.0.push(Fate::Dropped(reason));
     }
 
-    fn lost_copy(&mut self, _: DropReason) {}
+    fn lost_copies(&mut self, _: DropReason, _: u64) {}
 }
 
 /// A worker without ports.

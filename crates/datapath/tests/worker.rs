@@ -233,7 +233,7 @@ impl Queue for Silent {
 }
 
 struct SilentDevice {
-    queue: Option<Silent>,
+    queue: Option<Box<dyn Queue>>,
     pool: PoolRef,
 }
 
@@ -248,7 +248,7 @@ impl Device for SilentDevice {
         1
     }
     fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
-        self.queue.take().into_iter().map(|queue| Box::new(queue) as Box<dyn Queue>).collect()
+        self.queue.take().into_iter().collect()
     }
     fn pool(&self) -> PoolRef {
         Arc::clone(&self.pool)
@@ -267,13 +267,48 @@ impl Device for SilentDevice {
     }
 }
 
+/// A queue that takes a millisecond at each look and never has a packet, as one whose descriptors lead nowhere.
+struct Slow(Arc<AtomicU64>);
+
+impl Queue for Slow {
+    fn rx(&mut self, _: &mut Vec<Packet>, _: usize) -> usize {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    fn tx(&mut self, _: &mut Vec<Packet>) -> usize {
+        0
+    }
+}
+
+/// It had a turn before each burst of the others.
+#[test]
+fn a_port_that_costs_much_time_does_not_have_a_turn_for_each_burst_of_the_others() {
+    let setup = setup(2, SwitchConfig { idle: Idle::Busy, ..SwitchConfig::default() });
+    let turns = Arc::new(AtomicU64::new(0));
+    let device = SilentDevice { queue: Some(Box::new(Slow(Arc::clone(&turns)))), pool: Arc::clone(&setup.pool) };
+    setup.switch.add_port(7, Box::new(device)).expect("a new number");
+    wait_for("it has its turns while nobody else wants any", || turns.load(Ordering::Relaxed) >= 10);
+    // On a busy machine the bursts may take long, too.
+    wait_for("others have more bursts than it has turns", || {
+        inject(&setup, (0..4096).map(|i| frame(1, i)));
+        let before = turns.load(Ordering::Relaxed);
+        assert_eq!(setup.ports[1].collect_within(4096, LIMIT).len(), 4096);
+        turns.load(Ordering::Relaxed) - before < 4096 / 64 / 2
+    });
+}
+
 #[test]
 fn commands_wake_a_worker_that_waits_and_silent_ports_do_not() {
     let setup = setup(1, SwitchConfig { idle: Idle::Interrupt, ..SwitchConfig::default() });
     let bell = Bell::new().expect("there are files left");
     let polls = Arc::new(AtomicU64::new(0));
     let queue = Silent { file: bell.file(), polls: Arc::clone(&polls) };
-    let device = SilentDevice { queue: Some(queue), pool: Arc::clone(&setup.pool) };
+    let device = SilentDevice { queue: Some(Box::new(queue)), pool: Arc::clone(&setup.pool) };
     setup.switch.add_port(7, Box::new(device)).expect("a new number");
     // It polls a few thousand times, then sleeps: ten polls a second are left.
     wait_for("silent ports let it sleep", || {

@@ -15,7 +15,7 @@
 //!    written to the packet before everything has been read from it, so headers may overlap their old places in any way.
 //! 5. A deparser with branches does what (4) does, but emits to the buffer as it goes.
 //!
-//! The buffer holds all that the deparser can emit, up to [`crate::EMITTED_BYTES_MAX`]. A deparser that emits in a loop, or
+//! The buffer holds all that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`]. A deparser that emits in a loop, or
 //! more than that, checks: a packet whose headers do not fit has no room, like one that outgrows its packet buffer.
 //!
 //! Tests: `tests/packets.rs`.
@@ -550,7 +550,7 @@ impl Translator<'_, '_> {
     /// Goes on only if `total` emitted bytes fit into the buffer.
     fn check_emitted(&mut self, total: Value) {
         let (fits, refuse) = (self.b.create_block(), self.b.create_block());
-        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, total, crate::EMITTED_BYTES_MAX.into());
+        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, total, ir::EMITTED_BYTES_MAX.into());
         self.b.ins().brif(over, refuse, &[], fits, &[]);
         self.b.seal_block(fits);
         self.b.seal_block(refuse);

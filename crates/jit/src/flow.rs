@@ -819,8 +819,8 @@ fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, g
             ops().filter_map(|op| if let Op::Emit { header } = op { Some(*header) } else { None }).collect();
         let max_bytes: u64 = emitted.iter().map(|h| u64::from(facts.headers[h.index()].max_bytes)).sum();
         let backwards = nodes.iter().enumerate().any(|(i, n)| n.succs.iter().any(|&s| s <= first + i));
-        let may_overflow = backwards && !emitted.is_empty() || max_bytes > u64::from(crate::EMITTED_BYTES_MAX);
-        let buffer_bytes = if may_overflow { crate::EMITTED_BYTES_MAX } else { max_bytes as u32 };
+        let may_overflow = backwards && !emitted.is_empty() || max_bytes > u64::from(ir::EMITTED_BYTES_MAX);
+        let buffer_bytes = if may_overflow { ir::EMITTED_BYTES_MAX } else { max_bytes as u32 };
         let mut place = vec![None; program.headers.len()];
         let mut distinct = true;
         for (i, h) in emitted.iter().enumerate() {
@@ -835,7 +835,8 @@ fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, g
             });
         });
         let odd = emitted.iter().any(|h| facts.headers[h.index()].is_odd());
-        let in_order = (straight && distinct && !changes_header && !odd).then_some(emitted);
+        // What may be too much is added up, also where the frame could stay as it is.
+        let in_order = (straight && distinct && !changes_header && !odd && !may_overflow).then_some(emitted);
         out.push(Deparser { position, in_order, place, buffer_bytes, may_overflow });
     }
     out

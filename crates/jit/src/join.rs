@@ -20,7 +20,7 @@
 //! from, and a key that is this very value reaches the lookup on ways that ran the action. Where ways join that know different
 //! values there is another one, and the table is looked up.
 //!
-//! The rows belong to the code. It is withdrawn before the head gets an entry that is not in them, and before an entry of a joined table
+//! The rows belong to the code. It is invalidated before the head gets an entry that is not in them, and before an entry of a joined table
 //! changes ([`crate::rules`] says when that is right).
 //!
 //! Tests: `crates/datapath/tests/joined.rs`, against the interpreter; crate `difftest`.

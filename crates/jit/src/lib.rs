@@ -106,14 +106,10 @@ use unresolved::Symbols;
 
 /// The widest slot that can be compiled.
 pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
-/// Most bytes of headers that a deparser can emit; packets for which it is not enough have no room.
-pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;
 /// Most bytes of a function's stack frame that its slots may take.
 pub const STACK_BYTES_MAX: u64 = 512 * 1024;
 /// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
-/// Most times that one packet may enter the heads of loops; then its fate is `Endless`.
-pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
 /// Edges on which a clean field may turn dirty, and is loaded; one that would on more is loaded when it is extracted.
 pub const LOADS_PER_FIELD_MAX: u32 = 64;
 /// Cranelift instructions of an entry up to which its code is made as fast as can be. Beyond, registers are allocated in one
@@ -231,6 +227,9 @@ pub struct Options {
     pub memory_slots: MemorySlots,
     /// [`HOT_WAYS`], or another number: how many ways out of the parser get code of their own. More cost time to compile.
     pub hot_ways: usize,
+    /// Most time that making the code may take. It is looked at between functions and their phases: each of those takes time in proportion
+    /// to the size of its function ([`THOROUGH_INSTRUCTIONS_MAX`]), so the end comes that much later at most.
+    pub time_max: Option<Duration>,
 }
 
 impl Options {
@@ -262,6 +261,7 @@ impl Default for Options {
             chunk: CHUNK,
             memory_slots: MemorySlots::Auto,
             hot_ways: HOT_WAYS,
+            time_max: None,
         }
     }
 }
@@ -284,6 +284,8 @@ pub enum Error {
     Binding(String),
     /// The program calls code that nobody has: it can be translated, not linked.
     Unresolved(String),
+    /// Making the code takes longer than [`Options::time_max`].
+    TooSlow(Duration),
     /// Cranelift failed: a bug, or out of memory.
     Codegen(String),
 }
@@ -295,6 +297,7 @@ impl std::fmt::Display for Error {
             Error::Limit { what, found, max } => write!(f, "{what}: {found}, at most {max}"),
             Error::Binding(what) => write!(f, "the pipeline's state does not fit the program: {what}"),
             Error::Unresolved(symbol) => write!(f, "unresolved symbol: {symbol}"),
+            Error::TooSlow(max) => write!(f, "making machine code of it takes longer than {} s", max.as_secs_f64()),
             Error::Codegen(what) => write!(f, "code generation failed: {what}"),
         }
     }
@@ -428,6 +431,11 @@ fn generate_as(
     options: &Options,
 ) -> Result<Generated, Error> {
     let mut timing = Timing { analysis: analysis.took, ..Timing::default() };
+    let start = Instant::now();
+    let in_time = || match options.time_max {
+        Some(max) if start.elapsed() + analysis.took >= max => Err(Error::TooSlow(max)),
+        _ => Ok(()),
+    };
     let isa = host_isa(options, Effort::Thorough)?;
     let mut module = JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()));
     let facts = &analysis.facts;
@@ -449,6 +457,7 @@ fn generate_as(
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
     for (entry, ways) in program.entries.iter().zip(&analysis.entries) {
+        in_time()?;
         let (mut entry_facts, mut flow) = ways.all.about(facts);
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
@@ -514,6 +523,7 @@ fn generate_as(
             unused::remove(&mut context.func);
             Ok::<_, Error>((options.keep_text.then(|| context.func.display().to_string()), places, stages))
         })?;
+        in_time()?;
         let instructions = context.func.dfg.num_insts();
         let (size, asm) = timed(&mut timing.codegen, || {
             let thorough = instructions <= options.thorough_instructions_max;

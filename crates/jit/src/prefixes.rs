@@ -71,7 +71,7 @@ impl Translator<'_, '_> {
         if self.prefix_directory(table).is_some() { 2 } else { 3 }
     }
 
-    /// Where the directory of a table is, for code that is made for the table as it is: before it goes, the code is withdrawn.
+    /// Where the directory of a table is, for code that is made for the table as it is: before it goes, the code is invalidated.
     fn prefix_directory(&self, table: TableId) -> Option<u64> {
         self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
     }

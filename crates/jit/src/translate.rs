@@ -805,7 +805,7 @@ impl<'a> Translator<'a, '_> {
         let rounds = self.add_imm(rounds, 1);
         self.b.def_var(self.vars.rounds, rounds);
         let (go_on, endless) = (self.b.create_block(), self.b.create_block());
-        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, rounds, crate::LOOP_ROUNDS_MAX);
+        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, rounds, ir::LOOP_ROUNDS_MAX);
         self.b.ins().brif(over, endless, &[], go_on, &[]);
         self.b.seal_block(endless);
         self.b.seal_block(go_on);

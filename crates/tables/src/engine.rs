@@ -33,8 +33,8 @@ pub(crate) trait Engine: Send {
     fn lookup_batch(&self) -> LookupBatchFn;
     /// What readers find behind the handle at first.
     fn snapshot(&self) -> *const c_void;
-    /// The first words of the snapshot that compiled code may take for granted until the engine withdraws that
-    /// ([`Domain::withdraw`]).
+    /// The first words of the snapshot, which compiled code may assume until the engine invalidates that
+    /// ([`Domain::invalidate`]).
     fn snapshot_words(&self) -> Vec<u64> {
         Vec::new()
     }

@@ -378,7 +378,12 @@ impl<T: Word> Lpm<T> {
             _ => &mut Vec::new(),
         };
         if self.dead.len() + gone.len() >= RETIRED_TOGETHER {
-            let epoch = domain.advance();
+            let bytes = |gone: &Gone| match gone {
+                Gone::Memory(dead) => dead.bytes(),
+                Gone::Number(_) => 0,
+            };
+            let bytes = self.dead.iter().map(Dead::bytes).chain(gone.iter().map(bytes)).sum();
+            let epoch = domain.advance_by(bytes);
             self.dead.drain(..).for_each(|dead| self.limbo.push(epoch, Retired::Memory(dead)));
             gone.drain(..).for_each(|gone| self.limbo.push(epoch, Retired::OfFlat(gone)));
         }
@@ -419,8 +424,8 @@ impl<T: Word> Lpm<T> {
             set_prefix(&field, prefix, &mut key);
             self.trie(&raw const self.shared.root).insert(prefix, (w.stored)(&key));
         }
-        // Code has their address.
-        w.domain.withdraw();
+        // Code has their address, and is right with them for what the table was: what they have no answer for it asks the engine.
+        w.domain.invalidate();
         // A reader that still has them must not take a newer default for what is missing in them.
         self.shared.version.change();
         self.shared.flat.store(ptr::null_mut(), Ordering::Release);

@@ -16,26 +16,47 @@
 //!   consistent fence between their store and their load: if the writer's load misses the slot's store, the worker's
 //!   loads after its fence see `p` unlinked.
 //!
-//! **What code takes for granted.** Code that is compiled for tables as they are holds addresses of what writers may retire
-//! (and contents of what they may change). Whoever compiles it reads [`Domain::granted`] together with the tables; a
-//! writer calls [`Domain::withdraw`] *before* it changes anything that such code may hold; a worker compares the number
-//! once per batch, when it is online, and runs other code if it is not the same. This adds nothing to the proof above:
-//! the addresses in the code are reachable through that number only, and `withdraw` is what unlinks them.
+//! **Assumptions of code.** Code that is compiled for tables as they are holds addresses of what writers may retire
+//! (and contents of what they may change). Whoever compiles it reads the [`Domain::generation`] first and the tables then; a
+//! writer [invalidates](Domain::invalidate) *before* it changes anything that such code may hold, which begins another generation; a
+//! worker compares the number once per batch, when it is online, and runs other code if it is not the same. This adds nothing to
+//! the proof above: the addresses in the code are reachable through that number only, and `invalidate` is what unlinks them.
 //!
-//! Code that knows what entries say still looks others up in the table itself, so a batch that began before `withdraw` could meet
-//! a new entry with what the old ones said. Before such a change a writer waits until those batches are over
-//! ([`Domain::withdraw_and_wait`]); before changes after which the old code is right for what the table was, it need not.
+//! Code that knows what entries say still looks others up in the table itself, so a batch that began before `invalidate` could meet
+//! a new entry with what the old ones said. Before such a change every worker must *acknowledge* the new generation: be quiescent or
+//! offline once since. A writer waits for that, but for no longer than [`ACKNOWLEDGE_MAX`]; then the change is refused
+//! ([`Unacknowledged`]), and nothing of it has been published. [`Assumption`] is the one place where this is done. Before changes after
+//! which the old code is right for what the table was (a bucket array that moves), nobody need acknowledge anything.
+//!
+//! After a refusal other writers need not find out again: until that worker has moved, changes that need it are refused at once
+//! ([`Domain::await_acknowledged`]), so whoever waits behind a lock waits for one bound, not for one per change.
+//!
+//! **Backlog.** What is retired is never freed under a worker, however long it stands; so a worker that stands would let memory
+//! grow without end. Each epoch stands for [`BACKLOG_UNIT_BYTES`] that were retired, and changes are refused while more than
+//! [`BACKLOG_MAX`] wait ([`Domain::await_room`]).
 //!
 //! Threads: any number of writers; each [`Worker`] belongs to one thread. Tests: `reclaim/tests.rs`; all interleavings
-//! of small cases in `tests/loom.rs`.
+//! of small cases in `tests/loom.rs`; workers that are stopped at any instruction in `crates/datapath/tests/stopped.rs`.
 
-use crate::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// How long a writer waits for a batch to end.
+/// How long a writer waits for workers to acknowledge. A batch takes microseconds, but a worker may be without a processor for tens
+/// of milliseconds; longer than this, nobody would call it delayed.
+pub const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(1);
+
+/// The most that one look counts for in that time: if the whole process was stopped, the writer was as well, and nothing is known
+/// of the workers.
 #[cfg(not(loom))]
-pub const STUCK: std::time::Duration = std::time::Duration::from_secs(1);
+const LOOK_MAX: Duration = Duration::from_millis(10);
+
+/// Most units of retired memory that may wait before changes are refused: 256 MB, or as many small things.
+pub const BACKLOG_MAX: u64 = 1 << 16;
+/// Bytes of retired memory that count as one unit.
+pub const BACKLOG_UNIT_BYTES: u64 = 4096;
 
 /// The slot value of a worker that holds no pointers.
 const OFFLINE: u64 = 0;
@@ -48,14 +69,33 @@ struct Slot {
     announced: AtomicU64,
     /// Whether a [`Worker`] owns the slot.
     taken: AtomicBool,
+    /// What people call the worker.
+    number: AtomicU32,
 }
+
+/// A worker has not acknowledged a change in time, so the change was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unacknowledged {
+    /// The worker's number.
+    pub worker: u32,
+}
+
+impl fmt::Display for Unacknowledged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {} has not come to the end of a batch for {ACKNOWLEDGE_MAX:?}", self.worker)
+    }
+}
+
+impl std::error::Error for Unacknowledged {}
 
 /// The workers and writers that share tables.
 #[derive(Debug)]
 pub struct Domain {
     epoch: AtomicU64,
-    /// How often what code takes for granted was withdrawn.
-    granted: AtomicU64,
+    /// How often assumptions of code were invalidated.
+    generation: AtomicU64,
+    /// The last epoch that a writer has waited for in vain; 0 for none.
+    gave_up: AtomicU64,
     /// What exact tables that are made next hash with.
     #[cfg(not(loom))]
     seeds: [AtomicU64; 2],
@@ -65,10 +105,15 @@ pub struct Domain {
 impl Domain {
     /// A domain for at most `max_workers` workers at a time.
     pub fn new(max_workers: usize) -> Arc<Domain> {
-        let slot = |_| Slot { announced: AtomicU64::new(OFFLINE), taken: AtomicBool::new(false) };
+        let slot = |number| Slot {
+            announced: AtomicU64::new(OFFLINE),
+            taken: AtomicBool::new(false),
+            number: AtomicU32::new(number as u32),
+        };
         Arc::new(Domain {
             epoch: AtomicU64::new(OFFLINE + 1),
-            granted: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            gave_up: AtomicU64::new(0),
             #[cfg(not(loom))]
             seeds: crate::random_seeds().map(AtomicU64::new),
             slots: (0..max_workers).map(slot).collect(),
@@ -96,40 +141,106 @@ impl Domain {
         Some(Worker { domain: Arc::clone(self), slot })
     }
 
-    /// The number under which code may take the tables as they are for granted; see the file's text.
+    /// As [`Domain::register`], with the number that messages name the worker by.
+    pub fn register_as(self: &Arc<Domain>, number: u32) -> Option<Worker> {
+        let worker = self.register()?;
+        self.slots[worker.slot].number.store(number, Ordering::Relaxed);
+        Some(worker)
+    }
+
+    /// The number under which code may assume what it read of the tables *after* this call; see the file's text.
     #[inline]
-    pub fn granted(&self) -> u64 {
-        self.granted.load(Ordering::Acquire)
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// From here on nothing that was taken for granted holds. A writer's, before it changes any of it.
-    pub fn withdraw(&self) {
-        self.granted.fetch_add(1, Ordering::AcqRel);
+    /// From here on no assumption holds: begins another generation. A writer's, before it changes any of what was assumed.
+    pub fn invalidate(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As [`withdraw`](Domain::withdraw); then waits until no batch runs that began before it, but for a worker that is stuck in one
-    /// for longer than [`STUCK`]: then it is false.
+    /// Waits until every worker has been quiescent or offline since `epoch` began, or [`ACKNOWLEDGE_MAX`] is over. If an earlier
+    /// call has waited in vain and that worker still stands, there is no wait.
+    pub fn await_acknowledged(&self, epoch: u64) -> Result<(), Unacknowledged> {
+        if self.is_past(epoch) {
+            return Ok(());
+        }
+        let gave_up = self.gave_up.load(Ordering::Relaxed);
+        let may_wait = gave_up == 0 || self.is_past(gave_up);
+        if may_wait && self.wait_until_past(epoch) {
+            return Ok(());
+        }
+        // Whoever it is may have moved just now.
+        let Some(worker) = self.worker_before(epoch) else { return Ok(()) };
+        if may_wait {
+            self.gave_up.store(epoch, Ordering::Relaxed);
+        }
+        Err(Unacknowledged { worker })
+    }
+
     #[cfg(not(loom))]
-    pub fn withdraw_and_wait(&self) -> bool {
-        self.withdraw();
-        let epoch = self.advance();
-        let start = std::time::Instant::now();
-        let mut looks = 0;
-        while !self.is_past(epoch) && start.elapsed() < STUCK {
+    fn wait_until_past(&self, epoch: u64) -> bool {
+        let (mut waited, mut last) = (Duration::ZERO, std::time::Instant::now());
+        for look in 0u64.. {
+            if self.is_past(epoch) {
+                return true;
+            }
+            let now = std::time::Instant::now();
+            waited += now.duration_since(last).min(LOOK_MAX);
+            last = now;
+            if waited >= ACKNOWLEDGE_MAX {
+                break;
+            }
             // A batch takes some microseconds; but the worker may be without a processor.
-            looks += 1;
-            match looks {
+            match look {
                 ..100 => std::hint::spin_loop(),
-                _ => std::thread::sleep(std::time::Duration::from_micros(20)),
+                _ => std::thread::sleep(Duration::from_micros(20)),
             }
         }
         self.is_past(epoch)
     }
 
+    /// The model checker knows no time: a writer that has looked once gives up.
+    #[cfg(loom)]
+    fn wait_until_past(&self, epoch: u64) -> bool {
+        self.is_past(epoch)
+    }
+
+    /// The number of a worker that is online and has not been quiescent since `epoch` began.
+    fn worker_before(&self, epoch: u64) -> Option<u32> {
+        fence(Ordering::SeqCst);
+        let is_before = |slot: &&Slot| match slot.announced.load(Ordering::Acquire) {
+            OFFLINE => false,
+            announced => announced < epoch,
+        };
+        self.slots.iter().find(is_before).map(|slot| slot.number.load(Ordering::Relaxed))
+    }
+
+    /// How much waits to be freed, in units of [`BACKLOG_UNIT_BYTES`].
+    pub fn backlog(&self) -> u64 {
+        let now = self.epoch.load(Ordering::Acquire);
+        now.saturating_sub(self.safe_epoch())
+    }
+
+    /// Waits, as long as for an acknowledgement, until no more than [`BACKLOG_MAX`] units wait to be freed.
+    pub fn await_room(&self) -> Result<(), Unacknowledged> {
+        let now = self.epoch.load(Ordering::Acquire);
+        match now.checked_sub(BACKLOG_MAX) {
+            Some(epoch) if self.backlog() > BACKLOG_MAX => self.await_acknowledged(epoch),
+            _ => Ok(()),
+        }
+    }
+
     /// Begins a new epoch and returns it: what was unlinked before this call may be freed once
     /// [`is_past`](Domain::is_past) says so for the returned epoch.
     pub fn advance(&self) -> u64 {
-        self.epoch.fetch_add(1, Ordering::AcqRel) + 1
+        self.advance_by(0)
+    }
+
+    /// As [`advance`](Domain::advance), when so many bytes are retired: they count as backlog.
+    pub fn advance_by(&self, bytes: usize) -> u64 {
+        let units = 1 + bytes as u64 / BACKLOG_UNIT_BYTES;
+        self.epoch.fetch_add(units, Ordering::AcqRel) + units
     }
 
     /// Whether every worker has been quiescent, or offline, since `epoch` began.
@@ -148,6 +259,41 @@ impl Domain {
             }
         }
         safe
+    }
+}
+
+/// What code may have been told of a table, and may rely on until it is invalidated: its owner asks before it changes that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assumption {
+    /// The generation in which it was last told.
+    told_in: Option<u64>,
+    /// An epoch that began after that generation had ended.
+    ended_before: Option<u64>,
+}
+
+impl Assumption {
+    /// Code is told. The caller excludes changes meanwhile.
+    pub fn tell(&mut self, domain: &Domain) {
+        *self = Assumption { told_in: Some(domain.generation()), ended_before: None };
+    }
+
+    /// Whether code may have been told.
+    pub fn is_held(&self) -> bool {
+        self.told_in.is_some()
+    }
+
+    /// When this returns `Ok`, no batch runs any more, and none will begin, with code that was told: what it was told may change.
+    /// On `Err` it must not; the assumption is held until a later call succeeds.
+    pub fn invalidate(&mut self, domain: &Domain) -> Result<(), Unacknowledged> {
+        let Some(told_in) = self.told_in else { return Ok(()) };
+        if domain.generation() == told_in {
+            domain.invalidate();
+        }
+        // Also if somebody else has invalidated it: batches that began before may still run.
+        let epoch = *self.ended_before.get_or_insert_with(|| domain.advance());
+        domain.await_acknowledged(epoch)?;
+        *self = Assumption::default();
+        Ok(())
     }
 }
 

@@ -16,11 +16,11 @@
 use crate::engine::{Engine, Rank, Writing};
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
-use crate::reclaim::{Domain, Limbo};
+use crate::reclaim::{Assumption, Domain, Limbo, Unacknowledged};
 use crate::records::{Record, Records};
 use crate::shared::SharedEntries;
 use crate::sync::Apart;
-use crate::table::{SpecError, TableSpec, default_tag, index_limit};
+use crate::table::{Assumed, SpecError, TableSpec, await_indices, default_tag, index_limit};
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
@@ -54,8 +54,6 @@ pub(crate) struct RecordedTable {
     memory: EntryMemory,
     /// In tables whose entries have no index.
     shared: Option<SharedEntries>,
-    /// Whether code may take for granted which contents there are ([`RecordedTable::answers`]).
-    answers_granted: bool,
     records: Records,
     /// Indices that are free.
     free: Vec<u32>,
@@ -107,7 +105,6 @@ impl RecordedTable {
             domain,
             memory,
             shared,
-            answers_granted: false,
             records,
             free: Vec::new(),
             limbo: Limbo::default(),
@@ -185,7 +182,7 @@ impl RecordedTable {
     }
 
     /// What lookups can give besides the default entry, until there is a new content.
-    pub(crate) fn answers(&mut self) -> Option<Answers> {
+    pub(crate) fn answers(&self) -> Option<Answers> {
         let shared = self.shared.as_ref()?;
         let row = self.memory.row_of(shared.iter())?;
         let first = row.first().wrapping_add(self.memory.writer().layout().before as usize).cast_const().cast();
@@ -193,7 +190,6 @@ impl RecordedTable {
         let entries = self.memory.writer();
         // SAFETY: entries in use are live.
         let shapes = shared.iter().map(|entry| unsafe { entries.shape(entry) }).collect();
-        self.answers_granted = true;
         Some(Answers { first, stride, places, entries: shapes })
     }
 
@@ -227,6 +223,7 @@ impl RecordedTable {
         entry: &TableEntry,
         runs: Runs<'_>,
         now_us: u64,
+        assumed: &mut Assumed,
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
         self.check(runs)?;
@@ -242,7 +239,8 @@ impl RecordedTable {
         if self.len >= self.spec.size {
             return Err(StateError::Full(self.spec.size));
         }
-        let index = self.take_index()?;
+        self.await_readers(runs, assumed)?;
+        let index = self.take_index(assumed)?;
         prepare(index);
         let pointer = self.make(runs, self.tag(index, now_us));
         let record = Record {
@@ -259,9 +257,15 @@ impl RecordedTable {
     }
 
     /// Gives the entry with this key and priority another action and idle timeout; its action until now.
-    pub(crate) fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
+    pub(crate) fn modify(
+        &mut self,
+        entry: &TableEntry,
+        runs: Runs<'_>,
+        assumed: &mut Assumed,
+    ) -> Result<EntryAction, StateError> {
         self.check(runs)?;
         let index = self.find(&entry.key, entry.priority)?;
+        self.await_readers(runs, assumed)?;
         let old = self.action_at(index);
         self.records.set_action(index, entry.idle_timeout_ns, Source::of(&entry.action));
         self.run_other(index, runs);
@@ -283,8 +287,18 @@ impl RecordedTable {
     }
 
     /// Removes the entry with this key and priority; what it was.
-    pub(crate) fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
+    pub(crate) fn delete(
+        &mut self,
+        key: &[KeyMatch],
+        priority: i32,
+        assumed: &mut Assumed,
+    ) -> Result<TableEntry, StateError> {
         let index = self.find(key, priority)?;
+        assumed.entries_change(&self.domain)?;
+        if self.spec.direct {
+            self.await_indices(assumed.indices_needed(true))?;
+            assumed.index_deleted();
+        }
         let was = self.entry_at(index);
         let rank = self.rank(index);
         let entry = self.records.remove(index);
@@ -387,8 +401,9 @@ impl RecordedTable {
     }
 
     /// Publishes another default action.
-    pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+    pub(crate) fn set_default(&mut self, runs: Runs<'_>, assumed: &mut Assumption) -> Result<(), StateError> {
         self.check(runs)?;
+        assumed.invalidate(&self.domain)?;
         let new = self.memory.make(runs, default_tag(&self.spec));
         let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
         self.limbo.push(self.domain.advance(), Retired { entry: old, index: false });
@@ -449,17 +464,25 @@ impl RecordedTable {
         }
     }
 
+    /// Invalidates what code knows of entries, if one that runs this is about to come.
+    fn await_readers(&self, runs: Runs<'_>, assumed: &mut Assumed) -> Result<(), Unacknowledged> {
+        assumed.entries_change(&self.domain)?;
+        // Code that knows all contents would read what is beside their row.
+        let is_known = |shared: &SharedEntries| shared.has(&self.memory, runs);
+        match &self.shared {
+            Some(shared) if assumed.contents.is_held() && !is_known(shared) => {
+                assumed.contents.invalidate(&self.domain)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The memory of an entry; perhaps one that others have.
     fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
-        let Some(shared) = &mut self.shared else { return self.memory.make(runs, tag) };
-        let made = shared.made();
-        let entry = shared.take(&mut self.memory, runs);
-        if shared.made() > made && std::mem::take(&mut self.answers_granted) {
-            // Before packets can find it. Code that is stuck would read another entry's row; outside of all rows, anything.
-            let is_in_row = self.memory.row_of([entry].into_iter()).is_some();
-            while !self.domain.withdraw_and_wait() && !is_in_row {}
+        match &mut self.shared {
+            Some(shared) => shared.take(&mut self.memory, runs),
+            None => self.memory.make(runs, tag),
         }
-        entry
     }
 
     /// Retires an entry that the engine does not have any more, unless others have it.
@@ -504,17 +527,31 @@ impl RecordedTable {
         self.records.find_hashed(&self.scratch, priority, hash)
     }
 
-    /// An unused index whose record is there.
-    fn take_index(&mut self) -> Result<u32, StateError> {
-        if self.free.is_empty() && self.spec.direct && self.records.positions() as u64 >= self.index_limit() {
-            self.collect();
+    /// How many entries with an index of their own could be added at once.
+    fn free_indices(&self) -> u64 {
+        self.free.len() as u64 + (self.index_limit() - self.records.positions() as u64)
+    }
+
+    /// Waits for readers to let go of deleted entries if fewer indices are free than are needed.
+    fn await_indices(&mut self, needed: u64) -> Result<(), Unacknowledged> {
+        if self.free_indices() >= needed {
+            return Ok(());
         }
+        let domain = Arc::clone(&self.domain);
+        await_indices(&domain, needed, || {
+            self.collect();
+            self.free_indices()
+        })
+    }
+
+    /// An unused index whose record is there.
+    fn take_index(&mut self, assumed: &Assumed) -> Result<u32, StateError> {
+        self.await_indices(assumed.indices_needed(false))?;
         if let Some(index) = self.free.pop() {
             return Ok(index);
         }
-        let index = self.records.positions() as u64;
-        if index >= self.index_limit() {
-            return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
+        if self.records.positions() as u64 >= self.index_limit() {
+            return Err(StateError::Full(self.spec.size));
         }
         Ok(self.records.add_position())
     }

@@ -53,7 +53,14 @@ struct Slots {
 
 /// Members that a group had, to be dropped when no reader can see them any more.
 #[derive(Debug)]
-pub struct OldMembers(#[allow(dead_code, reason = "kept alive until dropped")] Box<Slots>);
+pub struct OldMembers(Box<Slots>);
+
+impl OldMembers {
+    /// Bytes of what is kept for each member or unit of weight.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0.expanded) + size_of_val(&*self.0.sums)
+    }
+}
 
 // SAFETY: the entries are only named here, not owned.
 unsafe impl Send for OldMembers {}

@@ -38,6 +38,13 @@ impl SharedEntries {
         SharedEntries { most, index: Index::default(), entries: Vec::new(), free: Vec::new(), made: 0 }
     }
 
+    /// Whether there is an entry that runs this, so that [`take`](SharedEntries::take) makes none.
+    pub(crate) fn has(&self, memory: &EntryMemory, runs: Runs<'_>) -> bool {
+        // SAFETY: entries at positions in use are live.
+        let same = |p: u32| unsafe { memory.writer().does_run(self.entries[p as usize].0, runs) };
+        self.index.find(memory.writer().hash(runs), same).is_some()
+    }
+
     /// The entry that runs this, with one user more; perhaps a new one.
     pub(crate) fn take(&mut self, memory: &mut EntryMemory, runs: Runs<'_>) -> *mut EntryHeader {
         let hash = memory.writer().hash(runs);

@@ -4,16 +4,22 @@
 //! beside an engine ([`crate::recorded`]). Readers get a [`TableBinding`]; everything here is the writer's, one at a time
 //! (`&mut`).
 //!
+//! **Refused changes.** A change that code in use could misread is made when no such code runs any more, or refused with
+//! [`StateError::Unacknowledged`] before anything is written ([`crate::reclaim`]). What code may have been told is in [`Assumed`]; a
+//! change invalidates what it needs once it is known to be valid otherwise. In a batch that may have to be taken back
+//! ([`Phase::Atomic`]) it invalidates all that is assumed of the table, and leaves enough indices to bring back what the batch deleted: so
+//! taking back is never refused, as long as nothing is told to code meanwhile, which is the caller's to see to.
+//!
 //! Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 use crate::entry::{Runs, Tag};
 use crate::exact::store::ExactTable;
 use crate::key::KeyShape;
-use crate::reclaim::Domain;
+use crate::reclaim::{Assumption, Domain, Unacknowledged};
 use crate::recorded::RecordedTable;
 use crate::strategy;
-use abi::state::{ReadEntry, StateError};
+use abi::state::{Phase, ReadEntry, StateError};
 use abi::{TableBinding, TableShape};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
@@ -24,6 +30,9 @@ use std::sync::atomic::Ordering;
 /// Indices that a table with direct resources has beyond its size, so that an entry can be added at once after one was
 /// deleted: an eighth of the size, and this many.
 const SPARE_INDICES: u64 = 64;
+
+/// How often a table is changed before it is asked again how much waits to be freed: to ask looks at what all workers write.
+const ROOM_EVERY: u64 = 64;
 
 /// What a table is.
 #[derive(Clone, Debug)]
@@ -88,6 +97,62 @@ pub(crate) fn default_tag(spec: &TableSpec) -> Tag {
     }
 }
 
+impl From<Unacknowledged> for StateError {
+    fn from(by: Unacknowledged) -> StateError {
+        StateError::Unacknowledged(by.worker)
+    }
+}
+
+/// What code may assume of a table ([`Table::shape`]), and what changes now belong to.
+#[derive(Debug, Default)]
+pub(crate) struct Assumed {
+    /// All entries.
+    pub(crate) entries: Assumption,
+    /// Which contents entries have.
+    pub(crate) contents: Assumption,
+    /// The default action.
+    default_action: Assumption,
+    phase: Phase,
+    /// How many indices the batch must find free if it is taken back: those of entries that it deleted.
+    pub(crate) owed_indices: u64,
+}
+
+impl Assumed {
+    /// Entries are about to change.
+    pub(crate) fn entries_change(&mut self, domain: &Domain) -> Result<(), Unacknowledged> {
+        if self.phase == Phase::Atomic {
+            self.contents.invalidate(domain)?;
+        }
+        self.entries.invalidate(domain)
+    }
+
+    /// An entry was deleted whose index is used again later.
+    pub(crate) fn index_deleted(&mut self) {
+        if self.phase == Phase::Atomic {
+            self.owed_indices += 1;
+        }
+    }
+
+    /// How many indices must be free for an entry to be added or, if it `is_gone`, deleted.
+    pub(crate) fn indices_needed(&self, is_gone: bool) -> u64 {
+        match (self.phase, is_gone) {
+            (Phase::Atomic, _) => self.owed_indices + 1,
+            (_, is_gone) => u64::from(!is_gone),
+        }
+    }
+}
+
+/// Waits, as long as for an acknowledgement, until `free`, which collects what may be freed, finds as many indices as are needed.
+pub(crate) fn await_indices(domain: &Domain, needed: u64, mut free: impl FnMut() -> u64) -> Result<(), Unacknowledged> {
+    if needed == 0 || free() >= needed {
+        return Ok(());
+    }
+    domain.await_acknowledged(domain.advance())?;
+    let free = free();
+    debug_assert!(free >= needed.min(1), "everything that waits is free now");
+    Ok(())
+}
+
 /// A table with its one writer.
 pub struct Table {
     spec: TableSpec,
@@ -95,10 +160,11 @@ pub struct Table {
     domain: Arc<Domain>,
     /// How often entries or the default were changed.
     changes: u64,
-    /// Whether code may take the entries for granted ([`Table::shape`]).
-    entries_granted: bool,
-    /// The same for the default action.
-    default_granted: bool,
+    /// How many of the changes came after it was last found that there is room for more to be freed.
+    changes_unasked: u64,
+    assumed: Assumed,
+    /// The batch that changes were last part of.
+    batch: u64,
 }
 
 enum Kind {
@@ -134,7 +200,7 @@ impl Table {
         } else {
             Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))?))
         };
-        Ok(Table { spec, kind, domain, changes: 0, entries_granted: false, default_granted: false })
+        Ok(Table { spec, kind, domain, changes: 0, changes_unasked: 0, assumed: Assumed::default(), batch: 0 })
     }
 
     /// What compiled code needs of the table.
@@ -167,6 +233,14 @@ impl Table {
         default_tag(&self.spec).index
     }
 
+    /// Changes from here on belong to this, and to the batch with this number.
+    pub fn set_phase(&mut self, phase: Phase, batch: u64) {
+        if std::mem::replace(&mut self.batch, batch) != batch {
+            self.assumed.owed_indices = 0;
+        }
+        self.assumed.phase = phase;
+    }
+
     /// Adds an entry that runs `runs`; its index, for tables with direct resources.
     pub fn insert(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
         self.insert_with(entry, runs, now_us, |_| {})
@@ -180,29 +254,41 @@ impl Table {
         now_us: u64,
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
-        self.entries_change();
-        each!(&mut self.kind, t => t.insert_with(entry, runs, now_us, prepare))
+        self.await_room()?;
+        each!(&mut self.kind, t => t.insert_with(entry, runs, now_us, &mut self.assumed, prepare))
     }
 
     /// Gives the entry with this key and priority another action and idle timeout; its action until now.
     pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
-        self.entries_change();
-        each!(&mut self.kind, t => t.modify(entry, runs))
+        self.await_room()?;
+        each!(&mut self.kind, t => t.modify(entry, runs, &mut self.assumed))
     }
 
-    /// Gives all entries that name a member another action, and leaves all else.
+    /// When this returns `Ok`, [`Table::change_member`] may be called, and, if the table's default action `is_default`, the member's,
+    /// [`Table::set_default`], as long as nothing else is done to the table.
+    pub fn await_change_of_member(&mut self, is_default: bool) -> Result<(), StateError> {
+        self.await_room()?;
+        self.assumed.entries.invalidate(&self.domain)?;
+        self.assumed.contents.invalidate(&self.domain)?;
+        if is_default {
+            self.assumed.default_action.invalidate(&self.domain)?;
+        }
+        Ok(())
+    }
+
+    /// Gives all entries that name a member another action, and leaves all else. Behind [`Table::await_change_of_member`].
     pub fn change_member(&mut self, member: u32, runs: Runs<'_>) {
-        self.entries_change();
+        debug_assert!(!self.assumed.entries.is_held() && !self.assumed.contents.is_held(), "code knows the entries");
         each!(&mut self.kind, t => t.change_member(member, runs));
     }
 
     /// Removes the entry with this key and priority; what it was. Priorities mean nothing in tables without ternary,
     /// range or optional fields.
     pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
-        self.entries_change();
+        self.await_room()?;
         match &mut self.kind {
-            Kind::Exact(t) => t.delete(key),
-            Kind::Recorded(t) => t.delete(key, priority),
+            Kind::Exact(t) => t.delete(key, &mut self.assumed),
+            Kind::Recorded(t) => t.delete(key, priority, &mut self.assumed),
         }
     }
 
@@ -248,11 +334,8 @@ impl Table {
 
     /// Publishes another default action.
     pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
-        self.changes += 1;
-        if std::mem::take(&mut self.default_granted) {
-            self.domain.withdraw_and_wait();
-        }
-        each!(&mut self.kind, t => t.set_default(runs))
+        self.await_room()?;
+        each!(&mut self.kind, t => t.set_default(runs, &mut self.assumed.default_action))
     }
 
     /// How often entries or the default action were to be changed.
@@ -273,8 +356,8 @@ impl Table {
         }
     }
 
-    /// What the table is like now, for code that is compiled for it as it is, under the domain's present
-    /// [number](Domain::granted). Of what is wanted its entries too, if no field is a range and no group decides: until one
+    /// What the table is like now, for code that is compiled for it as it is, as long as the domain's
+    /// [generation](Domain::generation), read before this call, lasts. Of what is wanted its entries too, if no field is a range and no group decides: until one
     /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
@@ -282,24 +365,33 @@ impl Table {
         let wanted = wanted.filter(|_| may_tell);
         let rules =
             wanted.is_some_and(|wanted| self.len() <= wanted.entries_max).then(|| each!(&self.kind, t => t.rules()));
-        self.entries_granted |= rules.is_some();
-        self.default_granted = true;
-        let answers = match &mut self.kind {
+        self.assumed.default_action.tell(&self.domain);
+        if rules.is_some() {
+            self.assumed.entries.tell(&self.domain);
+        }
+        let answers = match &self.kind {
             Kind::Recorded(t) if wanted.is_some_and(|wanted| wanted.answers) => t.answers(),
             _ => None,
         };
+        if answers.is_some() {
+            self.assumed.contents.tell(&self.domain);
+        }
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
         let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
         TableShape { snapshot, words, default, rules, answers }
     }
 
-    /// Entries are about to change.
-    fn entries_change(&mut self) {
+    /// Something is about to change that may leave more to be freed.
+    fn await_room(&mut self) -> Result<(), StateError> {
         self.changes += 1;
-        if std::mem::take(&mut self.entries_granted) {
-            self.domain.withdraw_and_wait();
+        self.changes_unasked += 1;
+        // What is taken back was asked for when it was done.
+        if self.changes_unasked >= ROOM_EVERY && self.assumed.phase != Phase::Undo {
+            self.domain.await_room()?;
+            self.changes_unasked = 0;
         }
+        Ok(())
     }
 
     /// The default action; for a group the one behind it.

@@ -13,7 +13,8 @@
 //! - *Exact, optional and lpm* fields are masks. Tables of long exact keys are one tuple, tables of long prefixes one
 //!   tuple per length with the length as priority ([`Rule::PrefixLength`]).
 //!
-//! Tables of up to [`LINEAR_MAX`] entries are compared one by one instead ([`linear`]).
+//! Tables of up to [`LINEAR_MAX`] entries are compared one by one instead ([`linear`]), and tables whose masks are many have bit
+//! vectors ([`vectors`]).
 //!
 //! Structure: a [`Filter`] over all entries, replaced when it is worn; a [`TupleList`], replaced as a whole when a tuple comes, goes or changes its place; each [`Tuple`] has a
 //! [`Buckets`] array, replaced when it grows; each bucket is a list of [`Node`]s, best rank first, changed in place.
@@ -33,6 +34,7 @@ mod lanes;
 mod linear;
 mod memory;
 mod search;
+mod vectors;
 
 use crate::engine::{Engine, Rank, Writing};
 use crate::key::KeyShape;
@@ -49,7 +51,9 @@ use search::{RangeField, Shared, Tuple, TupleList, lookups};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use vectors::{Cost, Fresh, Published, Vectors, changes_max, nibbles};
 
 /// Things that are retired in one epoch.
 const RETIRED_TOGETHER: usize = 32;
@@ -71,12 +75,25 @@ struct Writer {
     priorities: BTreeMap<i32, u32>,
 }
 
+/// What the writer knows of a table that has vectors.
+struct WithVectors {
+    rows: Arc<Vectors>,
+    fresh: Vec<Fresh>,
+    /// Entries of the rows that have gone.
+    gone: usize,
+}
+
 /// The writer's side.
 pub(crate) struct Ternary {
     shared: Box<Shared>,
     rule: Rule,
     prefix: Option<KeyField>,
     tuples: HashMap<Vec<u64>, Writer>,
+    /// All bits that a mask has had. Those that none has any more cost a row of a nibble.
+    mask: Vec<u64>,
+    /// How many nibbles and words have bits of it.
+    mask_size: (usize, usize),
+    vectors: Option<WithVectors>,
     len: usize,
     /// Unlinked, and not yet in limbo.
     retired: Vec<Retired>,
@@ -93,6 +110,8 @@ enum Retired {
     List(*mut TupleList),
     Filter(*mut Filter),
     Linear(*mut Linear),
+    Rows(Arc<Vectors>),
+    Vectors(*mut Published),
 }
 
 /// The engine for any keys.
@@ -109,6 +128,7 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
     Box::new(Ternary {
         shared: Box::new(Shared {
             linear: AtomicPtr::new(Box::into_raw(Box::new(Linear::new(Vec::new())))),
+            vectors: AtomicPtr::new(ptr::null_mut()),
             tuples: AtomicPtr::new(list),
             version: Version::new(),
             filter: AtomicPtr::new(Box::into_raw(Box::new(Filter::new(&[])))),
@@ -119,10 +139,20 @@ pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
         rule,
         prefix: fields.iter().find(|f| f.kind == MatchKind::Lpm).cloned(),
         tuples: HashMap::new(),
+        mask: vec![0; shape.words()],
+        mask_size: (0, 0),
+        vectors: None,
         len: 0,
         retired: Vec::new(),
         limbo: Limbo::default(),
     })
+}
+
+/// A change of one entry.
+enum Change {
+    Insert(Fresh),
+    Replace((i32, u64), *mut EntryHeader),
+    Remove((i32, u64)),
 }
 
 /// What of a packed key goes where: the tuple's mask, and the words of the node.
@@ -163,7 +193,7 @@ impl Ternary {
     /// Puts what changes unlinked into limbo, when there is a number of it: every epoch is a store that all workers see.
     fn retire(&mut self, domain: &Domain) {
         if self.retired.len() >= RETIRED_TOGETHER {
-            let epoch = domain.advance();
+            let epoch = domain.advance_by(self.retired.iter().map(Retired::bytes).sum());
             self.retired.drain(..).for_each(|retired| self.limbo.push(epoch, retired));
         }
     }
@@ -198,29 +228,81 @@ impl Ternary {
 
     /// Publishes the list of few entries anew, or that there are too many.
     fn publish_linear(&mut self) {
-        let new = if self.len > LINEAR_MAX {
-            ptr::null_mut()
-        } else {
-            let mut items = Vec::new();
-            for (mask, writer) in &self.tuples {
-                // SAFETY: tuples in the map are alive, and so is what is linked below them.
-                unsafe {
-                    (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| {
-                        let entry = (*node).entry.load(Ordering::Relaxed);
-                        items.push(Item {
-                            rank: ((*node).priority, (*node).seq),
-                            mask,
-                            words: Node::words(node),
-                            entry,
-                        });
-                    });
-                }
-            }
-            Box::into_raw(Box::new(Linear::new(items)))
-        };
+        let new =
+            if self.len > LINEAR_MAX { ptr::null_mut() } else { Box::into_raw(Box::new(Linear::new(self.items()))) };
         let old = self.shared.linear.swap(new, Ordering::AcqRel);
         if !old.is_null() {
             self.retired.push(Retired::Linear(old));
+        }
+    }
+
+    /// All entries.
+    fn items(&self) -> Vec<Item<'_>> {
+        let mut items = Vec::with_capacity(self.len);
+        for (mask, writer) in &self.tuples {
+            // SAFETY: tuples in the map are alive, and so is what is linked below them.
+            unsafe {
+                (*(*writer.tuple).buckets.load(Ordering::Relaxed)).nodes(|node| {
+                    let entry = (*node).entry.load(Ordering::Relaxed);
+                    items.push(Item { rank: ((*node).priority, (*node).seq), mask, words: Node::words(node), entry });
+                });
+            }
+        }
+        items
+    }
+
+    /// After a change of the tuples: the same in the vectors, if the table has them or should.
+    fn change_vectors(&mut self, change: Change) {
+        let (nibbles, words) = self.mask_size;
+        let cost = Cost::new(self.len, self.tuples.len(), nibbles, words);
+        if self.len <= LINEAR_MAX || !cost.prefers_vectors(self.vectors.is_some()) {
+            if let Some(old) = self.vectors.take() {
+                self.retired.push(Retired::Rows(old.rows));
+                self.publish_vectors();
+            }
+            return;
+        }
+        let Some(vectors) = &mut self.vectors else { return self.make_vectors() };
+        match change {
+            Change::Insert(fresh) => vectors.fresh.push(fresh),
+            Change::Replace(rank, entry) => match vectors.rows.place(rank) {
+                Some(place) => return place.store(entry, Ordering::Release),
+                None => vectors.fresh.iter_mut().filter(|f| f.rank == rank).for_each(|f| f.entry = entry),
+            },
+            Change::Remove(rank) => match vectors.rows.place(rank) {
+                Some(place) => {
+                    vectors.gone += 1;
+                    place.store(ptr::null_mut(), Ordering::Release);
+                    if vectors.gone + vectors.fresh.len() < changes_max(self.len) {
+                        return;
+                    }
+                }
+                None => vectors.fresh.retain(|f| f.rank != rank),
+            },
+        }
+        if vectors.gone + vectors.fresh.len() >= changes_max(self.len) {
+            self.make_vectors()
+        } else {
+            self.publish_vectors()
+        }
+    }
+
+    /// Makes the rows anew, of all entries.
+    fn make_vectors(&mut self) {
+        let rows = Arc::new(Vectors::new(self.items()));
+        if let Some(old) = self.vectors.replace(WithVectors { rows, fresh: Vec::new(), gone: 0 }) {
+            self.retired.push(Retired::Rows(old.rows));
+        }
+        self.publish_vectors();
+    }
+
+    /// Publishes the vectors, or that there are none.
+    fn publish_vectors(&mut self) {
+        let publish = |v: &WithVectors| Box::into_raw(Box::new(Published::new(Arc::clone(&v.rows), &v.fresh)));
+        let new = self.vectors.as_ref().map_or(ptr::null_mut(), publish);
+        let old = self.shared.vectors.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            self.retired.push(Retired::Vectors(old));
         }
     }
 
@@ -315,6 +397,13 @@ impl Engine for Ternary {
             self.publish();
         }
         self.len += 1;
+        if split.mask.iter().zip(&self.mask).any(|(mask, all)| mask & !all != 0) {
+            self.mask.iter_mut().zip(&split.mask).for_each(|(all, mask)| *all |= mask);
+            self.mask_size = (nibbles(&self.mask).count(), self.mask.iter().filter(|word| **word != 0).count());
+        }
+        let rank = (split.priority, rank.1);
+        // Before the list of few entries goes, so that the change becomes visible once.
+        self.change_vectors(Change::Insert(Fresh { rank, mask: split.mask, words: split.words, entry }));
         if self.len <= LINEAR_MAX + 1 {
             self.publish_linear();
         }
@@ -327,6 +416,7 @@ impl Engine for Ternary {
         let (_, node) = self.locate(&split, rank.1);
         // SAFETY: the node is linked, so it is alive.
         unsafe { (*node).entry.store(entry, Ordering::Release) };
+        self.change_vectors(Change::Replace((split.priority, rank.1), entry));
         if self.len <= LINEAR_MAX {
             self.publish_linear();
         }
@@ -362,6 +452,7 @@ impl Engine for Ternary {
             self.retired.push(Retired::Tuple(tuple));
         }
         self.len -= 1;
+        self.change_vectors(Change::Remove((split.priority, rank.1)));
         if self.len <= LINEAR_MAX {
             self.publish_linear();
         }
@@ -375,6 +466,23 @@ impl Engine for Ternary {
 }
 
 impl Retired {
+    /// About how many bytes wait.
+    fn bytes(&self) -> usize {
+        // SAFETY: what was unlinked and not freed yet is alive.
+        unsafe {
+            match self {
+                Retired::Node(dead) => dead.bytes(),
+                Retired::Buckets(buckets) => (**buckets).bytes(),
+                Retired::Tuple(tuple) => (*(**tuple).buckets.load(Ordering::Relaxed)).bytes(),
+                Retired::List(list) => (**list).bytes(),
+                Retired::Filter(filter) => (**filter).bytes(),
+                Retired::Linear(linear) => (**linear).bytes(),
+                Retired::Rows(rows) => rows.bytes(),
+                Retired::Vectors(vectors) => (**vectors).bytes(),
+            }
+        }
+    }
+
     /// # Safety
     /// No reader can see it any more.
     unsafe fn free(self) {
@@ -386,6 +494,8 @@ impl Retired {
                 Retired::List(list) => drop(Box::from_raw(list)),
                 Retired::Filter(filter) => drop(Box::from_raw(filter)),
                 Retired::Linear(linear) => drop(Box::from_raw(linear)),
+                Retired::Rows(rows) => drop(rows),
+                Retired::Vectors(vectors) => drop(Box::from_raw(vectors)),
                 Retired::Tuple(tuple) => {
                     let tuple = Box::from_raw(tuple);
                     drop(Box::from_raw(tuple.buckets.load(Ordering::Relaxed)));
@@ -415,6 +525,10 @@ impl Drop for Ternary {
             let linear = self.shared.linear.load(Ordering::Relaxed);
             if !linear.is_null() {
                 Retired::Linear(linear).free();
+            }
+            let vectors = self.shared.vectors.load(Ordering::Relaxed);
+            if !vectors.is_null() {
+                Retired::Vectors(vectors).free();
             }
             self.retired.drain(..).chain(self.limbo.drain()).for_each(|retired| retired.free());
         }

@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::Arc;
 use tables::exact::{self, Array, At, ExactSnapshot, Form, Shape};
 use tables::map::{MapSnapshot, PointerMap, probe};
+use tables::reclaim::Assumption;
 use tables::version::Version;
 use tables::{Domain, Worker};
 
@@ -124,6 +125,96 @@ fn epochs_of_several_writers_hold() {
         reads.join().expect("no panic");
         // SAFETY: all threads are done.
         drop(unsafe { Box::from_raw(cell) });
+    });
+}
+
+/// What a worker makes of an entry with code that was told that all entries are `7`, or with code that was told nothing.
+fn run_batch(domain: &Domain, told_in: u64, entry: &AtomicU64) {
+    let is_special = domain.generation() == told_in;
+    let found = entry.load(Ordering::Acquire);
+    assert!(!is_special || found == 7, "code that was told otherwise met {found}");
+}
+
+/// An entry is published when no batch runs with code that was told what entries there are, or it is not published. In each of the
+/// states that a worker can be in, and when the writer tries again.
+fn assumptions(run: impl Fn(&mut Worker, u64, &AtomicU64) + Copy + Send + Sync + 'static) {
+    model(3, move || {
+        let domain = Domain::new(1);
+        let entry = Arc::new(AtomicU64::new(7));
+        let told_in = domain.generation();
+        let mut assumption = Assumption::default();
+        assumption.tell(&domain);
+        let mut reader = worker(&domain);
+        let seen = Arc::clone(&entry);
+        let thread = thread::spawn(move || run(&mut reader, told_in, &seen));
+        let mut published = false;
+        for _ in 0..2 {
+            if !published && assumption.invalidate(&domain).is_ok() {
+                assert!(!assumption.is_held());
+                entry.store(9, Ordering::Release);
+                published = true;
+            }
+            assert!(published || assumption.is_held(), "a refused change gives nothing up");
+        }
+        thread.join().expect("the reader does not panic");
+        assert!(published || assumption.invalidate(&domain).is_ok(), "nobody stands any more");
+    });
+}
+
+#[test]
+fn no_batch_outlives_an_assumption_in_a_worker_that_goes_online() {
+    assumptions(|worker, told_in, entry| {
+        worker.online();
+        run_batch(worker.domain(), told_in, entry);
+        worker.offline();
+    });
+}
+
+#[test]
+fn no_batch_outlives_an_assumption_in_a_worker_that_is_quiescent_in_between() {
+    assumptions(|worker, told_in, entry| {
+        worker.online();
+        run_batch(worker.domain(), told_in, entry);
+        worker.quiescent();
+        run_batch(worker.domain(), told_in, entry);
+        worker.offline();
+    });
+}
+
+#[test]
+fn no_batch_outlives_an_assumption_in_a_worker_that_comes_back() {
+    assumptions(|worker, told_in, entry| {
+        worker.online();
+        run_batch(worker.domain(), told_in, entry);
+        worker.offline();
+        worker.online();
+        run_batch(worker.domain(), told_in, entry);
+        worker.offline();
+    });
+}
+
+/// Somebody else has invalidated it already: batches that began before may still run, so they are waited for all the same.
+#[test]
+fn an_assumption_that_another_writer_invalidated_is_not_outlived() {
+    model(2, || {
+        let domain = Domain::new(1);
+        let entry = Arc::new(AtomicU64::new(7));
+        let told_in = domain.generation();
+        let mut assumption = Assumption::default();
+        assumption.tell(&domain);
+        let mut reader = worker(&domain);
+        let (seen, other) = (Arc::clone(&entry), Arc::clone(&domain));
+        let other = thread::spawn(move || other.invalidate());
+        let thread = thread::spawn(move || {
+            reader.online();
+            run_batch(reader.domain(), told_in, &seen);
+            reader.offline();
+        });
+        if assumption.invalidate(&domain).is_ok() {
+            entry.store(9, Ordering::Release);
+        }
+        other.join().expect("no panic");
+        thread.join().expect("the reader does not panic");
     });
 }
 

@@ -288,6 +288,62 @@ fn ternary() {
     check_all(&[(200, Ternary)]);
 }
 
+/// Rules that all have masks of their own, and then few masks again: the table changes its plan both ways, and back.
+#[test]
+fn tables_of_many_masks_become_tables_of_few_and_many_again() {
+    for (keys, seed) in
+        [&[(32, Ternary), (32, Ternary)][..], &[(32, Ternary), (16, Range), (9, Optional)]].into_iter().zip(0..)
+    {
+        let (mut random, mut slow) = (Random(seed), Linear::default());
+        let mut fast = table(spec(keys, 4000));
+        let layout = fast.binding().key;
+        // Of how many masks the rules of a phase have, and how many rules there are in the end.
+        let phases = [(700, 700), (3, 1500), (3, 700), (3, 40), (300, 600), (300, 0)];
+        for (phase, (masks, count)) in phases.into_iter().enumerate() {
+            let masks: Vec<Bits> = (0..masks).map(|_| random.bits(32)).collect();
+            let more = count > slow.entries.len();
+            while slow.entries.len() != count {
+                // In the third phase the oldest go, those of many masks.
+                let at = if phase == 2 { 0 } else { random.below(slow.entries.len().max(1) as u64) as usize };
+                if more {
+                    let mut key: Vec<KeyMatch> = keys.iter().map(|(width, kind)| random.key(*width, *kind)).collect();
+                    let mask = masks[random.below(masks.len() as u64) as usize].clone();
+                    key[0] = KeyMatch::Ternary { value: random.bits(32).and(&mask), mask };
+                    if keys.len() == 2 {
+                        key[1] = KeyMatch::Ternary { value: Bits::zero(32), mask: Bits::zero(32) };
+                    }
+                    let new = entry(key, 1 + random.below(100) as i32, random.below(50));
+                    if slow.position(&new.key, new.priority).is_none() {
+                        fast.insert(&new, Runs::Call(call_of(&new)), 0).expect("there is room");
+                        slow.entries.push(new);
+                    }
+                } else {
+                    let old = slow.entries.remove(at);
+                    fast.delete(&old.key, old.priority).expect("it is there");
+                }
+                if let Some(changed) = slow.entries.get_mut(at / 2) {
+                    *changed = entry(changed.key.clone(), changed.priority, random.below(50));
+                    fast.modify(changed, Runs::Call(call_of(changed))).expect("it is there");
+                }
+                let (mut batch, mut expected) = (Vec::new(), Vec::new());
+                for i in 0..4 {
+                    let near = slow.entries.get(at.wrapping_sub(i));
+                    let value = |(i, (width, _)): (usize, &(u32, MatchKind))| match near {
+                        Some(entry) => random.near(&entry.key[i], *width),
+                        None => random.bits(*width),
+                    };
+                    let values: Vec<Bits> = keys.iter().enumerate().map(value).collect();
+                    let key = key_bytes(&layout, &values);
+                    expected.push(slow.lookup(&values).map(|e| (e.clone(), Some(call_of(e).clone()))));
+                    assert_eq!(fast.lookup(&key), expected[i], "phase {phase} of {keys:?}, {values:x?}");
+                    batch.extend(key);
+                }
+                assert_eq!(fast.lookup_batch(&batch), expected, "phase {phase} of {keys:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn ranges() {
     check_all(&[(16, Range)]);

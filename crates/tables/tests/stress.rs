@@ -8,6 +8,7 @@
 
 mod common;
 
+use abi::state::{Phase, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EntryHeader, TableHandle};
 use base::Bits;
@@ -17,7 +18,7 @@ use common::{Random, key_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tables::reclaim::STUCK;
+use tables::reclaim::{ACKNOWLEDGE_MAX, BACKLOG_MAX};
 use tables::selector::{Group, select};
 use tables::{Domain, Limbo, Runs, Table, TableSpec, Wanted};
 
@@ -47,7 +48,11 @@ fn call_of(entry: &TableEntry) -> &ActionCall {
 
 /// `large` are the parameters of an action that no entry runs: they decide whether entries fit into buckets.
 fn table(keys: &[(u32, MatchKind)], large: &[u32], domain: &Arc<Domain>) -> Table {
-    let spec = TableSpec {
+    Table::new(spec(keys, large), Runs::Call(&call(0, 0)), Arc::clone(domain)).expect("a table of this shape")
+}
+
+fn spec(keys: &[(u32, MatchKind)], large: &[u32]) -> TableSpec {
+    TableSpec {
         keys: keys.to_vec(),
         size: 1 << 20,
         actions: vec![vec![32; 3], large.to_vec()],
@@ -55,8 +60,7 @@ fn table(keys: &[(u32, MatchKind)], large: &[u32], domain: &Arc<Domain>) -> Tabl
         selector: false,
         idle_timeout: false,
         direct: false,
-    };
-    Table::new(spec, Runs::Call(&call(0, 0)), Arc::clone(domain)).expect("a table of this shape")
+    }
 }
 
 /// The tag of an entry, which must be whole.
@@ -308,9 +312,19 @@ fn routes_beside_an_exact_field() {
     moving_routes(&[(32, Lpm), (12, Exact)]);
 }
 
-/// A rule moves from tuple to tuple and priority to priority, the new one before the old one goes.
 #[test]
 fn rules_that_move_between_tuples() {
+    moving_rules(0);
+}
+
+/// With bit vectors: the moving rule comes, goes, and is in the rows after a while.
+#[test]
+fn rules_that_move_among_many_masks() {
+    moving_rules(300);
+}
+
+/// A rule moves from tuple to tuple and priority to priority, the new one before the old one goes, among others that match no key.
+fn moving_rules(others: u64) {
     let keys: &[(u32, MatchKind)] = &[(32, Ternary), (16, Range)];
     let rule = |at: u64| {
         let mask = Bits::ones(32).shl(at % 5);
@@ -326,7 +340,15 @@ fn rules_that_move_between_tuples() {
         (keys, &[]),
         |random| vec![Bits::new(32, 0xabc0), Bits::new(16, (10 + random.below(900)).into())],
         |_, tag| assert_eq!(tag, Some(5), "a rule matches at any time"),
-        |table| put(table, 0),
+        |table| {
+            put(table, 0);
+            for i in 1..=others {
+                let (value, mask) = (Bits::new(32, 1 << 31), Bits::new(32, u128::from(1 << 31 | i)));
+                let range = KeyMatch::Range { low: Bits::zero(16), high: Bits::ones(16) };
+                let new = entry(vec![KeyMatch::Ternary { value, mask }, range], 1 + (i % 11) as i32, 6, i);
+                table.insert(&new, Runs::Call(call_of(&new)), 0).expect("the rule is new");
+            }
+        },
         |table, _, step| {
             put(table, step);
             let old = step - 1;
@@ -381,57 +403,259 @@ fn groups_that_change() {
     });
 }
 
-/// What compiled code takes for granted of a table (entries, contents, the default action) changes when no batch runs any more
-/// that began before; what it does not, at once.
+/// A change of what code may assume of a table.
+#[derive(Clone, Copy)]
+struct Change {
+    what: &'static str,
+    /// What code is told of the table.
+    wanted: Wanted,
+    make: fn(&mut Table) -> Result<(), StateError>,
+    /// Whether code that was told would misread the table after it.
+    waits: bool,
+}
+
+fn prefix(i: u64, tag: u64) -> TableEntry {
+    let key = KeyMatch::Lpm { value: Bits::new(32, u128::from(i) << 20), prefix_len: 14 };
+    entry(vec![key], 0, tag, 0)
+}
+
+fn insert(table: &mut Table, new: &TableEntry) -> Result<(), StateError> {
+    table.insert(new, Runs::Call(call_of(new)), 0).map(drop)
+}
+
+/// Of a table of 40 prefixes with the contents 1 to 3.
+const CHANGES: [Change; 9] = [
+    Change {
+        what: "an entry",
+        wanted: Wanted { entries_max: 100, answers: true },
+        make: |table| insert(table, &prefix(50, 2)),
+        waits: true,
+    },
+    Change {
+        what: "another action of an entry",
+        wanted: Wanted { entries_max: 100, answers: false },
+        make: |table| table.modify(&prefix(1, 3), Runs::Call(call_of(&prefix(1, 3)))).map(drop),
+        waits: true,
+    },
+    Change {
+        what: "an entry that goes",
+        wanted: Wanted { entries_max: 100, answers: false },
+        make: |table| table.delete(&prefix(1, 2).key, 0).map(drop),
+        waits: true,
+    },
+    Change {
+        what: "a new content",
+        wanted: Wanted { entries_max: 10, answers: true },
+        make: |table| insert(table, &prefix(50, 7)),
+        waits: true,
+    },
+    Change {
+        what: "a new content of an entry",
+        wanted: Wanted { entries_max: 10, answers: true },
+        make: |table| table.modify(&prefix(1, 7), Runs::Call(call_of(&prefix(1, 7)))).map(drop),
+        waits: true,
+    },
+    Change {
+        what: "a known content",
+        wanted: Wanted { entries_max: 10, answers: true },
+        make: |table| insert(table, &prefix(50, 2)),
+        waits: false,
+    },
+    Change {
+        what: "a content that nobody was told of",
+        wanted: Wanted { entries_max: 10, answers: false },
+        make: |table| insert(table, &prefix(50, 7)),
+        waits: false,
+    },
+    Change {
+        what: "an entry that is there already",
+        wanted: Wanted { entries_max: 100, answers: true },
+        make: |table| match insert(table, &prefix(1, 2)) {
+            Err(StateError::Exists) => Ok(()),
+            other => panic!("{other:?}"),
+        },
+        waits: false,
+    },
+    Change {
+        what: "the default action",
+        wanted: Wanted { entries_max: 0, answers: false },
+        make: |table| table.set_default(Runs::Call(&call(3, 0))),
+        waits: true,
+    },
+];
+
+/// A table of 40 prefixes that code was told of.
+fn told(change: &Change, domain: &Arc<Domain>) -> Table {
+    let mut table = table(&[(32, Lpm)], &[], domain);
+    (0..40).for_each(|i| insert(&mut table, &prefix(i, 1 + i % 3)).expect("there is room"));
+    let shape = table.shape(Some(change.wanted));
+    assert_eq!(shape.rules.is_some(), change.wanted.entries_max > 40, "{}", change.what);
+    assert_eq!(shape.answers.is_some(), change.wanted.answers, "{}", change.what);
+    table
+}
+
+/// Everything that readers and the control plane can see of a table.
+fn seen(table: &Table) -> (Vec<TableEntry>, Option<ActionCall>, Option<(u64, u64)>) {
+    (table.entries(0).into_iter().map(|read| read.entry).collect(), table.default_call(), table.contents())
+}
+
+/// What code may assume of a table (entries, contents, the default action) changes when no batch runs any more
+/// that began before; what it may not, at once.
 #[test]
-fn changes_wait_for_batches_that_take_things_for_granted() {
-    let prefix = |i: u64, tag: u64| {
-        entry(vec![KeyMatch::Lpm { value: Bits::new(32, u128::from(i << 20)), prefix_len: 14 }], 0, tag, 0)
-    };
-    let insert = |new: TableEntry| move |table: &mut Table| _ = table.insert(&new, Runs::Call(call_of(&new)), 0);
-    type Change = Box<dyn FnOnce(&mut Table) + Send>;
-    let changes: [(&str, Wanted, Change, bool); 5] = [
-        ("an entry", Wanted { entries_max: 100, answers: true }, Box::new(insert(prefix(50, 2))), true),
-        ("a new content", Wanted { entries_max: 10, answers: true }, Box::new(insert(prefix(50, 7))), true),
-        ("a known content", Wanted { entries_max: 10, answers: true }, Box::new(insert(prefix(50, 2))), false),
-        ("a content", Wanted { entries_max: 10, answers: false }, Box::new(insert(prefix(50, 7))), false),
-        (
-            "the default action",
-            Wanted { entries_max: 0, answers: false },
-            Box::new(|table| table.set_default(Runs::Call(&call(3, 0))).expect("it may change")),
-            true,
-        ),
-    ];
-    for (what, wanted, change, waits) in changes {
-        let domain = Domain::new(1);
-        let mut table = table(&[(32, Lpm)], &[], &domain);
-        (0..40).for_each(|i| insert(prefix(i, 1 + i % 3))(&mut table));
-        let shape = table.shape(Some(wanted));
-        assert_eq!(shape.rules.is_some(), wanted.entries_max > 40, "{what}");
-        assert_eq!(shape.answers.is_some(), wanted.answers, "{what}");
+fn changes_wait_for_batches_that_began_before() {
+    for change in CHANGES {
+        let (domain, what) = (Domain::new(1), change.what);
+        let mut table = told(&change, &domain);
         let mut worker = domain.register().expect("a slot is free");
         worker.online();
-        let granted = domain.granted();
+        let generation = domain.generation();
         let (done, is_done) = std::sync::mpsc::channel();
         let start = Instant::now();
         let writer = std::thread::spawn(move || {
-            change(&mut table);
+            // A worker that has no processor for long is as good as stuck.
+            while (change.make)(&mut table) == Err(StateError::Unacknowledged(0)) {}
             done.send(()).expect("somebody listens");
         });
-        if waits {
-            while domain.granted() == granted {
-                assert!(start.elapsed() < Duration::from_secs(60), "{what} withdraws nothing");
+        if change.waits {
+            while domain.generation() == generation {
+                assert!(start.elapsed() < Duration::from_secs(60), "{what} invalidates nothing");
                 std::thread::yield_now();
             }
-            let early = is_done.recv_timeout(STUCK / 10).is_ok();
-            assert!(!early || start.elapsed() >= STUCK, "{what} did not wait");
+            assert!(is_done.recv_timeout(ACKNOWLEDGE_MAX / 10).is_err(), "{what} did not wait");
             worker.quiescent();
-            let later = early || is_done.recv_timeout(Duration::from_secs(60)).is_ok();
-            assert!(later, "{what} waits on");
+            assert!(is_done.recv_timeout(Duration::from_secs(60)).is_ok(), "{what} waits on");
         } else {
             is_done.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what} waits"));
-            assert_eq!(domain.granted(), granted, "{what} withdraws something");
+            assert_eq!(domain.generation(), generation, "{what} invalidates something");
         }
         writer.join().expect("it is right");
+    }
+}
+
+/// A worker that stands in a batch: what it could misread is refused with its number and without a trace, at once when it is known
+/// to stand, and made when it has gone on.
+#[test]
+fn a_change_that_a_stopped_worker_could_misread_is_refused_and_leaves_no_trace() {
+    for change in CHANGES.into_iter().filter(|change| change.waits) {
+        let (domain, what) = (Domain::new(9), change.what);
+        let mut table = told(&change, &domain);
+        let mut worker = domain.register_as(7).expect("a slot is free");
+        worker.online();
+        let before = seen(&table);
+        let start = Instant::now();
+        assert_eq!((change.make)(&mut table), Err(StateError::Unacknowledged(7)), "{what}");
+        assert!(start.elapsed() >= ACKNOWLEDGE_MAX / 2, "{what} did not wait");
+        assert_eq!(seen(&table), before, "{what} left something");
+        for _ in 0..1000 {
+            // Each for a second would be a quarter of an hour.
+            assert_eq!((change.make)(&mut table), Err(StateError::Unacknowledged(7)), "{what}");
+        }
+        assert_eq!(seen(&table), before, "{what} left something");
+        worker.quiescent();
+        assert_eq!((change.make)(&mut table), Ok(()), "{what}");
+        assert_ne!(seen(&table), before, "{what} did nothing");
+    }
+}
+
+/// What waits for a worker that stands is bounded: from then on changes are refused, and made when it has gone on.
+#[test]
+fn changes_are_refused_when_too_much_waits_for_a_stopped_worker() {
+    for keys in [&[(32, Exact)][..], &[(32, Lpm)], &[(32, Ternary)]] {
+        let domain = Domain::new(1);
+        let mut table = table(keys, &[], &domain);
+        let key = match keys[0].1 {
+            Exact => KeyMatch::Exact(Bits::new(32, 1)),
+            Lpm => KeyMatch::Lpm { value: Bits::new(32, 1 << 20), prefix_len: 14 },
+            _ => KeyMatch::Ternary { value: Bits::new(32, 1), mask: Bits::new(32, 1) },
+        };
+        let of = |tag| entry(vec![key.clone()], i32::from(keys[0].1 == Ternary), tag, 0);
+        insert(&mut table, &of(1)).expect("there is room");
+        let mut worker = domain.register().expect("a slot is free");
+        worker.online();
+        let mut change = |tag| table.modify(&of(tag), Runs::Call(call_of(&of(tag)))).map(drop);
+        // A change retires no more than a few units.
+        let refused = (1..40 * BACKLOG_MAX).find_map(|i| change(1 + i % 3).err());
+        assert_eq!(refused, Some(StateError::Unacknowledged(0)), "{keys:?}");
+        assert!(domain.backlog() < 2 * BACKLOG_MAX, "{keys:?}: {}", domain.backlog());
+        worker.quiescent();
+        for i in 0..200 {
+            assert_eq!(change(1 + i % 3), Ok(()), "{keys:?}");
+            worker.quiescent();
+        }
+    }
+}
+
+/// The same when entries come and go in turn, so that every change at which one would look is a deletion.
+#[test]
+fn entries_that_come_and_go_are_refused_when_too_much_waits_for_a_stopped_worker() {
+    for keys in [(32, Exact), (32, Lpm), (32, Ternary)] {
+        let domain = Domain::new(1);
+        let mut table = table(&[keys], &[], &domain);
+        let value = Bits::new(32, 1 << 20);
+        let (key, priority) = match keys.1 {
+            Exact => (KeyMatch::Exact(value), 0),
+            Lpm => (KeyMatch::Lpm { value, prefix_len: 14 }, 0),
+            _ => (KeyMatch::Ternary { value: value.clone(), mask: value }, 1),
+        };
+        let one = entry(vec![key], priority, 1, 0);
+        let mut worker = domain.register().expect("a slot is free");
+        worker.online();
+        let mut come_and_go = || {
+            insert(&mut table, &one)?;
+            table.delete(&one.key, priority).map(drop)
+        };
+        let refused = (1..40 * BACKLOG_MAX).find_map(|_| come_and_go().err());
+        assert_eq!(refused, Some(StateError::Unacknowledged(0)), "{keys:?}");
+        // Not now and then only, but every one of them, insertion or deletion.
+        for _ in 0..200 {
+            assert_eq!(insert(&mut table, &entry(one.key.clone(), priority, 2, 0)).err(), refused, "{keys:?}");
+            assert_eq!(table.delete(&one.key, priority).err(), refused, "{keys:?}");
+        }
+        assert!(domain.backlog() < 2 * BACKLOG_MAX, "{keys:?}: {}", domain.backlog());
+    }
+}
+
+/// Deleted entries of a table with direct resources keep their indices as long as a worker may count for them. A batch that deletes
+/// more than can be brought back meanwhile is refused where it does.
+#[test]
+fn a_batch_deletes_no_more_than_can_be_brought_back_under_a_stopped_worker() {
+    const SIZE: u64 = 200;
+    for keys in [(32, Exact), (32, Lpm)] {
+        let domain = Domain::new(1);
+        let spec = TableSpec { size: SIZE, direct: true, ..spec(&[keys], &[]) };
+        let mut table = Table::new(spec, Runs::Call(&call(0, 0)), Arc::clone(&domain)).expect("it has an engine");
+        let of = |i: u64| {
+            let value = Bits::new(32, u128::from(i) << 20);
+            let key = if keys.1 == Exact { KeyMatch::Exact(value) } else { KeyMatch::Lpm { value, prefix_len: 14 } };
+            entry(vec![key], 0, 1, 0)
+        };
+        (0..SIZE).for_each(|i| insert(&mut table, &of(i)).expect("there is room"));
+        let mut worker = domain.register().expect("a slot is free");
+        for batch in 1..4 {
+            worker.online();
+            table.set_phase(Phase::Atomic, batch);
+            let mut done: Vec<(u64, u64)> = Vec::new();
+            let refused = (0..SIZE).find_map(|i| {
+                table.delete(&of(i).key, 0).err().or_else(|| {
+                    done.push((i, SIZE + i));
+                    insert(&mut table, &of(SIZE + i)).err()
+                })
+            });
+            assert_eq!(refused, Some(StateError::Unacknowledged(0)), "{keys:?}");
+            assert!(done.len() > 20, "{keys:?}: only {} of {SIZE}", done.len());
+            table.set_phase(Phase::Undo, batch);
+            for (gone, new) in done.into_iter().rev() {
+                match table.delete(&of(new).key, 0) {
+                    Ok(_) | Err(StateError::NotFound) => {}
+                    Err(error) => panic!("{keys:?}: {error:?}"),
+                }
+                insert(&mut table, &of(gone)).unwrap_or_else(|e| panic!("{keys:?}: {gone} cannot come back: {e:?}"));
+            }
+            table.set_phase(Phase::Single, batch);
+            assert_eq!(table.len(), SIZE);
+            worker.quiescent();
+            worker.offline();
+            table.collect();
+        }
     }
 }

@@ -76,7 +76,7 @@ pub(super) struct Special {
     code: CompiledPipeline,
     entries: Entries,
     /// The number under which it may run; `None` if it is right for any tables.
-    granted: Option<u64>,
+    generation: Option<u64>,
     /// Tables whose entries are part of it.
     contents: BTreeSet<TableId>,
 }
@@ -84,7 +84,7 @@ pub(super) struct Special {
 impl Special {
     /// Whether a batch that begins now may run it.
     fn holds(&self, fast: &FastState) -> bool {
-        self.granted.is_none_or(|granted| granted == fast.granted())
+        self.generation.is_none_or(|generation| generation == fast.generation())
     }
 }
 
@@ -265,11 +265,11 @@ impl Code {
         let start = Instant::now();
         let with_contents = matches!(mode, Specialise::Contents | Specialise::Auto);
         let wanted = |table: TableId| (with_contents && contents(table)).then(|| self.wanted[table.index()]);
-        let (granted, shapes) = match mode {
+        let (generation, shapes) = match mode {
             Specialise::Off => (None, Shapes::default()),
             _ => {
-                let (granted, shapes) = self.fast.shapes(wanted);
-                (Some(granted), shapes)
+                let (generation, shapes) = self.fast.shapes(wanted);
+                (Some(generation), shapes)
             }
         };
         let does_not_stay = effort == Effort::Quick && self.could_be_better();
@@ -296,7 +296,7 @@ impl Code {
             let others = entries.iter_mut().zip(&self.generic_entries);
             others.for_each(|(entry, generic)| *entry = entry.or(*generic));
         }
-        let new = Special { entries, code, granted, contents };
+        let new = Special { entries, code, generation, contents };
         retired.extend(self.special.swap(Some(Arc::new(new))));
         self.compiled.fetch_add(1, Ordering::Relaxed);
         self.published.fetch_add(1, Ordering::Release);
@@ -353,7 +353,8 @@ impl Code {
             failures.note(made.as_ref().map(|_| ()));
             made.ok()
         });
-        let new = made.map(|code| Special { entries: entries(&code), code, granted: None, contents: BTreeSet::new() });
+        let new =
+            made.map(|code| Special { entries: entries(&code), code, generation: None, contents: BTreeSet::new() });
         retired.extend(self.standing.swap(new.map(Arc::new)));
         self.published.fetch_add(1, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);
@@ -392,8 +393,8 @@ impl Code {
     }
 
     /// The number under which the code that was published last may run.
-    pub(super) fn granted(&self) -> Option<u64> {
-        self.special.load().as_ref().and_then(|special| special.granted)
+    pub(super) fn generation(&self) -> Option<u64> {
+        self.special.load().as_ref().and_then(|special| special.generation)
     }
 
     /// The code's log and assertion sites: all code has the same.
@@ -425,7 +426,7 @@ impl Code {
         let phases = EntryKind::ALL.iter().filter_map(|kind| code.phases(*kind)).max().unwrap_or(1);
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CodeInfo {
-            specialised: running.as_ref().is_some_and(|special| special.granted.is_some()),
+            specialised: running.as_ref().is_some_and(|special| special.generation.is_some()),
             strategy: match phases {
                 0 | 1 if EntryKind::ALL.iter().any(|kind| code.asks_ahead(*kind)) => {
                     "run to completion, registers asked for ahead".to_string()
@@ -486,15 +487,15 @@ impl Choice {
         if published != self.seen {
             self.take(published);
         }
-        self.special.is_some_and(|(granted, _)| granted == self.code.fast.granted())
+        self.special.is_some_and(|(generation, _)| generation == self.code.fast.generation())
     }
 
     #[cold]
     fn take(&mut self, published: u64) {
         let (special, standing) = (self.code.special.load_full(), self.code.standing.load_full());
-        let for_any = [special.as_ref().filter(|s| s.granted.is_none()), standing.as_ref()];
+        let for_any = [special.as_ref().filter(|s| s.generation.is_none()), standing.as_ref()];
         self.others = for_any.into_iter().flatten().next().map_or(self.code.generic_entries, |code| code.entries);
-        self.special = special.as_ref().and_then(|s| Some((s.granted?, s.entries)));
+        self.special = special.as_ref().and_then(|s| Some((s.generation?, s.entries)));
         self.held = [special, standing];
         self.seen = published;
     }
@@ -584,16 +585,16 @@ b0:
 
         assert_eq!(batch(&|| recompile(Specialise::Contents)), in_order(&code.generic_entries));
         let for_contents = made();
-        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_contents.entries));
+        assert_eq!(batch(&|| fast.domain().invalidate()), in_order(&for_contents.entries));
         assert_eq!(batch(&|| recompile(Specialise::Contents)), in_order(&code.generic_entries));
         let for_contents = made();
         assert_eq!(batch(&|| recompile(Specialise::Off)), in_order(&for_contents.entries));
         let for_any = made();
-        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_any.entries));
+        assert_eq!(batch(&|| fast.domain().invalidate()), in_order(&for_any.entries));
         assert_eq!(batch(&|| code.make_standing()), in_order(&for_any.entries));
         recompile(Specialise::Contents);
         let for_contents = made();
-        assert_eq!(batch(&|| fast.domain().withdraw()), in_order(&for_contents.entries));
+        assert_eq!(batch(&|| fast.domain().invalidate()), in_order(&for_contents.entries));
         let standing = code.standing.load_full().expect("it was made");
         assert_eq!(batch(&|| ()), in_order(&standing.entries));
     }

@@ -1,15 +1,15 @@
 //! When code is compiled again for the tables as they are.
 //!
 //! A thread per pipeline looks every [`TICK`]. It compiles when the last specialised code does not hold any more and
-//! nothing has been withdrawn for a while, and when the entries of more tiny tables could be part of the code. Waiting is
-//! doubled each time code was withdrawn soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
+//! nothing has been invalidated for a while, and when the entries of more tiny tables could be part of the code. Waiting is
+//! doubled each time code was invalidated soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
 //! the entries of a table that changes while they are part of the code are left out until it has been quiet for longer.
 //! So a table that changes all the time costs a bounded share of one core, and packets run code for any tables or code without
 //! its entries.
 //!
 //! Code for any tables is made anew, as *standing* code, after the first code for the tables as they are or when that does not come
 //! for [`STANDING_REST`], and when other tables are
-//! too large for the caches or a table is probed in another way: at once, since nothing withdraws it, and at most once in [`STANDING_REST`].
+//! too large for the caches or a table is probed in another way: at once, since nothing invalidates it, and at most once in [`STANDING_REST`].
 //!
 //! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
 
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(10);
 /// How many times less often its registers are.
 const REGISTER_TICKS: u32 = 100;
-/// How long nothing must have been withdrawn, at first.
+/// How long nothing must have been invalidated, at first.
 const WAIT: Duration = Duration::from_millis(20);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -51,8 +51,8 @@ struct Policy {
     /// `None` until the first look.
     tables: Option<Vec<Watched>>,
     wait: Duration,
-    granted: u64,
-    last_withdrawn: Duration,
+    generation: u64,
+    last_invalidated: Duration,
     last_compiled: Option<Duration>,
     /// Tables whose entries are part of the code.
     contents: BTreeSet<TableId>,
@@ -72,8 +72,8 @@ impl Policy {
             mode,
             tables: None,
             wait: WAIT,
-            granted: 0,
-            last_withdrawn: Duration::ZERO,
+            generation: 0,
+            last_invalidated: Duration::ZERO,
             last_compiled: None,
             contents: BTreeSet::new(),
             holds: false,
@@ -105,7 +105,7 @@ impl Policy {
     fn look(
         &mut self,
         now: Duration,
-        granted: u64,
+        generation: u64,
         activity: &[Activity],
         registers: &[u64],
         known: impl Fn(TableId, &Activity) -> Option<u64>,
@@ -114,14 +114,14 @@ impl Policy {
             return None;
         }
         let tables = self.tables.get_or_insert_with(|| {
-            self.last_withdrawn = now;
+            self.last_invalidated = now;
             let changes = |(i, a)| known(TableId::from_index(i), a).unwrap_or(a.changes);
             let watched = |table| Watched { changes: changes(table), last_change: now, wait: WAIT };
             activity.iter().enumerate().map(watched).collect()
         });
-        if granted != self.granted {
-            self.granted = granted;
-            self.last_withdrawn = now;
+        if generation != self.generation {
+            self.generation = generation;
+            self.last_invalidated = now;
             if std::mem::take(&mut self.holds) {
                 let lived = now.saturating_sub(self.last_compiled.unwrap_or_default());
                 self.wait = next_wait(self.wait, lived);
@@ -155,15 +155,15 @@ impl Policy {
         }
         self.large = large;
         self.engines = activity.iter().map(|a| a.engine).collect();
-        let is_quiet = now.saturating_sub(self.last_withdrawn) >= self.wait;
+        let is_quiet = now.saturating_sub(self.last_invalidated) >= self.wait;
         let is_rested = self.last_compiled.is_none_or(|last| now.saturating_sub(last) >= self.wait);
         let is_better = !self.holds || !contents.is_subset(&self.contents);
         (is_quiet && is_rested && is_better).then_some(contents)
     }
 
     /// Code was compiled that holds under this number, or could not be.
-    fn compiled(&mut self, now: Duration, contents: BTreeSet<TableId>, granted: u64) {
-        self.granted = granted;
+    fn compiled(&mut self, now: Duration, contents: BTreeSet<TableId>, generation: u64) {
+        self.generation = generation;
         self.last_compiled = Some(now);
         self.contents = contents;
         self.holds = true;
@@ -223,16 +223,16 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
             policy.holds = false;
             policy.standing = None;
         }
-        let granted = code.fast.granted();
+        let generation = code.fast.generation();
         let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
-        let wanted = policy.look(start.elapsed(), granted, &tables, &registers, |t, a| code.changes(t, a));
+        let wanted = policy.look(start.elapsed(), generation, &tables, &registers, |t, a| code.changes(t, a));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
             let compile = |effort| code.recompile(mode, effort, |table| contents.contains(&table));
             if compile(Effort::Quick).is_some() && code.could_be_better() {
                 compile(Effort::Full);
             }
-            policy.compiled(start.elapsed(), contents, code.granted().unwrap_or(granted));
+            policy.compiled(start.elapsed(), contents, code.generation().unwrap_or(generation));
         } else if policy.wants_standing(start.elapsed()) {
             code.make_standing();
         }
@@ -287,37 +287,37 @@ mod tests {
     #[test]
     fn entries_that_change_often_stay_out_for_longer_and_longer() {
         let mut policy = Policy::new(Specialise::Auto);
-        let (mut granted, mut changes, mut with_entries) = (0, 0, 0);
+        let (mut generation, mut changes, mut with_entries) = (0, 0, 0);
         // A change every 50 ms for 20 s.
         for tick in 0..2000u64 {
             let now = ms(10 * tick);
             if tick % 5 == 0 {
                 changes += 1;
-                granted += u64::from(policy.contents.contains(&TableId(0)));
+                generation += u64::from(policy.contents.contains(&TableId(0)));
             }
-            if let Some(contents) = policy.look(now, granted, &[at(4, changes)], &[], tiny) {
+            if let Some(contents) = policy.look(now, generation, &[at(4, changes)], &[], tiny) {
                 with_entries += u32::from(!contents.is_empty());
-                policy.compiled(now, contents, granted);
+                policy.compiled(now, contents, generation);
             }
         }
         assert!((1..=4).contains(&with_entries), "{with_entries} of 400");
         assert!(policy.holds, "without them, the code lasts");
         // After it has been quiet for long, they are taken in again.
-        let found = policy.look(ms(60_000), granted, &[at(4, changes)], &[], tiny);
+        let found = policy.look(ms(60_000), generation, &[at(4, changes)], &[], tiny);
         assert_eq!(found, Some(set(&[0])));
     }
 
     #[test]
     fn code_that_never_lasts_is_made_seldom() {
         let mut policy = Policy::new(Specialise::Constants);
-        let (mut granted, mut compiled) = (0, 0);
-        // Withdrawn as soon as it was made, for 60 s.
+        let (mut generation, mut compiled) = (0, 0);
+        // Invalidated as soon as it was made, for 60 s.
         for tick in 0..6000u64 {
             let now = ms(10 * tick);
-            if policy.look(now, granted, &[at(4, 0)], &[], tiny).is_some() {
+            if policy.look(now, generation, &[at(4, 0)], &[], tiny).is_some() {
                 compiled += 1;
-                policy.compiled(now, BTreeSet::new(), granted);
-                granted += 1;
+                policy.compiled(now, BTreeSet::new(), generation);
+                generation += 1;
             }
         }
         assert!(compiled < 20, "{compiled}");

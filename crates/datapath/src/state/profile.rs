@@ -128,23 +128,20 @@ impl Profile {
         Ok(())
     }
 
-    /// Changes a member here and in its groups; true if entries name it, which the caller then changes.
-    pub(super) fn member_modify(
-        &mut self,
-        id: u32,
-        call: &ActionCall,
-        down: &BTreeSet<u32>,
-        domain: &Domain,
-    ) -> Result<bool> {
+    /// Whether a member, which may run this, is named by entries: then these must change with it.
+    pub(super) fn is_used(&self, id: u32, call: &ActionCall) -> Result<bool> {
         self.check_call(call)?;
-        let member = self.members.get_mut(&id).ok_or(StateError::NotFound)?;
+        Ok(self.members.get(&id).ok_or(StateError::NotFound)?.uses > 0)
+    }
+
+    /// Changes a member here and in its groups, if there is one; behind [`Profile::is_used`].
+    pub(super) fn member_modify(&mut self, id: u32, call: &ActionCall, down: &BTreeSet<u32>, domain: &Domain) {
+        let Some(member) = self.members.get_mut(&id) else { return };
         let new = self.memory.make(Runs::Call(call), Tag::NONE);
         let old = std::mem::replace(&mut member.entry, new);
         member.call = call.clone();
-        let used = member.uses > 0;
         self.republish(down, domain, |g| g.members.iter().any(|m| m.member == id));
         self.limbo.push(domain.advance(), Retired::Entry(old));
-        Ok(used)
     }
 
     pub(super) fn member_delete(&mut self, id: u32, domain: &Domain) -> Result<()> {
@@ -194,7 +191,7 @@ impl Profile {
         if let Some(group) = self.groups.get_mut(&id) {
             group.members = members.to_vec();
             let old = group.group.set(&available);
-            self.limbo.push(domain.advance(), Retired::Members(old));
+            self.limbo.push(domain.advance_by(old.bytes()), Retired::Members(old));
         }
         Ok(())
     }
@@ -239,7 +236,7 @@ impl Profile {
     fn republish(&mut self, down: &BTreeSet<u32>, domain: &Domain, wanted: impl Fn(&GroupState) -> bool) {
         for group in self.groups.values().filter(|g| wanted(g)) {
             let old = group.group.set(&self.available(&group.members, down));
-            self.limbo.push(domain.advance(), Retired::Members(old));
+            self.limbo.push(domain.advance_by(old.bytes()), Retired::Members(old));
         }
     }
 

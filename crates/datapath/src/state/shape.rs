@@ -2,9 +2,14 @@
 
 use super::cells::Registers;
 use super::{Cells, FastState, lock};
+use abi::state::Phase;
 use abi::{EngineKind, Shapes};
 use base::ids::TableId;
+use std::time::Duration;
 use tables::Wanted;
+
+/// How often a compilation looks whether a batch has ended: batches take milliseconds, and compilations more.
+const BATCH_POLL: Duration = Duration::from_millis(1);
 
 /// How much a table is used by its writers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,18 +27,27 @@ pub(crate) struct Activity {
 }
 
 impl FastState {
-    /// The number under which what [`FastState::shapes`] says holds; it changes before any of that does.
+    /// The generation in which what [`FastState::shapes`] says holds; another one begins before any of that changes.
     #[inline]
-    pub(crate) fn granted(&self) -> u64 {
-        self.domain.granted()
+    pub(crate) fn generation(&self) -> u64 {
+        self.domain.generation()
     }
 
-    /// All tables as they are, and the number under which that holds. `wanted` says what is to be known of a table's entries.
+    /// All tables as they are, and the generation in which that holds. `wanted` says what is to be known of a table's entries. Waits for
+    /// the end of a batch that may be taken back: that would need what code was told meanwhile to be invalidated.
     pub(crate) fn shapes(&self, wanted: impl Fn(TableId) -> Option<Wanted>) -> (u64, Shapes) {
-        let content = self.lock();
-        let tables = content.tables.iter().enumerate();
-        let shapes = tables.map(|(i, t)| lock(t).table.shape(wanted(TableId::from_index(i)))).collect();
-        (self.domain.granted(), Shapes { tables: shapes })
+        loop {
+            let content = self.lock();
+            if content.phase.0 == Phase::Single {
+                // Before the tables are read: another state may share some of them, and change them without this one's lock.
+                let generation = self.domain.generation();
+                let tables = content.tables.iter().enumerate();
+                let shapes = tables.map(|(i, t)| lock(t).table.shape(wanted(TableId::from_index(i)))).collect();
+                return (generation, Shapes { tables: shapes });
+            }
+            drop(content);
+            std::thread::sleep(BATCH_POLL);
+        }
     }
 
     /// Looks how much of each register is in use; [`FastState::register_footprints`] says what was seen.

@@ -43,7 +43,7 @@ impl FastState {
         if self.taken[worker].swap(true, Ordering::Acquire) {
             return None;
         }
-        let reader = self.domain.register().expect("the domain has a place for each worker");
+        let reader = self.domain.register_as(worker as u32).expect("the domain has a place for each worker");
         let base = |cells: &Cells| match cells {
             Cells::Counters(counters) => counters.of_worker(worker),
             _ => ptr::null_mut(),

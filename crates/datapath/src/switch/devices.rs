@@ -18,7 +18,7 @@ use super::{Inner, PICK_UP, Switch, SwitchError};
 use crate::drops::DropCounters;
 use crate::hold::Held;
 use crate::pipeline::Pipeline;
-use crate::worker::{Command, LinkCounters, LinkEnd, PortQueue};
+use crate::worker::{Basket, Command, LinkCounters, LinkEnd, PortQueue};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -170,7 +170,15 @@ impl Switch {
     pub fn remove_device(&self, id: u64) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         inner.check_removable(id)?;
-        self.tell_all(|| Command::RemoveDevice(id))?;
+        if let Err(error) = self.tell_all(|| Command::RemoveDevice(id)) {
+            // It has no ports, so it is as it was with its program and its counters.
+            let entry = inner.device(id)?;
+            for (worker, mailbox) in self.mailboxes.iter().enumerate() {
+                let add = Command::AddDevice(id, Arc::clone(&entry.without_program[worker]));
+                mailbox.post_all(vec![Command::RemoveDevice(id), add, Command::Pipeline(id, entry.pipeline.clone())]);
+            }
+            return Err(error);
+        }
         inner.devices.remove(&id);
         Ok(())
     }
@@ -197,7 +205,7 @@ impl Switch {
             let numbers = self.post_each(behind);
             if !held.gate.await_standing(self.workers(), PICK_UP) {
                 held.gate.give_up();
-                return Err(SwitchError::Stuck(0));
+                return Err(self.stuck());
             }
             between();
             drop(held);
@@ -218,7 +226,12 @@ impl Switch {
                 pipeline.state().port_state(port.number, port.up);
             }
         }
-        tell(pipeline.as_ref())?;
+        if let Err(error) = tell(pipeline.as_ref()) {
+            // Who has changed goes back, and who has not yet does not stay when it does.
+            let old = inner.device(device)?.pipeline.clone();
+            self.post_each(|_| Command::Pipeline(device, old.clone()));
+            return Err(error);
+        }
         let entry = inner.device(device)?;
         entry.program_changes += 1;
         let old = std::mem::replace(&mut entry.pipeline, pipeline);
@@ -304,7 +317,8 @@ impl Switch {
         let Some(at) = inner.links.iter().position(|link| link.from == from) else {
             return Err(SwitchError::NoSuchLink { from, links: inner.links.iter().map(LinkEntry::name).collect() });
         };
-        self.tell_all(|| Command::RemovePort(from.device, from.port))?;
+        let basket = Basket::default();
+        self.tell_all(|| Command::RemovePort(from.device, from.port, Arc::clone(&basket)))?;
         inner.links.remove(at);
         if let Some(pipeline) = inner.pipeline(from.device) {
             pipeline.state().port_state(from.port, false);

@@ -77,6 +77,13 @@ impl Devices {
         self.get(device)?.ports.remove(number)
     }
 
+    /// Takes a device's port into service or out of it.
+    pub(super) fn set_in_service(&mut self, device: u64, number: u32, up: bool) {
+        if let Some(slot) = self.get(device) {
+            slot.ports.set_in_service(number, up);
+        }
+    }
+
     /// Gives one device's port to another one. Nothing waits to leave by it: this is between two bursts.
     pub(super) fn move_port(&mut self, number: u32, from: u64, to: u64) {
         if let Some(queue) = self.remove_port(from, number) {
@@ -87,6 +94,10 @@ impl Devices {
     /// Makes a device run a program, or none.
     pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: &WorkerSetup) {
         if let Some(slot) = self.get(device) {
+            let same = |running: &Running| pipeline.as_ref().is_some_and(|new| Arc::ptr_eq(new, &running.pipeline));
+            if slot.running.as_ref().is_some_and(same) {
+                return;
+            }
             slot.running = pipeline.map(|pipeline| {
                 let mut executor = pipeline.executor(worker.index);
                 executor.report_to(worker.samples.place());

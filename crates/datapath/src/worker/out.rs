@@ -5,9 +5,10 @@
 //! One worker, one thread.
 
 use super::links::Crossing;
+use super::shares::Turn;
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
-use crate::engine::Sink;
+use crate::engine::{Sink, WORK_MAX};
 use crate::tap::Tap;
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk};
@@ -15,14 +16,44 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+/// The port of packets for which a program chose none: `egress_spec` begins at 0.
+const UNCHOSEN_PORT: u32 = 0;
+
 /// Tries to send a burst before the rest is dropped.
 const TX_TRIES: u32 = 4;
+
+/// Work of a burst from which on the next one is half as large: it might have wanted more than there is.
+const MUCH_WORK: u32 = WORK_MAX - WORK_MAX / 8;
+/// Work of a burst up to which the next one may be twice as large.
+const LITTLE_WORK: u32 = WORK_MAX / 4;
 
 /// A port as one worker has it.
 pub(super) struct Port {
     pub number: u32,
     pub queue: PortQueue,
+    /// Most packets that are received at once: fewer where these cause much work (`engine::WORK_MAX`).
+    pub burst: usize,
+    /// How long it has had the worker.
+    pub turn: Turn,
     out: Vec<Packet>,
+}
+
+impl Port {
+    /// A burst has cost so much work.
+    #[cold]
+    pub(super) fn fit_burst(&mut self, work: u32) {
+        self.burst = next_burst(self.burst, work);
+    }
+}
+
+/// How large the next burst may be behind one of at most `burst` packets that has cost so much: smaller if it may have wanted more than
+/// there is, and larger again when it costs little.
+fn next_burst(burst: usize, work: u32) -> usize {
+    match work {
+        ..=LITTLE_WORK => (2 * burst).min(BATCH_MAX),
+        MUCH_WORK.. => (burst / 2).max(1),
+        _ => burst,
+    }
 }
 
 /// All ports of a device as one worker has them, and what waits to leave by them.
@@ -53,7 +84,10 @@ impl Ports {
     /// Adds a port.
     pub(super) fn add(&mut self, number: u32, queue: PortQueue) {
         let at = if matches!(queue, PortQueue::Link(_)) { self.all.len() } else { self.polled };
-        self.all.insert(at, Port { number, queue, out: Vec::with_capacity(BATCH_MAX) });
+        self.all.insert(
+            at,
+            Port { number, queue, burst: BATCH_MAX, turn: Turn::default(), out: Vec::with_capacity(BATCH_MAX) },
+        );
         self.changed();
     }
 
@@ -63,6 +97,13 @@ impl Ports {
         let port = self.all.remove(at);
         self.changed();
         Some(port.queue)
+    }
+
+    /// Takes a port into service or out of it.
+    pub(super) fn set_in_service(&mut self, number: u32, up: bool) {
+        if let Some(queue) = self.remove(number) {
+            self.add(number, queue.in_service(up));
+        }
     }
 
     fn changed(&mut self) {
@@ -100,7 +141,9 @@ impl Ports {
                     self.crossing.push(link.cross(&mut port.out, spare));
                     continue;
                 }
-                drops.count_many(DropReason::Runtime(RuntimeDrop::PortFull), port.out.len() as u64);
+                let is_down = matches!(port.queue, PortQueue::Down(_));
+                let reason = if is_down { RuntimeDrop::PortDown } else { RuntimeDrop::PortFull };
+                drops.count_many(DropReason::Runtime(reason), port.out.len() as u64);
                 free_bulk(&mut port.out);
             }
         }
@@ -130,11 +173,12 @@ impl Out<'_> {
         Some(out)
     }
 
-    /// A packet for a port that is none of ours.
+    /// A packet for a port that is none of ours. [`UNCHOSEN_PORT`] is where packets go for which a program chose none, if it exists.
     #[cold]
     fn elsewhere(&mut self, port: u32, packet: Packet) {
         if Some(port) != self.cpu_port {
-            return self.drop(DropReason::Runtime(RuntimeDrop::NoSuchPort), packet);
+            let reason = if port == UNCHOSEN_PORT { RuntimeDrop::NoPortChosen } else { RuntimeDrop::NoSuchPort };
+            return self.drop(DropReason::Runtime(reason), packet);
         }
         if self.events.try_send(Event::PacketIn(self.ports.device, packet.data().to_vec())).is_err() {
             self.drops.count(DropReason::Runtime(RuntimeDrop::ControllerFull));
@@ -165,8 +209,8 @@ impl Sink for Out<'_> {
         self.ports.dropped.push(packet);
     }
 
-    fn lost_copy(&mut self, reason: DropReason) {
-        self.drops.count(reason);
+    fn lost_copies(&mut self, reason: DropReason, count: u64) {
+        self.drops.count_many(reason, count);
     }
 }
 
@@ -202,6 +246,23 @@ impl PortIndex {
             }
         } else {
             self.large.get(&number).map(|i| *i as usize)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_become_as_small_as_their_work_needs_and_large_again() {
+        for each in [0, 1, 48, 64, 100, 500, 4000, 10_000] {
+            let work = |burst: usize| (each * burst as u32).min(WORK_MAX);
+            let settled = (0..20).fold(BATCH_MAX, |burst, _| next_burst(burst, work(burst)));
+            assert!(settled == 1 || each as usize * settled < WORK_MAX as usize, "{each} each: {settled}");
+            assert!(settled == BATCH_MAX || each > 48, "{each} each: {settled}");
+            let idle = (0..20).fold(settled, |burst, _| next_burst(burst, 0));
+            assert_eq!(idle, BATCH_MAX);
         }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) enum PortQueue {
     },
     /// The end of a link: what is sent goes to another device, which `links` sees to; nothing is received.
     Link(super::links::LinkEnd),
+    /// A port that the operator has taken out of service: what comes is freed, nothing is sent.
+    Down(Box<PortQueue>),
 }
 
 /// The workers that share a queue, and what waits for each of them.
@@ -135,6 +137,13 @@ impl PortQueue {
             }
             PortQueue::Shared { spread: Some(spread), place, .. } => spread.take(*place, out, max),
             PortQueue::Shared { .. } | PortQueue::Link(_) => 0,
+            PortQueue::Down(queue) => {
+                let before = out.len();
+                queue.rx(out, max);
+                // Kept in its queue it would come in stale when the port is in service again.
+                out.truncate(before);
+                0
+            }
         }
     }
 
@@ -154,6 +163,8 @@ impl PortQueue {
             // What another worker hands over.
             PortQueue::Shared { spread: Some(_), .. } => Wake::Poll,
             PortQueue::Shared { .. } | PortQueue::Link(_) => Wake::Never,
+            // It is emptied now and then.
+            PortQueue::Down(_) => Wake::Poll,
         }
     }
 
@@ -162,7 +173,16 @@ impl PortQueue {
         match self {
             PortQueue::Own { queues, .. } => queues.iter_mut().for_each(|queue| queue.disarm()),
             PortQueue::Shared { queue, receives: true, .. } => lock(queue).disarm(),
-            PortQueue::Shared { .. } | PortQueue::Link(_) => {}
+            PortQueue::Shared { .. } | PortQueue::Link(_) | PortQueue::Down(_) => {}
+        }
+    }
+
+    /// The same port in service, or out of it.
+    pub(crate) fn in_service(self, up: bool) -> PortQueue {
+        match (self, up) {
+            (PortQueue::Down(queue), true) => *queue,
+            (queue @ (PortQueue::Down(_) | PortQueue::Link(_)), _) | (queue, true) => queue,
+            (queue, false) => PortQueue::Down(Box::new(queue)),
         }
     }
 
@@ -171,7 +191,7 @@ impl PortQueue {
         match self {
             PortQueue::Own { queues, .. } => queues[0].tx(packets),
             PortQueue::Shared { queue, .. } => lock(queue).tx(packets),
-            PortQueue::Link(_) => 0,
+            PortQueue::Link(_) | PortQueue::Down(_) => 0,
         }
     }
 }

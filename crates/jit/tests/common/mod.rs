@@ -197,7 +197,7 @@ impl Both {
         let mut host = SeededHost::new(1);
         host.now_us = NOW_US;
         let out = self.interp.run(kind, packet, 0, &mut record, &mut host, None);
-        let dropped = matches!(out.fate, Fate::Drop(_) | Fate::Endless);
+        let dropped = matches!(out.fate, Fate::Drop(_) | Fate::Endless | Fate::NoRoom);
         Outcome {
             fate: out.fate,
             packet: if dropped { Vec::new() } else { out.packet },
@@ -258,9 +258,10 @@ impl Both {
                     n => panic!("replication point {n}"),
                 }),
                 f if f == FateCode::Endless as u32 => Fate::Endless,
+                f if f == FateCode::NoRoom as u32 => Fate::NoRoom,
                 f => panic!("fate {f} ({:#x}) on {:02x?}\n{}", desc.fate_arg, packets[i], ir::print(&self.program)),
             };
-            let dropped = matches!(fate, Fate::Drop(_) | Fate::Endless);
+            let dropped = matches!(fate, Fate::Drop(_) | Fate::Endless | Fate::NoRoom);
             let total = desc.headroom + desc.len + desc.tailroom;
             assert_eq!(total as usize, packets[i].len() + HEAD + TAIL, "room does not add up: {desc:?}");
             let start = desc.data as usize - buffers[i].as_ptr() as usize;

@@ -19,10 +19,10 @@ use super::{FAR_BYTES, Form, MAX_KEY_BYTES, hash, hash_words, load};
 use crate::cells::Cells;
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
-use crate::reclaim::{Domain, Limbo};
+use crate::reclaim::{Assumption, Domain, Limbo, Unacknowledged};
 use crate::shared::SharedEntries;
 use crate::sync::Apart;
-use crate::table::{TableSpec, default_tag, index_limit};
+use crate::table::{Assumed, TableSpec, await_indices, default_tag, index_limit};
 use abi::state::{ReadEntry, StateError};
 use abi::{EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -243,6 +243,7 @@ impl ExactTable {
         entry: &TableEntry,
         runs: Runs<'_>,
         now_us: u64,
+        assumed: &mut Assumed,
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
         self.check(runs)?;
@@ -253,7 +254,8 @@ impl ExactTable {
         if self.len >= self.spec.size {
             return Err(StateError::Full(self.spec.size));
         }
-        let index = self.take_index()?;
+        assumed.entries_change(&self.domain)?;
+        let index = self.take_index(assumed)?;
         prepare(index);
         if self.len >= self.room || self.stale > u64::from(self.array.homes()) / 4 + 64 {
             self.rebuild(0);
@@ -271,10 +273,16 @@ impl ExactTable {
         Ok(index)
     }
 
-    pub(crate) fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
+    pub(crate) fn modify(
+        &mut self,
+        entry: &TableEntry,
+        runs: Runs<'_>,
+        assumed: &mut Assumed,
+    ) -> Result<EntryAction, StateError> {
         self.check(runs)?;
         let hash = self.pack(&entry.key)?;
         let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        assumed.entries_change(&self.domain)?;
         let old = self.action_at(at);
         let tag = Tag { idle_timeout_ns: entry.idle_timeout_ns, source: Source::of(&entry.action), ..self.tag_at(at) };
         self.replace(hash, at, runs, tag);
@@ -302,9 +310,14 @@ impl ExactTable {
         }
     }
 
-    pub(crate) fn delete(&mut self, key: &[KeyMatch]) -> Result<TableEntry, StateError> {
+    pub(crate) fn delete(&mut self, key: &[KeyMatch], assumed: &mut Assumed) -> Result<TableEntry, StateError> {
         let hash = self.pack(key)?;
         let at = self.locate(hash).ok_or(StateError::NotFound)?;
+        assumed.entries_change(&self.domain)?;
+        if self.spec.direct {
+            self.await_indices(assumed.indices_needed(true))?;
+            assumed.index_deleted();
+        }
         let was = self.entry_at(at);
         // SAFETY: the slot is live.
         let index = self.spec.direct.then(|| unsafe { self.writer.index(self.entry(at)) });
@@ -364,8 +377,9 @@ impl ExactTable {
         self.pack(key).is_ok_and(|hash| hash < place)
     }
 
-    pub(crate) fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
+    pub(crate) fn set_default(&mut self, runs: Runs<'_>, assumed: &mut Assumption) -> Result<(), StateError> {
         self.check(runs)?;
+        assumed.invalidate(&self.domain)?;
         let new = self.entries.make(runs, default_tag(&self.spec));
         let old = self.handle.default_entry.swap(new, Ordering::AcqRel);
         self.old_defaults.push(self.domain.advance(), old.expose_provenance());
@@ -436,18 +450,33 @@ impl ExactTable {
         }
     }
 
-    fn take_index(&mut self) -> Result<u32, StateError> {
+    /// How many entries with an index of their own could be added at once.
+    fn free_indices(&self) -> u64 {
+        self.free.len() as u64 + (self.index_limit() - u64::from(self.fresh))
+    }
+
+    /// Waits for readers to let go of deleted entries if fewer indices are free than are needed.
+    fn await_indices(&mut self, needed: u64) -> Result<(), Unacknowledged> {
+        if self.free_indices() >= needed {
+            return Ok(());
+        }
+        let domain = Arc::clone(&self.domain);
+        await_indices(&domain, needed, || {
+            self.collect();
+            self.free_indices()
+        })
+    }
+
+    fn take_index(&mut self, assumed: &Assumed) -> Result<u32, StateError> {
         if !self.spec.direct {
             return Ok(EntryLayout::NO_INDEX);
         }
-        if self.free.is_empty() && u64::from(self.fresh) >= self.index_limit() {
-            self.collect();
-        }
+        self.await_indices(assumed.indices_needed(false))?;
         if let Some(index) = self.free.pop() {
             return Ok(index);
         }
         if u64::from(self.fresh) >= self.index_limit() {
-            return Err(StateError::Unsupported("a worker has held all deleted entries for too long".to_string()));
+            return Err(StateError::Full(self.spec.size));
         }
         self.fresh += 1;
         Ok(self.fresh - 1)
@@ -674,10 +703,10 @@ impl ExactTable {
         };
         let old = std::mem::replace(&mut self.array, new);
         let snapshot = ptr::from_ref(self.array.snapshot()).cast_mut();
-        // Code may have the old one in it.
-        self.domain.withdraw();
+        // Code may have the old one in it, and is right with it for what the table was: nothing of it changes from here on.
+        self.domain.invalidate();
         self.handle.snapshot.store(snapshot.cast(), Ordering::Release);
-        self.old_arrays.push(self.domain.advance(), old);
+        self.old_arrays.push(self.domain.advance_by(old.bytes()), old);
         self.generation += 1;
         self.stale = 0;
         self.room = room.max(self.len + 1);

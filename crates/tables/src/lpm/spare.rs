@@ -117,6 +117,11 @@ impl Dead {
     pub fn new<P>(at: *mut P, bytes: usize) -> Dead {
         Dead { at: at.cast(), bytes }
     }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 #[cfg(test)]

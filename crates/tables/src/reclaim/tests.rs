@@ -1,6 +1,6 @@
 //! Single-threaded rules of the protocol; interleavings are in `tests/loom.rs`.
 
-use super::{Domain, Limbo};
+use super::{Assumption, BACKLOG_MAX, BACKLOG_UNIT_BYTES, Domain, Limbo, Unacknowledged};
 
 #[test]
 fn without_online_workers_everything_is_past() {
@@ -54,4 +54,35 @@ fn limbo_frees_in_order_and_only_what_is_past() {
     worker.quiescent();
     limbo.collect(&domain, |x| freed.push(x));
     assert_eq!((freed, limbo.len()), (vec!['a', 'b'], 0));
+}
+
+#[test]
+fn a_refused_invalidation_is_acknowledged_by_the_next_quiescent_point() {
+    let domain = Domain::new(4);
+    let mut worker = domain.register_as(3).expect("a slot is free");
+    worker.online();
+    let mut assumption = Assumption::default();
+    assert_eq!(assumption.invalidate(&domain), Ok(()), "nobody was told");
+    assumption.tell(&domain);
+    let generation = domain.generation();
+    assert_eq!(assumption.invalidate(&domain), Err(Unacknowledged { worker: 3 }));
+    assert_eq!(assumption.invalidate(&domain), Err(Unacknowledged { worker: 3 }));
+    assert_eq!(domain.generation(), generation + 1, "it ends once");
+    worker.quiescent();
+    assert_eq!(assumption.invalidate(&domain), Ok(()));
+    assert!(!assumption.is_held());
+}
+
+#[test]
+fn what_is_retired_counts_as_backlog_until_it_may_be_freed() {
+    let domain = Domain::new(1);
+    let mut worker = domain.register().expect("a slot is free");
+    worker.online();
+    domain.advance();
+    domain.advance_by(10 * BACKLOG_UNIT_BYTES as usize);
+    assert_eq!((domain.backlog(), domain.await_room()), (12, Ok(())));
+    domain.advance_by((BACKLOG_MAX * BACKLOG_UNIT_BYTES) as usize);
+    assert_eq!(domain.await_room(), Err(Unacknowledged { worker: 0 }));
+    worker.quiescent();
+    assert_eq!((domain.backlog(), domain.await_room()), (0, Ok(())));
 }

@@ -30,6 +30,11 @@ fn bits(hash: u32) -> u32 {
 }
 
 impl Filter {
+    /// Bytes of the array.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
     /// A filter for twice as many entries as `hashes`, with those in it.
     pub(super) fn new(hashes: &[u32]) -> Filter {
         let room = (2 * hashes.len()).max(LEAST).next_power_of_two();

@@ -32,6 +32,11 @@ pub(super) struct Item<'a> {
 }
 
 impl Linear {
+    /// About how many bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.lanes) + size_of_val(&*self.entries) + size_of_val(&*self.ranges)
+    }
+
     pub(super) fn new(mut items: Vec<Item<'_>>) -> Linear {
         items.sort_unstable_by_key(|item| (std::cmp::Reverse(item.rank.0), item.rank.1));
         let count = items.first().map_or(0, |item| item.mask.len());
@@ -54,9 +59,25 @@ impl Linear {
     /// The first entry that accepts the key, or null.
     ///
     /// # Safety
-    /// `key` has the table's words; the processor has the instructions of `P`.
+    /// As [`Linear::find`].
     #[inline(always)]
     pub(super) unsafe fn search<P: Pass>(&self, shared: &Shared, key: *const u64) -> *mut EntryHeader {
+        // SAFETY: the caller's promise.
+        unsafe { self.find::<P>(shared, key) }.map_or(std::ptr::null_mut(), |i| self.entry(i))
+    }
+
+    /// The entry at a position in the order of ranks.
+    #[inline(always)]
+    pub(super) fn entry(&self, position: usize) -> *mut EntryHeader {
+        self.entries[position]
+    }
+
+    /// The position of the first entry that accepts the key.
+    ///
+    /// # Safety
+    /// `key` has the table's words; the processor has the instructions of `P`.
+    #[inline(always)]
+    pub(super) unsafe fn find<P: Pass>(&self, shared: &Shared, key: *const u64) -> Option<usize> {
         let width = self.words.len();
         for (group, entries) in self.entries.chunks(LANES).enumerate() {
             // SAFETY: the caller's promise.
@@ -68,11 +89,11 @@ impl Linear {
                 let key = |i: usize| unsafe { key.add(i).read_unaligned() };
                 let ends = 2 * shared.words * (group * LANES + i);
                 if shared.ranges.is_empty() || shared.in_ranges(|i| self.ranges[ends + i], key) {
-                    return entries[i];
+                    return Some(group * LANES + i);
                 }
                 accepts &= accepts - 1;
             }
         }
-        std::ptr::null_mut()
+        None
     }
 }

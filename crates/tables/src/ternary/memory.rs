@@ -24,6 +24,12 @@ pub(super) struct Dead(*mut Node);
 unsafe impl Send for Dead {}
 
 impl Dead {
+    /// Bytes of the node.
+    pub(super) fn bytes(&self) -> usize {
+        // SAFETY: the value owns the node.
+        Node::layout(unsafe { (*self.0).count } as usize).size()
+    }
+
     /// Frees the node.
     ///
     /// # Safety
@@ -92,6 +98,11 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
+    /// Bytes of the array.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.heads)
+    }
+
     /// An empty array, boxed; `len` is a power of two.
     pub(super) fn new(len: usize) -> *mut Buckets {
         let heads = (0..len).map(|_| AtomicPtr::new(ptr::null_mut())).collect();

@@ -17,6 +17,7 @@ use super::filter::Filter;
 use super::lanes::{Hasher, LANES, Pass, Portable, Word, hash_one};
 use super::linear::Linear;
 use super::memory::{Buckets, Node};
+use super::vectors::Published;
 use crate::lpm::walk::prefetch;
 use crate::version::Version;
 use abi::table::{LookupBatchFn, LookupFn};
@@ -32,6 +33,8 @@ const BATCH: usize = 16;
 pub(super) struct Shared {
     /// Null when there are too many entries.
     pub(super) linear: AtomicPtr<Linear>,
+    /// Null unless there are many masks.
+    pub(super) vectors: AtomicPtr<Published>,
     pub(super) tuples: AtomicPtr<TupleList>,
     /// Has all entries that are linked, and perhaps more.
     pub(super) filter: AtomicPtr<Filter>,
@@ -82,6 +85,11 @@ struct Found {
 }
 
 impl TupleList {
+    /// About how many bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.tuples) + size_of_val(&*self.words) + size_of_val(&*self.rows)
+    }
+
     /// Of these tuples, ordered.
     pub(super) fn new(tuples: Vec<(i32, *const Tuple)>, hasher: &Hasher) -> TupleList {
         // SAFETY: the writer lists tuples that are alive.
@@ -174,6 +182,9 @@ impl Shared {
         unsafe {
             if let Some(linear) = self.linear.load(Ordering::Acquire).as_ref() {
                 return linear.search::<P>(self, key);
+            }
+            if let Some(vectors) = self.vectors.load(Ordering::Acquire).as_ref() {
+                return vectors.search::<P>(self, key);
             }
             let (list, filter) = self.lists();
             if list.tuples.len() > UNFILTERED_MAX {
@@ -295,13 +306,19 @@ impl Shared {
             unsafe {
                 let key = |i: usize| keys.add((chunk * BATCH + i) * self.words);
                 let before = self.version.begin();
-                match self.linear.load(Ordering::Acquire).as_ref() {
-                    Some(linear) => {
+                let linear = self.linear.load(Ordering::Acquire).as_ref();
+                match (linear, self.vectors.load(Ordering::Acquire).as_ref()) {
+                    (Some(linear), _) => {
                         for (i, result) in result.iter_mut().enumerate() {
                             *result = linear.search::<P>(self, key(i));
                         }
                     }
-                    None => self.search_batch::<P>(key(0), result),
+                    (None, Some(vectors)) => {
+                        for (i, result) in result.iter_mut().enumerate() {
+                            *result = vectors.search::<P>(self, key(i));
+                        }
+                    }
+                    (None, None) => self.search_batch::<P>(key(0), result),
                 }
                 if !self.version.is_still(before) {
                     // A writer that changes all the time would have many keys looked up again and again.

@@ -125,13 +125,16 @@ fn nested(field: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
 
 /// The entity of a value.
 pub fn decode_entity(bytes: &[u8]) -> Result<Entity, String> {
+    if let Some(entry) = plain::table_entry(bytes) {
+        return Ok(Entity::Table(entry));
+    }
     let message = pb::Entity::decode(bytes).map_err(|e| e.to_string())?;
     convert::entity(message).ok_or_else(|| Error::internal("it is of an unknown kind").message)
 }
 
 /// A config's value.
 pub fn config(config: &ForwardingConfig) -> Vec<u8> {
-    let ForwardingConfig { device_config, p4info, claims: _, cookie, name } = config.clone();
+    let ForwardingConfig { device_config, p4info, claims: _, platform: _, cookie, name } = config.clone();
     state::KeptConfig { device_config, p4info, cookie, name }.encode_to_vec()
 }
 
@@ -139,11 +142,84 @@ pub fn config(config: &ForwardingConfig) -> Vec<u8> {
 pub fn decode_config(bytes: &[u8]) -> Result<ForwardingConfig, DecodeError> {
     let state::KeptConfig { device_config, p4info, cookie, name } = state::KeptConfig::decode(bytes)?;
     // Checked again when it is restored: the compiler may have become another meanwhile.
-    let claims = match p4info.is_empty() {
-        true => vec![],
-        false => convert::p4info::claims(&P4Info::decode(p4info.as_slice())?),
-    };
-    Ok(ForwardingConfig { device_config, p4info, claims, cookie, name })
+    let message = P4Info::decode(p4info.as_slice())?;
+    let (claims, platform) = (convert::p4info::claims(&message), convert::p4info::platform(&message));
+    Ok(ForwardingConfig { device_config, p4info, claims, platform, cookie, name })
+}
+
+/// Reads the values that [`table_entry`](super::table_entry) writes, without the messages between bytes and entries: a restart decodes each
+/// entry there is. Whatever is not exactly of that form is left to the protocol's own decoder.
+mod plain {
+    use control::entity::{Action, FieldMatch, MatchValue, TableAction, TableEntry};
+    use prost::encoding::decode_varint;
+
+    pub fn table_entry(mut rest: &[u8]) -> Option<TableEntry> {
+        let mut entry = nested(2, &mut rest).filter(|_| rest.is_empty())?;
+        let table_id = u32::try_from(number(1, &mut entry)?).ok()?;
+        let mut matches = Vec::with_capacity(1);
+        while let Some(field) = nested(2, &mut entry) {
+            matches.push(field_match(field)?);
+        }
+        let mut action = nested(3, &mut entry)?;
+        let call = nested(1, &mut action).filter(|_| action.is_empty())?;
+        let action = Some(TableAction::Action(self::action(call)?));
+        let priority = i32::try_from(number(4, &mut entry).unwrap_or(0)).ok()?;
+        entry.is_empty().then(|| TableEntry { table_id, matches, action, priority, ..TableEntry::default() })
+    }
+
+    fn field_match(mut rest: &[u8]) -> Option<FieldMatch> {
+        let field_id = u32::try_from(number(1, &mut rest)?).ok()?;
+        let kind = *rest.first()?;
+        let mut given = nested(kind >> 3, &mut rest).filter(|_| rest.is_empty())?;
+        let value = match kind >> 3 {
+            2 => MatchValue::Exact(bytes(1, &mut given)),
+            3 => MatchValue::Ternary { value: bytes(1, &mut given), mask: bytes(2, &mut given) },
+            4 => {
+                let value = bytes(1, &mut given);
+                let prefix_len = i32::try_from(number(2, &mut given).unwrap_or(0)).ok()?;
+                MatchValue::Lpm { value, prefix_len }
+            }
+            6 => MatchValue::Range { low: bytes(1, &mut given), high: bytes(2, &mut given) },
+            7 => MatchValue::Optional(bytes(1, &mut given)),
+            _ => return None,
+        };
+        given.is_empty().then_some(FieldMatch { field_id, value })
+    }
+
+    fn action(mut rest: &[u8]) -> Option<Action> {
+        let action_id = u32::try_from(number(1, &mut rest)?).ok()?;
+        let mut params = Vec::with_capacity(1);
+        while let Some(mut param) = nested(4, &mut rest) {
+            let id = u32::try_from(number(2, &mut param)?).ok()?;
+            params.push((id, bytes(3, &mut param)));
+            if !param.is_empty() {
+                return None;
+            }
+        }
+        rest.is_empty().then_some(Action { action_id, params })
+    }
+
+    /// Takes a field off if it is the next one; wire type 0.
+    fn number(field: u8, rest: &mut &[u8]) -> Option<u64> {
+        let mut value = rest.strip_prefix(&[field << 3])?;
+        let number = decode_varint(&mut value).ok()?;
+        *rest = value;
+        Some(number)
+    }
+
+    /// The same; wire type 2.
+    fn nested<'a>(field: u8, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+        let mut value = rest.strip_prefix(&[field << 3 | 2])?;
+        let length = usize::try_from(decode_varint(&mut value).ok()?).ok()?;
+        let (taken, left) = value.split_at_checked(length)?;
+        *rest = left;
+        Some(taken)
+    }
+
+    /// The same, of a field that is left out if it is empty.
+    fn bytes(field: u8, rest: &mut &[u8]) -> Vec<u8> {
+        nested(field, rest).unwrap_or_default().to_vec()
+    }
 }
 
 #[cfg(test)]
@@ -180,10 +256,45 @@ mod tests {
                     out
                 };
                 assert_eq!(value(&entry), message);
+                assert_eq!(plain::table_entry(&message), Some(entry.clone()));
                 let other = TableEntry { metadata: vec![1], ..entry };
                 assert!(!is_plain(&other));
                 assert_eq!(decode_entity(&value(&other)), Ok(Entity::Table(other)));
             }
         }
+    }
+
+    /// What the quick decoder takes it takes for what the protocol's own one does; so also of bytes that are no entry of ours.
+    #[test]
+    fn quick_decoding_agrees_with_the_protocols() {
+        let entry = TableEntry {
+            table_id: 0x0200_0007,
+            matches: vec![
+                FieldMatch { field_id: 1, value: MatchValue::Lpm { value: vec![10, 0, 0, 0], prefix_len: 8 } },
+                FieldMatch { field_id: 2, value: MatchValue::Ternary { value: vec![1], mask: vec![3] } },
+            ],
+            action: Some(TableAction::Action(Action {
+                action_id: 0x0100_0001,
+                params: vec![(1, vec![5]), (2, vec![6])],
+            })),
+            priority: 300,
+            ..Default::default()
+        };
+        let mut message = Vec::new();
+        entity_into(&Entity::Table(entry), &mut message);
+        let mut taken = 0;
+        for at in 0..message.len() {
+            for byte in 0..=255 {
+                let mut changed = message.clone();
+                changed[at] = byte;
+                for changed in [&changed[..], &changed[..at]] {
+                    let Some(quick) = plain::table_entry(changed) else { continue };
+                    taken += 1;
+                    let slow = pb::Entity::decode(changed).ok().and_then(convert::entity);
+                    assert_eq!(Some(Entity::Table(quick)), slow, "byte {at} is {byte}");
+                }
+            }
+        }
+        assert!(taken > 1000, "{taken}");
     }
 }

@@ -1,73 +1,103 @@
-//! Folding: what the log has grown to becomes tables of the configs' keyspaces.
+//! Folding: what the log has grown to becomes tables of the configs.
 //!
 //! ```text
-//!   log (8 MB of records) ──sort──▶ one table per config, not through memory or the store's log ──▶ records removed
+//!   log ──next log begins──▶ the old one, sorted ──▶ one table per config ──some tables merged──▶ manifest ──▶ old log removed
 //! ```
 //!
-//! A fold works on a copy of the list of records, so requests are logged meanwhile; the thread `state-fold` does it. It only adds a table
-//! to a keyspace, and the records it stands for are removed afterwards, in the same order in which requests are logged:
-//! whenever the machine stops, records and tables together are what was acknowledged.
+//! A fold works on a copy of the list of records, so requests are logged meanwhile; the thread `state-fold` does it. Its tables count from the
+//! manifest on that names them and does not name the old log any more: whenever the machine stops, logs and tables together are what
+//! was acknowledged.
 //!
 //! Tests: `tests/kept`.
 
-use crate::layout::{Layout, Logged};
+use crate::folder::Folder;
+use crate::image::Logged;
+use crate::layout::{Layout, explain};
 use crate::log::Overlay;
-use fjall::Keyspace;
+use crate::manifest::table_name;
+use crate::tables::{Writer, merge, to_merge};
+use grpc::proto::sluice::v1::state_manifest::File as Sealed;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Records to fold.
 pub struct Fold {
-    /// With the keyspace of the config that they are of.
-    of: Vec<(Keyspace, Vec<Logged>)>,
-    /// The last one.
-    pub(crate) to: u64,
+    folder: Arc<Folder>,
+    id: u64,
+    numbers: Arc<AtomicU64>,
+    /// By config: its tables, and its records.
+    of: BTreeMap<u64, (Vec<Sealed>, Vec<Logged>)>,
+    /// The log that began when the fold did.
+    until: u64,
+    /// About what a table of a fold has.
+    small: u64,
 }
 
 impl Fold {
     /// All records that there are now.
-    pub fn begin(layout: &Layout) -> fjall::Result<Fold> {
-        let mut by_config: BTreeMap<u64, Vec<Logged>> = BTreeMap::new();
-        let mut to = 0;
+    pub fn begin(layout: &mut Layout, small: u64) -> Result<Fold, String> {
+        let until = layout.rotate()?;
+        let configs = layout.manifest.configs.iter();
+        let mut of: BTreeMap<u64, (Vec<Sealed>, Vec<Logged>)> =
+            configs.map(|config| (config.number, (config.tables.clone(), vec![]))).collect();
         for logged in layout.logged() {
-            by_config.entry(logged.config).or_default().push(logged.clone());
-            to = logged.sequence;
+            if let Some((_, records)) = of.get_mut(&logged.config) {
+                records.push(logged.clone());
+            }
         }
-        let of = by_config.into_iter().map(|(config, records)| Ok((layout.entities(config)?, records)));
-        Ok(Fold { of: of.collect::<fjall::Result<_>>()?, to })
+        of.retain(|_, (_, records)| !records.is_empty());
+        let (folder, numbers) = (Arc::clone(&layout.folder), Arc::clone(&layout.numbers));
+        Ok(Fold { folder, id: layout.manifest.id, numbers, of, until, small })
     }
 
-    /// Writes the tables; they are on disk when it returns.
-    pub fn run(&self) -> Result<(), String> {
-        let explain = |e: fjall::Error| crate::layout::explain(&e);
-        for (keyspace, records) in &self.of {
+    /// Writes the tables; their contents are on disk when it returns.
+    pub fn run(self) -> Result<Folded, String> {
+        let number = || self.numbers.fetch_add(1, Ordering::Relaxed);
+        let mut all = Vec::new();
+        let mut merged_away = Vec::new();
+        for (config, (mut tables, records)) in self.of {
             let overlay = Overlay::new(records.iter().map(|logged| &logged.record[..]));
             let overlay = overlay.ok_or("a record of the log is damaged")?;
-            let mut changes = overlay.changes;
-            let cleared = overlay.cleared.iter().flat_map(|below| keyspace.prefix(below));
-            let cleared: Result<Vec<_>, _> = cleared.map(fjall::Guard::key).collect();
-            let cleared = cleared.map_err(explain)?;
-            let of_log = changes.len();
-            for key in &cleared {
-                if changes[..of_log].binary_search_by(|(other, _)| (*other).cmp(key)).is_err() {
-                    changes.push((key, None));
+            let written = Writer::table(&self.folder, self.id, number(), overlay.cleared.iter().copied()).and_then(
+                |mut writer| {
+                    overlay.changes.iter().try_for_each(|(key, value)| writer.push(key, *value))?;
+                    writer.finish()
+                },
+            );
+            let old = tables.len();
+            tables.push(written.map_err(|e| explain(&e))?);
+            let mut mine = tables[old..].to_vec();
+            loop {
+                let many = to_merge(&tables, self.small);
+                if many == 0 {
+                    break;
                 }
+                let merged = merge(&self.folder, self.id, number(), &tables, many)?;
+                tables.truncate(tables.len() - many);
+                tables.push(merged);
+                mine.push(merged);
             }
-            changes[..].sort_by(|a, b| a.0.cmp(b.0));
-            changes.dedup_by(|a, b| a.0 == b.0);
-            ingest(keyspace, changes.into_iter()).map_err(explain)?;
+            merged_away.extend(mine.into_iter().filter(|file| !tables.contains(file)));
+            all.push((config, tables));
         }
-        Ok(())
+        // No manifest ever names them.
+        for file in merged_away {
+            self.folder.remove(&table_name(file.number)).map_err(|e| explain(&e))?;
+        }
+        Ok(Folded { tables: all, until: self.until })
     }
 }
 
-/// Writes a table: keys in order, each once, with their values or that they are gone.
-pub fn ingest<'a>(into: &Keyspace, items: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> fjall::Result<()> {
-    let mut table = into.start_ingestion()?;
-    for (key, value) in items {
-        match value {
-            Some(value) => table.write(key, value)?,
-            None => table.write_tombstone(key)?,
-        }
+/// What a fold has made.
+pub struct Folded {
+    tables: Vec<(u64, Vec<Sealed>)>,
+    until: u64,
+}
+
+impl Folded {
+    /// From now on its tables count.
+    pub fn finish(self, layout: &mut Layout) -> Result<(), String> {
+        layout.folded(self.tables, self.until)
     }
-    table.finish()
 }

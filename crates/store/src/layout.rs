@@ -1,51 +1,60 @@
 //! The directory: what is where.
 //!
 //! ```text
-//!   DIR/format    "sluice state 3": what this version writes
-//!   DIR/db/       fjall: keyspace `devices`: device id ▶ KeptDevice, "ID/command-line" ▶ the program it was started with
-//!                                            "wiring", "wiring/command-line" ▶ KeptWiring
-//!                        keyspace `configs`: number ▶ KeptConfig
-//!                        keyspace `entities-NUMBER`: control::journal::Key ▶ p4.v1.Entity
-//!                        keyspace `log`: sequence number ▶ what a request changed (`log`)
+//!   DIR/format       "sluice state 4"
+//!   DIR/manifest     every other file with its length and checksum; devices, configs, records (`manifest`)
+//!   DIR/mark         how far the log was acknowledged
+//!   DIR/log-N        what requests changed since the last fold (`log`); appended to
+//!   DIR/table-N      entities of a config, sorted (`tables`); written once
+//!   DIR/blob-N       a KeptConfig, a KeptWiring or a program of the command line; written once
 //! ```
 //!
-//! A config's entities are those of its keyspace with what the log has of it put over them. Format 2 had no log; opening such a
-//! directory makes it one of format 3.
+//! All but `format` consist of frames with checksums (`frames`). A config's entities are those of its tables, the newest over the older, with
+//! what the log has of it put over them. Formats 2 and 3 were directories of an embedded store; opening one makes it one of
+//! format 4 (`before`).
 //!
-//! Each config that is set gets a number of its own. Numbers that no device refers to are left over from a change that a
-//! crash cut off, or that was undone; opening removes them, with their records in the log.
+//! **Invariants.** A file is named by the manifest only after it is on disk, and removed only after a manifest without it is. Files
+//! that no manifest names are left over from a change that a crash cut off; opening removes them. A start that finds anything damaged
+//! changes nothing (`image`).
 
-use crate::fold::{Fold, ingest};
-use crate::log::{self, Overlay};
-use crate::{OpenError, encode};
+use crate::folder::Folder;
+use crate::frames::{Chain, PAYLOAD_BYTES_MAX};
+use crate::image::{FORMAT, FORMAT_FILE, FORMAT_LINE, Image, Kind, Logged, Severity, blob, entities, kind};
+use crate::log;
+use crate::manifest::{self, Acknowledged, MANIFEST, Mark, blob_name, log_name, table_name};
+use crate::tables::{Damage, Writer};
+use crate::{OpenError, before, encode};
 use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
 use control::pipeline::ForwardingConfig;
-use fjall::compaction::Leveled;
-use fjall::config::FilterPolicy;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use grpc::proto::sluice::v1::KeptDevice;
-use prost::Message;
-use std::collections::{BTreeSet, VecDeque};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use control::restore::Parts;
+use grpc::proto::sluice::v1::state_manifest::{Config, Device, File as Sealed, Log, Record};
+use grpc::proto::sluice::v1::{KeptDevice, StateManifest};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// What this version writes.
-pub const FORMAT: &str = "3";
-/// What it also reads.
-pub const FORMAT_BEFORE: &str = "2";
-const FORMAT_LINE: &str = "sluice state ";
 /// Bytes of entities that are sorted and written at a time while a whole config is written.
-const CHUNK_BYTES: usize = 8 << 20;
-/// Tables of a config's entities that are merged at once. Many, because each merge writes all of the config's entities anew, and
-/// they are read once, at start.
-const TABLES_TO_MERGE: u8 = 12;
-/// The log is moved to tables when it is folded, and not before.
-const LOG_MEMTABLE_BYTES: u64 = 1 << 30;
-/// Memory for blocks that were read: entities are read once, at start.
-const CACHE_BYTES: u64 = 8 << 20;
+const CHUNK_BYTES: usize = 32 << 20;
+/// How often it is looked whether all files are still there; whether the directory and the log are, with each sync.
+const CHECK_ALL: Duration = Duration::from_millis(100);
+
+/// What is kept of a device, entities not yet decoded.
+#[derive(Default)]
+pub struct Stored {
+    /// What packets went through.
+    pub running: Option<StoredConfig>,
+    /// What was saved and not committed.
+    pub saved: Option<StoredConfig>,
+    /// The program that the switch was last started with.
+    pub command_line: Option<Vec<u8>>,
+}
 
 /// What is kept of a device.
 #[derive(Debug, Default)]
@@ -67,26 +76,96 @@ pub struct KeptConfig {
     pub entities: Vec<Entity>,
 }
 
+impl Stored {
+    /// Decodes all entities.
+    pub fn decode(self) -> Result<Kept, OpenError> {
+        let decode = |StoredConfig { config, entities }: StoredConfig| -> Result<KeptConfig, OpenError> {
+            Ok(KeptConfig { config, entities: entities.decode()? })
+        };
+        Ok(Kept {
+            running: self.running.map(decode).transpose()?,
+            saved: self.saved.map(decode).transpose()?,
+            command_line: self.command_line,
+        })
+    }
+}
+
+/// A config as it is read, its entities not yet decoded.
+pub struct StoredConfig {
+    /// As it was set.
+    pub config: ForwardingConfig,
+    /// Its entities.
+    pub entities: Values,
+}
+
+/// Encoded entities, in the order in which they can be written, in parts.
+pub struct Values {
+    dir: String,
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+/// Entities of a part of [`Values`]: some hundred microseconds of work for one thread.
+const PART_ENTITIES: usize = 1024;
+
+impl Values {
+    fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Decodes all of them.
+    pub fn decode(&self) -> Result<Vec<Entity>, OpenError> {
+        self.decode_range(0, self.ends.len())
+    }
+
+    fn decode_range(&self, from: usize, to: usize) -> Result<Vec<Entity>, OpenError> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied()).skip(from);
+        let ranges = begins.zip(&self.ends[from..to]);
+        let decoded = ranges.map(|(begin, end)| encode::decode_entity(&self.bytes[begin..*end]));
+        decoded
+            .map(|entity| {
+                entity.map_err(|why| OpenError::Broken { dir: self.dir.clone(), what: "an entity".into(), why })
+            })
+            .collect()
+    }
+}
+
+impl Parts for Values {
+    fn count(&self) -> usize {
+        self.ends.len().div_ceil(PART_ENTITIES)
+    }
+
+    fn part(&self, at: usize) -> Result<Vec<Entity>, String> {
+        let from = at * PART_ENTITIES;
+        self.decode_range(from, self.ends.len().min(from + PART_ENTITIES)).map_err(|e| e.to_string())
+    }
+}
+
+/// Small records by name: they stay with the process when its directory is lost.
+pub type Records = BTreeMap<String, Vec<u8>>;
+
 /// An open directory.
 pub struct Layout {
     dir: String,
-    pub db: Database,
-    devices: Keyspace,
-    configs: Keyspace,
-    log: Keyspace,
-    /// What the log holds.
+    pub(crate) folder: Arc<Folder>,
+    pub(crate) manifest: StateManifest,
+    /// The next file's.
+    pub(crate) numbers: Arc<AtomicU64>,
+    mark: Mark,
+    records: Records,
+    /// The log that is appended to: its length, and where its chain is.
+    log: File,
+    log_bytes: u64,
+    chain: Chain,
+    frame: Vec<u8>,
+    /// What the logs hold.
     logged: VecDeque<Logged>,
     logged_bytes: usize,
-    last: u64,
-}
-
-/// A record of the log.
-#[derive(Clone)]
-pub struct Logged {
-    pub sequence: u64,
-    pub config: u64,
-    /// As `log::record` made it.
-    pub record: fjall::Slice,
+    checked: Option<Instant>,
+    /// What a start should report: a torn tail that was cut off, a migration.
+    notes: Vec<String>,
 }
 
 impl Layout {
@@ -97,86 +176,212 @@ impl Layout {
         if dir.exists() && !dir.is_dir() {
             return Err(io("this is no directory".to_string()));
         }
-        std::fs::create_dir_all(dir).map_err(|e| io(e.to_string()))?;
-        check_format(dir)?;
-        let db = Database::builder(dir.join("db")).worker_threads(1).cache_size(CACHE_BYTES).open();
-        let db = db.map_err(|error| match error {
-            fjall::Error::Locked => OpenError::InUse(name.clone()),
-            fjall::Error::InvalidVersion(Some(found)) => {
-                OpenError::Format { dir: name.clone(), found: format!("of its store {found:?}") }
+        std::fs::create_dir_all(dir).map_err(|e| io(explain(&e)))?;
+        let folder = Arc::new(Folder::open(dir).map_err(|e| io(explain(&e)))?);
+        if !folder.lock(true).map_err(|e| io(explain(&e)))? {
+            return Err(OpenError::InUse(name));
+        }
+        match kind(&folder)? {
+            Kind::New => {
+                let layout = Layout::begin(folder).map_err(&io)?;
+                layout.write_format().map_err(io)?;
+                Ok(layout)
             }
-            other => cannot_open(&name, &other),
+            Kind::Current => Layout::open_current(folder),
+            Kind::Before(format) => before::migrate(folder, &format),
+        }
+    }
+
+    /// Opens a directory again after a failure. If it was lost, an empty one in its place is taken for the wish to begin anew there: `records`
+    /// go into it, and the caller writes the rest. Nothing is made where nothing is.
+    pub fn reopen(dir: &Path, id: u64, records: &Records) -> Result<Layout, OpenError> {
+        let io = |why: String| OpenError::Io { dir: dir.display().to_string(), why };
+        let gone = "it is gone; make an empty directory there, and all that is in force is written into it";
+        let folder = Folder::open(dir).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => io(gone.to_string()),
+            _ => io(explain(&e)),
         })?;
-        let keyspace = |called: &str| keyspace(&db, called).map_err(|e| cannot_open(&name, &e));
-        let (devices, configs) = (keyspace("devices")?, keyspace("configs")?);
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(LOG_MEMTABLE_BYTES);
-        let log = db.keyspace("log", options).map_err(|e| cannot_open(&name, &e))?;
-        let (logged, logged_bytes) = (VecDeque::new(), 0);
-        let mut layout = Layout { dir: name, db, devices, configs, log, logged, logged_bytes, last: 0 };
-        layout.read_log()?;
-        layout.remove_left_over()?;
+        let anew = kind(&folder)? == Kind::New;
+        drop(folder);
+        let mut layout = Layout::open(dir)?;
+        if anew {
+            tracing::warn!(dir = %dir.display(), "the directory is empty: all that is in force is written into it");
+            for (name, value) in records {
+                layout.set_record(name, value).map_err(io)?;
+            }
+        } else if layout.manifest.id != id {
+            return Err(io("it is not the directory that the switch used, but another switch's; put that back".into()));
+        }
         Ok(layout)
+    }
+
+    /// Begins anew in a directory; what it holds under our names is given up. Not yet ours: `format` comes last.
+    pub(crate) fn begin(folder: Arc<Folder>) -> Result<Layout, String> {
+        let io = |e: std::io::Error| explain(&e);
+        for name in folder.names().map_err(io)?.iter().filter(|name| manifest::is_numbered(name)) {
+            folder.remove(name).map_err(io)?;
+        }
+        // Not secret, only different.
+        let id = RandomState::new().hash_one(folder.path());
+        let log = Log { number: 1, first: 1, previous: manifest::seed(id, 1), bytes: None };
+        let chain = Chain::begin(log.first, log.previous);
+        let manifest =
+            StateManifest { id, generation: 0, next_file: 2, next_config: 1, logs: vec![log], ..Default::default() };
+        let file = folder.create(&log_name(1)).map_err(io)?;
+        let mark = Mark::create(&folder, id, Acknowledged::default()).map_err(io)?;
+        let mut layout = Layout {
+            dir: folder.path().display().to_string(),
+            numbers: Arc::new(AtomicU64::new(manifest.next_file)),
+            folder,
+            manifest,
+            mark,
+            records: Records::new(),
+            log: file,
+            log_bytes: 0,
+            chain,
+            frame: vec![],
+            logged: VecDeque::new(),
+            logged_bytes: 0,
+            checked: None,
+            notes: vec![],
+        };
+        layout.save()?;
+        Ok(layout)
+    }
+
+    /// Makes a directory ours.
+    pub(crate) fn write_format(&self) -> Result<(), String> {
+        let line = format!("{FORMAT_LINE}{FORMAT}\n");
+        self.folder.replace(FORMAT_FILE, line.as_bytes()).map_err(|e| explain(&e))
+    }
+
+    fn open_current(folder: Arc<Folder>) -> Result<Layout, OpenError> {
+        let dir = folder.path().display().to_string();
+        let of = dir.clone();
+        let io = |e: std::io::Error| OpenError::Io { dir: of.clone(), why: explain(&e) };
+        let image = Image::read(&folder, false)?;
+        if let Some(refusal) = image.refusal(&dir) {
+            return Err(refusal);
+        }
+        let Image { manifest, mark, records, log_end: (log_bytes, chain), findings } = image;
+        let Some(last) = manifest.logs.last().map(|log| log_name(log.number)) else {
+            return Err(OpenError::Io { dir, why: "there is no log".into() });
+        };
+        let log = folder.file_to_write(&last).map_err(io)?;
+        if findings.iter().any(|finding| finding.severity == Severity::Torn) {
+            log.set_len(log_bytes).and_then(|()| log.sync_all()).map_err(io)?;
+        }
+        let acknowledged = Acknowledged { generation: manifest.generation, record: chain.next - 1 };
+        let mark = match mark {
+            Some((counter, found)) => {
+                let mut mark = Mark::open(&folder, manifest.id, counter).map_err(io)?;
+                // What the log holds beyond its mark may not be on disk yet, if the process was killed before it was synced.
+                if found != acknowledged {
+                    log.sync_all().and_then(|()| mark.set_synced(acknowledged)).map_err(io)?;
+                }
+                mark
+            }
+            None => Mark::create(&folder, manifest.id, acknowledged).map_err(io)?,
+        };
+        let mut layout = Layout {
+            numbers: Arc::new(AtomicU64::new(manifest.next_file)),
+            mark,
+            records: Records::new(),
+            log,
+            log_bytes,
+            chain,
+            frame: vec![],
+            logged_bytes: records.iter().map(|logged| logged.record.len()).sum(),
+            logged: records.into(),
+            checked: None,
+            notes: findings.iter().map(ToString::to_string).collect(),
+            dir,
+            folder,
+            manifest,
+        };
+        for record in &layout.manifest.records {
+            let Some(file) = &record.file else { continue };
+            let bytes = blob(&layout.folder, layout.manifest.id, file).map_err(|e| layout.damaged(e))?;
+            layout.records.insert(record.name.clone(), bytes);
+        }
+        layout.remove_left_over().map_err(io)?;
+        Ok(layout)
+    }
+
+    /// What a start should report.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     pub fn broken(&self, what: &str, why: impl ToString) -> OpenError {
         OpenError::Broken { dir: self.dir.clone(), what: what.to_string(), why: why.to_string() }
     }
 
-    fn io(&self, error: &fjall::Error) -> OpenError {
-        cannot_open(&self.dir, error)
+    fn damaged(&self, damage: Damage) -> OpenError {
+        OpenError::Io { dir: self.dir.clone(), why: damage.to_string() }
     }
 
-    /// Which configs a device has.
-    pub fn device(&self, device_id: u64) -> Result<KeptDevice, OpenError> {
-        match self.devices.get(device_id.to_be_bytes()).map_err(|e| self.io(&e))? {
-            None => Ok(KeptDevice::default()),
-            Some(value) => KeptDevice::decode(&value[..]).map_err(|e| self.broken(&format!("device {device_id}"), e)),
+    /// Removes what no manifest names, and configs that no device has.
+    fn remove_left_over(&mut self) -> std::io::Result<()> {
+        let used = |number: u64| {
+            let kept = self.manifest.devices.iter().filter_map(|device| device.kept.as_ref());
+            kept.flat_map(|kept| kept.running.iter().chain(&kept.saved)).any(|n| *n == number)
+        };
+        let unused = self.manifest.configs.iter().map(|config| config.number);
+        let unused: Vec<u64> = unused.filter(|number| !used(*number)).collect();
+        self.manifest.configs.retain(|config| !unused.contains(&config.number));
+        let named: std::collections::BTreeSet<String> = manifest::files(&self.manifest).collect();
+        if !unused.is_empty() {
+            self.save().map_err(std::io::Error::other)?;
         }
-    }
-
-    fn read_log(&mut self) -> Result<(), OpenError> {
-        for item in self.log.iter() {
-            let (key, record) = item.into_inner().map_err(|e| self.io(&e))?;
-            let sequence = <[u8; 8]>::try_from(&key[..]).ok().map(u64::from_be_bytes);
-            let (Some(sequence), Some(config)) = (sequence, log::config_of(&record)) else {
-                return Err(self.broken("the log", "a record is damaged"));
-            };
-            self.logged_bytes += record.len();
-            self.logged.push_back(Logged { sequence, config, record });
+        for name in self.folder.names()? {
+            if (manifest::is_numbered(&name) && !named.contains(&name)) || name.ends_with(".new") {
+                self.folder.remove(&name)?;
+            }
         }
         Ok(())
     }
 
-    fn remove_left_over(&mut self) -> Result<(), OpenError> {
-        let mut used = BTreeSet::new();
-        for item in self.devices.iter() {
-            let (key, _) = item.into_inner().map_err(|e| self.io(&e))?;
-            if let Ok(id) = <[u8; 8]>::try_from(&key[..]) {
-                let device = self.device(u64::from_be_bytes(id))?;
-                used.extend(device.running.into_iter().chain(device.saved));
-            }
-        }
-        let names = self.db.list_keyspace_names();
-        let numbers = names.iter().filter_map(|n| n.strip_prefix("entities-")?.parse::<u64>().ok());
-        let numbers: Vec<u64> = numbers.collect();
-        self.last = numbers.iter().copied().max().unwrap_or(0);
-        for number in numbers.into_iter().filter(|n| !used.contains(n)) {
-            self.remove(number).map_err(|e| self.io(&e))?;
-        }
-        // Their numbers may be given again.
-        self.unlog(|logged| !used.contains(&logged.config)).map_err(|e| self.io(&e))
+    /// Writes the manifest; on disk when it returns, with all that it names.
+    fn save(&mut self) -> Result<(), String> {
+        self.manifest.generation += 1;
+        self.manifest.next_file = self.numbers.load(Ordering::Relaxed);
+        let bytes = manifest::encode(&self.manifest);
+        // The names of new files first.
+        let done = self.folder.sync().and_then(|()| self.folder.replace(MANIFEST, &bytes));
+        done.map_err(|e| format!("{MANIFEST}: {}", explain(&e)))?;
+        self.set_mark(true)
     }
 
-    /// The keyspace of a config's entities.
-    pub fn entities(&self, number: u64) -> fjall::Result<Keyspace> {
-        // They are read in order, once, and never one by one, so filters would be for nothing.
-        let options = || {
-            let merges = Leveled::default().with_l0_threshold(TABLES_TO_MERGE);
-            KeyspaceCreateOptions::default()
-                .filter_policy(FilterPolicy::disabled())
-                .compaction_strategy(Arc::new(merges))
-        };
-        self.db.keyspace(&format!("entities-{number}"), options)
+    fn set_mark(&mut self, synced: bool) -> Result<(), String> {
+        let acknowledged = Acknowledged { generation: self.manifest.generation, record: self.chain.next - 1 };
+        let set = if synced { self.mark.set_synced(acknowledged) } else { self.mark.set(acknowledged) };
+        set.map_err(|e| format!("{}: {}", manifest::MARK, explain(&e)))
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Which configs a device has.
+    pub fn device(&self, device_id: u64) -> KeptDevice {
+        let found = self.manifest.devices.iter().find(|device| device.device_id == device_id);
+        found.and_then(|device| device.kept).unwrap_or_default()
+    }
+
+    fn write_blob(&self, payload: &[u8]) -> Result<Sealed, String> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(format!("a program of more than {PAYLOAD_BYTES_MAX} bytes cannot be kept"));
+        }
+        let number = self.number();
+        let written = Writer::create(&self.folder, &blob_name(number), self.manifest.id, number)
+            .and_then(|mut writer| writer.frame(payload).map(|()| writer))
+            .and_then(Writer::finish);
+        written.map_err(|e| explain(&e))
     }
 
     /// Writes a config that no device refers to yet; not yet kept. Returns its number.
@@ -185,10 +390,10 @@ impl Layout {
         config: &ForwardingConfig,
         entities: &mut dyn Iterator<Item = Result<(Key, Entity), Error>>,
     ) -> Result<u64, String> {
-        self.last += 1;
-        let number = self.last;
-        let into = self.entities(number).map_err(|e| explain(&e))?;
-        self.configs.insert(number.to_be_bytes(), encode::config(config)).map_err(|e| explain(&e))?;
+        let number = self.manifest.next_config;
+        self.manifest.next_config += 1;
+        let blob = self.write_blob(&encode::config(config))?;
+        let mut tables = Vec::new();
         let mut chunk: Vec<(Key, Vec<u8>)> = Vec::new();
         let mut bytes = 0;
         loop {
@@ -200,55 +405,103 @@ impl Layout {
             let ended = next.is_none();
             bytes += next.as_ref().map_or(0, |(key, value)| key.len() + value.len());
             chunk.extend(next);
-            if ended || bytes >= CHUNK_BYTES {
+            if !chunk.is_empty() && (ended || bytes >= CHUNK_BYTES) {
                 chunk.sort_by(|a, b| a.0.cmp(&b.0));
                 // An entity comes once.
                 chunk.dedup_by(|a, b| a.0 == b.0);
-                ingest(&into, chunk.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))
-                    .map_err(|e| explain(&e))?;
+                tables.push(self.write_table(&chunk).map_err(|e| explain(&e))?);
                 (chunk, bytes) = (Vec::new(), 0);
             }
             if ended {
                 break;
             }
         }
+        self.manifest.configs.push(Config { number, config: Some(blob), tables });
         Ok(number)
     }
 
+    fn write_table(&self, items: &[(Key, Vec<u8>)]) -> std::io::Result<Sealed> {
+        let mut writer = Writer::table(&self.folder, self.manifest.id, self.number(), std::iter::empty())?;
+        items.iter().try_for_each(|(key, value)| writer.push(key, Some(value)))?;
+        writer.finish()
+    }
+
     /// Says which configs a device has, and keeps it with all that was written before.
-    pub fn set_device(&self, device_id: u64, device: &KeptDevice) -> fjall::Result<()> {
-        // First what it refers to, then the reference.
-        self.db.persist(PersistMode::SyncAll)?;
-        self.devices.insert(device_id.to_be_bytes(), device.encode_to_vec())?;
-        self.db.persist(PersistMode::SyncAll)?;
-        // A log is removed when everything in it is in tables, and these would keep the first one for ever.
-        self.configs.rotate_memtable_and_wait()?;
-        self.devices.rotate_memtable_and_wait()
-    }
-
-    /// Removes a config that no device refers to any more.
-    pub fn remove(&mut self, number: u64) -> fjall::Result<()> {
-        self.unlog(|logged| logged.config == number)?;
-        self.configs.remove(number.to_be_bytes())?;
-        self.db.delete_keyspace(self.entities(number)?)
-    }
-
-    /// Adds records to the log, each with the config that it is of; all or none of them are there after a crash. Not yet kept.
-    pub fn log(&mut self, records: impl Iterator<Item = (u64, Vec<u8>)>) -> fjall::Result<()> {
-        let mut batch = self.db.batch();
-        let mut sequence = self.logged.back().map_or(0, |last| last.sequence);
-        let from = self.logged.len();
-        for (config, record) in records {
-            sequence += 1;
-            let record = fjall::Slice::from(record);
-            batch.insert(&self.log, sequence.to_be_bytes(), record.clone());
-            self.logged_bytes += record.len();
-            self.logged.push_back(Logged { sequence, config, record });
+    pub fn set_device(&mut self, device_id: u64, kept: &KeptDevice) -> Result<(), String> {
+        match self.manifest.devices.iter_mut().find(|device| device.device_id == device_id) {
+            Some(device) => device.kept = Some(*kept),
+            None => self.manifest.devices.push(Device { device_id, kept: Some(*kept) }),
         }
-        batch.commit().inspect_err(|_| self.logged.truncate(from))
+        self.save()
     }
 
-    /// What the log holds, in order.
+    /// Removes configs that no device refers to any more.
+    pub fn remove(&mut self, numbers: &[u64]) -> Result<(), String> {
+        let named = |manifest: &StateManifest| manifest::files(manifest).collect::<Vec<_>>();
+        let before = named(&self.manifest);
+        self.manifest.configs.retain(|config| !numbers.contains(&config.number));
+        let after = named(&self.manifest);
+        self.save()?;
+        // Records of theirs stay in the log, where nothing asks for them, until it is folded.
+        self.logged.retain(|logged| !numbers.contains(&logged.config));
+        self.logged_bytes = self.logged.iter().map(|logged| logged.record.len()).sum();
+        self.delete(before.into_iter().filter(|name| !after.contains(name)))
+    }
+
+    fn delete(&self, names: impl Iterator<Item = String>) -> Result<(), String> {
+        for name in names {
+            self.folder.remove(&name).map_err(|e| format!("{name}: {}", explain(&e)))?;
+        }
+        Ok(())
+    }
+
+    /// Appends records to the log, each with the config that it is of, as one frame: all or none of them are there after a crash.
+    /// They are on disk when it returns.
+    pub fn log(&mut self, records: Vec<(u64, Vec<u8>)>) -> Result<(), String> {
+        self.frame.clear();
+        let mut chain = self.chain;
+        chain.frame(&mut self.frame, |out| records.iter().for_each(|(_, record)| log::put_record(out, record)));
+        if self.frame.len() > PAYLOAD_BYTES_MAX {
+            return Err(format!("a request of {} bytes is too large to be kept", self.frame.len()));
+        }
+        let name = self.log_name();
+        let io = |e: std::io::Error| format!("{name}: {}", explain(&e));
+        self.log.write_all_at(&self.frame, self.log_bytes).map_err(io)?;
+        self.log.sync_data().map_err(io)?;
+        self.log_bytes += self.frame.len() as u64;
+        self.chain = chain;
+        self.set_mark(false)?;
+        self.check()?;
+        let log = self.manifest.logs.last().map_or(0, |log| log.number);
+        for (config, record) in records {
+            self.logged_bytes += record.len();
+            self.logged.push_back(Logged { log, config, record: Arc::new(record) });
+        }
+        Ok(())
+    }
+
+    fn log_name(&self) -> String {
+        self.manifest.logs.last().map_or(String::new(), |log| log_name(log.number))
+    }
+
+    /// Whether the directory and its files are still there. Files that were deleted can be written and synced as before, and are gone with
+    /// the process.
+    pub fn check(&mut self) -> Result<(), String> {
+        let all = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_ALL);
+        let names = ["format", MANIFEST, manifest::MARK].map(str::to_string);
+        let files = all.then(|| manifest::files(&self.manifest)).into_iter().flatten();
+        let files: Vec<String> = files.chain(names).collect();
+        self.folder.check(files.iter().map(String::as_str))?;
+        if self.log.metadata().map_err(|e| explain(&e))?.nlink() == 0 {
+            return Err(format!("{}/{} was deleted while the switch used it", self.dir, self.log_name()));
+        }
+        if all {
+            self.checked = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// What the logs hold, in order.
     pub fn logged(&self) -> impl Iterator<Item = &Logged> {
         self.logged.iter()
     }
@@ -258,170 +511,148 @@ impl Layout {
         self.logged_bytes
     }
 
-    /// A fold is on disk: its records are not needed any more.
-    pub fn folded(&mut self, fold: &Fold) -> fjall::Result<()> {
-        self.unlog(|logged| logged.sequence <= fold.to)?;
-        // Little is left to be moved, and then the store begins a new log file if the old one has grown large. That is removed
-        // when everything in it is in tables, so nothing may stay behind.
-        [&self.configs, &self.devices, &self.log]
-            .into_iter()
-            .try_for_each(|keyspace| keyspace.rotate_memtable().map(drop))
+    /// Ends the log and begins the next one; its number.
+    pub(crate) fn rotate(&mut self) -> Result<u64, String> {
+        let number = self.number();
+        let file = self.folder.create(&log_name(number)).map_err(|e| explain(&e))?;
+        if let Some(last) = self.manifest.logs.last_mut() {
+            last.bytes = Some(self.log_bytes);
+        }
+        self.manifest.logs.push(Log { number, first: self.chain.next, previous: self.chain.last, bytes: None });
+        self.save()?;
+        (self.log, self.log_bytes) = (file, 0);
+        Ok(number)
     }
 
-    fn unlog(&mut self, which: impl Fn(&Logged) -> bool) -> fjall::Result<()> {
-        let mut batch = self.db.batch();
-        self.logged
-            .iter()
-            .filter(|logged| which(logged))
-            .for_each(|l| batch.remove(&self.log, l.sequence.to_be_bytes()));
-        batch.commit()?;
-        self.logged.retain(|logged| !which(logged));
+    /// A fold is on disk: these are its configs' tables from now on, and logs before `until` are not needed any more.
+    pub(crate) fn folded(&mut self, tables: Vec<(u64, Vec<Sealed>)>, until: u64) -> Result<(), String> {
+        let before: Vec<String> = manifest::files(&self.manifest).collect();
+        for (number, tables) in tables {
+            match self.manifest.configs.iter_mut().find(|config| config.number == number) {
+                Some(config) => config.tables = tables,
+                // It was removed meanwhile.
+                None => self.delete(tables.iter().map(|file| table_name(file.number)))?,
+            }
+        }
+        self.manifest.logs.retain(|log| log.number >= until);
+        self.save()?;
+        self.logged.retain(|logged| logged.log >= until);
         self.logged_bytes = self.logged.iter().map(|logged| logged.record.len()).sum();
-        Ok(())
+        let after: std::collections::BTreeSet<String> = manifest::files(&self.manifest).collect();
+        self.delete(before.into_iter().filter(|name| !after.contains(name)))
     }
 
     /// Remembers the program of the command line.
-    pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> fjall::Result<()> {
-        self.devices.insert(command_line_key(device_id), program)?;
-        self.db.persist(PersistMode::SyncAll)
+    pub fn set_command_line(&mut self, device_id: u64, program: &[u8]) -> Result<(), String> {
+        self.set_record(&command_line_name(device_id), program)
     }
 
-    /// A record of the switch as a whole. Its name must not have eight bytes: those are device ids.
-    pub fn record(&self, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
-        Ok(self.devices.get(name).map_err(|e| self.io(&e))?.map(|bytes| bytes.to_vec()))
+    /// A record of the switch as a whole.
+    pub fn record(&self, name: &str) -> Option<&[u8]> {
+        self.records.get(name).map(Vec::as_slice)
     }
 
-    /// Keeps such a record.
-    pub fn set_record(&self, name: &str, value: &[u8]) -> fjall::Result<()> {
-        self.devices.insert(name, value)?;
-        self.db.persist(PersistMode::SyncAll)
+    /// All of them.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Keeps such a record. One that is kept already is not written again: at each start it is as at the last one.
+    pub fn set_record(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
+        if self.record(name) == Some(value) {
+            return self.check();
+        }
+        let file = Some(self.write_blob(value)?);
+        let old = match self.manifest.records.iter_mut().find(|record| record.name == name) {
+            Some(record) => std::mem::replace(&mut record.file, file),
+            None => {
+                self.manifest.records.push(Record { name: name.to_string(), file });
+                None
+            }
+        };
+        self.save()?;
+        self.check()?;
+        self.records.insert(name.to_string(), value.to_vec());
+        self.delete(old.into_iter().map(|file| blob_name(file.number)))
+    }
+
+    /// Devices of which there is something.
+    pub fn devices(&self) -> Vec<u64> {
+        let programs = self.records.keys().filter_map(|name| name.strip_suffix(COMMAND_LINE)?.parse().ok());
+        let mut all: Vec<u64> = self.manifest.devices.iter().map(|device| device.device_id).chain(programs).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Everything of a device.
-    pub fn kept(&self, device_id: u64) -> Result<Kept, OpenError> {
-        let device = self.device(device_id)?;
-        let command_line = self.devices.get(command_line_key(device_id)).map_err(|e| self.io(&e))?;
-        Ok(Kept {
-            running: device.running.map(|number| self.kept_config(number)).transpose()?,
-            saved: device.saved.map(|number| self.kept_config(number)).transpose()?,
-            command_line: command_line.map(|bytes| bytes.to_vec()),
+    pub fn stored(&self, device_id: u64) -> Result<Stored, OpenError> {
+        let device = self.device(device_id);
+        Ok(Stored {
+            running: device.running.map(|number| self.stored_config(number)).transpose()?,
+            saved: device.saved.map(|number| self.stored_config(number)).transpose()?,
+            command_line: self.record(&command_line_name(device_id)).map(<[u8]>::to_vec),
         })
     }
 
-    fn kept_config(&self, number: u64) -> Result<KeptConfig, OpenError> {
+    fn stored_config(&self, number: u64) -> Result<StoredConfig, OpenError> {
         let what = format!("config {number}");
-        let value = self.configs.get(number.to_be_bytes()).map_err(|e| self.io(&e))?;
-        let value = value.ok_or_else(|| self.broken(&what, "it is missing"))?;
+        let found = self.manifest.configs.iter().find(|config| config.number == number);
+        let (Some(found), Some(file)) = (found, found.and_then(|found| found.config.as_ref())) else {
+            return Err(self.broken(&what, "the manifest does not name it"));
+        };
+        let value = blob(&self.folder, self.manifest.id, file).map_err(|e| self.damaged(e))?;
         let config = encode::decode_config(&value).map_err(|e| self.broken(&what, e))?;
         let of = self.logged.iter().filter(|logged| logged.config == number);
-        let overlay = Overlay::new(of.map(|logged| &logged.record[..]));
-        let overlay = overlay.ok_or_else(|| self.broken("the log", "a record is damaged"))?;
-        let mut entities = Vec::new();
-        let mut add = |value: &[u8]| {
-            let entity = encode::decode_entity(value);
-            entities.push(entity.map_err(|e| self.broken(&format!("an entity of {what}"), e))?);
-            Ok(())
-        };
-        let mut changes = overlay.changes.iter().peekable();
-        for item in self.entities(number).map_err(|e| self.io(&e))?.iter() {
-            let (key, value) = item.into_inner().map_err(|e| self.io(&e))?;
-            while let Some((_, new)) = changes.next_if(|(new, _)| *new < &key[..]) {
-                new.map_or(Ok(()), &mut add)?;
-            }
-            match changes.next_if(|(new, _)| *new == &key[..]) {
-                Some((_, new)) => new.map_or(Ok(()), &mut add)?,
-                None if overlay.clears(&key) => {}
-                None => add(&value)?,
-            }
-        }
-        for (_, new) in changes {
-            new.map_or(Ok(()), &mut add)?;
-        }
-        Ok(KeptConfig { config, entities })
+        let overlay = log::Overlay::new(of.map(|logged| &logged.record[..]));
+        let overlay = overlay.ok_or_else(|| self.broken("the log", "a record holds what is never written there"))?;
+        let mut values = Values { dir: self.dir.clone(), bytes: vec![], ends: vec![] };
+        let merged = entities(&self.folder, self.manifest.id, found, overlay).map_err(|e| self.damaged(e))?;
+        merged.for_each_value(|value| values.push(value)).map_err(|e| self.damaged(e))?;
+        Ok(StoredConfig { config, entities: values })
     }
 }
 
-fn command_line_key(device_id: u64) -> String {
-    format!("{device_id}/command-line")
+const COMMAND_LINE: &str = "/command-line";
+
+/// The name of the record of a device's program of the command line.
+pub fn command_line_name(device_id: u64) -> String {
+    format!("{device_id}{COMMAND_LINE}")
 }
 
-fn keyspace(db: &Database, name: &str) -> fjall::Result<Keyspace> {
-    db.keyspace(name, KeyspaceCreateOptions::default)
-}
-
-/// Reads the `format` file, or makes it in an empty directory.
-fn check_format(dir: &Path) -> Result<(), OpenError> {
-    let name = dir.display().to_string();
-    let io = |e: std::io::Error| OpenError::Io { dir: name.clone(), why: e.to_string() };
-    let file: PathBuf = dir.join("format");
-    let beginning = dir.join("format.new");
-    // Whole or not at all, whenever the machine stops.
-    let write = || -> std::io::Result<()> {
-        let mut new = std::fs::File::create(&beginning)?;
-        writeln!(new, "{FORMAT_LINE}{FORMAT}")?;
-        new.sync_all()?;
-        std::fs::rename(&beginning, &file)?;
-        std::fs::File::open(dir)?.sync_all()
-    };
-    match std::fs::read_to_string(&file) {
-        Ok(text) => match text.trim_end().strip_prefix(FORMAT_LINE) {
-            Some(FORMAT) => Ok(()),
-            // An older version must not open it from now on: it would not see the log.
-            Some(FORMAT_BEFORE) => write().map_err(io),
-            Some(other) => Err(OpenError::Format { dir: name.clone(), found: other.to_string() }),
-            None => Err(OpenError::Foreign(name.clone())),
-        },
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let others = std::fs::read_dir(dir).map_err(io)?.filter_map(Result::ok);
-            // What journalled file systems put into every new one is nobody's.
-            if others.map(|e| e.path()).any(|path| path != beginning && !path.ends_with("lost+found")) {
-                return Err(OpenError::Foreign(name.clone()));
-            }
-            write().map_err(io)
-        }
-        Err(e) => Err(io(e)),
-    }
-}
-
-/// Why a directory cannot be read.
-fn cannot_open(dir: &str, error: &fjall::Error) -> OpenError {
-    let (dir, why) = (dir.to_string(), explain(error));
-    if damage(error).is_some() { OpenError::Damaged { dir, why } } else { OpenError::Io { dir, why } }
-}
-
-/// What is wrong with what was read, if that is the error.
-fn damage(error: &fjall::Error) -> Option<&'static str> {
-    use fjall::{Error, LsmError};
-    match error {
-        Error::Storage(LsmError::ChecksumMismatch { .. }) => Some("checksums do not fit what is in its files"),
-        Error::Storage(LsmError::Unrecoverable) | Error::Unrecoverable => Some("files are missing"),
-        Error::Storage(LsmError::InvalidVersion(_)) | Error::InvalidVersion(None) => Some("a file's version is none"),
-        Error::Storage(
-            LsmError::Decompress(_)
-            | LsmError::InvalidTag(_)
-            | LsmError::InvalidTrailer
-            | LsmError::InvalidHeader(_)
-            | LsmError::Utf8(_),
-        )
-        | Error::JournalRecovery(_)
-        | Error::Decompress(_)
-        | Error::InvalidTrailer
-        | Error::InvalidTag(_) => Some("files hold what is never written there"),
-        _ => None,
-    }
-}
-
-/// An error of the store in words for an operator.
-pub fn explain(error: &fjall::Error) -> String {
-    let io = |e: &std::io::Error| match e.kind() {
+/// An error of the system in words for an operator.
+pub fn explain(error: &std::io::Error) -> String {
+    match error.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            format!("{e}; free some space, then writes are taken again without a restart")
+            format!("{error}; free some space, then writes are taken again without a restart")
         }
-        _ => e.to_string(),
-    };
-    match error {
-        fjall::Error::Io(e) | fjall::Error::Storage(fjall::LsmError::Io(e)) => io(e),
-        fjall::Error::Poisoned => "an earlier write to the disk failed".to_string(),
-        other => damage(other).map_or_else(|| other.to_string(), str::to_string),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::entity::{TableAction, TableEntry};
+
+    #[test]
+    fn parts_of_values_are_all_of_them_in_order() {
+        for count in [0, 1, PART_ENTITIES, 2 * PART_ENTITIES + 5] {
+            let mut values = Values { dir: String::new(), bytes: vec![], ends: vec![] };
+            let entity = |number: usize| {
+                let action = Some(TableAction::Member(number as u32));
+                Entity::Table(TableEntry { table_id: 7, action, ..Default::default() })
+            };
+            for number in 0..count {
+                let mut value = Vec::new();
+                encode::entity_into(&entity(number), &mut value);
+                values.push(&value);
+            }
+            let parts: Vec<Entity> = (0..values.count()).flat_map(|at| values.part(at).unwrap()).collect();
+            assert_eq!(parts, (0..count).map(entity).collect::<Vec<_>>());
+            assert_eq!(values.decode().unwrap(), parts);
+        }
+        let broken = Values { dir: "dir".into(), bytes: vec![0xff], ends: vec![1] };
+        assert!(broken.part(0).unwrap_err().contains("dir"));
     }
 }

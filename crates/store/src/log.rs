@@ -1,14 +1,14 @@
 //! The log: what was written since the last *fold*, one record per request.
 //!
 //! ```text
+//!   frame    the records of all requests that are synced together:   varint length | record ...
 //!   record   config's number, then changes:   varint number | change ...
 //!   change   varint length of key | key | u32 (little endian) what | value
 //!            what: 0 the key is gone, 1 all keys that begin so are gone, n + 2 a value of n bytes follows
 //! ```
 //!
-//! A record is one item of the store, so a request of a thousand updates costs one place in its index and one in its log, which
-//! is what makes writing and starting fast: the store's own log is read item by item. Now and then all that is in
-//! the log is sorted and written beside what the configs' keyspaces have (`fold`), and its records are removed.
+//! A frame (`frames`) is written and synced as a whole, so a crash can damage only the last one, and requests are kept all or none. Now and
+//! then all that is in the log is sorted and becomes a table of its config (`fold`), and its file is removed.
 //!
 //! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier ones. Applying records that were
 //! folded already changes nothing, so that a crash between a fold and the removal of its records does no harm.
@@ -22,6 +22,58 @@ use std::collections::BTreeMap;
 const GONE: u32 = 0;
 const GONE_BELOW: u32 = 1;
 const VALUE: u32 = 2;
+
+/// What becomes of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// It has this value.
+    Value(&'a [u8]),
+    /// It is gone.
+    Gone,
+    /// All keys that begin so are gone.
+    GoneBelow,
+}
+
+/// Appends a change.
+pub fn put_change(out: &mut Vec<u8>, key: &[u8], change: &Change) {
+    match change {
+        Change::Gone => put(out, key, GONE),
+        Change::GoneBelow => put(out, key, GONE_BELOW),
+        Change::Value(value) => {
+            put(out, key, VALUE.saturating_add(u32::try_from(value.len()).unwrap_or(u32::MAX)));
+            out.extend_from_slice(value);
+        }
+    }
+}
+
+/// Takes the next change off. `None` if what is there is none.
+pub fn take_change<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Change<'a>)> {
+    let length = prost::encoding::decode_varint(rest).ok()?;
+    let key = take(rest, length)?;
+    let what = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
+    let change = match what {
+        GONE => Change::Gone,
+        GONE_BELOW => Change::GoneBelow,
+        _ => Change::Value(take(rest, u64::from(what - VALUE))?),
+    };
+    Some((key, change))
+}
+
+/// Appends a record to a frame.
+pub fn put_record(out: &mut Vec<u8>, record: &[u8]) {
+    prost::encoding::encode_varint(record.len() as u64, out);
+    out.extend_from_slice(record);
+}
+
+/// The records of a frame. `None` if that is not what it holds.
+pub fn records(mut frame: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut records = Vec::new();
+    while !frame.is_empty() {
+        let length = prost::encoding::decode_varint(&mut frame).ok()?;
+        records.push(take(&mut frame, length)?);
+    }
+    Some(records)
+}
 
 /// The record of a request.
 pub fn record(config: u64, batch: &Batch) -> Vec<u8> {
@@ -91,16 +143,10 @@ impl<'a> Overlay<'a> {
         for mut rest in records {
             prost::encoding::decode_varint(&mut rest).ok()?;
             while !rest.is_empty() {
-                let length = prost::encoding::decode_varint(&mut rest).ok()?;
-                let key = take(&mut rest, length)?;
-                let what = u32::from_le_bytes(take(&mut rest, 4)?.try_into().ok()?);
-                match what {
-                    GONE => changes.push((first_bytes(key), key, None)),
-                    GONE_BELOW => _ = cleared.insert(key, changes.len()),
-                    _ => {
-                        let value = take(&mut rest, u64::from(what - VALUE))?;
-                        changes.push((first_bytes(key), key, Some(value)));
-                    }
+                match take_change(&mut rest)? {
+                    (key, Change::Gone) => changes.push((first_bytes(key), key, None)),
+                    (below, Change::GoneBelow) => _ = cleared.insert(below, changes.len()),
+                    (key, Change::Value(value)) => changes.push((first_bytes(key), key, Some(value))),
                 }
             }
         }
@@ -121,6 +167,11 @@ impl<'a> Overlay<'a> {
             }
         }
         Some(Overlay { changes: last, cleared: cleared.into_keys().collect() })
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.cleared.is_empty()
     }
 
     /// Whether a key that `changes` does not name is gone.

@@ -6,7 +6,6 @@
 //! Tests: `tests/kept`, `tests/py/test_devices.py`.
 
 use crate::OpenError;
-use crate::layout::explain;
 use crate::writer::Store;
 use grpc::proto::sluice::v1::KeptWiring;
 use prost::Message;
@@ -32,18 +31,16 @@ impl Wiring {
 impl Store {
     /// A record, if it was ever kept.
     pub fn wiring(&self, which: Wiring) -> Result<Option<KeptWiring>, OpenError> {
-        self.with(|layout| {
-            let layout = layout?;
-            let Some(bytes) = layout.record(which.name())? else { return Ok(None) };
-            KeptWiring::decode(bytes.as_slice()).map(Some).map_err(|e| layout.broken("the record of devices", e))
-        })
+        let layout = self.layout();
+        let layout = layout.as_ref().ok_or_else(|| self.closed())?;
+        let Some(bytes) = layout.record(which.name()) else { return Ok(None) };
+        KeptWiring::decode(bytes).map(Some).map_err(|e| layout.broken("the record of devices", e))
     }
 
     /// Keeps a record; it is on disk when this returns.
     pub fn set_wiring(&self, which: Wiring, wiring: &KeptWiring) -> Result<(), String> {
-        self.with(|layout| {
-            let layout = layout.map_err(|e| e.to_string())?;
-            layout.set_record(which.name(), &wiring.encode_to_vec()).map_err(|e| explain(&e))
-        })
+        let mut layout = self.layout();
+        let layout = layout.as_mut().ok_or_else(|| self.closed().to_string())?;
+        layout.set_record(which.name(), &wiring.encode_to_vec())
     }
 }

@@ -2,18 +2,22 @@
 //!
 //! Group commit: the thread `state` takes all batches that wait, logs each as one record, and syncs once for all of
 //! them. While it syncs the next ones queue up, so the number of syncs follows the disk and not the number of requests.
-//! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it.
+//! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it. Both have a heartbeat: a disk
+//! that does not answer makes them stuck, and the service's watchdog is not fed.
 //!
 //! Locks: `queue` is held for moments; `layout` while the disk is written, by the threads or by [`Store::replace`]; `folding` during
 //! a fold, and by who removes configs or closes the directory. They are taken in the order `folding`, `layout`, `queue`.
 
 use crate::OpenError;
 use crate::fold::Fold;
-use crate::layout::{Kept, Layout, explain};
+use crate::folder::Folder;
+use crate::image::{FORMAT_FILE, Kind, kind};
+use crate::layout::{Kept, Layout, Records, Stored, explain};
 use crate::log;
+use crate::manifest::{MANIFEST, MARK, is_numbered};
 use control::journal::{Batch, Contents, Journal, Slot, Ticket};
-use fjall::PersistMode;
 use grpc::proto::sluice::v1::KeptDevice;
+use heartbeat::Heartbeat;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,19 +27,45 @@ use std::time::{Duration, Instant};
 /// How long a failed store is left alone before it is tried again.
 const RETRY: Duration = Duration::from_millis(500);
 /// The log is folded when it is so large: it is read at start, so it must stay short.
-const FOLD_BYTES: usize = 8 << 20;
+const FOLD_BYTES: usize = 16 << 20;
+/// What is logged and synced together at most: memory for it is taken, and requests wait for each other.
+const GROUP_BYTES: usize = 32 << 20;
+/// How often it is looked whether the directory is still there while nothing is written.
+const CHECK: Duration = Duration::from_secs(1);
+/// A round of the thread that logs: a group of requests written and synced. A disk that takes longer does not work.
+const ROUND_MAX: Duration = Duration::from_secs(30);
+/// A fold writes tables of up to all entities there are.
+const FOLD_MAX: Duration = Duration::from_secs(300);
 /// How many times that it grows while a fold is under way, before writes wait.
 const AHEAD: usize = 4;
 
 /// Drops what a directory holds. Refused while another process has it, and if it is not ours.
 pub fn forget(dir: &Path) -> Result<(), OpenError> {
-    match Layout::open(dir) {
-        Err(error @ (OpenError::InUse(_) | OpenError::Foreign(_) | OpenError::Format { .. })) => return Err(error),
-        // What cannot be read can still be dropped.
-        Ok(_) | Err(OpenError::Broken { .. } | OpenError::Damaged { .. } | OpenError::Io { .. }) => {}
+    let io = |e: std::io::Error| OpenError::Io { dir: dir.display().to_string(), why: explain(&e) };
+    let folder = match Folder::open(dir) {
+        Ok(folder) => folder,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(io(e)),
+    };
+    if !folder.lock(true).map_err(io)? {
+        return Err(OpenError::InUse(dir.display().to_string()));
     }
-    let removed = std::fs::remove_dir_all(dir.join("db"));
-    removed.map_err(|e| OpenError::Io { dir: dir.display().to_string(), why: e.to_string() })
+    match kind(&folder) {
+        Ok(Kind::Before(_)) => {
+            crate::before::check_unused(dir)?;
+            std::fs::remove_dir_all(dir.join("db")).map_err(io)?;
+        }
+        // What is damaged can still be dropped.
+        Ok(Kind::New | Kind::Current) | Err(OpenError::Damaged { .. }) => {}
+        Err(other) => return Err(other),
+    }
+    // `format` says whose the rest is, so it is the last.
+    for name in folder.names().map_err(io)? {
+        if is_numbered(&name) || [MANIFEST, MARK].contains(&name.as_str()) || name.ends_with(".new") {
+            folder.remove(&name).map_err(io)?;
+        }
+    }
+    folder.sync().and_then(|()| folder.remove(FORMAT_FILE)).and_then(|()| folder.sync()).map_err(io)
 }
 
 /// A directory of kept state.
@@ -51,6 +81,8 @@ struct Shared {
     /// The log has grown, or the end has come.
     grown: Condvar,
     layout: Mutex<Option<Layout>>,
+    /// Which directory it was, and what it held besides configs: what is written again if it was lost.
+    lost: Mutex<(u64, Records)>,
     folding: Mutex<()>,
     fold_bytes: usize,
 }
@@ -87,6 +119,7 @@ impl Store {
             changed: Condvar::new(),
             grown: Condvar::new(),
             layout: Mutex::new(Some(layout)),
+            lost: Mutex::default(),
             folding: Mutex::default(),
             fold_bytes,
         });
@@ -104,26 +137,39 @@ impl Store {
         Ok(())
     }
 
-    /// Everything that is kept of a device.
+    /// What a start should report: a record that a crash cut off, a directory that was migrated.
+    pub fn notes(&self) -> Vec<String> {
+        self.layout().as_ref().map_or(vec![], |layout| layout.notes().to_vec())
+    }
+
+    /// Devices of which something is kept.
+    pub fn devices(&self) -> Vec<u64> {
+        self.layout().as_ref().map_or(vec![], Layout::devices)
+    }
+
+    /// Everything that is kept of a device, its entities as they are on disk.
+    pub fn stored(&self, device_id: u64) -> Result<Stored, OpenError> {
+        self.layout().as_ref().ok_or_else(|| self.closed())?.stored(device_id)
+    }
+
+    /// The same, decoded.
     pub fn kept(&self, device_id: u64) -> Result<Kept, OpenError> {
-        match lock(&self.shared.layout).as_ref() {
-            Some(layout) => layout.kept(device_id),
-            None => Err(OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed".into() }),
-        }
+        self.stored(device_id)?.decode()
     }
 
     /// Remembers the program that the switch was started with.
     pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> Result<(), String> {
-        match lock(&self.shared.layout).as_ref() {
-            Some(layout) => layout.set_command_line(device_id, program).map_err(|e| explain(&e)),
-            None => Err("the directory is closed".into()),
-        }
+        let mut layout = self.layout();
+        layout.as_mut().ok_or_else(|| self.closed().to_string())?.set_command_line(device_id, program)
     }
 
-    /// Does something with the directory.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(Result<&Layout, OpenError>) -> R) -> R {
-        let closed = || OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed".into() };
-        f(lock(&self.shared.layout).as_ref().ok_or_else(closed))
+    /// The directory, if it is open.
+    pub(crate) fn layout(&self) -> MutexGuard<'_, Option<Layout>> {
+        lock(&self.shared.layout)
+    }
+
+    pub(crate) fn closed(&self) -> OpenError {
+        OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed after an error".into() }
     }
 
     fn fail(&self, why: String) -> String {
@@ -187,7 +233,7 @@ impl Journal for Store {
         let _folding = lock(&self.shared.folding);
         let mut layout = lock(&self.shared.layout);
         let Some(layout) = layout.as_mut() else { return Err("the directory is closed".into()) };
-        let old = layout.device(device_id).map_err(|e| e.to_string())?;
+        let old = layout.device(device_id);
         let mut write = |contents: Contents, old: Option<u64>| match contents {
             Contents::Same => Ok(old),
             Contents::Empty => Ok(None),
@@ -195,12 +241,15 @@ impl Journal for Store {
         };
         let new = write(running, old.running)
             .and_then(|running| Ok(KeptDevice { running, saved: write(saved, old.saved)? }))
-            .and_then(|new| layout.set_device(device_id, &new).map(|()| new).map_err(|e| explain(&e)));
+            .and_then(|new| layout.set_device(device_id, &new).map(|()| new))
+            .and_then(|new| layout.check().map(|()| new));
         let new = new.map_err(|why| self.fail(why))?;
-        for number in old.running.into_iter().chain(old.saved) {
-            if ![new.running, new.saved].contains(&Some(number)) {
-                // The new one is kept already; what is left of the old is removed at the next start.
-                let _ = layout.remove(number);
+        let old = old.running.into_iter().chain(old.saved);
+        let unused: Vec<u64> = old.filter(|number| ![new.running, new.saved].contains(&Some(*number))).collect();
+        if !unused.is_empty() {
+            // The new one is kept already.
+            if let Err(why) = layout.remove(&unused) {
+                self.shared.fail(why);
             }
         }
         Ok(())
@@ -217,10 +266,15 @@ impl Journal for Store {
         }
         let _folding = lock(&self.shared.folding);
         let mut layout = lock(&self.shared.layout);
+        let mut lost = lock(&self.shared.lost);
+        if let Some(layout) = layout.as_ref() {
+            *lost = (layout.manifest.id, layout.records().clone());
+        }
         // One process opens it once.
         *layout = None;
-        match Layout::open(&self.dir) {
+        match Layout::reopen(&self.dir, lost.0, &lost.1) {
             Ok(opened) => {
+                lost.0 = opened.manifest.id;
                 *layout = Some(opened);
                 let mut queue = lock(&self.shared.queue);
                 queue.failure = None;
@@ -231,21 +285,39 @@ impl Journal for Store {
                 tracing::info!(dir = %self.dir.display(), "the state can be kept again");
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                let why = error.to_string();
+                if let Some((failure, _)) = &mut lock(&self.shared.queue).failure {
+                    *failure = why.clone();
+                }
+                Err(why)
+            }
         }
     }
 }
 
 impl Shared {
     fn run(&self) {
+        let heart = Heartbeat::new("state", ROUND_MAX);
         loop {
+            // It looks at the directory at least once a second.
+            heart.beat();
             let batches = {
                 let mut queue = lock(&self.queue);
-                while !queue.stop && (queue.waiting.is_empty() || queue.log_bytes >= AHEAD * self.fold_bytes) {
-                    queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                let mut idle = false;
+                while !idle && !queue.stop && (queue.waiting.is_empty() || queue.log_bytes >= AHEAD * self.fold_bytes) {
+                    let (locked, timeout) =
+                        self.changed.wait_timeout(queue, CHECK).unwrap_or_else(PoisonError::into_inner);
+                    queue = locked;
+                    idle = timeout.timed_out() && queue.waiting.is_empty() && queue.failure.is_none();
                 }
-                if queue.waiting.is_empty() {
+                if queue.stop && queue.waiting.is_empty() {
                     return;
+                }
+                if idle {
+                    drop(queue);
+                    self.look_for_directory();
+                    continue;
                 }
                 std::mem::take(&mut queue.waiting)
             };
@@ -268,7 +340,9 @@ impl Shared {
     }
 
     fn run_folds(&self) {
+        let heart = Heartbeat::new("state-fold", FOLD_MAX);
         loop {
+            heart.rest();
             {
                 let mut queue = lock(&self.queue);
                 while !queue.stop && (queue.log_bytes < self.fold_bytes || queue.failure.is_some()) {
@@ -278,6 +352,7 @@ impl Shared {
                     return;
                 }
             }
+            heart.beat();
             if let Err(why) = self.fold() {
                 self.fail(why);
             }
@@ -286,12 +361,13 @@ impl Shared {
 
     fn fold(&self) -> Result<(), String> {
         let _folding = lock(&self.folding);
-        let begin = |layout: &Option<Layout>| layout.as_ref().map(Fold::begin).transpose();
-        let Some(fold) = begin(&lock(&self.layout)).map_err(|e| explain(&e))? else { return Ok(()) };
-        fold.run()?;
+        let small = self.fold_bytes as u64;
+        let begin = |layout: &mut Option<Layout>| layout.as_mut().map(|layout| Fold::begin(layout, small)).transpose();
+        let Some(fold) = begin(&mut lock(&self.layout))? else { return Ok(()) };
+        let folded = fold.run()?;
         let mut layout = lock(&self.layout);
         let Some(layout) = layout.as_mut() else { return Ok(()) };
-        layout.folded(&fold).map_err(|e| explain(&e))?;
+        folded.finish(layout)?;
         lock(&self.queue).log_bytes = layout.logged_bytes();
         self.changed.notify_all();
         Ok(())
@@ -316,18 +392,26 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Fails if the directory is not there any more, though nothing is written: an operator hears of it before a controller does.
+    fn look_for_directory(&self) {
+        let checked = lock(&self.layout).as_mut().map_or(Ok(()), Layout::check);
+        if let Err(why) = checked {
+            self.fail(why);
+        }
+    }
+
     /// Logs batches; how long the log is then.
     fn write<'a>(&self, batches: impl Iterator<Item = &'a Batch>) -> Result<usize, String> {
         let mut layout = lock(&self.layout);
         let layout = layout.as_mut().ok_or("the directory is closed")?;
         let mut configs: HashMap<(u64, Slot), u64> = HashMap::new();
-        let mut records = Vec::new();
+        let (mut records, mut bytes) = (Vec::new(), 0);
         for batch in batches {
             let place = (batch.device_id, batch.slot);
             let config = match configs.get(&place) {
                 Some(number) => *number,
                 None => {
-                    let device = layout.device(batch.device_id).map_err(|e| e.to_string())?;
+                    let device = layout.device(batch.device_id);
                     let number = match batch.slot {
                         Slot::Running => device.running,
                         Slot::Saved => device.saved,
@@ -337,10 +421,18 @@ impl Shared {
                     number
                 }
             };
-            records.push((config, log::record(config, batch)));
+            let record = log::record(config, batch);
+            bytes += record.len();
+            records.push((config, record));
+            // A crash may damage the last frame only, so each is synced before the next one is begun.
+            if bytes >= GROUP_BYTES {
+                layout.log(std::mem::take(&mut records))?;
+                bytes = 0;
+            }
         }
-        layout.log(records.into_iter()).map_err(|e| explain(&e))?;
-        layout.db.persist(PersistMode::SyncData).map_err(|e| explain(&e))?;
+        if !records.is_empty() {
+            layout.log(records)?;
+        }
         Ok(layout.logged_bytes())
     }
 }

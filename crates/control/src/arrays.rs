@@ -283,7 +283,7 @@ impl Forwarding {
             check_default(entry, &table.name)?;
             return Ok((table, DEFAULT));
         }
-        Ok((table, self.entry_key(entry)?.0))
+        Ok((table, self.schema.entry_key(entry)?.0))
     }
 
     fn check_entry(&self, table: &TableSchema, key: &EntryKey) -> Result<()> {
@@ -323,7 +323,7 @@ impl Forwarding {
             }
             for entity in found {
                 let Entity::Table(entry) = entity else { continue };
-                let key = if entry.is_default_action { DEFAULT } else { self.entry_key(&entry)?.0 };
+                let key = if entry.is_default_action { DEFAULT } else { self.schema.entry_key(&entry)?.0 };
                 // Only what identifies the entry.
                 let entry = entity::TableEntry {
                     table_id: id,

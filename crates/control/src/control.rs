@@ -11,25 +11,25 @@
 //! transaction with respect to other requests.
 
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, RoleInfo, Roles};
-use crate::compare::{Side, compare};
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
 use crate::idle::IdleTimers;
 use crate::journal::Keeper;
 use crate::packets::Packet;
-use crate::pipeline::{Compiled, Forwarding, ForwardingConfig, Target, check_claims};
+use crate::pipeline::{Forwarding, ForwardingConfig, Target};
+use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};
-use abi::state::DigestMessage;
+use abi::state::{DigestMessage, Phase};
 use p4info::P4Info;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the P4Runtime API that is implemented.
 pub const API_VERSION: &str = "1.5.0";
-/// Updates per write.
-pub const UPDATES_MAX: usize = 1 << 20;
+/// Updates per write. Memory of requests ends most batches sooner (`grpc::MEMORY_BYTES_MAX`).
+pub const UPDATES_MAX: usize = 50_000;
 
 /// Something for a client's stream.
 #[derive(Clone, PartialEq, Debug)]
@@ -128,7 +128,7 @@ pub struct ConfigView {
 }
 
 pub(crate) struct Device {
-    target: Arc<dyn Target>,
+    pub(crate) target: Arc<dyn Target>,
     pub(crate) roles: Roles,
     pub(crate) running: Option<Forwarding>,
     pub(crate) saved: Option<Forwarding>,
@@ -269,6 +269,11 @@ impl Control {
 
 // Writes; reads are in `reads`.
 impl Control {
+    /// Whether who says so may write: what a request is refused for first, to be asked before it is looked at.
+    pub fn check_writer(&mut self, device_id: u64, role: &Role, election_id: Option<ElectionId>) -> Result<()> {
+        self.device(device_id)?.roles.check_primary(role, election_id)
+    }
+
     /// Applies a batch. `Err` when nothing was tried; else one result per update.
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         match self.device(request.device_id)?.keeper {
@@ -294,7 +299,8 @@ impl Control {
             Atomicity::DataplaneAtomic if request.updates.len() <= 1 => Ok(request.updates.iter().map(write).collect()),
             Atomicity::DataplaneAtomic => {
                 let target = Arc::clone(&forwarding.target);
-                let stopped = |why| Error::internal(format!("the packets could not be stopped: {why}"));
+                let stopped =
+                    |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));
                 let _held = target.hold().map_err(stopped)?;
                 forwarding.held = true;
                 let results = write_or_roll_back(forwarding, &scope, request);
@@ -302,6 +308,19 @@ impl Control {
                 Ok(results)
             }
         }
+    }
+
+    /// Applies updates to the running program without a client, as the command line does at start; one result each.
+    pub fn set_up(&mut self, device_id: u64, updates: &[Update]) -> Result<Vec<Result<()>>> {
+        let none = || Error::precondition("the device runs no program yet");
+        let forwarding = self.device(device_id)?.running.as_mut().ok_or_else(none)?;
+        Ok(updates.iter().map(|update| forwarding.write(update)).collect())
+    }
+
+    /// Takes in what was set up beside the control plane, so that clients see it.
+    pub fn adopt(&mut self, device_id: u64) -> Result<()> {
+        self.device(device_id)?.running.iter_mut().for_each(Forwarding::adopt_replication);
+        Ok(())
     }
 
     /// Ports' links went up or down: replicas with backups follow.
@@ -324,6 +343,7 @@ impl Control {
 fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &WriteRequest) -> Vec<Result<()>> {
     let aborted = |why: &str| Err(Error::aborted(why));
     let mut undo = Vec::new();
+    let _batch = forwarding.begin_phase(Phase::Atomic);
     for (at, update) in request.updates.iter().enumerate() {
         let inverse = forwarding.inverse(update);
         let done = scope.check(update.entity.as_ref()).and_then(|()| forwarding.write(update));
@@ -331,6 +351,7 @@ fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &Writ
             undo.extend(inverse.into_iter().flatten());
             continue;
         };
+        let _taken_back = forwarding.begin_phase(Phase::Undo);
         for update in undo.iter().rev() {
             if let Err(error) = forwarding.write(update) {
                 let error = Error::internal(format!("the batch could not be rolled back: {error}"));
@@ -347,26 +368,50 @@ fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &Writ
 
 // Forwarding pipeline configs.
 impl Control {
-    /// Checks, saves or starts a program.
+    /// Checks, saves or starts a program, with all that takes long. Who must not keep others waiting does it in three steps
+    /// (`preparation`).
     pub fn set_config(&mut self, request: SetConfigRequest) -> Result<()> {
+        let prepared = self.prepare_config(&request)?.map(Preparation::run).transpose()?;
+        self.set_config_prepared(request, prepared)
+    }
+
+    /// The last part of [`Control::set_config`].
+    pub fn set_config_prepared(&mut self, request: SetConfigRequest, prepared: Option<Prepared>) -> Result<()> {
+        self.may_set_config(&request)?;
+        self.revive()?;
+        self.device(request.device_id)?.set_config(request.action, request.config.is_some(), prepared)
+    }
+
+    pub(crate) fn may_set_config(&mut self, request: &SetConfigRequest) -> Result<&mut Device> {
         let device = self.device(request.device_id)?;
         device.roles.check_primary(&request.role, request.election_id)?;
         if device.roles.config(&request.role).is_some_and(|config| !config.sets_program) {
             let message = format!("{} may not change the program by its configuration", request.role);
             return Err(Error::denied(message));
         }
-        self.revive()?;
-        self.device(request.device_id)?.set_config(request.action, request.config)
+        Ok(device)
     }
 
     /// Loads a program without a client, as the command line does at start.
     pub fn load(&mut self, device_id: u64, config: ForwardingConfig) -> Result<()> {
-        self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, Some(config))
+        let prepared = self.prepare(device_id, config, false)?.run()?;
+        self.load_prepared(device_id, prepared)
+    }
+
+    /// The last part of [`Control::load`].
+    pub fn load_prepared(&mut self, device_id: u64, prepared: Prepared) -> Result<()> {
+        self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, true, Some(prepared))
     }
 
     /// Replaces the running program without a client, with what was written into it; what became of that.
     pub fn replace(&mut self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report> {
-        self.device(device_id)?.replace(config, losses)
+        let prepared = self.prepare(device_id, config, true)?.run()?;
+        self.replace_prepared(device_id, prepared, losses)
+    }
+
+    /// The last part of [`Control::replace`].
+    pub fn replace_prepared(&mut self, device_id: u64, prepared: Prepared, losses: Losses) -> Result<Report> {
+        self.device(device_id)?.replace(prepared, losses)
     }
 
     /// Whether a client is primary in some role.
@@ -384,6 +429,11 @@ impl Control {
         Ok(self.device(device_id)?.running.as_ref().map(|f| f.config.clone()))
     }
 
+    /// What the running program is called; empty if nobody named it.
+    pub fn program_name(&mut self, device_id: u64) -> Result<&str> {
+        Ok(self.device(device_id)?.running.as_ref().map_or("", |f| f.config.name.as_str()))
+    }
+
     /// The config that was set last, saved or running.
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;
@@ -392,28 +442,24 @@ impl Control {
     }
 }
 
-fn refused(why: String) -> Error {
-    Error::invalid(format!("the program is refused:\n{why}"))
-}
-
 impl Device {
-    fn set_config(&mut self, action: ConfigAction, config: Option<ForwardingConfig>) -> Result<()> {
+    fn set_config(&mut self, action: ConfigAction, given: bool, prepared: Option<Prepared>) -> Result<()> {
         let none_given = || Error::invalid("the request's config is missing");
         match action {
             ConfigAction::Unspecified => Err(Error::invalid("the request's action is missing")),
-            ConfigAction::Verify => self.build(config.ok_or_else(none_given)?).map(drop),
+            ConfigAction::Verify => prepared.ok_or_else(none_given).map(drop),
             ConfigAction::VerifyAndSave => {
-                let saved = self.build(config.ok_or_else(none_given)?)?;
+                let saved = self.forwarding(prepared.ok_or_else(none_given)?);
                 self.keep_saved(&saved)?;
                 self.saved = Some(saved);
                 Ok(())
             }
             ConfigAction::VerifyAndCommit => {
-                let forwarding = self.build(config.ok_or_else(none_given)?)?;
+                let forwarding = self.forwarding(prepared.ok_or_else(none_given)?);
                 self.commit(forwarding)
             }
             ConfigAction::Commit => {
-                if config.is_some() {
+                if given {
                     return Err(Error::invalid("COMMIT takes no config; it starts the one that was saved"));
                 }
                 let none = || Error::not_found("no config is saved; use VERIFY_AND_SAVE first");
@@ -424,24 +470,20 @@ impl Device {
                 }
                 self.start(saved)
             }
-            ConfigAction::ReconcileAndCommit => self.replace(config.ok_or_else(none_given)?, Losses::Refused).map(drop),
+            ConfigAction::ReconcileAndCommit => {
+                self.replace(prepared.ok_or_else(none_given)?, Losses::Refused).map(drop)
+            }
         }
     }
 
     /// Runs another program with what was written into the one that runs.
-    fn replace(&mut self, config: ForwardingConfig, losses: Losses) -> Result<Report> {
-        let Some(old) = &self.running else {
-            let forwarding = self.build(config)?;
+    fn replace(&mut self, prepared: Prepared, losses: Losses) -> Result<Report> {
+        let (mut forwarding, comparison) = self.taken_over(prepared)?;
+        let (Some(old), Some(comparison)) = (&self.running, comparison) else {
             self.commit(forwarding)?;
             return Ok(Report::default());
         };
-        let compiled = self.compile(&config)?;
-        let side = |info, program| Side { info, program };
-        let was = side(&old.built.p4info, &old.built.program);
-        let comparison = compare(was, side(&compiled.p4info, &compiled.program));
-        let built = self.target.build(&compiled, Some((&old.built, &comparison.keep))).map_err(refused)?;
-        let shares = built.shares;
-        let mut forwarding = Forwarding::new(Arc::clone(&self.target), built, config, Some(old));
+        let shares = forwarding.built.shares;
         let report = reconcile::carry_over(old, &mut forwarding, &comparison, shares);
         if losses == Losses::Refused {
             reconcile::check(&report)?;
@@ -456,18 +498,6 @@ impl Device {
         self.running = Some(forwarding);
         self.saved = None;
         Ok(report)
-    }
-
-    fn compile(&self, config: &ForwardingConfig) -> Result<Compiled> {
-        let compiled = self.target.compile_named(&config.device_config, &config.name).map_err(refused)?;
-        check_claims(&compiled.p4info, &config.claims)?;
-        Ok(compiled)
-    }
-
-    pub(crate) fn build(&self, config: ForwardingConfig) -> Result<Forwarding> {
-        let compiled = self.compile(&config)?;
-        let built = self.target.build(&compiled, None).map_err(refused)?;
-        Ok(Forwarding::new(Arc::clone(&self.target), built, config, None))
     }
 
     pub(crate) fn commit(&mut self, forwarding: Forwarding) -> Result<()> {

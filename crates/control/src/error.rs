@@ -94,6 +94,12 @@ impl Error {
             }
             StateError::InUse => Error::precondition(format!("{object} is still in use")),
             StateError::WrongKind => Error::invalid(format!("{object} is not of the kind that this needs")),
+            StateError::Unacknowledged(worker) => Error::unavailable(format!(
+                "{object}: nothing was changed, for worker {worker} has not come to the end of a batch of packets for {} s and may \
+                 still use what this would change; try again, and if it stays so, see what thread `worker-{worker}` waits for \
+                 (`sluice stats`) or restart the switch",
+                datapath::ACKNOWLEDGE_MAX.as_secs()
+            )),
             StateError::Unsupported(what) => Error::unimplemented(format!("{object}: {what} is not supported")),
         }
     }
@@ -113,6 +119,20 @@ pub(crate) fn choices<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         [rest @ .., last] => {
             let rest: Vec<String> = rest.iter().map(|name| format!("`{name}`")).collect();
             format!("{} or `{last}`", rest.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_has_not_acknowledged_is_unavailable_and_says_which_worker_and_what_to_do() {
+        let error = Error::from_state(StateError::Unacknowledged(3), "table `ingress.route`");
+        assert_eq!(error.code, Code::Unavailable);
+        for part in ["table `ingress.route`", "nothing was changed", "worker 3", "thread `worker-3`", "try again"] {
+            assert!(error.message.contains(part), "{error} lacks `{part}`");
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! A change is recorded after it was checked and applied, as the entity that would bring it about again: as the controller
 //! sent it, or, where the message does not say everything (a MODIFY that leaves parts alone, direct resources), as it
-//! reads back. [`Control::restore`] writes those entities into the same program as a controller would.
+//! reads back. [`crate::restore`] writes those entities into the same program as a controller would.
 //!
 //! **Invariants.** What is not kept is not acknowledged, and does not stay: if the journal fails, everything since its last
 //! good ticket is undone, last first, and further writes are refused until it works again ([`Control::revive`]), which
@@ -21,12 +21,12 @@
 use crate::bytes;
 use crate::control::{Control, Device};
 use crate::entity::{self, Entity, MatchValue, TableEntry, Update, UpdateKind, WriteRequest};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::pipeline::{Forwarding, ForwardingConfig};
 use crate::reads::Everything;
 use crate::schema::View;
 use crate::tables::EntryExtras;
-use abi::state::ReadEntry;
+use abi::state::{Phase, ReadEntry};
 use base::ids::TableId;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -130,15 +130,6 @@ enum Image {
     Entry(Box<(TableId, ReadEntry, Option<EntryExtras>)>),
 }
 
-/// What restoring a config found.
-#[derive(Debug, Default)]
-pub struct Restored {
-    /// Entities that are back.
-    pub entities: u64,
-    /// Entities that the switch refuses now, and why: a port may be gone.
-    pub refused: Vec<String>,
-}
-
 impl Control {
     /// From now on a device's config and entities are kept. What it has now is kept at once, unless the journal has it already.
     pub fn keep(&mut self, device_id: u64, journal: Arc<dyn Journal>, has_all: bool) -> Result<()> {
@@ -149,32 +140,6 @@ impl Control {
         }
         device.running.iter_mut().for_each(Forwarding::adopt_replication);
         device.keep_all()
-    }
-
-    /// Puts a config and its entities back, without a controller. Call it before [`Control::keep`].
-    pub fn restore(
-        &mut self,
-        device_id: u64,
-        slot: Slot,
-        config: ForwardingConfig,
-        entities: impl Iterator<Item = Entity>,
-    ) -> Result<Restored> {
-        let device = self.device(device_id)?;
-        let mut forwarding = device.build(config)?;
-        forwarding.remove_initial_entries();
-        let mut restored = Restored::default();
-        for entity in entities {
-            let (what, id) = owner(&entity);
-            match forwarding.restore(entity) {
-                Ok(()) => restored.entities += 1,
-                Err(error) => restored.refused.push(format!("{what} {}: {error}", forwarding.schema.name_for(id))),
-            }
-        }
-        match slot {
-            Slot::Running => device.commit(forwarding)?,
-            Slot::Saved => device.saved = Some(forwarding),
-        }
-        Ok(restored)
     }
 
     /// As [`Control::write`], for a request that is shared with the journal.
@@ -214,11 +179,10 @@ impl Control {
         Some((Arc::clone(&keeper.journal), keeper.pending.back()?.0))
     }
 
-    /// After the journal failed: undoes what it did not keep.
-    pub fn take_back(&mut self) {
-        for device in self.devices.values_mut() {
-            device.take_back();
-        }
+    /// After the journal failed: undoes what it did not keep. What cannot be undone now, because a worker may still use what that would
+    /// change, is tried again with every write; until then writes are refused.
+    pub fn take_back(&mut self) -> Result<()> {
+        self.devices.values_mut().map(Device::take_back).fold(Ok(()), Result::and)
     }
 
     /// Does nothing while the journal works. After it failed: takes back what was not kept and begins again, or says why
@@ -229,7 +193,7 @@ impl Control {
             return Ok(());
         };
         let Some(failure) = journal.failure() else { return Ok(()) };
-        self.take_back();
+        self.take_back()?;
         let refused = |why: &str| Error::unavailable(format!("writes are refused, they could not be kept: {why}"));
         journal.reopen().map_err(|_| refused(&failure))?;
         for device in self.devices.values_mut() {
@@ -262,10 +226,10 @@ impl Device {
         keeper.replace(Contents::Same, contents(&mut entities))
     }
 
-    fn take_back(&mut self) {
-        let Some(keeper) = &mut self.keeper else { return };
+    fn take_back(&mut self) -> Result<()> {
+        let Some(keeper) = &mut self.keeper else { return Ok(()) };
         if keeper.journal.failure().is_none() {
-            return;
+            return Ok(());
         }
         let kept = keeper.journal.kept();
         while let Some((ticket, slot, undo)) = keeper.pending.pop_back() {
@@ -273,10 +237,16 @@ impl Device {
                 Slot::Running => self.running.as_mut(),
                 Slot::Saved => self.saved.as_mut(),
             };
-            if let (true, Some(forwarding)) = (ticket > kept, forwarding) {
-                forwarding.undo(&undo);
+            if let (true, Some(forwarding)) = (ticket > kept, forwarding)
+                && let Err(error) = forwarding.undo(&undo)
+            {
+                keeper.pending.push_back((ticket, slot, undo));
+                return Err(Error::unavailable(format!(
+                    "what the disk did not keep cannot be taken back yet: {error}"
+                )));
             }
         }
+        Ok(())
     }
 }
 
@@ -294,86 +264,30 @@ fn contents<'a>(of: &'a mut Option<(&'a Forwarding, impl Iterator<Item = Result<
     }
 }
 
-/// What an entity belongs to: how to name it when it cannot be restored.
-fn owner(entity: &Entity) -> (&'static str, u32) {
-    match entity {
-        Entity::Table(e) => ("an entry of table", e.table_id),
-        Entity::Member(e) => ("a member of action profile", e.action_profile_id),
-        Entity::Group(e) => ("a group of action profile", e.action_profile_id),
-        Entity::Counter(e) => ("a cell of counter", e.counter_id),
-        Entity::Meter(e) => ("a cell of meter", e.meter_id),
-        Entity::Register(e) => ("a cell of register", e.register_id),
-        Entity::ValueSet(e) => ("value set", e.value_set_id),
-        Entity::Digest(e) => ("digest", e.digest_id),
-        Entity::MulticastGroup(e) => ("multicast group", e.group_id),
-        Entity::CloneSession(e) => ("clone session", e.session_id),
-        Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => ("entity", 0),
-    }
-}
-
-// Restoring and undoing.
+// Undoing.
 impl Forwarding {
-    /// Entries that the program begins with and controllers may delete: those that are still there are kept as any others.
-    fn remove_initial_entries(&mut self) {
-        let tables: Vec<_> = self.schema.tables.values().filter_map(|t| t.target).collect();
-        for table in tables {
-            for found in self.state().entries(table) {
-                let key = (found.entry.key, found.entry.priority);
-                if !self.is_const_entry(table, &key) {
-                    // It was there a moment ago, and nothing else changes a config that is being built.
-                    let _ = self.state().delete(table, &key.0, key.1);
-                }
-            }
-        }
-    }
-
-    /// Writes a kept entity.
-    fn restore(&mut self, entity: Entity) -> Result<()> {
-        if let Entity::Table(entry) = &entity
-            && entry.is_default_action
-            && self.schema.tables.get(&entry.table_id).is_some_and(|table| table.const_default)
-        {
-            return self.restore_beside_default(entry);
-        }
-        let (kind, entity) = match entity {
-            Entity::Table(entry) if entry.is_default_action => {
-                (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, ..entry }))
-            }
-            // Of a constant entry only what stands beside it can have been written.
-            Entity::Table(entry) if entry.is_const || entry.action.is_none() => {
-                (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, action: None, ..entry }))
-            }
-            Entity::Table(_) | Entity::Member(_) | Entity::Group(_) => (UpdateKind::Insert, entity),
-            Entity::MulticastGroup(_) | Entity::CloneSession(_) | Entity::Digest(_) => (UpdateKind::Insert, entity),
-            other => (UpdateKind::Modify, other),
-        };
-        self.write(&Update { kind, entity: Some(entity) })
-    }
-
-    /// Of a constant default entry only what stands beside it can have been written.
-    fn restore_beside_default(&mut self, entry: &TableEntry) -> Result<()> {
-        for entity in beside_default(entry) {
-            self.write(&Update { kind: UpdateKind::Modify, entity: Some(entity) })?;
-        }
-        Ok(())
-    }
-
-    fn undo(&mut self, undo: &Undo) {
+    /// Takes a request's updates back. May be called again when it was refused.
+    fn undo(&mut self, undo: &Undo) -> Result<()> {
+        let _phase = self.begin_phase(Phase::Undo);
         for (update, before) in undo.request.updates.iter().zip(&undo.before).rev() {
             let (Some(entity), Some(before)) = (&update.entity, before) else { continue };
             let before = &self.image_as_sent(entity, before);
             let mut write = |kind, entity: &Entity| {
                 let entity = Some(entity.clone());
-                // An earlier update of the same request may have made it so already.
-                let _ = self.write(&Update { kind, entity });
+                match self.write(&Update { kind, entity }) {
+                    // An earlier update of the same request may have made it so already.
+                    Err(error) if matches!(error.code, Code::AlreadyExists | Code::NotFound) => Ok(()),
+                    done => done,
+                }
             };
             match update.kind {
-                UpdateKind::Insert => write(UpdateKind::Delete, entity),
-                UpdateKind::Delete => before.iter().for_each(|entity| write(UpdateKind::Insert, entity)),
-                UpdateKind::Modify => before.iter().for_each(|entity| write(UpdateKind::Modify, entity)),
+                UpdateKind::Insert => write(UpdateKind::Delete, entity)?,
+                UpdateKind::Delete => before.iter().try_for_each(|entity| write(UpdateKind::Insert, entity))?,
+                UpdateKind::Modify => before.iter().try_for_each(|entity| write(UpdateKind::Modify, entity))?,
                 UpdateKind::Unspecified => {}
             }
         }
+        Ok(())
     }
 
     /// What the updates of a request are about to change, as it is now.
@@ -398,7 +312,7 @@ impl Forwarding {
     }
 
     fn entry_image(&self, entry: &TableEntry) -> Option<Image> {
-        let (key, table) = self.entry_key(entry).ok()?;
+        let (key, table) = self.schema.entry_key(entry).ok()?;
         let found = self.state().entry(table, &key.0, key.1).ok()?;
         let extras = self.extras(table, &key).cloned();
         Some(Image::Entry(Box::new((table, found, extras))))
@@ -570,7 +484,7 @@ impl Forwarding {
         }
         for (place, field) in (0u32..).zip(&table.fields) {
             let Some(given) = entry.matches.iter().find(|m| m.field_id == field.id) else { continue };
-            let is_number = matches!(field.value.view, View::Bits(_));
+            let is_number = matches!(field.value.view, View::Bits(_) | View::Wide(..));
             push_number(&mut key, place);
             let mut value = |value: &[u8]| {
                 let value = if is_number { bytes::without_zeros(value) } else { value };

@@ -39,12 +39,17 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
             "{what} is a string for controllers; `{kind}` of strings is undefined"
         )));
     }
-    let value = |bytes: &[u8]| field.value.decode(bytes, what).map_err(as_invalid);
+    let value = |bytes: &[u8]| field.value.decode(bytes, what);
+    // Where parts of a value count, it has the data plane's bits.
+    let part = |bytes: &[u8]| match field.value.wide() {
+        Some(_) => crate::bytes::parse(width, bytes, what),
+        None => value(bytes),
+    };
     match (kind, &given.value) {
         (MatchKind::Exact, MatchValue::Exact(bytes)) => Ok(KeyMatch::Exact(value(bytes)?)),
         (MatchKind::Optional, MatchValue::Optional(bytes)) => Ok(KeyMatch::Optional(Some(value(bytes)?))),
         (MatchKind::Lpm, MatchValue::Lpm { value: bytes, prefix_len }) => {
-            let value = value(bytes)?;
+            let value = part(bytes)?;
             let prefix_len =
                 u32::try_from(*prefix_len).ok().filter(|len| (1..=width).contains(len)).ok_or_else(|| {
                     Error::invalid(format!("{what}: the prefix length {prefix_len} is not from 1 to {width}"))
@@ -55,7 +60,17 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
             Ok(KeyMatch::Lpm { value, prefix_len })
         }
         (MatchKind::Ternary, MatchValue::Ternary { value: bytes, mask }) => {
-            let (value, mask) = (value(bytes)?, value(mask)?);
+            if let Some(wide) = field.value.wide()
+                && crate::bytes::parse(wide, mask, what)? == Bits::ones(wide)
+            {
+                return Ok(KeyMatch::Ternary { value: value(bytes)?, mask: Bits::ones(width) });
+            }
+            let (value, mask) = (part(bytes)?, part(mask)?);
+            if let (Some(wide), true) = (field.value.wide(), mask == Bits::ones(width)) {
+                return Err(Error::invalid(format!(
+                    "{what} has {wide} bits for controllers, of which all or none count"
+                )));
+            }
             if mask.is_zero() {
                 return Err(Error::invalid(format!("{what}: a zero mask is a don't care, which is left out")));
             }
@@ -65,7 +80,7 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
             Ok(KeyMatch::Ternary { value, mask })
         }
         (MatchKind::Range, MatchValue::Range { low, high }) => {
-            let (low, high) = (value(low)?, value(high)?);
+            let (low, high) = (part(low)?, part(high)?);
             if high.ult(&low) {
                 return Err(Error::invalid(format!("{what}: the range {low:#}..{high:#} is empty")));
             }
@@ -81,14 +96,6 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
             Err(Error::invalid(message))
         }
         (kind, other) => Err(Error::invalid(format!("{what} is matched `{}`, not `{}`", kind.name(), name_of(other)))),
-    }
-}
-
-/// A bad value of a key field is INVALID_ARGUMENT ("Match Format"), not OUT_OF_RANGE as elsewhere.
-fn as_invalid(error: Error) -> Error {
-    match error.code {
-        crate::error::Code::OutOfRange => Error::invalid(error.message),
-        _ => error,
     }
 }
 
@@ -123,6 +130,10 @@ pub fn encode(fields: &[FieldSchema], key: &[KeyMatch]) -> Vec<FieldMatch> {
                 let prefix_len = i32::try_from(*prefix_len).unwrap_or(i32::MAX);
                 MatchValue::Lpm { value: field.value.encode(value), prefix_len }
             }
+            KeyMatch::Ternary { value, mask } if field.value.wide().is_some() && *mask == Bits::ones(mask.width()) => {
+                let mask = Bits::ones(field.value.wide().unwrap_or(mask.width()));
+                MatchValue::Ternary { value: field.value.encode(value), mask: canonical(&mask) }
+            }
             KeyMatch::Ternary { value, mask } if mask.is_true() => {
                 MatchValue::Ternary { value: canonical(value), mask: canonical(mask) }
             }
@@ -136,4 +147,52 @@ pub fn encode(fields: &[FieldSchema], key: &[KeyMatch]) -> Vec<FieldMatch> {
         Some(FieldMatch { field_id: field.id, value })
     });
     matches.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+    use crate::schema::ValueType;
+    use crate::translate::Names;
+    use std::sync::Arc;
+
+    /// A field of 9 bits that controllers see with 32.
+    fn wide(kind: MatchKind) -> Vec<FieldSchema> {
+        let view = View::Wide(32, Arc::new(Names::of_numbers("port_t")));
+        vec![FieldSchema { id: 1, name: "port".into(), kind: Some(kind), value: ValueType { width: 9, view } }]
+    }
+
+    #[track_caller]
+    fn round(fields: &[FieldSchema], value: MatchValue) -> KeyMatch {
+        let given = vec![FieldMatch { field_id: 1, value }];
+        let key = decode("t", fields, &given).unwrap();
+        assert_eq!(encode(fields, &key), given);
+        key.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn translated_numbers_with_more_bits_than_the_data_plane_are_mapped_and_read_back() {
+        let fields = wide(MatchKind::Optional);
+        assert_eq!(round(&fields, MatchValue::Optional(vec![3])), KeyMatch::Optional(Some(Bits::new(9, 3))));
+        let large = vec![1, 0, 0];
+        assert_eq!(round(&fields, MatchValue::Optional(large)), KeyMatch::Optional(Some(Bits::new(9, 510))));
+        let too_large = FieldMatch { field_id: 1, value: MatchValue::Optional(vec![1, 0, 0, 0, 0]) };
+        assert_eq!(decode("t", &fields, &[too_large]).unwrap_err().code, Code::OutOfRange);
+    }
+
+    #[test]
+    fn translated_fields_in_ternary_keys_have_the_mask_of_all_bits_that_controllers_see() {
+        let fields = wide(MatchKind::Ternary);
+        let ternary = |value: &[u8], mask: &[u8]| MatchValue::Ternary { value: value.to_vec(), mask: mask.to_vec() };
+        let all = [0xff; 4];
+        let full = |value| KeyMatch::Ternary { value: Bits::new(9, value), mask: Bits::ones(9) };
+        assert_eq!(round(&fields, ternary(&[5], &all)), full(5));
+        assert_eq!(round(&fields, ternary(&[1, 0, 0], &all)), full(510));
+        let low = KeyMatch::Ternary { value: Bits::new(9, 4), mask: Bits::new(9, 6) };
+        assert_eq!(round(&fields, ternary(&[4], &[6])), low);
+        let refused = |value| decode("t", &fields, &[FieldMatch { field_id: 1, value }]).unwrap_err().code;
+        assert_eq!(refused(ternary(&[4], &[2, 4])), Code::OutOfRange);
+        assert_eq!(refused(ternary(&[4], &[1, 0xff])), Code::InvalidArgument);
+    }
 }

@@ -78,6 +78,11 @@ impl Forwarding {
         // Headers are whole bytes in P4; what an odd one lacks is zero at its end.
         let padding = header.width().div_ceil(8) * 8 - header.width();
         let mut frame = header.concat(&Bits::zero(padding)).to_bytes_be();
+        let (bytes, max) = (frame.len() + packet.payload.len(), self.target.frame_bytes_max());
+        if bytes > max {
+            let with = if frame.is_empty() { "" } else { " with its controller header" };
+            return Err(Error::invalid(format!("the packet has {bytes} bytes{with}, the limit is {max}")));
+        }
         frame.extend(&packet.payload);
         self.target.inject(cpu_port, frame).map_err(Error::exhausted)
     }

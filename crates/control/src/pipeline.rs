@@ -10,14 +10,17 @@ use crate::entity::{Entity, Update, UpdateKind};
 use crate::error::{Error, Result};
 use crate::idle::IdleTimers;
 use crate::reads::OpenReads;
+use crate::replication::REPLICAS_MAX;
 use crate::replication::ReplicationEntries;
 use crate::schema::Schema;
 use crate::tables::EntryExtras;
-use abi::state::PipelineState;
+use abi::state::{Phase, PipelineState};
 use base::entry::KeyMatch;
 use base::ids::TableId;
 use datapath::Keep;
+use datapath::replication::ID_LIMIT;
 use datapath::replication::Replication;
+use p4info::model::PlatformProperties;
 use p4info::{ObjectKind, P4Info};
 use std::any::Any;
 use std::collections::HashMap;
@@ -49,18 +52,74 @@ pub struct Compiled {
     pub program: Arc<ir::Program>,
 }
 
+/// Why there is no compiled program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The program is wrong; for its author.
+    Program(String),
+    /// Compiling it takes more than the switch allows.
+    Limit(String),
+    /// Not now.
+    Unavailable(String),
+    /// A fault of the compiler.
+    Internal(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal::Program(why)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Refusal {
+        Refusal::Program(why.to_string())
+    }
+}
+
+impl Refusal {
+    /// Why, in words.
+    pub fn message(&self) -> &str {
+        let (Refusal::Program(why) | Refusal::Limit(why) | Refusal::Unavailable(why) | Refusal::Internal(why)) = self;
+        why
+    }
+
+    /// For a controller: a program that is wrong contradicts the protocol; one that is too large for the switch uses up a resource.
+    pub fn error(self) -> Error {
+        match self {
+            Refusal::Program(why) => Error::invalid(format!("the program is refused:\n{}", beginning(why))),
+            Refusal::Limit(why) => Error::exhausted(format!("the program is refused: {why}")),
+            Refusal::Unavailable(why) => Error::unavailable(why),
+            Refusal::Internal(why) => Error::internal(why),
+        }
+    }
+}
+
+/// Most bytes of messages about a program in an answer: a status goes into a header, which clients bound to some kilobytes.
+const MESSAGES_BYTES_MAX: usize = 3 << 10;
+
+/// The first messages about a program, by whole lines.
+fn beginning(messages: String) -> String {
+    if messages.len() <= MESSAGES_BYTES_MAX {
+        return messages;
+    }
+    let cut = messages.floor_char_boundary(MESSAGES_BYTES_MAX);
+    let end = messages[..cut].rfind('\n').unwrap_or(cut);
+    format!("{}\n... and more: `sluice check` prints all", &messages[..end])
+}
+
 /// What the control plane needs of a switch.
 pub trait Target: Send + Sync {
-    /// Compiles a program. The error is for its author.
-    fn compile(&self, source: &[u8]) -> std::result::Result<Compiled, String>;
+    /// Compiles a program. May take long: called without the control plane's lock.
+    fn compile(&self, source: &[u8]) -> std::result::Result<Compiled, Refusal>;
     /// The same of a program that an operator has named: messages and profiles may tell the name. Empty for a controller's.
-    fn compile_named(&self, source: &[u8], name: &str) -> std::result::Result<Compiled, String> {
+    fn compile_named(&self, source: &[u8], name: &str) -> std::result::Result<Compiled, Refusal> {
         let _ = name;
         self.compile(source)
     }
-    /// Sets a program's state up, without running it. If it can, it makes it of the parts of an earlier program's that are
+    /// Sets a program's state up, without running it; as `compile`, called without the lock. If it can, it makes it of the parts of an earlier program's that are
     /// to be kept, without changing them: [`Built::shares`].
-    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, String>;
+    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, Refusal>;
     /// Makes packets go through it.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
     /// The same, in the place of an earlier program with which it shares state: what packets counted and wrote last in what is not
@@ -81,6 +140,10 @@ pub trait Target: Send + Sync {
     fn ports(&self) -> Vec<u32>;
     /// The port that stands for the controller.
     fn cpu_port(&self) -> Option<u32>;
+    /// Bytes of the longest frame that can be sent through the program.
+    fn frame_bytes_max(&self) -> usize {
+        usize::MAX
+    }
     /// Sends a frame through the running program as if received on `port`.
     fn inject(&self, port: u32, frame: Vec<u8>) -> std::result::Result<(), String>;
 }
@@ -107,9 +170,11 @@ pub struct ForwardingConfig {
     pub p4info: Vec<u8>,
     /// What that message says.
     pub claims: Vec<Claim>,
+    /// What that message asks of the platform.
+    pub platform: Option<PlatformProperties>,
     /// The controller's mark.
     pub cookie: Option<u64>,
-    /// What the operator calls it; a controller's has no name.
+    /// What the operator calls it, or a controller by its P4Info or the text; may be empty.
     pub name: String,
 }
 
@@ -136,6 +201,24 @@ pub(crate) fn check_claims(info: &P4Info, claims: &[Claim]) -> Result<()> {
             return Err(Error::invalid(format!(
                 "the P4Info gives the {noun} `{name}` fields (id, width) {fields:?}, the program {expected:?}"
             )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what a P4Info asks of the platform (`pkg_info.platform_properties`) and this switch does not have. A property that is 0 asks for
+/// nothing.
+pub(crate) fn check_platform(asked: Option<&PlatformProperties>) -> Result<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let groups = i64::from(ID_LIMIT - 1);
+    let replicas = REPLICAS_MAX as i64;
+    for (name, wanted, limit) in [
+        ("multicast_group_table_size", asked.multicast_group_table_size, groups),
+        ("multicast_group_table_total_replicas", asked.multicast_group_table_total_replicas, groups * replicas),
+        ("multicast_group_table_max_replicas_per_entry", asked.multicast_group_table_max_replicas_per_entry, replicas),
+    ] {
+        if wanted < 0 || i64::from(wanted) > limit {
+            return Err(Error::invalid(format!("the platform property `{name}` is {wanted}; this switch has {limit}")));
         }
     }
     Ok(())
@@ -171,7 +254,7 @@ pub(crate) type EntryKey = (Vec<KeyMatch>, i32);
 pub struct Forwarding {
     pub(crate) config: ForwardingConfig,
     pub(crate) built: Built,
-    pub(crate) schema: Schema,
+    pub(crate) schema: Arc<Schema>,
     pub(crate) target: Arc<dyn Target>,
     pub(crate) extras: HashMap<TableId, HashMap<EntryKey, EntryExtras>>,
     /// Metadata of default entries.
@@ -189,6 +272,18 @@ pub struct Forwarding {
     pub(crate) reads: OpenReads,
 }
 
+/// Changes belong to a [`Phase`] until this is dropped.
+pub(crate) struct InPhase {
+    state: Arc<dyn PipelineState>,
+    before: Phase,
+}
+
+impl Drop for InPhase {
+    fn drop(&mut self) {
+        self.state.set_phase(self.before);
+    }
+}
+
 impl Forwarding {
     pub(crate) fn new(
         target: Arc<dyn Target>,
@@ -196,8 +291,8 @@ impl Forwarding {
         config: ForwardingConfig,
         earlier: Option<&Forwarding>,
     ) -> Forwarding {
-        let earlier = earlier.map(|f| &f.schema);
-        let schema = Schema::new(Arc::clone(&built.p4info), Arc::clone(&built.program), earlier);
+        let earlier = earlier.map(|f| &*f.schema);
+        let schema = Arc::new(Schema::new(Arc::clone(&built.p4info), Arc::clone(&built.program), earlier));
         Forwarding {
             config,
             built,
@@ -220,13 +315,24 @@ impl Forwarding {
         &*self.built.state
     }
 
+    /// What is changed until the result is dropped belongs to this phase, unless it is part of a batch already.
+    pub(crate) fn begin_phase(&self, phase: Phase) -> InPhase {
+        let state = Arc::clone(&self.built.state);
+        let before = state.set_phase(phase);
+        if (before, phase) == (Phase::Undo, Phase::Atomic) {
+            // Taking something back is not taken back.
+            state.set_phase(before);
+        }
+        InPhase { state, before }
+    }
+
     /// Keeps packets out until the result is dropped, if one could be between reading and writing a register: what is written
     /// then is not lost (P4Runtime, "Atomicity of Individual `Write` and `Read` Operations": `@atomic`).
     pub(crate) fn between_packets(&self) -> Result<Option<Box<dyn Any>>> {
         if !self.packets_update_registers || self.held {
             return Ok(None);
         }
-        let stopped = |why| Error::internal(format!("the packets could not be stopped: {why}"));
+        let stopped = |why| Error::unavailable(format!("nothing was changed, the packets could not be stopped: {why}"));
         self.target.hold().map(Some).map_err(stopped)
     }
 
@@ -236,7 +342,7 @@ impl Forwarding {
             Some((earlier, keep)) => self.target.replace(earlier, &self.built, keep),
             None => self.target.activate(&self.built),
         };
-        done.map_err(|e| Error::internal(format!("the switch cannot run it: {e}")))?;
+        done.map_err(|e| Error::unavailable(format!("the switch cannot run it now, what ran before goes on: {e}")))?;
         self.packets_update_registers = datapath::updates_registers(&self.schema.program);
         // What was written while it did not run was published for the links as they were then.
         self.follow_links();

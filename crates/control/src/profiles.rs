@@ -73,7 +73,7 @@ impl Forwarding {
         let call = || {
             let action = member.action.as_ref();
             let action = action.ok_or_else(|| Error::invalid(format!("{name}: the action is missing")))?;
-            self.action_call(&name, &profile.actions, action, false)
+            self.schema.action_call(&name, &profile.actions, action, false)
         };
         let done = match kind {
             UpdateKind::Insert => self.state().member_insert(target, member.member_id, &call()?, 0),
@@ -243,7 +243,7 @@ impl Forwarding {
         for part in &set.actions {
             let action = part.action.as_ref();
             let action = action.ok_or_else(|| Error::invalid(format!("{name}: an action of the set is missing")))?;
-            calls.push(self.action_call(&name, &profile.actions, action, false)?);
+            calls.push(self.schema.action_call(&name, &profile.actions, action, false)?);
         }
         let before = set.group_action.as_ref().map(|action| self.group_action(&name, profile, action)).transpose()?;
         let group_action = before.as_ref().map(|(action, _)| action.clone());
@@ -319,7 +319,7 @@ impl Forwarding {
                 "{name}: `{given}` is no group action; its actions marked `@groupaction`: {names}"
             )));
         };
-        let args = self.action_arguments(name, schema, action)?;
+        let args = self.schema.action_arguments(name, schema, action)?;
         let params = schema.params.iter().zip(&args).map(|(p, value)| (p.id, p.value.encode(value))).collect();
         Ok((entity::Action { action_id: action.action_id, params }, args))
     }

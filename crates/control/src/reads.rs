@@ -12,10 +12,16 @@
 //! yet, and its key, so that the walk takes no later version of it. So a reading costs memory by what is *written* while it
 //! is open, not by how much there is; writers never wait for a reader, and readers not for one another.
 //!
-//! **Bounds.** All readings of a device together remember at most [`CHANGES_MAX`] changes; beyond that the one with most is
-//! cut off with ABORTED, as one is whose program is replaced: what it saw until then must be dropped and read again. There are
-//! at most [`READS_MAX`] readings. Small things (members, groups, replication, value sets, digests, single entries) are read
-//! when the reading is opened.
+//! **Bounds.** A read says what it wants as often as it likes: equal queries of a walk are one. A request has at most [`WALKS_MAX`]
+//! walks (of a table or an array, as many as the program has in any case), all open readings of a device together at most
+//! [`WALKS_OPEN_MAX`], and there are at most [`READS_MAX`] readings. Small things (members, groups, replication, value sets, digests, single
+//! entries) are read when the reading is opened, [`FOUND_BYTES_MAX`] of them. Beyond any of that a query is refused with RESOURCE_EXHAUSTED.
+//! [`Control::read_cost`] says what a reading takes, for whoever counts memory by client.
+//!
+//! All readings of a device together remember at most [`CHANGES_MAX`] changes, each of them a change once for each walk that it concerns. The
+//! bound is kept before each copy: what would pass it cuts off the reading with most changes with ABORTED, as one is whose program is
+//! replaced: what it saw until then must be dropped and read again. A write of all cells of an array is remembered by one copy of the cells
+//! ([`Copied`]) that all walks of it share.
 //!
 //! P4Runtime specification, "Read RPC". Threads: the caller's, one at a time.
 //! Tests: `crates/sluice/src/target/snapshots.rs` on real tables, `crates/grpc/tests/load.rs`, `crates/tables/tests/walks.rs`.
@@ -30,11 +36,22 @@ use crate::roles::RoleConfig;
 use base::ids::TableId;
 use p4info::ObjectKind;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
-/// Changes that all open readings of a program remember: some hundred bytes each.
-pub const CHANGES_MAX: usize = 1 << 18;
+/// Changes that all open readings of a program remember: some hundred bytes each, so some tens of megabytes.
+pub const CHANGES_MAX: usize = 1 << 17;
 /// Readings that may be open at a time.
 pub const READS_MAX: usize = 1024;
+/// Walks of a request, or as many as the program has tables and arrays. A write looks at each walk that is open.
+pub const WALKS_MAX: usize = 256;
+/// Walks of all open readings of a device: each costs a write a few nanoseconds, and one of its table a copy.
+pub const WALKS_OPEN_MAX: usize = 4096;
+/// Bytes, about, of what a request reads when it is opened; one query may select more, if it is alone.
+pub const FOUND_BYTES_MAX: u64 = 64 << 20;
+/// What a reading takes besides what it has found: messages of its answer on the way.
+const READING_BYTES: u64 = 256 << 10;
+/// What a walk counts for: with the default limits of requests one client's part of all memory is half of all walks.
+const WALK_BYTES: u64 = 128 << 10;
 
 /// An open reading.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +69,8 @@ pub(crate) struct OpenReads {
 /// What is left of an answer.
 pub(crate) struct Reading {
     parts: VecDeque<Part>,
+    /// What it takes: see [`Control::read_cost`].
+    cost: u64,
     /// Of the role that reads.
     config: Option<RoleConfig>,
 }
@@ -107,7 +126,7 @@ struct EntryWalk {
 }
 
 /// What of an entry is wanted.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Query {
     Entry(TableEntry),
     Counter(DirectCounterEntry),
@@ -122,7 +141,32 @@ struct CellWalk {
     size: u64,
     /// Cells from `next` on that were changed since.
     before: BTreeMap<u64, Entity>,
+    /// All others, when all were changed at once.
+    whole: Option<Arc<Copied>>,
 }
+
+/// Cells of an array as they were before all were written at once.
+struct Copied {
+    from: u64,
+    cells: Vec<Option<Entity>>,
+}
+
+impl Copied {
+    fn get(&self, cell: u64) -> Option<Entity> {
+        self.cells.get(cell.checked_sub(self.from)? as usize)?.clone()
+    }
+}
+
+/// What a write is about to change, as walks see it.
+enum Change {
+    Entry(TableId, EntryKey),
+    /// An array by an entity of its kind, and one cell or all.
+    Cells(Box<Entity>, Option<u64>),
+}
+
+/// There is no room to remember so many changes more.
+struct Full(usize);
+type Fits = std::result::Result<(), Full>;
 
 impl Control {
     /// Begins to read what entities select, and says of each whether it can be read. What was found comes from
@@ -149,12 +193,26 @@ impl Control {
         if forwarding.reads.open.len() >= READS_MAX {
             return Err(Error::exhausted(format!("{READS_MAX} reads are being answered already")));
         }
-        let mut parts = VecDeque::new();
+        let walks_open = forwarding.reads.walks();
+        let most = WALKS_MAX.max(forwarding.schema.tables.len() + forwarding.schema.arrays.len());
+        let mut planned = Planned { walks_max: most, bytes_max: FOUND_BYTES_MAX, ..Planned::default() };
         let missing = || Error::invalid("the entity's kind is missing; there is no read of everything");
-        let plan = |entity: &Option<Entity>| forwarding.plan(entity.as_ref().ok_or_else(missing)?, &mut parts);
-        let results = entities.iter().map(plan).collect();
-        forwarding.reads.open.insert(number, Ok(Reading { parts, config }));
+        let plan = |entity: &Option<Entity>| forwarding.plan(entity.as_ref().ok_or_else(missing)?, &mut planned);
+        let results: Vec<Result<()>> = entities.iter().map(plan).collect();
+        if walks_open + planned.walks > WALKS_OPEN_MAX.max(most) {
+            let why =
+                format!("reads of {walks_open} tables and arrays are being answered, the limit is {WALKS_OPEN_MAX}");
+            return Err(Error::exhausted(why));
+        }
+        let cost = READING_BYTES + planned.walks as u64 * WALK_BYTES + planned.bytes;
+        forwarding.reads.open.insert(number, Ok(Reading { parts: planned.parts, cost, config }));
         Ok((ReadId { device_id, number }, results))
+    }
+
+    /// Bytes of memory that an open reading takes, about: what it has found and what its walks may make others remember.
+    pub fn read_cost(&mut self, id: ReadId) -> u64 {
+        let open = self.reading(id).and_then(|forwarding| forwarding.reads.open.get(&id.number));
+        open.and_then(|reading| reading.as_ref().ok()).map_or(0, |reading| reading.cost)
     }
 
     /// The next entities of an answer, about so many; none when that was all, and then the reading is closed.
@@ -222,39 +280,49 @@ impl Control {
 impl Forwarding {
     /// What all queries select, one after the other.
     pub(crate) fn everything(&self, queries: &[Entity]) -> Result<Everything<'_>> {
-        let mut parts = VecDeque::new();
-        queries.iter().try_for_each(|query| self.plan(query, &mut parts))?;
-        Ok(Everything { of: self, parts, piece: Vec::new().into_iter() })
+        let mut planned = Planned { walks_max: usize::MAX, bytes_max: u64::MAX, ..Planned::default() };
+        queries.iter().try_for_each(|query| self.plan(query, &mut planned))?;
+        Ok(Everything { of: self, parts: planned.parts, piece: Vec::new().into_iter() })
     }
 
-    /// The parts of an answer to one entity.
-    fn plan(&self, entity: &Entity, into: &mut VecDeque<Part>) -> Result<()> {
+    /// The parts of an answer to one entity, unless another one has asked for them.
+    fn plan(&self, entity: &Entity, into: &mut Planned) -> Result<()> {
+        let normal = without_values(entity);
+        let entity = normal.as_ref().unwrap_or(entity);
+        if into.asked.contains(entity) {
+            return Ok(());
+        }
+        let walks = into.walks;
+        self.plan_new(entity, into)?;
+        if into.walks > walks {
+            into.asked.push(entity.clone());
+        }
+        Ok(())
+    }
+
+    fn plan_new(&self, entity: &Entity, into: &mut Planned) -> Result<()> {
         let is_all = |entry: &TableEntry| entry.matches.is_empty() && !entry.is_default_action;
         match entity {
             Entity::Table(query) if is_all(query) => {
-                for (query, table) in self.tables_to_read(query)? {
-                    into.push_back(Part::Entries(EntryWalk::new(Query::Entry(query), table)));
-                }
-                return Ok(());
+                let found = self.tables_to_read(query)?.into_iter();
+                return into.walk_tables(found.map(|(query, table)| (Query::Entry(query), table)));
             }
             Entity::DirectCounter(query) => {
                 let entry = query.table_entry.as_ref().filter(|entry| is_all(entry));
                 if let Some(tables) = entry.and_then(|e| self.tables_with(e, ObjectKind::DirectCounter)) {
-                    for (table_entry, table) in tables {
-                        let query = DirectCounterEntry { table_entry: Some(table_entry), ..query.clone() };
-                        into.push_back(Part::Entries(EntryWalk::new(Query::Counter(query), table)));
-                    }
-                    return Ok(());
+                    let of = |(entry, table)| {
+                        (Query::Counter(DirectCounterEntry { table_entry: Some(entry), ..query.clone() }), table)
+                    };
+                    return into.walk_tables(tables.into_iter().map(of));
                 }
             }
             Entity::DirectMeter(query) => {
                 let entry = query.table_entry.as_ref().filter(|entry| is_all(entry));
                 if let Some(tables) = entry.and_then(|e| self.tables_with(e, ObjectKind::DirectMeter)) {
-                    for (table_entry, table) in tables {
-                        let query = DirectMeterEntry { table_entry: Some(table_entry), ..query.clone() };
-                        into.push_back(Part::Entries(EntryWalk::new(Query::Meter(query), table)));
-                    }
-                    return Ok(());
+                    let of = |(entry, table)| {
+                        (Query::Meter(DirectMeterEntry { table_entry: Some(entry), ..query.clone() }), table)
+                    };
+                    return into.walk_tables(tables.into_iter().map(of));
                 }
             }
             _ => {}
@@ -266,13 +334,13 @@ impl Forwarding {
                 if size > 0 {
                     self.read(&of_cell(&query, 0), &mut Vec::new())?;
                 }
-                into.push_back(Part::Cells(CellWalk { query, next: 0, size, before: BTreeMap::new() }));
+                into.walk_cells(query, size)?;
             }
             return Ok(());
         }
         let mut found = Vec::new();
         let done = self.read(entity, &mut found);
-        into.push_back(Part::Found(found));
+        into.found(found)?;
         done
     }
 
@@ -327,7 +395,7 @@ impl Forwarding {
             Some(Part::Cells(walk)) => {
                 let end = walk.size.min(walk.next.saturating_add(about as u64));
                 for cell in walk.next..end {
-                    match walk.before.remove(&cell) {
+                    match walk.before.remove(&cell).or_else(|| walk.whole.as_ref()?.get(cell)) {
                         Some(before) => into.push(before),
                         None => self.read(&of_cell(&walk.query, cell), into)?,
                     }
@@ -378,60 +446,78 @@ impl Forwarding {
 impl Forwarding {
     /// An entity is about to be written: readings that have not come to it keep it as it is.
     pub(crate) fn remember(&mut self, entity: &Entity) {
+        let Some(change) = self.change_of(entity) else { return };
         let mut reads = std::mem::take(&mut self.reads);
-        for reading in reads.open.values_mut().flatten() {
-            for part in &mut reading.parts {
-                match part {
-                    Part::Found(_) => {}
-                    Part::Entries(walk) => self.remember_entry(walk, entity),
-                    Part::Cells(walk) => self.remember_cells(walk, entity),
-                }
-            }
-        }
-        reads.keep_bound();
+        reads.remember(self, &change);
         self.reads = reads;
     }
 
-    fn remember_entry(&self, walk: &mut EntryWalk, entity: &Entity) {
-        let (Some(place), Some(entry)) = (walk.place, entry_of(entity)) else { return };
-        if entry.is_default_action {
-            return;
+    fn change_of(&self, entity: &Entity) -> Option<Change> {
+        if let Some(entry) = entry_of(entity) {
+            // What has no key cannot be written either.
+            let (key, table) = self.schema.entry_key(entry).ok().filter(|_| !entry.is_default_action)?;
+            return Some(Change::Entry(table, key));
         }
-        // What has no key cannot be written either.
-        let Ok((key, table)) = self.entry_key(entry) else { return };
-        if table != walk.table || walk.changed.contains(&key) {
-            return;
+        let (id, index) = cell_of(entity)?;
+        // A negative index selects nothing.
+        let index = index.map(u64::try_from).transpose().ok()?;
+        Some(Change::Cells(Box::new(of_array(entity, id)), index))
+    }
+
+    fn remember_entry(&self, walk: &mut EntryWalk, table: TableId, key: &EntryKey, room: &mut usize) -> Fits {
+        let Some(place) = walk.place else { return Ok(()) };
+        if table != walk.table || walk.changed.contains(key) {
+            return Ok(());
         }
+        *room = room.checked_sub(1).ok_or(Full(1))?;
         if let Ok(found) = self.state().entry(table, &key.0, key.1)
             && !self.state().is_before(table, place, &key.0, key.1)
         {
             walk.before.extend(self.of_query(&walk.query, table, &found).unwrap_or_default());
         }
-        walk.changed.insert(key);
+        walk.changed.insert(key.clone());
+        Ok(())
     }
 
-    fn remember_cells(&self, walk: &mut CellWalk, entity: &Entity) {
-        let Some((id, index)) = cell_of(entity) else { return };
-        if cell_of(&walk.query).is_none_or(|(of, _)| of != id) || !same_kind(&walk.query, entity) {
-            return;
+    fn remember_cell(&self, walk: &mut CellWalk, cell: u64, room: &mut usize) -> Fits {
+        let is_kept = walk.whole.is_some() || walk.before.contains_key(&cell);
+        if is_kept || !(walk.next..walk.size).contains(&cell) {
+            return Ok(());
         }
-        let cells = match index {
-            None => walk.next..walk.size,
-            Some(index) => match u64::try_from(index) {
-                Ok(cell) if (walk.next..walk.size).contains(&cell) => cell..cell + 1,
-                _ => return,
-            },
-        };
-        for cell in cells {
-            if let std::collections::btree_map::Entry::Vacant(vacant) = walk.before.entry(cell) {
-                let mut now = Vec::new();
-                if self.read(&of_cell(&walk.query, cell), &mut now).is_ok()
-                    && let Some(now) = now.pop()
-                {
-                    vacant.insert(now);
-                }
-            }
+        *room = room.checked_sub(1).ok_or(Full(1))?;
+        if let Some(now) = self.cell_now(&walk.query, cell) {
+            walk.before.insert(cell, now);
         }
+        Ok(())
+    }
+
+    fn remember_all_cells(
+        &self,
+        walk: &mut CellWalk,
+        from: u64,
+        copies: &mut Vec<(Entity, Arc<Copied>)>,
+        room: &mut usize,
+    ) -> Fits {
+        if walk.whole.is_some() || walk.next >= walk.size {
+            return Ok(());
+        }
+        if let Some((_, copy)) = copies.iter().find(|(query, _)| *query == walk.query) {
+            walk.whole = Some(Arc::clone(copy));
+            return Ok(());
+        }
+        let cells = usize::try_from(walk.size - from).unwrap_or(usize::MAX);
+        *room = room.checked_sub(cells).ok_or(Full(cells))?;
+        let cells = (from..walk.size).map(|cell| self.cell_now(&walk.query, cell)).collect();
+        let copy = Arc::new(Copied { from, cells });
+        copies.push((walk.query.clone(), Arc::clone(&copy)));
+        walk.whole = Some(copy);
+        Ok(())
+    }
+
+    fn cell_now(&self, query: &Entity, cell: u64) -> Option<Entity> {
+        let mut now = Vec::new();
+        self.read(&of_cell(query, cell), &mut now).ok()?;
+        now.pop()
     }
 }
 
@@ -440,26 +526,173 @@ impl OpenReads {
         self.open.is_empty()
     }
 
-    /// Cuts off the readings that remember most, until all together remember no more than they may.
-    fn keep_bound(&mut self) {
-        let size = |reading: &std::result::Result<Reading, Error>| reading.as_ref().map_or(0, Reading::changes);
-        while self.open.values().map(size).sum::<usize>() > CHANGES_MAX {
-            let Some(most) = self.open.values_mut().max_by_key(|reading| size(reading)) else { return };
-            let why = format!("more than {CHANGES_MAX} changes were made while reads were being answered; read again");
-            *most = Err(Error::aborted(why));
+    fn walks(&self) -> usize {
+        let walks = |reading: &Reading| reading.parts.iter().filter(|part| !matches!(part, Part::Found(_))).count();
+        self.open.values().flatten().map(walks).sum()
+    }
+
+    fn changes(&self) -> usize {
+        self.open.values().flatten().map(Reading::changes).sum()
+    }
+
+    /// Each reading remembers what is about to change, or is cut off.
+    fn remember(&mut self, of: &Forwarding, change: &Change) {
+        let mut room = CHANGES_MAX.saturating_sub(self.changes());
+        // One copy does for all that walk the array, wherever they are.
+        let mut copies = Vec::new();
+        let walks = self.open.values().flatten().flat_map(|reading| &reading.parts);
+        let from = walks.filter_map(|part| part.without_copy(change)).min().unwrap_or(0);
+        let numbers: Vec<u64> = self.open.keys().copied().collect();
+        for number in numbers {
+            while let Some(Ok(reading)) = self.open.get_mut(&number) {
+                let Err(Full(more)) = reading.remember(of, change, from, &mut copies, &mut room) else { break };
+                let size = |reading: &std::result::Result<Reading, Error>| reading.as_ref().map_or(0, Reading::changes);
+                let most = self.open.iter().map(|(number, reading)| (size(reading), *number)).max();
+                // What is more than all may remember is nobody else's fault.
+                let most = most.filter(|(changes, _)| *changes > 0 && more <= CHANGES_MAX);
+                let why = format!(
+                    "open reads of the device would remember more than {CHANGES_MAX} changes, and this one most of them; read again"
+                );
+                self.open.insert(most.map_or(number, |(_, most)| most), Err(Error::aborted(why)));
+                room = CHANGES_MAX.saturating_sub(self.changes());
+            }
         }
     }
 }
 
 impl Reading {
+    fn remember(
+        &mut self,
+        of: &Forwarding,
+        change: &Change,
+        from: u64,
+        copies: &mut Vec<(Entity, Arc<Copied>)>,
+        room: &mut usize,
+    ) -> Fits {
+        self.parts.iter_mut().try_for_each(|part| match (part, change) {
+            (Part::Entries(walk), Change::Entry(table, key)) => of.remember_entry(walk, *table, key, room),
+            (Part::Cells(walk), Change::Cells(array, cell)) if walk.is_of(array) => match cell {
+                Some(cell) => of.remember_cell(walk, *cell, room),
+                None => of.remember_all_cells(walk, from, copies, room),
+            },
+            _ => Ok(()),
+        })
+    }
+
     fn changes(&self) -> usize {
         let of_part = |part: &Part| match part {
             Part::Found(_) => 0,
             Part::Entries(walk) => walk.changed.len(),
-            Part::Cells(walk) => walk.before.len(),
+            Part::Cells(walk) => {
+                let shared = walk.whole.as_ref().map_or(0, |copy| copy.cells.len().div_ceil(Arc::strong_count(copy)));
+                walk.before.len() + shared
+            }
         };
         self.parts.iter().map(of_part).sum()
     }
+}
+
+impl Part {
+    /// Where a walk is that needs a copy of all cells for this change.
+    fn without_copy(&self, change: &Change) -> Option<u64> {
+        match (self, change) {
+            (Part::Cells(walk), Change::Cells(array, None)) if walk.whole.is_none() && walk.is_of(array) => {
+                Some(walk.next)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl CellWalk {
+    fn is_of(&self, array: &Entity) -> bool {
+        same_kind(&self.query, array) && cell_of(&self.query).map(|(id, _)| id) == cell_of(array).map(|(id, _)| id)
+    }
+}
+
+/// What a request will read, as it is found out query by query.
+#[derive(Default)]
+struct Planned {
+    parts: VecDeque<Part>,
+    /// Queries of the walks; as many as these at most.
+    asked: Vec<Entity>,
+    walks: usize,
+    walks_max: usize,
+    /// Of what was found, about.
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Planned {
+    fn walk_tables(&mut self, tables: impl Iterator<Item = (Query, TableId)>) -> Result<()> {
+        for (query, table) in tables {
+            let same = |part: &Part| matches!(part, Part::Entries(walk) if walk.table == table && walk.query == query);
+            if !self.parts_of_walks().any(same) {
+                self.add(Part::Entries(EntryWalk::new(query, table)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_cells(&mut self, query: Entity, size: u64) -> Result<()> {
+        let same = |part: &Part| matches!(part, Part::Cells(walk) if walk.query == query);
+        if !self.parts_of_walks().any(same) {
+            self.add(Part::Cells(CellWalk { query, next: 0, size, before: BTreeMap::new(), whole: None }))?;
+        }
+        Ok(())
+    }
+
+    /// Walks are looked through for equal ones; they come first, so that a request of many single entries costs no more.
+    fn parts_of_walks(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().take(self.walks)
+    }
+
+    fn add(&mut self, walk: Part) -> Result<()> {
+        if self.walks == self.walks_max {
+            let max = self.walks_max;
+            return Err(Error::exhausted(format!(
+                "the read wants tables and arrays as a whole in more than {max} different queries; ask in several reads"
+            )));
+        }
+        self.parts.insert(self.walks, walk);
+        self.walks += 1;
+        Ok(())
+    }
+
+    fn found(&mut self, found: Vec<Entity>) -> Result<()> {
+        let bytes: u64 = found.iter().map(weight).sum();
+        if self.bytes > 0 && self.bytes.saturating_add(bytes) > self.bytes_max {
+            let max = FOUND_BYTES_MAX >> 20;
+            return Err(Error::exhausted(format!(
+                "what the read selects takes more than {max} MiB; ask in several reads"
+            )));
+        }
+        self.bytes += bytes;
+        match self.parts.back_mut() {
+            Some(Part::Found(before)) => before.extend(found),
+            _ => self.parts.push_back(Part::Found(found)),
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that an entity takes in memory, about.
+fn weight(entity: &Entity) -> u64 {
+    const ALONE: u64 = 512;
+    const PART: u64 = 96;
+    let replicas = |of: &[entity::Replica]| of.iter().map(|replica| 1 + replica.backups.len()).sum::<usize>();
+    let parts = match entity {
+        Entity::Table(entry) => match &entry.action {
+            Some(entity::TableAction::OneShot(set)) => 4 * set.actions.len(),
+            _ => 0,
+        },
+        Entity::Group(group) => group.members.len(),
+        Entity::MulticastGroup(group) => replicas(&group.replicas),
+        Entity::CloneSession(session) => replicas(&session.replicas),
+        Entity::ValueSet(set) => set.members.iter().map(|member| 1 + member.len()).sum(),
+        _ => 0,
+    };
+    ALONE + PART * parts as u64
 }
 
 impl EntryWalk {
@@ -509,12 +742,31 @@ fn all_cells(entity: &Entity) -> Option<(u32, ObjectKind)> {
     Some((id, kind))
 }
 
+/// Asks for all cells of an array. What is said about a cell's value selects nothing, but for whether counts of a meter are wanted.
 fn of_array(query: &Entity, id: u32) -> Entity {
-    match query.clone() {
-        Entity::Counter(entry) => Entity::Counter(entity::CounterEntry { counter_id: id, index: None, ..entry }),
-        Entity::Meter(entry) => Entity::Meter(entity::MeterEntry { meter_id: id, index: None, ..entry }),
-        Entity::Register(entry) => Entity::Register(entity::RegisterEntry { register_id: id, index: None, ..entry }),
-        other => other,
+    match query {
+        Entity::Counter(_) => Entity::Counter(entity::CounterEntry { counter_id: id, ..Default::default() }),
+        Entity::Meter(entry) => {
+            let counter_data = entry.counter_data.map(|_| Default::default());
+            Entity::Meter(entity::MeterEntry { meter_id: id, counter_data, ..Default::default() })
+        }
+        Entity::Register(_) => Entity::Register(entity::RegisterEntry { register_id: id, ..Default::default() }),
+        other => other.clone(),
+    }
+}
+
+/// The query without what selects nothing: what is said about a counter's or meter's value. `None` if there is none of that.
+fn without_values(query: &Entity) -> Option<Entity> {
+    match query {
+        Entity::DirectCounter(entry) => {
+            Some(Entity::DirectCounter(DirectCounterEntry { table_entry: entry.table_entry.clone(), data: None }))
+        }
+        Entity::DirectMeter(entry) => Some(Entity::DirectMeter(DirectMeterEntry {
+            table_entry: entry.table_entry.clone(),
+            config: None,
+            counter_data: entry.counter_data.map(|_| Default::default()),
+        })),
+        _ => all_cells(query).map(|(id, _)| of_array(query, id)),
     }
 }
 

@@ -435,7 +435,7 @@ impl Translate<'_> {
 impl Forwarding {
     fn has_entry(&self, entry: &TableEntry) -> bool {
         !entry.is_default_action
-            && self.entry_key(entry).is_ok_and(|(key, table)| self.state().entry(table, &key.0, key.1).is_ok())
+            && self.schema.entry_key(entry).is_ok_and(|(key, table)| self.state().entry(table, &key.0, key.1).is_ok())
     }
 
     /// Whether a table's default action is still the program's.

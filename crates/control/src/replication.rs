@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The controller, as a port ("Translation of Port Numbers").
 const SDN_PORT_CPU: u32 = 0xffff_fffd;
 /// Copies per group or session.
-const REPLICAS_MAX: usize = 4096;
+pub(crate) const REPLICAS_MAX: usize = 4096;
 
 /// What controllers wrote.
 #[derive(Default, Debug)]
@@ -143,7 +143,8 @@ impl Forwarding {
             let adopted = || entity::MulticastGroup { group_id, replicas: replicas(&all), metadata: vec![] };
             self.replication.groups.entry(group_id).or_insert_with(adopted);
         }
-        for (session_id, session) in self.built.replication.sessions() {
+        // Scripts may have a session 0, which P4Runtime cannot name.
+        for (session_id, session) in self.built.replication.sessions().into_iter().filter(|(id, _)| *id != 0) {
             let adopted = || entity::CloneSession {
                 session_id,
                 replicas: replicas(&session.replicas),

@@ -57,24 +57,34 @@ pub struct ValueType {
 pub enum View {
     /// A number of so many bits.
     Bits(u32),
+    /// A number of so many bits, more than the data plane has, translated by the names of its type.
+    Wide(u32, Arc<Names>),
     /// A string, translated by the names of its type.
     String(Arc<Names>),
 }
 
-/// The types of a program that controllers see as strings.
+/// The types of a program whose values controllers see as strings, or with more bits.
 #[derive(Default)]
 pub(crate) struct StringTypes(BTreeMap<String, Arc<Names>>);
 
 impl StringTypes {
     /// Names keep their numbers from an earlier program, if its types are the same.
     fn of(types: &TypeInfo, earlier: Option<&Schema>) -> StringTypes {
-        let is_string = |t: &p4info::NewType| t.translation.as_ref().is_some_and(|t| t.sdn_type == SdnType::String);
-        let names = types.new_types.iter().filter(|(_, t)| is_string(t));
+        let is_mapped = |t: &p4info::NewType| match (t.translation.as_ref().map(|t| t.sdn_type), &t.underlying) {
+            (Some(SdnType::String), _) => true,
+            (Some(SdnType::Bits(wide)), DataType::Bit(width)) => wide > *width,
+            _ => false,
+        };
+        let names = types.new_types.iter().filter(|(_, t)| is_mapped(t));
         let known = |name: &String, t: &p4info::NewType| {
             let earlier = earlier.filter(|schema| schema.info.type_info.new_types.get(name) == Some(t))?;
             earlier.strings.0.get(name).cloned()
         };
-        let of = |(name, t): (&String, _)| (name.clone(), known(name, t).unwrap_or_else(|| Arc::new(Names::new(name))));
+        let made = |name: &String, t: &p4info::NewType| match t.translation.as_ref().map(|t| t.sdn_type) {
+            Some(SdnType::String) => Names::new(name),
+            _ => Names::of_numbers(name),
+        };
+        let of = |(name, t): (&String, _)| (name.clone(), known(name, t).unwrap_or_else(|| Arc::new(made(name, t))));
         StringTypes(names.map(of).collect())
     }
 }
@@ -89,7 +99,10 @@ impl ValueType {
     ) -> ValueType {
         let new_type = type_name.as_ref().and_then(|name| types.new_types.get(name));
         let view = match type_name.as_ref().and_then(|name| strings.0.get(name)) {
-            Some(names) => View::String(Arc::clone(names)),
+            Some(names) => match new_type.and_then(|t| t.translation.as_ref()).map(|t| t.sdn_type) {
+                Some(SdnType::Bits(wide)) => View::Wide(wide, Arc::clone(names)),
+                _ => View::String(Arc::clone(names)),
+            },
             None => View::Bits(bitwidth),
         };
         let underlying = new_type.map(|new_type| match new_type.underlying {
@@ -109,6 +122,9 @@ impl ValueType {
     pub fn decode(&self, value: &[u8], what: impl Display) -> Result<Bits> {
         let bits = match &self.view {
             View::Bits(width) => bytes::parse(*width, value, &what)?,
+            View::Wide(width, names) => {
+                return names.narrowed(&bytes::parse(*width, value, &what)?, self.width, what);
+            }
             View::String(names) => return names.number(value, self.width, what),
         };
         if bits.width() > self.width && bits.lshr(u64::from(self.width)).is_true() {
@@ -122,7 +138,20 @@ impl ValueType {
     pub fn encode(&self, value: &Bits) -> Vec<u8> {
         match &self.view {
             View::Bits(_) => bytes::canonical(value),
+            View::Wide(width, names) => {
+                let decimal = names.name(value);
+                let number = num_bigint::BigUint::parse_bytes(&decimal, 10).unwrap_or_default();
+                bytes::canonical(&Bits::from_bytes_be(*width, &number.to_bytes_be()))
+            }
             View::String(names) => names.name(value),
+        }
+    }
+
+    /// The bits that controllers see, where they are more than the data plane's.
+    pub(crate) fn wide(&self) -> Option<u32> {
+        match self.view {
+            View::Wide(width, _) => Some(width),
+            View::Bits(_) | View::String(_) => None,
         }
     }
 }
@@ -265,6 +294,11 @@ pub struct DigestSchema {
 }
 
 impl Schema {
+    /// Whether some values are translated by names, which get their numbers as they come up.
+    pub(crate) fn has_names(&self) -> bool {
+        !self.strings.0.is_empty()
+    }
+
     /// Joins the two by name. Of an earlier program, whose state stays, strings keep their numbers.
     pub fn new(info: Arc<P4Info>, program: Arc<ir::Program>, earlier: Option<&Schema>) -> Schema {
         let mut schema = Schema {

@@ -3,16 +3,17 @@
 //! An entry is identified by key and priority. What the data plane does not keep (the controller's metadata, one-shot
 //! groups as they were sent) is kept in [`EntryExtras`] beside it and joined again on reading.
 
+use crate::calls::{NewEntry, check_resources};
 use crate::entity::{self, Entity, TableAction, UpdateKind};
-use crate::error::{Error, Result, choices};
+use crate::error::{Error, Result};
 use crate::matches;
 use crate::pipeline::{EntryKey, Forwarding};
-use crate::schema::{ActionSchema, ListedAction, TableSchema, present};
-use base::Bits;
+use crate::schema::{ListedAction, TableSchema, present};
+use abi::state::StateError;
 use base::entry::{ActionCall, EntryAction, TableEntry};
 use base::ids::TableId;
 use constraints::Values;
-use p4info::{ActionScope, ObjectKind};
+use p4info::ObjectKind;
 use std::sync::Arc;
 
 /// What only controllers care about.
@@ -36,7 +37,12 @@ impl Forwarding {
         if table.fields.is_empty() {
             return Err(Error::invalid(format!("{name} has no key; only its default entry can be written")));
         }
-        let (key, target) = self.entry_key(entry)?;
+        if kind == UpdateKind::Insert
+            && let Some(new) = self.schema.new_entry(entry)
+        {
+            return self.insert_new(entry, new);
+        }
+        let (key, target) = self.schema.entry_key(entry)?;
         let immutable = table.is_const || self.is_const_entry(target, &key);
         let timed = table.idle_timeout.then(|| (entry.table_id, key.clone()));
         let done = match kind {
@@ -70,27 +76,35 @@ impl Forwarding {
         done
     }
 
-    /// The key and priority of an entry.
-    pub(crate) fn entry_key(&self, entry: &entity::TableEntry) -> Result<(EntryKey, TableId)> {
-        let table = self.schema.table_by_id(entry.table_id)?;
-        let name = Arc::clone(&table.label);
-        let target = present(table.target, ObjectKind::Table, &table.name)?;
-        let key = matches::decode(&name, &table.fields, &entry.matches)?;
-        match (table.needs_priority, entry.priority) {
-            (true, priority) if priority <= 0 => {
-                Err(Error::invalid(format!("{name}: entries need a priority above 0, {priority} is given")))
-            }
-            (false, priority) if priority != 0 => Err(Error::invalid(format!(
-                "{name} has no ternary, range or optional field; its entries have no priority, {priority} is given"
-            ))),
-            (_, priority) => Ok(((key, priority), target)),
-        }
-    }
-
     pub(crate) fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
         self.schema.const_entries.get(&table).is_some_and(|keys| keys.contains(key))
     }
 
+    /// Adds an entry that calls an action; `sent` is what it was made of.
+    pub(crate) fn insert_new(&mut self, sent: &entity::TableEntry, new: NewEntry) -> Result<()> {
+        let NewEntry { target, entry } = new;
+        let table = self.schema.table_by_id(sent.table_id)?;
+        self.state().insert(target, &entry).map_err(|error| match error {
+            StateError::Exists => exists(&table.label),
+            other => Error::from_state(other, &table.label),
+        })?;
+        let has_extras = self.extras.get(&target).is_some_and(|extras| !extras.is_empty());
+        let has_metadata = !sent.metadata.is_empty() || sent.controller_metadata != 0;
+        let has_resources = table.direct_counter.is_some() || table.direct_meter.is_some();
+        let timed = table.idle_timeout;
+        if !(has_extras || has_metadata || has_resources || timed) {
+            return Ok(());
+        }
+        let key = (entry.key, entry.priority);
+        self.keep_extras(target, &key, sent, None);
+        self.write_resources(sent, target, &key, UpdateKind::Insert)?;
+        if timed {
+            self.timers.added((sent.table_id, key), entry.idle_timeout_ns);
+        }
+        Ok(())
+    }
+
+    /// Adds an entry of any kind.
     fn insert_entry(&mut self, entry: &entity::TableEntry, key: EntryKey, target: TableId) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
         let name = Arc::clone(&table.label);
@@ -103,7 +117,7 @@ impl Forwarding {
         }
         // An entry that is there must be found before a one-shot group is made for it.
         if self.state().entry(target, &key.0, key.1).is_ok() {
-            return Err(Error::already_exists(format!("{name}: the entry exists already")));
+            return Err(exists(&name));
         }
         let (action, one_shot) = self.entry_action(entry.table_id, action, false, None)?;
         let new = TableEntry {
@@ -263,7 +277,7 @@ impl Forwarding {
         let name = Arc::clone(&table.label);
         match (table.profile, action) {
             (None, TableAction::Action(action)) => {
-                Ok((EntryAction::Call(self.action_call(&name, &table.actions, action, default)?), None))
+                Ok((EntryAction::Call(self.schema.action_call(&name, &table.actions, action, default)?), None))
             }
             (None, _) => Err(Error::invalid(format!("{name} has no action profile; its entries give an action"))),
             (Some(_), TableAction::Action(_)) => Err(Error::invalid(format!(
@@ -271,74 +285,6 @@ impl Forwarding {
             ))),
             (Some(profile), reference) => self.profile_action(table_id, profile, reference, earlier),
         }
-    }
-
-    /// Checks an action against a list and its parameters.
-    pub(crate) fn action_call(
-        &self,
-        owner: &str,
-        list: &[ListedAction],
-        action: &entity::Action,
-        default: bool,
-    ) -> Result<ActionCall> {
-        let Some(listed) = list.iter().find(|a| a.id == action.action_id) else {
-            let names: Vec<String> = list.iter().map(|a| self.schema.action_name(a.id)).collect();
-            let names = choices(names.iter().map(String::as_str));
-            let given = self.schema.action_name(action.action_id);
-            return Err(Error::invalid(format!("{owner} has no action `{given}`; it has {names}")));
-        };
-        let schema =
-            self.schema.actions.get(&listed.id).ok_or_else(|| Error::internal("a listed action is unknown"))?;
-        match (listed.scope, default) {
-            (ActionScope::TableOnly, true) => {
-                return Err(Error::denied(format!("{owner}: action `{}` is for entries only", schema.name)));
-            }
-            (ActionScope::DefaultOnly, false) => {
-                return Err(Error::denied(format!("{owner}: action `{}` is for the default entry only", schema.name)));
-            }
-            (ActionScope::GroupAction, _) => {
-                let message = format!("{owner}: action `{}` is for action sets, as their group action", schema.name);
-                return Err(Error::denied(message));
-            }
-            _ => {}
-        }
-        let args = self.action_arguments(owner, schema, action)?;
-        Ok(ActionCall { action: listed.position, args })
-    }
-
-    /// Checks an action's parameters.
-    pub(crate) fn action_arguments(
-        &self,
-        owner: &str,
-        schema: &ActionSchema,
-        action: &entity::Action,
-    ) -> Result<Vec<Bits>> {
-        for (i, (id, _)) in action.params.iter().enumerate() {
-            if !schema.params.iter().any(|p| p.id == *id) {
-                let names = choices(schema.params.iter().map(|p| p.name.as_str()));
-                let message = format!("{owner}: action `{}` has no parameter {id}; it has {names}", schema.name);
-                return Err(Error::invalid(message));
-            }
-            if action.params[..i].iter().any(|(earlier, _)| earlier == id) {
-                return Err(Error::invalid(format!("{owner}: parameter {id} of `{}` is given twice", schema.name)));
-            }
-        }
-        let argument = |param: &crate::schema::ParamSchema| -> Result<Bits> {
-            let what = format_args!("{owner}, parameter `{}` of action `{}`", param.name, schema.name);
-            let given = action.params.iter().find(|(id, _)| *id == param.id);
-            let (_, value) = given.ok_or_else(|| Error::invalid(format!("{what} is missing")))?;
-            // As with key fields, the specification wants INVALID_ARGUMENT here ("Action Specification").
-            param.value.decode(value, what).map_err(|e| match e.code {
-                crate::error::Code::OutOfRange => Error::invalid(e.message),
-                _ => e,
-            })
-        };
-        let args: Vec<Bits> = schema.params.iter().map(argument).collect::<Result<_>>()?;
-        if let Some(Err(clause)) = schema.restriction.as_ref().map(|r| r.check(Values::Call(&args))) {
-            let message = format!("{owner}: action `{}` is called against its restriction `{clause}`", schema.name);
-            return Err(Error::invalid(message));
-        }
-        Ok(args)
     }
 
     /// An action as a controller sees it.
@@ -391,7 +337,7 @@ impl Forwarding {
             return Ok(());
         }
         if !query.matches.is_empty() {
-            let (key, _) = self.entry_key(query)?;
+            let (key, _) = self.schema.entry_key(query)?;
             // A read that selects nothing finds nothing; only direct resources answer NOT_FOUND.
             if let Ok(found) = self.state().entry(target, &key.0, key.1) {
                 into.extend(self.selected(query, target, table, &found).map(Entity::Table));
@@ -420,7 +366,7 @@ impl Forwarding {
             let action = now.action.filter(|_| table.profile.is_none());
             return Some(entity::TableEntry { action, is_const: false, ..now });
         }
-        let (key, _) = self.entry_key(entry).ok()?;
+        let (key, _) = self.schema.entry_key(entry).ok()?;
         let found = self.state().entry(target, &key.0, key.1).ok()?;
         let now = self.selected(&query, target, table, &found)?;
         Some(to_write(now))
@@ -562,36 +508,10 @@ fn to_write(now: entity::TableEntry) -> entity::TableEntry {
     entity::TableEntry { action, is_const: false, ..now }
 }
 
-/// Refuses resources that the table does not have, before anything is written.
-fn check_resources(table: &TableSchema, entry: &entity::TableEntry, name: &str) -> Result<()> {
-    if entry.idle_timeout_ns < 0 {
-        return Err(Error::invalid(format!("{name}: the idle timeout is negative")));
-    }
-    if !table.idle_timeout && (entry.idle_timeout_ns != 0 || entry.time_since_last_hit.is_some()) {
-        return Err(Error::invalid(format!("{name} does not support idle timeouts")));
-    }
-    if entry.time_since_last_hit.is_some() {
-        return Err(Error::invalid(format!("{name}: `time_since_last_hit` is read only")));
-    }
-    if entry.counter_data.is_some() && table.direct_counter.is_none() {
-        return Err(Error::invalid(format!("{name} has no direct counter")));
-    }
-    if let Some(data) = entry.counter_data {
-        crate::arrays::counter_value(data, name)?;
-    }
-    if entry.meter_config.is_some() && table.direct_meter.is_none() {
-        return Err(Error::invalid(format!("{name} has no direct meter")));
-    }
-    if let Some(config) = entry.meter_config {
-        crate::arrays::meter_config(config, table.meter_type, name)?;
-    }
-    if entry.meter_counter_data.is_some() && table.direct_meter.is_none() {
-        return Err(Error::invalid(format!("{name} has no direct meter")));
-    }
-    crate::arrays::resets_colours(entry.meter_counter_data, name)?;
-    Ok(())
-}
-
 fn entry_of(table: &str) -> String {
     format!("the entry of {table}")
+}
+
+fn exists(table: &str) -> Error {
+    Error::already_exists(format!("{table}: the entry exists already"))
 }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::matches;
 use crate::pipeline::Forwarding;
 use crate::schema::present;
+use abi::state::Phase;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use p4info::ObjectKind;
 
@@ -33,13 +34,29 @@ impl Forwarding {
         let priority = i32::from(set.fields.iter().any(|f| f.kind.is_some_and(MatchKind::needs_priority)));
         let state = self.state();
         let old: Vec<TableEntry> = state.entries(target).into_iter().map(|e| e.entry).collect();
-        for gone in old.iter().filter(|e| !keys.contains(&e.key)) {
-            state.delete(target, &gone.key, gone.priority).map_err(|e| Error::from_state(e, &name))?;
-        }
-        for key in keys.into_iter().filter(|key| !old.iter().any(|e| e.key == *key)) {
-            let action = EntryAction::Call(ActionCall { action: 0, args: vec![] });
-            let member = TableEntry { key, priority, action, idle_timeout_ns: 0 };
-            state.insert(target, &member).map_err(|e| Error::from_state(e, &name))?;
+        let action = EntryAction::Call(ActionCall { action: 0, args: vec![] });
+        let member = |key| TableEntry { key, priority, action: action.clone(), idle_timeout_ns: 0 };
+        let gone: Vec<&TableEntry> = old.iter().filter(|e| !keys.contains(&e.key)).collect();
+        let new: Vec<TableEntry> =
+            keys.into_iter().filter(|key| !old.iter().any(|e| e.key == *key)).map(member).collect();
+        let insert = |entry: &TableEntry| state.insert(target, entry);
+        let delete = |entry: &TableEntry| state.delete(target, &entry.key, entry.priority);
+        // All or nothing.
+        let _batch = self.begin_phase(Phase::Atomic);
+        for (at, entry) in gone.iter().copied().chain(&new).enumerate() {
+            let done = if at < gone.len() { delete(entry) } else { insert(entry) };
+            let Err(error) = done else { continue };
+            let _taken_back = self.begin_phase(Phase::Undo);
+            for (at, entry) in
+                gone.iter().copied().chain(&new).enumerate().take(at).collect::<Vec<_>>().into_iter().rev()
+            {
+                let undone = if at < gone.len() { insert(entry) } else { delete(entry) };
+                undone.map_err(|e| {
+                    let error = Error::from_state(e, &name);
+                    Error::internal(format!("the members could not be put back: {error}"))
+                })?;
+            }
+            return Err(Error::from_state(error, &name));
         }
         Ok(())
     }

@@ -7,18 +7,22 @@
 //! Tests: below, through a socket; `tests/py/test_cli.py` with the real switch.
 
 use crate::proto::sluice::v1 as pb;
+use crate::status;
 use pb::admin_server::{Admin, AdminServer};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// The counters of a moment.
 pub type AdminStats = pb::StatsResponse;
 
 /// Messages of a stream that may wait for the client.
-const STREAM_MAX: usize = 64;
+const STREAM_MAX: usize = 4;
+/// Traces and captures at a time. Each has a thread, and memory for what waits.
+const STREAMS_AT_ONCE: usize = 16;
 
 /// A message with its length in front, as protobuf's libraries read and write several in a row.
 pub fn delimited(message: &impl prost::Message) -> Vec<u8> {
@@ -26,17 +30,34 @@ pub fn delimited(message: &impl prost::Message) -> Vec<u8> {
 }
 
 /// Where an operator's stream goes.
-pub struct Stream<T>(mpsc::Sender<Result<T, Status>>);
+pub struct Stream<T> {
+    messages: mpsc::Sender<Result<T, Status>>,
+    patience: Duration,
+    runtime: tokio::runtime::Handle,
+    /// Nobody took anything for too long.
+    stalled: Cell<bool>,
+}
 
 impl<T> Stream<T> {
-    /// Sends a message, and waits while too many wait for the client; false when it is gone.
+    /// Sends a message, and waits while too many wait for the client; false when it is gone, or has taken nothing for too long.
     pub fn send(&self, message: T) -> bool {
-        self.0.blocking_send(Ok(message)).is_ok()
+        if self.stalled.get() {
+            return false;
+        }
+        let sending = tokio::time::timeout(self.patience, self.messages.send(Ok(message)));
+        // On a thread that may block: `AdminService::stream`.
+        match self.runtime.block_on(sending) {
+            Ok(sent) => sent.is_ok(),
+            Err(_) => {
+                self.stalled.set(true);
+                false
+            }
+        }
     }
 
-    /// Whether the client is gone.
+    /// Whether the client is gone, or has taken nothing for too long.
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed()
+        self.stalled.get() || self.messages.is_closed()
     }
 }
 
@@ -63,6 +84,15 @@ pub trait Operator: Send + Sync + 'static {
     fn chain(&self, _request: pb::ChainRequest) -> Result<(), String> {
         Err("there is one device here".to_string())
     }
+    /// Adds, removes or changes a port.
+    fn port(&self, _request: pb::PortRequest) -> Result<pb::PortResponse, String> {
+        Err("ports cannot be changed here".to_string())
+    }
+
+    /// Changes what is logged, unless `filter` is empty; what is in force then.
+    fn log(&self, _filter: &str) -> Result<String, String> {
+        Err("what is logged cannot be changed here".to_string())
+    }
     /// Traces packets until all are traced or the client is gone.
     fn trace(&self, _request: pb::TraceRequest, _to: &Stream<pb::TraceResponse>) -> Result<(), String> {
         Err("there is no tracing here".to_string())
@@ -73,32 +103,57 @@ pub trait Operator: Send + Sync + 'static {
     }
 }
 
-/// The service over an operator.
+/// The service over an operator; cheap to clone.
+#[derive(Clone)]
 pub struct AdminService {
     operator: Arc<dyn Operator>,
+    patience: Duration,
+    streams: Arc<Semaphore>,
 }
 
 impl AdminService {
+    /// Streams end when nothing of them is taken for so long.
+    pub fn new(operator: Arc<dyn Operator>, patience: Duration) -> AdminService {
+        AdminService { operator, patience, streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)) }
+    }
+
     /// For a server's router.
-    pub fn server(operator: Arc<dyn Operator>) -> AdminServer<AdminService> {
-        AdminServer::new(AdminService { operator }).max_decoding_message_size(crate::serve::MESSAGE_BYTES_MAX)
+    pub(crate) fn server(self, message_bytes_max: usize) -> AdminServer<AdminService> {
+        AdminServer::new(self).max_decoding_message_size(message_bytes_max)
     }
 
     /// Runs a streaming request; what it refuses ends the stream.
     fn stream<T: Send + 'static>(
         &self,
         run: impl FnOnce(&dyn Operator, &Stream<T>) -> Result<(), String> + Send + 'static,
-    ) -> Response<ReceiverStream<Result<T, Status>>> {
-        let (sender, receiver) = mpsc::channel(STREAM_MAX);
-        let operator = Arc::clone(&self.operator);
+    ) -> Result<Response<ReceiverStream<Result<T, Status>>>, Status> {
+        let Ok(turn) = Arc::clone(&self.streams).try_acquire_owned() else {
+            let why = format!("{STREAMS_AT_ONCE} traces and captures are running; end one of them");
+            return Err(status::new(Code::ResourceExhausted, why));
+        };
+        let (sender, receiver) = mpsc::channel(STREAM_MAX + 1);
+        // There is always room for the reason why it ends.
+        let last = sender.clone().try_reserve_owned();
+        let (operator, patience, runtime) =
+            (Arc::clone(&self.operator), self.patience, tokio::runtime::Handle::current());
         tokio::task::spawn_blocking(move || {
-            let stream = Stream(sender);
-            if let Err(reason) = run(&*operator, &stream) {
-                // The client may be gone.
-                let _ = stream.0.blocking_send(Err(Status::failed_precondition(reason)));
+            let stream = Stream { messages: sender, patience, runtime, stalled: Cell::new(false) };
+            let done = run(&*operator, &stream);
+            let reason = match done {
+                _ if stream.stalled.get() => {
+                    let why = format!("nothing of the stream was taken for {patience:?}, so it ends here");
+                    tracing::warn!("a trace or capture: {why}");
+                    Some(status::new(Code::Aborted, why))
+                }
+                Err(reason) => Some(status::new(Code::FailedPrecondition, reason)),
+                Ok(()) => None,
+            };
+            if let (Some(reason), Ok(last)) = (reason, last) {
+                last.send(Err(reason));
             }
+            drop(turn);
         });
-        Response::new(ReceiverStream::new(receiver))
+        Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
     /// Runs a request that changes something.
@@ -109,7 +164,7 @@ impl AdminService {
         let operator = Arc::clone(&self.operator);
         let done = tokio::task::spawn_blocking(move || run(&*operator)).await;
         let done = done.map_err(|_| Status::internal("the request's task failed"))?;
-        done.map(Response::new).map_err(Status::failed_precondition)
+        done.map(Response::new).map_err(|reason| status::new(Code::FailedPrecondition, reason))
     }
 }
 
@@ -138,18 +193,26 @@ impl Admin for AdminService {
         self.change(move |on| on.chain(request.into_inner()).map(|()| pb::ChainResponse {})).await
     }
 
+    async fn port(&self, request: Request<pb::PortRequest>) -> Result<Response<pb::PortResponse>, Status> {
+        self.change(move |on| on.port(request.into_inner())).await
+    }
+
+    async fn log(&self, request: Request<pb::LogRequest>) -> Result<Response<pb::LogResponse>, Status> {
+        self.change(move |on| on.log(&request.into_inner().filter).map(|filter| pb::LogResponse { filter })).await
+    }
+
     type TraceStream = ReceiverStream<Result<pb::TraceResponse, Status>>;
 
     async fn trace(&self, request: Request<pb::TraceRequest>) -> Result<Response<Self::TraceStream>, Status> {
         let request = request.into_inner();
-        Ok(self.stream(move |operator, to| operator.trace(request, to)))
+        self.stream(move |operator, to| operator.trace(request, to))
     }
 
     type CaptureStream = ReceiverStream<Result<pb::CaptureResponse, Status>>;
 
     async fn capture(&self, request: Request<pb::CaptureRequest>) -> Result<Response<Self::CaptureStream>, Status> {
         let request = request.into_inner();
-        Ok(self.stream(move |operator, to| operator.capture(request, to)))
+        self.stream(move |operator, to| operator.capture(request, to))
     }
 }
 
@@ -186,14 +249,86 @@ mod tests {
         }
     }
 
+    fn serve(operator: Arc<dyn Operator>) -> (crate::Server, String) {
+        serve_with(operator, Duration::from_secs(3600))
+    }
+
+    /// Serves on a socket, and says where.
+    fn serve_with(operator: Arc<dyn Operator>, patience: Duration) -> (crate::Server, String) {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("sluice-admin-{}-{number}", std::process::id()));
+        let options = crate::ServeOptions { operator: Some(operator), patience, ..Default::default() };
+        let socket = crate::Socket::bind(&path).unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server =
+            crate::serve_on(Some(address), |_| Ok(Some(socket)), Handle::new(Control::new()), options).unwrap();
+        (server, format!("unix:{}", path.display()))
+    }
+
+    #[test]
+    fn the_admin_service_is_not_on_p4runtimes_listener() {
+        let (server, url) = serve(Arc::new(Counting::default()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut local = AdminClient::connect(url).await.unwrap();
+            local.stats(pb::StatsRequest::default()).await.unwrap();
+            let mut remote = AdminClient::connect(format!("http://{}", server.address())).await.unwrap();
+            let refused = remote.load(pb::LoadRequest::default()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied);
+            assert!(refused.message().contains("Unix socket"), "{refused}");
+        });
+    }
+
+    #[test]
+    fn more_captures_than_threads_are_refused_not_queued() {
+        let operator = Arc::new(Counting::default());
+        let (server, url) = serve(operator);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = AdminClient::connect(url).await.unwrap();
+            let mut open = Vec::new();
+            for _ in 0..STREAMS_AT_ONCE {
+                open.push(client.capture(pb::CaptureRequest::default()).await.unwrap());
+            }
+            let refused = client.capture(pb::CaptureRequest::default()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::ResourceExhausted);
+            client.stats(pb::StatsRequest::default()).await.unwrap();
+        });
+        drop((runtime, server));
+    }
+
+    #[test]
+    fn a_capture_that_nobody_takes_ends() {
+        let operator = Arc::new(Counting::default());
+        let (server, url) = serve_with(operator.clone(), Duration::from_millis(300));
+        // This runtime stands still between calls, so nobody reads.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut stream = runtime.block_on(async {
+            let mut client = AdminClient::connect(url).await.unwrap();
+            client.capture(pb::CaptureRequest::default()).await.unwrap().into_inner()
+        });
+        let deadline = std::time::Instant::now() + Duration::from_secs(120);
+        while operator.captures_ended.load(Ordering::Relaxed) == 0 {
+            assert!(std::time::Instant::now() < deadline, "the capture goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let ended = runtime.block_on(async {
+            loop {
+                if let Err(status) = stream.message().await {
+                    break status;
+                }
+            }
+        });
+        assert_eq!(ended.code(), Code::Aborted, "{ended}");
+        drop(server);
+    }
+
     #[test]
     fn answers_beside_p4runtime_with_what_the_operator_says_now() {
         let operator = Arc::new(Counting::default());
-        let address = "127.0.0.1:0".parse().unwrap();
-        let options = crate::ServeOptions { operator: Some(operator.clone()), ..Default::default() };
-        let server = crate::serve_with(address, Handle::new(Control::new()), options).unwrap();
+        let (server, url) = serve(operator.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let url = format!("http://{}", server.address());
         runtime.block_on(async {
             let mut client = AdminClient::connect(url.clone()).await.unwrap();
             let first = client.stats(pb::StatsRequest::default()).await.unwrap().into_inner();
@@ -214,13 +349,8 @@ mod tests {
     #[test]
     fn a_stream_ends_when_its_client_goes() {
         let operator = Arc::new(Counting::default());
-        let address = "127.0.0.1:0".parse().unwrap();
-        let server = {
-            let options = crate::ServeOptions { operator: Some(operator.clone()), ..Default::default() };
-            crate::serve_with(address, Handle::new(Control::new()), options).unwrap()
-        };
+        let (server, url) = serve(operator.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let url = format!("http://{}", server.address());
         runtime.block_on(async {
             let mut client = AdminClient::connect(url).await.unwrap();
             let mut frames = client.capture(pb::CaptureRequest::default()).await.unwrap().into_inner();

@@ -16,10 +16,11 @@ use crate::proto::p4::config::v1::P4Info;
 use crate::proto::p4::v1 as pb;
 use crate::proto::sluice::v1 as admin;
 use pb::p4_runtime_client::P4RuntimeClient;
-use pb::stream_message_response::Update as StreamUpdate;
+pub use pb::stream_message_response::Update as StreamUpdate;
 use prost::Message;
 use std::error::Error;
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,6 +33,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Largest message in either direction.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Largest headers and trailers: the reasons for which a switch refuses a batch are in a trailer, one for each of its updates.
+const HEADERS_BYTES_MAX: u32 = 32 << 20;
 
 /// Why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -58,6 +61,9 @@ pub enum ClientError {
         /// Why not.
         cause: String,
     },
+    /// A Unix socket that this user may not connect to.
+    #[error("this user may not connect to {0}: its mode says who may (`ls -l`)")]
+    NoRight(String),
     /// The server refused a whole request, or the connection broke.
     #[error("{0}")]
     Refused(String),
@@ -76,6 +82,10 @@ pub enum ClientError {
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
+    /// Where the switch listens by TCP; `None` by a Unix socket.
+    address: Option<String>,
+    /// Said with a refusal for want of rights.
+    note: Option<String>,
 }
 
 impl Client {
@@ -95,7 +105,8 @@ impl Client {
         if uri.port_u16().is_none() || uri.path() != "/" {
             return Err(ClientError::BadAddress(address.to_string()));
         }
-        let mut endpoint = Endpoint::from(uri).connect_timeout(CONNECT_MAX);
+        let mut endpoint =
+            Endpoint::from(uri).connect_timeout(CONNECT_MAX).http2_max_header_list_size(HEADERS_BYTES_MAX);
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.config()).map_err(|e| ClientError::BadTls(innermost(&e)))?;
         }
@@ -103,7 +114,54 @@ impl Client {
             Some(cause) => ClientError::Untrusted { address: address.to_string(), cause },
             None => unreachable(innermost(&e)),
         })?;
-        Ok(Client { runtime, channel })
+        Ok(Client { runtime, channel, address: Some(address.to_string()), note: None })
+    }
+
+    /// Connects to the Unix socket of a switch on this machine.
+    pub fn connect_local(path: &Path) -> Result<Client, ClientError> {
+        let address = path.display().to_string();
+        let unreachable = |cause: String| ClientError::Unreachable { address: address.clone(), cause };
+        // Sooner and with a better reason than the library.
+        std::os::unix::net::UnixStream::connect(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => ClientError::NoRight(address.clone()),
+            _ => unreachable(error.to_string()),
+        })?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| unreachable(e.to_string()))?;
+        let endpoint = Endpoint::from_shared(format!("unix:{address}")).map_err(|e| unreachable(innermost(&e)))?;
+        let endpoint = endpoint.connect_timeout(CONNECT_MAX).http2_max_header_list_size(HEADERS_BYTES_MAX);
+        let channel = runtime.block_on(endpoint.connect());
+        let channel = channel.map_err(|e| unreachable(innermost(&e)))?;
+        Ok(Client { runtime, channel, address: None, note: None })
+    }
+
+    /// With something to say when the switch refuses a call for want of rights.
+    pub fn noting(self, note: Option<String>) -> Client {
+        Client { note, ..self }
+    }
+
+    /// Why a call failed.
+    fn refusal(&self, status: &Status) -> ClientError {
+        match (refusal(status), &self.note) {
+            // Of this side's making: no answer came, and what the transport says about it is none.
+            _ if status.source().is_some() => ClientError::Refused(self.broken(status)),
+            (ClientError::Refused(why), Some(note)) if status.code() == Code::PermissionDenied => {
+                ClientError::Refused(format!("{why}\n{note}"))
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// What a broken connection means: the switch is gone, or it is there and does not want to talk like this.
+    fn broken(&self, status: &Status) -> String {
+        let cause = innermost(status);
+        let there = |address: &String| std::net::TcpStream::connect(address).is_ok();
+        match &self.address {
+            Some(address) if there(address) => format!(
+                "the connection broke before the switch answered ({cause}); has it TLS, or TLS for known clients only?"
+            ),
+            _ => format!("the switch has stopped: the connection broke before it answered ({cause})"),
+        }
     }
 
     fn p4runtime(&self) -> P4RuntimeClient<Channel> {
@@ -123,7 +181,7 @@ impl Client {
         match self.runtime.block_on(self.admin().stats(admin::StatsRequest { watch_ms })) {
             Ok(answer) => Ok(Some(answer.into_inner())),
             Err(status) if status.code() == Code::Unimplemented => Ok(None),
-            Err(status) => Err(refusal(&status)),
+            Err(status) => Err(self.refusal(&status)),
         }
     }
 
@@ -136,25 +194,37 @@ impl Client {
     /// Replaces a device's program.
     pub fn load(&self, request: admin::LoadRequest) -> Result<admin::LoadResponse, ClientError> {
         let answer = self.runtime.block_on(self.admin().load(request));
-        answer.map(tonic::Response::into_inner).map_err(|status| refusal(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
     /// Removes a device.
     pub fn unload(&self, request: admin::UnloadRequest) -> Result<(), ClientError> {
         let answer = self.runtime.block_on(self.admin().unload(request));
-        answer.map(drop).map_err(|status| refusal(&status))
+        answer.map(drop).map_err(|status| self.refusal(&status))
     }
 
     /// Gives ports to a device.
     pub fn bind(&self, request: admin::BindRequest) -> Result<(), ClientError> {
         let answer = self.runtime.block_on(self.admin().bind(request));
-        answer.map(drop).map_err(|status| refusal(&status))
+        answer.map(drop).map_err(|status| self.refusal(&status))
     }
 
     /// Makes or removes links between devices.
     pub fn chain(&self, request: admin::ChainRequest) -> Result<(), ClientError> {
         let answer = self.runtime.block_on(self.admin().chain(request));
-        answer.map(drop).map_err(|status| refusal(&status))
+        answer.map(drop).map_err(|status| self.refusal(&status))
+    }
+
+    /// Changes what is logged, unless the filter is empty; what is in force then.
+    pub fn log(&self, filter: String) -> Result<String, ClientError> {
+        let answer = self.runtime.block_on(self.admin().log(admin::LogRequest { filter }));
+        answer.map(|answer| answer.into_inner().filter).map_err(|status| self.refusal(&status))
+    }
+
+    /// Adds, removes or changes a port.
+    pub fn port(&self, request: admin::PortRequest) -> Result<admin::PortResponse, ClientError> {
+        let answer = self.runtime.block_on(self.admin().port(request));
+        answer.map(tonic::Response::into_inner).map_err(|status| refusal(&status))
     }
 
     /// Traces packets; each trace goes to `each` as it arrives, until that says false.
@@ -189,7 +259,7 @@ impl Client {
             }
             Ok(())
         });
-        done.map_err(|status| refusal(&status))
+        done.map_err(|status| self.refusal(&status))
     }
 
     /// The P4Info of the running program.
@@ -198,7 +268,7 @@ impl Client {
         let request =
             pb::GetForwardingPipelineConfigRequest { device_id, response_type: ResponseType::P4infoAndCookie.into() };
         let answer = self.runtime.block_on(self.p4runtime().get_forwarding_pipeline_config(request));
-        let config = answer.map_err(|status| refusal(&status))?.into_inner().config;
+        let config = answer.map_err(|status| self.refusal(&status))?.into_inner().config;
         config.and_then(|config| config.p4info).ok_or(ClientError::NoProgram(device_id))
     }
 
@@ -217,25 +287,43 @@ impl Client {
             }
             Ok(())
         });
-        done.map_err(|status| refusal(&status))
+        done.map_err(|status| self.refusal(&status))
     }
 
     /// Becomes the primary of the default role with an election id, until the result is finished or dropped.
     pub fn become_primary(&self, device_id: u64, election_id: u128) -> Result<Primary<'_>, ClientError> {
-        let id = pb::Uint128 { high: (election_id >> 64) as u64, low: election_id as u64 };
-        let claim = pb::MasterArbitrationUpdate { device_id, election_id: Some(id), ..Default::default() };
-        let message = pb::StreamMessageRequest { update: Some(pb::stream_message_request::Update::Arbitration(claim)) };
+        self.claim(device_id, election_id, false)
+    }
+
+    /// The same if nobody is primary now, with the highest id that there was: who had it can have it back.
+    pub fn become_primary_if_free(&self, device_id: u64) -> Result<Primary<'_>, ClientError> {
+        self.claim(device_id, 1, true)
+    }
+
+    fn claim(&self, device_id: u64, election_id: u128, or_last: bool) -> Result<Primary<'_>, ClientError> {
+        let message = |id: u128| {
+            let id = Some(pb::Uint128 { high: (id >> 64) as u64, low: id as u64 });
+            let claim = pb::MasterArbitrationUpdate { device_id, election_id: id, ..Default::default() };
+            pb::StreamMessageRequest { update: Some(pb::stream_message_request::Update::Arbitration(claim)) }
+        };
         let claimed = self.within(async {
             let (requests, outgoing) = mpsc::channel(1);
             // The channel is empty, so this does not wait.
-            let _ = requests.send(message).await;
+            let _ = requests.send(message(election_id)).await;
+            let mut ours = election_id;
             let answers = self.p4runtime().stream_channel(ReceiverStream::new(outgoing)).await;
-            let mut answers = answers.map_err(|status| refusal(&status))?.into_inner();
+            let mut answers = answers.map_err(|status| self.refusal(&status))?.into_inner();
             loop {
                 match answers.message().await {
                     Ok(Some(pb::StreamMessageResponse { update: Some(StreamUpdate::Arbitration(update)) })) => {
-                        judge(&update, election_id)?;
-                        return Ok((requests, answers));
+                        let highest = highest(&update);
+                        if or_last && code(&update) == Code::NotFound && highest > ours {
+                            ours = highest;
+                            let _ = requests.send(message(ours)).await;
+                            continue;
+                        }
+                        judge(&update, ours)?;
+                        return Ok((requests, answers, ours));
                     }
                     Ok(Some(_)) => {}
                     Ok(None) => return Err(ClientError::NotPrimary("the switch closed the stream".to_string())),
@@ -243,11 +331,12 @@ impl Client {
                     Err(status) if status.code() == Code::InvalidArgument => {
                         return Err(ClientError::NotPrimary(status.message().to_string()));
                     }
-                    Err(status) => return Err(refusal(&status)),
+                    Err(status) => return Err(self.refusal(&status)),
                 }
             }
         });
-        let (requests, answers) = claimed?;
+        let (requests, answers, ours) = claimed?;
+        let id = pb::Uint128 { high: (ours >> 64) as u64, low: ours as u64 };
         Ok(Primary { client: self, device_id, id, stream: Some((requests, answers)) })
     }
 
@@ -283,7 +372,30 @@ impl Primary<'_> {
             ..Default::default()
         };
         let answer = self.client.runtime.block_on(self.client.p4runtime().write(request));
-        answer.map(drop).map_err(|status| refusal(&status))
+        answer.map(drop).map_err(|status| self.client.refusal(&status))
+    }
+
+    /// Hands on what the switch tells its primary, until `each` says false. Lists of digest messages are acknowledged when `each` has
+    /// seen them.
+    pub fn listen(&mut self, mut each: impl FnMut(&StreamUpdate) -> bool) -> Result<(), ClientError> {
+        let Some((requests, answers)) = self.stream.as_mut() else { return Ok(()) };
+        let ended: Result<(), Status> = self.client.runtime.block_on(async {
+            while let Some(message) = answers.message().await? {
+                let Some(update) = message.update else { continue };
+                let go_on = each(&update);
+                if let StreamUpdate::Digest(list) = &update {
+                    let ack = pb::DigestListAck { digest_id: list.digest_id, list_id: list.list_id };
+                    let update = Some(pb::stream_message_request::Update::DigestAck(ack));
+                    // A closed stream ends the loop above.
+                    let _ = requests.send(pb::StreamMessageRequest { update }).await;
+                }
+                if !go_on {
+                    return Ok(());
+                }
+            }
+            Err(Status::unavailable("the switch closed the stream"))
+        });
+        ended.map_err(|status| self.client.refusal(&status))
     }
 
     fn close(&mut self) {
@@ -301,11 +413,18 @@ impl Drop for Primary<'_> {
     }
 }
 
+fn highest(update: &pb::MasterArbitrationUpdate) -> u128 {
+    update.election_id.map_or(0, |id| u128::from(id.high) << 64 | u128::from(id.low))
+}
+
+fn code(update: &pb::MasterArbitrationUpdate) -> Code {
+    update.status.as_ref().map_or(Code::Ok, |status| Code::from_i32(status.code))
+}
+
 /// Whether an arbitration update makes us primary.
 fn judge(update: &pb::MasterArbitrationUpdate, ours: u128) -> Result<(), ClientError> {
-    let highest = update.election_id.map_or(0, |id| u128::from(id.high) << 64 | u128::from(id.low));
-    let code = update.status.as_ref().map_or(Code::Ok, |status| Code::from_i32(status.code));
-    let problem = match code {
+    let highest = highest(update);
+    let problem = match code(update) {
         Code::Ok => return Ok(()),
         Code::AlreadyExists => format!("another client is primary, with election id {highest}"),
         Code::NotFound => format!("nobody is primary now, but a client with election id {highest} was"),
@@ -328,11 +447,6 @@ fn refusal(status: &Status) -> ClientError {
     }
     match (elements.is_empty(), status.message()) {
         (false, _) => ClientError::Elements(elements),
-        // Of this side's making: no answer came, and what the transport says about it is none.
-        (true, _) if status.source().is_some() => ClientError::Refused(format!(
-            "the connection broke before the switch answered ({}); has it TLS, or TLS for known clients only?",
-            innermost(status)
-        )),
         (true, "") => ClientError::Refused(format!("the switch answers {:?}", status.code())),
         (true, message) => ClientError::Refused(message.to_string()),
     }

@@ -1,25 +1,51 @@
 //! The server: a thread with an async runtime of its own, for programs that have none.
+//!
+//! ```text
+//!   TCP listener ──▶ P4Runtime; the admin service for certificates that may use it
+//!   Unix socket  ──▶ P4Runtime and the admin service
+//!                    each: limits of connections (`listen`) ──▶ counts (`rpcs`) ──▶ rights, memory, records (`admission`) ──▶ service
+//! ```
+//!
+//! Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`.
 
+use crate::access::Access;
 use crate::admin::{AdminService, Operator};
+use crate::admission::{Admission, Gate};
+use crate::audit::Audit;
+use crate::budget::Budget;
+use crate::listen::{ConnectionLimits, Listener, Protocol, accept_all};
 use crate::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
 use crate::rpcs::Counting;
 use crate::server::{Handle, Service};
+use crate::socket::Socket;
 use crate::tls::Tls;
+use heartbeat::Heartbeat;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tonic::transport::server::TcpIncoming;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 
-/// Largest message unless said otherwise: a program, or a batch of some hundred thousand updates.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Largest message unless said otherwise: more than a program with its P4Info, or the largest batch of ordinary updates.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Memory of all requests in progress unless said otherwise. One peer can have half of it: a batch of
+/// 50,000 ordinary updates.
+pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
+/// How long a message may take to arrive.
+const RECEIVE_MAX: Duration = Duration::from_secs(60);
+/// Calls of one connection at a time, streams included.
+const CALLS_MAX: u32 = 128;
+/// Bytes of a call's headers.
+const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// How long a connection may be silent, unless said otherwise, before the client is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long it may take to answer that.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// How long a client may leave a message of a read's answer waiting.
+/// How long a client may leave a message of an answer waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a client may send on one stream, and on one connection, before the server has taken it. The HTTP/2 library ends connections on
 /// which more small frames wait than a budget allows: half of the connection's window, and each frame costs what it is short of
@@ -29,14 +55,21 @@ const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
+/// How often the runtime shows that it runs tasks.
+const BEAT: Duration = Duration::from_secs(1);
+/// Nothing that takes long runs on the runtime's threads, so a runtime without a beat for so long is stuck.
+const ROUND_MAX: Duration = Duration::from_secs(30);
 /// How long open connections may hold up the end.
 const SHUTDOWN: Duration = Duration::from_millis(500);
+/// Connections that are ready and wait for the server to take them.
+const READY_MAX: usize = 16;
 
 /// A running server; dropping it stops it.
 pub struct Server {
-    address: SocketAddr,
+    address: Option<SocketAddr>,
+    socket: Option<Socket>,
     handle: Arc<Handle>,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Vec<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,15 +78,25 @@ pub struct Server {
 pub struct ServeOptions {
     /// Answers the admin service; without it there is none.
     pub operator: Option<Arc<dyn Operator>>,
-    /// Certificates; without them connections are in clear text.
+    /// Certificates; without them TCP connections are in clear text.
     pub tls: Option<Tls>,
+    /// Who may call what.
+    pub access: Arc<Access>,
+    /// Where changes are recorded.
+    pub audit: Audit,
+    /// Limits of each listener's connections.
+    pub connections: ConnectionLimits,
     /// Largest message in either direction.
     pub message_bytes_max: usize,
+    /// Memory of all requests in progress: received, decoded, being carried out. One peer can have half of it.
+    pub memory_bytes_max: u64,
+    /// How long a message may take from its first byte to its last.
+    pub receive_max: Duration,
     /// Silence after which a client is asked whether it is still there.
     pub keepalive: Duration,
     /// How long it may take to answer that; then its streams end, and another client can become primary.
     pub keepalive_answer: Duration,
-    /// How long a client may leave a message of a read's answer waiting before the read ends.
+    /// How long a client may leave a message of a read's answer, a capture or a trace waiting before that ends.
     pub patience: Duration,
 }
 
@@ -62,7 +105,12 @@ impl Default for ServeOptions {
         ServeOptions {
             operator: None,
             tls: None,
+            access: Arc::default(),
+            audit: Audit::default(),
+            connections: ConnectionLimits::default(),
             message_bytes_max: MESSAGE_BYTES_MAX,
+            memory_bytes_max: MEMORY_BYTES_MAX,
+            receive_max: RECEIVE_MAX,
             keepalive: KEEPALIVE,
             keepalive_answer: KEEPALIVE_ANSWER,
             patience: PATIENCE,
@@ -77,58 +125,127 @@ pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
 
 /// As [`serve`], with options.
 pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOptions) -> io::Result<Server> {
-    let mut builder = tonic::transport::Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_keepalive_interval(Some(options.keepalive))
-        .http2_keepalive_timeout(Some(options.keepalive_answer));
-    if let Some(tls) = &options.tls {
-        builder = builder.tls_config(tls.config()).map_err(io::Error::other)?;
+    serve_on(Some(address), |_| Ok(None), handle, options)
+}
+
+/// Serves by TCP, on a Unix socket, or both; `socket` is told where it is by TCP. What listens already when this fails is closed again.
+pub fn serve_on(
+    address: Option<SocketAddr>,
+    socket: impl FnOnce(Option<SocketAddr>) -> io::Result<Option<Socket>>,
+    handle: Arc<Handle>,
+    options: ServeOptions,
+) -> io::Result<Server> {
+    let gate = Arc::new(Gate {
+        handle: Arc::clone(&handle),
+        access: Arc::clone(&options.access),
+        audit: options.audit.clone(),
+        budget: Budget::new(options.memory_bytes_max),
+        message_bytes_max: options.message_bytes_max,
+        receive_max: options.receive_max,
+    });
+    let tcp = address.map(TcpListener::bind).transpose()?;
+    let address = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+    if let Some(listener) = &tcp {
+        listener.set_nonblocking(true)?;
     }
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(RUNTIME_THREADS)
-        .thread_name("p4runtime")
-        .enable_all()
-        .build()?;
-    let (stop, stopped) = oneshot::channel();
-    let service = P4RuntimeServer::new(Service::new(Arc::clone(&handle), options.patience))
-        .max_decoding_message_size(options.message_bytes_max)
-        .max_encoding_message_size(options.message_bytes_max);
-    let operator = options.operator;
-    let counting = Counting(Arc::clone(handle.rpcs()));
+    let socket = socket(address)?;
+    let unix = socket.as_ref().map(Socket::listener).transpose()?;
+    let runtime = runtime("p4runtime")?;
+    let (stop_tcp, tcp_stopped) = oneshot::channel();
+    let (stop_unix, unix_stopped) = oneshot::channel();
+    let admin = options.operator.clone().map(|operator| AdminService::new(operator, options.patience));
     let body = move || {
         runtime.block_on(async {
-            let listener = match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
-            };
-            // Said of the server, this would count only for sockets that it opens itself. Answers are small: without it they
-            // wait for the client's delayed acknowledgements.
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            let router =
-                builder.layer(counting).add_service(service).add_optional_service(operator.map(AdminService::server));
-            tokio::select! {
-                done = router.serve_with_incoming(incoming) => {
-                    if let Err(error) = done {
-                        tracing::error!(%error, "P4Runtime server ended");
-                    }
-                }
-                _ = stopped => {}
-            }
+            let of_tcp = tcp.map(|tcp| {
+                let listener = tokio::net::TcpListener::from_std(tcp).map(Listener::Tcp);
+                // Without roles nobody has a right to it there, and those that ask are told so.
+                let admin = admin.clone().filter(|_| options.access.has_roles());
+                listen(listener, options.tls.clone(), admin, Arc::clone(&gate), &options, tcp_stopped)
+            });
+            let of_unix = unix.map(|unix| {
+                let listener = tokio::net::UnixListener::from_std(unix).map(Listener::Unix);
+                listen(listener, None, admin.clone(), Arc::clone(&gate), &options, unix_stopped)
+            });
+            tokio::join!(optional(of_tcp), optional(of_unix));
         });
         runtime.shutdown_timeout(SHUTDOWN);
     };
     let thread = std::thread::Builder::new().name("p4runtime".to_string()).spawn(body)?;
-    Ok(Server { address, handle, stop: Some(stop), thread: Some(thread) })
+    Ok(Server { address, socket, handle, stop: vec![stop_tcp, stop_unix], thread: Some(thread) })
+}
+
+/// A runtime whose threads together have a heartbeat: it stands still when none of them runs tasks.
+fn runtime(name: &'static str) -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(RUNTIME_THREADS).thread_name(name).enable_all().build()?;
+    runtime.spawn(beat(name));
+    Ok(runtime)
+}
+
+/// Beats as long as the runtime that it is spawned on runs tasks.
+pub(crate) async fn beat(name: &'static str) {
+    let heart = Heartbeat::new(name, ROUND_MAX);
+    loop {
+        heart.beat();
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
+async fn optional(task: Option<impl Future<Output = ()>>) {
+    if let Some(task) = task {
+        task.await;
+    }
+}
+
+/// Serves one listener until it is told to stop.
+async fn listen(
+    listener: io::Result<Listener>,
+    tls: Option<Tls>,
+    admin: Option<AdminService>,
+    gate: Arc<Gate>,
+    options: &ServeOptions,
+    stopped: oneshot::Receiver<()>,
+) {
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot serve P4Runtime"),
+    };
+    let service = P4RuntimeServer::new(Service::new(Arc::clone(&gate.handle), options.patience))
+        .max_decoding_message_size(options.message_bytes_max)
+        .max_encoding_message_size(options.message_bytes_max);
+    let admin = admin.map(|admin| admin.server(options.message_bytes_max));
+    let router = tonic::transport::Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(CALLS_MAX)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .http2_keepalive_interval(Some(options.keepalive))
+        .http2_keepalive_timeout(Some(options.keepalive_answer))
+        .layer(Counting(Arc::clone(gate.handle.rpcs())))
+        .layer(Admission(gate))
+        .add_service(service)
+        .add_optional_service(admin);
+    let (ready, connections) = mpsc::channel(READY_MAX);
+    tokio::spawn(accept_all(listener, options.connections, tls, Protocol::Http2, ready));
+    tokio::select! {
+        done = router.serve_with_incoming(ReceiverStream::new(connections)) => {
+            if let Err(error) = done {
+                tracing::error!(%error, "P4Runtime server ended");
+            }
+        }
+        _ = stopped => {}
+    }
 }
 
 impl Server {
-    /// Where it listens.
+    /// Where it listens by TCP; port 0 of no address if it does not.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.address.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// Where its Unix socket is.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(Socket::path)
     }
 
     /// Ends all streams and connections and waits for the server's threads.
@@ -140,12 +257,46 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.handle.close_streams();
-        if let Some(stop) = self.stop.take() {
+        for stop in self.stop.drain(..) {
             // The server may have ended by itself.
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heartbeat::Monitor;
+    use std::time::Instant;
+
+    #[test]
+    fn the_watchdog_hears_of_a_runtime_whose_threads_are_all_stuck() {
+        const NAME: &str = "a stuck runtime";
+        let runtime = runtime(NAME).unwrap();
+        let blocked = Arc::new(std::sync::Barrier::new(RUNTIME_THREADS + 1));
+        let release = Arc::new(std::sync::Barrier::new(RUNTIME_THREADS + 1));
+        for _ in 0..RUNTIME_THREADS {
+            let (blocked, release) = (Arc::clone(&blocked), Arc::clone(&release));
+            runtime.spawn(async move {
+                blocked.wait();
+                release.wait();
+            });
+        }
+        blocked.wait();
+        // What the monitor would see later, without waiting for it.
+        let (mut monitor, now) = (Monitor::default(), Instant::now());
+        let mut is_stuck = |after| monitor.stuck_at(now + after).iter().any(|stuck| stuck.thread == NAME);
+        assert!(!is_stuck(Duration::ZERO), "that was the first look");
+        assert!(is_stuck(ROUND_MAX + BEAT));
+        release.wait();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while is_stuck(2 * ROUND_MAX) {
+            assert!(Instant::now() < deadline, "it does not go on");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

@@ -6,12 +6,20 @@
 //!      └── bounded channel per client ◀──────┘◀── packet_in, tick: from whoever polls the switch
 //! ```
 //!
-//! Every request takes the control plane's lock on a blocking thread, so a long compilation never holds up the runtime.
+//! Every request takes the control plane's lock on a blocking thread, so a long one never holds up the runtime. Programs are compiled
+//! and made machine code of without that lock ([`Handle::prepared`]), so writes, reads and packet-ins go on meanwhile.
 //! Events are queued while the lock is held, which keeps them in order. A client that does not read loses packets and
-//! notifications once [`EVENTS_MAX`] wait; it never loses an arbitration update: its stream is closed instead.
+//! notifications once its queue (`events`) is full; it never loses an arbitration update: its stream is closed instead. So is one that takes
+//! nothing of a full queue for [`Service`]'s patience, and one whose rights are taken away.
+//!
+//! Services see a request through `authorise` only. Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`, `tests/rights.rs`.
 
+use crate::admission::Call;
+use crate::audit::GRANTED;
+use crate::authorise::{self, authorised};
 use crate::capabilities;
 use crate::convert::{self, p4info};
+use crate::events::{self, EventSender, Outgoing};
 use crate::proto::p4::config::v1 as config_pb;
 use crate::proto::p4::v1 as pb;
 use crate::proto::p4::v1::p4_runtime_server::P4Runtime;
@@ -19,25 +27,28 @@ use crate::reads::{self, OpenRead};
 use crate::rpcs::RpcCounts;
 use crate::status;
 use abi::state::DigestMessage;
-use control::arbitration::ClientId;
-use control::control::{ConfigAction, Events, SetConfigRequest, StreamEvent};
+use control::arbitration::{ArbitrationUpdate, ClientId};
+use control::control::{ConfigAction, Events, Losses, SetConfigRequest, StreamErrorAbout, StreamEvent, StreamRequest};
+use control::journal::Slot;
 use control::pipeline::ForwardingConfig;
+use control::preparation::{Preparation, Prepared};
+use control::reconcile::Report;
+use control::restore::{Parts, Restored};
 use control::{Control, Error};
 use prost::Message;
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Events that may wait for a client.
-const EVENTS_MAX: usize = 4096;
+/// Programs that may wait for another one that is being compiled. Each has its text in memory, and a thread of those for requests.
+const PROGRAMS_WAITING_MAX: usize = 8;
 
-type EventSender = mpsc::Sender<Result<pb::StreamMessageResponse, Status>>;
+/// Bytes of a packet-out that is sent back to who sent it, with what was wrong about it.
+const ECHO_BYTES_MAX: usize = 16 << 10;
 
 /// The control plane, shared between the service and those who feed it.
 #[derive(Default)]
@@ -46,7 +57,14 @@ pub struct Handle {
     clients: Mutex<HashMap<ClientId, EventSender>>,
     lost: [AtomicU64; 3],
     rpcs: Arc<RpcCounts>,
+    /// Held while a program is prepared.
+    preparing: Mutex<()>,
+    /// Programs that are prepared or wait for that.
+    programs: AtomicUsize,
 }
+
+/// How often a stream looks whether its client reads, at most.
+const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 
 /// Events that clients did not take in time, so that they were dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,6 +88,45 @@ impl Handle {
     /// Does something with the control plane, for the command line.
     pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
         f(&mut lock(&self.control))
+    }
+
+    /// Compiles and builds a program, one at a time; to be called without the control plane.
+    pub fn prepared(&self, preparation: Preparation) -> Result<Prepared, Error> {
+        let (_place, before) = Place::take(&self.programs);
+        if before > PROGRAMS_WAITING_MAX {
+            let message = format!(
+                "{PROGRAMS_WAITING_MAX} other programs wait to be compiled, which is the most: try again later"
+            );
+            return Err(Error::exhausted(message));
+        }
+        let _turn = lock(&self.preparing);
+        preparation.run()
+    }
+
+    /// Replaces the running program without a client, with what was written into it.
+    pub fn replace(&self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report, Error> {
+        let preparation = self.with(|control| control.prepare(device_id, config, true))?;
+        let prepared = self.prepared(preparation)?;
+        self.with(|control| control.replace_prepared(device_id, prepared, losses))
+    }
+
+    /// Puts a kept config and its entities back without a client.
+    pub fn restore(
+        &self,
+        device_id: u64,
+        slot: Slot,
+        config: ForwardingConfig,
+        entities: &dyn Parts,
+    ) -> Result<Restored, Error> {
+        let restored = self.with(|control| control.prepare(device_id, config, false))?.restore(entities)?;
+        self.with(|control| control.put_back(device_id, slot, restored))
+    }
+
+    /// Loads a program without a client.
+    pub fn load(&self, device_id: u64, config: ForwardingConfig) -> Result<(), Error> {
+        let preparation = self.with(|control| control.prepare(device_id, config, false))?;
+        let prepared = self.prepared(preparation)?;
+        self.with(|control| control.load_prepared(device_id, prepared))
     }
 
     /// A frame that the data plane sent to the controller.
@@ -108,21 +165,22 @@ impl Handle {
         let mut gone = Vec::new();
         for (client, event) in events {
             let Some(sender) = clients.get(&client) else { continue };
-            // Nothing is made for who has no room for it.
-            if let Ok(room) = sender.try_reserve() {
-                room.send(Ok(convert::event_to_proto(event)));
+            let kind = match &event {
+                StreamEvent::PacketIn(_) => Some(0),
+                StreamEvent::Digest(_) => Some(1),
+                StreamEvent::IdleTimeout(_) => Some(2),
+                StreamEvent::Error(_) | StreamEvent::Arbitration(_) => None,
+            };
+            let must_arrive = matches!(event, StreamEvent::Arbitration(_));
+            if sender.offer(|| convert::event_to_proto(within_bounds(event))) {
                 continue;
             }
-            match event {
-                StreamEvent::PacketIn(_) => self.count_lost(0),
-                StreamEvent::Digest(_) => self.count_lost(1),
-                StreamEvent::IdleTimeout(_) => self.count_lost(2),
-                // The client's own doing, and news to nobody else.
-                StreamEvent::Error(_) => {}
-                StreamEvent::Arbitration(_) => {
-                    clients.remove(&client);
-                    gone.push(client);
-                }
+            // An error is the client's own doing, and news to nobody else.
+            kind.into_iter().for_each(|kind| self.count_lost(kind));
+            if must_arrive {
+                sender.outgoing().cut(not_read("it would have missed who is primary"));
+                clients.remove(&client);
+                gone.push(client);
             }
         }
         gone
@@ -135,7 +193,8 @@ impl Handle {
         for client in gone {
             if let Some(sender) = clients.remove(&client) {
                 // Who does not read finds out when the stream ends.
-                let _ = sender.try_send(Err(Status::not_found(format!("device {device_id} was unloaded"))));
+                let why = status::new(Code::NotFound, format!("device {device_id} was unloaded"));
+                sender.outgoing().end(why);
             }
         }
         Ok(())
@@ -153,6 +212,22 @@ impl Handle {
     fn leave(&self, client: ClientId) {
         lock(&self.clients).remove(&client);
         self.run(|control| control.disconnect(client));
+    }
+}
+
+/// A place among the programs that are prepared, given back also when preparing one panics.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Place<'_> {
+    /// A place, and how many were taken before.
+    fn take(places: &AtomicUsize) -> (Place<'_>, usize) {
+        (Place(places), places.fetch_add(1, Ordering::AcqRel))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -176,7 +251,7 @@ impl Service {
     ) -> Result<R, Status> {
         let handle = Arc::clone(&self.handle);
         let done = tokio::task::spawn_blocking(move || f(&mut lock(&handle.control))).await;
-        done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))
+        done.map_err(|_| status::new(Code::Internal, "the request's task failed"))?.map_err(|e| status::of_error(&e))
     }
 
     /// As `call`, and answers only when all that the request did or saw would come back after a crash. The disk is waited for
@@ -195,12 +270,17 @@ impl Service {
             if let Some((journal, ticket)) = change
                 && let Err(why) = journal.wait(ticket)
             {
-                lock(&handle.control).take_back();
-                return Err(Error::unavailable(format!("nothing of the request is kept or in force: {why}")));
+                let taken_back = lock(&handle.control).take_back();
+                return Err(match taken_back {
+                    Ok(()) => Error::unavailable(format!("nothing of the request is kept or in force: {why}")),
+                    Err(e) => Error::unavailable(format!("nothing of the request is kept ({why}), and {e}")),
+                });
             }
             Ok(result)
         });
-        done.await.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))
+        done.await
+            .map_err(|_| status::new(Code::Internal, "the request's task failed"))?
+            .map_err(|e| status::of_error(&e))
     }
 }
 
@@ -209,7 +289,9 @@ pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 #[tonic::async_trait]
 impl P4Runtime for Service {
     async fn write(&self, request: Request<pb::WriteRequest>) -> Result<Response<pb::WriteResponse>, Status> {
-        let request = Arc::new(convert::write_request(request.into_inner()));
+        let (request, _call) = authorised(request)?;
+        let request = convert::write_request(request).map_err(|error| status::of_error(&error))?;
+        let request = Arc::new(request);
         let results = self.call_kept(request.device_id, move |control| control.write_shared(&request)).await?;
         match status::of_batch(&results, "updates") {
             None => Ok(Response::new(pb::WriteResponse {})),
@@ -220,16 +302,22 @@ impl P4Runtime for Service {
     type ReadStream = BoxStream<pb::ReadResponse>;
 
     async fn read(&self, request: Request<pb::ReadRequest>) -> Result<Response<Self::ReadStream>, Status> {
-        let request = request.into_inner();
+        let (request, call) = authorised(request)?;
         let device_id = request.device_id;
         let entities = convert::read_entities(request.entities);
         let role = convert::role(request.role, 0);
         let handle = Arc::clone(&self.handle);
         let open = move |control: &mut Control| {
             let (id, results) = control.open_read(device_id, &role, &entities)?;
-            Ok((OpenRead { handle, id }, results))
+            let cost = control.read_cost(id);
+            Ok((OpenRead { handle, id }, results, cost))
         };
-        let (read, results) = self.call_kept(device_id, open).await?;
+        let (read, results, cost) = self.call_kept(device_id, open).await?;
+        if let Err(status) = call.charge_more(cost) {
+            // Closing takes a lock.
+            let _ = tokio::task::spawn_blocking(move || drop(read)).await;
+            return Err(status);
+        }
         Ok(Response::new(Box::pin(reads::answer(read, results, self.patience))))
     }
 
@@ -238,7 +326,7 @@ impl P4Runtime for Service {
         request: Request<pb::SetForwardingPipelineConfigRequest>,
     ) -> Result<Response<pb::SetForwardingPipelineConfigResponse>, Status> {
         use pb::set_forwarding_pipeline_config_request::Action;
-        let request = request.into_inner();
+        let (request, _call) = authorised(request)?;
         let action = match Action::try_from(request.action) {
             Ok(Action::Verify) => ConfigAction::Verify,
             Ok(Action::VerifyAndSave) => ConfigAction::VerifyAndSave,
@@ -247,18 +335,32 @@ impl P4Runtime for Service {
             Ok(Action::ReconcileAndCommit) => ConfigAction::ReconcileAndCommit,
             Ok(Action::Unspecified) | Err(_) => ConfigAction::Unspecified,
         };
+        if request.config.as_ref().is_some_and(|config| config.p4info.is_none()) {
+            return Err(Status::invalid_argument("the config has no P4Info; `sluice p4info` prints a program's"));
+        }
         let config = request.config.map(|config| ForwardingConfig {
+            name: config
+                .p4info
+                .as_ref()
+                .map_or_else(String::new, |i| p4info::program_name(i, &config.p4_device_config)),
             device_config: config.p4_device_config,
             p4info: config.p4info.as_ref().map(Message::encode_to_vec).unwrap_or_default(),
             claims: config.p4info.as_ref().map(p4info::claims).unwrap_or_default(),
+            platform: config.p4info.as_ref().and_then(p4info::platform),
             cookie: config.cookie.map(|cookie| cookie.cookie),
-            name: String::new(),
         });
         #[allow(deprecated, reason = "older controllers give their role by number")]
         let role = convert::role(request.role, request.role_id);
         let election_id = convert::election_id(request.election_id);
         let request = SetConfigRequest { device_id: request.device_id, role, election_id, action, config };
-        self.call(move |control| control.set_config(request)).await?;
+        let handle = Arc::clone(&self.handle);
+        let set = move || {
+            let preparation = lock(&handle.control).prepare_config(&request)?;
+            let prepared = preparation.map(|preparation| handle.prepared(preparation)).transpose()?;
+            lock(&handle.control).set_config_prepared(request, prepared)
+        };
+        let done = tokio::task::spawn_blocking(set).await;
+        done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))?;
         Ok(Response::new(pb::SetForwardingPipelineConfigResponse {}))
     }
 
@@ -267,8 +369,12 @@ impl P4Runtime for Service {
         request: Request<pb::GetForwardingPipelineConfigRequest>,
     ) -> Result<Response<pb::GetForwardingPipelineConfigResponse>, Status> {
         use pb::get_forwarding_pipeline_config_request::ResponseType;
-        let request = request.into_inner();
+        let (request, call) = authorised(request)?;
         let view = self.call(move |control| control.config(request.device_id)).await?;
+        if let Some(view) = &view {
+            // The answer is there as messages and as bytes until the client has taken it.
+            call.charge_more(2 * (view.config.device_config.len() + view.config.p4info.len()) as u64)?;
+        }
         let wanted = ResponseType::try_from(request.response_type).unwrap_or(ResponseType::All);
         let with_p4info = matches!(wanted, ResponseType::All | ResponseType::P4infoAndCookie);
         let with_program = matches!(wanted, ResponseType::All | ResponseType::DeviceConfigAndCookie);
@@ -293,60 +399,156 @@ impl P4Runtime for Service {
         &self,
         request: Request<Streaming<pb::StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
-        let (sender, receiver) = mpsc::channel(EVENTS_MAX);
+        // Of the device and the role only a claim says something: `ClientStream::answer`.
+        let call = request.extensions().get::<Arc<Call>>().cloned();
+        let call = call.ok_or_else(|| status::new(Code::PermissionDenied, "the call came without its sender"))?;
+        let (sender, events) = events::queue();
         let handle = Arc::clone(&self.handle);
         let client = self.call(|control| Ok(control.connect())).await?;
-        lock(&handle.clients).insert(client, sender.clone());
-        tokio::spawn(serve_stream(handle, client, sender, request.into_inner()));
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        let outgoing = Arc::clone(sender.outgoing());
+        lock(&handle.clients).insert(client, sender);
+        let stream = ClientStream { handle, client, outgoing, call, patience: self.patience };
+        tokio::spawn(stream.serve(request.into_inner()));
+        Ok(Response::new(Box::pin(events)))
     }
 
     async fn capabilities(
         &self,
         request: Request<pb::CapabilitiesRequest>,
     ) -> Result<Response<pb::CapabilitiesResponse>, Status> {
-        let device_id = request.into_inner().device_id;
+        let device_id = authorised(request)?.0.device_id;
         let version = self.call(move |control| control.capabilities(device_id)).await?;
         Ok(Response::new(capabilities::response(version)))
     }
 }
 
-/// Handles a client's messages until it leaves, the server closes the stream, or a message ends it.
-async fn serve_stream(
-    handle: Arc<Handle>,
-    client: ClientId,
-    sender: EventSender,
-    mut requests: Streaming<pb::StreamMessageRequest>,
-) {
-    // The sender in `clients` is what keeps the client's side open; this one must not.
-    let closed = sender.clone().downgrade();
-    drop(sender);
-    loop {
-        let message = match requests.next().await {
-            Some(Ok(message)) => message,
-            Some(Err(_)) | None => break,
-        };
-        let on = Arc::clone(&handle);
-        let done = tokio::task::spawn_blocking(move || {
-            let mut refused = None;
-            on.run(|control| {
-                control.stream_request(client, convert::stream_request(message)).unwrap_or_else(|error| {
-                    refused = Some(error);
-                    vec![]
-                })
-            });
-            refused
-        });
-        match done.await {
-            Ok(None) => {}
-            Ok(Some(error)) => {
-                if let Some(sender) = closed.upgrade() {
-                    let _ = sender.send(Err(status::of_error(&error))).await;
-                }
-                break;
+/// An error goes with what it is about, of which the beginning is enough to know it by.
+fn within_bounds(mut event: StreamEvent) -> StreamEvent {
+    if let StreamEvent::Error(error) = &mut event {
+        error.error.message = status::cut(std::mem::take(&mut error.error.message));
+        if let StreamErrorAbout::PacketOut(packet) = &mut error.about {
+            packet.payload.truncate(ECHO_BYTES_MAX);
+            let bytes: usize = packet.metadata.iter().map(|(_, value)| value.len() + 8).sum();
+            if bytes > ECHO_BYTES_MAX {
+                packet.metadata.clear();
             }
-            Err(_) => break,
         }
     }
-    let _ = tokio::task::spawn_blocking(move || handle.leave(client)).await;
+    event
+}
+
+/// Why a stream ends whose client does not read.
+fn not_read(why: &str) -> Status {
+    status::new(Code::ResourceExhausted, format!("the stream's client does not read what it is sent: {why}"))
+}
+
+/// A client's stream, as the task sees it that serves it.
+struct ClientStream {
+    handle: Arc<Handle>,
+    client: ClientId,
+    outgoing: Arc<Outgoing>,
+    call: Arc<Call>,
+    /// How long a full queue may be left alone.
+    patience: Duration,
+}
+
+impl ClientStream {
+    /// Handles the client's messages until it leaves, the server closes the stream, or a message ends it. Only the sender in
+    /// `Handle::clients` keeps the client's side open.
+    async fn serve(self, mut requests: Streaming<pb::StreamMessageRequest>) {
+        let mut rights = self.call.rights();
+        let mut looks = tokio::time::interval((self.patience / 4).max(SHORTEST_LOOK));
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            // What ends the stream comes before what the client says.
+            let message = tokio::select! {
+                biased;
+                () = self.outgoing.gone() => break,
+                Ok(()) = rights.changed() => match self.call.still_allowed() {
+                    Ok(()) => continue,
+                    Err(status) => {
+                        self.outgoing.cut(status);
+                        break;
+                    }
+                },
+                _ = looks.tick() => {
+                    if self.outgoing.stuck() < self.patience {
+                        continue;
+                    }
+                    let status = not_read(&format!("its queue was full for {:?}", self.patience));
+                    tracing::warn!(peer = %self.call.peer(), "a stream is closed: {}", status.message());
+                    self.outgoing.cut(status);
+                    break;
+                }
+                message = requests.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => {
+                    if let Err(status) = self.answer(message).await {
+                        self.outgoing.end(status);
+                        break;
+                    }
+                }
+                // A message that is too long, or none; or the connection is gone, and nobody hears this.
+                Some(Err(status)) => {
+                    self.outgoing.end(status);
+                    break;
+                }
+                None => break,
+            }
+        }
+        let _ = tokio::task::spawn_blocking(move || self.handle.leave(self.client)).await;
+    }
+
+    /// Does what a message says; what goes wrong ends the stream. A claim is recorded with what became of it.
+    async fn answer(&self, message: pb::StreamMessageRequest) -> Result<(), Status> {
+        let request = convert::stream_request(message);
+        let claim = match &request {
+            StreamRequest::Arbitration(claim) => Some(authorise::described_claim(claim)),
+            _ => None,
+        };
+        let allowed = match &request {
+            StreamRequest::Arbitration(request) => self.call.admit(authorise::about_claim(request), String::new()),
+            // What the claim before was allowed.
+            _ => Ok(()),
+        };
+        let done = match allowed {
+            Ok(()) => self.carry_out(request).await,
+            Err(status) => Err(status),
+        };
+        if let Some(what) = claim {
+            let (outcome, message) = match &done {
+                Ok(true) => (GRANTED.to_string(), ""),
+                Ok(false) => ("Backup".to_string(), ""),
+                Err(status) => (format!("{:?}", status.code()), status.message()),
+            };
+            self.call.record_claim(what, outcome, message).await;
+        }
+        done.map(drop)
+    }
+
+    /// Whether the client is primary by this message.
+    async fn carry_out(&self, request: StreamRequest) -> Result<bool, Status> {
+        let (on, client) = (Arc::clone(&self.handle), self.client);
+        let done = tokio::task::spawn_blocking(move || {
+            let mut done = Ok(false);
+            on.run(|control| match control.stream_request(client, request) {
+                Ok(events) => {
+                    let is_primary = |(to, event): &(ClientId, StreamEvent)| {
+                        let is = |update: &ArbitrationUpdate| update.status == control::Code::Ok;
+                        *to == client && matches!(event, StreamEvent::Arbitration(update) if is(update))
+                    };
+                    done = Ok(events.iter().any(is_primary));
+                    events
+                }
+                Err(error) => {
+                    done = Err(error);
+                    vec![]
+                }
+            });
+            done
+        });
+        let done = done.await.map_err(|_| status::new(Code::Internal, "the message's task failed"))?;
+        done.map_err(|error| status::of_error(&error))
+    }
 }

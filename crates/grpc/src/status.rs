@@ -13,27 +13,53 @@ use tonic::Status;
 
 /// Bytes of details with messages; the rest has codes only.
 const DETAILS_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a message as it goes over the wire, where all but printable ASCII takes three bytes for one. Clients refuse answers whose
+/// headers have more than 8 KiB (gRPC's own) or 16 KiB, and a message is twice in that of a batch.
+const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 
 /// How an `Any` says that it holds a `p4.v1.Error`.
 const ERROR_TYPE: &str = "type.googleapis.com/p4.v1.Error";
 
+/// A status whose message is no longer than it may be: every one of this crate is made here.
+pub fn new(code: tonic::Code, message: impl Into<String>) -> Status {
+    Status::new(code, cut(message.into()))
+}
+
+/// What of a message clients can be told: its beginning, and how much more there was.
+pub fn cut(mut message: String) -> String {
+    let on_wire = |c: char| if c == ' ' || c.is_ascii_graphic() && c != '%' { 1 } else { 3 * c.len_utf8() };
+    let mut bytes = 0;
+    let over = message.char_indices().find(|(_, c)| {
+        bytes += on_wire(*c);
+        bytes > MESSAGE_BYTES_MAX
+    });
+    if let Some((at, _)) = over {
+        let more = message.len() - at;
+        message.truncate(at);
+        message += &format!(" ... and {more} bytes more");
+    }
+    message
+}
+
 /// The status of a refused request.
 pub fn of_error(error: &Error) -> Status {
-    Status::new(code(error.code), error.message.clone())
+    new(code(error.code), error.message.as_str())
 }
 
 /// The status of a batch, `None` if all went well.
 pub fn of_batch(results: &[Result<(), Error>], what: &str) -> Option<Status> {
     let failed = results.iter().filter(|r| r.is_err()).count();
     let first = results.iter().find_map(|r| r.as_ref().err())?;
-    let message = format!("{failed} of {} {what} failed; the first: {}", results.len(), first.message);
+    let message = cut(format!("{failed} of {} {what} failed; the first: {}", results.len(), first.message));
     let mut bytes = 0;
     let detail = |result: &Result<(), Error>| {
         let error = match result {
             Ok(()) => pb::Error { canonical_code: Code::Ok as i32, ..Default::default() },
             Err(error) => {
-                bytes += error.message.len();
-                let message = if bytes <= DETAILS_BYTES_MAX { error.message.clone() } else { String::new() };
+                let message = cut(error.message.clone());
+                let fits = bytes + message.len() <= DETAILS_BYTES_MAX;
+                let message = if fits { message } else { String::new() };
+                bytes += message.len();
                 pb::Error { canonical_code: error.code as i32, message, ..Default::default() }
             }
         };
@@ -44,6 +70,33 @@ pub fn of_batch(results: &[Result<(), Error>], what: &str) -> Option<Status> {
     Some(Status::with_details(tonic::Code::Unknown, message, status.encode_to_vec().into()))
 }
 
-fn code(code: Code) -> tonic::Code {
+/// The protocol's codes are gRPC's.
+pub fn code(code: Code) -> tonic::Code {
     tonic::Code::from_i32(code as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_as_long_as_clients_take() {
+        assert_eq!(cut("short, 100 %".into()), "short, 100 %");
+        for text in ["x".repeat(50 << 20), "\u{1f600}%\n".repeat(10_000)] {
+            let all = text.len();
+            let cut = cut(text);
+            assert!(cut.len() <= MESSAGE_BYTES_MAX + 40, "{}", cut.len());
+            let (kept, more) = cut.split_once(" ... and ").unwrap();
+            assert_eq!(more, format!("{} bytes more", all - kept.len()));
+        }
+    }
+
+    #[test]
+    fn a_batch_with_long_messages_stays_below_the_limits_of_headers() {
+        let results: Vec<Result<(), Error>> = (0..3).map(|_| Err(Error::invalid("\n".repeat(1 << 20)))).collect();
+        let status = of_batch(&results, "updates").unwrap();
+        assert!(status.message().len() + status.details().len() < 8 * 1024, "{}", status.details().len());
+        let details = rpc::Status::decode(status.details()).unwrap();
+        assert_eq!(details.details.len(), 3);
+    }
 }

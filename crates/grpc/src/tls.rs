@@ -9,7 +9,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use std::sync::{PoisonError, RwLock};
+use tokio_rustls::TlsAcceptor;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Why the server cannot use a certificate or key.
 #[derive(Debug, thiserror::Error)]
@@ -32,35 +34,84 @@ pub enum TlsError {
     },
 }
 
-/// What a server proves itself with, and whom it lets in.
+/// What a server proves itself with, and whom it lets in; cheap to clone, and clones share what is in force.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    config: ServerTlsConfig,
+    files: Arc<Files>,
+    now: Arc<RwLock<Arc<ServerConfig>>>,
+}
+
+#[derive(Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+    /// What clients may want to speak (RFC 7301).
+    protocols: Vec<Vec<u8>>,
 }
 
 impl Tls {
-    /// Reads a certificate (with those that signed it), its key and, for mutual TLS, the certificates of those who sign
+    /// For HTTP/2. Reads a certificate (with those that signed it), its key and, for mutual TLS, the certificates of those who sign
     /// clients' certificates: then only clients with such a certificate are let in.
     pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Tls, TlsError> {
-        let (cert_pem, chain) = certificates(cert)?;
-        let (key_pem, private) = private_key(key)?;
-        let mut config = ServerTlsConfig::new().identity(Identity::from_pem(&cert_pem, &key_pem));
+        Tls::of(cert, key, client_ca, b"h2")
+    }
+
+    /// The same for HTTP/1.
+    pub fn load_http1(cert: &Path, key: &Path) -> Result<Tls, TlsError> {
+        Tls::of(cert, key, None, b"http/1.1")
+    }
+
+    fn of(cert: &Path, key: &Path, client_ca: Option<&Path>, protocol: &[u8]) -> Result<Tls, TlsError> {
+        let files = Files {
+            cert: cert.to_path_buf(),
+            key: key.to_path_buf(),
+            client_ca: client_ca.map(Path::to_path_buf),
+            protocols: vec![protocol.to_vec()],
+        };
+        let now = Arc::new(RwLock::new(Arc::new(files.read()?)));
+        Ok(Tls { files: Arc::new(files), now })
+    }
+
+    /// Reads the files again; connections from now on see what they hold. On failure nothing changes.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let new = Arc::new(self.files.read()?);
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    /// Whether clients must show a certificate.
+    pub fn knows_clients(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<ServerConfig, TlsError> {
+        let Files { cert, key, client_ca, protocols } = self;
+        let (_, chain) = certificates(cert)?;
+        let (_, private) = private_key(key)?;
         let provider = Arc::new(crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| bad(cert, error.to_string()))?;
-        builder.with_no_client_auth().with_single_cert(chain, private).map_err(|error| no_pair(cert, key, error))?;
-        if let Some(ca) = client_ca {
-            let (ca_pem, roots) = authorities(ca, "clients")?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            verifier.map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
-            config = config.client_ca_root(Certificate::from_pem(ca_pem));
-        }
-        Ok(Tls { config })
-    }
-
-    pub(crate) fn config(&self) -> ServerTlsConfig {
-        self.config.clone()
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let (_, roots) = authorities(ca, "clients")?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier =
+                    verifier.map_err(|error| bad(ca, format!("cannot be used to check clients: {error}")))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, private).map_err(|error| no_pair(cert, key, error))?;
+        config.alpn_protocols.clone_from(protocols);
+        Ok(config)
     }
 }
 

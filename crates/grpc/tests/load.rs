@@ -7,7 +7,7 @@
 mod fixture;
 
 use control::Control;
-use control::pipeline::{Built, Compiled, Target};
+use control::pipeline::{Built, Compiled, Refusal, Target};
 use datapath::Keep;
 use datapath::replication::Replication;
 use datapath::state::FastState;
@@ -38,14 +38,15 @@ const ROUTES: u32 = 120_000;
 struct LargeSwitch;
 
 impl Target for LargeSwitch {
-    fn compile(&self, source: &[u8]) -> Result<Compiled, String> {
+    fn compile(&self, source: &[u8]) -> Result<Compiled, Refusal> {
+        assert!(source != b"panics", "as the program asks");
         let (info, mut program) = fixture::program(&String::from_utf8_lossy(source)).ok_or("no program")?;
         let table = program.table_named("ingress.ipv4_lpm").ok_or("no table")?;
         program.tables[table.index()].size = 1 << 17;
         Ok(Compiled { p4info: Arc::new(info), program: Arc::new(program) })
     }
 
-    fn build(&self, compiled: &Compiled, _earlier: Option<(&Built, &Keep)>) -> Result<Built, String> {
+    fn build(&self, compiled: &Compiled, _earlier: Option<(&Built, &Keep)>) -> Result<Built, Refusal> {
         let Compiled { p4info, program } = compiled.clone();
         let state = Arc::new(FastState::new(Arc::clone(&program), 1).map_err(|e| e.to_string())?);
         let replication = Arc::new(Replication::new());
@@ -439,4 +440,55 @@ async fn stuck_with_keepalive(keepalive: Duration) {
     session.claim("", 6).await;
     assert_eq!(session.arbitration().await, Code::Ok);
     stuck.go_on();
+}
+
+/// Whether somebody is primary in the default role.
+fn has_primary(bed: &Bed) -> bool {
+    bed.handle.with(|control| control.has_primary(DEVICE)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_whose_client_takes_nothing_of_a_full_queue_is_cut_and_the_client_is_told() {
+    let patience = Duration::from_millis(300);
+    let bed = Bed::new(ServeOptions { patience, ..patient() });
+    let (_client, mut session) = bed.primary("").await;
+    let mut number = 0;
+    let mut fill = |until: &dyn Fn() -> bool| {
+        let start = std::time::Instant::now();
+        while !until() {
+            assert!(start.elapsed() < TIME_LIMIT, "the stream is kept for ever");
+            bed.handle.packet_in(DEVICE, &packet(number));
+            number += 1;
+            // Others want the lock, too.
+            if number % 64 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    };
+    fill(&|| bed.handle.lost_events().packets > 0);
+    // It hangs, and what comes is lost; then it is no client any more, though it has not left.
+    fill(&|| !has_primary(&bed));
+    let ended = async {
+        loop {
+            match session.hear.message().await {
+                Ok(message) => assert!(message.is_some(), "the stream ends without a reason"),
+                Err(status) => return status,
+            }
+        }
+    };
+    let status = tokio::time::timeout(TIME_LIMIT, ended).await.expect("an end in time");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("does not read") && status.message().contains("300ms"), "{status}");
+}
+
+#[test]
+fn programs_that_make_the_compiler_panic_leave_their_places_to_others() {
+    let bed = Bed::new(patient());
+    let config =
+        |source: &[u8]| control::pipeline::ForwardingConfig { device_config: source.to_vec(), ..Default::default() };
+    for _ in 0..20 {
+        let load = std::panic::AssertUnwindSafe(|| bed.handle.load(DEVICE, config(b"panics")));
+        assert!(std::panic::catch_unwind(load).is_err());
+    }
+    bed.handle.load(DEVICE, config(b"router")).unwrap();
 }

@@ -64,7 +64,7 @@ impl Bed {
 
     async fn set_config(&mut self, action: ConfigAction, source: &str) -> Result<(), Status> {
         let config = pb::ForwardingPipelineConfig {
-            p4info: None,
+            p4info: Some(Default::default()),
             p4_device_config: source.as_bytes().to_vec(),
             cookie: Some(pb::forwarding_pipeline_config::Cookie { cookie: 7 }),
         };
@@ -72,6 +72,18 @@ impl Bed {
             device_id: DEVICE,
             election_id: Some(election_id(1)),
             action: action.into(),
+            config: Some(config),
+            ..Default::default()
+        };
+        self.client.set_forwarding_pipeline_config(request).await.map(drop)
+    }
+
+    async fn set_config_without_p4info(&mut self) -> Result<(), Status> {
+        let config = pb::ForwardingPipelineConfig { p4_device_config: b"router".to_vec(), ..Default::default() };
+        let request = pb::SetForwardingPipelineConfigRequest {
+            device_id: DEVICE,
+            election_id: Some(election_id(1)),
+            action: ConfigAction::VerifyAndCommit.into(),
             config: Some(config),
             ..Default::default()
         };
@@ -193,6 +205,25 @@ async fn a_controller_becomes_primary_loads_a_program_and_writes() {
 }
 
 #[tokio::test]
+async fn a_config_without_p4info_and_an_unknown_atomicity_are_refused() {
+    let (mut bed, _session) = Bed::running().await;
+    let status = bed.set_config_without_p4info().await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("no P4Info"), "{status:?}");
+    let request = pb::WriteRequest {
+        device_id: DEVICE,
+        election_id: Some(election_id(1)),
+        updates: vec![insert(route(10, 1))],
+        atomicity: 7,
+        ..Default::default()
+    };
+    let status = bed.client.write(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().contains("no atomicity 7"), "{status:?}");
+    assert!(bed.read(vec![all_entries()]).await.0.is_empty());
+}
+
+#[tokio::test]
 async fn a_failed_batch_says_what_became_of_each_update() {
     let (mut bed, _session) = Bed::running().await;
     let unknown = pb::TableEntry { table_id: 5, ..route(12, 1) };
@@ -263,7 +294,7 @@ async fn what_is_left_to_servers_is_told_as_experimental_capabilities() {
     }
     let too_many = vec![pb::Update::default(); told.updates_max as usize + 1];
     let status = bed.write(too_many).await.unwrap_err();
-    assert!(status.message().contains("the limit is 1048576"), "{status}");
+    assert!(status.message().contains(&format!("the limit is {}", told.updates_max)), "{status}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::*;
 use ConfigAction::*;
 use UpdateKind::{Insert, Modify};
+use control::control::Losses;
 use control::pipeline::Claim;
 
 fn routes(bed: &mut Bed) -> Vec<TableEntry> {
@@ -33,6 +34,39 @@ fn a_config_must_be_there_and_compile() {
         assert_refused(bed.set_config(action, Some("nonsense")), Code::InvalidArgument, "`nonsense` is no program");
     }
     assert!(bed.control.config(DEVICE).unwrap().is_none());
+}
+
+#[test]
+fn platform_properties_that_cannot_be_met_are_refused() {
+    use p4info::model::PlatformProperties;
+    let mut bed = Bed::without_program();
+    let mut set = |platform| {
+        bed.control.set_config(SetConfigRequest {
+            device_id: DEVICE,
+            role: Role::default(),
+            election_id: Some(ELECTION),
+            action: VerifyAndCommit,
+            config: Some(ForwardingConfig {
+                device_config: b"router".to_vec(),
+                platform: Some(platform),
+                ..Default::default()
+            }),
+        })
+    };
+    let too_many = PlatformProperties { multicast_group_table_size: 1 << 16, ..Default::default() };
+    assert_refused(
+        set(too_many),
+        Code::InvalidArgument,
+        "`multicast_group_table_size` is 65536; this switch has 65535",
+    );
+    let too_many = PlatformProperties { multicast_group_table_max_replicas_per_entry: 4097, ..Default::default() };
+    assert_refused(set(too_many), Code::InvalidArgument, "per_entry` is 4097; this switch has 4096");
+    set(PlatformProperties {
+        multicast_group_table_size: 512,
+        multicast_group_table_total_replicas: 3968,
+        multicast_group_table_max_replicas_per_entry: 128,
+    })
+    .unwrap();
 }
 
 #[test]
@@ -205,4 +239,31 @@ fn reconciling_refuses_what_has_no_place_and_keeps_the_old_program() {
     assert_refused(refused, Code::InvalidArgument, "the new program has no table `ingress.acl`");
     assert!(Arc::ptr_eq(&old, &bed.switch.state()));
     assert_eq!(bed.read_tables(TableEntry { table_id: entry.table_id, ..Default::default() }), [entry]);
+}
+
+#[test]
+fn a_program_that_was_prepared_to_take_over_another_one_is_refused_when_that_one_is_gone() {
+    let mut bed = Bed::new();
+    let config = |source: &str| ForwardingConfig { device_config: source.into(), ..Default::default() };
+    let prepared = bed.control.prepare(DEVICE, config("router"), true).unwrap().run().unwrap();
+    bed.control.load(DEVICE, config("router smaller")).unwrap();
+    let refused = bed.control.replace_prepared(DEVICE, prepared, Losses::Refused);
+    assert_refused(refused, Code::Aborted, "changed by another request");
+}
+
+#[test]
+fn who_loses_its_election_while_its_program_is_compiled_does_not_set_it() {
+    let mut bed = Bed::new();
+    let request = SetConfigRequest {
+        device_id: DEVICE,
+        role: Role::default(),
+        election_id: Some(ELECTION),
+        action: ConfigAction::VerifyAndCommit,
+        config: Some(ForwardingConfig { device_config: "router".into(), ..Default::default() }),
+    };
+    let prepared = bed.control.prepare_config(&request).unwrap().unwrap().run().unwrap();
+    let other = bed.control.connect();
+    bed.control.stream_request(other, claim(Some(ELECTION + 1))).unwrap();
+    let refused = bed.control.set_config_prepared(request, Some(prepared));
+    assert_refused(refused, Code::PermissionDenied, "election id");
 }

@@ -11,6 +11,7 @@ mod batches;
 mod configs;
 mod constraints;
 mod profiles;
+mod reads;
 mod replication;
 mod roles;
 mod streams;

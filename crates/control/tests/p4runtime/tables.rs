@@ -93,8 +93,8 @@ fn the_match_format_is_checked() {
     };
     let invalid = Code::InvalidArgument;
     refuse(vec![], invalid, "`meta.port` is exact and must be given");
-    refuse(vec![exact(4, &[])], invalid, "empty");
-    refuse(vec![exact(4, &[2, 0])], invalid, "more than 9 bits");
+    refuse(vec![exact(4, &[])], Code::OutOfRange, "empty");
+    refuse(vec![exact(4, &[2, 0])], Code::OutOfRange, "more than 9 bits");
     refuse(vec![exact(4, &[1]), exact(9, &[1])], invalid, "no match field 9");
     refuse(vec![exact(4, &[1]), exact(4, &[1])], invalid, "given twice");
     refuse(vec![exact(4, &[1]), exact(1, &[1])], invalid, "matched `ternary`, not `exact`");
@@ -158,8 +158,8 @@ fn the_action_is_checked() {
     refuse(of(forward, vec![(1, vec![1])]), Code::InvalidArgument, "parameter `mac`");
     refuse(of(forward, vec![(1, vec![1]), (2, vec![2]), (3, vec![3])]), Code::InvalidArgument, "no parameter 3");
     refuse(of(forward, vec![(1, vec![1]), (1, vec![1]), (2, vec![2])]), Code::InvalidArgument, "given twice");
-    refuse(of(forward, vec![(1, vec![2, 0]), (2, vec![2])]), Code::InvalidArgument, "more than 9 bits");
-    refuse(of(forward, vec![(1, vec![]), (2, vec![2])]), Code::InvalidArgument, "empty");
+    refuse(of(forward, vec![(1, vec![2, 0]), (2, vec![2])]), Code::OutOfRange, "more than 9 bits");
+    refuse(of(forward, vec![(1, vec![]), (2, vec![2])]), Code::OutOfRange, "empty");
     refuse(Some(TableAction::Member(1)), Code::InvalidArgument, "no action profile");
 }
 

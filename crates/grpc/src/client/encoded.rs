@@ -6,7 +6,7 @@
 //!
 //! Used by `sluice bench --control`.
 
-use super::{Client, ClientError, MESSAGE_BYTES_MAX, refusal};
+use super::{Client, ClientError, MESSAGE_BYTES_MAX};
 use crate::proto::p4::v1 as pb;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
@@ -59,7 +59,7 @@ impl Client {
                 }
             }
         });
-        done.map_err(|status| refusal(&status))
+        done.map_err(|status| self.refusal(&status))
     }
 
     /// Reads and counts. After each message it waits for `pause`, as a slow client does.
@@ -81,7 +81,7 @@ impl Client {
             }
             Ok(sum)
         });
-        done.map_err(|status| refusal(&status))
+        done.map_err(|status| self.refusal(&status))
     }
 
     fn encoded(&self) -> Grpc<Channel> {

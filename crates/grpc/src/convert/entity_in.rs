@@ -3,22 +3,26 @@
 use crate::proto::p4::v1 as pb;
 use control::entity as to;
 
-/// A batch of updates.
-pub fn write_request(request: pb::WriteRequest) -> to::WriteRequest {
+/// A batch of updates; an atomicity that the protocol does not have is refused.
+pub fn write_request(request: pb::WriteRequest) -> Result<to::WriteRequest, control::Error> {
     #[allow(deprecated, reason = "older controllers give their role by number")]
     let role = super::role(request.role, request.role_id);
     let atomicity = match pb::write_request::Atomicity::try_from(request.atomicity) {
         Ok(pb::write_request::Atomicity::RollbackOnError) => to::Atomicity::RollbackOnError,
         Ok(pb::write_request::Atomicity::DataplaneAtomic) => to::Atomicity::DataplaneAtomic,
-        Ok(pb::write_request::Atomicity::ContinueOnError) | Err(_) => to::Atomicity::ContinueOnError,
+        Ok(pb::write_request::Atomicity::ContinueOnError) => to::Atomicity::ContinueOnError,
+        Err(_) => {
+            let message = format!("there is no atomicity {}; there are 0, 1 and 2", request.atomicity);
+            return Err(control::Error::invalid(message));
+        }
     };
-    to::WriteRequest {
+    Ok(to::WriteRequest {
         device_id: request.device_id,
         role,
         election_id: super::election_id(request.election_id),
         updates: request.updates.into_iter().map(update).collect(),
         atomicity,
-    }
+    })
 }
 
 fn update(update: pb::Update) -> to::Update {

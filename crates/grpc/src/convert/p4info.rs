@@ -494,6 +494,39 @@ fn new_type(spec: &model::NewType) -> pb::P4NewTypeSpec {
     }
 }
 
+/// What a P4Info asks of the platform.
+pub fn platform(info: &pb::P4Info) -> Option<model::PlatformProperties> {
+    let asked = info.pkg_info.as_ref()?.platform_properties.as_ref()?;
+    Some(model::PlatformProperties {
+        multicast_group_table_size: asked.multicast_group_table_size,
+        multicast_group_table_total_replicas: asked.multicast_group_table_total_replicas,
+        multicast_group_table_max_replicas_per_entry: asked.multicast_group_table_max_replicas_per_entry,
+    })
+}
+
+/// Where in a program's text the name of its file is looked for.
+const NAMED_BYTES_MAX: usize = 1 << 16;
+
+/// What a controller's program is called: by its P4Info (`@pkginfo(name="...")`), else by the file that preprocessed text says it
+/// comes from; empty if neither says anything.
+pub fn program_name(info: &pb::P4Info, source: &[u8]) -> String {
+    let of_info = info.pkg_info.as_ref().map_or("", |package| package.name.trim());
+    if !of_info.is_empty() {
+        return of_info.to_string();
+    }
+    let text = String::from_utf8_lossy(&source[..source.len().min(NAMED_BYTES_MAX)]);
+    // `# 1 "router.p4"` or `#line 1 "router.p4"`.
+    let of_marker = |line: &str| {
+        let rest = line.strip_prefix('#')?.trim_start();
+        let rest = rest.strip_prefix("line").unwrap_or(rest).trim_start();
+        let quoted = rest.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().strip_prefix('"')?;
+        let (name, _) = quoted.split_once('"')?;
+        (rest.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && !name.starts_with('<'))
+            .then(|| name.to_string())
+    };
+    text.lines().find_map(of_marker).unwrap_or_default()
+}
+
 /// What a controller's P4Info says about ids and widths. Objects without a preamble are passed over.
 pub fn claims(info: &pb::P4Info) -> Vec<Claim> {
     let mut claims = Vec::new();
@@ -525,4 +558,21 @@ pub fn claims(info: &pb::P4Info) -> Vec<Claim> {
     info.registers.iter().for_each(|o| claim(ObjectKind::Register, &o.preamble, vec![]));
     info.digests.iter().for_each(|o| claim(ObjectKind::Digest, &o.preamble, vec![]));
     claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controllers_program_is_named_by_its_p4info_or_file() {
+        let named = pb::P4Info {
+            pkg_info: Some(pb::PkgInfo { name: "router".into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let text = b"# 1 \"<built-in>\"\n#line 1 \"src/acl.p4\"\nheader h_t { }\n# 3 \"other.p4\"\n";
+        assert_eq!(program_name(&named, text), "router");
+        assert_eq!(program_name(&pb::P4Info::default(), text), "src/acl.p4");
+        assert_eq!(program_name(&pb::P4Info::default(), b"#define X \"a\"\n#include \"b.p4\"\n"), "");
+    }
 }

@@ -1,0 +1,97 @@
+//! A program on its way into a device: what takes long happens between two calls of [`Control`], without its lock.
+//!
+//! ```text
+//!   prepare_*()  with the lock     who may, which target, what runs now
+//!   run()        without           compiles, makes machine code and empty state: seconds, for a large program
+//!   *_prepared() with the lock     asks again who may, carries entries over, changes the program
+//! ```
+//!
+//! So writes and reads of all devices go on meanwhile, of the same one, too. What was true at the first call may not be at the last: a
+//! program that was prepared to share the state of another one is refused when that one no longer runs.
+//!
+//! Tests: `tests/p4runtime/configs.rs`; with real programs, `crates/sluice/tests/compiler.rs`.
+
+use crate::compare::{Comparison, Side, compare};
+use crate::control::{ConfigAction, Control, Device, SetConfigRequest};
+use crate::error::{Error, Result};
+use crate::pipeline::{Built, Forwarding, ForwardingConfig, Refusal, Target, check_claims, check_platform};
+use std::sync::Arc;
+
+/// What is to be done without the lock.
+pub struct Preparation {
+    pub(crate) target: Arc<dyn Target>,
+    config: ForwardingConfig,
+    /// The program whose state the new one takes over.
+    earlier: Option<Built>,
+}
+
+/// A program that is ready to be a device's.
+pub struct Prepared {
+    pub(crate) config: ForwardingConfig,
+    pub(crate) built: Built,
+    earlier: Option<(Built, Comparison)>,
+}
+
+impl Preparation {
+    /// Compiles and builds.
+    pub fn run(self) -> Result<Prepared> {
+        let Preparation { target, config, earlier } = self;
+        let compiled = target.compile_named(&config.device_config, &config.name).map_err(Refusal::error)?;
+        check_claims(&compiled.p4info, &config.claims)?;
+        check_platform(compiled.p4info.pkg_info.platform_properties.as_ref())?;
+        check_platform(config.platform.as_ref())?;
+        let earlier = earlier.map(|old| {
+            let side = |info, program| Side { info, program };
+            let comparison = compare(side(&old.p4info, &old.program), side(&compiled.p4info, &compiled.program));
+            (old, comparison)
+        });
+        let shared = earlier.as_ref().map(|(old, comparison)| (old, &comparison.keep));
+        let built = target.build(&compiled, shared).map_err(Refusal::error)?;
+        Ok(Prepared { config, built, earlier })
+    }
+}
+
+impl Device {
+    /// For a program that takes over what was written into the running one, or begins with nothing.
+    pub(crate) fn prepare(&self, config: ForwardingConfig, takes_over: bool) -> Preparation {
+        let earlier = self.running.as_ref().filter(|_| takes_over).map(|old| old.built.clone());
+        Preparation { target: Arc::clone(&self.target), config, earlier }
+    }
+
+    /// Without state of an earlier program.
+    pub(crate) fn forwarding(&self, prepared: Prepared) -> Forwarding {
+        Forwarding::new(Arc::clone(&self.target), prepared.built, prepared.config, None)
+    }
+
+    /// What a prepared program takes over from the one that runs; `None` if there is none.
+    pub(crate) fn taken_over(&self, prepared: Prepared) -> Result<(Forwarding, Option<Comparison>)> {
+        let Prepared { config, built, earlier } = prepared;
+        let same = |old: &Built, now: &Built| Arc::ptr_eq(&old.handle, &now.handle);
+        let comparison = match (earlier, &self.running) {
+            (Some((old, comparison)), Some(now)) if same(&old, &now.built) => Some(comparison),
+            (None, None) => None,
+            _ => return Err(Error::aborted("the program was changed by another request meanwhile: try again")),
+        };
+        let old = self.running.as_ref().filter(|_| comparison.is_some());
+        Ok((Forwarding::new(Arc::clone(&self.target), built, config, old), comparison))
+    }
+}
+
+impl Control {
+    /// The first part of [`Control::set_config`]; `None` if there is nothing to prepare.
+    pub fn prepare_config(&mut self, request: &SetConfigRequest) -> Result<Option<Preparation>> {
+        let device = self.may_set_config(request)?;
+        let takes_over = match request.action {
+            ConfigAction::Verify | ConfigAction::VerifyAndSave | ConfigAction::VerifyAndCommit => false,
+            ConfigAction::ReconcileAndCommit => true,
+            // Refused, or without a program.
+            ConfigAction::Unspecified | ConfigAction::Commit => return Ok(None),
+        };
+        Ok(request.config.clone().map(|config| device.prepare(config, takes_over)))
+    }
+
+    /// The first part of [`Control::load`] or, if it takes over what was written, [`Control::replace`].
+    pub fn prepare(&mut self, device_id: u64, config: ForwardingConfig, takes_over: bool) -> Result<Preparation> {
+        Ok(self.device(device_id)?.prepare(config, takes_over))
+    }
+}

@@ -1,0 +1,459 @@
+//! The audit log: who changed what, when, and how it ended. One JSON object per line.
+//!
+//! A record is made for each call but those that only read (`access::Kind::Reads`), for each claim to be primary, and for each call that
+//! was refused for want of rights. It goes to a file, if one is named, and to the log as an event of the target `audit`
+//! (`SLUICE_LOG=info,audit=info` shows it). A record has at most [`RECORD_BYTES_MAX`] bytes. So that nobody fills the disk who changes
+//! nothing, what did not end well, and claims, make at most [`LIMITED_PER_PEER`] records a second for each peer, and at most
+//! [`LIMITED_PER_SECOND`] for all of them but claims that were granted; the next record of the peer says how many are missing.
+//!
+//! ```text
+//!   calls ──record──▶ bounded channel ──▶ thread "audit" ──write──▶ file
+//! ```
+//!
+//! A call that changed something waits until its record is in the channel, not for the disk, and no longer than [`HAND_OVER`]: what it
+//! did is done, and a disk that hangs must not keep the answer. Records that are lost are counted, said in the log, and the next one that is
+//! written says how many (`lost`).
+//!
+//! Tests: below, `tests/rights.rs`, `tests/py/test_access.py`.
+
+use crate::peer::{Origin, Peer, PeerKey};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+
+/// Bytes of a record, its end of line included.
+pub const RECORD_BYTES_MAX: usize = 2048;
+/// Records that may wait for the disk.
+const WAITING_MAX: usize = 1024;
+/// Records of what did not end well, and of claims: a second, of a peer. A person reads them, and a client that works makes fewer.
+const LIMITED_PER_PEER: u32 = 10;
+/// A second, of all peers.
+const LIMITED_PER_SECOND: u32 = 100;
+/// Peers that are told apart by these limits; beyond them the others are one.
+const PEERS_MAX: usize = 1024;
+/// How long a call waits for room in the channel. While there is none, the next ones do not wait.
+const HAND_OVER: Duration = Duration::from_millis(200);
+/// How long the end of the switch waits for the disk.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+/// How often, and how long, a file that takes nothing now is tried (a pipe that is full).
+const TRY_EVERY: Duration = Duration::from_millis(10);
+const TRY_FOR: Duration = Duration::from_millis(500);
+/// `O_NONBLOCK` (open(2)): a pipe without a reader fails at once instead of holding up the start.
+const NONBLOCK: i32 = 0o4000;
+/// Bytes of a text of a record: four of them, with everything escaped, and the rest fit a record.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// The outcome of a claim that made its client primary. Strangers' records do not displace it.
+pub(crate) const GRANTED: &str = "Granted";
+
+/// What is said of a call.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Entry {
+    /// The method, `/p4.v1.P4Runtime/Write`.
+    pub method: String,
+    /// What of its request matters.
+    pub what: String,
+    /// `Ok`, or the code of the refusal.
+    pub outcome: String,
+    /// The refusal's message.
+    pub message: String,
+    /// How long it took.
+    pub took: Duration,
+    /// One of those that a peer can make without a right to change anything: all but changes that ended well.
+    pub limited: bool,
+}
+
+/// Where records go; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    writer: Option<Arc<Writer>>,
+    limits: Arc<Mutex<Limits>>,
+}
+
+/// Limited records of the current second.
+#[derive(Debug, Default)]
+struct Limits {
+    second: Option<Instant>,
+    all: u32,
+    /// How many were made this second, and how many are missing since the last one.
+    peers: HashMap<Option<PeerKey>, (u32, u64)>,
+}
+
+impl Limits {
+    /// How many records of the peer were left out before this one; `None` if it is left out, too.
+    fn take(&mut self, peer: PeerKey, now: Instant, of_all: bool) -> Option<u64> {
+        if self.second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
+            (self.second, self.all) = (Some(now), 0);
+            // Who misses nothing is forgotten.
+            self.peers.retain(|_, (made, missing)| {
+                *made = 0;
+                *missing > 0
+            });
+        }
+        let room = self.peers.len() < PEERS_MAX;
+        let peer = Some(peer).filter(|peer| room || self.peers.contains_key(&Some(peer.clone())));
+        let (made, missing) = self.peers.entry(peer).or_default();
+        if *made >= LIMITED_PER_PEER || of_all && self.all >= LIMITED_PER_SECOND {
+            *missing += 1;
+            return None;
+        }
+        *made += 1;
+        self.all += u32::from(of_all);
+        Some(std::mem::take(missing))
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
+    records: Option<mpsc::Sender<String>>,
+    thread: Option<JoinHandle<()>>,
+    /// Told by the thread when it ends.
+    ended: Mutex<std::sync::mpsc::Receiver<()>>,
+    path: PathBuf,
+    reopen: Arc<Mutex<Option<Disk>>>,
+    /// The last record found no room in time.
+    stuck: AtomicBool,
+    losses: Arc<Losses>,
+}
+
+/// Records that are in no file.
+#[derive(Debug, Default)]
+struct Losses {
+    all: AtomicU64,
+    /// Of them, those that no record has said yet.
+    unsaid: AtomicU64,
+}
+
+impl Losses {
+    /// One more, which is said in the log: the first, then seldom.
+    fn add(&self, path: &Path, why: impl fmt::Display) {
+        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        let all = self.all.fetch_add(1, Ordering::Relaxed) + 1;
+        if all.is_power_of_two() {
+            tracing::error!("a record of the audit log {} is lost: {why} ({all} records so far)", path.display());
+        }
+    }
+}
+
+/// What records are written to.
+struct Disk(Box<dyn Write + Send>);
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Disk")
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o640).custom_flags(NONBLOCK).open(path)
+}
+
+/// Writes a record, and waits a while for a pipe that is full.
+fn write(file: &mut dyn Write, record: &str) -> std::io::Result<()> {
+    let start = Instant::now();
+    loop {
+        // A record is shorter than PIPE_BUF (pipe(7)): a pipe takes the whole or nothing.
+        match file.write_all(record.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < TRY_FOR => {
+                std::thread::sleep(TRY_EVERY);
+            }
+            done => return done,
+        }
+    }
+}
+
+impl Audit {
+    /// Appends to a file, which is made if it is not there (mode 0640).
+    pub fn to_file(path: &Path) -> std::io::Result<Audit> {
+        let file = open(path)?;
+        Audit::to(Disk(Box::new(file)), path)
+    }
+
+    fn to(mut file: Disk, path: &Path) -> std::io::Result<Audit> {
+        let (records, mut waiting) = mpsc::channel::<String>(WAITING_MAX);
+        let reopen: Arc<Mutex<Option<Disk>>> = Arc::default();
+        let (end, ended) = std::sync::mpsc::channel();
+        let losses: Arc<Losses> = Arc::default();
+        let (shown, new, lost) = (path.to_path_buf(), Arc::clone(&reopen), Arc::clone(&losses));
+        let body = move || {
+            let _end: std::sync::mpsc::Sender<()> = end;
+            while let Some(record) = waiting.blocking_recv() {
+                if let Some(new) = new.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    file = new;
+                }
+                if let Err(error) = write(file.0.as_mut(), &record) {
+                    lost.add(&shown, error);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("audit".to_string()).spawn(body)?;
+        let writer = Writer {
+            records: Some(records),
+            thread: Some(thread),
+            ended: Mutex::new(ended),
+            path: path.to_path_buf(),
+            reopen,
+            stuck: AtomicBool::new(false),
+            losses,
+        };
+        Ok(Audit { writer: Some(Arc::new(writer)), ..Audit::default() })
+    }
+
+    /// Opens the file anew, after it was moved away.
+    pub fn reopen(&self) -> std::io::Result<()> {
+        if let Some(writer) = &self.writer {
+            let file = open(&writer.path)?;
+            *writer.reopen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Disk(Box::new(file)));
+        }
+        Ok(())
+    }
+
+    /// Records that could not be written, or not in time.
+    pub fn lost(&self) -> u64 {
+        self.writer.as_ref().map_or(0, |writer| writer.losses.all.load(Ordering::Relaxed))
+    }
+
+    /// Makes a record. Takes no longer than a little: see the file.
+    pub async fn record(&self, peer: &Peer, entry: Entry) {
+        let missing = match entry.limited {
+            true => {
+                let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                match limits.take(peer.origin.key(), Instant::now(), entry.outcome != GRANTED) {
+                    Some(missing) => missing,
+                    None => return,
+                }
+            }
+            false => 0,
+        };
+        let (method, what, outcome) = (entry.method.as_str(), cut(&entry.what), entry.outcome.as_str());
+        tracing::info!(target: "audit", who = %peer, method, what, outcome, message = cut(&entry.message), took_us = entry.took.as_micros() as u64);
+        if let Some(writer) = &self.writer {
+            writer.hand_over(peer, &entry, missing).await;
+        }
+    }
+}
+
+impl Writer {
+    async fn hand_over(&self, peer: &Peer, entry: &Entry, missing: u64) {
+        let Some(records) = &self.records else { return };
+        // Who finds the disk stuck does not wait for it once more.
+        let room = match self.stuck.load(Ordering::Relaxed) {
+            true => records.try_reserve().ok(),
+            false => tokio::time::timeout(HAND_OVER, records.reserve()).await.ok().and_then(Result::ok),
+        };
+        self.stuck.store(room.is_none(), Ordering::Relaxed);
+        match room {
+            Some(room) => {
+                let lost = self.losses.unsaid.swap(0, Ordering::Relaxed);
+                room.send(line(peer, entry, missing, lost));
+            }
+            None => self.losses.add(&self.path, format_args!("the disk takes none, and {WAITING_MAX} wait for it")),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.records = None;
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The thread ends when all is written; one that hangs on the disk does not hold up the end.
+        let hangs = ended.recv_timeout(LAST_WRITES) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        match self.thread.take() {
+            Some(_) if hangs => {
+                tracing::error!("the audit log {} takes no more; its last records are lost", self.path.display());
+            }
+            Some(thread) => _ = thread.join(),
+            None => {}
+        }
+    }
+}
+
+/// As much of a text as a record has room for.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}
+
+fn line(peer: &Peer, entry: &Entry, missing: u64, lost: u64) -> String {
+    // Whole milliseconds; RFC 3339, in UTC.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanos = now.subsec_millis() as i32 * 1_000_000;
+    let now = prost_types::Timestamp { seconds: now.as_secs() as i64, nanos };
+    let mut line = String::with_capacity(512);
+    line += &format!("{{\"time\":\"{now}\"");
+    let names: Vec<String> = peer.names.iter().map(ToString::to_string).collect();
+    if !names.is_empty() {
+        line += &format!(",\"certificate\":\"{}\"", escaped(cut(&names.join(" "))));
+    }
+    match peer.origin {
+        Origin::Tcp(address) => line += &format!(",\"peer\":\"{address}\""),
+        Origin::Unix { uid, gid, pid } => {
+            line += &format!(",\"uid\":{uid},\"gid\":{gid}");
+            if let Some(pid) = pid {
+                line += &format!(",\"pid\":{pid}");
+            }
+        }
+    }
+    line += &format!(",\"method\":\"{}\"", escaped(cut(&entry.method)));
+    line += &format!(",\"what\":\"{}\",\"outcome\":\"{}\"", escaped(cut(&entry.what)), escaped(cut(&entry.outcome)));
+    if !entry.message.is_empty() {
+        line += &format!(",\"message\":\"{}\"", escaped(cut(&entry.message)));
+    }
+    if missing > 0 {
+        line += &format!(",\"not_recorded\":{missing}");
+    }
+    if lost > 0 {
+        line += &format!(",\"lost\":{lost}");
+    }
+    line + &format!(",\"took_us\":{}}}\n", entry.took.as_micros())
+}
+
+/// As JSON has it between quotes (RFC 8259, 7). Control characters, which no text of a record needs, become spaces.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Name;
+
+    #[test]
+    fn a_record_is_bounded_whatever_it_says() {
+        let names = (0..100).map(|i| Name { kind: "DNS", value: format!("\"{}\\{i}", "n".repeat(200)) }).collect();
+        let peer = Peer { origin: Origin::Tcp("[2001:db8::1]:65535".parse().unwrap()), names, private: true };
+        let long = "\"\\\n\u{1f600}".repeat(1000);
+        let entry = Entry {
+            method: long.clone(),
+            what: long.clone(),
+            outcome: "Ok".into(),
+            message: long,
+            ..Default::default()
+        };
+        let line = line(&peer, &entry, u64::MAX, u64::MAX);
+        // With everything escaped.
+        assert!(line.len() <= RECORD_BYTES_MAX && line.ends_with("}\n"), "{} {line}", line.len());
+        assert_eq!(line.matches('\n').count(), 1);
+    }
+
+    fn user(uid: u32) -> Peer {
+        Peer { origin: Origin::Unix { uid, gid: 8, pid: Some(9) }, names: Arc::new([]), private: true }
+    }
+
+    fn entry(outcome: &str, limited: bool) -> Entry {
+        Entry { method: "/m".into(), what: "w".into(), outcome: outcome.into(), limited, ..Default::default() }
+    }
+
+    fn run(future: impl Future) {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future);
+    }
+
+    #[test]
+    fn records_are_on_disk_when_the_last_holder_is_gone_and_floods_are_cut() {
+        let path = std::env::temp_dir().join(format!("sluice-audit-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let audit = Audit::to_file(&path).unwrap();
+        run(async {
+            audit.record(&user(7), entry("Ok", false)).await;
+            for outcome in ["PermissionDenied", "NotFound", "Backup", GRANTED] {
+                for _ in 0..300 {
+                    audit.record(&user(7), entry(outcome, true)).await;
+                }
+            }
+        });
+        drop(audit);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let first = text.lines().next().unwrap();
+        assert!(
+            first.contains(r#""uid":7,"gid":8,"pid":9,"method":"/m","what":"w","outcome":"Ok","took_us":0}"#),
+            "{first}"
+        );
+        // All within one second or two, on a busy machine some more.
+        assert!(text.lines().count() < 1 + 20 * LIMITED_PER_PEER as usize, "{}", text.lines().count());
+    }
+
+    #[test]
+    fn a_flood_of_one_peer_displaces_no_record_of_another_and_is_counted() {
+        let (mut limits, start) = (Limits::default(), Instant::now());
+        let made = |limits: &mut Limits, uid, tries: u32, of_all| {
+            (0..tries).filter(|_| limits.take(PeerKey::User(uid), start, of_all).is_some()).count()
+        };
+        assert_eq!(made(&mut limits, 1, 5000, true), LIMITED_PER_PEER as usize);
+        assert_eq!(made(&mut limits, 2, 1, true), 1);
+        // All together have a limit, too, but for claims that were granted.
+        let all: usize = (10..1000).map(|uid| made(&mut limits, uid, 2, true)).sum();
+        assert_eq!(all, (LIMITED_PER_SECOND - LIMITED_PER_PEER - 1) as usize);
+        assert_eq!(made(&mut limits, 3, 1, false), 1);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(limits.take(PeerKey::User(1), later, true), Some(u64::from(5000 - LIMITED_PER_PEER)));
+        assert_eq!(limits.take(PeerKey::User(1), later, true), Some(0));
+        // However many peers there are, so many are told apart.
+        (0..5000).for_each(|uid| _ = limits.take(PeerKey::User(uid), later, true));
+        assert!(limits.peers.len() <= PEERS_MAX + 1, "{}", limits.peers.len());
+    }
+
+    /// A disk that takes nothing until it is told to.
+    struct Hanging(std::sync::mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Hanging {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            self.1.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_no_call_and_losses_are_counted_and_recorded() {
+        let (go_on, hangs) = std::sync::mpsc::channel();
+        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::clone(&written)))), Path::new("audit")).unwrap();
+        run(async {
+            // More than wait, and one that is being written. Only the first without room waits for the time.
+            for _ in 0..WAITING_MAX + 1 + 500 {
+                audit.record(&user(7), entry("Ok", false)).await;
+            }
+            assert!(audit.lost() >= 499, "{}", audit.lost());
+            drop(go_on);
+            // It goes on.
+            let before = audit.lost();
+            while audit.lost() == before && !String::from_utf8_lossy(&written.lock().unwrap()).contains("\"lost\":") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if audit.writer.as_ref().is_some_and(|w| w.records.as_ref().is_some_and(|r| r.capacity() > 0)) {
+                    audit.record(&user(7), entry("Ok", false)).await;
+                }
+            }
+        });
+        drop(audit);
+        assert!(String::from_utf8_lossy(&written.lock().unwrap()).contains("\"lost\":"));
+    }
+
+    #[test]
+    fn a_hanging_disk_does_not_hold_up_the_end() {
+        let (_go_on, hangs) = std::sync::mpsc::channel();
+        let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::default()))), Path::new("audit")).unwrap();
+        run(audit.record(&user(7), entry("Ok", false)));
+        // Returns, which it did not.
+        drop(audit);
+    }
+}

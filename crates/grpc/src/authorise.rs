@@ -1,0 +1,242 @@
+//! Rights of a decoded request: which device and role it is about, and whether its sender may ask that.
+//!
+//! Rights are decided on the message that the service carries out, never on a second reading of its bytes: what two decoders can see
+//! differently, a client can say differently to each. Services get at a request through [`authorised`] only, and a stream's claims
+//! go through [`Call::admit`]. What comes before decoding (`admission`) bounds size and memory, and refuses early; it allows nothing.
+//!
+//! Threads: any. Tests: below (arbitrary bytes), `tests/rights.rs` through a socket.
+
+use crate::access::{About, role_name};
+use crate::admission::Call;
+use crate::convert;
+use crate::proto::p4::v1 as pb;
+use crate::status;
+use control::arbitration::ArbitrationRequest;
+use control::entity::{ElectionId, Role};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tonic::{Code, Request, Status};
+
+/// A decoded request, for rights and records.
+pub(crate) trait Subject {
+    /// The device and the role that it is about.
+    fn about(&self) -> About;
+    /// What it asks, for the audit log.
+    fn described(&self) -> String;
+}
+
+/// The message of a request whose sender may ask it, and its call.
+pub(crate) fn authorised<T: Subject>(mut request: Request<T>) -> Result<(T, Arc<Call>), Status> {
+    // Every call comes through the admission layer; one that did not has no rights.
+    let call = request.extensions_mut().remove::<Arc<Call>>();
+    let call = call.ok_or_else(|| status::new(Code::PermissionDenied, "the call came without its sender"))?;
+    let message = request.into_inner();
+    call.admit(message.about(), message.described())?;
+    Ok((message, call))
+}
+
+fn about(device: u64, role: &Role) -> About {
+    About { device: Some(device), role: Some(role_name(&role.name, role.id)) }
+}
+
+/// `device 1, role sdn, election id 7`.
+fn sender(device: u64, role: &Role, election_id: Option<ElectionId>) -> String {
+    let role = role_name(&role.name, role.id);
+    let id = election_id.map(|id| format!(", election id {id}")).unwrap_or_default();
+    format!("device {device}, role {role}{id}")
+}
+
+/// What a claim to be primary is about.
+pub(crate) fn about_claim(claim: &ArbitrationRequest) -> About {
+    about(claim.device_id, &claim.role)
+}
+
+/// A claim to be primary, for the audit log.
+pub(crate) fn described_claim(claim: &ArbitrationRequest) -> String {
+    sender(claim.device_id, &claim.role, claim.election_id) + ", claims to be primary"
+}
+
+#[allow(deprecated, reason = "older controllers give their role by number")]
+fn writer_role(request: &pb::WriteRequest) -> Role {
+    convert::role(request.role.clone(), request.role_id)
+}
+
+impl Subject for pb::WriteRequest {
+    fn about(&self) -> About {
+        about(self.device_id, &writer_role(self))
+    }
+
+    fn described(&self) -> String {
+        use pb::entity::Entity as E;
+        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for update in &self.updates {
+            let kind =
+                ["UNSPECIFIED", "INSERT", "MODIFY", "DELETE"].get(update.r#type as usize).unwrap_or(&"UNSPECIFIED");
+            let entity = match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
+                None => "nothing",
+                Some(E::ExternEntry(_)) => "extern_entry",
+                Some(E::TableEntry(_)) => "table_entry",
+                Some(E::ActionProfileMember(_)) => "action_profile_member",
+                Some(E::ActionProfileGroup(_)) => "action_profile_group",
+                Some(E::MeterEntry(_)) => "meter_entry",
+                Some(E::DirectMeterEntry(_)) => "direct_meter_entry",
+                Some(E::CounterEntry(_)) => "counter_entry",
+                Some(E::DirectCounterEntry(_)) => "direct_counter_entry",
+                Some(E::PacketReplicationEngineEntry(_)) => "packet_replication_engine_entry",
+                Some(E::ValueSetEntry(_)) => "value_set_entry",
+                Some(E::RegisterEntry(_)) => "register_entry",
+                Some(E::DigestEntry(_)) => "digest_entry",
+            };
+            *counts.entry((kind, entity)).or_default() += 1;
+        }
+        let counts = counts.into_iter().map(|((kind, entity), count)| format!(", {kind} {entity} x{count}"));
+        sender(self.device_id, &writer_role(self), convert::election_id(self.election_id)) + &counts.collect::<String>()
+    }
+}
+
+impl Subject for pb::ReadRequest {
+    fn about(&self) -> About {
+        about(self.device_id, &convert::role(self.role.clone(), 0))
+    }
+
+    fn described(&self) -> String {
+        sender(self.device_id, &convert::role(self.role.clone(), 0), None)
+    }
+}
+
+#[allow(deprecated, reason = "older controllers give their role by number")]
+fn config_role(request: &pb::SetForwardingPipelineConfigRequest) -> Role {
+    convert::role(request.role.clone(), request.role_id)
+}
+
+impl Subject for pb::SetForwardingPipelineConfigRequest {
+    fn about(&self) -> About {
+        about(self.device_id, &config_role(self))
+    }
+
+    fn described(&self) -> String {
+        let action = pb::set_forwarding_pipeline_config_request::Action::try_from(self.action);
+        let action = action.map_or("UNSPECIFIED", |action| action.as_str_name());
+        let bytes = self.config.as_ref().map_or(0, |config| config.p4_device_config.len());
+        let sender = sender(self.device_id, &config_role(self), convert::election_id(self.election_id));
+        format!("{sender}, {action}, program of {bytes} bytes")
+    }
+}
+
+impl Subject for pb::GetForwardingPipelineConfigRequest {
+    fn about(&self) -> About {
+        About { device: Some(self.device_id), role: None }
+    }
+
+    fn described(&self) -> String {
+        format!("device {}", self.device_id)
+    }
+}
+
+impl Subject for pb::CapabilitiesRequest {
+    fn about(&self) -> About {
+        // Device 0 is the server itself.
+        About { device: Some(self.device_id).filter(|device| *device != 0), role: None }
+    }
+
+    fn described(&self) -> String {
+        format!("device {}", self.device_id)
+    }
+}
+
+/// The fields of a writing request that say who sends it, read by the decoder of the whole message and nothing else: for refusing a large
+/// request before it is decoded. `WriteRequest` and `SetForwardingPipelineConfigRequest` have them under the same numbers.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Sender {
+    #[prost(uint64, tag = "1")]
+    pub(crate) device_id: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) role_id: u64,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) election_id: Option<pb::Uint128>,
+    #[prost(string, tag = "6")]
+    pub(crate) role: String,
+}
+
+impl Sender {
+    pub(crate) fn role(&self) -> Role {
+        convert::role(self.role.clone(), self.role_id)
+    }
+
+    pub(crate) fn about(&self) -> About {
+        about(self.device_id, &self.role())
+    }
+
+    pub(crate) fn described(&self) -> String {
+        sender(self.device_id, &self.role(), convert::election_id(self.election_id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+
+    /// Fields of the messages' own numbers in any order and any number, some of them broken.
+    fn arbitrary(random: &mut impl FnMut(u64) -> u64, depth: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..random(6) {
+            let number = 1 + random(7);
+            match random(5) {
+                0 => bytes.extend([(number << 3) as u8, random(4) as u8]),
+                1 if depth < 3 => {
+                    let inner = arbitrary(random, depth + 1);
+                    prost::encoding::encode_varint(number << 3 | 2, &mut bytes);
+                    prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
+                    bytes.extend(inner);
+                }
+                2 => bytes.extend([(number << 3 | 2) as u8, 1, b'a' + random(3) as u8]),
+                3 => bytes.extend([(number << 3 | 2) as u8, 0]),
+                _ if random(20) == 0 => bytes.push(random(256) as u8),
+                _ => bytes.extend([(number << 3 | 2) as u8, 2, 8, 1 + random(3) as u8]),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_early_reading_of_a_sender_is_that_of_the_decoded_message_for_any_bytes() {
+        let mut state = 1u64;
+        let mut random = move |n: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 33) % n
+        };
+        let (mut writes, mut configs) = (0, 0);
+        for _ in 0..50_000 {
+            let bytes = arbitrary(&mut random, 0);
+            if let Ok(whole) = pb::WriteRequest::decode(bytes.as_slice()) {
+                let early = Sender::decode(bytes.as_slice()).unwrap();
+                assert_eq!(early.about(), whole.about(), "{bytes:?}");
+                assert_eq!(early.election_id, whole.election_id, "{bytes:?}");
+                writes += u32::from(!whole.role.is_empty());
+            }
+            if let Ok(whole) = pb::SetForwardingPipelineConfigRequest::decode(bytes.as_slice()) {
+                let early = Sender::decode(bytes.as_slice()).unwrap();
+                assert_eq!(early.about(), whole.about(), "{bytes:?}");
+                assert_eq!(early.election_id, whole.election_id, "{bytes:?}");
+                configs += 1;
+            }
+        }
+        assert!(writes > 1000 && configs > 1000, "{writes} {configs}");
+    }
+
+    #[test]
+    fn a_write_is_described_with_its_role_and_what_it_changes() {
+        let entity = pb::Entity { entity: Some(pb::entity::Entity::TableEntry(pb::TableEntry::default())) };
+        let insert = pb::Update { r#type: pb::update::Type::Insert as i32, entity: Some(entity) };
+        let request = pb::WriteRequest {
+            device_id: 1,
+            role: "sdn".into(),
+            election_id: Some(pb::Uint128 { high: 0, low: 7 }),
+            updates: vec![insert.clone(), insert, pb::Update { r#type: -1, entity: None }],
+            ..Default::default()
+        };
+        let said = "device 1, role sdn, election id 7, INSERT table_entry x2, UNSPECIFIED nothing x1";
+        assert_eq!(request.described(), said);
+    }
+}

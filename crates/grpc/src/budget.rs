@@ -1,0 +1,111 @@
+//! Memory of requests that are being received, decoded and carried out: bounded in all, and for each peer.
+//!
+//! What a request needs is charged before it is allocated, and given back when the request is over. Nobody waits for memory: a request
+//! that finds too little is refused with RESOURCE_EXHAUSTED and can be sent again, so requests that hold parts of what they need never
+//! wait for one another. One peer can have half of all ([`Budget::per_peer`]), so it cannot keep the others out.
+//!
+//! Threads: any; one short lock for each charge. Tests: below, `tests/limits.rs`.
+
+use crate::peer::PeerKey;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// See the file.
+#[derive(Debug)]
+pub struct Budget {
+    total_max: u64,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    total: u64,
+    peers: HashMap<PeerKey, u64>,
+}
+
+/// Memory that a request has been given, until this is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    budget: Arc<Budget>,
+    peer: PeerKey,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Of so many bytes in all.
+    pub fn new(total_max: u64) -> Arc<Budget> {
+        Arc::new(Budget { total_max, used: Mutex::default() })
+    }
+
+    /// Bytes that one peer can have.
+    pub fn per_peer(&self) -> u64 {
+        self.total_max / 2
+    }
+
+    /// Bytes that are in use.
+    pub fn used(&self) -> u64 {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).total
+    }
+
+    /// Nothing yet, for a request of a peer.
+    pub fn open(self: &Arc<Budget>, peer: PeerKey) -> Charge {
+        Charge { budget: Arc::clone(self), peer, bytes: 0 }
+    }
+}
+
+impl Charge {
+    /// Bytes that it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes or gives back, so that it has so many bytes; false if there is too little, and then nothing changes.
+    #[must_use]
+    pub fn set(&mut self, bytes: u64) -> bool {
+        let mut used = self.budget.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_peer = used.peers.get(&self.peer).copied().unwrap_or(0);
+        let (total, of_peer) = (used.total - self.bytes, of_peer - self.bytes);
+        if bytes > self.bytes
+            && (total.saturating_add(bytes) > self.budget.total_max
+                || of_peer.saturating_add(bytes) > self.budget.per_peer())
+        {
+            return false;
+        }
+        used.total = total + bytes;
+        match of_peer + bytes {
+            0 => _ = used.peers.remove(&self.peer),
+            bytes => _ = used.peers.insert(self.peer.clone(), bytes),
+        }
+        self.bytes = bytes;
+        true
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // Giving back always succeeds.
+        let _ = self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_half_and_all_have_all() {
+        let budget = Budget::new(100);
+        let [a, b, c] = [1, 2, 3].map(PeerKey::User);
+        let mut of_a = budget.open(a.clone());
+        let mut of_a_too = budget.open(a);
+        assert!(of_a.set(40) && !of_a_too.set(11) && of_a_too.set(10));
+        let (mut of_b, mut of_c) = (budget.open(b), budget.open(c));
+        assert!(of_b.set(30) && !of_c.set(21) && of_c.set(20));
+        assert_eq!(budget.used(), 100);
+        assert!(!of_a.set(41) && of_a.bytes() == 40, "nothing changes when it is refused");
+        assert!(of_a.set(5) && of_c.set(50));
+        drop((of_a, of_a_too, of_b, of_c));
+        assert_eq!(budget.used(), 0);
+        assert!(budget.used.lock().unwrap().peers.is_empty(), "peers that are gone are forgotten");
+    }
+}

@@ -1,0 +1,357 @@
+//! Accepts connections, with limits: how many in all and from one peer, how long a handshake may take, how long a peer may leave what is
+//! sent to it waiting, how long it may call nothing. For P4Runtime and the admin service (HTTP/2) and for metrics (HTTP/1).
+//!
+//! ```text
+//!   accept ──▶ handshakes under way: when there are too many, the oldest of the peer that has most is closed
+//!      │ task per connection, with a deadline
+//!      ▼
+//!   TLS handshake ──▶ the 24 bytes that begin HTTP/2 ──▶ a place (`places`), or closed ──▶ channel ──▶ server
+//! ```
+//!
+//! Whoever connects and says nothing holds a descriptor for [`ConnectionLimits::handshake`] and no longer, and no place. Places are
+//! shared fairly: see `places`. When the process has no descriptors left, a spare one is given up to take the next connection and close
+//! it, so that clients are told and the loop does not spin. Errors of `accept` never end the loop.
+//!
+//! RFC 9113, 3.4 (connection preface). Threads: the runtime's. Tests: `tests/limits.rs`, `tests/py/test_access.py`.
+
+use crate::peer::{Origin, Peer, names_of};
+pub use crate::places::ConnectionLimits;
+use crate::places::{Activity, Place, Places};
+use crate::tls::Tls;
+use std::fs::File;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+use tonic::transport::server::Connected;
+
+/// What every client begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// SETTINGS, and GOAWAY with PROTOCOL_ERROR (RFC 9113, 6.5 and 6.8).
+const GO_AWAY: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+/// Bytes that are taken of who speaks something else.
+const TAKEN_MAX: u64 = 64 << 10;
+/// How long `accept` rests after an error, at first and at most.
+const REST: Duration = Duration::from_millis(20);
+const REST_MAX: Duration = Duration::from_secs(1);
+/// How often the log says that connections are refused.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A socket that listens.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Box<dyn Io>, Origin)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Answers are small: without it they wait for the client's delayed acknowledgements.
+                stream.set_nodelay(true)?;
+                Ok((Box::new(stream), Origin::Tcp(address)))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let who = stream.peer_cred()?;
+                Ok((Box::new(stream), Origin::Unix { uid: who.uid(), gid: who.gid(), pid: who.pid() }))
+            }
+        }
+    }
+}
+
+/// What a connection begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// A connection that has shown what it is.
+pub(crate) struct Connection {
+    io: Box<dyn Io>,
+    /// Read already, and to be read again.
+    ahead: &'static [u8],
+    stalled: Duration,
+    /// Runs while the peer takes nothing.
+    since: Option<Pin<Box<Sleep>>>,
+    pub(crate) peer: Peer,
+    protocol: Protocol,
+    /// Ends when another one needs the place; `None` when it did.
+    evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// When to look next whether something is called.
+    look: Pin<Box<Sleep>>,
+    place: Place,
+}
+
+/// Accepts for ever; ready connections go to `to`. Ends when nobody takes them any more.
+pub(crate) async fn accept_all(
+    listener: Listener,
+    limits: ConnectionLimits,
+    tls: Option<Tls>,
+    protocol: Protocol,
+    to: mpsc::Sender<io::Result<Connection>>,
+) {
+    let places = Places::new(limits);
+    let mut spare = File::open("/dev/null").ok();
+    let (mut rest, mut failed) = (REST, Seldom::default());
+    let refused: Arc<Mutex<Seldom>> = Arc::default();
+    while !to.is_closed() {
+        let (io, origin) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                failed.say(|n| tracing::warn!("a connection could not be accepted: {error} ({n} times)"));
+                if out_of_descriptors(&error) && spare.take().is_some() {
+                    // Takes the one that waits, and closes it.
+                    let _ = tokio::time::timeout(REST, listener.accept()).await;
+                    spare = File::open("/dev/null").ok();
+                }
+                tokio::time::sleep(rest).await;
+                rest = (rest * 2).min(REST_MAX);
+                continue;
+            }
+        };
+        rest = REST;
+        if spare.is_none() {
+            spare = File::open("/dev/null").ok();
+        }
+        let say = move |refused: &Mutex<Seldom>, why: String| {
+            let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+            refused.say(|n| tracing::warn!(%origin, "a connection is refused: {why} ({n} refused)"));
+        };
+        if let Err(why) = places.check(&origin.key()) {
+            say(&refused, why);
+            continue;
+        }
+        let handshake = places.begin(origin.key());
+        let (tls, to, places, refused) = (tls.clone(), to.clone(), Arc::clone(&places), Arc::clone(&refused));
+        tokio::spawn(async move {
+            let begun = tokio::select! {
+                begun = tokio::time::timeout(limits.handshake, begin(io, origin, tls, protocol)) => begun,
+                () = handshake.cut() => {
+                    return tracing::debug!(%origin, "a handshake is cut off: too many are under way");
+                }
+            };
+            let (io, peer, ahead) = match begun {
+                Ok(Ok(begun)) => begun,
+                Ok(Err(error)) => return tracing::debug!(%origin, "a connection ended before it began: {error}"),
+                Err(_) => {
+                    return tracing::debug!(%origin, "a connection said nothing for {:?}, and is closed", limits.handshake);
+                }
+            };
+            drop(handshake);
+            match places.take(origin.key()) {
+                Ok(place) => _ = to.send(Ok(Connection::new(io, ahead, peer, protocol, place, limits))).await,
+                Err(why) => say(&refused, why),
+            }
+        });
+    }
+}
+
+fn out_of_descriptors(error: &io::Error) -> bool {
+    // EMFILE, ENFILE (accept(2)).
+    matches!(error.raw_os_error(), Some(24 | 23))
+}
+
+/// A connection's bytes, who is there, and what of it has been read already.
+type Begun = (Box<dyn Io>, Peer, &'static [u8]);
+
+/// The handshakes.
+async fn begin(mut io: Box<dyn Io>, origin: Origin, tls: Option<Tls>, protocol: Protocol) -> io::Result<Begun> {
+    let mut names = Vec::new();
+    let private = tls.is_some() || matches!(origin, Origin::Unix { .. });
+    if let Some(tls) = tls {
+        let stream = tls.acceptor().accept(io).await?;
+        if let Some([first, ..]) = stream.get_ref().1.peer_certificates() {
+            names = names_of(first);
+        }
+        io = Box::new(stream);
+    }
+    let mut ahead: &'static [u8] = &[];
+    if protocol == Protocol::Http2 {
+        let mut first = [0; PREFACE.len()];
+        io.read_exact(&mut first).await?;
+        if first != *PREFACE {
+            refuse(io).await;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP/2"));
+        }
+        ahead = PREFACE;
+    }
+    Ok((io, Peer { origin, names: names.into(), private }, ahead))
+}
+
+/// Tells a client that speaks something else so, and takes what it has sent: what is left unread would become a reset, which hides the answer.
+async fn refuse(mut io: Box<dyn Io>) {
+    let told = async {
+        io.write_all(GO_AWAY).await?;
+        io.shutdown().await?;
+        tokio::io::copy(&mut io.take(TAKEN_MAX), &mut tokio::io::sink()).await
+    };
+    // It may be gone already.
+    let _ = told.await;
+}
+
+impl Connection {
+    fn new(
+        io: Box<dyn Io>,
+        ahead: &'static [u8],
+        peer: Peer,
+        protocol: Protocol,
+        place: Place,
+        limits: ConnectionLimits,
+    ) -> Connection {
+        let activity = Arc::clone(place.activity());
+        let evicted: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { activity.evicted().await });
+        let look = Box::pin(tokio::time::sleep(limits.idle));
+        Connection {
+            io,
+            ahead,
+            stalled: limits.stalled,
+            since: None,
+            peer,
+            protocol,
+            evicted: Some(evicted),
+            look,
+            place,
+        }
+    }
+
+    /// Why the connection is to be closed though its peer is well, if it is.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.evicted.as_mut().is_none_or(|evicted| evicted.as_mut().poll(cx).is_ready()) {
+            self.evicted = None;
+            let why = "a connection without calls, or one of a peer with many, is closed: all places are taken";
+            tracing::info!(peer = %self.peer, "{why}");
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, why));
+        }
+        loop {
+            ready!(self.look.as_mut().poll(cx));
+            let (idle, most) = (self.place.activity().idle(), self.place.idle_max());
+            if idle >= most {
+                tracing::debug!(peer = %self.peer, "a connection on which nothing was called for {most:?} is closed");
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "nothing was called for too long"));
+            }
+            self.look.as_mut().reset(tokio::time::Instant::now() + (most - idle));
+        }
+    }
+
+    /// Ends a connection whose peer takes nothing for too long.
+    fn in_time<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.since = None;
+            return done;
+        }
+        let stalled = self.stalled;
+        let since = self.since.get_or_insert_with(|| Box::pin(tokio::time::sleep(stalled)));
+        ready!(since.as_mut().poll(cx));
+        let why = format!("the peer took nothing for {stalled:?}");
+        tracing::warn!(peer = %self.peer, "a connection is closed: {why}");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let (now, later) = self.ahead.split_at(self.ahead.len().min(into.remaining()));
+            into.put_slice(now);
+            self.ahead = later;
+            return Poll::Ready(Ok(()));
+        }
+        let done = Pin::new(&mut self.io).poll_read(cx, into);
+        match done {
+            Poll::Pending => self.poll_over(cx).map(Err),
+            Poll::Ready(_) => {
+                if self.protocol == Protocol::Http1 {
+                    self.place.activity().touch();
+                }
+                done
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.in_time(cx, done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
+        self.in_time(cx, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.io).poll_flush(cx);
+        self.in_time(cx, done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.in_time(cx, done)
+    }
+}
+
+/// What calls know of their connection.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Link;
+
+    fn connect_info(&self) -> Link {
+        Link { peer: self.peer.clone(), activity: Arc::clone(self.place.activity()) }
+    }
+}
+
+/// Something that may happen often, and is said seldom.
+#[derive(Default)]
+struct Seldom {
+    last: Option<Instant>,
+    count: u64,
+}
+
+impl Seldom {
+    fn say(&mut self, how: impl FnOnce(u64)) {
+        self.count += 1;
+        if self.last.is_none_or(|last| last.elapsed() >= SAID_EVERY) {
+            self.last = Some(Instant::now());
+            how(std::mem::take(&mut self.count));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::peer::Origin;
+
+    #[test]
+    fn one_network_of_ipv6_is_one_peer() {
+        let key = |text: &str| Origin::Tcp(text.parse().unwrap()).key();
+        assert_eq!(key("[2001:db8::1]:5"), key("[2001:db8::ffff:2]:6"));
+        assert_ne!(key("[2001:db8::1]:5"), key("[2001:db8:0:1::1]:5"));
+        assert_eq!(key("[::ffff:192.0.2.1]:5"), key("192.0.2.1:6"));
+        assert_ne!(key("192.0.2.1:5"), key("192.0.2.2:5"));
+    }
+}

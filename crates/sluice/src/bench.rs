@@ -10,6 +10,7 @@ mod fill;
 mod gaps;
 mod loaded;
 mod paced;
+mod steps;
 mod swaps;
 
 use crate::compile::ProgramArgs;

@@ -2,38 +2,27 @@
 //! client, by the names of its P4Info.
 //!
 //! What `show` prints behind an index, `set` takes. Values of registers are trees in the
-//! protocol (`P4Data`); on a line they are their leaves in order (`cells/values.rs`). The switch judges the widths. Cells that
+//! protocol (`P4Data`); on a line they are their leaves in order (`entities::values`). The switch judges the widths. Cells that
 //! are zero are not printed without `--all`.
 //!
 //! Counters and meters beside entries are shown by `sluice table show`. Exit codes are those of `table`.
 //!
-//! Tests: below; `tests/py/test_cells.py` with the real switch.
+//! Tests: `tests/py/test_cells.py` with the real switch.
 
-mod values;
-
-use crate::stats::ServerArgs;
-use crate::table::{claim_refused, name_of};
+use crate::changes::WriterArgs;
+use crate::complete;
+use crate::output::JsonArgs;
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
+use entities::values::{data_text, is_zero, parse, type_text};
+use entities::{Names, name_of};
 use grpc::client::{Client, ClientError};
 use grpc::proto::p4::config::v1 as config;
 use grpc::proto::p4::v1 as pb;
 use pb::entity::Entity as Kind;
+use serde_json::json;
 use std::process::ExitCode;
-use values::{data_text, is_zero, parse, type_text};
-
-/// Which switch, and the right to write.
-#[derive(clap::Args)]
-pub struct WriterArgs {
-    #[command(flatten)]
-    server: ServerArgs,
-    /// The device id of P4Runtime.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
-    device_id: u64,
-    /// Claims the right to write with this id; the highest id has it.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
-    election_id: u64,
-}
 
 /// Arguments of `register`.
 #[derive(clap::Args)]
@@ -53,6 +42,7 @@ enum RegisterCommand {
     /// Change a cell: NAME INDEX VALUE...; as many values as a cell has parts.
     Set {
         /// The register's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::arrays))]
         name: String,
         /// Which cell, or `all`.
         index: String,
@@ -80,6 +70,7 @@ enum CounterCommand {
     /// Change a cell: NAME INDEX PACKETS [BYTES].
     Set {
         /// The counter's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::arrays))]
         name: String,
         /// Which cell, or `all`.
         index: String,
@@ -109,6 +100,7 @@ enum MeterCommand {
     /// Configure a cell: NAME INDEX CIR CBURST PIR PBURST, in the meter's unit per second.
     Set {
         /// The meter's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::arrays))]
         name: String,
         /// Which cell, or `all`.
         index: String,
@@ -124,6 +116,7 @@ enum MeterCommand {
     /// Make a cell let everything through again: NAME INDEX.
     Reset {
         /// The meter's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::arrays))]
         name: String,
         /// Which cell, or `all`.
         index: String,
@@ -134,6 +127,7 @@ enum MeterCommand {
 #[derive(clap::Args)]
 struct ShowArgs {
     /// The array's name, or as much of its end as is unique.
+    #[arg(add = ArgValueCompleter::new(complete::arrays))]
     name: String,
     /// Only this cell.
     index: Option<i64>,
@@ -205,23 +199,29 @@ fn index_of(text: &str, array: &Array<'_>) -> Result<Option<pb::Index>, String> 
 
 // What each kind of array does in its own way is in functions that the commands give.
 
-fn list(arrays: &[Array<'_>], word: &str) -> ExitCode {
+fn list(arrays: &[Array<'_>], word: &str, output: JsonArgs) -> ExitCode {
+    let plural = format!("{word}s");
+    let object = |array: &Array<'_>| json!({ word: array.name, "cells": array.size, "of": array.about });
+    output.print(|| json!({ plural: arrays.iter().map(object).collect::<Vec<_>>() }), || list_text(arrays, word));
+    ExitCode::SUCCESS
+}
+
+fn list_text(arrays: &[Array<'_>], word: &str) -> String {
     let mut rows = crate::stats::new_table(&[word, "cells", "of"]);
     crate::stats::align_right(&mut rows, 1);
     for array in arrays {
         rows.add_row([array.name.to_string(), array.size.to_string(), array.about.clone()]);
     }
     match arrays.is_empty() {
-        true => println!("the program has no {word}"),
-        false => println!("{}", rows.trim_fmt()),
+        true => format!("the program has no {word}"),
+        false => rows.trim_fmt(),
     }
-    ExitCode::SUCCESS
 }
 
 /// Prints cells; `query` makes what is asked for, `line` a cell's index, its text and whether it is zero.
 fn show(
     client: &Client,
-    device_id: u64,
+    (writer, info): (&WriterArgs, &config::P4Info),
     array: &Array<'_>,
     args: &ShowArgs,
     query: &dyn Fn(Option<pb::Index>) -> Kind,
@@ -233,15 +233,24 @@ fn show(
     };
     let (mut cells, mut zero) = (0u64, 0u64);
     let entity = pb::Entity { entity: Some(query(index)) };
-    let read = client.read(device_id, vec![entity], |found| {
-        let Some((index, text, is_zero)) = found.entity.and_then(line) else { return };
+    let names = Names::new(info.clone());
+    let mut objects = Vec::new();
+    let read = client.read(writer.device_id, vec![entity], |found| {
+        let Some(found) = found.entity else { return };
+        let object = writer.output.json.then(|| names.json(&found));
+        let Some((index, text, is_zero)) = line(found) else { return };
         cells += 1;
-        match is_zero && !args.all && args.index.is_none() {
-            true => zero += 1,
-            false => println!("{} {index} {text}", array.name),
+        match (is_zero && !args.all && args.index.is_none(), object) {
+            (true, _) => zero += 1,
+            (false, Some(object)) => objects.push(object),
+            (false, None) => println!("{} {index} {text}", array.name),
         }
     });
     read.with_context(|| format!("cannot read `{}`", array.name))?;
+    if writer.output.json {
+        println!("{:#}", json!({ "name": array.name, "size": array.size, "cells": objects }));
+        return Ok(ExitCode::SUCCESS);
+    }
     let rest = if zero > 0 { format!(", {zero} that are zero not shown (--all shows them)") } else { String::new() };
     println!("# {cells} of {} cells{rest}", array.size);
     Ok(ExitCode::SUCCESS)
@@ -254,7 +263,7 @@ fn refuse(message: &str) -> ExitCode {
 
 /// Writes a changed cell or all of them.
 fn write(client: &Client, args: &WriterArgs, entity: Kind) -> Result<ExitCode> {
-    let mut primary = client.become_primary(args.device_id, args.election_id.into()).map_err(claim_refused)?;
+    let mut primary = args.claim(client)?;
     let entity = Some(pb::Entity { entity: Some(entity) });
     match primary.write(vec![pb::Update { r#type: pb::update::Type::Modify.into(), entity }]) {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -268,20 +277,22 @@ fn write(client: &Client, args: &WriterArgs, entity: Kind) -> Result<ExitCode> {
 
 /// Runs `register`.
 pub fn register(args: &RegisterArgs) -> Result<ExitCode> {
-    let (client, device_id) = (args.writer.server.connect()?, args.writer.device_id);
-    let info = client.p4info(device_id)?;
+    let client = args.writer.server.connect()?;
+    let info = client.p4info(args.writer.device_id)?;
     let arrays = registers(&info);
     let entry =
         |array: &Array<'_>, index, data| Kind::RegisterEntry(pb::RegisterEntry { register_id: array.id, index, data });
     match &args.command {
-        RegisterCommand::List => Ok(list(&arrays, "register")),
+        RegisterCommand::List => Ok(list(&arrays, "register", args.writer.output)),
         RegisterCommand::Show(shown) => match find("register", &arrays, &shown.name) {
             Err(message) => Ok(refuse(&message)),
-            Ok(array) => show(&client, device_id, array, shown, &|index| entry(array, index, None), &|found| {
-                let Kind::RegisterEntry(cell) = found else { return None };
-                let data = cell.data?;
-                Some((cell.index?.index, data_text(&data), is_zero(&data)))
-            }),
+            Ok(array) => {
+                show(&client, (&args.writer, &info), array, shown, &|index| entry(array, index, None), &|found| {
+                    let Kind::RegisterEntry(cell) = found else { return None };
+                    let data = cell.data?;
+                    Some((cell.index?.index, data_text(&data), is_zero(&data)))
+                })
+            }
         },
         RegisterCommand::Set { name, index, values } => {
             let place = find("register", &arrays, name).and_then(|array| Ok((array, index_of(index, array)?)));
@@ -300,21 +311,23 @@ pub fn register(args: &RegisterArgs) -> Result<ExitCode> {
 
 /// Runs `counter`.
 pub fn counter(args: &CounterArgs) -> Result<ExitCode> {
-    let (client, device_id) = (args.writer.server.connect()?, args.writer.device_id);
-    let info = client.p4info(device_id)?;
+    let client = args.writer.server.connect()?;
+    let info = client.p4info(args.writer.device_id)?;
     let arrays = counters(&info);
     let entry =
         |array: &Array<'_>, index, data| Kind::CounterEntry(pb::CounterEntry { counter_id: array.id, index, data });
     match &args.command {
-        CounterCommand::List => Ok(list(&arrays, "counter")),
+        CounterCommand::List => Ok(list(&arrays, "counter", args.writer.output)),
         CounterCommand::Show(shown) => match find("counter", &arrays, &shown.name) {
             Err(message) => Ok(refuse(&message)),
-            Ok(array) => show(&client, device_id, array, shown, &|index| entry(array, index, None), &|found| {
-                let Kind::CounterEntry(cell) = found else { return None };
-                let data = cell.data.unwrap_or_default();
-                let text = format!("{} {}  # packets, bytes", data.packet_count, data.byte_count);
-                Some((cell.index?.index, text, data == pb::CounterData::default()))
-            }),
+            Ok(array) => {
+                show(&client, (&args.writer, &info), array, shown, &|index| entry(array, index, None), &|found| {
+                    let Kind::CounterEntry(cell) = found else { return None };
+                    let data = cell.data.unwrap_or_default();
+                    let text = format!("{} {}  # packets, bytes", data.packet_count, data.byte_count);
+                    Some((cell.index?.index, text, data == pb::CounterData::default()))
+                })
+            }
         },
         CounterCommand::Set { name, index, packets, bytes } => {
             let place = find("counter", &arrays, name).and_then(|array| Ok((array, index_of(index, array)?)));
@@ -329,24 +342,26 @@ pub fn counter(args: &CounterArgs) -> Result<ExitCode> {
 
 /// Runs `meter`.
 pub fn meter(args: &MeterArgs) -> Result<ExitCode> {
-    let (client, device_id) = (args.writer.server.connect()?, args.writer.device_id);
-    let info = client.p4info(device_id)?;
+    let client = args.writer.server.connect()?;
+    let info = client.p4info(args.writer.device_id)?;
     let arrays = meters(&info);
     let entry = |array: &Array<'_>, index, config| {
         Kind::MeterEntry(pb::MeterEntry { meter_id: array.id, index, config, ..Default::default() })
     };
     let (name, index, config) = match &args.command {
-        MeterCommand::List => return Ok(list(&arrays, "meter")),
+        MeterCommand::List => return Ok(list(&arrays, "meter", args.writer.output)),
         MeterCommand::Show(shown) => {
             return match find("meter", &arrays, &shown.name) {
                 Err(message) => Ok(refuse(&message)),
-                Ok(array) => show(&client, device_id, array, shown, &|index| entry(array, index, None), &|found| {
-                    let Kind::MeterEntry(cell) = found else { return None };
-                    let text = cell.config.map_or("# lets everything through".to_string(), |m| {
-                        format!("{} {} {} {}  # cir, cburst, pir, pburst", m.cir, m.cburst, m.pir, m.pburst)
-                    });
-                    Some((cell.index?.index, text, cell.config.is_none()))
-                }),
+                Ok(array) => {
+                    show(&client, (&args.writer, &info), array, shown, &|index| entry(array, index, None), &|found| {
+                        let Kind::MeterEntry(cell) = found else { return None };
+                        let text = cell.config.map_or("# lets everything through".to_string(), |m| {
+                            format!("{} {} {} {}  # cir, cburst, pir, pburst", m.cir, m.cburst, m.pir, m.pburst)
+                        });
+                        Some((cell.index?.index, text, cell.config.is_none()))
+                    })
+                }
             };
         }
         MeterCommand::Set { name, index, cir, cburst, pir, pburst } => {

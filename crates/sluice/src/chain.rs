@@ -36,6 +36,8 @@ pub struct ShowArgs {
     device_id: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    output: crate::output::JsonArgs,
 }
 
 /// Arguments of `bind`.
@@ -52,6 +54,9 @@ pub struct BindArgs {
     to: u64,
     #[command(flatten)]
     server: ServerArgs,
+    /// Also while a controller is primary for a device that this concerns.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Arguments of `chain`.
@@ -72,6 +77,9 @@ pub struct ChainArgs {
     both_ways: bool,
     #[command(flatten)]
     server: ServerArgs,
+    /// Also while a controller is primary for a device that this concerns.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Arguments of `unchain`.
@@ -85,6 +93,9 @@ pub struct UnchainArgs {
     both_ways: bool,
     #[command(flatten)]
     server: ServerArgs,
+    /// Also while a controller is primary for a device that this concerns.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Says what was refused.
@@ -107,7 +118,7 @@ pub fn unload(args: &UnloadArgs) -> Result<ExitCode> {
 
 /// Runs `bind`.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
-    let request = pb::BindRequest { ports: args.ports.clone(), device_id: args.to };
+    let request = pb::BindRequest { ports: args.ports.clone(), device_id: args.to, force: args.force };
     finish(args.server.connect()?.bind(request), "nothing is bound")
 }
 
@@ -117,13 +128,15 @@ fn end(at: PortOf) -> Option<pb::DevicePort> {
 
 /// Runs `chain`.
 pub fn chain(args: &ChainArgs) -> Result<ExitCode> {
-    let request = pb::ChainRequest { from: end(args.from), to: end(args.to), both_ways: args.both_ways, remove: false };
+    let (from, to) = (end(args.from), end(args.to));
+    let request = pb::ChainRequest { from, to, both_ways: args.both_ways, remove: false, force: args.force };
     finish(args.server.connect()?.chain(request), "nothing is chained")
 }
 
 /// Runs `unchain`.
 pub fn unchain(args: &UnchainArgs) -> Result<ExitCode> {
-    let request = pb::ChainRequest { from: end(args.from), to: None, both_ways: args.both_ways, remove: true };
+    let from = end(args.from);
+    let request = pb::ChainRequest { from, to: None, both_ways: args.both_ways, remove: true, force: args.force };
     finish(args.server.connect()?.chain(request), "nothing is removed")
 }
 
@@ -132,11 +145,11 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode> {
     let stats = args.server.connect()?.stats()?;
     let stats = stats.context("the server has no admin service: it is not a Sluice switch")?;
     let Some(id) = args.device_id else {
-        print!("{}", all(&stats));
+        args.output.print(|| to_json(&stats, None), || all(&stats));
         return Ok(ExitCode::SUCCESS);
     };
     match stats.devices.iter().find(|device| device.id == id) {
-        Some(device) => print!("{}", one(&stats, device)),
+        Some(device) => args.output.print(|| to_json(&stats, Some(id)), || one(&stats, device)),
         None => {
             let ids: Vec<String> = stats.devices.iter().map(|device| device.id.to_string()).collect();
             eprintln!(
@@ -150,10 +163,25 @@ pub fn show(args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Devices and links with ports and tables, as `sluice stats --json` has them; of one device, or of all.
+fn to_json(stats: &AdminStats, id: Option<u64>) -> serde_json::Value {
+    let mut of = stats.clone();
+    if let Some(id) = id {
+        of.devices.retain(|device| device.id == id);
+        of.ports.retain(|port| port.device_id == id);
+        of.tables.retain(|table| table.device_id == id);
+        of.links.retain(|link| is_at(link.from, id) || is_at(link.to, id));
+    }
+    let all = crate::stats::to_json(&of);
+    serde_json::json!({
+        "devices": all["devices"], "ports": all["ports"], "tables": all["tables"], "links": all["links"],
+    })
+}
+
 fn program(device: &pb::Device) -> String {
     match (device.runs, device.program.as_str()) {
         (false, _) => "none".to_string(),
-        (true, "") => "a controller's".to_string(),
+        (true, "") => "unnamed".to_string(),
         (true, name) => name.to_string(),
     }
 }
@@ -292,10 +320,10 @@ mod tests {
             ..Default::default()
         };
         expect![[r#"
-            device  program         changes  ports  tables  entries  dropped
-            1       router.p4       2        1, 2        1        3        0
-            2       a controller's  1        3           2        6        5
-            9       none            0        none        0        0        0
+            device  program    changes  ports  tables  entries  dropped
+            1       router.p4  2        1, 2        1        3        0
+            2       unnamed    1        3           2        6        5
+            9       none       0        none        0        0        0
 
             device  controllers
             9       primary with election id 7, 2 backups
@@ -307,7 +335,7 @@ mod tests {
         "#]]
         .assert_eq(&all(&stats));
         expect![[r#"
-            device 2: a controller's, program change 1
+            device 2: unnamed, program change 1
             port 3 is veth3, down
 
             link from  to   packets  bytes

@@ -42,6 +42,9 @@ enum Format {
     Json,
 }
 
+// A program that compiles is one that machine code can be made of.
+const _: () = assert!(lower::WIDTH_LIMIT == jit::SLOT_WIDTH_MAX);
+
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);

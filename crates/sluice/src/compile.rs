@@ -1,6 +1,9 @@
 //! What every command that reads P4 shares: `-I`, `-D`, compiling, printing diagnostics.
 
-use anyhow::{Context, Result};
+use crate::compiler::Compiler;
+use crate::compiler::protocol::Wants;
+use anyhow::{Context, Result, bail};
+use control::pipeline::Refusal;
 use datapath::{CodeOptions, Without};
 use frontend::{Compiled, Input, Options, Until, Warnings, explain};
 use std::io::IsTerminal;
@@ -61,7 +64,7 @@ fn known_warning(code: &str) -> Result<String, String> {
     }
 }
 
-fn parse_define(text: &str) -> Result<(String, String), String> {
+pub fn parse_define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     let ok = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -131,6 +134,40 @@ impl CompileArgs {
         Ok(compiled)
     }
 
+    /// Compiles a program in a process of its own and prints what there is to say about it: the text that a switch keeps of it, which
+    /// needs no other file; `None` when it was refused (and said so).
+    pub fn compile_apart(&self, path: &Path, compiler: &Compiler) -> Result<Option<Vec<u8>>> {
+        if path == Path::new("-") {
+            bail!("a switch's program is a file: a controller reads it back");
+        }
+        let colour = use_colour(|name| std::env::var(name).ok(), std::io::stderr().is_terminal());
+        let wants = Wants { self_contained: true, colour, ..Wants::default() };
+        let output = match compiler.compile_file(path, &self.options()?, wants) {
+            Ok(output) => output,
+            Err(Refusal::Limit(why)) => {
+                eprintln!("sluice: {}: {why}", path.display());
+                return Ok(None);
+            }
+            Err(refusal) => bail!("{}", refusal.message()),
+        };
+        eprint!("{}", output.messages);
+        if let Some(code) = &output.first_error {
+            eprintln!("`sluice explain {code}` says more about the first error");
+        }
+        if output.failed {
+            return Ok(None);
+        }
+        if output.p4info.is_none() {
+            eprintln!("{}", no_main(path));
+            return Ok(None);
+        }
+        if let Some(text) = output.unloadable {
+            eprint!("{text}");
+            return Ok(None);
+        }
+        Ok(output.self_contained)
+    }
+
     /// Compiles a whole program to IR; `None` when it was refused (and said so).
     pub fn compile_program(&self, path: &Path) -> Result<Option<Compiled>> {
         let compiled = self.compile(path, Until::Ir)?;
@@ -138,7 +175,7 @@ impl CompileArgs {
             return Ok(None);
         }
         if compiled.raw.is_none() {
-            eprintln!("sluice: {} has no `main`, so there is nothing to run", path.display());
+            eprintln!("{}", no_main(path));
             return Ok(None);
         }
         if let Some(text) = compiled.render_unloadable(std::io::stderr().is_terminal()) {
@@ -147,6 +184,10 @@ impl CompileArgs {
         }
         Ok(Some(compiled))
     }
+}
+
+fn no_main(path: &Path) -> String {
+    format!("sluice: {} has no `main`, so there is nothing to run", path.display())
 }
 
 /// A P4 file with its options.

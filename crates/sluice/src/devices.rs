@@ -15,6 +15,7 @@
 //!
 //! Threads: the admin service's, one change at a time. Tests: `tests/py/test_devices.py`.
 
+use crate::ports::{Opener, conflict};
 use crate::state::State;
 use crate::target::{SwitchTarget, port_problem};
 use anyhow::{Context, Result, bail};
@@ -22,10 +23,11 @@ use control::Control;
 use control::control::Losses;
 use control::pipeline::ForwardingConfig;
 use control::reconcile::Report;
-use datapath::{PortOf, Switch};
+use datapath::{NewPort, PortOf, Sharing, Switch};
 use grpc::Handle;
 use grpc::proto::sluice::v1 as pb;
 use pb::kept_wiring as kept;
+use pktio::PortSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +44,17 @@ pub struct Wanted {
     pub links: Vec<(PortOf, PortOf)>,
     /// The first device was unloaded. It is made again where a port is nobody else's.
     pub without_first: bool,
+    /// By number.
+    pub ports: BTreeMap<u32, WantedPort>,
+}
+
+/// A port that there is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedPort {
+    /// What to open.
+    pub spec: PortSpec,
+    /// The operator has taken it out of service.
+    pub out_of_service: bool,
 }
 
 /// `sluice run --device ID[=X.p4]`.
@@ -123,23 +136,68 @@ impl Wanted {
             to_device_id: to.device,
             to_port: to.port,
         };
+        let port = |port: &WantedPort| kept::Port { port: port.spec.to_string(), out_of_service: port.out_of_service };
         pb::KeptWiring {
             devices: self.devices.iter().copied().collect(),
             bindings: self.bindings.iter().map(binding).collect(),
             links: self.links.iter().map(link).collect(),
             without_first: self.without_first,
+            ports: self.ports.values().map(port).collect(),
+            has_ports: true,
         }
     }
 
-    fn from_record(record: pb::KeptWiring) -> Wanted {
+    fn from_record(record: pb::KeptWiring) -> Result<Wanted> {
+        let port = |kept: kept::Port| -> Result<(u32, WantedPort)> {
+            let spec = kept.port.parse::<PortSpec>().context("--state: a kept port")?;
+            Ok((spec.number, WantedPort { spec, out_of_service: kept.out_of_service }))
+        };
         let end = |device, port| PortOf { device, port };
         let link = |l: kept::Link| (end(l.from_device_id, l.from_port), end(l.to_device_id, l.to_port));
-        Wanted {
+        Ok(Wanted {
             devices: record.devices.into_iter().collect(),
             bindings: record.bindings.into_iter().map(|b| (b.port, b.device_id)).collect(),
             links: record.links.into_iter().map(link).collect(),
             without_first: record.without_first,
+            ports: record.ports.into_iter().map(port).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The same, with these ports.
+    pub fn with_ports(self, ports: &[PortSpec]) -> Wanted {
+        let port = |spec: &PortSpec| (spec.number, WantedPort { spec: spec.clone(), out_of_service: false });
+        Wanted { ports: ports.iter().map(port).collect(), ..self }
+    }
+
+    /// What the switch begins with: what is kept, unless the command line is another than at the last start. Then the command line
+    /// is in force, and devices and ports that were added while the switch ran stay.
+    pub fn decide(state: Option<&State>, command_line: &Wanted) -> Result<Wanted> {
+        let Some(state) = state else { return Ok(command_line.clone()) };
+        let kept = |which| -> Result<Option<(Wanted, bool)>> {
+            let Some(record) = state.store().wiring(which)? else { return Ok(None) };
+            let has_ports = record.has_ports;
+            Ok(Some((Wanted::from_record(record)?, has_ports)))
+        };
+        let Some((mut now, has_ports)) = kept(Wiring::Now)? else { return Ok(command_line.clone()) };
+        let mut last = kept(Wiring::CommandLine)?.map(|(last, _)| last).unwrap_or_default();
+        if !has_ports {
+            // Written before ports could come and go: they were those of the command line.
+            (now.ports, last.ports) = (command_line.ports.clone(), command_line.ports.clone());
         }
+        if last == *command_line {
+            return Ok(now);
+        }
+        let devices = now.devices.union(&command_line.devices).copied().collect();
+        let mut wanted = Wanted { devices, ..command_line.clone() };
+        for (number, port) in now.ports.into_iter().filter(|(number, _)| !last.ports.contains_key(number)) {
+            if conflict(&port.spec, wanted.ports.values().map(|port| &port.spec)).is_none() {
+                if let Some(device) = now.bindings.get(&number).filter(|device| wanted.devices.contains(device)) {
+                    wanted.bindings.insert(number, *device);
+                }
+                wanted.ports.insert(number, port);
+            }
+        }
+        Ok(wanted)
     }
 }
 
@@ -150,6 +208,7 @@ pub struct Devices {
     /// How programs are compiled.
     target: SwitchTarget,
     state: Option<Arc<State>>,
+    opener: Mutex<Opener>,
     /// Held by whoever changes something.
     turn: Mutex<()>,
     known: Mutex<Known>,
@@ -161,6 +220,8 @@ struct Known {
     names: BTreeMap<u64, (String, u64)>,
     /// Ports that are not the first device's; those that were not opened this time, too.
     bindings: BTreeMap<u32, u64>,
+    /// All ports; those that could not be opened this time, too.
+    ports: BTreeMap<u32, WantedPort>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -178,29 +239,21 @@ fn check_nobody_primary(control: &mut Control, device: u64, force: bool, does: &
 }
 
 impl Devices {
-    /// The first device alone; `ports` are the numbers of those that will be opened.
-    pub fn new(switch: Arc<Switch>, handle: Arc<Handle>, target: SwitchTarget, state: Option<Arc<State>>) -> Devices {
-        Devices { switch, handle, target, state, turn: Mutex::default(), known: Mutex::default() }
+    /// The first device alone; `opener` opens ports that come while the switch runs.
+    pub fn new(
+        switch: Arc<Switch>,
+        handle: Arc<Handle>,
+        target: SwitchTarget,
+        state: Option<Arc<State>>,
+        opener: Opener,
+    ) -> Devices {
+        let opener = Mutex::new(opener);
+        Devices { switch, handle, target, state, opener, turn: Mutex::default(), known: Mutex::default() }
     }
 
-    /// Makes all devices and links that the switch begins with, without programs; ports come later, `ports` are their numbers.
-    pub fn begin(&self, command_line: &Wanted, ports: &[u32]) -> Result<()> {
-        let wanted = match &self.state {
-            None => command_line.clone(),
-            Some(state) => {
-                let kept = |which| anyhow::Ok(state.store().wiring(which)?.map(Wanted::from_record));
-                let (now, last) = (kept(Wiring::Now)?, kept(Wiring::CommandLine)?);
-                match now {
-                    Some(now) if last.as_ref() == Some(command_line) => now,
-                    Some(now) => {
-                        // Devices that were made while it ran stay, with what they were told.
-                        let devices = now.devices.union(&command_line.devices).copied().collect();
-                        Wanted { devices, ..command_line.clone() }
-                    }
-                    None => command_line.clone(),
-                }
-            }
-        };
+    /// Makes all devices and links that the switch begins with, without programs; ports come later, `ports` are the numbers of
+    /// those that could be opened.
+    pub fn begin(&self, wanted: &Wanted, command_line: &Wanted, ports: &[u32]) -> Result<()> {
         let first = self.switch.first_device();
         let without_first = wanted.without_first && ports.iter().all(|port| wanted.bindings.contains_key(port));
         if without_first {
@@ -217,7 +270,11 @@ impl Devices {
         for (from, to) in &wanted.links {
             self.switch.link(*from, *to).context("--chain")?;
         }
-        lock(&self.known).bindings = wanted.bindings;
+        {
+            let mut known = lock(&self.known);
+            known.bindings = wanted.bindings.clone();
+            known.ports = wanted.ports.clone();
+        }
         if let Some(state) = &self.state {
             let set = |which, wanted: &Wanted| state.store().set_wiring(which, &wanted.record());
             set(Wiring::Now, &self.now())
@@ -257,10 +314,12 @@ impl Devices {
     fn now(&self) -> Wanted {
         let first = self.switch.first_device();
         let there = self.switch.devices();
+        let Known { bindings, ports, .. } = &*lock(&self.known);
         Wanted {
             without_first: !there.contains(&first),
             devices: there.into_iter().filter(|id| *id != first).collect(),
-            bindings: lock(&self.known).bindings.clone(),
+            bindings: bindings.clone(),
+            ports: ports.clone(),
             links: self.switch.links().into_iter().map(|link| (link.from, link.to)).collect(),
         }
     }
@@ -311,20 +370,29 @@ impl Devices {
             name: request.name.clone(),
             ..ForwardingConfig::default()
         };
+        // Others read and write while it is compiled, and one of them may become primary.
+        let may = |control: &mut Control| check_nobody_primary(control, device, request.force, "replaces its program");
+        let takes_over = request.state() != State::Fresh;
+        let preparation = self.handle.with(|control| {
+            may(control)?;
+            control.prepare(device, config, takes_over).map_err(|e| e.message)
+        })?;
+        let prepared = self.handle.prepared(preparation).map_err(|e| e.message)?;
         self.handle.with(|control| {
-            check_nobody_primary(control, device, request.force, "replaces its program")?;
+            may(control)?;
             let done = match request.state() {
-                State::Fresh => control.load(device, config).map(|()| Report::default()),
-                State::KeepAll => control.replace(device, config, Losses::Refused),
-                State::KeepWhatFits => control.replace(device, config, Losses::Accepted),
+                State::Fresh => control.load_prepared(device, prepared).map(|()| Report::default()),
+                State::KeepAll => control.replace_prepared(device, prepared, Losses::Refused),
+                State::KeepWhatFits => control.replace_prepared(device, prepared, Losses::Accepted),
             };
             done.map_err(|e| e.message)
         })
     }
 
     fn drop_device(&self, id: u64) -> Result<(), String> {
-        self.handle.remove_device(id).map_err(|e| e.message)?;
+        // Workers may not take it; then controllers still have their device.
         self.switch.remove_device(id).map_err(|e| e.to_string())?;
+        self.handle.remove_device(id).map_err(|e| e.message)?;
         lock(&self.known).names.remove(&id);
         Ok(())
     }
@@ -339,7 +407,10 @@ impl Devices {
         without.without_first |= device == self.switch.first_device();
         without.bindings.retain(|_, to| *to != device);
         self.keep(&without)?;
-        self.drop_device(device)?;
+        if let Err(why) = self.drop_device(device) {
+            self.keep(&self.now()).map_err(|kept| format!("{why}; and {kept}"))?;
+            return Err(why);
+        }
         lock(&self.known).bindings = without.bindings;
         if let Some(state) = &self.state
             && let Err(why) = state.forget_device(device)
@@ -349,8 +420,18 @@ impl Devices {
         Ok(())
     }
 
+    /// Refuses while a controller is primary for one of these devices, unless forced to; devices that are not there are refused
+    /// by who needs them.
+    fn check_nobody_primary_of(&self, devices: BTreeSet<u64>, force: bool, does: &str) -> Result<(), String> {
+        let there = self.switch.devices();
+        self.handle.with(|control| {
+            let mut affected = devices.into_iter().filter(|device| there.contains(device));
+            affected.try_for_each(|device| check_nobody_primary(control, device, force, does))
+        })
+    }
+
     /// Gives ports to a device: all, or none.
-    pub fn bind(&self, ports: &[u32], to: u64) -> Result<(), String> {
+    pub fn bind(&self, ports: &[u32], to: u64, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         if ports.is_empty() {
             return Err("no port is named".to_string());
@@ -358,6 +439,8 @@ impl Devices {
         if ports.iter().collect::<BTreeSet<_>>().len() < ports.len() {
             return Err("a port is named twice".to_string());
         }
+        let owners = self.switch.ports().into_iter().filter(|p| ports.contains(&p.number)).map(|p| p.bound_to);
+        self.check_nobody_primary_of(owners.chain([to]).collect(), force, "moves the ports")?;
         let mut done: Vec<(u32, u64)> = Vec::new();
         let before = lock(&self.known).bindings.clone();
         let take_back = |done: &[(u32, u64)], why: String| {
@@ -395,6 +478,154 @@ impl Devices {
         Ok(())
     }
 
+    /// Opens a port and gives it to a device, 0 for the first; what the operator should know of it.
+    pub fn add_port(&self, text: &str, device: u64) -> Result<Option<String>, String> {
+        let _turn = lock(&self.turn);
+        let spec: PortSpec = text.parse().map_err(|error: pktio::SpecError| format!("{error}\n{}", error.help()))?;
+        let device = if device == 0 { self.switch.first_device() } else { device };
+        if self.switch.cpu_port() == Some(spec.number) {
+            return Err(format!("port {} stands for the controller", spec.number));
+        }
+        {
+            // One that could not be opened at the start is replaced.
+            let open: Vec<u32> = self.switch.ports().iter().map(|port| port.number).collect();
+            let known = lock(&self.known);
+            let others = known.ports.values().map(|port| &port.spec).filter(|other| open.contains(&other.number));
+            if open.contains(&spec.number) {
+                return Err(format!("there is a port {} already", spec.number));
+            }
+            if let Some(problem) = conflict(&spec, others) {
+                return Err(problem);
+            }
+        }
+        let before = self.known_ports();
+        let note = self.open_port(&spec, device)?;
+        {
+            let mut known = lock(&self.known);
+            known.ports.insert(spec.number, WantedPort { spec: spec.clone(), out_of_service: false });
+            known.bindings.remove(&spec.number);
+            if device != self.switch.first_device() {
+                known.bindings.insert(spec.number, device);
+            }
+        }
+        self.keep(&self.now()).map_err(|why| {
+            self.restore_known(before);
+            self.switch.remove_port(spec.number).err().map_or(why.clone(), |error| format!("{why}; and {error}"))
+        })?;
+        self.handle.with(|control| control.links_changed(device));
+        Ok(note)
+    }
+
+    /// Opens a port and adds it to the switch.
+    fn open_port(&self, spec: &PortSpec, device: u64) -> Result<Option<String>, String> {
+        if let Some(problem) = self.problem(PortOf { device, port: spec.number }) {
+            return Err(problem);
+        }
+        let opened = lock(&self.opener).open(spec).map_err(|error| format!("{error:#}"))?;
+        let note = opened.note();
+        let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
+        let port = NewPort { bound_to: device, number: spec.number, device: opened, sharing };
+        self.switch.add_ports(vec![port]).map_err(|error| error.to_string())?;
+        Ok(note)
+    }
+
+    /// Removes a port, also one that is kept and could not be opened.
+    pub fn remove_port(&self, number: u32) -> Result<(), String> {
+        let _turn = lock(&self.turn);
+        let bound_to = self.bound_to(number);
+        if bound_to.is_none() && !lock(&self.known).ports.contains_key(&number) {
+            return Err(format!("there is no port {number}"));
+        }
+        let before = self.known_ports();
+        {
+            let mut known = lock(&self.known);
+            known.ports.remove(&number);
+            known.bindings.remove(&number);
+        }
+        // On disk first: a crash in between removes it, as was asked for.
+        let kept = self.keep(&self.now());
+        let removed = match (kept, bound_to) {
+            (Err(why), _) => Err(why),
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some(_)) => self.switch.remove_port(number).map_err(|error| error.to_string()),
+        };
+        removed.inspect_err(|_| {
+            self.restore_known(before);
+            let _ = self.keep(&self.now());
+        })?;
+        if let Some(device) = bound_to {
+            self.handle.with(|control| control.links_changed(device));
+        }
+        Ok(())
+    }
+
+    /// Opens a port again with other options; if that cannot be, with those that it had.
+    pub fn set_port(&self, number: u32, options: &[String]) -> Result<Option<String>, String> {
+        let _turn = lock(&self.turn);
+        let no_port = || format!("there is no port {number}");
+        let device = self.bound_to(number).ok_or_else(no_port)?;
+        let old = lock(&self.known).ports.get(&number).cloned().ok_or_else(no_port)?;
+        let new = old.spec.with_options(options).map_err(|error| error.to_string())?;
+        let reopen = |spec: &PortSpec| -> Result<Option<String>, String> {
+            if self.bound_to(number).is_some() {
+                self.switch.remove_port(number).map_err(|error| error.to_string())?;
+            }
+            let note = self.open_port(spec, device)?;
+            if old.out_of_service {
+                self.switch.set_in_service(number, false).map_err(|error| error.to_string())?;
+            }
+            Ok(note)
+        };
+        let back = |why: String| match reopen(&old.spec) {
+            Ok(_) => why,
+            Err(error) => format!("{why}; and with its old options it cannot be opened either: {error}"),
+        };
+        let done = reopen(&new).map_err(back).and_then(|note| {
+            lock(&self.known).ports.insert(number, WantedPort { spec: new, ..old.clone() });
+            self.keep(&self.now()).map(|()| note).map_err(|why| {
+                lock(&self.known).ports.insert(number, old.clone());
+                back(why)
+            })
+        });
+        self.handle.with(|control| control.links_changed(device));
+        done
+    }
+
+    /// Takes a port into service or out of it.
+    pub fn set_in_service(&self, number: u32, up: bool) -> Result<Option<String>, String> {
+        let _turn = lock(&self.turn);
+        self.switch.set_in_service(number, up).map_err(|error| error.to_string())?;
+        let before = self.known_ports();
+        if let Some(port) = lock(&self.known).ports.get_mut(&number) {
+            port.out_of_service = !up;
+        }
+        self.keep(&self.now()).map_err(|why| {
+            let was_up = !before.ports.get(&number).is_some_and(|port| port.out_of_service);
+            self.restore_known(before);
+            self.switch.set_in_service(number, was_up).err().map_or(why.clone(), |error| format!("{why}; and {error}"))
+        })?;
+        if let Some(device) = self.bound_to(number) {
+            self.handle.with(|control| control.links_changed(device));
+        }
+        Ok(self.switch.ports().into_iter().find(|port| port.number == number).and_then(|port| port.note))
+    }
+
+    /// The device that an open port belongs to.
+    fn bound_to(&self, number: u32) -> Option<u64> {
+        self.switch.ports().iter().find(|port| port.number == number).map(|port| port.bound_to)
+    }
+
+    /// Ports and bindings, to go back to.
+    fn known_ports(&self) -> Known {
+        let known = lock(&self.known);
+        Known { names: BTreeMap::new(), bindings: known.bindings.clone(), ports: known.ports.clone() }
+    }
+
+    fn restore_known(&self, before: Known) {
+        let mut known = lock(&self.known);
+        (known.bindings, known.ports) = (before.bindings, before.ports);
+    }
+
     /// Why a device's program cannot have a port.
     fn problem(&self, at: PortOf) -> Option<String> {
         let pipeline = self.switch.pipeline_of(at.device)?;
@@ -402,8 +633,9 @@ impl Devices {
     }
 
     /// Makes a link, or a link each way.
-    pub fn chain(&self, from: PortOf, to: PortOf, both_ways: bool) -> Result<(), String> {
+    pub fn chain(&self, from: PortOf, to: PortOf, both_ways: bool, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
+        self.check_nobody_primary_of([from.device, to.device].into(), force, "makes the link")?;
         if let Some(problem) = [from, to].into_iter().find_map(|end| self.problem(end)) {
             return Err(problem);
         }
@@ -425,9 +657,11 @@ impl Devices {
     }
 
     /// Removes the link that begins at a port, and the one back if asked to.
-    pub fn unchain(&self, from: PortOf, both_ways: bool) -> Result<(), String> {
+    pub fn unchain(&self, from: PortOf, both_ways: bool, force: bool) -> Result<(), String> {
         let _turn = lock(&self.turn);
         let to = self.switch.links().into_iter().find(|link| link.from == from).map(|link| link.to);
+        let ends = [Some(from), to].into_iter().flatten().map(|end| end.device).collect();
+        self.check_nobody_primary_of(ends, force, "removes the link")?;
         self.switch.unlink(from).map_err(|e| e.to_string())?;
         let Some(to) = to else { return Ok(()) };
         let back = both_ways && to != from && self.switch.links().iter().any(|link| link.from == to && link.to == from);
@@ -478,7 +712,8 @@ mod tests {
         };
         let wanted = says(&devices, &[(vec![3, 4], 2), (vec![5], 1)], &[(at(1, 10), at(2, 1))]).unwrap();
         assert_eq!(wanted.bindings, BTreeMap::from([(3, 2), (4, 2)]), "the first device's are not listed");
-        assert_eq!(Wanted::from_record(wanted.record()), wanted);
+        let wanted = wanted.with_ports(&["7@veth0,mtu=9000".parse().unwrap()]);
+        assert_eq!(Wanted::from_record(wanted.record()).unwrap(), wanted);
         assert!(says(&[DeviceArg { id: 1, program: None }], &[], &[]).unwrap_err().contains("already"));
         assert!(says(&devices, &[(vec![3], 2), (vec![3], 1)], &[]).unwrap_err().contains("bound twice"));
         assert!(says(&[], &[(vec![3], 2)], &[]).unwrap_err().starts_with("there is no device 2"));

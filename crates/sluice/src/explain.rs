@@ -9,10 +9,22 @@ use std::process::ExitCode;
 pub struct Args {
     /// As `E0301`, upper or lower case; all are listed without.
     codes: Vec<String>,
+    #[command(flatten)]
+    output: crate::output::JsonArgs,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    if args.output.json {
+        let wanted = |entry: &&explain::Entry| {
+            args.codes.is_empty() || args.codes.iter().any(|c| c.eq_ignore_ascii_case(entry.code))
+        };
+        let object = |entry: &explain::Entry| serde_json::json!({ "code": entry.code, "title": entry.title, "group": entry.group, "text": entry.render() });
+        let found: Vec<_> = explain::entries().iter().filter(wanted).map(object).collect();
+        let all = args.codes.is_empty() || found.len() == args.codes.len();
+        args.output.print(|| serde_json::json!({ "codes": found }), String::new);
+        return Ok(ExitCode::from(u8::from(!all)));
+    }
     if args.codes.is_empty() {
         let mut group = "";
         for entry in explain::entries() {

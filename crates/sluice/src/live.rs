@@ -15,6 +15,8 @@ mod packet_filter;
 
 pub use packet_filter::PacketFilter;
 
+use crate::compiler::Compiler;
+use crate::compiler::protocol::Wants;
 use abi::state::PipelineState;
 use base::SourceMap;
 use base::entry::{EntryAction, GroupMember};
@@ -22,7 +24,7 @@ use base::ids::{ExternId, TableId};
 use datapath::oracle::{Draws, Oracle};
 use datapath::snapshot::{copy_replication, snapshot};
 use datapath::{Local, Pipeline};
-use frontend::{Input, Options, Until};
+use frontend::Options;
 use grpc::proto::sluice::v1 as pb;
 use interp::filter::Filter;
 use interp::trace::{Event, Form};
@@ -76,6 +78,7 @@ impl Choices {
 impl Tracer {
     /// For the program that runs from this text, by this name; of frames that both filters want.
     pub fn new(
+        compiler: &Compiler,
         pipeline: Arc<Pipeline>,
         (name, source): (&str, &[u8]),
         filter: &str,
@@ -83,10 +86,11 @@ impl Tracer {
         now_us: u64,
     ) -> Result<Tracer, String> {
         let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
-        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("device_config.p4");
-        let input = Input::Text { name, text };
-        let compiled = frontend::compile(input, &Options::default(), Until::Ir).map_err(|e| e.to_string())?;
-        let program = Arc::new(compiled.raw.ok_or("the running program has no IR")?);
+        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
+        let wants = Wants { raw: true, sources: true, ..Wants::default() };
+        let compiled =
+            compiler.compile_text(name, text, &Options::default(), wants).map_err(|e| e.message().to_string())?;
+        let program = Arc::new(compiled.program.ok_or("the running program has no IR")?);
         let filter = Filter::parse(filter, &program)?;
         Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us })
     }

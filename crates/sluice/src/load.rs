@@ -13,7 +13,10 @@ use std::process::ExitCode;
 
 /// Arguments of `load`.
 #[derive(clap::Args)]
-#[command(after_help = "`sluice diff OLD.p4 NEW.p4` says beforehand what stays.")]
+#[command(after_help = "Examples:
+  sluice diff old.p4 new.p4               says beforehand what stays
+  sluice load new.p4                      refused if something that was written has no place in it
+  sluice load new.p4 --allow-loss         what has no place is dropped, and said")]
 pub struct Args {
     #[command(flatten)]
     program: ProgramArgs,
@@ -22,8 +25,11 @@ pub struct Args {
     /// The device id of P4Runtime; one that is not there is made.
     #[arg(long, value_name = "ID", default_value_t = 1)]
     device_id: u64,
-    /// Refuse the program if something that was written has no place in it.
+    /// Drop what was written and has no place in the new program; without this such a program is refused.
     #[arg(long, conflicts_with = "fresh")]
+    allow_loss: bool,
+    /// What happens without --allow-loss, too.
+    #[arg(long, hide = true, conflicts_with_all = ["fresh", "allow_loss"])]
     strict: bool,
     /// Begin with nothing but what the program itself brings.
     #[arg(long)]
@@ -42,10 +48,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let Some(compiled) = args.program.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };
     let program = frontend::self_contained(path, &compiled.sources, &args.program.compile.options()?)?.into_bytes();
     let client = args.server.connect()?;
-    let state = match (args.strict, args.fresh) {
-        (true, _) => State::KeepAll,
+    let state = match (args.allow_loss, args.fresh) {
         (_, true) => State::Fresh,
-        _ => State::KeepWhatFits,
+        (true, _) => State::KeepWhatFits,
+        (false, false) => State::KeepAll,
     };
     let name = path.display().to_string();
     let request = pb::LoadRequest { device_id: args.device_id, program, state: state.into(), force: args.force, name };
@@ -53,6 +59,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Ok(done) => done,
         Err(ClientError::Refused(reason)) => {
             eprintln!("sluice: {} is not loaded: {reason}", path.display());
+            if state == State::KeepAll && reason.contains("cannot be kept") {
+                eprintln!("--allow-loss loads it without that, --fresh without anything that was written");
+            }
             return Ok(ExitCode::from(1));
         }
         Err(error) => bail!(error),

@@ -3,26 +3,48 @@
 //! One file per subcommand; each returns its exit code. Exit codes: 0 done, 1 the input is wrong (diagnostics or failed
 //! expectations on stderr), 2 the command could not run (no such file, port, server).
 
+/// A line about what the running switch does. Whoever started it may have stopped reading: the switch goes on.
+macro_rules! announce {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 mod bench;
 mod capture;
 mod cells;
 mod chain;
+mod changes;
 mod check;
 mod compile;
+mod compiler;
+mod complete;
+mod config;
 mod devices;
 mod diff;
+mod entity;
 mod explain;
+mod generate;
 mod json;
+mod listen;
 mod live;
 mod load;
+mod local;
+mod log;
+mod lsp;
 mod metrics;
 mod notify;
 mod operator;
+mod output;
 mod p4info;
+mod port;
+mod ports;
 mod run;
 mod show;
 mod specialise;
 mod state;
+mod state_files;
 mod stats;
 mod stf;
 mod table;
@@ -32,13 +54,43 @@ mod trace;
 mod transport;
 mod watched;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
 /// A write of the control plane is mostly small allocations, made in one thread and freed in another.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const MULTICAST: &str = "Examples:
+  sluice multicast add 1 2 3 4            copies to ports 2, 3 and 4
+  sluice multicast set 1 2:7 3:8|5:8      with instances (egress_rid); 5 is sent to while 3 is down
+  sluice multicast delete 1";
+
+const CLONE: &str = "Examples:
+  sluice clone add 100 510                to the controller
+  sluice clone set 100 3 packet_length=128
+  sluice clone show --json";
+
+const MEMBER: &str = "Examples:
+  sluice member add ecmp 1 'send(port:2)'
+  sluice member set ecmp 1 'send(port:3)'
+  sluice member show ecmp";
+
+const GROUP: &str = "Examples:
+  sluice group add ecmp 1 1 2             members 1 and 2, with equal shares
+  sluice group set ecmp 1 1:3@2 2@3       three shares and one, each while its port's link is up
+  sluice table add route dst:10.0.0.1 'group(1)'";
+
+const VALUE_SET: &str = "Examples:
+  sluice value-set add tpids 0x88a8       one member more
+  sluice value-set delete tpids 0x88a8    one less
+  sluice value-set delete tpids           all";
+
+const DIGEST: &str = "Examples:
+  sluice digest add learn max_list_size=16 max_timeout=100ms
+  sluice listen learn
+  sluice digest delete learn";
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 the program, script or entry is wrong; 2 the command could not run (no such \
                           file, port or switch)";
@@ -65,7 +117,7 @@ enum Command {
     P4info(p4info::Args),
     /// Show step by step what a program, or a running switch, does with a packet.
     Trace(trace::Args),
-    /// Replace the program of a running switch, what fits of its state stays; or load one under another device id.
+    /// Replace the program of a running switch, which keeps its state; or load one under another device id.
     Load(load::Args),
     /// Remove a device of a running switch, with its program and state.
     Unload(chain::UnloadArgs),
@@ -87,20 +139,75 @@ enum Command {
     Counter(cells::CounterArgs),
     /// Show or configure meters of a running switch; those beside entries are shown with `table show`.
     Meter(cells::MeterArgs),
+    /// Show or change multicast groups of a running switch: GROUP PORT[:INSTANCE][|BACKUP...]... [metadata=0x..].
+    #[command(after_help = MULTICAST)]
+    Multicast(entity::Args),
+    /// Show or change clone sessions of a running switch: SESSION PORT[:INSTANCE]... [class_of_service=N] [packet_length=BYTES].
+    #[command(after_help = CLONE)]
+    Clone(entity::Args),
+    /// Show or change members of action profiles of a running switch: PROFILE ID 'ACTION(ARG:VALUE, ...)'.
+    #[command(after_help = MEMBER)]
+    Member(entity::Args),
+    /// Show or change groups of action selectors of a running switch: PROFILE ID [max_size=N] MEMBER[:WEIGHT][@PORT]...
+    #[command(after_help = GROUP)]
+    Group(entity::Args),
+    /// Show or change value sets of a running switch's parser: NAME VALUE...
+    #[command(after_help = VALUE_SET)]
+    ValueSet(entity::Args),
+    /// Show or change which digests a running switch sends: NAME [max_timeout=TIME] [max_list_size=N] [ack_timeout=TIME].
+    #[command(after_help = DIGEST)]
+    Digest(entity::Args),
+    /// Print what a running switch tells its controller: digests, idle entries, packets.
+    Listen(listen::Args),
+    /// Save all entities of a running switch as a file, or load such a file.
+    Config(config::Args),
+    /// Check, print, copy or make the directory of `sluice run --state`.
+    State(state_files::Args),
     /// Time a program's pipeline from memory (`make bench` in the sources measures the examples beside C).
     Bench(bench::Args),
     /// Show ports, tables and drops of a running switch.
     Stats(stats::Args),
     /// Record what ports of a running switch receive and send.
     Capture(capture::Args),
+    /// Say or change what a running switch logs.
+    Log(log::Args),
     /// Watch a running switch: ports, tables by hits, cycles, drops.
     Top(top::Args),
+    /// Serve an editor on standard input and output (language server protocol).
+    Lsp(lsp::Args),
+    /// Write manual pages and shell completions into a folder.
+    #[command(hide = true)]
+    Generate(generate::Args),
+    /// Compile a program for a running switch, which starts this by itself.
+    #[command(name = compiler::SUBCOMMAND, hide = true)]
+    CompileChild,
+    /// Add, remove, change and show ports of a running switch.
+    Port(port::Args),
+}
+
+/// The commands that are about what the compiler makes: their help lists its optimisations.
+const ABOUT_COMPILING: &[&str] = &["check", "bench"];
+
+/// The command line. Options that many commands have are described at length where they are what the command is about.
+fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        let without = command.get_arguments().any(|arg| arg.get_id() == "without");
+        match without && !ABOUT_COMPILING.contains(&command.get_name()) {
+            true => command.mut_arg("without", |arg| {
+                arg.long_help("Leave optimisations out, by name; the program does the same, slower (`sluice check --help` lists them)")
+            }),
+            false => command,
+        }
+    })
 }
 
 fn main() -> ExitCode {
     // A closed pipe (`sluice ... | head`) ends the command quietly, as for other tools.
     end_quietly_without_output();
-    let result = match Cli::parse().command {
+    // The shell asks for completions by an environment variable; nothing else happens then.
+    clap_complete::CompleteEnv::with_factory(command).complete();
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let result = match cli.command {
         Command::Check(args) => check::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Stf(args) => stf::main(&args),
@@ -118,10 +225,26 @@ fn main() -> ExitCode {
         Command::Register(args) => cells::register(&args),
         Command::Counter(args) => cells::counter(&args),
         Command::Meter(args) => cells::meter(&args),
+        Command::Multicast(args) => {
+            entity::main(&args, &entity::Word { noun: "multicast group", keyword: "multicast" })
+        }
+        Command::Clone(args) => entity::main(&args, &entity::Word { noun: "clone session", keyword: "clone" }),
+        Command::Member(args) => entity::main(&args, &entity::Word { noun: "member", keyword: "member" }),
+        Command::Group(args) => entity::main(&args, &entity::Word { noun: "group", keyword: "group" }),
+        Command::ValueSet(args) => entity::main(&args, &entity::Word { noun: "value set", keyword: "value_set" }),
+        Command::Digest(args) => entity::main(&args, &entity::Word { noun: "digest", keyword: "digest" }),
+        Command::Listen(args) => listen::main(&args),
+        Command::Config(args) => config::main(&args),
+        Command::State(args) => state_files::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Capture(args) => capture::main(&args),
+        Command::Log(args) => log::main(&args),
         Command::Top(args) => top::main(&args),
+        Command::Lsp(args) => lsp::main(&args),
+        Command::Generate(args) => generate::main(&args, command()),
+        Command::CompileChild => Ok(compiler::child::main()),
+        Command::Port(args) => port::main(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("sluice: {error:#}");

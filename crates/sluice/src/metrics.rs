@@ -1,4 +1,5 @@
-//! What `sluice run --metrics` serves: all counters of the switch as OpenMetrics text, for Prometheus.
+//! What `sluice run --metrics` serves: all counters of the switch as OpenMetrics text, for Prometheus; `grpc::metrics` makes the older
+//! text format of it for who asks for that.
 //!
 //! The names and labels are an interface: they are added to, never renamed; `docs/operations.md` lists them. Counters run
 //! from the start of the switch, those of tables from the first program that had the table; nothing is kept here, each
@@ -12,7 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
 /// What is told.
@@ -52,7 +53,11 @@ fn family<M: EncodeMetric>(
 ) -> fmt::Result {
     let mut values = values.into_iter().peekable();
     let Some(kind) = values.peek().map(|(_, metric)| metric.metric_type()) else { return Ok(()) };
-    let mut metrics = encoder.encode_descriptor(name, help, None, kind)?;
+    // The library writes the unit behind the name.
+    let units = [Unit::Seconds, Unit::Bytes];
+    let named = units.iter().find_map(|unit| Some((name.strip_suffix(&format!("_{}", unit.as_str()))?, unit)));
+    let (name, unit) = named.map_or((name, None), |(name, unit)| (name, Some(unit)));
+    let mut metrics = encoder.encode_descriptor(name, &format!("{help}."), unit, kind)?;
     for (mut labels, metric) in values {
         if labels.is_empty() {
             return metric.encode(metrics);
@@ -81,9 +86,14 @@ impl Collector for Snapshot {
         let Observed { stats, rpcs, lost_events } = &self.0;
         let e = &mut encoder;
         let uptime = ConstGauge::new(stats.uptime_us as f64 / 1e6);
-        family(e, "uptime_seconds", "Since the start of the switch", [(vec![], uptime)])?;
+        family(e, "uptime_seconds", "Time since the start of the switch", [(vec![], uptime)])?;
         ports(e, &stats.ports)?;
         tables(e, &stats.tables)?;
+        if let Some(buffers) = &stats.buffers {
+            family(e, "buffers", "Packet buffers that there are", gauges(vec![(vec![], buffers.total)]))?;
+            let used = gauges(vec![(vec![], buffers.in_use)]);
+            family(e, "buffers_in_use", "Packet buffers that packets or receive rings have", used)?;
+        }
         let drop =
             |d: &pb::Drop| (vec![("device_id", d.device_id.to_string()), ("reason", d.reason.clone())], d.packets);
         let drops = stats.drops.iter().map(drop).collect();
@@ -119,8 +129,8 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
     };
     let up = ports.iter().map(|p| (port(p), u64::from(p.link_up))).collect();
     family(e, "port_up", "Whether the link is up", gauges(up))?;
-    let speed = ports.iter().filter_map(|p| Some((port(p), u64::from(p.speed_mbps?) * 1_000_000))).collect();
-    family(e, "port_speed_bits_per_second", "Of the link", gauges(speed))?;
+    let speed = ports.iter().filter_map(|p| Some((port(p), u64::from(p.speed_mbps?) * 1_000_000 / 8))).collect();
+    family(e, "port_speed_bytes_per_second", "What the link can carry", gauges(speed))?;
     let both = |value: fn(&pb::Counters) -> u64| {
         let of = |p: &pb::Port, direction: &str, c: &Option<pb::Counters>| {
             let mut labels = port(p);
@@ -130,8 +140,8 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
         let both = ports.iter().flat_map(|p| [of(p, "receive", &p.rx), of(p, "send", &p.tx)]);
         counters(both.collect::<Vec<_>>())
     };
-    family(e, "port_packets", "Packets", both(|c| c.packets))?;
-    family(e, "port_bytes", "Bytes", both(|c| c.bytes))?;
+    family(e, "port_packets", "Packets received and sent", both(|c| c.packets))?;
+    family(e, "port_bytes", "Bytes received and sent", both(|c| c.bytes))?;
     let lost = "Packets that came and no worker took in time, or that a full port did not take";
     family(e, "port_dropped_packets", lost, both(|c| c.dropped))?;
     family(e, "port_errors", "Packets that arrived broken", both(|c| c.errors))
@@ -140,9 +150,11 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
 fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
     let table = |t: &pb::Table| vec![("device_id", t.device_id.to_string()), ("table", t.name.clone())];
     let entries = tables.iter().map(|t| (table(t), t.entries)).collect();
-    family(e, "table_entries", "Entries", gauges(entries))?;
+    family(e, "table_entries", "Entries in the table", gauges(entries))?;
+    let memory = tables.iter().filter_map(|t| Some((table(t), t.memory_bytes?))).collect();
+    family(e, "table_memory_bytes", "About how much memory the table's entries take", gauges(memory))?;
     let sizes = tables.iter().map(|t| (table(t), t.size)).collect();
-    family(e, "table_size", "Most entries", gauges(sizes))?;
+    family(e, "table_size", "Entries that the table can have", gauges(sizes))?;
     let lookups = tables.iter().flat_map(|t| {
         let of = |result: &str, value: Option<u64>| {
             let mut labels = table(t);
@@ -151,7 +163,7 @@ fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
         };
         [of("hit", t.hits), of("miss", t.misses)].into_iter().flatten()
     });
-    family(e, "table_lookups", "Lookups", counters(lookups.collect()))
+    family(e, "table_lookups", "Lookups, by whether an entry matched", counters(lookups.collect()))
 }
 
 fn links(e: &mut DescriptorEncoder<'_>, links: &[pb::Link]) -> fmt::Result {
@@ -161,7 +173,7 @@ fn links(e: &mut DescriptorEncoder<'_>, links: &[pb::Link]) -> fmt::Result {
         counters(links.iter().map(link).collect::<Vec<_>>())
     };
     family(e, "link_packets", "Packets that went from one device to another", of(|l| l.packets))?;
-    family(e, "link_bytes", "Their bytes", of(|l| l.bytes))
+    family(e, "link_bytes", "Bytes that went from one device to another", of(|l| l.bytes))
 }
 
 /// What is counted only while somebody watches.
@@ -221,6 +233,7 @@ mod tests {
                 rx: counters(7),
                 tx: counters(5),
                 device_id: 1,
+                ..Default::default()
             }],
             tables: vec![pb::Table {
                 name: "I.t".into(),
@@ -229,7 +242,9 @@ mod tests {
                 hits: Some(4),
                 misses: Some(2),
                 device_id: 1,
+                memory_bytes: Some(4096),
             }],
+            buffers: Some(pb::Buffers { in_use: 300, total: 4096 }),
             drops: vec![pb::Drop { reason: "no such port".into(), packets: 11, device_id: 2 }],
             workers: vec![pb::Worker { packets: 7, pipeline_cycles: 700, ..Default::default() }],
             code: None,
@@ -263,10 +278,12 @@ mod tests {
             r#"sluice_action_packets_total{device_id="1",table="I.t",action="I.a"} 4"#,
             r#"sluice_part_cycles_total{device_id="1",kind="table",name="I.t"} 70"#,
             r#"sluice_port_up{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1.0"#,
-            r#"sluice_port_speed_bits_per_second{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 10000000000.0"#,
+            r#"sluice_port_speed_bytes_per_second{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1250000000.0"#,
             r#"sluice_port_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,
             r#"sluice_port_bytes_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="send"} 320"#,
             r#"sluice_table_entries{device_id="1",table="I.t"} 3.0"#,
+            r#"sluice_table_memory_bytes{device_id="1",table="I.t"} 4096.0"#,
+            "sluice_buffers_in_use 300.0",
             r#"sluice_table_lookups_total{device_id="1",table="I.t",result="miss"} 2"#,
             r#"sluice_dropped_packets_total{device_id="2",reason="no such port"} 11"#,
             r#"sluice_worker_cycles_total{worker="0",part="pipeline"} 700"#,
@@ -277,5 +294,24 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        lint(&grpc::metrics::plain(&text));
+    }
+
+    /// What `promtool check metrics` asks for: help for each family, counters and nothing else with `_total`, base units.
+    fn lint(text: &str) {
+        let families: Vec<(&str, &str)> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+        assert!(families.len() > 15, "{text}");
+        for (name, kind) in families {
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            let help = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+            assert_eq!(help.filter(|(of, help)| *of == name && help.len() > 8).count(), 1, "{name} has no help");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
+            for word in name.split('_') {
+                let wrong = ["bits", "minutes", "hours", "milliseconds", "ms", "us", "kb", "sec", "counter", "gauge"];
+                assert!(!wrong.contains(&word), "{name} says `{word}`");
+            }
+        }
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
     }
 }

@@ -1,7 +1,11 @@
-//! What systemd is told (`sd_notify(3)`, `Type=notify`): ready, alive, stopping. Without systemd nothing happens.
+//! What systemd is told (`sd_notify(3)`, `Type=notify`): ready, alive, stopping.
 //!
-//! Tests: `tests/py/test_systemd.py`.
+//! Alive is the switch only while every worker and every service thread makes progress (`heartbeat`): one that is stuck is
+//! named in the log, and the watchdog is not fed, so systemd restarts the service. Without systemd only the log says so.
+//!
+//! Tests: below; `tests/py/test_systemd.py`; `datapath/tests/heartbeat.rs`.
 
+use heartbeat::{Monitor, Stuck};
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
@@ -9,6 +13,9 @@ use std::time::{Duration, Instant};
 pub struct Service {
     /// How often to say that it is alive, and when that was done last.
     alive: Option<(Duration, Instant)>,
+    monitor: Monitor,
+    /// Those that the log has named.
+    named: Vec<String>,
 }
 
 impl Service {
@@ -16,17 +23,34 @@ impl Service {
     pub fn ready(status: &str) -> Service {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
         // Twice within the time that systemd allows.
-        Service { alive: sd_notify::watchdog_enabled().map(|time| (time / 2, Instant::now())) }
+        let alive = sd_notify::watchdog_enabled().map(|time| (time / 2, Instant::now()));
+        Service { alive, monitor: Monitor::default(), named: Vec::new() }
     }
 
-    /// Says that it is alive, when it is time to.
+    /// Says that it is alive, when it is time to and all threads make progress.
     pub fn alive(&mut self) {
+        let stuck = self.monitor.stuck();
+        if !self.may_feed(&stuck) {
+            return;
+        }
         if let Some((interval, last)) = &mut self.alive
             && last.elapsed() >= *interval
         {
             *last = Instant::now();
             tell(&[NotifyState::Watchdog]);
         }
+    }
+
+    /// Names threads that have come to a standstill, and those that go on; whether there are none.
+    fn may_feed(&mut self, stuck: &[Stuck]) -> bool {
+        for Stuck { thread, since } in stuck.iter().filter(|stuck| !self.named.contains(&stuck.thread)) {
+            tracing::error!("{thread} makes no progress for {since:?}: the watchdog is not fed");
+        }
+        for thread in self.named.iter().filter(|named| !stuck.iter().any(|stuck| stuck.thread == **named)) {
+            tracing::info!("{thread} goes on");
+        }
+        self.named = stuck.iter().map(|stuck| stuck.thread.clone()).collect();
+        stuck.is_empty()
     }
 
     /// Says that it is about to end.
@@ -38,5 +62,21 @@ impl Service {
 fn tell(states: &[NotifyState]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("systemd cannot be told how the service is: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_not_fed_while_a_thread_is_stuck() {
+        let mut service = Service { alive: None, monitor: Monitor::default(), named: Vec::new() };
+        let stuck = Stuck { thread: "worker-1".into(), since: Duration::from_secs(11) };
+        assert!(service.may_feed(&[]));
+        assert!(!service.may_feed(std::slice::from_ref(&stuck)));
+        assert_eq!(service.named, ["worker-1"]);
+        assert!(service.may_feed(&[]), "it goes on");
+        assert!(service.named.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Threads: called on blocking threads of the server, several at once.
 
+use crate::compiler::Compiler;
 use crate::devices::Devices;
 use crate::live::{PacketFilter, Tracer};
 use crate::stats;
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Frames of one message of a capture.
 const FRAMES_MAX: usize = 256;
+/// Bytes of one message of a capture; a frame more may be begun.
+const FRAMES_BYTES_MAX: usize = 256 << 10;
 /// How often a stream without packets looks whether its client is there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -29,6 +32,8 @@ pub struct SwitchOperator {
     pub handle: Arc<Handle>,
     /// Which devices there are.
     pub devices: Arc<Devices>,
+    /// Compiles what runs again for traces.
+    pub compiler: Arc<Compiler>,
 }
 
 impl Operator for SwitchOperator {
@@ -43,6 +48,9 @@ impl Operator for SwitchOperator {
                 // One that was removed meanwhile has none.
                 let roles = control.roles(device.id).unwrap_or_default();
                 device.roles = roles.into_iter().map(role).collect();
+                if device.program.is_empty() {
+                    device.program = control.program_name(device.id).unwrap_or_default().to_string();
+                }
             }
         });
         stats
@@ -65,7 +73,7 @@ impl Operator for SwitchOperator {
     }
 
     fn bind(&self, request: pb::BindRequest) -> Result<(), String> {
-        self.devices.bind(&request.ports, request.device_id)?;
+        self.devices.bind(&request.ports, request.device_id, request.force)?;
         tracing::info!(device = request.device_id, ports = ?request.ports, "ports bound by the operator");
         Ok(())
     }
@@ -74,14 +82,51 @@ impl Operator for SwitchOperator {
         let end = |end: Option<pb::DevicePort>| end.map(|end| PortOf { device: end.device_id, port: end.port });
         let from = end(request.from).ok_or("the port where the link begins is missing")?;
         if request.remove {
-            self.devices.unchain(from, request.both_ways)?;
+            self.devices.unchain(from, request.both_ways, request.force)?;
             tracing::info!(%from, "link removed by the operator");
             return Ok(());
         }
         let to = end(request.to).ok_or("the port where the link ends is missing")?;
-        self.devices.chain(from, to, request.both_ways)?;
+        self.devices.chain(from, to, request.both_ways, request.force)?;
         tracing::info!(%from, %to, "link made by the operator");
         Ok(())
+    }
+
+    fn port(&self, request: pb::PortRequest) -> Result<pb::PortResponse, String> {
+        use pb::port_request::Change;
+        let change = request.change.ok_or("it is not said what is to be changed")?;
+        let note = match change {
+            Change::Add(add) => {
+                let note = self.devices.add_port(&add.port, add.device_id)?;
+                tracing::info!(port = add.port, "port added by the operator");
+                note
+            }
+            Change::Remove(number) => {
+                self.devices.remove_port(number)?;
+                tracing::info!(port = number, "port removed by the operator");
+                None
+            }
+            Change::Service(pb::port_request::Service { number, up }) => {
+                let note = self.devices.set_in_service(number, up)?;
+                let what = if up { "into" } else { "out of" };
+                tracing::info!(port = number, "port taken {what} service by the operator");
+                note
+            }
+            Change::Set(set) => {
+                let note = self.devices.set_port(set.number, &set.options)?;
+                tracing::info!(port = set.number, options = ?set.options, "port opened again by the operator");
+                note
+            }
+        };
+        Ok(pb::PortResponse { note: note.unwrap_or_default() })
+    }
+
+    fn log(&self, filter: &str) -> Result<String, String> {
+        if !filter.is_empty() {
+            crate::log::set(filter)?;
+            tracing::info!("log changed by the operator: {filter}");
+        }
+        Ok(crate::log::now())
     }
 
     fn trace(&self, request: pb::TraceRequest, to: &Stream<pb::TraceResponse>) -> Result<(), String> {
@@ -90,8 +135,14 @@ impl Operator for SwitchOperator {
         let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
         let packet_filter = PacketFilter::compile(&request.packet_filter)?;
         let now_us = self.switch.now_us();
-        let tracer =
-            Tracer::new(pipeline, (&config.name, &config.device_config), &request.filter, packet_filter, now_us)?;
+        let tracer = Tracer::new(
+            &self.compiler,
+            pipeline,
+            (&config.name, &config.device_config),
+            &request.filter,
+            packet_filter,
+            now_us,
+        )?;
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
         };
@@ -147,13 +198,15 @@ impl Operator for SwitchOperator {
         };
         while !to.is_closed() {
             let Some(first) = tapped.next_within(LOOK) else { continue };
-            let mut frames = Vec::new();
+            let (mut frames, mut bytes) = (Vec::new(), 0);
             let mut next = Some(first);
             while let Some(tapped_frame) = next {
                 if packet_filter.accepts(&tapped_frame.data) {
+                    bytes += tapped_frame.data.len();
                     frames.push(frame(tapped_frame));
                 }
-                next = if frames.len() < FRAMES_MAX { tapped.next_within(Duration::ZERO) } else { None };
+                let room = frames.len() < FRAMES_MAX && bytes < FRAMES_BYTES_MAX;
+                next = if room { tapped.next_within(Duration::ZERO) } else { None };
             }
             if frames.is_empty() {
                 continue;

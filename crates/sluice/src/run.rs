@@ -4,45 +4,50 @@
 //!   main thread      opens ports, loads the program and entries, then: signals, link changes, log lines, end of input
 //!   worker threads   packets (datapath)
 //!   events thread    packet-ins, digests and time, from the switch to the control plane
-//!   p4runtime threads  P4Runtime and the admin service (grpc)
+//!   p4runtime threads  P4Runtime and the admin service (grpc, `transport.rs`)
 //! ```
 //!
-//! Ends on SIGINT and SIGTERM, and when every port has read its file to the end.
+//! Ends on SIGINT and SIGTERM, and when every port has read its file to the end. SIGHUP reads certificates and roles again.
 
 use crate::compile::CompileArgs;
+use crate::compiler::{Compiler, LimitArgs};
 use crate::devices::{self, DeviceArg, Devices, Wanted};
 use crate::notify::Service;
 use crate::operator::SwitchOperator;
+use crate::ports::{self, Opener};
 use crate::specialise::Specialise;
-use crate::state::{State, StateArgs};
+use crate::state::{Kept, State, StateArgs};
 use crate::target::{self, SwitchTarget};
 use crate::transport::TransportArgs;
-use crate::{metrics, stats};
+use crate::{log, metrics, stats};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
 use datapath::replication::Replication;
 use datapath::{EngineKind, Event, Idle, NewPort, Pipeline, PortOf, Sharing, Switch, SwitchConfig};
 use grpc::Handle;
-use pktio::{Device, HeapPool, PortSpec};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use heartbeat::Heartbeat;
+use pktio::{Device, PortSpec};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+mod begin;
 
 /// How often links and the end of input are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// How long packet-ins, digests and idle timeouts wait at most.
 const EVENT_TICK: Duration = Duration::from_millis(5);
+/// A round of the events thread that takes longer is stuck: it delivers to controllers without waiting.
+const EVENT_ROUND_MAX: Duration = Duration::from_secs(30);
 /// Packet-ins that are delivered before time and digests get their turn.
 const EVENTS_PER_TICK: usize = 256;
-/// Heap buffers when no port needs DPDK.
-const HEAP_BUFFERS: usize = 16 * 1024;
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
@@ -57,17 +62,11 @@ pub struct Args {
     compile: CompileArgs,
     /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
     /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory;
-    /// with ,mtu=N ,queues=N ,descriptors=N and ,spread behind it if need be.
+    /// with ,mtu=N ,queues=N ,descriptors=N ,memory=MB ,up and ,spread behind it if need be.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
-    /// Where P4Runtime listens; `none` for nowhere.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559")]
-    grpc: String,
     #[command(flatten)]
     transport: TransportArgs,
-    /// Serve metrics for Prometheus on `http://ADDR/metrics`.
-    #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
     /// How log lines are written on stderr.
     #[arg(long, value_name = "text|json", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -111,135 +110,146 @@ pub struct Args {
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     specialise: Specialise,
     #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
     state: StateArgs,
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    init_log(args.log_format == "json");
+    log::init(args.log_format == "json")?;
     datapath::memory::keep_freed();
-    let specs = parse_ports(&args.ports)?;
-    if specs.iter().any(|s| s.number == args.cpu_port) {
+    let given = ports::parse(&args.ports)?;
+    if given.iter().any(|s| s.number == args.cpu_port) {
         bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);
     }
     // Signals first, so that none is lost while ports open.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
 
     let options = args.compile.options()?;
     let mut code = args.compile.code()?;
     code.jit.perf_map = args.perf_map;
-    let wanted = Wanted::new(args.device_id, &args.devices, &args.bindings, &args.links)?;
-    let numbers: Vec<u32> = specs.iter().map(|s| s.number).collect();
+    code.jit.time_max = Some(args.limits.limits().time);
+    let command_line = Wanted::new(args.device_id, &args.devices, &args.bindings, &args.links)?.with_ports(&given);
+    let numbers: Vec<u32> = given.iter().map(|s| s.number).collect();
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
         bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
     }
-    // The texts that controllers read back: each program as one that needs no other file.
-    let mut programs: BTreeMap<u64, (&Path, Vec<u8>)> = BTreeMap::new();
-    let given = args.devices.iter().filter_map(|device| Some((device.id, device.program.as_ref()?)));
-    for (id, path) in args.program.iter().map(|path| (args.device_id, path)).chain(given) {
-        let Some(compiled) = args.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };
-        programs.insert(id, (path, frontend::self_contained(path, &compiled.sources, &options)?.into_bytes()));
-    }
-
-    let state = args.state.open()?.map(Arc::new);
+    let compiler = Compiler::in_children(args.limits.limits());
+    // A restart compiles while it reads what is kept. A directory that is about to be changed waits for a program that compiles.
+    let (programs, kept) = match args.state.only_reads() {
+        true => std::thread::scope(|scope| {
+            let programs = scope.spawn(|| compile_all(args, &compiler));
+            let kept = args.state.open().and_then(|state| state.map(Kept::read).transpose());
+            let programs = programs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (programs, Some(kept))
+        }),
+        false => (compile_all(args, &compiler), None),
+    };
+    let Some(programs) = programs? else { return Ok(ExitCode::from(1)) };
+    let kept = kept.unwrap_or_else(|| args.state.open().and_then(|state| state.map(Kept::read).transpose()))?;
+    let (state, mut stored) = kept.map_or((None, BTreeMap::new()), |kept| (Some(Arc::new(kept.state)), kept.devices));
     let workers = usize::from(args.workers);
-    let ports = Ports::open(&specs, args.workers)?;
+    let wanted = Wanted::decide(state.as_deref(), &command_line)?;
+    let specs: Vec<PortSpec> = wanted.ports.values().map(|port| port.spec.clone()).collect();
+    let mut opener = Opener::new(&specs, args.workers)?;
+    let mut opened: Vec<(PortSpec, Box<dyn Device>)> = Vec::new();
+    for spec in specs {
+        match opener.open(&spec) {
+            Ok(device) => opened.push((spec, device)),
+            Err(error) if numbers.contains(&spec.number) => return Err(error),
+            // Added while the switch ran; an operator who does not see it is not to lose the others.
+            Err(error) => tracing::error!("{error:#}; `sluice port remove {}` forgets it", spec.number),
+        }
+    }
+    let numbers: Vec<u32> = opened.iter().map(|(spec, _)| spec.number).collect();
     let switch = Arc::new(Switch::new(SwitchConfig {
         workers,
         device: args.device_id,
         cpu_port: Some(args.cpu_port),
         idle: args.idle,
-        pool: ports.pool.clone(),
-        on_worker_start: ports.register_workers(),
+        pool: Some(opener.pool()),
+        on_worker_start: opener.register_workers(),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
-    let target = SwitchTarget::new(Arc::clone(&switch), options, code, engine, args.specialise.into());
+    let target =
+        SwitchTarget::new(Arc::clone(&switch), Arc::clone(&compiler), options, code, engine, args.specialise.into());
     let handle = Handle::new(Control::new());
-    let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone()));
-    devices.begin(&wanted, &numbers)?;
+    let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone(), opener));
+    devices.begin(&wanted, &command_line, &numbers)?;
     for device in switch.devices() {
         let program = programs.get(&device).map(|(path, text)| (*path, text.as_slice()));
         let restored = match &state {
-            Some(state) => state.restore(&handle, device, args.device_id, program)?,
+            Some(state) => {
+                let stored = stored.remove(&device).unwrap_or_default();
+                state.restore(&handle, device, args.device_id, stored, program)?
+            }
             None => false,
         };
         if let Some(file) = args.entries.as_ref().filter(|_| restored && device == args.device_id) {
-            println!("{} is not read: the kept entries are in force (--forget begins anew)", file.display());
+            announce!("{} is not read: the kept entries are in force (--forget begins anew)", file.display());
         }
         if !restored && !begin(args, device, &switch, &handle, program, state.as_deref())? {
             return Ok(ExitCode::from(1));
         }
         devices.learn_name(device);
     }
+    compiler.forget();
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
-        println!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
+        announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }
     // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
     let mut new_ports = Vec::new();
-    for (spec, device) in ports.devices {
+    let count = opened.len();
+    for (spec, device) in opened {
         let owner = devices.of_port(spec.number);
         if let Some(problem) = switch.pipeline_of(owner).and_then(|p| target::port_problem(p.program(), spec.number)) {
             bail!("-i {}@{}: {problem}", spec.number, spec.device);
         }
         let of = if owner == args.device_id { String::new() } else { format!(", of device {owner}") };
-        println!("port {} is {}{of}", spec.number, spec.device);
+        announce!("port {} is {}{of}", spec.number, spec.device);
+        if let Some(note) = device.note() {
+            tracing::warn!(port = spec.number, "{note}");
+        }
         let sharing = if spec.spread { Sharing::Spread } else { Sharing::Fixed };
         new_ports.push(NewPort { bound_to: owner, number: spec.number, device, sharing });
     }
     switch.add_ports(new_ports)?;
+    for port in wanted.ports.values().filter(|port| port.out_of_service && numbers.contains(&port.spec.number)) {
+        announce!("port {} is out of service", port.spec.number);
+        switch.set_in_service(port.spec.number, false)?;
+    }
     if args.profile {
         switch.watch(Duration::MAX);
     }
     for link in switch.links() {
-        println!("{} leads to {}", link.from, link.to);
+        announce!("{} leads to {}", link.from, link.to);
     }
-    let server = match args.grpc.as_str() {
-        "none" => None,
-        address => {
-            let socket = socket_address("--grpc", address)?;
-            let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
-            let operator = SwitchOperator {
-                switch: Arc::clone(&switch),
-                handle: Arc::clone(&handle),
-                devices: Arc::clone(&devices),
-            };
-            let operator = Arc::new(operator);
-            let options = grpc::ServeOptions { operator: Some(operator), ..args.transport.options()? };
-            let server = grpc::serve_with(socket, Arc::clone(&handle), options).with_context(|| {
-                format!(
-                    "cannot serve P4Runtime on {address} (--grpc chooses another address, --grpc none does without)"
-                )
-            })?;
-            let ids: Vec<String> = switch.devices().iter().map(u64::to_string).collect();
-            println!("P4Runtime on {}{}, device {}", server.address(), args.transport.how(), ids.join(", "));
-            Some(server)
+    let operator = SwitchOperator {
+        switch: Arc::clone(&switch),
+        handle: Arc::clone(&handle),
+        devices: Arc::clone(&devices),
+        compiler: Arc::clone(&compiler),
+    };
+    let observed = {
+        let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
+        move || {
+            let (rpcs, lost_events) = (handle.rpcs().read(), handle.lost_events());
+            metrics::text(metrics::Observed { stats: stats::collect(&switch), rpcs, lost_events })
         }
     };
-
-    let _metrics = match &args.metrics {
-        None => None,
-        Some(address) => {
-            let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
-            let source = move || {
-                let (rpcs, lost_events) = (handle.rpcs().read(), handle.lost_events());
-                metrics::text(metrics::Observed { stats: stats::collect(&switch), rpcs, lost_events })
-            };
-            let server = grpc::metrics::serve(socket_address("--metrics", address)?, Arc::new(source))
-                .with_context(|| format!("cannot serve metrics on {address}"))?;
-            println!("metrics on http://{}/metrics", server.address());
-            Some(server)
-        }
-    };
+    let listeners = args.transport.serve(&handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let events = {
         let (switch, handle, stop) = (Arc::clone(&switch), Arc::clone(&handle), Arc::clone(&stop));
         std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, &stop))?
     };
-    let mut service = Service::ready(&format!("{} ports, {workers} workers", specs.len()));
+    let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
-    let ended = wait(&mut signals, &switch, &mut service, on_links);
+    let ended = wait(signals, &switch, &mut service, on_links, || listeners.reload());
     service.stopping();
+    compiler.stop();
     let (received, sent) =
         switch.ports().iter().fold((0, 0), |sum, port| (sum.0 + port.stats.rx_packets, sum.1 + port.stats.tx_packets));
     tracing::info!("stopping: {ended}; {received} packets received, {sent} sent");
@@ -247,10 +257,25 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if events.join().is_err() {
         bail!("the events thread has panicked");
     }
-    if let Some(server) = server {
-        server.shutdown();
-    }
+    listeners.shutdown();
+    // Freeing each entry takes a while, and who restarts the switch waits for its end.
+    switch.devices().into_iter().filter_map(|device| switch.pipeline_of(device)).for_each(std::mem::forget);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Programs by device: the file, and the text as one that needs no other file.
+type Programs<'a> = BTreeMap<u64, (&'a Path, Vec<u8>)>;
+
+/// The programs of the command line by device, with the texts that controllers read back: each as one that needs no other file. `None` if one
+/// was refused (and said so).
+fn compile_all<'a>(args: &'a Args, compiler: &Compiler) -> Result<Option<Programs<'a>>> {
+    let mut programs = Programs::new();
+    let given = args.devices.iter().filter_map(|device| Some((device.id, device.program.as_ref()?)));
+    for (id, path) in args.program.iter().map(|path| (args.device_id, path)).chain(given) {
+        let Some(text) = args.compile.compile_apart(path, compiler)? else { return Ok(None) };
+        programs.insert(id, (path, text));
+    }
+    Ok(Some(programs))
 }
 
 /// Loads what the command line names for a device; false when an entry is wrong, which was reported.
@@ -266,13 +291,13 @@ fn begin(
         let start = Instant::now();
         let name = path.display().to_string();
         let config = ForwardingConfig { device_config: text.to_vec(), name, ..ForwardingConfig::default() };
-        handle.with(|control| control.load(device, config)).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+        handle.load(device, config).map_err(|e| anyhow::anyhow!("{}", e.message))?;
         let took_ms = start.elapsed().as_secs_f64() * 1e3;
-        println!("{} compiled in {took_ms:.1} ms, running on {} worker(s)", path.display(), args.workers);
+        announce!("{} compiled in {took_ms:.1} ms, running on {} worker(s)", path.display(), args.workers);
     }
     if let Some(file) = args.entries.as_ref().filter(|_| device == args.device_id) {
         let pipeline = switch.pipeline().context("--entries needs a program")?;
-        if !apply_entries(file, &pipeline, pipeline.replication())? {
+        if !begin::entries(file, device, handle, &pipeline)? {
             return Ok(false);
         }
     }
@@ -285,16 +310,12 @@ fn begin(
     Ok(true)
 }
 
-fn socket_address(option: &str, address: &str) -> Result<std::net::SocketAddr> {
-    address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
-        format!("{option}: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
-    })
-}
-
 /// Carries what packets leave for controllers, until told to stop.
 pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
     let Some(events) = switch.take_events() else { return };
+    let heart = Heartbeat::new("events", EVENT_ROUND_MAX);
     while !stop.load(Ordering::Relaxed) {
+        heart.beat();
         let mut next = events.recv_timeout(EVENT_TICK).ok();
         // What has queued up goes out together, but time and digests get their turn under a flood of packet-ins.
         for _ in 0..EVENTS_PER_TICK {
@@ -314,12 +335,22 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
 }
 
 /// Waits until there is a reason to stop.
-fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links: impl Fn(u64)) -> &'static str {
+fn wait(
+    mut signals: Signals,
+    switch: &Switch,
+    service: &mut Service,
+    on_links: impl Fn(u64),
+    reload: impl Fn(),
+) -> &'static str {
+    // A thread waits for signals: who restarts the switch does not wait for the end of a tick.
+    let (tell, told) = channel();
+    let forward = move || signals.forever().try_for_each(|signal| tell.send(signal)).unwrap_or(());
+    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(forward) {
+        tracing::error!("no thread for signals: {error}");
+        return "no thread for signals";
+    }
     loop {
         service.alive();
-        if signals.pending().next().is_some() {
-            return "signal";
-        }
         for line in switch.housekeeping() {
             tracing::info!("program: {line}");
         }
@@ -336,22 +367,14 @@ fn wait(signals: &mut Signals, switch: &Switch, service: &mut Service, on_links:
             }
             return "end of input";
         }
-        std::thread::sleep(TICK);
+        match told.recv_timeout(TICK) {
+            Ok(SIGHUP) => reload(),
+            Ok(_) => return "signal",
+            Err(RecvTimeoutError::Timeout) => {}
+            // The thread is gone, so no signal comes any more.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
+        }
     }
-}
-
-/// Our own lines from `info` up, others' (the code generator logs every function) from `warn` up; `SLUICE_LOG` says
-/// otherwise.
-fn init_log(json: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,sluice=info,grpc=info,control=info"));
-    let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);
-    // Only a second start in one process fails, and then the first one's log serves.
-    let _ = match json {
-        true => log.json().try_init(),
-        false => log.try_init(),
-    };
 }
 
 fn parse_idle(text: &str) -> Result<Idle, String> {
@@ -360,87 +383,6 @@ fn parse_idle(text: &str) -> Result<Idle, String> {
         "interrupt" => Ok(Idle::Interrupt),
         "busy" => Ok(Idle::Busy),
         _ => Err("policies are `sleep`, `interrupt` and `busy`".to_string()),
-    }
-}
-
-fn parse_ports(texts: &[String]) -> Result<Vec<PortSpec>> {
-    let mut specs: Vec<PortSpec> = Vec::new();
-    for text in texts {
-        let spec: PortSpec = match text.parse() {
-            Ok(spec) => spec,
-            Err(error) => {
-                let error: pktio::SpecError = error;
-                bail!("-i: {error}\n{}", error.help());
-            }
-        };
-        if specs.iter().any(|s| s.number == spec.number) {
-            bail!("port {} is given twice", spec.number);
-        }
-        let device = spec.device.to_string();
-        let shared = matches!(device.as_str(), "memory" | "null");
-        if let Some(other) = specs.iter().find(|s| !shared && s.device.to_string() == device) {
-            bail!("{device} is given to ports {} and {}: one device is one port", other.number, spec.number);
-        }
-        specs.push(spec);
-    }
-    Ok(specs)
-}
-
-/// All ports, and DPDK if one of them needs it.
-struct Ports {
-    devices: Vec<(PortSpec, Box<dyn Device>)>,
-    pool: Option<pktio::PoolRef>,
-    uses_dpdk: bool,
-}
-
-impl Ports {
-    fn open(specs: &[PortSpec], workers: u16) -> Result<Ports> {
-        let mut devices = Vec::new();
-        if !specs.iter().any(|s| s.device.needs_dpdk()) {
-            let pool = HeapPool::shared(HEAP_BUFFERS);
-            for spec in specs {
-                let device =
-                    pktio::open(&spec.device, Arc::clone(&pool)).with_context(|| format!("port {}", spec.number))?;
-                devices.push((spec.clone(), device));
-            }
-            return Ok(Ports { devices, pool: Some(pool), uses_dpdk: false });
-        }
-        let pci = specs.iter().filter_map(|s| match &s.device {
-            pktio::DeviceSpec::Pci { address } => Some(address.clone()),
-            _ => None,
-        });
-        let guest = specs.iter().any(|s| matches!(s.device, pktio::DeviceSpec::Virtio { .. }));
-        // Rings hold buffers, one for each packet that waits in either direction.
-        let in_rings = |spec: &pktio::PortSpec| {
-            2 * u32::from(spec.descriptors.unwrap_or(0)) * u32::from(spec.queues.unwrap_or(workers))
-        };
-        let defaults = pktio_dpdk::EalConfig::default();
-        let buffers = (defaults.buffers + specs.iter().map(in_rings).sum::<u32>() + 1).next_power_of_two() - 1;
-        let config = pktio_dpdk::EalConfig { pci: pci.collect(), guest, buffers, ..defaults };
-        let eal = pktio_dpdk::Eal::init(&config)?;
-        for notice in eal.notices() {
-            tracing::warn!("{notice}");
-        }
-        for spec in specs {
-            let queues = spec.queues.unwrap_or(workers);
-            let descriptors = spec.descriptors.unwrap_or(pktio_dpdk::PortOptions::default().descriptors);
-            let options = pktio_dpdk::PortOptions { queues, descriptors, mtu: spec.mtu };
-            let device = eal.open(&spec.device, &options).with_context(|| format!("port {}", spec.number))?;
-            devices.push((spec.clone(), device));
-        }
-        Ok(Ports { devices, pool: Some(eal.pool()), uses_dpdk: true })
-    }
-
-    fn register_workers(&self) -> Option<datapath::switch::WorkerHook> {
-        self.uses_dpdk.then(|| {
-            Arc::new(|worker| match pktio_dpdk::register_worker() {
-                Ok(registration) => Box::new(registration) as Box<dyn std::any::Any>,
-                Err(error) => {
-                    tracing::warn!(worker, "no DPDK thread of its own, so buffers are shared under a lock: {error}");
-                    Box::new(())
-                }
-            }) as datapath::switch::WorkerHook
-        })
     }
 }
 

@@ -11,13 +11,15 @@
 
 use anyhow::{Context, Result, bail};
 use control::control::Losses;
-use control::journal::{Restored, Slot};
+use control::journal::Slot;
 use control::pipeline::ForwardingConfig;
+use control::restore::Restored;
 use grpc::Handle;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use store::{Kept, KeptConfig, Store};
+use store::{Store, Stored, StoredConfig};
 
 /// Refused entities that are named one by one.
 const NAMED_MAX: usize = 20;
@@ -40,6 +42,15 @@ pub struct State {
 }
 
 impl StateArgs {
+    /// Whether opening the directory, if one is named, changes nothing in it: it holds a state, which is not to be dropped.
+    pub fn only_reads(&self) -> bool {
+        !self.forget && self.dir().is_none_or(|dir| dir.join(store::FORMAT_FILE).exists())
+    }
+
+    fn dir(&self) -> Option<&Path> {
+        self.state.as_deref()
+    }
+
     /// Opens the directory, if one is named.
     pub fn open(&self) -> Result<Option<State>> {
         let Some(dir) = &self.state else { return Ok(None) };
@@ -47,7 +58,27 @@ impl StateArgs {
             store::forget(dir).context("--forget")?;
         }
         let store = Store::open(dir).context("--state")?;
+        for note in store.notes() {
+            tracing::warn!("--state {}: {note}", dir.display());
+        }
         Ok(Some(State { store: Arc::new(store), dir: dir.clone() }))
+    }
+}
+
+/// A directory in use with what it holds at the start.
+pub struct Kept {
+    /// The directory.
+    pub state: State,
+    /// By device.
+    pub devices: BTreeMap<u64, Stored>,
+}
+
+impl Kept {
+    /// Reads everything.
+    pub fn read(state: State) -> Result<Kept> {
+        let stored = |device| -> Result<(u64, Stored)> { Ok((device, state.store.stored(device)?)) };
+        let devices = state.store.devices().into_iter().map(stored).collect::<Result<_>>()?;
+        Ok(Kept { state, devices })
     }
 }
 
@@ -63,32 +94,32 @@ impl State {
         self.store.replace(device_id, Contents::Empty, Contents::Empty)
     }
 
-    /// Brings back what is kept of a device; false if nothing is, and then `program` is still to be loaded. `first` is the
+    /// Brings back what is kept of a device, `stored`; false if nothing is, and then `program` is still to be loaded. `first` is the
     /// device that is not named in messages.
     pub fn restore(
         &self,
         handle: &Handle,
         device_id: u64,
         first: u64,
+        stored: Stored,
         program: Option<(&Path, &[u8])>,
     ) -> Result<bool> {
         let start = Instant::now();
-        let Kept { running, saved, command_line } = self.store.kept(device_id)?;
+        let Stored { running, saved, command_line } = stored;
         if running.is_none() && saved.is_none() {
             return Ok(false);
         }
         let mut entities = 0;
         for (slot, kept) in [(Slot::Running, running), (Slot::Saved, saved)] {
-            let Some(KeptConfig { config, entities: kept }) = kept else { continue };
-            let put_back = |control: &mut control::Control| control.restore(device_id, slot, config, kept.into_iter());
-            let restored = handle.with(put_back).with_context(|| {
+            let Some(StoredConfig { config, entities: kept }) = kept else { continue };
+            let restored = handle.restore(device_id, slot, config, &kept).with_context(|| {
                 format!("what {} holds cannot be brought back (--forget begins anew)", self.dir.display())
             })?;
             self.report(&restored);
             entities += restored.entities;
         }
         let whose = if device_id == first { String::new() } else { format!("device {device_id}: ") };
-        println!(
+        announce!(
             "{whose}{} entities back from {} in {:.1} ms",
             entities,
             self.dir.display(),
@@ -101,7 +132,7 @@ impl State {
         // Another program than at the last start: it takes over what fits, as if a controller had set it.
         let name = path.display().to_string();
         let config = ForwardingConfig { device_config: program.to_vec(), name, ..ForwardingConfig::default() };
-        handle.with(|control| control.replace(device_id, config, Losses::Refused)).map_err(|error| {
+        handle.replace(device_id, config, Losses::Refused).map_err(|error| {
             let (path, dir) = (path.display(), self.dir.display());
             anyhow::anyhow!(
                 "{path} is not the program of the last start, and does not fit what {dir} holds: {}\n\
@@ -109,7 +140,7 @@ impl State {
                 error.message
             )
         })?;
-        println!("{} takes over from the program of the last start", path.display());
+        announce!("{} takes over from the program of the last start", path.display());
         self.remember(device_id, program)?;
         Ok(true)
     }

@@ -16,9 +16,13 @@ use std::time::Duration;
 /// Which switch.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServerArgs {
-    /// Where the switch listens (`sluice run --grpc`).
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9559", global = true)]
-    pub grpc: String,
+    /// Where the switch listens (`sluice run --grpc`) [default: $SLUICE_GRPC, or 127.0.0.1:9559]. One on this machine is asked by its
+    /// Unix socket, which is found by the port.
+    #[arg(long, value_name = "ADDR", global = true)]
+    grpc: Option<String>,
+    /// The switch's Unix socket (`sluice run --admin`) [default: $SLUICE_ADMIN, or found by --grpc].
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "tls_ca")]
+    admin: Option<PathBuf>,
     /// Connect with TLS; the file has the certificate of whoever signed the switch's (PEM).
     #[arg(long, value_name = "FILE", global = true)]
     pub tls_ca: Option<PathBuf>,
@@ -31,18 +35,44 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// HOST:PORT.
+    pub fn address(&self) -> String {
+        let variable = || std::env::var("SLUICE_GRPC").ok().filter(|value| !value.is_empty());
+        self.grpc.clone().or_else(variable).unwrap_or_else(|| crate::local::ADDRESS.to_string())
+    }
+
     /// Connects; the error says what to do when nobody listens.
     pub fn connect(&self) -> Result<Client> {
-        let address = &self.grpc;
+        let address = &self.address();
+        let variable = || std::env::var_os("SLUICE_ADMIN").filter(|value| !value.is_empty()).map(PathBuf::from);
+        // What is said beats what is in the environment.
+        let of_environment = || if self.grpc.is_none() && self.tls_ca.is_none() { variable() } else { None };
+        if let Some(path) = self.admin.clone().or_else(of_environment) {
+            return Client::connect_local(&path).map_err(|error| anyhow::anyhow!("--admin: {error}"));
+        }
+        let mut no_right = None;
+        if self.tls_ca.is_none() {
+            for path in crate::local::candidates(address) {
+                match Client::connect_local(&path) {
+                    Ok(client) => return Ok(client),
+                    Err(ClientError::NoRight(path)) => no_right = Some(path),
+                    // Left behind by a switch that is gone.
+                    Err(_) => {}
+                }
+            }
+        }
         let identity = self.tls_client_cert.as_deref().zip(self.tls_client_key.as_deref());
         let tls = self.tls_ca.as_deref().map(|ca| ClientTls::load(ca, identity)).transpose().context("TLS")?;
-        Client::connect_with(address, tls.as_ref()).map_err(|error| match error {
+        let client = Client::connect_with(address, tls.as_ref()).map_err(|error| match error {
             ClientError::Unreachable { .. } => anyhow::anyhow!(
                 "{error}\nstart one with `sluice run X.p4 --grpc {address}`, or say where it listens with --grpc ADDR"
             ),
             ClientError::Untrusted { .. } => anyhow::anyhow!("{error}"),
             error => anyhow::anyhow!("--grpc: {error}"),
-        })
+        })?;
+        Ok(client.noting(
+            no_right.map(|path| format!("this user may not connect to {path}, where the operator's commands go")),
+        ))
     }
 }
 
@@ -112,6 +142,10 @@ pub fn collect(switch: &Switch) -> AdminStats {
             rx: Some(rx),
             tx: Some(tx),
             device_id: port.bound_to,
+            out_of_service: !port.in_service,
+            note: port.note.unwrap_or_default(),
+            mtu: port.mtu.into(),
+            mac: port.mac.map(|mac| mac.to_string()).unwrap_or_default(),
         }
     };
     let table = |(device_id, table): (u64, datapath::switch::TableInfo)| pb::Table {
@@ -121,6 +155,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
         size: table.size,
         hits: table.lookups.map(|(hits, _)| hits),
         misses: table.lookups.map(|(_, misses)| misses),
+        memory_bytes: table.memory_bytes,
     };
     let worker = |load: datapath::WorkerLoad| pb::Worker {
         packets: load.packets,
@@ -168,6 +203,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
     let end = |at: datapath::PortOf| Some(pb::DevicePort { device_id: at.device, port: at.port });
     let link =
         |l: datapath::LinkInfo| pb::Link { from: end(l.from), to: end(l.to), packets: l.packets, bytes: l.bytes };
+    let buffers = switch.buffers();
     AdminStats {
         uptime_us: switch.now_us(),
         ports: switch.ports().into_iter().map(port).collect(),
@@ -179,11 +215,13 @@ pub fn collect(switch: &Switch) -> AdminStats {
         program_changes: switch.program_changes(),
         code: switch.pipeline().and_then(|p| p.code_info()).map(code),
         watched: watched::collect(switch),
+        buffers: Some(pb::Buffers { in_use: buffers.0 as u64, total: buffers.1 as u64 }),
     }
 }
 
 /// The same as an object, for programs; names as in the tables.
-fn to_json(stats: &AdminStats) -> serde_json::Value {
+/// All of it as an object.
+pub fn to_json(stats: &AdminStats) -> serde_json::Value {
     use serde_json::json;
     let counters = |c: Option<pb::Counters>| {
         let c = c.unwrap_or_default();
@@ -193,12 +231,13 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         json!({
             "number": p.number, "name": p.name, "kind": p.kind, "link_up": p.link_up, "speed_mbps": p.speed_mbps,
             "rx": counters(p.rx), "tx": counters(p.tx), "device_id": p.device_id,
+            "out_of_service": p.out_of_service, "mtu": p.mtu, "mac": p.mac, "note": p.note,
         })
     };
     let table = |t: &pb::Table| {
         json!({
             "name": t.name, "entries": t.entries, "size": t.size, "hits": t.hits, "misses": t.misses,
-            "device_id": t.device_id,
+            "memory_bytes": t.memory_bytes, "device_id": t.device_id,
         })
     };
     let phase = |p: &pb::Phase| {
@@ -221,16 +260,22 @@ fn to_json(stats: &AdminStats) -> serde_json::Value {
         })
     };
     let drop = |d: &pb::Drop| json!({ "reason": d.reason, "packets": d.packets, "device_id": d.device_id });
+    let role = |r: &pb::Role| {
+        // A number of 128 bits, which JSON's readers may not have.
+        let id = r.election_id.map(|id| (u128::from(id.high) << 64 | u128::from(id.low)).to_string());
+        json!({ "name": r.name, "id": r.id, "has_primary": r.has_primary, "election_id": id, "clients": r.clients })
+    };
     let device = |d: &pb::Device| {
         json!({
             "id": d.id, "program": d.program, "runs": d.runs, "program_changes": d.program_changes,
-            "code": d.code.as_ref().map(code),
+            "code": d.code.as_ref().map(code), "roles": d.roles.iter().map(role).collect::<Vec<_>>(),
         })
     };
     let end = |end: Option<pb::DevicePort>| end.map(|e| json!({ "device_id": e.device_id, "port": e.port }));
     let link = |l: &pb::Link| json!({ "from": end(l.from), "to": end(l.to), "packets": l.packets, "bytes": l.bytes });
     json!({
         "uptime_us": stats.uptime_us,
+        "buffers": stats.buffers.as_ref().map(|b| json!({ "in_use": b.in_use, "total": b.total })),
         "ports": stats.ports.iter().map(port).collect::<Vec<_>>(),
         "tables": stats.tables.iter().map(table).collect::<Vec<_>>(),
         "drops": stats.drops.iter().map(drop).collect::<Vec<_>>(),
@@ -306,11 +351,13 @@ fn render(stats: &AdminStats) -> String {
     if !stats.links.is_empty() {
         text += &section(&links(&stats.links), "");
     }
-    let mut tables = columns(&["table", "entries", "size", "hits", "misses"]);
+    let mut tables = columns(&["table", "entries", "size", "hits", "misses", "memory"]);
     align_right(&mut tables, 1 + more);
     let count = |n: Option<u64>| n.map_or("-".to_string(), |n| n.to_string());
     for t in &stats.tables {
-        let cells = vec![t.name.clone(), t.entries.to_string(), t.size.to_string(), count(t.hits), count(t.misses)];
+        let memory = t.memory_bytes.map_or("-".to_string(), spell_bytes);
+        let counts = [t.entries.to_string(), t.size.to_string(), count(t.hits), count(t.misses), memory];
+        let cells = [t.name.clone()].into_iter().chain(counts).collect();
         tables.add_row(row(t.device_id, cells));
     }
     text += &section(&tables, "no tables");
@@ -322,6 +369,9 @@ fn render(stats: &AdminStats) -> String {
     }
     text += &section(&drops, "no packet was dropped");
 
+    if let Some(buffers) = &stats.buffers {
+        text += &format!("buffers: {} of {} in use\n\n", buffers.in_use, buffers.total);
+    }
     text += &workers(&stats.workers);
     if !several {
         return text + &stats.code.as_ref().map_or_else(String::new, |code| format!("\n{}", render_code(code)));
@@ -329,6 +379,17 @@ fn render(stats: &AdminStats) -> String {
     let codes =
         stats.devices.iter().filter_map(|d| Some(format!("device {}: {}", d.id, render_code(d.code.as_ref()?))));
     text + "\n" + &codes.collect::<String>()
+}
+
+/// `12.3 kB`
+fn spell_bytes(bytes: u64) -> String {
+    let scaled = |unit: u64| bytes as f64 / unit as f64;
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{:.1} kB", scaled(1_000)),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", scaled(1_000_000)),
+        _ => format!("{:.1} GB", scaled(1_000_000_000)),
+    }
 }
 
 /// Links between devices.
@@ -455,6 +516,7 @@ mod tests {
                     rx: Some(rx),
                     tx: None,
                     device_id: 1,
+                    ..Default::default()
                 },
                 pb::Port { number: 12, name: "memory".into(), kind: "memory".into(), ..Default::default() },
             ],
@@ -465,7 +527,9 @@ mod tests {
                 hits: Some(7),
                 misses: None,
                 device_id: 1,
+                memory_bytes: Some(12_345),
             }],
+            buffers: Some(pb::Buffers { in_use: 300, total: 4096 }),
             drops: vec![
                 pb::Drop { reason: "ingress".into(), packets: 5, device_id: 1 },
                 pb::Drop { reason: "no such port".into(), packets: 0, device_id: 1 },
@@ -504,11 +568,13 @@ mod tests {
             1     veth0   af_packet  up, 10 Gbit/s        1000     64000         3          0           0         0         0
             12    memory  memory     down                    0         0         0          0           0         0         0
 
-            table      entries  size  hits  misses
-            Ingress.t        2  1024     7       -
+            table      entries  size  hits  misses   memory
+            Ingress.t        2  1024     7       -  12.3 kB
 
             dropped because  packets
             ingress                5
+
+            buffers: 300 of 4096 in use
 
             worker  packets  per burst                     receive  pipeline   send    idle
             0          1000       10.0        of its time   10.0 %     5.0 %  5.0 %  80.0 %
@@ -544,9 +610,9 @@ mod tests {
             link from  to   packets  bytes
             1:10       2:1        7    420
 
-            device id  table  entries  size  hits  misses
-            1          I.t          1     0     -       -
-            2          I.t          2     0     -       -
+            device id  table  entries  size  hits  misses  memory
+            1          I.t          1     0     -       -       -
+            2          I.t          2     0     -       -       -
 
             device id  dropped because  packets
             2          too many links         4

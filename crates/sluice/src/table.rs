@@ -1,36 +1,34 @@
 //! `sluice table`: shows and changes the tables of a running switch, as a P4Runtime client.
 //!
 //! Entries are lines as in STF scripts: `TABLE [PRIORITY] KEY:VALUE... ACTION(ARG:VALUE, ...)`; what `show` prints, `add`
-//! takes. Names come from the program that runs there. A change needs the switch's primary right: with `--election-id`
-//! this command claims it and gives it up when done. A controller that is primary keeps it, unless the id given here is
-//! higher, which demotes it.
-//!
-//! Exit codes: 1 the line or the change is refused, 2 no switch answers or the claim is refused.
+//! takes. Names come from the program that runs there. Who may write, and exit codes: `changes`.
 
-mod lines;
-
-use crate::stats::{ServerArgs, align_right, new_table};
+use crate::changes::{Doing, WriterArgs, apply, refuse};
+use crate::complete;
+use crate::stats::{align_right, new_table};
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use grpc::client::{Client, ClientError};
+use clap_complete::ArgValueCompleter;
+use entities::{Names, Verb, name_of};
+use grpc::client::Client;
 use grpc::proto::p4::config::v1 as config;
 use grpc::proto::p4::v1 as pb;
-use lines::Names;
-pub use lines::name_of;
+use pb::entity::Entity;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::process::ExitCode;
 
 /// Arguments of `table`.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sluice table show ipv4_lpm
+  sluice table add ipv4_lpm dstAddr:10.0.1.0/24 'set_nexthop(nexthop:1)'
+  sluice table set acl 10 src:10.0.0.0/8 'drop()' timeout=30s metadata=0x01
+  sluice table set ecmp dst:10.0.0.1 'one_of(send(port:1) *3 @1; send(port:2) @2)'
+  sluice table delete ipv4_lpm dstAddr:10.0.1.0/24")]
 pub struct Args {
     #[command(flatten)]
-    server: ServerArgs,
-    /// The device id of P4Runtime.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
-    device_id: u64,
-    /// Claims the right to write with this id; the highest id has it.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
-    election_id: u64,
+    writer: WriterArgs,
     #[command(subcommand)]
     command: TableCommand,
 }
@@ -42,106 +40,79 @@ enum TableCommand {
     /// All entries of a table, as lines that `add` takes.
     Show {
         /// The table's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::tables))]
         table: String,
     },
-    /// Add an entry: TABLE [PRIORITY] KEY:VALUE... 'ACTION(ARG:VALUE, ...)'.
+    /// Add an entry: TABLE [PRIORITY] KEY:VALUE... 'ACTION(ARG:VALUE, ...)' [metadata=0x..] [timeout=30s] [meter=CIR,CBURST,PIR,PBURST].
     Add {
         /// The words of the line. Several lines (`"$(cat FILE)"`) are added all or, if one is refused, none.
-        #[arg(required = true, value_name = "LINE")]
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::entry))]
+        line: Vec<String>,
+    },
+    /// Add an entry, or change the one that has this key and priority.
+    Set {
+        /// The words of the line, as of `add`.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::entry))]
+        line: Vec<String>,
+    },
+    /// Change the entry that has this key and priority.
+    Modify {
+        /// The words of the line, as of `add`.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::entry))]
         line: Vec<String>,
     },
     /// Delete an entry: TABLE [PRIORITY] KEY:VALUE...
     Delete {
         /// The words of the line.
-        #[arg(required = true, value_name = "LINE")]
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::entry))]
         line: Vec<String>,
+    },
+    /// Delete all entries of a table that are not constant.
+    Clear {
+        /// The table's name, or as much of its end as is unique.
+        #[arg(add = ArgValueCompleter::new(complete::tables))]
+        table: String,
     },
     /// Change what runs when no entry matches: TABLE 'ACTION(ARG:VALUE, ...)'; without an action, back to the program's.
     SetDefault {
         /// The words of the line.
-        #[arg(required = true, value_name = "LINE")]
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::entry))]
         line: Vec<String>,
     },
 }
 
+/// Lines of files say what they want; a command's own word is what happens.
+const ENTRY_WORDS: &[&str] = &["add", "set", "modify"];
+
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let client = args.server.connect()?;
-    let names = Names::new(client.p4info(args.device_id)?);
-    let (keyword, line) = match &args.command {
-        TableCommand::List => return list(args, &client, &names),
-        TableCommand::Show { table } => return show(args, &client, &names, table),
-        TableCommand::Add { line } => ("add", line),
-        TableCommand::Delete { line } => ("delete", line),
-        TableCommand::SetDefault { line } => ("setdefault", line),
+    let doing = |keyword, verb, or| Doing { keyword, verb: Some(verb), or };
+    let (doing, line) = match &args.command {
+        TableCommand::List => return list(args),
+        TableCommand::Show { table } => return show(args, table),
+        TableCommand::Add { line } => (doing("add", Verb::Insert, ENTRY_WORDS), line),
+        TableCommand::Set { line } => (doing("set", Verb::Set, ENTRY_WORDS), line),
+        TableCommand::Modify { line } => (doing("modify", Verb::Modify, ENTRY_WORDS), line),
+        TableCommand::Delete { line } => (doing("delete", Verb::Delete, &[]), line),
+        TableCommand::Clear { table } => {
+            return apply(&args.writer, doing("clear", Verb::Clear, &[]), std::slice::from_ref(table));
+        }
+        TableCommand::SetDefault { line } => (doing("setdefault", Verb::Modify, &[]), line),
     };
-    let lines: Vec<String> = line.join(" ").lines().map(str::to_string).filter(|l| !is_blank(l)).collect();
-    let mut updates = Vec::new();
-    let mut refused = Vec::new();
-    for line in &lines {
-        match update(&names, keyword, line) {
-            Ok(update) => updates.push(update),
-            Err(message) => refused.push(format!("{line}: {message}")),
-        }
-    }
-    if updates.is_empty() && refused.is_empty() {
-        refused.push("there is no line to carry out".to_string());
-    }
-    if refused.is_empty() {
-        let mut primary = client.become_primary(args.device_id, args.election_id.into()).map_err(claim_refused)?;
-        match primary.write(updates) {
-            Ok(()) => return Ok(ExitCode::SUCCESS),
-            Err(ClientError::Elements(errors)) => {
-                let line = |at: usize| lines.get(at).map_or("a line", String::as_str);
-                refused.extend(errors.iter().map(|(at, message)| format!("{}: {message}", line(*at))));
-            }
-            Err(other) => return Err(other.into()),
-        }
-    }
-    refused.iter().for_each(|message| eprintln!("sluice: {message}"));
-    Ok(ExitCode::from(1))
+    apply(&args.writer, doing, line)
 }
 
-fn is_blank(line: &str) -> bool {
-    line.split('#').next().unwrap_or_default().trim().is_empty()
+fn list(args: &Args) -> Result<ExitCode> {
+    let (client, names) = args.writer.connect()?;
+    // Without a right to counters the tables are listed all the same.
+    let stats = client.stats().ok().flatten().unwrap_or_default();
+    let of_device = stats.tables.iter().filter(|t| t.device_id == args.writer.device_id);
+    let entries: HashMap<&str, u64> = of_device.map(|t| (t.name.as_str(), t.entries)).collect();
+    args.writer.output.print(|| list_json(&names, &entries), || list_text(&names, &entries));
+    Ok(ExitCode::SUCCESS)
 }
 
-fn update(names: &Names, keyword: &str, line: &str) -> Result<pb::Update, String> {
-    // A line of an `--entries` file or a script says itself what it wants.
-    let line = line.trim_start();
-    let line = match line.split_once(char::is_whitespace) {
-        Some((first, rest)) if first == keyword && names.table(first).is_err() => rest,
-        _ => line,
-    };
-    let words: Vec<&str> = line.split_whitespace().collect();
-    if let Some(first @ ("member" | "group")) = words.first().copied().filter(|first| names.table(first).is_err()) {
-        return Err(format!(
-            "`{first}` lines are for --entries; of a running switch, controllers write members and groups"
-        ));
-    }
-    if let ("setdefault", [table]) = (keyword, words.as_slice()) {
-        return names.reset_default(table);
-    }
-    let mut commands = stf::parse(&format!("{keyword} {line}"))
-        .map_err(|errors| errors.into_iter().map(|e| e.message).collect::<Vec<_>>().join("; "))?;
-    let command = commands.pop().ok_or("the line says nothing")?;
-    names.update(&command.command)
-}
-
-/// Why this command may not write.
-pub fn claim_refused(error: ClientError) -> anyhow::Error {
-    match error {
-        ClientError::NotPrimary(why) => {
-            anyhow::anyhow!("the switch does not let this command write: {why}\na higher --election-id takes over")
-        }
-        other => other.into(),
-    }
-}
-
-fn list(args: &Args, client: &Client, names: &Names) -> Result<ExitCode> {
-    let stats = client.stats()?.unwrap_or_default();
-    let entries: HashMap<&str, u64> =
-        stats.tables.iter().filter(|t| t.device_id == args.device_id).map(|t| (t.name.as_str(), t.entries)).collect();
+fn list_text(names: &Names, entries: &HashMap<&str, u64>) -> String {
     let mut rows = new_table(&["table", "key", "actions", "entries", "size"]);
     for table in names.tables() {
         let name = name_of(&table.preamble);
@@ -157,8 +128,23 @@ fn list(args: &Args, client: &Client, names: &Names) -> Result<ExitCode> {
         ]);
     }
     align_right(&mut rows, 3);
-    println!("{}", rows.trim_fmt());
-    Ok(ExitCode::SUCCESS)
+    rows.trim_fmt()
+}
+
+fn list_json(names: &Names, entries: &HashMap<&str, u64>) -> Value {
+    let table = |table: &config::Table| {
+        let key = |f: &config::MatchField| json!({ "name": f.name, "match": kind(f), "bits": f.bitwidth });
+        let name = name_of(&table.preamble);
+        json!({
+            "table": name,
+            "key": table.match_fields.iter().map(key).collect::<Vec<_>>(),
+            "actions": table.action_refs.iter().map(|r| names.action_name(r.id)).collect::<Vec<_>>(),
+            "const": table.is_const_table,
+            "entries": entries.get(name),
+            "size": table.size,
+        })
+    };
+    json!({ "tables": names.tables().iter().map(table).collect::<Vec<_>>() })
 }
 
 fn kind(field: &config::MatchField) -> String {
@@ -172,36 +158,54 @@ fn kind(field: &config::MatchField) -> String {
     }
 }
 
-fn show(args: &Args, client: &Client, names: &Names, table: &str) -> Result<ExitCode> {
+fn show(args: &Args, table: &str) -> Result<ExitCode> {
+    let (client, names) = args.writer.connect()?;
     let table = match names.table(table) {
         Ok(table) => table,
-        Err(message) => {
-            eprintln!("sluice: {message}");
-            return Ok(ExitCode::from(1));
-        }
+        Err(message) => return Ok(refuse([message])),
     };
-    let entity = |entry| vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(entry)) }];
-    let query = names.query(table);
-    let default = pb::TableEntry { table_id: query.table_id, is_default_action: true, ..Default::default() };
-    let mut action = None;
     let failed = || format!("cannot read `{}`", name_of(&table.preamble));
-    client
-        .read(args.device_id, entity(default), |found| {
-            if let Some(pb::entity::Entity::TableEntry(entry)) = found.entity {
-                action = entry.action;
-            }
-        })
-        .with_context(failed)?;
-    println!("# {}, default {}", name_of(&table.preamble), names.action_text(action.as_ref()));
+    let query = names.query(table);
+    let default = pb::TableEntry {
+        table_id: query.table_id,
+        is_default_action: true,
+        counter_data: query.counter_data,
+        meter_config: query.meter_config,
+        ..Default::default()
+    };
+    let default = entries(args, &client, default).with_context(failed)?.pop().unwrap_or_default();
+    if args.writer.output.json {
+        let all = entries(args, &client, query).with_context(failed)?;
+        let all: Vec<Value> = all.iter().map(|entry| names.entry_json(entry)).collect();
+        let object = json!({
+            "table": name_of(&table.preamble),
+            "default": names.entry_json(&default),
+            "entries": all,
+            "size": table.size,
+        });
+        println!("{object:#}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("# {}, default {}", name_of(&table.preamble), names.action_text(default.action.as_ref()));
     let mut count = 0u64;
+    let query = vec![pb::Entity { entity: Some(Entity::TableEntry(query)) }];
     client
-        .read(args.device_id, entity(query), |found| {
-            if let Some(pb::entity::Entity::TableEntry(entry)) = found.entity {
-                println!("{}", names.entry_line(table, &entry));
+        .read(args.writer.device_id, query, |found| {
+            if let Some(Entity::TableEntry(entry)) = found.entity {
+                println!("{}", names.entry_line(&entry));
                 count += 1;
             }
         })
         .with_context(failed)?;
     println!("# {count} of {} entries", table.size);
     Ok(ExitCode::SUCCESS)
+}
+
+fn entries(args: &Args, client: &Client, query: pb::TableEntry) -> Result<Vec<pb::TableEntry>> {
+    let found = args.writer.read(client, vec![Entity::TableEntry(query)])?;
+    let entry = |entity| match entity {
+        Entity::TableEntry(entry) => Some(entry),
+        _ => None,
+    };
+    Ok(found.into_iter().filter_map(entry).collect())
 }

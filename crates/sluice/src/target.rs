@@ -1,8 +1,10 @@
 //! A device of the running switch as the control plane's target: compiling what a controller sends, and making workers run it.
 
-use control::pipeline::{Built, Compiled, Target};
+use crate::compiler::Compiler;
+use crate::compiler::protocol::Wants;
+use control::pipeline::{Built, Compiled, Refusal, Target};
 use datapath::{CodeOptions, EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
-use frontend::{Input, Options, Until};
+use frontend::Options;
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 pub struct SwitchTarget {
     switch: Arc<Switch>,
     device: u64,
+    compiler: Arc<Compiler>,
     options: Options,
     code: CodeOptions,
     engine: EngineKind,
@@ -20,17 +23,18 @@ pub struct SwitchTarget {
 }
 
 impl SwitchTarget {
-    /// The device that the switch begins with. Programs are compiled with `options` and, if they run on [`EngineKind::Machine`], `code`, and while they run again
-    /// as `specialise` says.
+    /// The device that the switch begins with. Programs are compiled by `compiler` with `options` and, if they run on
+    /// [`EngineKind::Machine`], `code`, and while they run again as `specialise` says.
     pub fn new(
         switch: Arc<Switch>,
+        compiler: Arc<Compiler>,
         options: Options,
         code: CodeOptions,
         engine: EngineKind,
         specialise: Specialise,
     ) -> SwitchTarget {
         let device = switch.first_device();
-        SwitchTarget { switch, device, options, code, engine, specialise, announced: vec![] }
+        SwitchTarget { switch, device, compiler, options, code, engine, specialise, announced: vec![] }
     }
 
     /// Another device of the same switch, with programs compiled in the same way.
@@ -38,6 +42,7 @@ impl SwitchTarget {
         SwitchTarget {
             switch: Arc::clone(&self.switch),
             device,
+            compiler: Arc::clone(&self.compiler),
             options: self.options.clone(),
             code: self.code.clone(),
             engine: self.engine,
@@ -58,45 +63,49 @@ impl SwitchTarget {
 }
 
 impl Target for SwitchTarget {
-    fn compile(&self, source: &[u8]) -> Result<Compiled, String> {
+    fn compile(&self, source: &[u8]) -> Result<Compiled, Refusal> {
         self.compile_named(source, "")
     }
 
-    fn compile_named(&self, source: &[u8], name: &str) -> Result<Compiled, String> {
+    fn compile_named(&self, source: &[u8], name: &str) -> Result<Compiled, Refusal> {
         let text = std::str::from_utf8(source).map_err(|e| {
             format!(
                 "the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
                      binary config is not taken)"
             )
         })?;
-        // A controller's program has no name.
-        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("device_config.p4");
-        let input = Input::Text { name, text };
-        let compiled = frontend::compile(input, &self.options, Until::Ir).map_err(|e| e.to_string())?;
-        if compiled.failed() {
-            return Err(compiled.render(false));
+        // A controller need not name its program.
+        let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
+        let output = self.compiler.compile_text(name, text, &self.options, Wants::default())?;
+        if output.failed {
+            return Err(Refusal::Program(output.messages));
         }
-        if let Some(text) = compiled.render_unloadable(false) {
-            return Err(text);
+        if let Some(text) = output.unloadable {
+            return Err(Refusal::Program(text));
         }
-        let (Some(program), Some(p4info)) = (compiled.optimised, compiled.p4info) else {
-            return Err("the program has no `main`, so there is nothing to run".to_string());
+        let (Some(program), Some(p4info)) = (output.program, output.p4info) else {
+            return Err("the program has no `main`, so there is nothing to run".into());
         };
-        Ok(Compiled { p4info, program: Arc::new(program) })
+        Ok(Compiled { p4info: Arc::new(p4info), program: Arc::new(program) })
     }
 
-    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, String> {
+    fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, Refusal> {
         let Compiled { p4info, program } = compiled.clone();
         let ports = self.ports().into_iter().chain(self.switch.cpu_port());
         if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {
-            return Err(problem);
+            return Err(problem.into());
         }
         let (workers, engine) = (self.switch.workers(), self.engine);
         let earlier = earlier.map(|(built, keep)| SwitchTarget::pipeline(built).map(|pipeline| (pipeline, keep)));
         let earlier = earlier.transpose()?;
         let earlier = earlier.as_ref().map(|(pipeline, keep)| (&**pipeline, *keep));
-        let pipeline = datapath::load_keeping(Arc::clone(&program), engine, workers, &self.code, earlier)
-            .map_err(|e| e.to_string())?;
+        let pipeline =
+            datapath::load_keeping(Arc::clone(&program), engine, workers, &self.code, earlier).map_err(|error| {
+                match error.too_slow {
+                    true => Refusal::Limit(format!("{}; start the switch with a larger --compile-time", error.reason)),
+                    false => Refusal::Program(error.to_string()),
+                }
+            })?;
         let pipeline = Arc::new(pipeline);
         let (state, replication) = (Arc::clone(pipeline.state()), Arc::clone(pipeline.replication()));
         Ok(Built { p4info, program, state, replication, shares: pipeline.shares(), handle: pipeline })
@@ -104,6 +113,11 @@ impl Target for SwitchTarget {
 
     fn activate(&self, built: &Built) -> Result<(), String> {
         let pipeline = SwitchTarget::pipeline(built)?;
+        // Ports may have come since it was built.
+        let ports = self.ports().into_iter().chain(self.switch.cpu_port());
+        if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&built.program, number)) {
+            return Err(problem);
+        }
         self.switch.set_pipeline_of(self.device, Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
         pipeline.specialise(self.specialise);
         Ok(())
@@ -141,6 +155,10 @@ impl Target for SwitchTarget {
 
     fn cpu_port(&self) -> Option<u32> {
         self.switch.cpu_port()
+    }
+
+    fn frame_bytes_max(&self) -> usize {
+        pktio::LARGE_CAPACITY - pktio::HEADROOM
     }
 
     fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), String> {

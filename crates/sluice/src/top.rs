@@ -60,7 +60,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut terminal = ratatui::try_init().context("this is no terminal; --once prints text")?;
     let mut screen =
-        Screen { sort: args.sort, stopped: false, program: false, offset: 0, address: args.server.grpc.clone() };
+        Screen { sort: args.sort, stopped: false, program: false, offset: 0, address: args.server.address() };
     let done = screen.run(&mut terminal, &watcher, first, interval);
     ratatui::restore();
     done.map(|()| ExitCode::SUCCESS)

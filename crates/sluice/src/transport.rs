@@ -1,14 +1,40 @@
-//! How `sluice run` serves gRPC: certificates, limits of messages, keepalive.
+//! What `sluice run` listens on: P4Runtime by TCP, the Unix socket with the admin service, metrics; who is let in, and limits
+//! (`docs/access.md`).
+//!
+//! A TCP address that other machines can reach needs TLS, or `--insecure`, which is warned of. SIGHUP reads certificates and roles again;
+//! what is wrong in them is logged, and what was in force stays.
+//!
+//! Tests: `tests/py/test_tls.py`, `tests/py/test_access.py`.
 
-use anyhow::{Context, Result};
-use grpc::ServeOptions;
+use crate::local;
+use anyhow::{Context, Result, bail};
+use grpc::access::Access;
+use grpc::admin::Operator;
+use grpc::audit::Audit;
+use grpc::metrics::{MetricsOptions, MetricsServer, MetricsSource};
 use grpc::tls::Tls;
-use std::path::PathBuf;
+use grpc::{ConnectionLimits, Handle, ServeOptions, Server};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Flags of the connection to controllers.
+/// Bytes of a token's file.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// Flags of what the switch listens on.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TransportArgs {
+    /// Where P4Runtime listens; `none` for nowhere.
+    #[arg(long, value_name = "ADDR", default_value = local::ADDRESS)]
+    grpc: String,
+    /// The Unix socket of the admin service, which local commands use, and of P4Runtime; `none` for none. By default
+    /// /run/sluice/admin.sock, with the port in its name if that is not 9559.
+    #[arg(long, value_name = "PATH")]
+    admin: Option<String>,
+    /// Listen without TLS where other machines can connect.
+    #[arg(long)]
+    insecure: bool,
     /// Serve with TLS: the switch's certificate, followed by those of its signers (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -18,37 +44,226 @@ pub struct TransportArgs {
     /// Mutual TLS: only clients with a certificate that one of these signed are let in (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
+    /// Which client certificates may do what, a line each: `CN=NAME admin|p4runtime|read-only`. SIGHUP reads it again.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca")]
+    roles: Option<PathBuf>,
+    /// Append a record of each change and each refused call to this file.
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// Largest message in either direction, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=2047))]
+    #[arg(long, value_name = "MIB", default_value_t = (grpc::MESSAGE_BYTES_MAX >> 20) as u16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     grpc_message_max: u16,
+    /// Memory of all requests in progress, in MiB; one client address can have half of it.
+    #[arg(long, value_name = "MIB", default_value_t = (grpc::MEMORY_BYTES_MAX >> 20) as u32, value_parser = clap::value_parser!(u32).range(4..=1_048_576))]
+    grpc_memory_max: u32,
+    /// Connections that may be open by TCP, and as many on the Unix socket; one client address can have half of them.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    grpc_connections_max: u32,
     /// Seconds of silence after which a client is asked whether it is still there. One that does not answer for ten seconds is gone.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     grpc_keepalive: u32,
+    /// Serve metrics for Prometheus on `http://ADDR/metrics`.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// Serve metrics with TLS: the certificate, followed by those of its signers (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["metrics", "metrics_tls_key"])]
+    metrics_tls_cert: Option<PathBuf>,
+    /// The private key of --metrics-tls-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert")]
+    metrics_tls_key: Option<PathBuf>,
+    /// Metrics are told only to who shows the token in this file: `Authorization: Bearer TOKEN`.
+    #[arg(long, value_name = "FILE", requires = "metrics")]
+    metrics_token_file: Option<PathBuf>,
+}
+
+/// All that listens; dropping it closes it.
+pub struct Listeners {
+    server: Option<Server>,
+    _metrics: Option<MetricsServer>,
+    certificates: Vec<Tls>,
+    access: Arc<Access>,
+    audit: Audit,
 }
 
 impl TransportArgs {
-    /// Reads the certificates.
-    pub fn options(&self) -> Result<ServeOptions> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => {
-                Some(Tls::load(cert, key, self.tls_client_ca.as_deref()).context("cannot serve with TLS")?)
-            }
-            _ => None,
+    /// Reads certificates, roles and the token, and listens.
+    pub fn serve(
+        &self,
+        handle: &Arc<Handle>,
+        operator: Arc<dyn Operator>,
+        metrics: MetricsSource,
+        devices: &[u64],
+    ) -> Result<Listeners> {
+        let tls = self.tls()?;
+        let access = match &self.roles {
+            Some(file) => Arc::new(Access::load(file).context("--roles")?),
+            None => Arc::default(),
         };
-        Ok(ServeOptions {
-            tls,
+        let audit = match &self.audit {
+            Some(file) => Audit::to_file(file).with_context(|| format!("--audit: cannot write {}", file.display()))?,
+            None => Audit::default(),
+        };
+        let options = ServeOptions {
+            operator: Some(operator),
+            tls: tls.clone(),
+            access: Arc::clone(&access),
+            audit: audit.clone(),
+            connections: ConnectionLimits {
+                connections_max: self.grpc_connections_max as usize,
+                per_peer_max: self.grpc_connections_max as usize / 2,
+                ..ConnectionLimits::default()
+            },
             message_bytes_max: usize::from(self.grpc_message_max) << 20,
+            memory_bytes_max: u64::from(self.grpc_memory_max) << 20,
             keepalive: Duration::from_secs(u64::from(self.grpc_keepalive)),
             ..ServeOptions::default()
-        })
+        };
+        let server = self.serve_p4runtime(handle, options, devices)?;
+        let mut certificates: Vec<Tls> = tls.into_iter().collect();
+        let metrics = match &self.metrics {
+            None => None,
+            Some(address) => Some(self.serve_metrics(address, metrics, &mut certificates)?),
+        };
+        Ok(Listeners { server, _metrics: metrics, certificates, access, audit })
+    }
+
+    fn tls(&self) -> Result<Option<Tls>> {
+        let Some((cert, key)) = self.tls_cert.as_deref().zip(self.tls_key.as_deref()) else { return Ok(None) };
+        Ok(Some(Tls::load(cert, key, self.tls_client_ca.as_deref()).context("cannot serve with TLS")?))
+    }
+
+    fn serve_p4runtime(&self, handle: &Arc<Handle>, options: ServeOptions, devices: &[u64]) -> Result<Option<Server>> {
+        let wanted = match self.grpc.as_str() {
+            "none" => None,
+            address => Some(socket_address("--grpc", address)?),
+        };
+        if let Some(address) = wanted {
+            self.check_private("--grpc", address, options.tls.is_some())?;
+        }
+        let wants_socket = self.admin.as_deref() != Some("none");
+        if wanted.is_none() && !wants_socket {
+            return Ok(None);
+        }
+        // The socket's name has the port in it, which is known when P4Runtime listens.
+        let mut refused = None;
+        let socket = |address| {
+            if !wants_socket {
+                return Ok(None);
+            }
+            local::bind(self.admin.as_deref().map(Path::new), address).map(Some).map_err(|error| {
+                refused = Some(error);
+                std::io::Error::other("the admin socket cannot be made")
+            })
+        };
+        let server = grpc::serve_on(wanted, socket, Arc::clone(handle), options);
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let server = server.with_context(|| {
+            format!(
+                "cannot serve P4Runtime on {} (--grpc chooses another address, --grpc none does without)",
+                self.grpc
+            )
+        })?;
+        let ids: Vec<String> = devices.iter().map(u64::to_string).collect();
+        if wanted.is_some() {
+            announce!("P4Runtime on {}{}, device {}", server.address(), self.how(), ids.join(", "));
+        }
+        if let Some(path) = server.socket() {
+            announce!("admin service on {}", path.display());
+        }
+        Ok(Some(server))
+    }
+
+    fn serve_metrics(
+        &self,
+        address: &str,
+        source: MetricsSource,
+        certificates: &mut Vec<Tls>,
+    ) -> Result<MetricsServer> {
+        let socket = socket_address("--metrics", address)?;
+        let tls = match self.metrics_tls_cert.as_deref().zip(self.metrics_tls_key.as_deref()) {
+            Some((cert, key)) => Some(Tls::load_http1(cert, key).context("cannot serve metrics with TLS")?),
+            None => None,
+        };
+        self.check_private("--metrics", socket, tls.is_some())?;
+        let token = self.metrics_token_file.as_deref().map(read_token).transpose()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        certificates.extend(tls.clone());
+        let options = MetricsOptions { tls, token, ..MetricsOptions::default() };
+        let server = grpc::metrics::serve(socket, source, options)
+            .with_context(|| format!("cannot serve metrics on {address} (--metrics chooses another address)"))?;
+        announce!("metrics on {scheme}://{}/metrics", server.address());
+        Ok(server)
+    }
+
+    /// Refuses to listen in clear text where other machines can connect, unless told to.
+    fn check_private(&self, option: &str, address: SocketAddr, has_tls: bool) -> Result<()> {
+        if has_tls || address.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        let cert = if option == "--grpc" { "--tls-cert" } else { "--metrics-tls-cert" };
+        if !self.insecure {
+            bail!(
+                "{option} {address}: other machines can connect there, and without TLS everybody can read and change what is sent; \
+                 {cert} serves with TLS, --insecure does without"
+            );
+        }
+        tracing::warn!("{option} {address} is open to other machines without TLS (--insecure)");
+        Ok(())
     }
 
     /// For the line that says where the switch listens.
-    pub fn how(&self) -> &'static str {
+    fn how(&self) -> &'static str {
         match (&self.tls_cert, &self.tls_client_ca) {
             (None, _) => "",
             (Some(_), None) => " (TLS)",
             (Some(_), Some(_)) => " (mutual TLS)",
         }
     }
+}
+
+impl Listeners {
+    /// Reads certificates and roles again, opens the audit log anew, and takes back what `sluice log` changed.
+    pub fn reload(&self) {
+        let certificates = self.certificates.iter().map(|tls| tls.reload().map_err(|e| e.to_string()));
+        let access = self.access.reload().map_err(|e| e.to_string());
+        let audit = self.audit.reopen().map_err(|e| format!("the audit log cannot be opened again: {e}"));
+        let mut failed = false;
+        for error in certificates.chain([access, audit, crate::log::reset()]).filter_map(Result::err) {
+            failed = true;
+            tracing::error!("SIGHUP: {error}; what was in force stays");
+        }
+        if !failed {
+            tracing::info!("SIGHUP: certificates, roles, audit log and log level are read again");
+        }
+    }
+
+    /// Closes P4Runtime and the socket.
+    pub fn shutdown(self) {
+        if let Some(server) = self.server {
+            server.shutdown();
+        }
+    }
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let shown = file.display();
+    let bytes = std::fs::metadata(file).with_context(|| format!("--metrics-token-file: cannot read {shown}"))?.len();
+    if bytes > TOKEN_BYTES_MAX {
+        bail!("--metrics-token-file: {shown} has {bytes} bytes; a token has {TOKEN_BYTES_MAX} at most");
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("--metrics-token-file: cannot read {shown}"))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        bail!("--metrics-token-file: {shown} holds no token: one line of printable ASCII without blanks");
+    }
+    Ok(token.to_string())
+}
+
+/// HOST:PORT as an address.
+pub fn socket_address(option: &str, address: &str) -> Result<SocketAddr> {
+    address.to_socket_addrs().ok().and_then(|mut all| all.next()).with_context(|| {
+        format!("{option}: `{address}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")
+    })
 }

@@ -43,6 +43,12 @@ pub struct ControlArgs {
     /// Requests on the way at a time.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "control")]
     pub(super) in_flight: usize,
+    /// Writes at most so many entries a second, spread evenly, instead of as many as are answered.
+    #[arg(long, value_name = "N", requires = "control", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) write_rate: Option<u64>,
+    /// Another client reads the table that is written so many times a second, with its direct counters, with `--packets`.
+    #[arg(long, value_name = "N", requires = "control", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(super) polls: Option<u64>,
     /// What is done with the entries, in order.
     #[arg(long, value_name = "PHASE,...", value_delimiter = ',', default_value = "insert,read,modify,delete")]
     pub(super) phases: Vec<Phase>,
@@ -64,6 +70,19 @@ pub struct ControlArgs {
     /// Descriptors of the receive rings, with `--packets`.
     #[arg(long, value_name = "N", default_value_t = 1024, requires = "control", value_parser = clap::value_parser!(u64).range(64..))]
     pub(super) ring: u64,
+    /// Instead of writing, has packets come at these shares of the rate that is forwarded without loss, one after the other, each for
+    /// so many seconds, with `--packets`: 0.9:1,1.5:1,0.9:2 overloads the switch and then no longer.
+    #[arg(
+        long,
+        value_name = "SHARE:SECONDS,...",
+        value_delimiter = ',',
+        requires = "control",
+        conflicts_with = "fill"
+    )]
+    pub(super) steps: Vec<super::steps::Step>,
+    /// Ports that the same worker serves beside those that packets come by, as for `run -i`.
+    #[arg(long, value_name = "PORT", requires = "steps")]
+    pub(super) beside: Vec<String>,
     /// The processors of the worker and of everything else, with `--packets`.
     #[arg(long, value_name = "WORKER,OTHERS", requires = "control")]
     pub(super) cores: Option<super::loaded::Cores>,
@@ -182,6 +201,14 @@ impl Phase {
     }
 }
 
+/// Asks for all entries of the table, and for their direct counters if there are some.
+pub(super) fn read_request(entries: &Entries, counter_data: Option<pb::CounterData>) -> pb::ReadRequest {
+    let id = entries.table.preamble.as_ref().map_or(0, |p| p.id);
+    let of_table = pb::TableEntry { table_id: id, counter_data, ..Default::default() };
+    let entities = vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(of_table)) }];
+    pb::ReadRequest { device_id: DEVICE, entities, ..Default::default() }
+}
+
 /// Goes through a phase: the row's figures behind table and phase.
 pub(super) fn measure(
     args: &ControlArgs,
@@ -196,13 +223,15 @@ pub(super) fn measure(
     let (start, busy) = (Instant::now(), process.busy());
     let mut took = Vec::new();
     if phase == Phase::Read {
-        let id = entries.table.preamble.as_ref().map_or(0, |p| p.id);
-        let of_table = pb::TableEntry { table_id: id, ..Default::default() };
-        let entities = vec![pb::Entity { entity: Some(pb::entity::Entity::TableEntry(of_table)) }];
-        let request = pb::ReadRequest { device_id: DEVICE, entities, ..Default::default() };
-        let read = client.read_counted(&request, Duration::ZERO)?;
+        let read = client.read_counted(&read_request(entries, None), Duration::ZERO)?;
         // A switch that is not ours may have more.
         ensure!(read.entities >= count as u64, "{} entries were read, {count} were written", read.entities);
+    } else if let Some(rate) = args.write_rate {
+        for (i, request) in requests.iter().enumerate() {
+            let due = Duration::from_secs_f64((i * args.updates) as f64 / rate as f64);
+            std::thread::sleep(due.saturating_sub(start.elapsed()));
+            took.extend(client.write_encoded(std::slice::from_ref(request), 1)?);
+        }
     } else {
         took = client.write_encoded(requests, args.in_flight)?;
     }

@@ -14,11 +14,13 @@
 //! `--control` measures is done meanwhile, as fast as the switch answers, so tables grow to their full size under load. Losses are
 //! counted for each phase, and a second table says what the time went to where packets were lost ([`super::gaps`]).
 //!
+//! With `--steps` nothing is written; the load changes instead ([`super::steps`]).
+//!
 //! `--cores W,C` binds the worker to one processor and everything else (the control plane, the store, compiling, the
 //! client) to another.
 
 use super::Args;
-use super::control::{DEVICE, ELECTION_ID, Phase, Process, measure, write_head};
+use super::control::{DEVICE, ELECTION_ID, Phase, Process, measure, read_request, write_head};
 use super::fill::Entries;
 use super::gaps::{Cause, Gaps, Machine, Sum};
 use super::paced::{CodeNow, Paced, PacedHandle, Passed};
@@ -79,7 +81,7 @@ fn bind(processor: usize) -> Result<()> {
 }
 
 /// The ports under load.
-struct Load {
+pub(super) struct Load {
     ports: Vec<PacedHandle>,
     /// Of `ports`, those with frames, and how many of all frames they have.
     sources: Vec<(usize, f64)>,
@@ -88,7 +90,8 @@ struct Load {
 }
 
 impl Load {
-    fn passed(&self) -> Passed {
+    /// Counters of all ports.
+    pub(super) fn passed(&self) -> Passed {
         self.ports.iter().map(PacedHandle::passed).fold(Passed::default(), |sum, one| Passed {
             arrived: sum.arrived + one.arrived,
             lost: sum.lost + one.lost,
@@ -96,20 +99,27 @@ impl Load {
             sent: sum.sent + one.sent,
             fullest: sum.fullest.max(one.fullest),
             stolen_s: sum.stolen_s.max(one.stolen_s),
+            calm_s: sum.calm_s.max(one.calm_s),
+            drained_s: sum.drained_s.max(one.drained_s),
         })
     }
 
-    /// Where the worker's time went in the last call of [`Load::during`].
-    fn gaps(&self) -> Gaps {
+    /// So many packets a second over all ports from now on.
+    pub(super) fn set_rate(&self, rate: u64) {
+        self.sources.iter().for_each(|(port, share)| self.ports[*port].set_rate((rate as f64 * share) as u64));
+    }
+
+    /// Where the worker's time went between the last two settings of the rate.
+    pub(super) fn gaps(&self) -> Gaps {
         self.sources.iter().map(|(port, _)| self.ports[*port].gaps()).fold(Gaps::default(), |sum, one| sum.and(&one))
     }
 
     /// Does something while packets come; what passed meanwhile.
     fn during<R>(&self, rate: u64, body: impl FnOnce() -> Result<R>) -> Result<(Passed, R)> {
         let before = self.passed();
-        self.sources.iter().for_each(|(port, share)| self.ports[*port].set_rate((rate as f64 * share) as u64));
+        self.set_rate(rate);
         let done = body();
-        self.sources.iter().for_each(|(port, _)| self.ports[*port].set_rate(0));
+        self.set_rate(0);
         // What is in the rings goes on.
         std::thread::sleep(Duration::from_millis(20));
         let now = self.passed();
@@ -121,6 +131,8 @@ impl Load {
             // Since the rate became zero the rings have only drained.
             fullest: now.fullest,
             stolen_s: now.stolen_s - before.stolen_s,
+            calm_s: now.calm_s,
+            drained_s: now.drained_s,
         };
         Ok((passed, done?))
     }
@@ -141,7 +153,7 @@ impl Load {
     }
 
     /// The highest rate without loss.
-    fn no_loss_rate(&self) -> Result<u64> {
+    pub(super) fn no_loss_rate(&self) -> Result<u64> {
         let (mut low, mut high) = (0, SLOWEST);
         while !self.loses(high, TRIAL, TRIALS)? {
             (low, high) = (high, high * 2);
@@ -176,20 +188,24 @@ struct Bench<'a> {
 pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let control_args = &args.control;
     ensure!(control_args.switch.is_none(), "--packets are for a switch of our own, not one that listens elsewhere");
-    ensure!(!control_args.fill.is_empty(), "--control needs a table to write: --fill TABLE=N");
+    let steps = &control_args.steps;
+    ensure!(!control_args.fill.is_empty() || !steps.is_empty(), "--control needs a table to write: --fill TABLE=N");
     let share = control_args.share;
     ensure!(share > 0.0 && share <= 1.0, "--share is a part of the no-loss rate, as 0.9");
     // Threads inherit it.
     control_args.cores.map_or(Ok(()), |cores| bind(cores.others))?;
     let cores = control_args.cores;
-    let bind_worker = move |_| {
+    let beside = crate::ports::parse(&control_args.beside)?;
+    let mut opener = crate::ports::Opener::new(&beside, 1)?;
+    let registers = opener.register_workers();
+    let bind_worker = move |worker| {
         if let Some(Err(error)) = cores.map(|cores| bind(cores.worker)) {
             tracing::warn!("{error:#}");
         }
-        Box::new(()) as Box<dyn std::any::Any>
+        registers.as_ref().map_or(Box::new(()) as Box<dyn std::any::Any>, |register| register(worker))
     };
     let compile = &args.program.compile;
-    let pool = HeapPool::shared(BUFFERS);
+    let pool = if beside.is_empty() { HeapPool::shared(BUFFERS) } else { opener.pool() };
     let switch = Arc::new(Switch::new(SwitchConfig {
         idle: Idle::Busy,
         pool: Some(Arc::clone(&pool)),
@@ -197,7 +213,14 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
         ..SwitchConfig::default()
     }));
     let engine = EngineKind::Machine;
-    let target = SwitchTarget::new(Arc::clone(&switch), compile.options()?, compile.code()?, engine, Specialise::Auto);
+    let target = SwitchTarget::new(
+        Arc::clone(&switch),
+        crate::compiler::Compiler::in_process(),
+        compile.options()?,
+        compile.code()?,
+        engine,
+        Specialise::Auto,
+    );
     let mut control = Control::new();
     control.add_device(DEVICE, Arc::new(target));
     let device_config = super::swaps::text(compile, &args.program.program)?;
@@ -216,6 +239,9 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
         switch.add_port(number, Box::new(device))?;
         load.ports.push(handle);
     }
+    for port in &beside {
+        switch.add_port(port.number, opener.open(port)?)?;
+    }
     let bench = Bench { args, config, switch, load, running };
     bench.load_program(&mut control)?;
     if let Some(dir) = &control_args.state {
@@ -227,7 +253,10 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let stop = AtomicBool::new(false);
     let done = std::thread::scope(|s| {
         s.spawn(|| crate::run::pump(&bench.switch, &handle, &stop));
-        let done = bench.rows(&handle, &server.address().to_string());
+        let done = match args.control.steps.as_slice() {
+            [] => bench.rows(&handle, &server.address().to_string()),
+            steps => bench.compiled().and_then(|()| super::steps::run(&bench.load, steps, !beside.is_empty())),
+        };
         stop.store(true, Ordering::Relaxed);
         done
     });
@@ -339,8 +368,11 @@ impl Bench<'_> {
             for phase in &control.phases {
                 let requests = phase.requests(&entries, &write_head(), control.updates);
                 let before = machine();
-                let (passed, row) =
-                    load.during(rate, || measure(control, &client, &Process(None), &entries, &requests, *phase))?;
+                let (passed, row) = load.during(rate, || {
+                    polled(control.polls, address, &entries, || {
+                        measure(control, &client, &Process(None), &entries, &requests, *phase)
+                    })
+                })?;
                 let [count, _, thousands, _, p50, p99, worst, ..] = row.as_slice() else { continue };
                 let what = [fill.table.clone(), format!("{phase:?}").to_lowercase()];
                 causes.add(what.to_vec(), time_row(&load.gaps(), before, machine()));
@@ -356,6 +388,31 @@ impl Bench<'_> {
         println!("{}", causes.0);
         Ok(())
     }
+}
+
+/// Does something while another client reads the table so many times a second, if at all. Polls that take longer than their time
+/// follow one another without a pause.
+fn polled<R>(polls: Option<u64>, address: &str, entries: &Entries, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    let Some(polls) = polls else { return body() };
+    let (client, request, stop) =
+        (Client::connect(address)?, read_request(entries, Some(Default::default())), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| -> Result<u64> {
+            let (start, mut done) = (Instant::now(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                client.read_counted(&request, Duration::ZERO)?;
+                done += 1;
+                let due = Duration::from_secs_f64(done as f64 / polls as f64);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
+            Ok(done)
+        });
+        let result = body();
+        stop.store(true, Ordering::Relaxed);
+        let done = poller.join().map_err(|_| anyhow::anyhow!("the thread that polls has panicked"))?;
+        done?;
+        result
+    })
 }
 
 /// A table with text in its first two columns.

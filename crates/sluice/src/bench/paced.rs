@@ -25,6 +25,10 @@ use std::time::Instant;
 const LOOK_S: f64 = 0.01;
 /// What the clocks may differ by, nanoseconds.
 const DRIFT_NS: u64 = 2_000;
+/// How long no packet is lost when an overload is over, in seconds: ten times what fills and empties a large ring.
+pub const CALM_S: f64 = 0.1;
+/// No time yet.
+const NEVER: u64 = u64::MAX;
 /// Says whether packets run code for the tables as they are. Called by the worker, once per burst.
 pub type CodeNow = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -57,6 +61,10 @@ struct Shared {
     fullest: AtomicU64,
     /// Nanoseconds in which arrivals stood still.
     stolen_ns: AtomicU64,
+    /// See [`Passed::calm_s`], in nanoseconds of the schedule.
+    calm_ns: AtomicU64,
+    /// See [`Passed::drained_s`].
+    drained_ns: AtomicU64,
     /// Of the time between the last two settings of the rate.
     gaps: Mutex<Gaps>,
 }
@@ -76,6 +84,10 @@ pub struct Passed {
     pub fullest: u64,
     /// Seconds in which the worker's processor was others'.
     pub stolen_s: f64,
+    /// From when on no packet found the ring full for [`CALM_S`] or more, in seconds of the schedule since the rate was last set.
+    pub calm_s: f64,
+    /// When the ring was as good as empty for the first time since then; infinite if it never was.
+    pub drained_s: f64,
 }
 
 impl Paced {
@@ -118,6 +130,11 @@ impl PacedHandle {
             sent: of(&shared.sent),
             fullest: of(&shared.fullest),
             stolen_s: of(&shared.stolen_ns) as f64 / 1e9,
+            calm_s: of(&shared.calm_ns) as f64 / 1e9,
+            drained_s: match of(&shared.drained_ns) {
+                NEVER => f64::INFINITY,
+                ns => ns as f64 / 1e9,
+            },
         }
     }
 }
@@ -157,6 +174,8 @@ impl Device for Paced {
             last: ticks(),
             looked: (ticks(), Instant::now(), 0),
             stolen_ns: 0,
+            is_drained: false,
+            calm_s: 0.0,
         })]
     }
 
@@ -211,6 +230,10 @@ struct PacedQueue {
     looked: (u64, Instant, u64),
     /// Nanoseconds in which the processor was others' since the rate was set.
     stolen_ns: u64,
+    /// Whether the ring has been as good as empty since then.
+    is_drained: bool,
+    /// See [`Passed::calm_s`].
+    calm_s: f64,
 }
 
 impl PacedQueue {
@@ -236,6 +259,10 @@ impl PacedQueue {
             (self.last, self.since_begin) = (self.begin, 0);
             if self.rate > 0 {
                 self.shared.fullest.store(self.waiting, Relaxed);
+                self.shared.calm_ns.store(0, Relaxed);
+                self.calm_s = 0.0;
+                self.shared.drained_ns.store(NEVER, Relaxed);
+                self.is_drained = false;
             }
             self.shared.seen.store(set, Relaxed);
         }
@@ -265,6 +292,10 @@ impl PacedQueue {
     fn arrived_until(&mut self, now: u64) -> u64 {
         let own_s = now.saturating_sub(self.begin) as f64 / self.per_second - self.stolen_ns as f64 / 1e9;
         let arrived = ((own_s * self.rate as f64) as u64).saturating_sub(self.since_begin);
+        if !self.is_drained && self.waiting + arrived <= BURST {
+            self.is_drained = true;
+            self.shared.drained_ns.store((own_s.max(0.0) * 1e9) as u64, Relaxed);
+        }
         if arrived == 0 {
             return 0;
         }
@@ -275,6 +306,11 @@ impl PacedQueue {
         self.waiting -= lost;
         if lost > 0 {
             self.shared.lost.fetch_add(lost, Relaxed);
+            // Losses behind a calm are no part of what was before it.
+            if own_s - self.calm_s < CALM_S {
+                self.calm_s = own_s.max(0.0);
+                self.shared.calm_ns.store((self.calm_s * 1e9) as u64, Relaxed);
+            }
         }
         self.shared.fullest.fetch_max(self.waiting, Relaxed);
         lost

@@ -47,7 +47,14 @@ pub fn run(args: &Args, new: &Path, frames: &[(u32, Vec<u8>)]) -> Result<()> {
         ..SwitchConfig::default()
     }));
     let engine = EngineKind::Machine;
-    let target = SwitchTarget::new(Arc::clone(&switch), compile.options()?, compile.code()?, engine, Specialise::Auto);
+    let target = SwitchTarget::new(
+        Arc::clone(&switch),
+        crate::compiler::Compiler::in_process(),
+        compile.options()?,
+        compile.code()?,
+        engine,
+        Specialise::Auto,
+    );
     let mut control = Control::new();
     control.add_device(DEVICE, Arc::new(target));
     let config = |i: usize| ForwardingConfig { device_config: sources[i % 2].clone(), ..Default::default() };

@@ -4,6 +4,7 @@ use super::*;
 use base::Bits;
 use base::entry::{ActionCall, KeyMatch, TableEntry};
 use datapath::EngineKind;
+use frontend::{Input, Until};
 
 const SOURCE: &str = r#"#include <core.p4>
 #include <v1model.p4>
@@ -85,8 +86,15 @@ fn running() -> Arc<Pipeline> {
 }
 
 fn tracer(filter: &str) -> Tracer {
-    Tracer::new(running(), ("some/where/x.p4", SOURCE.as_bytes()), filter, PacketFilter::compile("").unwrap(), 17)
-        .expect("the filter is right")
+    Tracer::new(
+        &crate::compiler::Compiler::in_process(),
+        running(),
+        ("some/where/x.p4", SOURCE.as_bytes()),
+        filter,
+        PacketFilter::compile("").unwrap(),
+        17,
+    )
+    .expect("the filter is right")
 }
 
 fn texts(trace: &pb::TraceResponse) -> Vec<&str> {
@@ -131,9 +139,16 @@ fn a_filter_looks_at_what_is_extracted() {
     assert!(!tracer.wants(4, &[2, 0, 0, 0]));
     assert!(!tracer.wants(4, &[1]), "too short for the header");
     let all = PacketFilter::compile("").unwrap();
-    let refused = Tracer::new(running(), ("some/where/x.p4", SOURCE.as_bytes()), "hdr.h.knid == 1", all, 0)
-        .err()
-        .expect("refused");
+    let refused = Tracer::new(
+        &crate::compiler::Compiler::in_process(),
+        running(),
+        ("some/where/x.p4", SOURCE.as_bytes()),
+        "hdr.h.knid == 1",
+        all,
+        0,
+    )
+    .err()
+    .expect("refused");
     assert!(refused.contains("no field `hdr.h.knid`"), "{refused}");
 }
 

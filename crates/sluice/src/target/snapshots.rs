@@ -76,7 +76,14 @@ impl Bed {
     fn new() -> Bed {
         let switch = Arc::new(Switch::new(SwitchConfig::default()));
         let (options, code) = (Options::default(), CodeOptions::default());
-        let target = SwitchTarget::new(switch, options, code, EngineKind::Machine, Specialise::Off);
+        let target = SwitchTarget::new(
+            switch,
+            crate::compiler::Compiler::in_process(),
+            options,
+            code,
+            EngineKind::Machine,
+            Specialise::Off,
+        );
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::new(target));
         let stream = control.connect();

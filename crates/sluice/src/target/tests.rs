@@ -12,7 +12,7 @@ use control::entity::{self, Entity, MatchValue, TableAction};
 use control::pipeline::ForwardingConfig;
 use control::reconcile::Report;
 use datapath::{Idle, SwitchConfig};
-use pktio::{HeapPool, MemoryDevice, MemoryHandle};
+use pktio::{Device, HeapPool, LinkState, MacAddress, MemoryDevice, MemoryHandle, Packet, PoolRef, PortStats, Queue};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -107,12 +107,22 @@ struct Bed {
 
 impl Bed {
     fn new(workers: usize, engine: EngineKind) -> Bed {
+        Bed::with_code(workers, engine, CodeOptions::default())
+    }
+
+    fn with_code(workers: usize, engine: EngineKind, code: CodeOptions) -> Bed {
         let pool = HeapPool::shared(16 * 1024);
         let config = SwitchConfig { workers, idle: Idle::Busy, pool: Some(Arc::clone(&pool)), ..Default::default() };
         let switch = Arc::new(Switch::new(config));
         let specialise = Specialise::Auto;
-        let target =
-            SwitchTarget::new(Arc::clone(&switch), Options::default(), CodeOptions::default(), engine, specialise);
+        let target = SwitchTarget::new(
+            Arc::clone(&switch),
+            crate::compiler::Compiler::in_process(),
+            Options::default(),
+            code,
+            engine,
+            specialise,
+        );
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::new(target));
         let open = |number| {
@@ -429,7 +439,7 @@ fn the_interpreter_has_no_tables_to_share_so_everything_is_copied() {
 }
 
 #[test]
-fn a_program_is_called_as_its_file_and_without_one_device_config() {
+fn a_program_is_called_as_its_file_and_program_without_one() {
     let mut bed = Bed::new(1, EngineKind::Machine);
     let mut name_of = |name: &str| {
         let config = ForwardingConfig { device_config: source(3, "", "", ""), name: name.into(), ..Default::default() };
@@ -437,5 +447,193 @@ fn a_program_is_called_as_its_file_and_without_one_device_config() {
         bed.switch.pipeline().expect("it runs").program().name.clone()
     };
     assert_eq!(name_of("/etc/sluice/router.p4"), "router");
-    assert_eq!(name_of(""), "device_config");
+    assert_eq!(name_of(""), "program");
+}
+
+/// A port that holds its worker while it sends, as long as it is told to.
+struct Holds {
+    device: MemoryDevice,
+    hold: Arc<AtomicBool>,
+    is_held: Arc<AtomicBool>,
+}
+
+struct HoldsQueue {
+    queue: Box<dyn Queue>,
+    hold: Arc<AtomicBool>,
+    is_held: Arc<AtomicBool>,
+}
+
+impl Queue for HoldsQueue {
+    fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
+        self.queue.rx(out, max)
+    }
+
+    fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
+        while self.hold.load(Ordering::Acquire) {
+            self.is_held.store(true, Ordering::Release);
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.is_held.store(false, Ordering::Release);
+        self.queue.tx(packets)
+    }
+}
+
+impl Device for Holds {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.device.kind()
+    }
+
+    fn queue_count(&self) -> u16 {
+        self.device.queue_count()
+    }
+
+    fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
+        let holds = |queue| {
+            let (hold, is_held) = (Arc::clone(&self.hold), Arc::clone(&self.is_held));
+            Box::new(HoldsQueue { queue, hold, is_held }) as Box<dyn Queue>
+        };
+        self.device.take_queues().into_iter().map(holds).collect()
+    }
+
+    fn pool(&self) -> PoolRef {
+        self.device.pool()
+    }
+
+    fn link(&self) -> LinkState {
+        self.device.link()
+    }
+
+    fn stats(&self) -> PortStats {
+        self.device.stats()
+    }
+
+    fn mac(&self) -> Option<MacAddress> {
+        self.device.mac()
+    }
+
+    fn mtu(&self) -> u16 {
+        self.device.mtu()
+    }
+}
+
+/// A worker that does not come to the end of its batch: what it could misread is UNAVAILABLE, also within batches, of which nothing
+/// stays; what it could not is made; and all is made when it goes on.
+#[test]
+fn writes_that_a_standing_worker_could_misread_are_unavailable_and_rolled_back() {
+    let mut bed = Bed::new(1, EngineKind::Machine);
+    let (device, _handle) = MemoryDevice::new("holds", HeapPool::shared(64), 1);
+    let (hold, is_held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let holds = Holds { device, hold: Arc::clone(&hold), is_held: Arc::clone(&is_held) };
+    bed.switch.add_port(3, Box::new(holds)).expect("a new number");
+    bed.load(source(1, "", "", ""));
+    bed.set_up();
+    let info = Arc::clone(&bed.control.config(DEVICE).unwrap().unwrap().p4info);
+    let table_id = info.tables.iter().find(|t| t.preamble.name == "I.dst").unwrap().preamble.id;
+    let action_id = info.actions.iter().find(|a| a.preamble.name == "I.forward").unwrap().preamble.id;
+    let counter_id = info.counters.iter().find(|c| c.preamble.name == "I.seen").unwrap().preamble.id;
+    let insert = |dst: u8, port: u8| {
+        let entry = entity::TableEntry {
+            table_id,
+            matches: vec![entity::FieldMatch { field_id: 1, value: MatchValue::Exact(vec![dst]) }],
+            action: Some(TableAction::Action(entity::Action { action_id, params: vec![(1, vec![port])] })),
+            ..Default::default()
+        };
+        entity::Update { kind: entity::UpdateKind::Insert, entity: Some(Entity::Table(entry)) }
+    };
+    let count = |packet_count| {
+        let data = Some(entity::CounterData { byte_count: 0, packet_count });
+        let entry = Entity::Counter(entity::CounterEntry { counter_id, index: Some(5), data });
+        entity::Update { kind: entity::UpdateKind::Modify, entity: Some(entry) }
+    };
+    let write = |bed: &mut Bed, updates, atomicity| {
+        let request =
+            entity::WriteRequest { device_id: DEVICE, election_id: Some(1), updates, atomicity, ..Default::default() };
+        bed.control.write(&request).expect("the primary writes")
+    };
+    let codes = |results: &[Result<(), control::error::Error>]| -> Vec<control::error::Code> {
+        results.iter().map(|r| r.as_ref().map_or_else(|e| e.code, |()| control::error::Code::Ok)).collect()
+    };
+    use control::error::Code::{Aborted, Ok, Unavailable};
+    assert_eq!(codes(&write(&mut bed, vec![insert(6, 3), count(7)], entity::Atomicity::ContinueOnError)), [Ok, Ok]);
+    bed.switch.pipeline().unwrap().recompile(Specialise::Contents).expect("it compiles");
+
+    hold.store(true, Ordering::Release);
+    let _go_on = Lower(&hold);
+    let mut to_hold = frame(0, 1);
+    to_hold[5] = 6;
+    assert!(bed.ports[0].inject(&to_hold));
+    wait_for("the worker stands", || is_held.load(Ordering::Acquire));
+    let everything = |bed: &Bed| {
+        let cell = bed.state().counter(bed.ext("I.seen"), 5).expect("a cell");
+        (bed.state().entries(bed.table("I.dst")), cell)
+    };
+    let before = everything(&bed);
+    let results = write(&mut bed, vec![count(8), insert(9, 1), count(9)], entity::Atomicity::RollbackOnError);
+    assert_eq!(codes(&results), [Aborted, Unavailable, Aborted]);
+    let error = results[1].as_ref().unwrap_err();
+    assert!(error.message.contains("worker 0") && error.message.contains("nothing was changed"), "{error}");
+    assert_eq!(everything(&bed), before, "the batch left something");
+    let results = write(&mut bed, vec![insert(9, 1), count(9)], entity::Atomicity::ContinueOnError);
+    assert_eq!(codes(&results), [Unavailable, Ok], "what the worker could not misread is made");
+
+    hold.store(false, Ordering::Release);
+    wait_for("the worker goes on", || {
+        codes(&write(&mut bed, vec![insert(9, 1)], entity::Atomicity::RollbackOnError)) == [Ok]
+    });
+}
+
+/// Lowers its flag in any case, so that a worker goes on when its test panics.
+struct Lower<'a>(&'a AtomicBool);
+
+impl Drop for Lower<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_program_whose_machine_code_takes_too_long_is_refused() {
+    let mut code = CodeOptions::default();
+    code.jit.time_max = Some(std::time::Duration::ZERO);
+    let mut bed = Bed::with_code(1, EngineKind::Machine, code);
+    let config = ForwardingConfig { device_config: source(1, "", "", ""), ..Default::default() };
+    let refused = bed.control.load(DEVICE, config).unwrap_err();
+    assert_eq!(refused.code, control::Code::ResourceExhausted);
+    assert!(refused.message.contains("making machine code of it takes longer than 0 s"), "{}", refused.message);
+    assert!(refused.message.contains("--compile-time"), "{}", refused.message);
+    assert!(bed.switch.state().is_none());
+}
+
+/// Workers that stand at a gate take no command, as in a batch that does not end.
+#[test]
+fn a_program_change_that_a_worker_does_not_acknowledge_is_unavailable_and_undone() {
+    let mut bed = Bed::new(2, EngineKind::Machine);
+    bed.load(source(1, "", "", ""));
+    bed.set_up();
+    let before = bed.switch.pipeline().unwrap();
+    let held = bed.switch.hold().unwrap();
+    let config = |version| ForwardingConfig { device_config: source(version, "", "", ""), ..Default::default() };
+    let refused = bed.control.load(DEVICE, config(2)).unwrap_err();
+    assert_eq!(refused.code, control::Code::Unavailable, "{}", refused.message);
+    assert!(refused.message.contains("what ran before goes on"), "{}", refused.message);
+    let refused = bed.control.replace(DEVICE, config(3), Losses::Refused).unwrap_err();
+    assert_eq!(refused.code, control::Code::Unavailable, "{}", refused.message);
+    drop(held);
+
+    assert!(Arc::ptr_eq(&bed.switch.pipeline().unwrap(), &before));
+    assert_eq!(bed.control.running_config(DEVICE).unwrap().unwrap().device_config, config(1).device_config);
+    assert!(bed.metadata().contains(&vec![77]), "its entries are there");
+    assert!(bed.ports[0].inject_on(0, &frame(0, 9)));
+    let mut got = Vec::new();
+    wait_for("the packet", || {
+        got.extend(bed.ports[2].collect());
+        !got.is_empty()
+    });
+    assert_eq!(got[0][7], 1, "the program before marks packets with its version");
+    // Afterwards it is taken.
+    bed.replace(source(4, "", "", ""));
 }

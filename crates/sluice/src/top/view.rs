@@ -269,6 +269,7 @@ mod tests {
             hits: Some(hits),
             misses: Some(misses),
             device_id: 1,
+            ..Default::default()
         };
         let port =
             |rx| pb::Port { number: 1, name: "veth0".into(), link_up: true, rx: counters(rx), ..Default::default() };

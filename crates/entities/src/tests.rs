@@ -1,5 +1,8 @@
 use super::*;
 use expect_test::expect;
+use grpc::proto::p4::config::v1 as config;
+use pb::field_match::FieldMatchType;
+use pb::table_action::Type as ActionType;
 use proptest::prelude::*;
 
 fn preamble(id: u32, name: &str) -> Option<config::Preamble> {
@@ -55,14 +58,14 @@ fn names() -> Names {
     })
 }
 
-fn update(names: &Names, line: &str) -> Result<pb::Update, String> {
+fn update(names: &Names, line: &str) -> Result<Change, String> {
     let commands = stf::parse(line).map_err(|errors| errors[0].message.clone())?;
-    names.update(&commands[0].command)
+    names.change(&commands[0].command).unwrap_or_else(|| Err("not about an entity".to_string()))
 }
 
-fn entry(update: &pb::Update) -> &pb::TableEntry {
-    match update.entity.as_ref().and_then(|entity| entity.entity.as_ref()) {
-        Some(pb::entity::Entity::TableEntry(entry)) => entry,
+fn entry(change: &Change) -> &pb::TableEntry {
+    match &change.entity {
+        Entity::TableEntry(entry) => entry,
         other => panic!("{other:?}"),
     }
 }
@@ -70,15 +73,14 @@ fn entry(update: &pb::Update) -> &pb::TableEntry {
 #[test]
 fn lines_become_updates_and_lines_again() {
     let names = names();
-    let table = names.table("all").unwrap();
     let line = "add all 7 exact:0x1f lpm:10.0.0.0/8 ternary:0x00ff**000000 a.range:1..2 hdr.a.isValid():1 \
                 send(port:3, mac:02:00:00:00:00:01)";
     let update = update(&names, line).unwrap();
-    assert_eq!(update.r#type, pb::update::Type::Insert as i32);
+    assert_eq!(update.verb, Verb::Insert);
     expect![[
         r#"Ingress.all 7 hdr.a.exact:0x01f hdr.a.lpm:0x0a000000/8 hdr.a.ternary:0x00ff00000000&&&0xffff00ffffff hdr.a.range:0x0001..0x0002 hdr.a.isValid():0x1 Ingress.send(port:0x003, mac:0x020000000001)"#
     ]]
-    .assert_eq(&names.entry_line(table, entry(&update)));
+    .assert_eq(&names.entry_line(entry(&update)));
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn what_accepts_everything_is_left_out() {
     let names = names();
     let update = update(&names, "add all exact:1 lpm:0/0 ternary:* drop()").unwrap();
     assert_eq!(entry(&update).r#match.len(), 1);
-    let line = names.entry_line(names.table("all").unwrap(), entry(&update));
+    let line = names.entry_line(entry(&update));
     assert_eq!(line, "Ingress.all 1 hdr.a.exact:0x001 drop()");
 }
 
@@ -94,15 +96,15 @@ fn what_accepts_everything_is_left_out() {
 fn deletes_defaults_members_and_groups() {
     let names = names();
     let delete = update(&names, "delete ecmp hash:3").unwrap();
-    assert_eq!((delete.r#type, entry(&delete).action.clone()), (pb::update::Type::Delete as i32, None));
+    assert_eq!((delete.verb, entry(&delete).action.clone()), (Verb::Delete, None));
     let default = update(&names, "setdefault all send(1, 2)").unwrap();
-    assert_eq!(default.r#type, pb::update::Type::Modify as i32);
+    assert_eq!(default.verb, Verb::Modify);
     assert!(entry(&default).is_default_action);
     let reset = names.reset_default("all").unwrap();
     assert!(entry(&reset).is_default_action && entry(&reset).action.is_none());
     for line in ["Ingress.ecmp meta.hash:0x03 member(9)", "Ingress.ecmp meta.hash:0xff group(1)"] {
         let update = update(&names, &format!("add {line}")).unwrap();
-        assert_eq!(names.entry_line(names.table("ecmp").unwrap(), entry(&update)), line);
+        assert_eq!(names.entry_line(entry(&update)), line);
     }
 }
 
@@ -114,7 +116,15 @@ fn refusals_name_what_there_is() {
         ("add all lpm:0/0 drop()", "key `hdr.a.exact` of table `Ingress.all` is exact and must be given"),
         ("add all exact:512 drop()", "key `hdr.a.exact`: `512` does not fit in 9 bits"),
         ("add all exact:1 send(port:1)", "action `Ingress.send` needs a value for `mac`"),
-        ("packet 1 00", "only lines about tables can be carried out here"),
+        ("packet 1 00", "not about an entity"),
+        ("add all exact:1 one_of(drop())", "table `Ingress.all` has no action selector, so an entry runs one action"),
+        (
+            "add all exact:1 drop() timeout=1s",
+            "table `Ingress.all` has no idle timeouts (`support_timeout = true` in the program)",
+        ),
+        ("add all exact:1 drop() meter=1,2,3,4", "table `Ingress.all` has no meter"),
+        ("group servers 1 2", "the program has no action profile"),
+        ("digest d", "the program has no digest"),
     ] {
         assert_eq!(update(&names, line).unwrap_err(), message, "{line}");
     }
@@ -133,8 +143,8 @@ fn counters_and_other_facts_stand_in_a_comment() {
         metadata: vec![0xab],
         ..Default::default()
     };
-    expect!["Ingress.all # no action  # 1 packets, 60 bytes, times out after 1.5 s, const, metadata 0xab"]
-        .assert_eq(&names.entry_line(table, &entry));
+    expect!["Ingress.all # no action metadata=0xab timeout=1500ms  # 1 packets, 60 bytes, const"]
+        .assert_eq(&names.entry_line(&entry));
 }
 
 #[test]
@@ -163,12 +173,11 @@ fn odd_answers_are_printed() {
     ];
     let line = |r#type| {
         let action = Some(pb::TableAction { r#type });
-        names
-            .entry_line(table, &pb::TableEntry { r#match: matches.clone(), action, priority: -1, ..Default::default() })
+        names.entry_line(&pb::TableEntry { r#match: matches.clone(), action, priority: -1, ..Default::default() })
     };
-    expect![" -1 ab:* field_8:() field_0:0x0 action_0x00000005(param_9:0x0)"]
+    expect![[r#""" -1 "a b":* field_8:() field_0:0x0 action_0x00000005(param_9:0x0)"#]]
         .assert_eq(&line(Some(ActionType::Action(action))));
-    expect![" -1 ab:* field_8:() field_0:0x0 # one of: no action weight 0"]
+    expect![[r#""" -1 "a b":* field_8:() field_0:0x0 one_of(# no action *0)"#]]
         .assert_eq(&line(Some(ActionType::ActionProfileActionSet(set))));
     assert_eq!(names.actions(table), ["action_0x0000004d"]);
 }
@@ -180,7 +189,6 @@ proptest! {
         valid: Option<bool>, priority in 1i32.., port in 0u16..512, mac: u64,
     ) {
         let names = names();
-        let table = names.table("all").unwrap();
         let lpm = u64::from(prefix) >> (32 - length) << (32 - length);
         let (mac, mask) = (mac >> 16, mask >> 16);
         let valid = valid.map_or("*".to_string(), |v| u8::from(v).to_string());
@@ -190,7 +198,7 @@ proptest! {
              isValid():{valid} send({port}, {mac})", value & mask
         );
         let first = update(&names, &line).unwrap();
-        let printed = names.entry_line(table, entry(&first));
+        let printed = names.entry_line(entry(&first));
         prop_assert_eq!(update(&names, &format!("add {printed}")).unwrap(), first, "{}", printed);
     }
 }

@@ -1,0 +1,149 @@
+//! P4Runtime's entities as lines of the set-up language (`stf::script`) and as JSON, by the names of a P4Info.
+//!
+//! ```text
+//!   line ──stf::parse──▶ Command ──Names::change──▶ Change (an entity, and what to do with it) ──▶ Update
+//!   entity ──Names::line──▶ line         Names::json──▶ JSON
+//!   file ──config::Wanted::read──▶ entities ──config::plan──▶ Updates           config::text: entities ──▶ file
+//! ```
+//!
+//! Every kind of entity is one file with one [`Kind`], listed in [`KINDS`]: its noun, what reads all of it, what identifies one,
+//! and its forms. Commands, `sluice config` and `sluice run --entries` go through that list.
+//!
+//! Promises: a line that [`Names::line`] prints is read as the same entity. Ids, widths and types come from a server: nothing
+//! here panics on odd ones. No I/O.
+//!
+//! Tests: in `tests.rs`; `tests/py/test_config.py` with the real switch.
+
+mod arrays;
+mod calls;
+pub mod config;
+mod digests;
+mod entry;
+mod names;
+mod packets;
+mod profiles;
+mod replication;
+mod text;
+mod value_sets;
+pub mod values;
+
+pub use names::{Names, id_of, name_of};
+
+use grpc::proto::p4::v1 as pb;
+use pb::entity::Entity;
+use prost::Message;
+use serde_json::Value;
+use stf::Command;
+
+/// What to do with an entity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// Make it; it must not be there.
+    Insert,
+    /// Change it; it must be there.
+    Modify,
+    /// Make or change it.
+    Set,
+    /// Remove it.
+    Delete,
+    /// Add the entity's parts to those that are there (members of value sets).
+    Extend,
+    /// Remove the entity's parts from those that are there.
+    Shrink,
+    /// Remove all entries of the table that are not constant.
+    Clear,
+}
+
+/// What a line asks for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Change {
+    /// What to do.
+    pub verb: Verb,
+    /// With what.
+    pub entity: Entity,
+}
+
+/// A kind of entities.
+pub trait Kind: Sync {
+    /// What one is called in messages: `multicast group`.
+    fn noun(&self) -> &'static str;
+
+    /// What a P4Runtime read asks for to get all of them; of one name's if there is one, as in `show NAME`.
+    fn queries(&self, names: &Names, name: Option<&str>) -> Result<Vec<Entity>, String>;
+
+    /// The entity without its content: what identifies it, and what a delete says. `None` for entities of other kinds.
+    fn key(&self, entity: &Entity) -> Option<Entity>;
+
+    /// Whether entities are inserted and deleted; others are always there and only change.
+    fn comes_and_goes(&self, entity: &Entity) -> bool;
+
+    /// The line that makes it; several, if it takes several; `None` if nothing need be said to make it.
+    fn line(&self, names: &Names, entity: &Entity) -> Option<String>;
+
+    /// Its place among those of its kind in a file.
+    fn order(&self, names: &Names, entity: &Entity) -> Vec<u8> {
+        let _ = names;
+        self.key(entity).map_or_else(Vec::new, |key| encoded(&key))
+    }
+
+    /// As an object.
+    fn json(&self, names: &Names, entity: &Entity) -> Value;
+
+    /// What a line asks for; `None` for lines about other kinds.
+    fn change(&self, names: &Names, command: &Command) -> Option<Result<Change, String>>;
+}
+
+/// All kinds, in the order in which a file makes them: what others refer to comes first.
+pub const KINDS: [&dyn Kind; 11] = [
+    &profiles::Members,
+    &profiles::Groups,
+    &replication::MulticastGroups,
+    &replication::CloneSessions,
+    &value_sets::ValueSets,
+    &digests::Digests,
+    &entry::Defaults,
+    &entry::Entries,
+    &arrays::Registers,
+    &arrays::Counters,
+    &arrays::Meters,
+];
+
+/// The kind of an entity.
+pub fn kind_of(entity: &Entity) -> Option<&'static dyn Kind> {
+    KINDS.into_iter().find(|kind| kind.key(entity).is_some())
+}
+
+/// The kind with a noun.
+pub fn kind(noun: &str) -> Option<&'static dyn Kind> {
+    KINDS.into_iter().find(|kind| kind.noun() == noun)
+}
+
+/// Bytes that are equal for equal entities.
+pub fn encoded(entity: &Entity) -> Vec<u8> {
+    pb::Entity { entity: Some(entity.clone()) }.encode_to_vec()
+}
+
+/// An update of the protocol.
+pub fn update(kind: pb::update::Type, entity: Entity) -> pb::Update {
+    pb::Update { r#type: kind.into(), entity: Some(pb::Entity { entity: Some(entity) }) }
+}
+
+impl Names {
+    /// What a line asks for; `None` if it is not about an entity of P4Runtime (`packet`, `mc_node_create`, ...).
+    pub fn change(&self, command: &Command) -> Option<Result<Change, String>> {
+        KINDS.into_iter().find_map(|kind| kind.change(self, command))
+    }
+
+    /// The line that makes an entity.
+    pub fn line(&self, entity: &Entity) -> Option<String> {
+        kind_of(entity)?.line(self, entity)
+    }
+
+    /// An entity as an object.
+    pub fn json(&self, entity: &Entity) -> Value {
+        kind_of(entity).map_or(Value::Null, |kind| kind.json(self, entity))
+    }
+}
+
+#[cfg(test)]
+mod tests;

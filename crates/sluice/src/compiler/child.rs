@@ -1,0 +1,108 @@
+//! The child's side: reads a request, bounds itself, compiles, answers, and is gone.
+//!
+//! Nothing is freed: the process ends when the answer is written. Exit codes: 0 answered, or nothing was asked; 3 no memory for a thread;
+//! 101 a panic of the compiler, which is on stderr.
+
+use super::cage;
+use super::protocol::{Request, Response, Source, source_texts};
+use control::pipeline::Refusal;
+use frontend::{Compiled, Input, Until, self_contained};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// What a child says on stderr that cannot even start to compile.
+pub const NO_MEMORY: &str = "no memory for the compiler's thread";
+
+/// Runs it.
+pub fn main() -> ExitCode {
+    datapath::descriptors::close_inherited();
+    // What `top` and `ps` call it; else it is `exe`, by the link that it was started by.
+    let _ = rustix::thread::set_name(c"sluice-compile");
+    let Some(request) = Request::read(std::io::stdin().lock()) else {
+        // The switch has gone, or has no use for this one.
+        return ExitCode::SUCCESS;
+    };
+    if let Some(limits) = request.limits() {
+        cage::enter(&request, &limits);
+    }
+    let compile = move || {
+        cage::allow_no_process();
+        answer(&request, true).encode()
+    };
+    let thread = std::thread::Builder::new().name("compile".into()).stack_size(frontend::STACK_BYTES).spawn(compile);
+    let Ok(thread) = thread else {
+        eprintln!("{NO_MEMORY}");
+        std::process::exit(3);
+    };
+    match thread.join() {
+        Ok(bytes) => {
+            let mut out = std::io::stdout().lock();
+            // Who does not read the answer has no use for it.
+            let _ = out.write_all(&bytes).and_then(|()| out.flush());
+            std::process::exit(0);
+        }
+        // The panic's message is on stderr.
+        Err(_) => std::process::exit(101),
+    }
+}
+
+/// The same in this process, in a thread with the stack for it.
+pub fn run_on_a_thread(request: Request) -> Result<Response, Refusal> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("compile".into()).stack_size(frontend::STACK_BYTES);
+        let started = thread.spawn_scoped(scope, move || answer(&request, false));
+        let thread = started.map_err(|error| Refusal::Unavailable(format!("no thread to compile in: {error}")))?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// `last`: the process has nothing else to do, so nothing is freed.
+fn answer(request: &Request, last: bool) -> Response {
+    let options = request.options();
+    let input = match &request.source {
+        Source::Text { name, text } => Input::Text { name, text },
+        Source::File(path) => Input::File(path),
+    };
+    let compiled = match frontend::compile_on_this_stack(input, &options, Until::Ir) {
+        Ok(compiled) => compiled,
+        Err(error) => {
+            let name = match &request.source {
+                Source::Text { name, .. } => name.clone(),
+                Source::File(path) => path.display().to_string(),
+            };
+            return Response { unreadable: Some(format!("cannot read {name}: {error}")), ..Response::default() };
+        }
+    };
+    let wants = request.wants;
+    let program = if wants.raw { &compiled.raw } else { &compiled.optimised };
+    let mut response = Response {
+        failed: compiled.failed(),
+        messages: compiled.render(wants.colour),
+        first_error: first_error(&compiled),
+        unloadable: compiled.render_unloadable(wants.colour),
+        program: program.as_ref().map(ir::print),
+        p4info: compiled.p4info.as_deref().cloned(),
+        sources: if wants.sources { source_texts(&compiled.sources) } else { Vec::new() },
+        ..Response::default()
+    };
+    if let (true, Source::File(path)) = (wants.self_contained && !response.failed, &request.source) {
+        match self_contained(path, &compiled.sources, &options) {
+            Ok(text) => {
+                // The files that come with the compiler are the same ones for a text.
+                response.same_as_text = compiled.sources.files().next().is_some_and(|main| *main.text == *text);
+                response.self_contained = Some(text.into_bytes());
+            }
+            Err(error) => response.unreadable = Some(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+    if last {
+        // Freeing a large program takes as long as some of its passes.
+        std::mem::forget(compiled);
+    }
+    response
+}
+
+fn first_error(compiled: &Compiled) -> Option<String> {
+    let first = compiled.diagnostics.iter().find(|d| d.severity == base::Severity::Error);
+    first.map(|d| d.code.to_string())
+}

@@ -1,0 +1,228 @@
+//! `sluice config save|load FILE`: all entities of a device as one file, as `sluice run --entries` reads it.
+//!
+//! A load reads what is there, works out the difference and writes that: nothing is written that is as wanted. Up to
+//! [`UPDATES_MAX`] updates are one batch, of which all are carried out or none. More take several; if one is refused, those
+//! before it are undone, and the command says so.
+//!
+//! Exit codes as of `changes`. Tests: `tests/py/test_config.py`; the language, `crates/entities`.
+
+use crate::changes::{WriterArgs, refuse};
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use entities::config::{Plan, Step, Wanted, plan, queries, text};
+use grpc::client::{ClientError, Primary};
+use grpc::proto::p4::v1 as pb;
+use prost::Message;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Updates of one batch: what the switch takes.
+const UPDATES_MAX: usize = control::control::UPDATES_MAX;
+/// Bytes of one batch, with room for what is around the updates.
+const BATCH_BYTES_MAX: usize = grpc::MESSAGE_BYTES_MAX - (1 << 20);
+
+/// Arguments of `config`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sluice config save backup.entries
+  sluice config load backup.entries --dry-run
+  sluice config load backup.entries --replace
+  sluice run router.p4 --entries backup.entries -i 1@veth1")]
+pub struct Args {
+    #[command(flatten)]
+    writer: WriterArgs,
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Write all entities of a device into a file: entries, default actions, members, groups, clone sessions, value sets, digests,
+    /// registers, meters.
+    Save {
+        /// The file; `-` is standard output.
+        file: PathBuf,
+        /// Also what counters have counted.
+        #[arg(long)]
+        counters: bool,
+    },
+    /// Make a device have the entities of a file; what it has besides stays.
+    Load {
+        /// The file; `-` is standard input.
+        file: PathBuf,
+        /// Remove what the file does not name.
+        #[arg(long)]
+        replace: bool,
+        /// Only say what would be written.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    match &args.command {
+        ConfigCommand::Save { file, counters } => save(args, file, *counters),
+        ConfigCommand::Load { file, replace, dry_run } => load(args, file, *replace, *dry_run),
+    }
+}
+
+fn save(args: &Args, file: &Path, counters: bool) -> Result<ExitCode> {
+    let (client, names) = args.writer.connect()?;
+    let found = args.writer.read(&client, queries(&names, counters))?;
+    if args.writer.output.json {
+        let all: Vec<_> =
+            found.iter().filter_map(|entity| Some((entities::kind_of(entity)?.noun(), names.json(entity)))).collect();
+        let all: Vec<_> = all.into_iter().map(|(kind, entity)| json!({ "kind": kind, "entity": entity })).collect();
+        write_file(file, format!("{:#}\n", json!({ "entities": all })).as_bytes())?;
+    } else {
+        write_file(file, text(&names, &found, counters).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces a file as a whole: a backup that is there is not lost to a full disk.
+fn write_file(file: &Path, contents: &[u8]) -> Result<()> {
+    if file == Path::new("-") {
+        return std::io::stdout().write_all(contents).context("cannot write to standard output");
+    }
+    let failed = || format!("cannot write {}", file.display());
+    if std::fs::metadata(file).is_ok_and(|meta| !meta.is_file()) {
+        return std::fs::write(file, contents).with_context(failed);
+    }
+    let mut part = file.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let part = PathBuf::from(part);
+    let written = std::fs::File::create(&part).and_then(|mut out| {
+        out.write_all(contents)?;
+        out.sync_all()
+    });
+    let done = written.and_then(|()| std::fs::rename(&part, file));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    done.with_context(failed)
+}
+
+fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCode> {
+    let (client, names) = args.writer.connect()?;
+    let text = read_file(file)?;
+    let wanted = match Wanted::read(&names, &text) {
+        Ok(wanted) => wanted,
+        Err(errors) => {
+            return Ok(refuse(errors.iter().map(|e| format!("{}:{}: {}", file.display(), e.line, e.message))));
+        }
+    };
+    // The right first: what is read next must still be so when it is written.
+    let primary = if dry_run { None } else { Some(args.writer.claim(&client)?) };
+    // Counts are compared where the file has some; a plan reads them only then.
+    let there = args.writer.read(&client, queries(&names, true))?;
+    let plan = plan(&names, there, &wanted, replace);
+    if let Some(mut primary) = primary
+        && let Err(failed) = write_all(&mut primary, &plan.steps)?
+    {
+        let name = |step: &Step| {
+            step.line
+                .map_or(format!("{}: what is not in it", file.display()), |line| format!("{}:{line}", file.display()))
+        };
+        refuse(failed.refused.iter().map(|(step, why)| format!("{}: {why}", name(step))));
+        return Ok(refuse([failed.rest]));
+    }
+    let [inserted, modified, deleted] = plan.counts();
+    let unchanged = plan.unchanged;
+    args.writer.output.print(
+        || json!({ "inserted": inserted, "modified": modified, "deleted": deleted, "unchanged": unchanged, "written": !dry_run }),
+        || {
+            let would = if dry_run { "would be " } else { "" };
+            format!("{would}inserted: {inserted}, modified: {modified}, deleted: {deleted}; as wanted: {unchanged}")
+        },
+    );
+    if dry_run && !args.writer.output.json {
+        print_plan(&names, &plan);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_plan(names: &entities::Names, plan: &Plan) {
+    for step in &plan.steps {
+        let entity = step.update.entity.as_ref().and_then(|e| e.entity.as_ref());
+        let sign = match pb::update::Type::try_from(step.update.r#type) {
+            Ok(pb::update::Type::Insert) => '+',
+            Ok(pb::update::Type::Delete) => '-',
+            _ => '~',
+        };
+        let line = match entity {
+            Some(pb::entity::Entity::TableEntry(entry)) if sign == '-' => Some(names.key_words(entry)),
+            Some(entity) => names.line(entity),
+            None => None,
+        };
+        println!("{sign} {}", line.unwrap_or_else(|| "back to what the program begins with".to_string()));
+    }
+}
+
+fn read_file(file: &Path) -> Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Why a load was refused.
+struct Failed<'a> {
+    refused: Vec<(&'a Step, String)>,
+    /// What became of the rest.
+    rest: String,
+}
+
+/// Writes in as few batches as possible; the outer error is for what leaves nobody knows what behind.
+fn write_all<'a>(primary: &mut Primary<'_>, steps: &'a [Step]) -> Result<Result<(), Failed<'a>>> {
+    let mut done = 0;
+    for batch in batches(steps) {
+        let error = match primary.write(batch.iter().map(|step| step.update.clone()).collect()) {
+            Ok(()) => {
+                done += batch.len();
+                continue;
+            }
+            Err(error) => error,
+        };
+        let refused = match error {
+            ClientError::Elements(errors) => {
+                errors.into_iter().filter_map(|(at, why)| Some((batch.get(at)?, why))).collect()
+            }
+            // Whether it was carried out is not known.
+            other if done > 0 => bail!("{other}\nthe first {done} of {} updates were carried out", steps.len()),
+            other => bail!(other),
+        };
+        let undone = undo(primary, &steps[..done]);
+        let rest = match undone {
+            Ok(()) => "nothing is changed".to_string(),
+            Err(why) => format!("{done} updates were carried out and could not be undone: {why}"),
+        };
+        return Ok(Err(Failed { refused, rest }));
+    }
+    Ok(Ok(()))
+}
+
+fn undo(primary: &mut Primary<'_>, steps: &[Step]) -> Result<(), ClientError> {
+    let back: Vec<pb::Update> = steps.iter().rev().flat_map(|step| step.undo.iter().cloned()).collect();
+    back.chunks(UPDATES_MAX).try_for_each(|batch| primary.write(batch.to_vec()))
+}
+
+fn batches(steps: &[Step]) -> Vec<&[Step]> {
+    let mut all = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (at, step) in steps.iter().enumerate() {
+        let length = step.update.encoded_len() + 8;
+        if at - from == UPDATES_MAX || (bytes + length > BATCH_BYTES_MAX && at > from) {
+            all.push(&steps[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += length;
+    }
+    all.extend((from < steps.len()).then(|| &steps[from..]));
+    all
+}

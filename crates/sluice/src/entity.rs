@@ -1,0 +1,98 @@
+//! `sluice multicast`, `clone`, `member`, `group`, `value-set`, `digest`: shows and changes entities of a running switch that are
+//! identified by a number or a name. All are alike: what differs is in the crate `entities`.
+
+use crate::changes::{Doing, WriterArgs, apply, refuse};
+use crate::complete;
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use clap_complete::ArgValueCompleter;
+use entities::Verb;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Arguments of all of them.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    writer: WriterArgs,
+    #[command(subcommand)]
+    command: EntityCommand,
+}
+
+#[derive(Subcommand)]
+enum EntityCommand {
+    /// Show them, as lines that `add` takes.
+    #[command(alias = "list")]
+    Show {
+        /// Only of this name or number.
+        #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::objects))]
+        name: Option<String>,
+    },
+    /// Add one; it must not be there yet.
+    Add {
+        /// The words of the line. Several lines (`"$(cat FILE)"`) are carried out all or, if one is refused, none.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::objects))]
+        line: Vec<String>,
+    },
+    /// Add one, or change the one that is there.
+    Set {
+        /// The words of the line.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::objects))]
+        line: Vec<String>,
+    },
+    /// Change one that is there.
+    Modify {
+        /// The words of the line.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::objects))]
+        line: Vec<String>,
+    },
+    /// Remove one: what identifies it.
+    Delete {
+        /// The words of the line; what stands behind the name and number does not matter.
+        #[arg(required = true, value_name = "LINE", add = ArgValueCompleter::new(complete::objects))]
+        line: Vec<String>,
+    },
+}
+
+/// A kind of entities on the command line.
+pub struct Word {
+    /// As `entities::Kind::noun`.
+    pub noun: &'static str,
+    /// The word that begins its lines.
+    pub keyword: &'static str,
+}
+
+/// Runs it.
+pub fn main(args: &Args, word: &Word) -> Result<ExitCode> {
+    let (verb, line) = match &args.command {
+        EntityCommand::Show { name } => return show(args, word, name.as_deref()),
+        EntityCommand::Add { line } => (Verb::Insert, line),
+        EntityCommand::Set { line } => (Verb::Set, line),
+        EntityCommand::Modify { line } => (Verb::Modify, line),
+        EntityCommand::Delete { line } => (Verb::Delete, line),
+    };
+    apply(&args.writer, Doing { keyword: word.keyword, verb: Some(verb), or: &[] }, line)
+}
+
+fn show(args: &Args, word: &Word, name: Option<&str>) -> Result<ExitCode> {
+    let kind = entities::kind(word.noun).context("a command without a kind")?;
+    let (client, names) = args.writer.connect()?;
+    let queries = match kind.queries(&names, name) {
+        Ok(queries) => queries,
+        Err(message) => return Ok(refuse([message])),
+    };
+    let mut found = args.writer.read(&client, queries)?;
+    found.sort_by_cached_key(|entity| kind.order(&names, entity));
+    let plural = format!("{}s", word.noun);
+    let all = || json!({ plural.replace(' ', "_"): found.iter().map(|e| kind.json(&names, e)).collect::<Vec<_>>() });
+    args.writer.output.print(all, || {
+        let lines: Vec<String> = found.iter().filter_map(|entity| kind.line(&names, entity)).collect();
+        let mut text = String::new();
+        for line in lines.iter().flat_map(|lines| lines.lines()) {
+            text += line.strip_prefix(word.keyword).unwrap_or(line).trim_start();
+            text.push('\n');
+        }
+        text + &format!("# {} {}\n", found.len(), if found.len() == 1 { word.noun } else { &plural })
+    });
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,104 @@
+//! `sluice listen`: what a running switch tells its controller: digest messages, idle entries, packets.
+//!
+//! The switch tells the primary, so the command is that as long as it runs: while a controller is, only with a higher
+//! `--election-id`, which takes its place. Lists of digest messages are acknowledged.
+
+use crate::changes::WriterArgs;
+use crate::complete;
+use anyhow::Result;
+use clap_complete::ArgValueCompleter;
+use entities::{Names, values};
+use grpc::client::StreamUpdate;
+use grpc::proto::p4::v1 as pb;
+use pb::entity::Entity;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Arguments of `listen`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sluice digest add learn max_list_size=16 max_timeout=100ms && sluice listen learn
+  sluice listen --idle --json
+  sluice listen --packets --count 1")]
+pub struct Args {
+    #[command(flatten)]
+    writer: WriterArgs,
+    /// Only messages of these digests; without any of DIGEST, --idle and --packets, everything.
+    #[arg(value_name = "DIGEST", add = ArgValueCompleter::new(complete::digests))]
+    digests: Vec<String>,
+    /// Entries that no packet has hit for their timeout (`table set ... timeout=30s`).
+    #[arg(long)]
+    idle: bool,
+    /// Packets for the controller.
+    #[arg(long)]
+    packets: bool,
+    /// End after so many messages.
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let (client, names) = args.writer.connect()?;
+    let digests = args.digests.iter().map(|name| names.digest_id(name)).collect::<Result<Vec<u32>, _>>();
+    let digests = match digests {
+        Ok(digests) => digests,
+        Err(message) => return Ok(crate::changes::refuse([message])),
+    };
+    let everything = digests.is_empty() && !args.idle && !args.packets;
+    let mut primary = args.writer.claim(&client)?;
+    let enabled = args.writer.read(&client, vec![Entity::DigestEntry(pb::DigestEntry::default())]).unwrap_or_default();
+    for id in &digests {
+        if !enabled.iter().any(|e| matches!(e, Entity::DigestEntry(e) if e.digest_id == *id)) {
+            let name = names.digest_name(*id);
+            eprintln!("sluice: digest `{name}` is not sent: `sluice digest add {name}` asks for it");
+        }
+    }
+    let mut left = args.count.unwrap_or(u64::MAX);
+    let output = args.writer.output;
+    primary.listen(|update| {
+        let wanted = match update {
+            StreamUpdate::Digest(list) => everything || digests.contains(&list.digest_id),
+            StreamUpdate::IdleTimeoutNotification(_) => everything || args.idle,
+            StreamUpdate::Packet(_) => everything || args.packets,
+            _ => false,
+        };
+        if wanted && left > 0 {
+            print(output, &names, update);
+            left -= 1;
+        }
+        left > 0
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(output: crate::output::JsonArgs, names: &Names, update: &StreamUpdate) {
+    match update {
+        StreamUpdate::Digest(list) => output.print_line(
+            || json!({ "digest": names.digest_list_json(list) }),
+            || {
+                let name = names.digest_name(list.digest_id);
+                let lines: Vec<String> =
+                    list.data.iter().map(|data| format!("digest {name} {}", values::data_text(data))).collect();
+                lines.join("\n")
+            },
+        ),
+        StreamUpdate::IdleTimeoutNotification(idle) => output.print_line(
+            || json!({ "idle": idle.table_entry.iter().map(|entry| names.entry_json(entry)).collect::<Vec<_>>() }),
+            || {
+                let lines: Vec<String> =
+                    idle.table_entry.iter().map(|entry| format!("idle {}", names.key_words(entry))).collect();
+                lines.join("\n")
+            },
+        ),
+        StreamUpdate::Packet(packet) => output.print_line(
+            || json!({ "packet": names.packet_json(packet) }),
+            || {
+                let fields = names.packet_fields(packet);
+                let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+                format!("packet {} {}", fields.join(" "), hex::encode(&packet.payload))
+            },
+        ),
+        _ => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! Where a switch's Unix socket is: `sluice run` makes it there, and the other commands find it there by the port of `--grpc`.
+//!
+//! | | |
+//! | --- | --- |
+//! | folder | `$SLUICE_RUNTIME_DIR`, if set; else the first of these that can be used: `/run/sluice`, `$XDG_RUNTIME_DIR/sluice`, `/tmp/sluice-UID` |
+//! | name | `admin.sock` of the switch whose P4Runtime is on port 9559, or nowhere; else `admin-PORT.sock` |
+//!
+//! `/tmp` is everybody's, so a folder there is used only if it is this user's and nobody else can enter it.
+//!
+//! Tests: below, `tests/py/test_access.py`.
+
+use anyhow::{Context, Result};
+use grpc::Socket;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The port of P4Runtime that needs not be said.
+pub const PORT: u16 = 9559;
+/// The address that needs not be said.
+pub const ADDRESS: &str = "127.0.0.1:9559";
+
+fn folders() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = variable("SLUICE_RUNTIME_DIR") {
+        return vec![folder];
+    }
+    let of_user = variable("XDG_RUNTIME_DIR").map(|folder| folder.join("sluice"));
+    [PathBuf::from("/run/sluice")].into_iter().chain(of_user).chain([temporary()]).collect()
+}
+
+fn uid() -> u32 {
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |found| found.uid())
+}
+
+fn temporary() -> PathBuf {
+    std::env::temp_dir().join(format!("sluice-{}", uid()))
+}
+
+fn name(port: Option<u16>) -> String {
+    match port {
+        None | Some(PORT) => "admin.sock".to_string(),
+        Some(port) => format!("admin-{port}.sock"),
+    }
+}
+
+/// Whether a folder can be trusted: those below `/tmp` only if they are this user's own.
+fn is_ours(folder: &Path) -> bool {
+    if folder != temporary() {
+        return true;
+    }
+    std::fs::symlink_metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == uid() && found.mode() & 0o077 == 0)
+}
+
+/// Makes the socket of a switch whose P4Runtime is there: at a path, or where commands look for it.
+pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
+    if let Some(path) = path {
+        return Socket::bind(path).context("--admin: the socket cannot be made (--admin none does without)");
+    }
+    let mut problems = Vec::new();
+    for folder in folders() {
+        let mode = if folder == temporary() { 0o700 } else { 0o755 };
+        let made = std::fs::DirBuilder::new().mode(mode).create(&folder);
+        if let Err(error) = made
+            && error.kind() != ErrorKind::AlreadyExists
+        {
+            problems.push(format!("{}: {error}", folder.display()));
+            continue;
+        }
+        if !is_ours(&folder) {
+            problems.push(format!("{} is not this user's alone", folder.display()));
+            continue;
+        }
+        match Socket::bind(&folder.join(name(grpc.map(|address| address.port())))) {
+            Ok(socket) => return Ok(socket),
+            // Another switch's, or no place for a socket: elsewhere commands would not look for it first.
+            Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AlreadyExists) => {
+                anyhow::bail!(
+                    "the admin socket cannot be made: {error}; --admin PATH chooses another, --admin none does without"
+                );
+            }
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    anyhow::bail!(
+        "the admin socket cannot be made: {}; --admin PATH chooses another place, --admin none does without",
+        problems.join("; ")
+    )
+}
+
+/// Where the socket of a switch may be that listens on such an address of this machine; nowhere if it is another's.
+pub fn candidates(address: &str) -> Vec<PathBuf> {
+    let Some((host, port)) = address.rsplit_once(':') else { return Vec::new() };
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let local = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    let Some(port) = port.parse().ok().filter(|_| local) else { return Vec::new() };
+    let trusted = folders().into_iter().filter(|folder| is_ours(folder));
+    trusted.map(|folder| folder.join(name(Some(port)))).filter(|path| path.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_found_by_its_port_on_this_machine_only() {
+        assert_eq!(name(None), "admin.sock");
+        assert_eq!(name(Some(PORT)), "admin.sock");
+        assert_eq!(name(Some(7)), "admin-7.sock");
+        for elsewhere in ["192.0.2.1:9559", "switch.example:9559", "nonsense", "127.0.0.1:x"] {
+            assert_eq!(candidates(elsewhere), Vec::<PathBuf>::new(), "{elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What `sluice run` logs: what SLUICE_LOG says, and `sluice log` changes while the switch runs; and that command.
+//!
+//! A filter is a level for all of the switch's own crates, levels of single targets, or both: `info`, `warn,control=debug`. Other crates
+//! log from `warn` up unless they are named: the code generator logs every function at `info`. Anything else is refused with what is
+//! right, before the switch starts. Tests: below, `tests/py/test_operations.py`.
+
+use crate::stats::ServerArgs;
+use anyhow::{Result, bail};
+use grpc::client::ClientError;
+use std::process::ExitCode;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::Handle;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+
+const VARIABLE: &str = "SLUICE_LOG";
+const DEFAULT: &str = "info";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// The crates that a level without a target is for.
+const OURS: [&str; 25] = [
+    "sluice",
+    "grpc",
+    "control",
+    "datapath",
+    "store",
+    "tables",
+    "pktio",
+    "pktio_dpdk",
+    "pktio_vhost",
+    "pktio_memif",
+    "pktio_kernel",
+    "shared_memory",
+    "heartbeat",
+    "lsp",
+    "frontend",
+    "syntax",
+    "sema",
+    "lower",
+    "opt",
+    "jit",
+    "interp",
+    "ir",
+    "abi",
+    "stf",
+    "base",
+];
+
+static IN_FORCE: OnceLock<Handle<EnvFilter, Registry>> = OnceLock::new();
+static NOW: Mutex<String> = Mutex::new(String::new());
+
+/// Arguments of `log`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// off, error, warn, info, debug or trace; or as in warn,control=debug. Without it, say what is logged.
+    #[arg(value_name = "LEVEL")]
+    filter: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: crate::output::JsonArgs,
+}
+
+/// Runs the command.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let filter = args.filter.clone().unwrap_or_default();
+    match args.server.connect()?.log(filter) {
+        Ok(now) => args.output.print(|| serde_json::json!({ "log": now }), || now.clone()),
+        Err(ClientError::Refused(reason)) => {
+            eprintln!("sluice: the log is not changed: {reason}");
+            return Ok(ExitCode::from(1));
+        }
+        Err(error) => bail!(error),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Begins to log on stderr, as JSON or as text.
+pub fn init(json: bool) -> Result<()> {
+    let filter = wanted();
+    let directives = directives(&filter).map_err(|why| anyhow::anyhow!("{VARIABLE}: {why}"))?;
+    let (layer, handle) = tracing_subscriber::reload::Layer::new(EnvFilter::new(directives));
+    let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colour).with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(layer);
+    // Only a second start in one process fails, and then the first one's log serves.
+    let started = match json {
+        true => registry.with(lines.json()).try_init(),
+        false => registry.with(lines).try_init(),
+    };
+    if started.is_ok() {
+        let _ = IN_FORCE.set(handle);
+        *NOW.lock().unwrap_or_else(PoisonError::into_inner) = filter;
+    }
+    Ok(())
+}
+
+fn wanted() -> String {
+    std::env::var(VARIABLE).ok().filter(|text| !text.is_empty()).unwrap_or_else(|| DEFAULT.to_string())
+}
+
+/// The filter in force.
+pub fn now() -> String {
+    NOW.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Changes the filter.
+pub fn set(filter: &str) -> Result<(), String> {
+    let new = EnvFilter::new(directives(filter)?);
+    let handle = IN_FORCE.get().ok_or("this process does not log")?;
+    handle.reload(new).map_err(|error| error.to_string())?;
+    *NOW.lock().unwrap_or_else(PoisonError::into_inner) = filter.to_string();
+    Ok(())
+}
+
+/// Back to what the switch was started with.
+pub fn reset() -> Result<(), String> {
+    set(&wanted())
+}
+
+/// What the library is told for a filter.
+fn directives(filter: &str) -> Result<String, String> {
+    let wrong = |part: &str| {
+        format!(
+            "`{part}` is not what can be logged: it is a level ({}), TARGET=LEVEL, or several of these with commas between them, as \
+             warn,control=debug",
+            LEVELS.join(", ")
+        )
+    };
+    let mut all = vec!["warn".to_string()];
+    for part in filter.split(',').map(str::trim) {
+        let level = |text: &str| LEVELS.iter().find(|level| text.eq_ignore_ascii_case(level)).copied();
+        match part.split_once('=') {
+            None => {
+                let level = level(part).ok_or_else(|| wrong(part))?;
+                if matches!(level, "off" | "error") {
+                    all[0] = level.to_string();
+                }
+                all.extend(OURS.iter().map(|ours| format!("{ours}={level}")));
+            }
+            Some((target, text)) => {
+                let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
+                let level = level(text).filter(|_| !target.is_empty() && target.chars().all(name));
+                all.push(format!("{target}={}", level.ok_or_else(|| wrong(part))?));
+            }
+        }
+    }
+    Ok(all.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_for_our_crates_and_others_warn() {
+        let all = directives("info").unwrap();
+        assert!(
+            all.starts_with("warn,sluice=info,") && all.contains(",jit=info") && !all.contains("cranelift"),
+            "{all}"
+        );
+        assert!(directives("warn,control=debug").unwrap().ends_with(",control=debug"));
+        assert!(directives("info,cranelift_jit=info").unwrap().ends_with(",cranelift_jit=info"));
+        assert!(directives("off").unwrap().starts_with("off,"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_is_right() {
+        for wrong in ["nonsense", "control=loud", "=info", "info,,warn", "a b=info", "[span]=info"] {
+            let why = directives(wrong).unwrap_err();
+            assert!(why.contains("is not what can be logged") && why.contains("warn,control=debug"), "{wrong}: {why}");
+        }
+    }
+}

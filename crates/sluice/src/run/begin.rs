@@ -1,0 +1,78 @@
+//! `sluice run --entries FILE`: what a device begins with.
+//!
+//! Lines about P4Runtime's entities go through the control plane, as a controller's writes do, so that it knows all that a line says
+//! (metadata, timeouts, actions to select of, names for translated values) and controllers read back what the file says. The
+//! other lines, of scripts, go to the switch (`stf::Setup`). Lines take effect in the order in which they stand.
+
+use anyhow::{Context, Result};
+use control::Control;
+use control::entity::{Update, UpdateKind};
+use datapath::Pipeline;
+use entities::{Change, Names, config};
+use grpc::proto::p4::v1 as pb;
+use grpc::{Handle, convert};
+use std::path::Path;
+use stf::{Line, ScriptError, Setup, Target};
+
+/// Carries a file out; bad lines are all reported on stderr, and the answer is false.
+pub fn entries(file: &Path, device: u64, handle: &Handle, pipeline: &Pipeline) -> Result<bool> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let errors = match stf::parse(&text) {
+        Ok(lines) => handle.with(|control| carry_out(&lines, device, control, pipeline))?,
+        Err(errors) => errors,
+    };
+    errors.iter().for_each(|error| eprintln!("{}: {error}", file.display()));
+    Ok(errors.is_empty())
+}
+
+fn carry_out(lines: &[Line], device: u64, control: &mut Control, pipeline: &Pipeline) -> Result<Vec<ScriptError>> {
+    let view = control.config(device).map_err(refused)?.context("--entries needs a program")?;
+    let names = Names::new(convert::p4info::to_proto(&view.p4info)).lenient();
+    let target =
+        Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication: pipeline.replication() };
+    let mut setup = Setup::new();
+    let mut errors = Vec::new();
+    for line in lines {
+        let done = match names.change(&line.command) {
+            Some(Ok(change)) => write(control, device, change),
+            // The P4Info may leave out what the program has.
+            other => match setup.apply(&line.command, target) {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err("only commands that set a switch up may stand here".to_string()),
+                Err(message) => Err(other.and_then(Result::err).unwrap_or(message)),
+            },
+        };
+        errors.extend(done.err().map(|message| ScriptError { line: line.number, message }));
+    }
+    control.adopt(device).map_err(refused)?;
+    Ok(errors)
+}
+
+fn refused(error: control::Error) -> anyhow::Error {
+    anyhow::anyhow!("{}", error.message)
+}
+
+fn write(control: &mut Control, device: u64, change: Change) -> Result<(), String> {
+    let changes = [change];
+    let queries =
+        config::needed(&changes).into_iter().map(|entity| convert::entity(pb::Entity { entity: Some(entity) }));
+    let (found, results) = control.read(device, &queries.collect::<Vec<_>>()).map_err(|e| e.message)?;
+    // What is not there is not found; whatever else is wrong the write says.
+    drop(results);
+    let found = found.into_iter().filter_map(|entity| convert::entity_to_proto(entity).entity).collect();
+    let updates = config::resolve(&changes, found).map_err(|(_, why)| why)?;
+    let update = |(_, update): (usize, pb::Update)| Update {
+        kind: match pb::update::Type::try_from(update.r#type) {
+            Ok(pb::update::Type::Insert) => UpdateKind::Insert,
+            Ok(pb::update::Type::Modify) => UpdateKind::Modify,
+            Ok(pb::update::Type::Delete) => UpdateKind::Delete,
+            _ => UpdateKind::Unspecified,
+        },
+        entity: update.entity.and_then(convert::entity),
+    };
+    let updates: Vec<Update> = updates.into_iter().map(update).collect();
+    for done in control.set_up(device, &updates).map_err(|e| e.message)? {
+        done.map_err(|e| e.message)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `sluice state check|dump|restore|backup`: the state directory as files, without a switch.
+//!
+//! Exit codes, for scripts: 0 everything is there; 1 it is usable, but not as it was: a torn tail was found, or a dump of a damaged directory
+//! left something out; 2 it is damaged, in use, or not there. What is wrong goes to stderr, one line each. Tests: `tests/py/test_state.py`.
+
+use anyhow::Result;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use store::offline::{self, Report};
+use store::{Finding, Severity};
+
+const EXIT_CODES: &str = "Exit codes: 0 everything is there; 1 a record that was never acknowledged is cut off, or a salvaged dump \
+                          leaves something out; 2 damaged, in use, or no such directory";
+
+/// Arguments of `state`.
+#[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Read everything that a directory holds and check it; changes nothing. Not while a switch uses it: check a backup then.
+    Check {
+        /// The directory of `sluice run --state`.
+        dir: PathBuf,
+    },
+    /// Print everything that is kept as text, from which `restore` makes a directory.
+    Dump {
+        /// The directory of `sluice run --state`.
+        dir: PathBuf,
+        /// Print what can be read of a damaged directory, and say on stderr what is lost.
+        #[arg(long)]
+        salvage: bool,
+    },
+    /// Make a directory from a backup or a dump.
+    Restore {
+        /// A backup (a directory) or a dump (a file).
+        from: PathBuf,
+        /// An empty directory, or one to be made.
+        into: PathBuf,
+    },
+    /// Copy a directory, also while a switch runs on it: everything that was acknowledged before. The copy is checked.
+    Backup {
+        /// The directory of `sluice run --state`.
+        dir: PathBuf,
+        /// An empty directory, or one to be made.
+        to: PathBuf,
+    },
+}
+
+/// Runs it.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    match &args.what {
+        What::Check { dir } => Ok(say(&offline::check(dir)?)),
+        What::Dump { dir, salvage } => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            let findings = offline::dump(dir, *salvage, &mut out)?;
+            out.flush()?;
+            name(&findings);
+            let lost = findings.iter().any(|finding| finding.severity > Severity::Note);
+            Ok(ExitCode::from(u8::from(lost)))
+        }
+        What::Restore { from, into } => Ok(say(&offline::restore(from, into)?)),
+        What::Backup { dir, to } => Ok(say(&offline::backup(dir, to)?)),
+    }
+}
+
+fn name(findings: &[Finding]) {
+    for finding in findings {
+        let what = match finding.severity {
+            Severity::Note => "note",
+            Severity::Torn => "cut off",
+            Severity::Unreadable => "unreadable",
+            Severity::Damage => "damaged",
+        };
+        eprintln!("{what}: {finding}");
+    }
+}
+
+fn say(report: &Report) -> ExitCode {
+    name(&report.findings);
+    for (device, slot, entities) in &report.configs {
+        println!("device {device}: {entities} entities, {slot}");
+    }
+    println!("generation {}, {} records", report.generation, report.records);
+    ExitCode::from(match report.severity() {
+        Severity::Note => 0,
+        Severity::Torn => 1,
+        Severity::Unreadable | Severity::Damage => 2,
+    })
+}

@@ -106,6 +106,7 @@ class ByP4Runtime:
         request.election_id.low = 1
         request.action = request.RECONCILE_AND_COMMIT
         request.config.p4_device_config = self.programs[version]
+        request.config.p4info.SetInParent()
         self.stub.SetForwardingPipelineConfig(request, timeout=60)
 
 

@@ -6,6 +6,7 @@ mod generate;
 mod licences;
 mod p4rt_fuzz;
 mod scale;
+mod stopped;
 mod tidy;
 
 use anyhow::Result;
@@ -24,6 +25,7 @@ cargo xtask COMMAND
   fuzz [SECONDS]        runs each fuzz target (60 seconds)
   scale [SHAPE [TIMES|large]]
                         compiles programs of growing size: no phase may be worse than n log n; so many times larger
+  stopped [SECONDS]     stops workers at random instructions while tables change: every packet must have been right (60 seconds)
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]
                         holds Sluice against the checkout DIR of p4lang/p4c; 1 when a bar is missed
                         suites: accept, stf, refuse, programs, prefixes, mutants; engines of stf: raw, interp, jit,
@@ -44,6 +46,8 @@ fn main() -> Result<ExitCode> {
         ["scale"] => scale::run("", scale::Size::Times(1)),
         ["scale", shape] => scale::run(shape, scale::Size::Times(1)),
         ["scale", shape, size] => scale::run(shape, size.parse()?),
+        ["stopped"] => stopped::run(60),
+        ["stopped", seconds] => stopped::run(seconds.parse()?),
         ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

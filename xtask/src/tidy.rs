@@ -5,7 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Crates that may contain unsafe code.
-const UNSAFE_CRATES: [&str; 7] = ["abi", "jit", "tables", "pktio", "pktio-dpdk", "datapath", "bench"];
+const UNSAFE_CRATES: [&str; 11] = [
+    "abi",
+    "jit",
+    "tables",
+    "pktio",
+    "shared-memory",
+    "pktio-vhost",
+    "pktio-memif",
+    "pktio-kernel",
+    "pktio-dpdk",
+    "datapath",
+    "bench",
+];
 /// Lines after which a file must give a reason in its first lines («long because …»).
 const LONG: usize = 1000;
 
@@ -20,6 +32,7 @@ pub fn run() -> Result<ExitCode> {
     }
     architecture(&mut findings)?;
     examples(&mut findings)?;
+    trust(&mut findings)?;
     for finding in &findings {
         println!("{finding}");
     }
@@ -118,4 +131,45 @@ fn examples(findings: &mut Vec<String>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tests that the threat model names, `FILE::NAME` in backticks, exist.
+fn trust(findings: &mut Vec<String>) -> Result<()> {
+    let page = "docs/trust.md";
+    let text = std::fs::read_to_string(page).with_context(|| format!("{page} is missing"))?;
+    let mut named = 0;
+    for test in text.split('`').skip(1).step_by(2) {
+        let Some((file, name)) = test.split_once("::") else { continue };
+        named += 1;
+        let found = std::fs::read_to_string(file).is_ok_and(|source| defines(&source, name));
+        if !found {
+            findings.push(format!("{page}: there is no test `{name}` in {file}"));
+        }
+    }
+    if named == 0 {
+        findings.push(format!("{page}: names no test"));
+    }
+    Ok(())
+}
+
+/// Whether a source in Rust or Python has a function of that name.
+fn defines(source: &str, name: &str) -> bool {
+    let begins = |line: &str, word: &str| {
+        line.trim_start()
+            .strip_prefix(word)
+            .is_some_and(|rest| rest.strip_prefix(name).is_some_and(|r| r.starts_with('(')))
+    };
+    source.lines().any(|line| ["fn ", "async fn ", "def "].iter().any(|word| begins(line, word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::defines;
+
+    #[test]
+    fn a_test_is_found_by_its_whole_name() {
+        let source = "#[test]\nfn one_thing() {}\ndef test_other(messages):\n";
+        assert!(defines(source, "one_thing") && defines(source, "test_other"));
+        assert!(!defines(source, "one") && !defines(source, "thing") && !defines(source, "test_one_thing"));
+    }
 }

@@ -7,9 +7,13 @@
 //! | `packets` | which example, then frames ([`split_frames`]) | the interpreter and machine code do the same |
 //! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
 //! | `p4runtime` | which message of the protocol, then the message | there is an answer, and what was found can be sent |
+//! | `messages` | which method of the services, then its request | what decoding it takes is no more than `grpc::wire` says beforehand |
 //! | `constraint` | a constraint | it is read or refused at a place in the text |
 //! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or read as entities that are kept the same again |
+//! | `state_files` | where a state directory is damaged | a start brings back exactly what was kept, is refused, or reports what it cut off |
 //! | `trace_filter` | a filter of `sluice trace` | it is read or refused, and what is read takes any packet or not |
+//! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | nothing but the guest's memory is touched, with bounded work |
+//! | `memif` | what a memif peer writes and says (`pktio_memif::fuzz`) | bursts end, and touch nothing but the peer's memory |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
 //!
@@ -34,15 +38,19 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 8] = [
+pub const TARGETS: [(&str, Body); 12] = [
     ("p4_source", p4_source),
     ("ir_text", ir_text),
     ("packets", packets),
     ("stf_script", stf_script),
     ("p4runtime", crate::p4rt::fuzz_message),
+    ("messages", crate::messages::fuzz),
     ("constraint", crate::p4rt::fuzz_constraint),
     ("state_log", state_log),
+    ("state_files", crate::state_files::state_files),
     ("trace_filter", trace_filter),
+    ("vhost", vhost),
+    ("memif", memif),
 ];
 
 /// Every word and sign of the language.
@@ -68,6 +76,11 @@ const FRAMES_MAX: usize = 64;
 /// Most frames that are received together.
 const BATCH_MAX: usize = 16;
 
+/// Lets bytes be a hostile memif peer.
+pub fn memif(bytes: &[u8]) {
+    pktio_memif::fuzz(bytes);
+}
+
 /// Compiles bytes, and draws the diagnostics.
 pub fn p4_source(bytes: &[u8]) {
     if bytes.len() > SOURCE_BYTES_MAX {
@@ -76,9 +89,13 @@ pub fn p4_source(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let input = Input::Text { name: "fuzz.p4", text: &text };
     let compiled = frontend::compile(input, &Options::default(), Until::Ir).expect("a text needs no file");
-    let text = compiled.render(false);
-    assert!(!compiled.failed() || !text.is_empty(), "a refused program without a reason");
+    let rendered = compiled.render(false);
+    assert!(!compiled.failed() || !rendered.is_empty(), "a refused program without a reason");
+    let messages_max = 64 * 1024 + 64 * text.len();
+    assert!(rendered.len() <= messages_max, "{} bytes of messages", rendered.len());
     for program in compiled.raw.iter().chain(&compiled.optimised) {
+        let size = opt::size(program) + program.slots.len();
+        assert!(size <= lower::SIZE_LIMIT, "{size} operations and slots");
         let problems = ir::verify(program);
         assert!(problems.is_empty(), "an accepted program became wrong IR: {}", problems[0].message);
     }
@@ -268,9 +285,21 @@ pub fn stf_script(bytes: &[u8]) {
     stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
 }
 
-/// Reads bytes as the log of a state directory, as a start does.
+/// Reads bytes as the log of a state directory, as a start does: as a file, and as the records that a file holds.
 pub fn state_log(bytes: &[u8]) {
+    let (mut chain, mut at) = (store::frames::Chain::begin(1, 0), 0);
+    while let Ok(Some(frame)) = chain.read(bytes, &mut at) {
+        let _ = store::log::records(frame);
+    }
+    assert!(at <= bytes.len() && store::frames::intact_frames(bytes).all(|(range, _)| range.end <= bytes.len()));
     let records = split_records(bytes);
+    // Written as a frame they are read the same again.
+    let (mut file, mut at) = (Vec::new(), 0);
+    let mut written = store::frames::Chain::begin(1, 0);
+    written.frame(&mut file, |out| records.iter().for_each(|record| store::log::put_record(out, record)));
+    let mut chain = store::frames::Chain::begin(1, 0);
+    let frame = chain.read(&file, &mut at).expect("it was just written").unwrap_or_default();
+    assert_eq!((store::log::records(frame), chain), (Some(records.clone()), written));
     let Ok(entities) = store::log::read(&records) else { return };
     assert!(entities.windows(2).all(|two| two[0].0 < two[1].0), "a key comes twice, or they are not in order");
     // What was understood is kept the same again.
@@ -325,17 +354,30 @@ pub fn trace_filter(bytes: &[u8]) {
     });
 }
 
+/// Messages of a vhost-user front end, or a ring's memory.
+pub fn vhost(bytes: &[u8]) {
+    pktio_vhost::fuzz::any(bytes);
+}
+
 /// Inputs to begin with, by target: the examples as they are.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
     let messages = crate::p4rt::message_seeds().into_iter().enumerate();
     all.extend(messages.map(|(i, bytes)| ("p4runtime", i.to_string(), bytes)));
+    let messages = crate::messages::seeds().into_iter().enumerate();
+    all.extend(messages.map(|(i, bytes)| ("messages", i.to_string(), bytes)));
     let constraints = crate::p4rt::CONSTRAINT_SEEDS.iter().enumerate();
     all.extend(constraints.map(|(i, text)| ("constraint", i.to_string(), text.as_bytes().to_vec())));
     let logs = crate::p4rt::log_seeds().into_iter().enumerate();
     all.extend(logs.map(|(i, records)| ("state_log", i.to_string(), join_records(&records))));
+    let damages = crate::state_files::seeds().into_iter().enumerate();
+    all.extend(damages.map(|(i, bytes)| ("state_files", i.to_string(), bytes)));
+    let peers = pktio_memif::fuzz_seeds().into_iter().enumerate();
+    all.extend(peers.map(|(i, bytes)| ("memif", i.to_string(), bytes)));
     let filters = FILTER_SEEDS.iter().enumerate();
     all.extend(filters.map(|(i, text)| ("trace_filter", i.to_string(), text.as_bytes().to_vec())));
+    let vhost = pktio_vhost::fuzz::seeds().into_iter().enumerate();
+    all.extend(vhost.map(|(i, bytes)| ("vhost", i.to_string(), bytes)));
     for (i, path) in examples().into_iter().enumerate() {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let read = |path: PathBuf| std::fs::read(path).expect("examples can be read");

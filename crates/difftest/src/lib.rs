@@ -20,10 +20,12 @@
 pub mod fuzz;
 pub mod generate;
 pub mod mangle;
+pub mod messages;
 pub mod p4rt;
 pub mod round;
 pub mod seed;
 pub mod source;
+pub mod state_files;
 
 pub use round::{Difference, Totals, run_rounds};
 pub use seed::Subject;

@@ -255,7 +255,7 @@ pub fn fuzz_message(bytes: &[u8]) {
     match choice % 4 {
         0 => {
             let Ok(message) = pb::WriteRequest::decode(bytes) else { return };
-            let request = grpc::convert::write_request(message);
+            let Ok(request) = grpc::convert::write_request(message) else { return };
             let (device_id, election_id) = (DEVICE, Some(ELECTION));
             let request = WriteRequest { device_id, role: Role::default(), election_id, ..request };
             let results = control.write(&request).expect("the primary may write");

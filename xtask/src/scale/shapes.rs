@@ -35,6 +35,7 @@ pub const SHAPES: &[Shape] = &[
     shape("stack", 8, 4, stack),
     shape("straight line", 250, 16, straight_line),
     shape("ifs in a row", 50, 16, ifs_in_a_row),
+    shape("loops in a row", 50, 16, loops_in_a_row),
     shape("ifs in each other", 4, 1, ifs_in_each_other),
     shape("else ifs", 25, 1, else_ifs),
     shape("switch", 50, 16, switch),
@@ -254,6 +255,11 @@ fn straight_line(n: usize) -> Parts {
 
 fn ifs_in_a_row(n: usize) -> Parts {
     let one = |i: usize| format!("        if (m.{} == {i}) {{ {} }} else {{ {} }}", name(i), assign(i), assign(i + 3));
+    Parts { apply: repeat(n, one), ..Parts::default() }
+}
+
+fn loops_in_a_row(n: usize) -> Parts {
+    let one = |i: usize| format!("        for (bit<8> i{i} = 0; i{i} < 4; i{i} = i{i} + 1) {{ {} }}", assign(i));
     Parts { apply: repeat(n, one), ..Parts::default() }
 }
 

@@ -379,20 +379,23 @@ fn matches(dice: &mut Dice, info: &P4Info, fields: &[MatchField]) -> Vec<FieldMa
             _ if dice.one_in(3) => return None,
             (MatchKind::Optional, value) => MatchValue::Optional(bytes(dice, value)),
             (_, Value::Text | Value::Number(0)) => return None,
-            (MatchKind::Lpm, Value::Number(width)) => {
+            (MatchKind::Ternary, Value::Wide(wide, _)) if dice.one_in(2) => {
+                MatchValue::Ternary { value: bytes(dice, value), mask: short(&Bits::ones(wide)) }
+            }
+            (MatchKind::Lpm, Value::Number(width) | Value::Wide(_, width)) => {
                 let prefix_len = 1 + dice.below(width as usize) as u32;
                 let host = u64::from(width - prefix_len);
                 let value = dice.bits(width).lshr(host).shl(host);
                 MatchValue::Lpm { value: short(&value), prefix_len: prefix_len as i32 }
             }
-            (MatchKind::Ternary, Value::Number(width)) => {
+            (MatchKind::Ternary, Value::Number(width) | Value::Wide(_, width)) => {
                 let mask = dice.bits(width);
                 if mask.is_zero() {
                     return None;
                 }
                 MatchValue::Ternary { value: short(&dice.bits(width).and(&mask)), mask: short(&mask) }
             }
-            (MatchKind::Range, Value::Number(width)) => {
+            (MatchKind::Range, Value::Number(width) | Value::Wide(_, width)) => {
                 let (a, b) = (dice.bits(width), dice.bits(width));
                 let (low, high) = if a.ult(&b) { (a, b) } else { (b, a) };
                 if low.is_zero() && high == Bits::ones(width) {
@@ -414,6 +417,9 @@ fn bytes(dice: &mut Dice, value: Value) -> Vec<u8> {
     match value {
         Value::Number(0) => vec![0],
         Value::Number(width) => short(&dice.bits(width)),
+        // Few that do not fit: each takes a number of the data plane's for good.
+        Value::Wide(wide, _) if dice.one_in(4) => short(&Bits::ones(wide)),
+        Value::Wide(_, width) => short(&dice.bits(width)),
         Value::Text => dice.pick(&["", "a", "b", "7", "port 9", "007"]).as_bytes().to_vec(),
     }
 }

@@ -36,7 +36,7 @@ impl Subject {
         let found = store.kept(super::DEVICE).map_err(|e| e.to_string())?;
         let running = found.running.ok_or("no config came back")?;
         let mut control = super::connected(&self.path, self.engine)?;
-        let restored = control.restore(super::DEVICE, Slot::Running, running.config, running.entities.into_iter());
+        let restored = control.restore(super::DEVICE, Slot::Running, running.config, running.entities);
         let restored = restored.map_err(|e| e.to_string())?;
         if !restored.refused.is_empty() {
             return Err(format!("kept, and refused after a restart: {:#?}", restored.refused));

@@ -26,6 +26,8 @@ pub(super) fn fits(width: u32, bytes: &[u8]) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Number(u32),
+    /// Of more bits for controllers (the first) than in the data plane (the second): what the data plane has is not known here.
+    Wide(u32, u32),
     Text,
 }
 
@@ -41,6 +43,9 @@ pub(super) fn value_of(info: &P4Info, bitwidth: u32, type_name: Option<&String>)
     };
     match new_type.translation.as_ref().map(|t| t.sdn_type) {
         Some(SdnType::String) => Value::Text,
+        Some(SdnType::Bits(width)) if width > underlying && matches!(new_type.underlying, DataType::Bit(_)) => {
+            Value::Wide(width, underlying)
+        }
         Some(SdnType::Bits(width)) => Value::Number(width.min(underlying)),
         None => Value::Number(underlying),
     }
@@ -49,7 +54,11 @@ pub(super) fn value_of(info: &P4Info, bitwidth: u32, type_name: Option<&String>)
 fn judge_value(value: Value, bytes: &[u8], j: &mut Judgement) -> Option<Bits> {
     match value {
         Value::Number(width) if fits(width, bytes) => return Some(Bits::from_bytes_be(width, &shortest(bytes))),
-        Value::Number(_) => j.fault(Code::InvalidArgument),
+        Value::Number(_) => j.fault(Code::OutOfRange),
+        Value::Wide(width, _) => {
+            j.fault_if(!fits(width, bytes), Code::OutOfRange);
+            j.possible.push(Code::ResourceExhausted);
+        }
         Value::Text => {
             j.fault_if(std::str::from_utf8(bytes).is_err(), Code::InvalidArgument);
             // A narrow type has few names.
@@ -149,7 +158,7 @@ impl Model {
             return None;
         };
         let value = value_of(&self.info, field.bitwidth, field.type_name.as_ref());
-        let width = if let Value::Number(width) = value { width } else { 0 };
+        let width = if let Value::Number(width) | Value::Wide(_, width) = value { width } else { 0 };
         let zero = || Bits::zero(width);
         let Some(given) = matches.iter().find(|m| m.field_id == field.id) else {
             return match kind {
@@ -168,6 +177,19 @@ impl Model {
             j.fault(Code::InvalidArgument);
             return None;
         }
+        // Of a wide number all bits count, or bits of the data plane.
+        let whole = value;
+        let value = match (value, kind, &given.value) {
+            (Value::Wide(wide, _), MatchKind::Ternary, MatchValue::Ternary { mask, .. })
+                if fits(wide, mask) && Bits::from_bytes_be(wide, &shortest(mask)) == Bits::ones(wide) =>
+            {
+                whole
+            }
+            (Value::Wide(_, narrow), MatchKind::Ternary | MatchKind::Lpm | MatchKind::Range, _) => {
+                Value::Number(narrow)
+            }
+            _ => value,
+        };
         match (kind, &given.value) {
             (MatchKind::Exact, MatchValue::Exact(v)) => judge_value(value, v, j).map(KeyMatch::Exact),
             (MatchKind::Optional, MatchValue::Optional(v)) => {
@@ -188,6 +210,8 @@ impl Model {
                 let (bits, mask) = (bits?, mask?);
                 let outside = (0..width).any(|i| bits.bit(i) && !mask.bit(i));
                 j.fault_if(outside || mask.is_zero(), Code::InvalidArgument);
+                let all = whole != value && mask == Bits::ones(width);
+                j.fault_if(all, Code::InvalidArgument);
                 Some(KeyMatch::Ternary { value: bits, mask })
             }
             (MatchKind::Range, MatchValue::Range { low, high }) => {

@@ -1,7 +1,7 @@
 //! A switch without packets: programs, their state, and ports that exist.
 
 use super::{CPU_PORT, PORTS};
-use control::pipeline::{Built, Compiled, Target};
+use control::pipeline::{Built, Compiled, Refusal, Target};
 use datapath::{EngineKind, Keep};
 use frontend::{Input, Options, Until};
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ impl Switch {
 }
 
 impl Target for Switch {
-    fn compile(&self, source: &[u8]) -> Result<Compiled, String> {
+    fn compile(&self, source: &[u8]) -> Result<Compiled, Refusal> {
         // Fuzz targets ask for the same program again and again.
         thread_local! {
             static LAST: RefCell<Option<(Vec<u8>, Compiled)>> = const { RefCell::new(None) };
@@ -49,7 +49,7 @@ impl Target for Switch {
         Ok(compiled)
     }
 
-    fn build(&self, compiled: &Compiled, _: Option<(&Built, &Keep)>) -> Result<Built, String> {
+    fn build(&self, compiled: &Compiled, _: Option<(&Built, &Keep)>) -> Result<Built, Refusal> {
         let Compiled { p4info, program } = compiled.clone();
         let pipeline = datapath::load(Arc::clone(&program), self.engine, 1).map_err(|e| e.to_string())?;
         let pipeline = Arc::new(pipeline);

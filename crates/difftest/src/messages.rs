@@ -1,0 +1,143 @@
+//! Requests of all services as bytes: what they take in memory, against what `grpc::wire` says before they are decoded.
+//!
+//! The oracle is the allocator: a program that wants to know installs one that counts, and says so with [`measure_with`]. Without
+//! one the bytes are decoded and converted all the same.
+//!
+//! Tests: `tests/messages.rs` with a counting allocator, `tests/fuzz_regressions.rs` without.
+
+use grpc::convert;
+use grpc::proto::p4::v1 as pb;
+use grpc::proto::sluice::v1 as admin;
+use grpc::wire::schema;
+use prost::Message;
+use std::sync::OnceLock;
+
+/// What a request may cost here; more is refused, as a server does.
+const COST_MAX: u64 = 64 << 20;
+/// What a request takes besides: texts of errors, and what the process does at the same time.
+const BESIDES: u64 = 64 << 10;
+
+/// Counts allocated bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    /// Forgets the peak.
+    pub reset: fn(),
+    /// Bytes allocated now.
+    pub now: fn() -> usize,
+    /// Most bytes that were allocated since the last reset.
+    pub peak: fn() -> usize,
+}
+
+static METER: OnceLock<Meter> = OnceLock::new();
+
+/// From now on memory is measured.
+pub fn measure_with(meter: Meter) {
+    let _ = METER.set(meter);
+}
+
+/// Methods in the order in which the first byte chooses them.
+fn paths() -> Vec<&'static str> {
+    let mut paths: Vec<&str> = schema().paths().collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// Ends a value.
+fn discard<T>(_: T) {}
+
+/// Decodes a request, as the server does, and makes of it what the control plane takes.
+fn decode(path: &str, bytes: &[u8]) -> Option<()> {
+    match path {
+        "/p4.v1.P4Runtime/Write" => discard(convert::write_request(pb::WriteRequest::decode(bytes).ok()?)),
+        "/p4.v1.P4Runtime/Read" => discard(convert::read_entities(pb::ReadRequest::decode(bytes).ok()?.entities)),
+        "/p4.v1.P4Runtime/StreamChannel" => {
+            discard(convert::stream_request(pb::StreamMessageRequest::decode(bytes).ok()?));
+        }
+        "/p4.v1.P4Runtime/SetForwardingPipelineConfig" => {
+            let config = pb::SetForwardingPipelineConfigRequest::decode(bytes).ok()?.config?;
+            discard(config.p4info.as_ref().map(convert::p4info::claims));
+        }
+        "/p4.v1.P4Runtime/GetForwardingPipelineConfig" => {
+            discard(pb::GetForwardingPipelineConfigRequest::decode(bytes).ok()?);
+        }
+        "/p4.v1.P4Runtime/Capabilities" => discard(pb::CapabilitiesRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Bind" => discard(admin::BindRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Capture" => discard(admin::CaptureRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Chain" => discard(admin::ChainRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Load" => discard(admin::LoadRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Log" => discard(admin::LogRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Port" => discard(admin::PortRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Stats" => discard(admin::StatsRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Trace" => discard(admin::TraceRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Unload" => discard(admin::UnloadRequest::decode(bytes).ok()?),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// See `fuzz.rs`. The first byte chooses the method.
+pub fn fuzz(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    let paths = paths();
+    let path = paths[usize::from(*choice) % paths.len()];
+    let input = schema().method(path).expect("it is one of them").input;
+    schema().fields(input, bytes).for_each(drop);
+    let Ok(cost) = schema().cost(input, bytes, COST_MAX) else { return };
+    let Some(meter) = METER.get() else {
+        let _ = decode(path, bytes);
+        return;
+    };
+    (meter.reset)();
+    let before = (meter.now)();
+    let _ = decode(path, bytes);
+    let taken = (meter.peak)().saturating_sub(before) as u64;
+    let said = 2 * (cost + bytes.len() as u64) + BESIDES;
+    assert!(taken <= said, "{path}: {} bytes take {taken} bytes of memory, {said} were expected", bytes.len());
+}
+
+/// Requests to begin with: those of the target `p4runtime`, and one of each kind that costs most for its bytes.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let paths = paths();
+    let choice = |path: &str| paths.iter().position(|p| *p == path).expect("there is such a method") as u8;
+    let (write, read) = (choice("/p4.v1.P4Runtime/Write"), choice("/p4.v1.P4Runtime/Read"));
+    let stream = choice("/p4.v1.P4Runtime/StreamChannel");
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    for message in crate::p4rt::message_seeds() {
+        let (of, bytes) = message.split_first().expect("a seed has bytes");
+        if let Some(method) = [write, read, stream].get(usize::from(*of)) {
+            seeds.push([&[*method], bytes].concat());
+        }
+    }
+    let wrapped = |number: u8, inner: &[u8]| {
+        let mut outer = vec![number << 3 | 2];
+        prost::encoding::encode_varint(inner.len() as u64, &mut outer);
+        outer.extend(inner);
+        outer
+    };
+    // Empty updates; entries of empty matches; one entry that is given again and again, so that its matches grow; packed ports.
+    let matches = [0x12, 0].repeat(500);
+    let entry = wrapped(4, &wrapped(2, &wrapped(2, &matches)));
+    let again = wrapped(4, &wrapped(2, &wrapped(2, &[0x12, 0].repeat(4)).repeat(200)));
+    seeds.push([vec![write], [0x22, 0].repeat(1000)].concat());
+    seeds.push([vec![write], entry.repeat(3)].concat());
+    seeds.push([vec![write], again].concat());
+    seeds.push([vec![read], [0x12, 0].repeat(1000)].concat());
+    seeds.push([vec![choice("/sluice.v1.Admin/Bind")], wrapped(1, &[7; 1000])].concat());
+    let options = wrapped(4, &[0x12, 1, b'x'].repeat(1000));
+    seeds.push([vec![choice("/sluice.v1.Admin/Port")], options].concat());
+    seeds.push([vec![choice("/sluice.v1.Admin/Log")], wrapped(1, &[b'a'; 1000])].concat());
+    seeds.push([vec![choice("/sluice.v1.Admin/Capture")], [0x10, 1].repeat(1000)].concat());
+    seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_every_method_are_decoded() {
+        for path in paths() {
+            assert!(path.ends_with("SetForwardingPipelineConfig") || decode(path, &[]).is_some(), "{path}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 # The two set-up commands of the README are `make demo` and `make test`. Everything else is for developers.
 # Both install what is missing first (Debian packages, Python packages in .venv) and say what to do if they cannot.
 
-.PHONY: demo test build setup clean bench bench-memory bench-ports bench-swaps fuzz
+.PHONY: demo test build setup clean bench bench-memory bench-ports bench-cycles bench-swaps trust fuzz packages deb tarball
 
 CARGO ?= cargo
 
@@ -9,8 +9,9 @@ CARGO ?= cargo
 setup:
 	@scripts/setup
 
+# The binary without its debug information, which lies beside it.
 build: setup
-	$(CARGO) build --release --bin sluice
+	@CARGO="$(CARGO)" scripts/package binary
 
 # Two hosts, a router written in P4 between them, routes over P4Runtime, ping and iperf3.
 demo: build
@@ -32,10 +33,30 @@ bench-ports: setup
 	$(CARGO) build --release --package sluice --package portgen --package bench
 	python3 bench/ports/run.py $(BENCH_PORTS)
 
+# Where a worker's cycles go through vhost-user or memif ports: receive, program, send. As root.
+bench-cycles: setup
+	$(CARGO) build --release --package sluice --package portgen
+	python3 bench/ports/cycles.py $(BENCH_CYCLES)
+
 # A thousand changes of the program under full load on DPDK ports. As root.
 bench-swaps: setup
 	$(CARGO) build --release --package sluice --package portgen
 	.venv/bin/python bench/ports/swaps.py $(BENCH_SWAPS)
+
+# A Debian package and an archive for other distributions, under target/packages. `scripts/test-packages` tries them in a clean Debian.
+packages: deb tarball
+
+deb: setup
+	@scripts/package deb
+
+tarball: setup
+	@scripts/package tarball
+
+# What the switch must bear, with bounds: restarts, kills, guests, updates, floods. TRUST='--quick restart,kills' takes some; hours without.
+# The results go into docs/trust.md. As root.
+trust: setup
+	$(CARGO) build --release --bin sluice
+	.venv/bin/python bench/trust/run.py --publish $(TRUST)
 
 # Each fuzz target for a minute.
 fuzz:

@@ -5,6 +5,7 @@ import re
 import select
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +21,13 @@ SLUICE = TARGET / os.environ.get("SLUICE_PROFILE", "debug") / "sluice"
 PATIENCE_S = 120
 
 
+# Where switches make their Unix sockets and commands look for them: this run's own place. Short, as a socket's path must be.
+_runtime = tempfile.TemporaryDirectory(prefix="sluice-py-")
+os.environ["SLUICE_RUNTIME_DIR"] = _runtime.name
+os.environ.pop("SLUICE_GRPC", None)
+os.environ.pop("SLUICE_ADMIN", None)
+
+
 @pytest.fixture
 def nobody():
     """An address where nobody listens, and nobody can meanwhile."""
@@ -32,10 +40,11 @@ class Daemon:
     """A running `sluice run`, where its P4Runtime and its metrics (if `args` want them) are. The kernel chooses the ports."""
 
     def __init__(self, *args: str, prefix=()) -> None:
-        command = [*prefix, str(SLUICE), "run", *args, "--grpc", "127.0.0.1:0"]
+        where = [] if "--grpc" in args else ["--grpc", "127.0.0.1:0"]
+        command = [*prefix, str(SLUICE), "run", *args, *where]
         wanted = r"P4Runtime on ([^ ,]+).*\n"
         if "--metrics" in args:
-            wanted += r"(?s:.*)metrics on http://(.*)/metrics\n"
+            wanted += r"(?s:.*)metrics on https?://(.*)/metrics\n"
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )
@@ -62,8 +71,9 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        self.output += self.process.stdout.read()
-        self.process.stdout.close()
+        if not self.process.stdout.closed:
+            self.output += self.process.stdout.read()
+            self.process.stdout.close()
         return code
 
 

@@ -3,7 +3,9 @@
 Run: cargo build -p sluice && pytest tests/py/test_cli.py
 """
 
+import os
 import subprocess
+import time
 
 import pytest
 from conftest import PATIENCE_S, ROOT, SLUICE
@@ -88,8 +90,9 @@ REFUSALS = [
 def test_lines_of_an_entries_file_are_understood(switch):
     switch.table("add", "add ipv4_lpm dstAddr:10.0.1.0/24 set_nexthop(nexthop:1)")
     assert len(switch.entries("ipv4_lpm")) == 1
-    message = switch.table("add", "member servers 1 drop(0)", code=1)
-    assert "`member` lines are for --entries" in message
+    # Whatever else it says, the command's word is what happens.
+    switch.table("set", "add ipv4_lpm dstAddr:10.0.1.0/24 set_nexthop(nexthop:2)")
+    assert len(switch.entries("ipv4_lpm")) == 1
 
 
 def test_refusals_name_the_object(switch):
@@ -101,9 +104,10 @@ def test_refusals_name_the_object(switch):
 def test_a_primary_with_a_higher_id_keeps_the_right_to_write(switch):
     switch.table("add", "nexthop", "nexthop:1", "no_route()", "--election-id", "5")
     # Nobody is primary now, but ids do not go down.
-    message = switch.table("delete", "nexthop", "nexthop:1", code=2)
+    message = switch.table("delete", "nexthop", "nexthop:1", "--election-id", "4", code=2)
     assert "election id 5" in message and "--election-id" in message
-    switch.table("delete", "nexthop", "nexthop:1", "--election-id", "5")
+    # Who asks for no id gets the one that nobody uses now.
+    switch.table("delete", "nexthop", "nexthop:1")
     assert switch.entries("nexthop") == []
 
 
@@ -117,6 +121,33 @@ def test_stats_show_ports_tables_drops_and_workers(switch):
     assert ["worker", "packets", "per", "burst", "receive", "pipeline", "send", "idle"] in rows, text
     assert any(row[:2] == ["0", "0"] and row[3:6] == ["of", "its", "time"] for row in rows), text
     assert any(row[:1] == ["code:"] for row in rows), text
+
+
+def completions(switch, *words):
+    """What the shell would offer for the last word."""
+    # As the script does that `COMPLETE=bash sluice` prints.
+    environment = {**os.environ, "COMPLETE": "bash", "_CLAP_COMPLETE_INDEX": str(len(words)), "_CLAP_IFS": "\n",
+                   "_CLAP_COMPLETE_COMP_TYPE": "9", "_CLAP_COMPLETE_SPACE": "true", "SLUICE_GRPC": switch.address}
+    done = subprocess.run([SLUICE, "--", "sluice", *words], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT,
+                          env=environment)
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout.splitlines()
+
+
+def test_the_shell_completes_tables_keys_actions_and_ports(switch):
+    assert completions(switch, "table", "show", "MyIngress.n") == ["MyIngress.nexthop"]
+    assert completions(switch, "table", "show", "ipv4") == ["ipv4_lpm"]
+    assert "MyIngress.nexthop" in completions(switch, "table", "add", "")
+    assert completions(switch, "table", "add", "ipv4_lpm", "dst") == ["dstAddr:"]
+    assert "'MyIngress.set_nexthop(nexthop:)'" in completions(switch, "table", "add", "ipv4_lpm", "")
+    assert "hdr.ipv4.dstAddr:" not in completions(switch, "table", "add", "ipv4_lpm", "dstAddr:1", "")
+    assert set(completions(switch, "port", "down", "")) >= {"1", "2"}
+
+
+def test_without_a_switch_nothing_is_completed(nobody):
+    start = time.monotonic()
+    assert completions(Cli(nobody), "table", "show", "x") == []
+    assert time.monotonic() - start < PATIENCE_S / 2
 
 
 def test_nobody_listens(nobody):

@@ -128,6 +128,7 @@ def test_a_program_that_is_cut_off_is_loaded_or_not(switch):  # noqa: F811
             request = p4.SetForwardingPipelineConfigRequest(device_id=1, action="VERIFY_AND_COMMIT")
             request.election_id.low = 1
             request.config.p4_device_config = source
+            request.config.p4info.SetInParent()
             request.config.cookie.cookie = cookie
             client.stub.SetForwardingPipelineConfig(request, timeout=PATIENCE_S)
 

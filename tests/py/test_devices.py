@@ -86,10 +86,10 @@ def test_two_controllers_two_programs_and_packets_over_a_chain(messages, daemon)
     # Nobody is behind port 10 yet, and a packet is let go some time after it was given.
     first.packet_out(10)
     dropped(switch, 1, "no such port")
-    switch.sluice("chain", "1:10", "2:1")
+    switch.sluice("chain", "1:10", "2:1", "--force")
     first.packet_out(10)
     assert second.packet_in() == 1
-    switch.sluice("chain", "2:1", "1:10")
+    switch.sluice("chain", "2:1", "1:10", "--force")
     # Entries of one device are not the other's.
     second.send_to(1)
     assert (first.entries(), second.entries()) == (0, 1)
@@ -134,8 +134,8 @@ def test_a_device_goes_when_nothing_is_bound_to_it(messages, daemon):
     second = Two(messages, running.address, 2)
     refused = switch.sluice("unload", "2", code=1)
     assert "port 3, the link from port 10 of device 1 to port 1 of device 2" in refused
-    switch.sluice("unchain", "1:10", "--both-ways")
-    switch.sluice("bind", "3", "--to", "1")
+    switch.sluice("unchain", "1:10", "--both-ways", "--force")
+    switch.sluice("bind", "3", "--to", "1", "--force")
     assert "a controller is primary for device 2" in switch.sluice("unload", "2", code=1)
     switch.sluice("unload", "2", "--force")
     deadline = time.monotonic() + PATIENCE_S

@@ -60,7 +60,7 @@ def test_the_group_action_runs_before_whichever_member(controller):
     assert {found(controller, 1, flow) for flow in range(64)} == {(40, 7, VIA), (40, 42, AFTER)}
     assert {found(controller, 2, flow) for flow in range(64)} == {(0, 7, VIA), (0, 2, AFTER)}
     assert controller.read()[0] == request.updates[0].entity.table_entry
-    assert "# I.mark(by:0x28), then one of: I.via(hop:0x07) weight 1; I.after(more:0x02) weight 1" in (
+    assert "one_of(first I.mark(by:0x28); I.via(hop:0x07); I.after(more:0x02))" in (
         controller.switch.sluice("table", "show", "routes")
     )
     # It can be changed, also to none, and outlives a reconciled config of another layout.

@@ -9,13 +9,14 @@ Set SLUICE_DESCRIPTOR_SET to a file that `dump_descriptors` wrote before to skip
 import os
 import pathlib
 import queue
+import re
 import subprocess
 import threading
 
 import grpc
 import pytest
-from conftest import PATIENCE_S, ROOT
-from google.protobuf import descriptor_pb2, message_factory
+from conftest import PATIENCE_S, ROOT, SLUICE
+from google.protobuf import descriptor_pb2, message_factory, text_format
 
 INSERT, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT = 1, 3, 5
 ELECTION_ID = 5
@@ -73,6 +74,7 @@ class Controller:
         request = self.new("SetForwardingPipelineConfigRequest", device_id=self.device, action=action)
         request.election_id.low = ELECTION_ID
         request.config.p4_device_config = program
+        request.config.p4info.SetInParent()
         request.config.cookie.cookie = 9
         if p4info is not None:
             request.config.p4info.CopyFrom(p4info)
@@ -212,3 +214,29 @@ def test_many_small_messages_at_once_do_not_end_a_connection(daemon, messages):
     while not controller.hear().HasField("arbitration"):
         assert controller.ended is None, controller.ended
     assert controller.ended is None
+
+
+def test_the_p4info_that_comes_back_is_the_one_that_is_printed(messages, daemon):
+    program = "tests/py/everything.p4"
+    printed = subprocess.run([SLUICE, "p4info", program], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    wanted = text_format.Parse(printed, messages["p4.config.v1.P4Info"]())
+    assert len(wanted.tables) == 5
+    started = Controller(messages, daemon(program, "-i", "1@memory").address)
+    assert started.config().p4info == wanted
+    # Also where a controller has set the program, with that P4Info.
+    set_later = Controller(messages, daemon("-i", "1@memory").address)
+    set_later.set_config(VERIFY_AND_COMMIT, (ROOT / program).read_bytes(), wanted)
+    assert set_later.config().p4info == wanted
+
+
+def test_a_controllers_program_is_named_by_its_p4info_or_text(messages, daemon):
+    text = (ROOT / "tests/py/everything.p4").read_bytes()
+    for name, program, shown in [("look", text, "look"), ("", b'# 1 "src/acl.p4"\n' + text, "src/acl.p4"), ("", text, "unnamed")]:
+        switch = daemon("-i", "1@memory")
+        controller = Controller(messages, switch.address)
+        p4info = controller.messages["p4.config.v1.P4Info"]()
+        if name:
+            p4info.pkg_info.name = name
+        controller.set_config(VERIFY_AND_COMMIT, program, p4info)
+        done = subprocess.run([SLUICE, "show", "--grpc", switch.address], capture_output=True, text=True, cwd=ROOT, check=True)
+        assert re.search(rf"^1 +{shown} ", done.stdout, re.M), done.stdout

@@ -290,7 +290,7 @@ def test_the_switch_says_why_it_cannot_use_a_directory(tmp_path, start):
     other = tmp_path / "other"
     other.mkdir()
     (other / "format").write_text("sluice state 7\n")
-    assert "has format 7, this version reads 2 and 3" in refusal(other)
+    assert "has format 7, this version reads 2, 3 and 4" in refusal(other)
     (other / "format").write_text("something else")
     assert "holds no state of a switch" in refusal(other)
     (tmp_path / "file").write_text("")

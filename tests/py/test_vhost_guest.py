@@ -18,6 +18,8 @@ from conftest import PATIENCE_S, ROOT, SLUICE, Daemon
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_KICK, SET_VRING_CALL = 8, 9, 10, 11, 12, 13
 VERSION_1 = 1 << 32
+#: Checksums may be left to the switch.
+CSUM = 1 << 0
 NEXT, WRITE, INDIRECT = 1, 2, 4
 SIZE = 1 << 20
 GUEST, USER = 0x10_0000, 0x7000_0000_0000
@@ -61,7 +63,7 @@ class Guest:
         (offered,) = struct.unpack("<Q", self.answer())
         assert offered & VERSION_1 and offered & 1 << 34, "packed rings"
         assert not offered & (1 << 28 | 1 << 29), "indirect descriptors, event indices"
-        self.tell(SET_FEATURES, struct.pack("<Q", VERSION_1))
+        self.tell(SET_FEATURES, struct.pack("<Q", VERSION_1 | CSUM))
 
     def share(self) -> None:
         """Tells the switch where our memory is."""

@@ -107,7 +107,7 @@ pub fn names(root: &str, files: &Files, settings: &Settings) -> Option<(Index, S
 }
 
 /// Macros and includes: the preprocessor's tokens do not show them, so the lines are read again.
-fn directives(sources: &SourceMap) -> (Vec<Macro>, Vec<Include>) {
+pub fn directives(sources: &SourceMap) -> (Vec<Macro>, Vec<Include>) {
     let (mut macros, mut includes) = (Vec::new(), Vec::new());
     for (id, file) in (0..).map(FileId).zip(sources.files()) {
         let mut start = 0;

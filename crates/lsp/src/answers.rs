@@ -53,6 +53,19 @@ pub fn at<'a>(analysis: &'a Analysis, file: &str, offset: usize) -> Option<Thing
     Some(Thing::Builtin(builtin.0, builtin.1, builtin.2))
 }
 
+/// What another program has where a thing is declared.
+pub fn declared_at<'a>(analysis: &'a Analysis, file: &str, place: Span, thing: &Thing) -> Option<Thing<'a>> {
+    let ids = analysis.ids(file);
+    match thing {
+        Thing::Def(..) => analysis.index.at(&ids, place.start).map(|(span, def)| Thing::Def(span, def)),
+        Thing::Macro(..) => {
+            let same = |m: &&Macro| ids.contains(&m.span.file) && m.span.start == place.start;
+            analysis.macros.iter().find(same).map(|m| Thing::Macro(m.span, m))
+        }
+        Thing::Include(..) | Thing::Builtin(..) => None,
+    }
+}
+
 /// Where a thing is declared: a file's name and a place in it.
 pub fn definition(analysis: &Analysis, thing: &Thing) -> Option<Span> {
     match thing {
@@ -329,7 +342,27 @@ const VALUE_WORDS: [&str; 14] = [
     "true",
 ];
 
-/// Words that are types, or begin a declaration.
+/// Words that begin a declaration of a program, of a control, of a parser.
+const PROGRAM_WORDS: [&str; 14] = [
+    "action",
+    "const",
+    "control",
+    "enum",
+    "error",
+    "extern",
+    "header",
+    "header_union",
+    "match_kind",
+    "package",
+    "parser",
+    "struct",
+    "type",
+    "typedef",
+];
+const CONTROL_WORDS: [&str; 4] = ["action", "apply", "const", "table"];
+const PARSER_WORDS: [&str; 3] = ["const", "state", "value_set"];
+
+/// Words that are types.
 const TYPE_WORDS: [&str; 6] = ["bit", "bool", "error", "int", "tuple", "varbit"];
 
 /// What can stand at an offset of an open file: the text is read with a mark there.
@@ -349,15 +382,28 @@ pub fn complete(
     }
     let end = start + text[start..].bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
     // The statement may not be finished, so it is finished in the ways that are usual, until the parser gets as far.
-    for (before, behind) in
-        [("", ""), ("", ";"), ("", "();"), ("", ") {}"), ("", " x;"), ("", ": exact;"), ("", "; }"), ("x : ", ";")]
-    {
+    let endings = [
+        ("", ""),
+        ("", ";"),
+        ("", "();"),
+        ("", ") {}"),
+        ("", " x;"),
+        ("", ": exact;"),
+        ("", "; }"),
+        ("x : ", ";"),
+        ("", " = 1;"),
+    ];
+    for (before, behind) in endings {
         let mut trial = files.clone();
         let changed = format!("{}{before}{MARK}{behind}{}", &text[..start], &text[end..]);
         trial.set(file.to_string(), crate::files::Document { text: changed.into(), ..document.clone() });
-        let Some((index, _)) = crate::analysis::names(root, &trial, settings) else { continue };
+        let Some((index, sources)) = crate::analysis::names(root, &trial, settings) else { continue };
         if let Some(site) = &index.site {
-            return offers(&index, site);
+            let mut items = offers(&index, site);
+            if matches!(site, Site::Value(_) | Site::Type(_) | Site::Declaration(..)) {
+                items.extend(macros(&sources));
+            }
+            return items;
         }
     }
     Vec::new()
@@ -368,6 +414,21 @@ fn before_is_comment(text: &str, offset: usize) -> bool {
     let before = &text[..offset];
     let line = before.rsplit('\n').next().unwrap_or_default();
     line.contains("//") || before.rfind("/*").is_some_and(|open| before.rfind("*/").is_none_or(|close| close < open))
+}
+
+/// Macros of the program's own files that stand for something.
+fn macros(sources: &base::SourceMap) -> Vec<CompletionItem> {
+    let (macros, _) = crate::analysis::directives(sources);
+    let own = |m: &&Macro| sources.get(m.span.file).is_some_and(|file| !file.name.starts_with('<'));
+    let stands = |m: &&Macro| !m.text.trim_end().ends_with(&m.name);
+    let names: BTreeSet<String> = macros.iter().filter(own).filter(stands).map(|m| m.name.clone()).collect();
+    let item = |label| CompletionItem {
+        label,
+        kind: Some(CompletionItemKind::CONSTANT),
+        detail: Some("macro".into()),
+        ..CompletionItem::default()
+    };
+    names.into_iter().map(item).collect()
 }
 
 fn offers(index: &Index, site: &Site) -> Vec<CompletionItem> {
@@ -381,6 +442,15 @@ fn offers(index: &Index, site: &Site) -> Vec<CompletionItem> {
             [visible(*scope, &|d| d.kind != DefKind::State), words(&VALUE_WORDS), words(&TYPE_WORDS)].concat()
         }
         Site::Type(scope) => [visible(*scope, &|d| d.kind.is_type()), words(&TYPE_WORDS)].concat(),
+        Site::Declaration(scope, within) => {
+            let begin: &[&str] = match within {
+                None => &PROGRAM_WORDS,
+                Some(DefKind::Control) => &CONTROL_WORDS,
+                Some(DefKind::Parser) => &PARSER_WORDS,
+                Some(_) => &[],
+            };
+            [words(begin), visible(*scope, &|d| d.kind.is_type()), words(&TYPE_WORDS)].concat()
+        }
         Site::Action(scope) => visible(*scope, &|d| d.kind == DefKind::Action),
         Site::State(scope) => {
             [visible(*scope, &|d| d.kind == DefKind::State), words(&["accept", "reject", "select"])].concat()

@@ -185,6 +185,8 @@ pub enum Site {
     Value(usize),
     /// A type, in this scope.
     Type(usize),
+    /// The beginning of a declaration, in this scope, of a program or of this kind of declaration.
+    Declaration(usize, Option<DefKind>),
     /// An action, in this scope.
     Action(usize),
     /// A state, in this scope.

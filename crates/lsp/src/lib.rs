@@ -23,6 +23,7 @@ mod index;
 mod resolve;
 mod server;
 mod text;
+mod workspace;
 
 pub use analysis::Settings;
 pub use server::{Error, serve, serve_stdio};

@@ -159,6 +159,16 @@ impl Resolver<'_> {
 
     fn decl(&mut self, decl: &Decl) {
         let add = |this: &mut Self, kind| this.add(&decl.name, kind, decl.span, &decl.annotations);
+        if let DeclKind::Variable(ast::VariableDecl { ty, .. }) | DeclKind::Instantiation(ast::Instantiation { ty, .. }) =
+            &decl.kind
+            && let ast::TypeKind::Named { path, .. } = &ty.kind
+        {
+            let (scope, within) = (self.scope(), self.owner.last().map(|id| self.index.def(*id).kind));
+            // The name behind it may be the first word of the next declaration.
+            if self.note_site(&path.name, |_| Site::Declaration(scope, within)) {
+                return;
+            }
+        }
         match &decl.kind {
             DeclKind::Const(c) => {
                 let ty = self.type_ref(&c.ty);

@@ -7,6 +7,7 @@ use crate::analysis::{Analysis, Settings, analyse};
 use crate::answers::{self, Thing};
 use crate::files::{Document, Files, name_of, normal};
 use crate::text;
+use crate::workspace::programs_with;
 use base::{Severity, Span};
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
 use lsp_types::notification::{
@@ -28,10 +29,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-
-/// Files of a workspace that are looked at for the program that a document belongs to, and how large they may be.
-const WORKSPACE_FILES_MAX: usize = 2_000;
-const WORKSPACE_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The compiler walks trees by recursion, as deep as the parser lets them be.
 const STACK_BYTES: usize = 64 << 20;
@@ -77,6 +74,7 @@ pub fn serve(connection: &Connection, mut settings: Settings) -> Result<(), Erro
         folders,
         files: Files::default(),
         roots: BTreeMap::new(),
+        alone: BTreeSet::new(),
         published: BTreeMap::new(),
     };
     for message in &connection.receiver {
@@ -149,6 +147,8 @@ struct Session<'a> {
     files: Files,
     /// The programs of the open documents, by their main files.
     roots: BTreeMap<String, Analysis>,
+    /// Documents for which the workspace was searched in vain for a program that includes them; until a file is opened or saved.
+    alone: BTreeSet<String>,
     /// The files that have diagnostics in the editor, by the main file that they come from.
     published: BTreeMap<String, BTreeSet<String>>,
 }
@@ -159,30 +159,33 @@ impl Session<'_> {
     fn notification(&mut self, notification: Notification) -> Result<(), Error> {
         match notification.method.as_str() {
             DidOpenTextDocument::METHOD => {
-                let params: lsp_types::DidOpenTextDocumentParams = serde_json::from_value(notification.params)?;
+                let Some(params) = told::<lsp_types::DidOpenTextDocumentParams>(notification) else { return Ok(()) };
                 let document = params.text_document;
-                self.set(document.uri, document.version, document.text)?;
+                self.alone.clear();
+                self.set(document.uri, document.version, document.text)
             }
             DidChangeTextDocument::METHOD => {
-                let params: lsp_types::DidChangeTextDocumentParams = serde_json::from_value(notification.params)?;
+                let Some(params) = told::<lsp_types::DidChangeTextDocumentParams>(notification) else { return Ok(()) };
                 let document = params.text_document;
                 let Some(old) = name_of(&document.uri).and_then(|name| self.files.get(&name)) else { return Ok(()) };
                 let mut text = old.text.to_string();
                 params.content_changes.iter().for_each(|change| text::apply(&mut text, change));
-                self.set(document.uri, document.version, text)?;
+                self.set(document.uri, document.version, text)
             }
-            DidSaveTextDocument::METHOD => self.analyse_all()?,
+            DidSaveTextDocument::METHOD => {
+                self.alone.clear();
+                self.analyse_all()
+            }
             DidCloseTextDocument::METHOD => {
-                let params: lsp_types::DidCloseTextDocumentParams = serde_json::from_value(notification.params)?;
-                if let Some(name) = name_of(&params.text_document.uri) {
-                    self.files.close(&name);
-                    self.analyse_all()?;
-                }
+                let Some(params) = told::<lsp_types::DidCloseTextDocumentParams>(notification) else { return Ok(()) };
+                let Some(name) = name_of(&params.text_document.uri) else { return Ok(()) };
+                self.files.close(&name);
+                self.alone.clear();
+                self.analyse_all()
             }
             // What is not understood may be ignored (LSP 3.17, "$ Notifications and Requests").
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn set(&mut self, uri: Url, version: i32, text: String) -> Result<(), Error> {
@@ -210,7 +213,11 @@ impl Session<'_> {
                 self.roots.remove(name);
             } else if !self.roots.get(name).is_some_and(has_main) {
                 let known = before.iter().find(|(root, a)| *root != name && a.has(name)).map(|(root, _)| root.clone());
-                if let Some(root) = known.or_else(|| self.including(name)) {
+                let known = known.or_else(|| if self.alone.contains(name) { None } else { self.including(name) });
+                if known.is_none() {
+                    self.alone.insert(name.clone());
+                }
+                if let Some(root) = known {
                     self.add_root(&root);
                     if self.roots.get(&root).is_some_and(|a| a.has(name)) {
                         self.roots.remove(name);
@@ -239,37 +246,10 @@ impl Session<'_> {
 
     /// A program in the workspace that includes a file.
     fn including(&self, name: &str) -> Option<String> {
-        let file = Path::new(name).file_name()?.to_str()?.to_string();
-        let mut looked_at = 0;
-        let mut folders: Vec<PathBuf> = self.folders.clone();
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-                let path = entry.path();
-                let Ok(kind) = entry.file_type() else { continue };
-                let hidden = entry.file_name().to_string_lossy().starts_with('.');
-                if kind.is_dir() && !hidden {
-                    folders.push(path);
-                } else if path.extension().is_some_and(|e| e == "p4") && normal(&path) != name {
-                    looked_at += 1;
-                    if looked_at > WORKSPACE_FILES_MAX {
-                        return None;
-                    }
-                    let small = entry.metadata().is_ok_and(|m| m.is_file() && m.len() <= WORKSPACE_FILE_BYTES_MAX);
-                    let text = small.then(|| std::fs::read_to_string(&path).ok()).flatten().unwrap_or_default();
-                    if text
-                        .lines()
-                        .any(|l| l.trim_start().starts_with('#') && l.contains("include") && l.contains(&file))
-                    {
-                        let root = normal(&path);
-                        let analysis = analyse(&root, &self.files, &self.settings);
-                        if analysis.is_some_and(|a| a.has(name) && has_main(&a)) {
-                            return Some(root);
-                        }
-                    }
-                }
-            }
-        }
-        None
+        programs_with(&self.folders, &self.files, name).into_iter().find(|root| {
+            let analysis = analyse(root, &self.files, &self.settings);
+            analysis.is_some_and(|a| a.has(name) && has_main(&a))
+        })
     }
 
     fn publish(&mut self) -> Result<(), Error> {
@@ -390,19 +370,18 @@ impl Session<'_> {
             }
             References::METHOD => {
                 let params: lsp_types::ReferenceParams = read(params)?;
-                Ok(self.at(&params.text_document_position, |analysis, _, thing| {
-                    let mut places = answers::references(analysis, thing);
-                    if !params.context.include_declaration && !places.is_empty() {
-                        places.remove(0);
-                    }
-                    let mut found: Vec<Location> = Vec::new();
-                    for place in places.into_iter().filter_map(|span| self.location(analysis, span)) {
+                let mut found: Vec<Location> = Vec::new();
+                let _ = self.in_all_programs(&params.text_document_position, |analysis, thing| {
+                    let places = answers::references(analysis, thing);
+                    let first = usize::from(!params.context.include_declaration);
+                    for place in places.into_iter().skip(first).filter_map(|span| self.location(analysis, span)) {
                         if !found.contains(&place) {
                             found.push(place);
                         }
                     }
-                    to_value(found)
-                }))
+                    Ok(())
+                });
+                Ok(to_value(found))
             }
             DocumentSymbolRequest::METHOD => {
                 let params: lsp_types::DocumentSymbolParams = read(params)?;
@@ -436,16 +415,13 @@ impl Session<'_> {
         }
     }
 
-    /// A name may be used in several programs that share a file, so all of them change.
     fn rename(&self, params: &lsp_types::RenameParams) -> Result<Value, (ErrorCode, String)> {
-        let place = &params.text_document_position;
-        let Some(file) = name_of(&place.text_document.uri) else { return Ok(Value::Null) };
+        let failed = |why: String| (ErrorCode::RequestFailed, why);
         let mut changes: HashMap<Url, Vec<TextEdit>> = HashMap::new();
-        for analysis in self.roots.values().filter(|a| a.has(&file)) {
-            let Some(text) = self.files.text(&file) else { continue };
-            let Some(thing) = answers::at(analysis, &file, text::offset(&text, place.position)) else { continue };
-            let places =
-                answers::rename(analysis, &thing, &params.new_name).map_err(|why| (ErrorCode::RequestFailed, why))?;
+        let mut errors_before: BTreeMap<String, usize> = BTreeMap::new();
+        let done = self.in_all_programs(&params.text_document_position, |analysis, thing| {
+            let places = answers::rename(analysis, thing, &params.new_name)?;
+            errors_before.insert(analysis.root.clone(), errors(analysis).count());
             for location in places.into_iter().filter_map(|span| self.location(analysis, span)) {
                 let edit = TextEdit { range: location.range, new_text: params.new_name.clone() };
                 let edits = changes.entry(location.uri).or_default();
@@ -453,11 +429,74 @@ impl Session<'_> {
                     edits.push(edit);
                 }
             }
-        }
+            Ok(())
+        });
+        done.map_err(failed)?;
         if changes.is_empty() {
-            return Err((ErrorCode::RequestFailed, "there is no name here that can be renamed".into()));
+            return Err(failed("there is no name here that can be renamed".into()));
         }
+        self.try_rename(&changes, &errors_before).map_err(failed)?;
         Ok(to_value(WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() }))
+    }
+
+    /// Refuses edits with which a program has more errors than without: a name that is taken.
+    fn try_rename(
+        &self,
+        changes: &HashMap<Url, Vec<TextEdit>>,
+        before: &BTreeMap<String, usize>,
+    ) -> Result<(), String> {
+        let mut changed = self.files.clone();
+        for (uri, edits) in changes {
+            let Some((name, text)) = name_of(uri).and_then(|name| self.files.text(&name).map(|text| (name, text)))
+            else {
+                continue;
+            };
+            let offset = |position| text::offset(&text, position);
+            let mut edits: Vec<_> =
+                edits.iter().map(|e| (offset(e.range.start)..offset(e.range.end), &e.new_text)).collect();
+            edits.sort_by_key(|(range, _)| range.start);
+            let mut text = text.to_string();
+            edits.into_iter().rev().for_each(|(range, new)| text.replace_range(range, new));
+            changed.set(name, Document { uri: uri.clone(), version: 0, text: text.into() });
+        }
+        for (root, count) in before {
+            let Some(analysis) = analyse(root, &changed, &self.settings) else { continue };
+            if errors(&analysis).count() > *count {
+                let last = errors(&analysis).last().map(|error| error.message.clone()).unwrap_or_default();
+                return Err(format!("the program would not compile any more: {last}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what stands at a place to `then`, in each program that it is used in: the open ones, and those of the workspace
+    /// that include the file it is declared in.
+    fn in_all_programs(
+        &self,
+        place: &TextDocumentPositionParams,
+        mut then: impl FnMut(&Analysis, &Thing) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Some((first, file)) = self.analysis_of(&place.text_document.uri) else { return Ok(()) };
+        let Some(text) = self.files.text(&file) else { return Ok(()) };
+        let offset = text::offset(&text, place.position);
+        let Some(thing) = answers::at(first, &file, offset) else { return Ok(()) };
+        then(first, &thing)?;
+        let Some(declaration) = answers::definition(first, &thing) else { return Ok(()) };
+        let Some(declaring) = first.file_of(declaration) else { return Ok(()) };
+        let roots = match declaring.starts_with('<') {
+            true => Vec::new(),
+            false => programs_with(&self.folders, &self.files, &declaring),
+        };
+        let unopened = roots.iter().filter(|root| !self.roots.contains_key(*root));
+        let unopened: Vec<Analysis> =
+            unopened.filter_map(|root| analyse(root, &self.files, &self.settings)).filter(has_main).collect();
+        for analysis in self.roots.values().filter(|a| a.root != first.root).chain(&unopened) {
+            let used = answers::at(analysis, &file, offset);
+            if let Some(same) = used.or_else(|| answers::declared_at(analysis, &declaring, declaration, &thing)) {
+                then(analysis, &same)?;
+            }
+        }
+        Ok(())
     }
 
     /// The program that a document belongs to: rather one of which it is a part than itself.
@@ -473,6 +512,17 @@ impl Session<'_> {
         let thing = answers::at(analysis, &file, text::offset(&text, place.position));
         thing.map_or(Value::Null, |thing| then(analysis, &file, &thing))
     }
+}
+
+/// The errors of a program.
+fn errors(analysis: &Analysis) -> impl Iterator<Item = &base::Diagnostic> {
+    analysis.compiled.diagnostics.iter().filter(|d| d.severity == Severity::Error)
+}
+
+/// What a notification says; one that cannot be read is logged and ignored.
+fn told<T: serde::de::DeserializeOwned>(notification: Notification) -> Option<T> {
+    let read = serde_json::from_value(notification.params);
+    read.inspect_err(|error| tracing::error!("{}: {error}", notification.method)).ok()
 }
 
 /// Whether a program can run: it has no error, or it is one that says what `main` is.

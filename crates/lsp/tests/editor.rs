@@ -309,6 +309,75 @@ fn completion_offers_what_can_stand_there() {
     has(&at("CounterType.packets", "CounterType.$"), &["packets", "bytes", "packets_and_bytes"]);
     has(&at("struct meta { port_t port; }", "struct meta { po$ port; }"), &["port_t", "bit"]);
     assert_eq!(at("// The link layer.", "// The hdr.$"), Vec::<String>::new());
+    // Declarations are begun, properties, actions; macros stand where values do.
+    has(&at("header ethernet_t", "hea$\nheader ethernet_t"), &["header", "control", "typedef", "port_t"]);
+    has(&at("counter(16", "tab$\n    counter(16"), &["table", "action", "counter"]);
+    let inside = at("counter(16", "cou$\n    counter(16");
+    assert!(!inside.iter().any(|name| name == "header"), "{inside:?}");
+    has(&at("state tagged", "$\n    state tagged"), &["state", "value_set", "bit"]);
+    has(&at("default_action = drop", "$ default_action = drop"), &["size", "implementation", "entries"]);
+    let default = at("default_action = drop()", "default_action = dr$");
+    has(&default, &["send", "drop", "NoAction"]);
+    assert!(!default.iter().any(|name| name == "forward"), "{default:?}");
+    let values = at("sm.egress_spec = to", "sm.egress_spec = PO$");
+    has(&values, &["PORT_WIDTH", "to"]);
+    assert!(!values.iter().any(|name| name.starts_with("V1MODEL")), "{values:?}");
+}
+
+/// A header file that `one.p4` and `two.p4` include through another one.
+fn two_programs() -> (tempfile::TempDir, PathBuf, [PathBuf; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let part = folder.path().join("part.h");
+    std::fs::write(&part, "#ifndef PART\n#define PART\nheader h_t { bit<8> a; bit<8> other; }\n#endif\n").unwrap();
+    std::fs::write(folder.path().join("all.h"), "#include \"part.h\"\n").unwrap();
+    let program = ROUTER
+        .replace("struct meta {", "#include \"all.h\"\nstruct meta { h_t h;")
+        .replace("m.port = sm.egress_spec;", "m.port = sm.egress_spec; m.h.a = 1;");
+    let programs = ["one.p4", "two.p4"].map(|name| folder.path().join(name));
+    programs.iter().for_each(|path| std::fs::write(path, &program).unwrap());
+    (folder, part, programs)
+}
+
+#[test]
+fn rename_in_a_shared_header_file_broke_programs_that_were_not_open() {
+    let (folder, part, programs) = two_programs();
+    let mut editor = Editor::start(folder.path(), Value::Null);
+    let text = std::fs::read_to_string(&part).unwrap();
+    editor.open(&part, &text);
+    assert_eq!(errors(&editor.diagnostics(&part)), Vec::<String>::new());
+    let mut params = Editor::place(&part, &text, text.find("a;").unwrap());
+    params["context"] = json!({"includeDeclaration": false});
+    let places = editor.ask("textDocument/references", params.clone());
+    let found: Vec<&Value> = places.as_array().unwrap().iter().map(|place| &place["uri"]).collect();
+    assert_eq!(found, [&json!(uri(&programs[0])), &json!(uri(&programs[1]))]);
+    params["newName"] = json!("renamed");
+    let edit = editor.ask("textDocument/rename", params);
+    for file in programs.iter().chain([&part]) {
+        assert_eq!(edit["changes"][uri(file)].as_array().map(Vec::len), Some(1), "{}: {edit}", file.display());
+    }
+    // The same from a use in one of the programs.
+    let text = std::fs::read_to_string(&programs[0]).unwrap();
+    editor.open(&programs[0], &text);
+    let mut params = Editor::place(&programs[0], &text, text.find("a = 1").unwrap());
+    params["newName"] = json!("renamed");
+    assert_eq!(editor.ask("textDocument/rename", params), edit);
+}
+
+#[test]
+fn rename_to_a_name_that_is_taken_is_refused() {
+    let (_folder, path, mut editor) = router();
+    let mut params = Editor::place(&path, ROUTER, ROUTER.find("src;").unwrap());
+    params["newName"] = json!("dst");
+    let refused = editor.response("textDocument/rename", params).error.unwrap();
+    assert!(refused.message.contains("would not compile") && refused.message.contains("dst"), "{refused:?}");
+}
+
+#[test]
+fn a_notification_that_could_not_be_read_ended_the_session() {
+    let (_folder, path, mut editor) = router();
+    editor.tell("textDocument/didOpen", json!({"textDocument": {"uri": uri(&path)}}));
+    editor.tell("textDocument/didChange", json!({"textDocument": {"uri": "no uri"}, "contentChanges": 1}));
+    assert!(hover(&mut editor, &path, ROUTER, ROUTER.find("ethernet_t").unwrap()).contains("header ethernet_t"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Resolver;
 use crate::index::{DefKind, Site, Ty};
 use syntax::ast::{
-    ActionRef, Block, ForCollection, Keyset, KeysetKind, Name, State, Stmt, StmtKind, SwitchLabel, TableDecl,
+    ActionRef, Block, ExprKind, ForCollection, Keyset, KeysetKind, Name, State, Stmt, StmtKind, SwitchLabel, TableDecl,
     TablePropertyKind, TransitionKind,
 };
 
@@ -78,7 +78,7 @@ impl Resolver<'_> {
                             let is_action = matches!(subject, Ty::ActionRun(_));
                             let scope = self.scope();
                             match &label.kind {
-                                syntax::ast::ExprKind::Path(path)
+                                ExprKind::Path(path)
                                     if is_action && self.note_site(&path.name, |_| Site::Action(scope)) => {}
                                 _ => {
                                     self.expr(label);
@@ -150,7 +150,15 @@ impl Resolver<'_> {
                     }
                 }
                 TablePropertyKind::Value(value) => {
-                    self.expr(value);
+                    let scope = self.scope();
+                    match &value.kind {
+                        ExprKind::Path(path)
+                            if property.name == "default_action"
+                                && self.note_site(&path.name, |_| Site::Action(scope)) => {}
+                        _ => {
+                            self.expr(value);
+                        }
+                    }
                 }
             }
         }

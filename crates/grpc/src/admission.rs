@@ -12,7 +12,10 @@
 //! decided once more, on what was decoded. Memory is given back when the call is over; that of a stream's message when the next one is
 //! asked for. An answer that goes on (a read, a capture, a trace, a stream) ends when its client's rights are taken away.
 //!
-//! Threads: the runtime's; what needs the control plane's lock runs on a blocking thread. Tests: `tests/limits.rs`.
+//! **Invariant.** A call runs to its end in a task of its own, also when its client cancels it, closes the connection or lets its deadline
+//! (`grpc-timeout`) pass: what a service has begun is not undone by that, so its memory stays charged and its record is made.
+//!
+//! Threads: the runtime's; what needs the control plane's lock runs on a blocking thread. Tests: `tests/limits.rs`, `tests/rights.rs`.
 
 use crate::access::{About, Access, Kind};
 use crate::audit::{Audit, Entry};
@@ -56,8 +59,10 @@ pub(crate) struct Gate {
     pub(crate) access: Arc<Access>,
     pub(crate) audit: Audit,
     pub(crate) budget: Arc<Budget>,
+    /// Of events that wait for clients.
+    pub(crate) events: Arc<Budget>,
     pub(crate) message_bytes_max: usize,
-    /// How long a message may take from its first byte to its last.
+    /// How long a request, or a message of a stream, may take from its first byte to its last.
     pub(crate) receive_max: Duration,
 }
 
@@ -107,6 +112,11 @@ impl Call {
         let mut charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = charge.bytes().saturating_add(bytes);
         if charge.set(bytes) { Ok(()) } else { Err(no_memory()) }
+    }
+
+    /// Nothing yet, for events that wait for the caller.
+    pub(crate) fn open_events(&self) -> Charge {
+        self.gate.events.open(self.peer.origin.key())
     }
 
     fn kind(&self) -> Kind {
@@ -180,7 +190,7 @@ impl<S> Service<Request<Body>> for Admitted<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
-    S::Error: 'static,
+    S::Error: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -224,13 +234,16 @@ where
         head.extensions.insert(Arc::clone(&call));
         let body = Body::new(Checked::new(Arc::clone(&call), body));
         let answer = self.inner.call(Request::from_parts(head, body));
-        Box::pin(async move {
+        let done = tokio::spawn(async move {
             let answer = answer.await?;
             let (code, message) = outcome(answer.headers());
             call.record(code, &message).await;
             // The call's memory is its own until the answer is sent.
             Ok(answer.map(|body| Body::new(Held::new(body, call))))
-        })
+        });
+        // Who does not wait for the answer drops this, and not the task.
+        let failed = |_| Ok(status::new(Code::Internal, "the request's task failed").into_http());
+        Box::pin(async move { done.await.unwrap_or_else(failed) })
     }
 }
 
@@ -308,6 +321,7 @@ struct Checked {
     call: Arc<Call>,
     inner: Body,
     buffer: BytesMut,
+    /// For the message that is arriving; of a call with one request, for all of the request up to its end.
     deadline: Option<Pin<Box<Sleep>>>,
     /// A message that was checked but for this.
     asking: Option<(Asking, Bytes)>,
@@ -352,8 +366,15 @@ impl Checked {
             self.buffer.reserve(missing);
             return Ok(None);
         }
-        self.deadline = None;
-        Ok(Some(self.buffer.split_to(HEADER + length).freeze()))
+        let message = self.buffer.split_to(HEADER + length).freeze();
+        if self.call.method.streams_requests {
+            self.deadline = None;
+            if !self.buffer.is_empty() {
+                // The next message has begun.
+                self.hurry();
+            }
+        }
+        Ok(Some(message))
     }
 
     /// Checks a message; what is left to ask, if anything.
@@ -416,7 +437,7 @@ impl Checked {
             if let Some(deadline) = &mut self.deadline
                 && deadline.as_mut().poll(cx).is_ready()
             {
-                let why = format!("the message was not there whole after {:?}", self.call.gate.receive_max);
+                let why = format!("the request was not there whole after {:?}", self.call.gate.receive_max);
                 return Poll::Ready(Some(Err(status::new(Code::DeadlineExceeded, why))));
             }
             let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)).transpose()? else {

@@ -2,7 +2,10 @@
 //!
 //! What a request needs is charged before it is allocated, and given back when the request is over. Nobody waits for memory: a request
 //! that finds too little is refused with RESOURCE_EXHAUSTED and can be sent again, so requests that hold parts of what they need never
-//! wait for one another. One peer can have half of all ([`Budget::per_peer`]), so it cannot keep the others out.
+//! wait for one another. Events that wait for clients have a budget of their own (`events`).
+//!
+//! **Sharing.** A peer can have as much as is then left free (dynamic thresholds, Choudhury and Hahne 1998): one peer alone half of all
+//! ([`Budget::per_peer`]), two a third each, and some is left for the next one whatever those before it hold.
 //!
 //! Threads: any; one short lock for each charge. Tests: below, `tests/limits.rs`.
 
@@ -37,7 +40,7 @@ impl Budget {
         Arc::new(Budget { total_max, used: Mutex::default() })
     }
 
-    /// Bytes that one peer can have.
+    /// Bytes that one peer can have, if no other peer has any.
     pub fn per_peer(&self) -> u64 {
         self.total_max / 2
     }
@@ -65,10 +68,8 @@ impl Charge {
         let mut used = self.budget.used.lock().unwrap_or_else(PoisonError::into_inner);
         let of_peer = used.peers.get(&self.peer).copied().unwrap_or(0);
         let (total, of_peer) = (used.total - self.bytes, of_peer - self.bytes);
-        if bytes > self.bytes
-            && (total.saturating_add(bytes) > self.budget.total_max
-                || of_peer.saturating_add(bytes) > self.budget.per_peer())
-        {
+        let free = self.budget.total_max.checked_sub(total.saturating_add(bytes));
+        if bytes > self.bytes && free.is_none_or(|free| of_peer.saturating_add(bytes) > free) {
             return false;
         }
         used.total = total + bytes;
@@ -93,17 +94,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_has_half_and_all_have_all() {
+    fn peers_that_take_all_they_can_leave_some_for_the_next_one() {
+        let budget = Budget::new(1 << 20);
+        let mut held = Vec::new();
+        for (user, most) in (0..10).zip((0..20).rev()) {
+            let mut charge = budget.open(PeerKey::User(user));
+            assert!(!charge.set((1 << most) + 1) && charge.set(1 << most), "user {user}");
+            held.push(charge);
+        }
+        // Two that come together have a third each.
+        drop(held);
+        let [mut a, mut b] = [1, 2].map(|user| budget.open(PeerKey::User(user)));
+        assert!(a.set(300_000) && b.set(349_525) && a.set(349_525) && !a.set(350_000));
+    }
+
+    #[test]
+    fn a_peer_has_half_and_what_is_given_back_is_there_for_all() {
         let budget = Budget::new(100);
         let [a, b, c] = [1, 2, 3].map(PeerKey::User);
         let mut of_a = budget.open(a.clone());
         let mut of_a_too = budget.open(a);
         assert!(of_a.set(40) && !of_a_too.set(11) && of_a_too.set(10));
         let (mut of_b, mut of_c) = (budget.open(b), budget.open(c));
-        assert!(of_b.set(30) && !of_c.set(21) && of_c.set(20));
-        assert_eq!(budget.used(), 100);
+        assert!(!of_b.set(26) && of_b.set(25) && !of_c.set(13) && of_c.set(12));
+        assert_eq!(budget.used(), 87);
         assert!(!of_a.set(41) && of_a.bytes() == 40, "nothing changes when it is refused");
-        assert!(of_a.set(5) && of_c.set(50));
+        assert!(of_a.set(5) && of_c.set(30));
         drop((of_a, of_a_too, of_b, of_c));
         assert_eq!(budget.used(), 0);
         assert!(budget.used.lock().unwrap().peers.is_empty(), "peers that are gone are forgotten");

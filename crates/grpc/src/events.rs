@@ -5,29 +5,65 @@
 //!   end: after what waits comes a status            cut: what waits is dropped, then comes the status
 //! ```
 //!
-//! What does not fit is lost; the queue remembers since when nothing has been taken from a full one ([`Outgoing::stuck`]). When the
+//! What waits beyond [`EVENT_BYTES_FREE`] is charged to the stream's peer, of a budget of all streams' (`serve::EVENTS_PART`): clients that
+//! open many streams and read none hold that much and no more. What does not fit, or finds no memory, is lost; the queue remembers since
+//! when nothing has been taken from a full one ([`Outgoing::stuck`]). When the
 //! answer is gone, or its queue was cut, [`Outgoing::gone`] says so, and the queue holds no memory any more, whether or not the
 //! connection ever asks again.
 //!
 //! Threads: any. Tests: `tests/load.rs`, `tests/limits.rs`.
 
+use crate::budget::Charge;
 use crate::proto::p4::v1 as pb;
 use prost::Message;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::Stream;
 use tonic::Status;
 
 /// Events that may wait for a client.
 const EVENTS_MAX: usize = 4096;
 /// Bytes that they may have.
-const EVENT_BYTES_MAX: usize = 8 << 20;
+const EVENT_BYTES_MAX: u64 = 8 << 20;
+/// Bytes that may wait whatever others hold: a part of what every call is charged.
+const EVENT_BYTES_FREE: u64 = 16 << 10;
 
 /// An event, and its part of the bytes that may wait.
-type Waiting = (pb::StreamMessageResponse, OwnedSemaphorePermit);
+type Waiting = (pb::StreamMessageResponse, Taken);
+
+/// Bytes of events that wait, and the memory that they are charged.
+struct Room {
+    bytes: u64,
+    charge: Charge,
+}
+
+impl Room {
+    fn set(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= EVENT_BYTES_MAX && self.charge.set(bytes.saturating_sub(EVENT_BYTES_FREE));
+        if fits {
+            self.bytes = bytes;
+        }
+        fits
+    }
+}
+
+/// A part of the room, until this is dropped.
+struct Taken {
+    room: Arc<Mutex<Room>>,
+    bytes: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut room = lock(&self.room);
+        let left = room.bytes - self.bytes;
+        // Giving back always succeeds.
+        let _ = room.set(left);
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -37,7 +73,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Clone)]
 pub(crate) struct EventSender {
     events: mpsc::Sender<Waiting>,
-    bytes: Arc<Semaphore>,
+    room: Arc<Mutex<Room>>,
     outgoing: Arc<Outgoing>,
 }
 
@@ -54,8 +90,8 @@ pub(crate) struct Outgoing {
 /// The client's side.
 pub(crate) struct EventStream(Arc<Outgoing>);
 
-/// A queue for a client.
-pub(crate) fn queue() -> (EventSender, EventStream) {
+/// A queue for a client; `charge` is of the budget of events.
+pub(crate) fn queue(charge: Charge) -> (EventSender, EventStream) {
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     let outgoing = Arc::new(Outgoing {
         queue: Mutex::new(receiver),
@@ -63,8 +99,8 @@ pub(crate) fn queue() -> (EventSender, EventStream) {
         stuck: Mutex::default(),
         gone: Notify::new(),
     });
-    let bytes = Arc::new(Semaphore::new(EVENT_BYTES_MAX));
-    (EventSender { events, bytes, outgoing: Arc::clone(&outgoing) }, EventStream(outgoing))
+    let room = Arc::new(Mutex::new(Room { bytes: 0, charge }));
+    (EventSender { events, room, outgoing: Arc::clone(&outgoing) }, EventStream(outgoing))
 }
 
 impl EventSender {
@@ -78,15 +114,20 @@ impl EventSender {
     }
 
     fn try_send(&self, make: impl FnOnce() -> pb::StreamMessageResponse) -> bool {
-        let Ok(room) = self.events.try_reserve() else { return false };
-        if self.bytes.available_permits() == 0 {
+        let Ok(place) = self.events.try_reserve() else { return false };
+        if lock(&self.room).bytes == EVENT_BYTES_MAX {
             return false;
         }
         let event = make();
         // One that is larger than all may be goes alone.
-        let bytes = event.encoded_len().min(EVENT_BYTES_MAX) as u32;
-        let Ok(permit) = Arc::clone(&self.bytes).try_acquire_many_owned(bytes) else { return false };
-        room.send((event, permit));
+        let bytes = (event.encoded_len() as u64).min(EVENT_BYTES_MAX);
+        let mut room = lock(&self.room);
+        let all = room.bytes + bytes;
+        if !room.set(all) {
+            return false;
+        }
+        drop(room);
+        place.send((event, Taken { room: Arc::clone(&self.room), bytes }));
         true
     }
 
@@ -131,7 +172,7 @@ impl Stream for EventStream {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         // An event's bytes are free again when the connection takes it.
-        if let Some((event, _bytes)) = ready!(lock(&self.0.queue).poll_recv(cx)) {
+        if let Some((event, _taken)) = ready!(lock(&self.0.queue).poll_recv(cx)) {
             *lock(&self.0.stuck) = None;
             return Poll::Ready(Some(Ok(event)));
         }
@@ -142,5 +183,37 @@ impl Stream for EventStream {
 impl Drop for EventStream {
     fn drop(&mut self) {
         self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::peer::PeerKey;
+
+    #[test]
+    fn streams_that_nobody_reads_share_what_their_peer_may_have() {
+        let budget = Budget::new(4 << 20);
+        let event = || {
+            let packet = pb::PacketIn { payload: vec![7; 10_000], ..Default::default() };
+            pb::StreamMessageResponse { update: Some(pb::stream_message_response::Update::Packet(packet)) }
+        };
+        let fill =
+            |sender: &EventSender| std::iter::repeat_with(|| sender.offer(event)).take_while(|sent| *sent).count();
+        let (first, mut stream) = queue(budget.open(PeerKey::User(1)));
+        assert!((200..220).contains(&fill(&first)), "half of the budget");
+        let more: Vec<_> = (0..20).map(|_| queue(budget.open(PeerKey::User(1)))).collect();
+        // What is free, and no more.
+        assert!(more.iter().all(|(sender, _)| fill(sender) == 1));
+        assert!(budget.used() <= budget.per_peer());
+        // What is taken makes room.
+        let waker = std::task::Waker::noop();
+        assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(waker)).is_ready());
+        assert_eq!(fill(&first), 1);
+        let (other, other_stream) = queue(budget.open(PeerKey::User(2)));
+        assert!(fill(&other) > 50, "another peer has room");
+        drop((stream, more, first, other, other_stream));
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -27,6 +27,13 @@ impl RpcCounts {
         counts.iter().map(|((method, code), calls)| (method.clone(), code.clone(), *calls)).collect()
     }
 
+    /// Calls that wrote entities or set programs, however they ended.
+    pub fn changes(&self) -> u64 {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changing = |method: &str| matches!(method, "Write" | "SetForwardingPipelineConfig" | "Load" | "Unload");
+        counts.iter().filter(|((method, _), _)| changing(method)).map(|(_, calls)| calls).sum()
+    }
+
     fn count(&self, method: &str, code: Code) {
         // The service's name is in front.
         let method = match code {

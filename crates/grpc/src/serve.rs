@@ -32,10 +32,12 @@ use tokio_stream::wrappers::ReceiverStream;
 
 /// Largest message unless said otherwise: more than a program with its P4Info, or the largest batch of ordinary updates.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Memory of all requests in progress unless said otherwise. One peer can have half of it: a batch of
+/// Memory of all requests in progress unless said otherwise. One peer alone can have half of it: a batch of
 /// 50,000 ordinary updates.
 pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
-/// How long a message may take to arrive.
+/// Events that wait for clients may have so many times less, besides.
+const EVENTS_PART: u64 = 2;
+/// How long a request may take to arrive.
 const RECEIVE_MAX: Duration = Duration::from_secs(60);
 /// Calls of one connection at a time, streams included.
 const CALLS_MAX: u32 = 128;
@@ -90,7 +92,7 @@ pub struct ServeOptions {
     pub message_bytes_max: usize,
     /// Memory of all requests in progress: received, decoded, being carried out. One peer can have half of it.
     pub memory_bytes_max: u64,
-    /// How long a message may take from its first byte to its last.
+    /// How long a request, or a message of a stream, may take from its first byte to its last.
     pub receive_max: Duration,
     /// Silence after which a client is asked whether it is still there.
     pub keepalive: Duration,
@@ -140,6 +142,7 @@ pub fn serve_on(
         access: Arc::clone(&options.access),
         audit: options.audit.clone(),
         budget: Budget::new(options.memory_bytes_max),
+        events: Budget::new(options.memory_bytes_max / EVENTS_PART),
         message_bytes_max: options.message_bytes_max,
         receive_max: options.receive_max,
     });

@@ -402,7 +402,7 @@ impl P4Runtime for Service {
         // Of the device and the role only a claim says something: `ClientStream::answer`.
         let call = request.extensions().get::<Arc<Call>>().cloned();
         let call = call.ok_or_else(|| status::new(Code::PermissionDenied, "the call came without its sender"))?;
-        let (sender, events) = events::queue();
+        let (sender, events) = events::queue(call.open_events());
         let handle = Arc::clone(&self.handle);
         let client = self.call(|control| Ok(control.connect())).await?;
         let outgoing = Arc::clone(sender.outgoing());

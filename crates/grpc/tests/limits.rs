@@ -18,6 +18,7 @@ use prost::bytes::Bytes;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -196,17 +197,40 @@ async fn an_oversized_packet_out_is_answered_with_the_limit() {
     assert!(ended.message().contains("the limit is 1048576"), "{ended}");
 }
 
-/// The head of a message, and never the rest.
-struct Slow(bool);
+/// Such bytes, and never the rest.
+struct Slow(Option<Bytes>);
 
 impl http_body::Body for Slow {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        match std::mem::replace(&mut self.0, true) {
-            false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 1, 0, 8]))))),
-            true => Poll::Pending,
+        match self.0.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// How a call ends whose request is such bytes and does not end.
+async fn end_of(bed: &Bed, method: &str, bytes: &[u8]) -> Status {
+    let mut channel = bed.channel().await;
+    let request = tonic::codegen::http::Request::post(format!("http://{}/p4.v1.P4Runtime/{method}", bed.address()))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(Slow(Some(Bytes::copy_from_slice(bytes)))))
+        .unwrap();
+    std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+    let answer = tokio::time::timeout(TIME_LIMIT, channel.call(request)).await.expect("an answer in time").unwrap();
+    if let Some(status) = Status::from_header_map(answer.headers()) {
+        return status;
+    }
+    let mut body = answer.into_body();
+    loop {
+        let frame = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx));
+        let frame = tokio::time::timeout(TIME_LIMIT, frame).await.expect("an end in time");
+        if let Some(trailers) = frame.unwrap().unwrap().trailers_ref() {
+            return Status::from_header_map(trailers).unwrap();
         }
     }
 }
@@ -214,29 +238,56 @@ impl http_body::Body for Slow {
 #[tokio::test]
 async fn a_message_that_does_not_end_is_given_up() {
     let bed = Bed::new(ServeOptions { receive_max: Duration::from_millis(300), ..Default::default() });
-    let mut channel = bed.channel().await;
     for method in ["Write", "StreamChannel"] {
-        let request = tonic::codegen::http::Request::post(format!("http://{}/p4.v1.P4Runtime/{method}", bed.address()))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(Body::new(Slow(false)))
-            .unwrap();
-        std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
-        let answer = tokio::time::timeout(TIME_LIMIT, channel.call(request)).await.expect("an answer in time").unwrap();
-        let status = match Status::from_header_map(answer.headers()) {
-            Some(status) => status,
-            None => {
-                let mut body = answer.into_body();
-                loop {
-                    let frame = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx));
-                    let frame = tokio::time::timeout(TIME_LIMIT, frame).await.expect("an end in time");
-                    if let Some(trailers) = frame.unwrap().unwrap().trailers_ref() {
-                        break Status::from_header_map(trailers).unwrap();
-                    }
-                }
-            }
-        };
+        let status = end_of(&bed, method, &[0, 0, 0, 1, 0, 8]).await;
         assert_eq!(status.code(), Code::DeadlineExceeded, "{method}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_end_after_its_message_is_given_up() {
+    let bed = Bed::new(ServeOptions { receive_max: Duration::from_millis(300), ..Default::default() });
+    // A whole message of no bytes.
+    for method in ["Read", "Write"] {
+        let status = end_of(&bed, method, &[0; 5]).await;
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{method}: {status}");
+    }
+    // With the head of the next one behind it, which would be charged for as long as the stream is open.
+    let status = end_of(&bed, "StreamChannel", &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0]).await;
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+}
+
+#[tokio::test]
+async fn requests_that_are_cancelled_keep_their_memory_until_they_are_over() {
+    let mut control = Control::new();
+    control.add_device(DEVICE, FakeSwitch::new());
+    let handle = Handle::new(control);
+    let options = ServeOptions { memory_bytes_max: 4 << 20, ..Default::default() };
+    let server = serve_with("127.0.0.1:0".parse().unwrap(), Arc::clone(&handle), options).unwrap();
+    let bed = Bed { server };
+    let mut client = bed.client().await;
+    // Two of them fit.
+    let read = || pb::ReadRequest { device_id: DEVICE, role: "r".repeat(200 << 10), ..Default::default() };
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (hold, held) = tokio::sync::oneshot::channel();
+    let busy = std::thread::spawn(move || {
+        handle.with(|_| {
+            hold.send(()).unwrap();
+            let _ = released.recv();
+        });
+    });
+    held.await.unwrap();
+    for _ in 0..2 {
+        let cancelled = tokio::time::timeout(Duration::from_millis(500), client.read(read())).await;
+        assert!(cancelled.is_err(), "nothing is answered while the control plane is busy");
+    }
+    let refused = tokio::time::timeout(TIME_LIMIT, client.read(read())).await.expect("an answer in time");
+    assert_eq!(refused.err().unwrap().code(), Code::ResourceExhausted);
+    release.send(()).unwrap();
+    busy.join().unwrap();
+    let start = Instant::now();
+    while client.read(read()).await.err().is_some_and(|status| status.code() == Code::ResourceExhausted) {
+        assert!(start.elapsed() < TIME_LIMIT, "the memory is not given back");
     }
 }
 

@@ -291,3 +291,46 @@ async fn claims_are_recorded_with_their_outcome_and_a_flood_of_them_fills_nothin
     // Ten a second of this peer.
     assert!(text.lines().count() <= 10 * seconds + 10, "{} lines in {seconds} s", text.lines().count());
 }
+
+#[tokio::test]
+async fn a_change_is_recorded_though_its_client_does_not_wait_for_the_answer() {
+    let bed = Bed::new("cancelled", "p4runtime devices=1 roles=sdn");
+    let mut session = Session::open(bed.channel().await).await;
+    assert_eq!(session.claim("sdn", 5).await.unwrap(), Code::Ok);
+    let mut client = P4RuntimeClient::new(bed.channel().await);
+    for cancels in [true, false] {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (hold, held) = tokio::sync::oneshot::channel();
+        let handle = Arc::clone(&bed.handle);
+        let busy = std::thread::spawn(move || {
+            handle.with(|_| {
+                hold.send(()).unwrap();
+                let _ = released.recv();
+            });
+        });
+        held.await.unwrap();
+        let election_id = Some(pb::Uint128 { high: 0, low: 5 });
+        let write = pb::WriteRequest { device_id: 1, role: "sdn".into(), election_id, ..Default::default() };
+        let mut request = tonic::Request::new(write);
+        if !cancels {
+            request.set_timeout(Duration::from_millis(500));
+        }
+        let waited =
+            tokio::time::timeout(Duration::from_secs(if cancels { 1 } else { 60 }), client.write(request)).await;
+        assert!(
+            waited.map_or(cancels, |answer| answer.is_err()),
+            "nothing is answered while the control plane is busy"
+        );
+        // By now the server has heard of it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        release.send(()).unwrap();
+        busy.join().unwrap();
+    }
+    // All changes are made when this is answered.
+    let read = pb::ReadRequest { device_id: 1, role: "sdn".into(), ..Default::default() };
+    client.read(read).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let text = bed.records();
+    let of_writes = text.lines().filter(|line| line.contains("/p4.v1.P4Runtime/Write") && line.contains("\"Ok\""));
+    assert_eq!(of_writes.count(), 2, "{text}");
+}

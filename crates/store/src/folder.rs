@@ -46,20 +46,27 @@ impl Folder {
 
     /// Opens a file to be read.
     pub fn file(&self, name: &str) -> std::io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(File::from(rustix::fs::openat(&self.file, name, flags, Mode::empty())?))
+        self.regular(name, OFlags::RDONLY)
     }
 
     /// Opens a file to be written in place.
     pub fn file_to_write(&self, name: &str) -> std::io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(File::from(rustix::fs::openat(&self.file, name, flags, Mode::empty())?))
+        self.regular(name, OFlags::RDWR)
     }
 
     /// Makes an empty file, in place of what a crash has left under that name.
     pub fn create(&self, name: &str) -> std::io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(File::from(rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(0o640))?))
+        self.regular(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
+    }
+
+    /// Opens a regular file. Opening or reading anything else could wait for ever, for instance for the other end of a pipe.
+    fn regular(&self, name: &str, flags: OFlags) -> std::io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(0o640))?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(Error::new(ErrorKind::InvalidData, "this is no regular file")),
+        }
     }
 
     /// A whole file.

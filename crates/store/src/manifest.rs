@@ -105,6 +105,11 @@ pub struct Acknowledged {
     pub record: u64,
 }
 
+/// An error about the mark's file, with its name.
+fn named(error: std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{MARK}: {error}"))
+}
+
 /// The open mark.
 pub struct Mark {
     file: File,
@@ -115,7 +120,7 @@ pub struct Mark {
 impl Mark {
     /// Makes it; on disk when it returns, but for its name.
     pub fn create(folder: &Folder, id: u64, first: Acknowledged) -> std::io::Result<Mark> {
-        let mut mark = Mark { file: folder.create(MARK)?, id, counter: 0 };
+        let mut mark = Mark { file: folder.create(MARK).map_err(named)?, id, counter: 0 };
         mark.file.set_len(2 * SLOT_BYTES as u64)?;
         mark.set(first)?;
         mark.set(first)?;
@@ -142,7 +147,7 @@ impl Mark {
 
     /// Opens one that was read.
     pub fn open(folder: &Folder, id: u64, counter: u64) -> std::io::Result<Mark> {
-        Ok(Mark { file: folder.file_to_write(MARK)?, id, counter })
+        Ok(Mark { file: folder.file_to_write(MARK).map_err(named)?, id, counter })
     }
 
     /// Says what is acknowledged from now on.

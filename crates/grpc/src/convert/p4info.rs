@@ -507,9 +507,17 @@ pub fn platform(info: &pb::P4Info) -> Option<model::PlatformProperties> {
 /// Where in a program's text the name of its file is looked for.
 const NAMED_BYTES_MAX: usize = 1 << 16;
 
+/// Characters of a program's name.
+const NAME_CHARS_MAX: usize = 128;
+
 /// What a controller's program is called: by its P4Info (`@pkginfo(name="...")`), else by the file that preprocessed text says it
-/// comes from; empty if neither says anything.
+/// comes from; empty if neither says anything. Operators see it in tables and messages, so it is one short line of printable characters.
 pub fn program_name(info: &pb::P4Info, source: &[u8]) -> String {
+    let name = given_name(info, source);
+    name.trim().chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect()
+}
+
+fn given_name(info: &pb::P4Info, source: &[u8]) -> String {
     let of_info = info.pkg_info.as_ref().map_or("", |package| package.name.trim());
     if !of_info.is_empty() {
         return of_info.to_string();
@@ -563,6 +571,14 @@ pub fn claims(info: &pb::P4Info) -> Vec<Claim> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_programs_name_cannot_write_to_the_operators_terminal() {
+        let package = pb::PkgInfo { name: format!("\u{1b}[2Ja\r\n{}", "b".repeat(1 << 20)), ..Default::default() };
+        let info = pb::P4Info { pkg_info: Some(package), ..Default::default() };
+        let name = program_name(&info, b"");
+        assert!(name.starts_with("[2Jabbb") && name.chars().count() == NAME_CHARS_MAX, "{name}");
+    }
 
     #[test]
     fn a_controllers_program_is_named_by_its_p4info_or_file() {

@@ -133,6 +133,32 @@ fn a_file_that_is_cut_off_empty_or_missing_is_noticed() {
     assert!(open(whole.path()).unwrap().0 == content, "whole again");
 }
 
+/// Opening a pipe waits for its other end, and a start that waits does not even hear SIGTERM.
+#[test]
+fn a_pipe_or_a_folder_in_place_of_a_file_does_not_stop_the_start_for_ever() {
+    let whole = tempfile::tempdir().unwrap();
+    let content = small(whole.path());
+    for file in files(whole.path()) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let dir = whole.path().to_path_buf();
+        std::thread::spawn(move || tell.send(open(&dir)));
+        let opened = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for the pipe");
+        let why = opened.expect_err(&name);
+        assert!(why.contains(&name) || name == "format", "{name}: {why}");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        open(whole.path()).expect_err(&name);
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::write(&file, &bytes).unwrap();
+    }
+    assert!(open(whole.path()).unwrap().0 == content, "whole again");
+}
+
 #[test]
 fn a_record_that_a_crash_cut_off_is_dropped_and_reported() {
     let whole = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 Run: cargo build -p sluice && pytest tests/py/test_cli.py
 """
 
+import json
 import os
 import subprocess
 import time
@@ -111,6 +112,81 @@ def test_a_primary_with_a_higher_id_keeps_the_right_to_write(switch):
     assert switch.entries("nexthop") == []
 
 
+def test_commands_that_run_at_the_same_time_all_write(switch):
+    words = [["table", "add", "nexthop", f"nexthop:{n}", "no_route()"] for n in range(12)]
+    running = [subprocess.Popen([SLUICE, *w, "--grpc", switch.address], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+               for w in words]
+    assert [(p.communicate(timeout=PATIENCE_S)[1], p.returncode) for p in running] == [("", 0)] * len(running)
+    assert len(switch.entries("nexthop")) == len(words)
+
+
+def test_while_another_client_is_primary_the_refusal_says_who_that_may_be(switch):
+    listening = subprocess.Popen([SLUICE, "listen", "--grpc", switch.address], cwd=ROOT)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while "has_primary\": true" not in switch.sluice("show", "--json") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        message = switch.table("add", "nexthop", "nexthop:1", "no_route()", code=2)
+        assert "does not let this command write" in message and "`sluice listen`" in message and "--election-id" in message
+    finally:
+        listening.kill()
+        listening.wait(timeout=PATIENCE_S)
+
+
+def test_a_trace_says_that_the_switch_has_no_such_port(daemon):
+    switch = Cli(daemon("examples/monitor/monitor.p4", "-i", "1@memory", "-i", "2@memory").address)
+    trace = lambda: switch.sluice("trace", "--port", "1", "--packet", "020000000002 020000000001 0800 00")
+    switch.table("add", "forward", "dstAddr:02:00:00:00:00:02", "unicast(port:9)")
+    assert trace().endswith("dropped: no such port (9)\n")
+    switch.table("set", "forward", "dstAddr:02:00:00:00:00:02", "unicast(port:2)")
+    assert "\nport 2: 020000000002" in trace()
+    switch.sluice("port", "down", "2")
+    assert trace().endswith("dropped: port is down (2)\n")
+
+
+PRINTS = [
+    ["check", "examples/router/router.p4"], ["explain", "E0301"], ["p4info", "examples/router/router.p4"],
+    ["stf", "examples/router/router.p4", "examples/router/router.stf"],
+    ["diff", "examples/router/router.p4", "examples/router/router.p4"],
+    ["trace", "examples/router/router.p4", "--port", "1", "--packet", "00"],
+]
+ASKS = [
+    ["load", "examples/router/router.p4"], ["show"], ["table", "list"], ["table", "show", "nexthop"], ["counter", "list"],
+    ["register", "list"], ["meter", "list"], ["multicast", "show"], ["clone", "show"], ["member", "show"],
+    ["group", "show"], ["value-set", "show"], ["digest", "show"], ["config", "save", "-"], ["stats"],
+    ["stats", "--profile", "0.1"], ["log"], ["port", "show"], ["top", "--once", "--interval", "0.1"],
+    ["trace", "--port", "1", "--packet", "00"],
+]
+
+
+@pytest.mark.parametrize("words", [*PRINTS, *ASKS], ids=" ".join)
+def test_what_is_printed_is_json_if_asked_for(request, words):
+    if words in PRINTS:
+        done = subprocess.run([SLUICE, *words, "--json"], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        text = done.stdout
+    else:
+        text = request.getfixturevalue("switch").sluice(*words, "--json")
+    # One object, or one a line.
+    try:
+        json.loads(text)
+    except json.JSONDecodeError:
+        for line in text.splitlines():
+            json.loads(line)
+
+
+def test_json_of_local_commands_has_what_text_has():
+    run = lambda *words: subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+    report = json.loads(run("stf", "examples/router/router.p4", "examples/router/router.stf", "--verbose", "--json").stdout)
+    assert report["passed"] > 0 and report["failed"] == 0 and report["engines"][0]["sent"]
+    failed = run("stf", "examples/router/router.p4", "examples/acl/acl.stf", "--json")
+    report = json.loads(failed.stdout)
+    assert failed.returncode == 1 and report["failed"] == len(report["failures"]) > 0
+    assert {"engine", "line", "message"} == set(report["failures"][0])
+    info = json.loads(run("p4info", "examples/router/router.p4", "--json").stdout)
+    assert {"MyIngress.ipv4_lpm", "MyIngress.nexthop"} <= {table["preamble"]["name"] for table in info["tables"]}
+
+
 def test_stats_show_ports_tables_drops_and_workers(switch):
     switch.table("add", "nexthop", "nexthop:3", "no_route()")
     text = switch.sluice("stats")
@@ -142,6 +218,33 @@ def test_the_shell_completes_tables_keys_actions_and_ports(switch):
     assert "'MyIngress.set_nexthop(nexthop:)'" in completions(switch, "table", "add", "ipv4_lpm", "")
     assert "hdr.ipv4.dstAddr:" not in completions(switch, "table", "add", "ipv4_lpm", "dstAddr:1", "")
     assert set(completions(switch, "port", "down", "")) >= {"1", "2"}
+    for words in [["bind", ""], ["capture", ""]]:
+        assert set(completions(switch, *words)) >= {"1", "2"}
+    assert "1" in completions(switch, "table", "list", "--device-id", "")
+    # Only what fits there.
+    assert not any("(" in word for word in completions(switch, "table", "delete", "ipv4_lpm", ""))
+    assert "hdr.ipv4.dstAddr:" not in completions(switch, "table", "set-default", "ipv4_lpm", "")
+    assert "metadata=" in completions(switch, "table", "add", "ipv4_lpm", "dstAddr:1", "no_route()", "")
+
+
+def test_the_shell_completes_numbers_of_what_there_is(daemon):
+    switch = Cli(daemon("tests/py/everything.p4", "-i", "1@memory", "-i", "2@memory").address)
+    switch.sluice("member", "add", "selector", "4", "answer(1)")
+    switch.sluice("group", "add", "selector", "7", "4")
+    switch.sluice("multicast", "add", "3", "1")
+    offered = lambda *words: [word for word in completions(switch, *words) if not word.startswith("-")]
+    assert offered("member", "delete", "selector", "") == ["4"]
+    assert "'MyIngress.answer(result:)'" in offered("member", "add", "selector", "5", "")
+    assert offered("group", "set", "selector", "7", "") == ["4", "max_size="]
+    assert offered("multicast", "delete", "") == ["3"]
+    assert offered("multicast", "add", "5", "") == ["1", "2", "metadata="]
+    assert offered("digest", "add", "seen_t", "") == ["max_timeout=", "max_list_size=", "ack_timeout="]
+
+
+def test_completions_find_a_switch_whose_address_the_shell_has_cut_at_the_colon(switch, nobody):
+    host, port = switch.address.split(":")
+    elsewhere = Cli(nobody)
+    assert set(completions(elsewhere, "port", "down", "--grpc", host, ":", port, "")) >= {"1", "2"}
 
 
 def test_without_a_switch_nothing_is_completed(nobody):

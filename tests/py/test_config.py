@@ -152,6 +152,14 @@ def test_batches_before_a_refused_one_are_undone(daemon, tmp_path):
     assert saved(switch) == before
 
 
+def test_a_table_of_more_entries_than_a_request_takes_is_cleared(daemon, tmp_path):
+    switch = Cli(daemon(CONFIG, *PORTS).address)
+    load(switch, tmp_path, "\n".join(f"set stations dst:{n} send(1)" for n in range(60_000)))
+    assert switch.table("show", "stations").splitlines()[-1].startswith("# 60000 of ")
+    switch.table("clear", "stations")
+    assert switch.entries("stations") == []
+
+
 def test_entities_are_shown_as_lines_and_as_json(everything):
     fill(everything)
     show = lambda *words: everything.sluice(*words, "show")
@@ -200,6 +208,8 @@ def test_entities_are_added_set_modified_and_deleted(everything):
     assert "has that member already" in run("value-set", "add", "wanted", "2", code=1)
     run("value-set", "delete", "wanted", "1")
     assert "has no such member" in run("value-set", "delete", "wanted", "1", code=1)
+    message = run("value-set", "add", "wanted", "99999999", code=1)
+    assert message.endswith("key `value`: `99999999` does not fit in 16 bits\n"), message
     assert "MyParser.wanted 0x0002" in run("value-set", "show", "wanted").splitlines()
     run("value-set", "delete", "wanted")
     assert "MyParser.wanted" not in run("value-set", "show", "wanted")

@@ -1,88 +1,109 @@
-//! What the allocator must not do while workers run.
+//! When freed memory goes back to the system.
 //!
-//! Memory that goes back to the system is taken out of the page tables, and every processor that runs a thread of the process is
-//! interrupted for that, workers, too. mimalloc gives back what was freed a while ago, in small pieces: a controller that writes a million
-//! entries made it interrupt each worker some hundred times a second, for ten microseconds and more on a virtual machine, and
-//! packets were lost. So what is freed stays with the process, for the next request. That is what requests took at most at a time;
-//! arrays of tables are not the allocator's (`tables::region`) and do go back.
+//! Unmapping pages interrupts every processor that runs a thread of the process, workers included. mimalloc returns freed memory
+//! after a short delay and in small pieces: while a controller wrote a million entries, each worker was interrupted some hundred
+//! times a second, for ten microseconds and more on a virtual machine, and packets were lost. So freed memory is kept for the
+//! next request, and goes back all at once when that disturbs least: after a program was compiled ([`returning`]), and when
+//! few changes come in ([`Quiet`]). Arrays of tables are not the allocator's (`tables::region`) and go back when they are freed.
 //!
-//! Compiling a program takes far more than requests do, once, so what it used does go back when it is over
-//! ([`returning`]): in large pieces, together. What was freed before and by others stays.
-//!
-//! Tests: at the end. What it is worth: `sluice bench --control --packets`, interrupts of the worker's processor.
+//! Tests: at the end. Measured with `sluice bench --control --packets`: interrupts of the worker's processor.
 #![allow(unsafe_code)]
 
-use libmimalloc_sys::{mi_collect, mi_option_get, mi_option_set, mi_option_t};
-use std::sync::{Mutex, PoisonError};
+use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use std::time::{Duration, Instant};
 
 /// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory goes back, -1 for never.
 const PURGE_DELAY: mi_option_t = 15;
-const NEVER: std::ffi::c_long = -1;
-/// Who says otherwise is obeyed: mimalloc reads it itself.
+/// Longer than any process runs. Not "never": mimalloc keeps no account of what is freed under that, so `mi_collect` could not
+/// return it.
+const KEPT_MS: std::ffi::c_long = 1 << 40;
+/// mimalloc reads this variable itself; it takes precedence.
 const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
-/// Freed memory stays with the process from now on, if mimalloc is its allocator and the environment does not say otherwise.
+/// Keeps freed memory until [`give_back`], if mimalloc is the allocator and the environment does not say otherwise.
 pub fn keep_freed() {
     if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: an option that exists is set; mimalloc reads options at any time.
-        unsafe { mi_option_set(PURGE_DELAY, NEVER) };
+        // SAFETY: sets an option that exists; mimalloc reads options at any time.
+        unsafe { mi_option_set(PURGE_DELAY, KEPT_MS) };
     }
 }
 
-/// How long freed memory waits for more to go back with it, while [`returning`] runs: as long as most programs take to compile.
-const TOGETHER_MS: std::ffi::c_long = 1000;
+/// Returns freed memory to the system, in as few pieces as possible.
+pub fn give_back() {
+    // SAFETY: returns what nobody uses.
+    unsafe { mi_collect(true) };
+}
 
-/// How many calls of [`returning`] run.
-static RETURNING: Mutex<u32> = Mutex::new(0);
-
-/// Runs `work`, and gives the memory that it has taken and freed back to the system when it is over. Without effect unless
-/// [`keep_freed`] is in force. What other threads free meanwhile may go back as well.
+/// Runs `work` and then gives freed memory back, also after a panic: compiling a program takes far more than requests do.
 pub fn returning<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: reads an option.
-    let is_kept = unsafe { mi_option_get(PURGE_DELAY) } == NEVER;
-    let mut running = RETURNING.lock().unwrap_or_else(PoisonError::into_inner);
-    if *running == 0 && !is_kept {
-        drop(running);
-        return work();
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            give_back();
+        }
     }
-    *running += 1;
-    // SAFETY: an option that exists is set.
-    unsafe { mi_option_set(PURGE_DELAY, TOGETHER_MS) };
-    drop(running);
     let _end = End;
     work()
 }
 
-/// The end of [`returning`], also by a panic.
-struct End;
+/// Decides when freed memory goes back in a running switch: when a window of time had few changes and the process has grown.
+#[derive(Debug)]
+pub struct Quiet {
+    window_begin: Instant,
+    changes_then: u64,
+    /// Bytes of the process in memory when it was given back last.
+    resident_then: u64,
+}
 
-impl Drop for End {
-    fn drop(&mut self) {
-        let mut running = RETURNING.lock().unwrap_or_else(PoisonError::into_inner);
-        *running -= 1;
-        // SAFETY: gives back what nobody uses; then an option that exists is set.
-        unsafe {
-            mi_collect(true);
-            if *running == 0 {
-                mi_option_set(PURGE_DELAY, NEVER);
-            }
-        }
+impl Quiet {
+    /// The length of a window.
+    pub const WINDOW: Duration = Duration::from_secs(10);
+    /// Changes in a window that are few: a controller that is not loading a table.
+    pub const CHANGES_FEW: u64 = 10;
+    /// Growth in bytes that is worth an interruption.
+    pub const GROWTH_MIN: u64 = 32 << 20;
+
+    /// Begins a window. `changes` is a count that only grows; `resident` the bytes of the process in memory.
+    pub fn new(now: Instant, changes: u64, resident: u64) -> Quiet {
+        Quiet { window_begin: now, changes_then: changes, resident_then: resident }
     }
+
+    /// Whether it is time. `resident` is asked at the end of a window only.
+    pub fn is_due(&mut self, now: Instant, changes: u64, resident: impl FnOnce() -> u64) -> bool {
+        if now.duration_since(self.window_begin) < Self::WINDOW {
+            return false;
+        }
+        let few = changes.saturating_sub(self.changes_then) <= Self::CHANGES_FEW;
+        (self.window_begin, self.changes_then) = (now, changes);
+        few && resident() > self.resident_then + Self::GROWTH_MIN
+    }
+
+    /// Memory was given back; so much is left.
+    pub fn given_back(&mut self, resident: u64) {
+        self.resident_then = resident;
+    }
+}
+
+/// Bytes of this process in memory, shared pages included; 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libmimalloc_sys::{mi_free, mi_malloc};
+    use libmimalloc_sys::{mi_free, mi_malloc, mi_option_get};
 
     fn purge_delay_ms() -> std::ffi::c_long {
         // SAFETY: reads an option.
         unsafe { mi_option_get(PURGE_DELAY) }
     }
 
-    /// The option's number is mimalloc's, which may number others one day: its default tells that it is this one.
+    /// The option's number is mimalloc's, which may change it: the default value shows that it is this one.
     #[test]
-    fn it_is_the_purge_delay_that_is_set() {
+    fn freed_memory_is_kept_until_it_is_given_back() {
         if std::env::var_os(VARIABLE).is_some() {
             return;
         }
@@ -90,15 +111,19 @@ mod tests {
         const DEFAULTS_MS: [std::ffi::c_long; 2] = [10, 1000];
         assert!(DEFAULTS_MS.contains(&purge_delay_ms()), "{}", purge_delay_ms());
         keep_freed();
-        assert_eq!(purge_delay_ms(), NEVER);
-        what_a_compilation_used_goes_back_and_what_requests_used_stays();
-    }
-
-    /// Megabytes of the process that are in memory.
-    fn resident_mb() -> u64 {
-        let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-        let pages: u64 = pages.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
-        (pages * 4096) >> 20
+        assert_eq!(purge_delay_ms(), KEPT_MS);
+        let before = resident_bytes() >> 20;
+        returning(|| use_memory(200));
+        let after = resident_bytes() >> 20;
+        assert!(after < before + 60, "{after} MB after it, {before} before");
+        use_memory(200);
+        let kept = resident_bytes() >> 20;
+        assert!(kept > before + 140, "{kept} MB are kept, {before} before");
+        // A thread that is busy elsewhere does not hold back what others freed.
+        std::thread::spawn(give_back).join().expect("no panic");
+        give_back();
+        let after = resident_bytes() >> 20;
+        assert!(after < before + 60, "{after} MB when it was given back, {before} before");
     }
 
     /// Takes so many megabytes in small pieces, writes to them and frees them.
@@ -112,15 +137,18 @@ mod tests {
         }
     }
 
-    /// Behind the other one, which begins with the default.
-    fn what_a_compilation_used_goes_back_and_what_requests_used_stays() {
-        let before = resident_mb();
-        returning(|| use_memory(200));
-        let after = resident_mb();
-        assert!(after < before + 60, "{after} MB after it, {before} before");
-        use_memory(200);
-        let kept = resident_mb();
-        assert!(kept > before + 140, "{kept} MB are kept, {before} before");
-        assert_eq!(purge_delay_ms(), NEVER);
+    #[test]
+    fn memory_goes_back_after_a_window_with_few_changes_if_the_process_has_grown() {
+        const MB: u64 = 1 << 20;
+        let begin = Instant::now();
+        let after = |windows: u32| begin + Quiet::WINDOW * windows;
+        let mut quiet = Quiet::new(begin, 0, 100 * MB);
+        assert!(!quiet.is_due(begin + Quiet::WINDOW / 2, 0, || panic!("the window is not over")));
+        assert!(!quiet.is_due(after(1), 10_000, || panic!("writes go on")));
+        assert!(!quiet.is_due(after(2), 10_001, || 110 * MB), "too little to interrupt anybody");
+        assert!(quiet.is_due(after(3), 10_002, || 500 * MB));
+        quiet.given_back(480 * MB);
+        assert!(!quiet.is_due(after(4), 10_002, || 490 * MB), "what is left is in use");
+        assert!(quiet.is_due(after(5), 10_002, || 520 * MB));
     }
 }

@@ -19,7 +19,7 @@ impl Names {
         field: &config::MatchField,
         text: Option<&str>,
     ) -> Result<Option<pb::FieldMatch>, String> {
-        let place = |why: String| format!("key `{}`: {why}", field.name);
+        let place = |why: String| format!("key `{}`: {why}", key(field).name);
         let kind = match_kind(field).ok_or_else(|| place("its match kind is not supported".to_string()))?;
         let given = |field_match_type| {
             Ok(Some(pb::FieldMatch { field_id: field.id, field_match_type: Some(field_match_type) }))

@@ -3,7 +3,7 @@
 //! What only a read tells (counts, the time since the last hit) stands behind a `#` in [`Names::entry_line`] and is no part of
 //! the line that makes the entry.
 
-use crate::names::{Names, id_of, name_of};
+use crate::names::{Names, find, id_of, name_of};
 use crate::text::{bytes_text, name_text, port_bytes, port_text};
 use crate::{Change, Kind, Verb};
 use grpc::proto::p4::config::v1 as config;
@@ -285,8 +285,7 @@ impl Names {
         options: &EntryOptions,
     ) -> Result<pb::TableEntry, String> {
         let name = name_of(&table.preamble);
-        let timed = table.idle_timeout_behavior == config::table::IdleTimeoutBehavior::NotifyControl as i32;
-        if options.idle_timeout_ns != 0 && !timed {
+        if options.idle_timeout_ns != 0 && !self.is_timed(table) {
             return Err(format!("table `{name}` has no idle timeouts (`support_timeout = true` in the program)"));
         }
         if options.meter.is_some() && !self.is_metered(table) {
@@ -312,6 +311,11 @@ impl Names {
         preambles.any(|id| table.direct_resource_ids.contains(&id))
     }
 
+    /// Whether entries of a table may time out.
+    pub fn is_timed(&self, table: &config::Table) -> bool {
+        table.idle_timeout_behavior == config::table::IdleTimeoutBehavior::NotifyControl as i32
+    }
+
     /// Whether entries of a table have counters.
     pub fn is_counted(&self, table: &config::Table) -> bool {
         self.has_direct(table, self.info.direct_counters.iter().map(|c| id_of(&c.preamble)))
@@ -324,7 +328,7 @@ impl Names {
 
     /// A read of all entries of a table, with the counters, meters and times that it has.
     pub fn query(&self, table: &config::Table) -> pb::TableEntry {
-        let timed = table.idle_timeout_behavior == config::table::IdleTimeoutBehavior::NotifyControl as i32;
+        let timed = self.is_timed(table);
         pb::TableEntry {
             table_id: id_of(&table.preamble),
             counter_data: self.is_counted(table).then(pb::CounterData::default),
@@ -362,6 +366,19 @@ impl Names {
         };
         let default_only = config::action_ref::Scope::DefaultOnly as i32;
         table.action_refs.iter().filter(|r| r.scope != default_only).filter_map(call).collect()
+    }
+
+    /// The same of the tables that share a profile.
+    pub fn calls_of_profile(&self, name: &str) -> Vec<String> {
+        let Ok(profile) = find("action profile", name, &self.info.action_profiles, |profile| &profile.preamble) else {
+            return vec![];
+        };
+        let id = id_of(&profile.preamble);
+        let tables = self.tables().iter().filter(|table| table.implementation_id == id);
+        let mut calls: Vec<String> = tables.flat_map(|table| self.calls(table)).collect();
+        calls.sort();
+        calls.dedup();
+        calls
     }
 
     pub(crate) fn table_name(&self, id: u32) -> String {

@@ -149,7 +149,9 @@ pub(crate) fn match_kind(field: &config::MatchField) -> Option<MatchKind> {
 /// A field as the reader of values wants it.
 pub(crate) fn key(field: &config::MatchField) -> ir::Key {
     let kind = match_kind(field).unwrap_or(MatchKind::Exact);
-    ir::Key { name: field.name.clone(), width: width(field.bitwidth), kind }
+    // Those of value sets have no names unless the set's type is a structure.
+    let name = if field.name.is_empty() { "value" } else { &field.name };
+    ir::Key { name: name.to_string(), width: width(field.bitwidth), kind }
 }
 
 fn keyed(name: &str, fields: &[config::MatchField]) -> ir::Table {

@@ -61,6 +61,9 @@ pub struct Args {
     /// Also measure the interpreter (on raw and on optimised IR).
     #[arg(long)]
     interpreter: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long, conflicts_with_all = ["swap", "control"])]
+    json: bool,
 }
 
 /// Runs it.
@@ -112,6 +115,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let code = args.program.compile.code()?;
     let mut ready = Vec::new();
+    let mut recompiled_ms = Vec::new();
     for (name, program, kind, mode, batches) in engines {
         let pipeline = Arc::new(datapath::load_with(Arc::clone(program), kind, 1, &code)?);
         let local = Local::new(Arc::clone(&pipeline));
@@ -123,9 +127,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         // The executor of `local` must be gone before another one for worker 0 is made.
         drop(local);
         // The tables are as they will be.
-        if let Some(took) = pipeline.recompile(mode.into()) {
-            println!("{name}: recompiled in {:.1} ms", took.as_secs_f64() * 1e3);
+        let took = pipeline.recompile(mode.into()).map(|took| took.as_secs_f64() * 1e3);
+        if let Some(ms) = took.filter(|_| !args.json) {
+            println!("{name}: recompiled in {ms:.1} ms");
         }
+        recompiled_ms.push(took);
         let words = ir::layout::RecordLayout::new(program).words();
         ready.push((name, pipeline.executor(0), words, batches, Vec::new()));
     }
@@ -141,12 +147,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
     table.set_header(["engine", "cycles/packet (median)", "min", "max", "ratio", "sent", "dropped", "replicated"]);
-    let mut base = None;
-    for ((name, .., all), (_, fates)) in ready.into_iter().zip(last) {
+    let (mut base, mut rows) = (None, Vec::new());
+    for (((name, .., all), (_, fates)), recompiled_ms) in ready.into_iter().zip(last).zip(recompiled_ms) {
         let mut cycles_per_packet: Vec<f64> = all;
         cycles_per_packet.sort_by(f64::total_cmp);
         let measured = Measured { cycles_per_packet, fates };
         let base = *base.get_or_insert(measured.median());
+        rows.push(serde_json::json!({
+            "engine": name, "recompiled_ms": recompiled_ms, "cycles_per_packet": measured.cycles_per_packet,
+            "median": measured.median(), "ratio": measured.median() / base, "sent": fates[0], "dropped": fates[1],
+            "replicated": fates[2],
+        }));
         let number = |x: f64| format!("{x:.1}");
         table.add_row([
             name.to_string(),
@@ -161,6 +172,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
+    }
+    if args.json {
+        let all = serde_json::json!({
+            "frames": frames.len(), "batch": args.batch, "rounds": args.rounds, "engines": rows,
+        });
+        println!("{all:#}");
+        return Ok(ExitCode::SUCCESS);
     }
     println!(
         "{} frames, batches of {}, {} rounds; cycles of the time stamp counter",

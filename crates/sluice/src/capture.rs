@@ -2,12 +2,14 @@
 //!
 //! Each port is an interface of the file, and each frame says its direction (`epb_flags`). Frames that this command takes too
 //! slowly are lost to the capture, never to the switch, and counted. `-w -` writes to stdout, as `tcpdump -r -` and
-//! `wireshark -k -i -` read it.
+//! `wireshark -k -i -` read it. With `--json` frames are lines.
 //!
 //! Tests: at the end of the file.
 
+use crate::complete;
 use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail, ensure};
+use clap_complete::ArgValueCompleter;
 use grpc::proto::sluice::v1 as pb;
 use pb::capture_response::Frame;
 use pcap_file::DataLink;
@@ -35,16 +37,19 @@ const SENT: u32 = 2;
 #[command(after_help = "Ends with Ctrl-C, or after --count frames.")]
 pub struct Args {
     /// Port numbers; none for all.
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     ports: Vec<u32>,
     /// Only ports of this device, its ends of links included.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
     device_id: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,
     /// Where frames are written, as pcapng; `-` is stdout.
-    #[arg(short, long, value_name = "FILE")]
-    write: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "json")]
+    write: Option<PathBuf>,
+    /// Print a JSON object a line for each frame, with --write beside the file.
+    #[arg(long)]
+    json: bool,
     /// End after this many frames.
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
@@ -72,7 +77,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let wanted = stats.ports.iter().filter(|p| args.ports.is_empty() || args.ports.contains(&p.number));
     let wanted = wanted.filter(|p| args.device_id.is_none_or(|device| device == p.device_id));
     let names = wanted.map(|p| ((p.device_id, p.number), format!("{}@{}", p.number, p.name))).collect();
-    let mut file = CaptureFile::new(open(&args.write)?, &names, args.snap_length.unwrap_or(SNAP_MAX))?;
+    ensure!(
+        !args.json || args.write.as_deref() != Some(Path::new("-")),
+        "--json and --write - both want standard output"
+    );
+    let snap_length = args.snap_length.unwrap_or(SNAP_MAX);
+    let file = args.write.as_deref().map(|path| CaptureFile::new(open(path)?, &names, snap_length));
+    let mut file = file.transpose()?;
     let request = pb::CaptureRequest {
         device_id: args.device_id.unwrap_or(0),
         ports: args.ports.clone(),
@@ -86,21 +97,31 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             if args.count.is_some_and(|max| count >= max) {
                 return false;
             }
-            if let Err(error) = file.write(frame) {
+            if args.json {
+                println!("{}", to_json(frame));
+            }
+            if let Some(Err(error)) = file.as_mut().map(|file| file.write(frame)) {
                 failed = Some(error);
                 return false;
             }
             count += 1;
         }
         // Whoever reads the file sees frames as they come.
-        failed = file.flush().err();
+        failed = file.as_mut().and_then(|file| file.flush().err());
         failed.is_none() && args.count.is_none_or(|max| count < max)
     })?;
-    if let Some(error) = failed {
-        bail!("cannot write {}: {error:#}", args.write.display());
+    if let (Some(error), Some(path)) = (failed, &args.write) {
+        bail!("cannot write {}: {error:#}", path.display());
     }
     eprintln!("{count} frames, {lost} lost by the capture");
     Ok(ExitCode::SUCCESS)
+}
+
+fn to_json(frame: &Frame) -> serde_json::Value {
+    serde_json::json!({
+        "device_id": frame.device_id, "port": frame.port, "direction": if frame.sent { "send" } else { "receive" },
+        "time_ns": frame.time_ns, "length": frame.length, "frame": hex::encode(&frame.data),
+    })
 }
 
 fn open(path: &Path) -> Result<Box<dyn Write>> {

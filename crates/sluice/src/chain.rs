@@ -5,9 +5,11 @@
 //!
 //! Exit code 1 when the switch refuses, 2 when none answers. Tests: `tests/py/test_devices.py`.
 
+use crate::complete;
 use crate::devices::parse_end;
 use crate::stats::{ServerArgs, align_right, links, new_table};
 use anyhow::{Context, Result, bail};
+use clap_complete::ArgValueCompleter;
 use datapath::PortOf;
 use grpc::admin::AdminStats;
 use grpc::client::ClientError;
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 #[command(after_help = "Its ports must be bound to other devices and its links removed before.")]
 pub struct UnloadArgs {
     /// The device's id.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
     device_id: u64,
     #[command(flatten)]
     server: ServerArgs,
@@ -32,7 +34,7 @@ pub struct UnloadArgs {
 #[derive(clap::Args)]
 pub struct ShowArgs {
     /// Only this device, with its tables.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
     device_id: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,
@@ -47,10 +49,10 @@ pub struct ShowArgs {
 )]
 pub struct BindArgs {
     /// Port numbers.
-    #[arg(value_name = "PORT", required = true)]
+    #[arg(value_name = "PORT", required = true, add = ArgValueCompleter::new(complete::ports))]
     ports: Vec<u32>,
     /// The id of the device that gets them.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
     to: u64,
     #[command(flatten)]
     server: ServerArgs,

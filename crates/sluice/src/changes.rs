@@ -1,20 +1,36 @@
 //! Lines of the set-up language, written to a running switch as a P4Runtime client: what `sluice table add`, `sluice group
 //! set` and the like have in common.
 //!
-//! All lines of a command are written or, if one is refused, none. A change needs the switch's primary right: with
+//! All lines of a command are written or, if one is refused, none; a table of more entries than a batch takes is cleared in
+//! several batches. A change needs the switch's primary right: with
 //! `--election-id` the command claims it and gives it up when done; without the flag it does so if no controller is primary now.
+//! Commands that run at the same time take turns: a claim is made again for [`TURN_MAX`], as long as another client has the right.
 //! A controller that is primary keeps it, unless the id given here is higher, which demotes it.
 //!
 //! Exit codes: 1 a line or the change is refused, 2 no switch answers or the claim is refused.
 
+use crate::complete;
 use crate::output::JsonArgs;
 use crate::stats::ServerArgs;
 use anyhow::Result;
+use clap_complete::ArgValueCompleter;
 use entities::{Change, Names, Verb, config};
 use grpc::client::{Client, ClientError, Primary};
 use grpc::proto::p4::v1 as pb;
 use pb::entity::Entity;
+use prost::Message;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long a command waits for another client to give the right to write back: other commands do at once, controllers do not.
+const TURN_MAX: Duration = Duration::from_secs(2);
+/// The pause between two claims, or some of it.
+const AGAIN: Duration = Duration::from_millis(3);
+
+/// Updates of one batch: what the switch takes.
+pub const UPDATES_MAX: usize = control::control::UPDATES_MAX;
+/// Bytes of one batch, with room for what is around the updates.
+const BATCH_BYTES_MAX: usize = grpc::MESSAGE_BYTES_MAX - (1 << 20);
 
 /// Which switch, and the right to write.
 #[derive(clap::Args)]
@@ -22,7 +38,7 @@ pub struct WriterArgs {
     #[command(flatten)]
     pub server: ServerArgs,
     /// The device id of P4Runtime.
-    #[arg(long, value_name = "ID", default_value_t = 1, global = true)]
+    #[arg(long, value_name = "ID", default_value_t = 1, global = true, add = ArgValueCompleter::new(complete::devices))]
     pub device_id: u64,
     /// Claims the right to write with this id; the highest id has it. Without it the command writes if nobody is primary now.
     #[arg(long, value_name = "ID", global = true)]
@@ -49,13 +65,20 @@ impl WriterArgs {
         Ok(found)
     }
 
-    /// The right to write: with an id, or without one if nobody has it now.
+    /// The right to write: with an id, or without one if nobody has it now or another command gives it back soon.
     pub fn claim<'a>(&self, client: &'a Client) -> Result<Primary<'a>> {
-        let claimed = match self.election_id {
-            Some(id) => client.become_primary(self.device_id, id.into()),
-            None => client.become_primary_if_free(self.device_id),
-        };
-        claimed.map_err(claim_refused)
+        if let Some(id) = self.election_id {
+            return client.become_primary(self.device_id, id.into()).map_err(claim_refused);
+        }
+        let (begin, mut pause) = (Instant::now(), AGAIN);
+        loop {
+            match client.become_primary_if_free(self.device_id) {
+                Err(ClientError::NotPrimary(_)) if begin.elapsed() < TURN_MAX => std::thread::sleep(pause),
+                claimed => return claimed.map_err(claim_refused),
+            }
+            // Commands that were started together do not meet again and again.
+            pause = AGAIN * (1 + std::process::id() % 8);
+        }
     }
 
     /// Reads what changes need to know and writes them; each refusal names its change by `name`.
@@ -69,22 +92,53 @@ impl WriterArgs {
         if updates.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
-        match self.claim(client)?.write(updates) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(ClientError::Elements(errors)) => {
-                let name = |at: usize| of.get(at).map_or("a line".to_string(), |at| name(*at));
-                Ok(refuse(errors.iter().map(|(at, message)| format!("{}: {message}", name(*at)))))
+        let mut primary = self.claim(client)?;
+        let (mut done, all) = (0, updates.len());
+        // Lines of a command fit into one batch; what they come to may not (`clear`).
+        for batch in batches(&updates, |update| update) {
+            let carried_out = |message: String| match done {
+                0 => message,
+                _ => format!("{message}\nthe first {done} of {all} updates were carried out"),
+            };
+            match primary.write(batch.to_vec()) {
+                Ok(()) => done += batch.len(),
+                Err(ClientError::Elements(errors)) => {
+                    let name = |at: usize| of.get(done + at).map_or("a line".to_string(), |at| name(*at));
+                    let messages: Vec<String> =
+                        errors.iter().map(|(at, message)| format!("{}: {message}", name(*at))).collect();
+                    return Ok(refuse([carried_out(messages.join("\nsluice: "))]));
+                }
+                Err(other) => anyhow::bail!(carried_out(other.to_string())),
             }
-            Err(other) => Err(other.into()),
         }
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Groups of updates that are one batch each.
+pub fn batches<T>(all: &[T], update: impl Fn(&T) -> &pb::Update) -> Vec<&[T]> {
+    let mut batches = Vec::new();
+    let (mut from, mut bytes) = (0, 0);
+    for (at, one) in all.iter().enumerate() {
+        let length = update(one).encoded_len() + 8;
+        if at - from == UPDATES_MAX || (bytes + length > BATCH_BYTES_MAX && at > from) {
+            batches.push(&all[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += length;
+    }
+    batches.extend((from < all.len()).then(|| &all[from..]));
+    batches
 }
 
 /// Why this command may not write.
 fn claim_refused(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::NotPrimary(why) => {
-            anyhow::anyhow!("the switch does not let this command write: {why}\na higher --election-id takes over")
+            anyhow::anyhow!(
+                "the switch does not let this command write: {why}\nthat client is a controller or `sluice listen`; a higher --election-id \
+                 takes its place"
+            )
         }
         other => other.into(),
     }

@@ -1,5 +1,5 @@
 //! `sluice check X.p4`: compiles a program as far as it can be, to machine code if it has a `main`. Exit code 0, or 1 with
-//! diagnostics: on stderr for people, with `--format json` on stdout as one object per line (`json.rs`). A program that
+//! diagnostics: on stderr for people, with `--json` (or `--format json`) on stdout as one object per line (`json.rs`). A program that
 //! compiles but could not be loaded gets a note on stderr that says why.
 
 use crate::compile::ProgramArgs;
@@ -31,6 +31,9 @@ pub struct Args {
     /// How diagnostics are printed.
     #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
     format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with_all = ["format", "ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
+    json: bool,
 }
 
 /// `--format`.
@@ -48,13 +51,14 @@ const _: () = assert!(lower::WIDTH_LIMIT == jit::SLOT_WIDTH_MAX);
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let (path, options) = (&args.program.program, &args.program.compile);
+    let format = if args.json { Format::Json } else { args.format };
     args.show.validate(&options.options()?.opt)?;
     let code = options.code()?;
-    let compiled = match args.format {
+    let compiled = match format {
         Format::Text => options.compile(path, Until::Ir)?,
         Format::Json => options.compile_quietly(path, Until::Ir)?,
     };
-    if args.format == Format::Json {
+    if format == Format::Json {
         for diagnostic in &compiled.diagnostics {
             println!("{}", json::line(diagnostic, &compiled.sources));
         }
@@ -63,7 +67,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let has_no_main = compiled.typed.as_ref().is_some_and(|p| p.main.is_none());
-    if has_no_main && args.format == Format::Text {
+    if has_no_main && format == Format::Text {
         eprintln!("note: {} has no `main`, so it cannot run by itself", path.display());
     }
     let wanted = [compiled.raw.as_ref().filter(|_| args.raw_ir), compiled.optimised.as_ref().filter(|_| args.ir)];
@@ -91,7 +95,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let total: std::time::Duration = rows.iter().map(|(_, t)| *t).sum();
         rows.push(("total", total));
         let (lines, lines_with_includes) = count_lines(&compiled.sources);
-        match args.format {
+        match format {
             Format::Text => println!("{lines} lines, {lines_with_includes} with what it includes"),
             Format::Json => {
                 println!("{}", serde_json::json!({ "lines": lines, "lines_with_includes": lines_with_includes }));
@@ -99,7 +103,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         for (stage, time) in rows {
             let ms = time.as_secs_f64() * 1e3;
-            match args.format {
+            match format {
                 Format::Text => println!("{stage:24} {ms:10.3} ms"),
                 Format::Json => println!("{}", serde_json::json!({ "stage": stage, "ms": ms })),
             }

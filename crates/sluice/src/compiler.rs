@@ -132,6 +132,7 @@ pub struct Compiler {
     spare: Arc<Mutex<Option<Child>>>,
     /// Programs of the command line, which the switch asks for again as texts while it starts.
     known: Mutex<Vec<Known>>,
+    started: AtomicBool,
     stopping: Arc<AtomicBool>,
 }
 
@@ -162,6 +163,7 @@ impl Compiler {
             turn: Mutex::default(),
             spare: Arc::default(),
             known: Mutex::default(),
+            started: AtomicBool::new(false),
             stopping: Arc::default(),
         })
     }
@@ -184,9 +186,14 @@ impl Compiler {
         self.compile(Source::File(path.to_path_buf()), options, wants)
     }
 
-    /// Forgets programs of the command line: the switch has started.
-    pub fn forget(&self) {
+    /// The switch has started: programs of the command line are forgotten, and a spare child is started. Not before: its start
+    /// takes processor time from the entries that are restored.
+    pub fn started(&self) {
         lock(&self.known).clear();
+        self.started.store(true, Ordering::Release);
+        if let How::Child { executable, .. } = &self.how {
+            self.prepare_spare(executable);
+        }
     }
 
     fn compile(&self, source: Source, options: &Options, wants: Wants) -> Result<Output, Refusal> {
@@ -211,7 +218,9 @@ impl Compiler {
                     None => spawn(executable)?,
                 };
                 let answer = self.ask(helper, &request, limits);
-                self.prepare_spare(executable);
+                if self.started.load(Ordering::Acquire) {
+                    self.prepare_spare(executable);
+                }
                 answer?
             }
         };

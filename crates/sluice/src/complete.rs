@@ -7,6 +7,9 @@ use crate::stats::ServerArgs;
 use clap::Parser;
 use clap_complete::CompletionCandidate;
 use entities::{Names, name_of};
+use grpc::proto::p4::v1 as pb;
+use pb::entity::Entity;
+use pb::packet_replication_engine_entry::Type as Replication;
 use std::ffi::OsStr;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -26,18 +29,50 @@ struct Options {
 /// Options that say which switch; all have a value.
 const OF_SWITCH: &[&str] = &["--grpc", "--admin", "--tls-ca", "--tls-client-cert", "--tls-client-key", "--device-id"];
 
-/// The line that is completed: its options about the switch, and its other words. The shell gives it behind `--`.
+/// The line that is completed: its options about the switch, and the other words before the one that is being written.
 fn line() -> Option<(Options, Vec<String>)> {
-    let mut all = std::env::args().skip_while(|word| word != "--").skip(2).peekable();
+    // The shell gives it behind `--`, and the position of the word; without that it is the last one.
+    let all: Vec<String> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
+    let at = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|at| at.parse().ok());
+    let at = at.unwrap_or(all.len().saturating_sub(1));
+    split(&all, at)
+}
+
+fn split(all: &[String], at: usize) -> Option<(Options, Vec<String>)> {
+    let (before, rest) = all.split_at(at.min(all.len()));
     let (mut options, mut words) = (vec!["sluice".to_string()], Vec::new());
-    while let Some(word) = all.next() {
-        match word.split_once('=') {
-            Some((name, _)) if OF_SWITCH.contains(&name) => options.push(word),
-            _ if OF_SWITCH.contains(&word.as_str()) => options.extend([Some(word), all.next()].into_iter().flatten()),
-            _ => words.push(word),
+    for (part, is_before) in
+        [(joined(before.get(1..).unwrap_or_default()), true), (joined(rest.get(1..).unwrap_or_default()), false)]
+    {
+        let mut part = part.into_iter();
+        while let Some(word) = part.next() {
+            match word.split_once('=') {
+                Some((name, _)) if OF_SWITCH.contains(&name) => options.push(word),
+                // The value may be what is being written.
+                _ if OF_SWITCH.contains(&word.as_str()) => {
+                    options.extend(part.next().map(|value| format!("{word}={value}")))
+                }
+                _ if is_before => words.push(word),
+                _ => {}
+            }
         }
     }
     Some((Options::try_parse_from(options).ok()?, words))
+}
+
+/// Words as they were written: bash makes `127.0.0.1`, `:` and `9559` of one that has a colon, and so with `=`.
+fn joined(words: &[String]) -> Vec<String> {
+    let is_cut = |word: &str| !word.is_empty() && word.chars().all(|c| matches!(c, ':' | '='));
+    let mut all: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for word in words {
+        match all.last_mut() {
+            Some(last) if goes_on || is_cut(word) => last.push_str(word),
+            _ => all.push(word.clone()),
+        }
+        goes_on = is_cut(word);
+    }
+    all
 }
 
 /// What the switch answers in time.
@@ -85,58 +120,174 @@ pub fn tables(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Names of digests.
 pub fn digests(current: &OsStr) -> Vec<CompletionCandidate> {
-    objects_of(current, &["digest"])
+    let Some((_, names)) = names() else { return vec![] };
+    candidates(current, named(&names, &["digest"]))
 }
 
 /// Names of registers, counters, meters, by the command.
 pub fn arrays(current: &OsStr) -> Vec<CompletionCandidate> {
-    let words: Vec<String> = std::env::args().collect();
+    let Some((words, names)) = names() else { return vec![] };
     let kinds: Vec<&str> =
         ["register", "counter", "meter"].into_iter().filter(|kind| words.iter().any(|w| w == kind)).collect();
-    objects_of(current, &kinds)
+    candidates(current, named(&names, &kinds))
 }
 
-/// Names of profiles, value sets or digests, by the command.
+/// The next word of a line about multicast groups, clone sessions, members, groups, value sets or digests, by the command.
 pub fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
-    let words: Vec<String> = std::env::args().collect();
-    let all =
-        [("member", "action profile"), ("group", "action profile"), ("value-set", "value set"), ("digest", "digest")];
-    let kinds: Vec<&str> =
-        all.iter().filter(|(word, _)| words.iter().any(|w| w == word)).map(|(_, kind)| *kind).collect();
-    objects_of(current, &kinds)
+    let Some((words, names)) = names() else { return vec![] };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let [kind, verb, line @ ..] = words.as_slice() else { return vec![] };
+    let comes = matches!(*verb, "add" | "set" | "modify");
+    let options = |all: &[&str]| all.iter().map(|option| (option.to_string(), String::new())).collect();
+    let all: Vec<(String, String)> = match (*kind, line) {
+        ("multicast" | "clone", []) if *verb != "add" => there(kind, None),
+        ("multicast", [_, ..]) if comes => [port_numbers(), options(&["metadata="])].concat(),
+        ("clone", [_, ..]) if comes => [port_numbers(), options(&["class_of_service=", "packet_length="])].concat(),
+        ("member" | "group", []) => named(&names, &["action profile"]),
+        ("member" | "group", [profile]) if !matches!(*verb, "add" | "show") => there(kind, Some(profile)),
+        ("member", [profile, _]) if comes => {
+            names.calls_of_profile(profile).into_iter().map(|call| (call, "action".to_string())).collect()
+        }
+        ("group", [profile, _, ..]) if comes => [there("member", Some(profile)), options(&["max_size="])].concat(),
+        ("value-set", []) => named(&names, &["value set"]),
+        ("digest", []) => named(&names, &["digest"]),
+        ("digest", [_, ..]) if comes => options(&["max_timeout=", "max_list_size=", "ack_timeout="]),
+        _ => vec![],
+    };
+    candidates(current, all)
 }
 
-fn objects_of(current: &OsStr, kinds: &[&str]) -> Vec<CompletionCandidate> {
-    let Some((_, names)) = names() else { return vec![] };
+/// The numbers of what there is of a kind, of a profile if there is one.
+fn there(kind: &str, profile: Option<&str>) -> Vec<(String, String)> {
+    let noun = match kind {
+        "multicast" => "multicast group",
+        "clone" => "clone session",
+        kind => kind,
+    };
+    let (noun, profile) = (noun.to_string(), profile.map(str::to_string));
+    let found = ask(move |options, client| {
+        let names = Names::new(client.p4info(options.device_id).ok()?);
+        let kind = entities::kind(&noun)?;
+        let queries = kind.queries(&names, profile.as_deref()).ok()?;
+        let queries = queries.into_iter().map(|entity| pb::Entity { entity: Some(entity) }).collect();
+        let mut found = Vec::new();
+        client.read(options.device_id, queries, |entity| found.extend(entity.entity)).ok()?;
+        found.sort_by_cached_key(|entity| kind.order(&names, entity));
+        Some(found)
+    });
+    let number = |entity: &Entity| match entity {
+        Entity::ActionProfileMember(member) => Some(member.member_id),
+        Entity::ActionProfileGroup(group) => Some(group.group_id),
+        Entity::PacketReplicationEngineEntry(entry) => match entry.r#type.as_ref()? {
+            Replication::MulticastGroupEntry(group) => Some(group.multicast_group_id),
+            Replication::CloneSessionEntry(session) => Some(session.session_id),
+        },
+        _ => None,
+    };
+    let found = found.unwrap_or_default();
+    found.iter().filter_map(number).map(|number| (number.to_string(), String::new())).collect()
+}
+
+fn named(names: &Names, kinds: &[&str]) -> Vec<(String, String)> {
     let of_kind = names.objects().into_iter().filter(|(kind, _)| kinds.contains(kind));
-    candidates(current, of_kind.map(|(_, name)| (name.to_string(), String::new())).collect::<Vec<_>>())
+    of_kind.map(|(_, name)| (name.to_string(), String::new())).collect()
+}
+
+fn port_numbers() -> Vec<(String, String)> {
+    let stats = ask(|_, client| client.stats().ok().flatten()).unwrap_or_default();
+    stats.ports.into_iter().map(|port| (port.number.to_string(), port.name)).collect()
 }
 
 /// Numbers of ports.
 pub fn ports(current: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(current, port_numbers())
+}
+
+/// Ids of devices.
+pub fn devices(current: &OsStr) -> Vec<CompletionCandidate> {
     let stats = ask(|_, client| client.stats().ok().flatten()).unwrap_or_default();
-    candidates(current, stats.ports.iter().map(|port| (port.number.to_string(), port.name.clone())))
+    candidates(current, stats.devices.into_iter().map(|device| (device.id.to_string(), device.program)))
+}
+
+/// What can be logged.
+pub fn levels(current: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(current, crate::log::LEVELS.map(|level| (level.to_string(), String::new())))
+}
+
+/// Codes of diagnostics.
+pub fn codes(current: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(
+        current,
+        frontend::explain::entries().iter().map(|entry| (entry.code.to_string(), entry.title.to_string())),
+    )
 }
 
 /// The next word of an entry's line: a table, its keys, its actions with their parameters.
 pub fn entry(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some((words, names)) = names() else { return vec![] };
-    // `sluice table add TABLE ...`: what stands behind the command.
-    let behind = words.iter().skip_while(|word| *word != "table").skip(2);
-    let before: Vec<&String> = behind.take_while(|word| word.as_str() != current.to_string_lossy()).collect();
-    let Some(table) = before.first().and_then(|name| names.table(name).ok()) else {
-        return candidates(
-            current,
-            names.tables().iter().map(|table| (name_of(&table.preamble).to_string(), String::new())),
-        );
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let ["table", verb, line @ ..] = words.as_slice() else { return vec![] };
+    candidates(current, words_of_entry(&names, verb, line))
+}
+
+/// What may follow the words of a line that begins with a table.
+fn words_of_entry(names: &Names, verb: &str, line: &[&str]) -> Vec<(String, String)> {
+    let Some(table) = line.first().and_then(|name| names.table(name).ok()) else {
+        return names.tables().iter().map(|table| (name_of(&table.preamble).to_string(), String::new())).collect();
     };
-    let given = |name: &str| {
-        before
-            .iter()
-            .any(|word| word.split(':').next().is_some_and(|key| name == key || name.ends_with(&format!(".{key}"))))
-    };
-    let keys = table.match_fields.iter().filter(|field| !given(&field.name));
-    let keys = keys.map(|field| (format!("{}:", field.name), "key".to_string()));
-    let actions = names.calls(table).into_iter().map(|call| (call, "action".to_string()));
-    candidates(current, keys.chain(actions).collect::<Vec<_>>())
+    let is = |name: &str, word: &str| name == word || name.ends_with(&format!(".{word}"));
+    // In bash the colon behind a key's name is the word that is being written: the value is not known here.
+    if line.len() > 1 && table.match_fields.iter().any(|field| line.last().is_some_and(|word| is(&field.name, word))) {
+        return vec![];
+    }
+    let has_action = line.iter().any(|word| word.contains('('));
+    let given = |name: &str| line.iter().any(|word| word.split_once(':').is_some_and(|(key, _)| is(name, key)));
+    let mut all = Vec::new();
+    if verb != "set-default" && !has_action {
+        let keys = table.match_fields.iter().filter(|field| !given(&field.name));
+        all.extend(keys.map(|field| (format!("{}:", field.name), "key".to_string())));
+    }
+    if verb != "delete" && !has_action {
+        all.extend(names.calls(table).into_iter().map(|call| (call, "action".to_string())));
+    }
+    if verb != "delete" && has_action {
+        let options = [
+            ("metadata=", verb != "set-default"),
+            ("timeout=", names.is_timed(table)),
+            ("meter=", names.is_metered(table)),
+        ];
+        let begun = |option: &str| line.iter().any(|word| word.starts_with(option));
+        let fits = options.into_iter().filter(|(option, fits)| *fits && !begun(option));
+        all.extend(fits.map(|(option, _)| (option.to_string(), String::new())));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn before(line: &[&str], at: usize) -> (String, Vec<String>) {
+        let line: Vec<String> = line.iter().map(|word| word.to_string()).collect();
+        let (options, words) = split(&line, at).expect("options are whole");
+        (options.server.address(), words)
+    }
+
+    #[test]
+    fn addresses_that_bash_cuts_at_colons_are_whole_again() {
+        for line in [
+            &["sluice", "port", "down", "--grpc", "127.0.0.1:7", ""][..],
+            &["sluice", "port", "down", "--grpc", "127.0.0.1", ":", "7", ""],
+            &["sluice", "port", "down", "--grpc", "=", "127.0.0.1", ":", "7", ""],
+            &["sluice", "--grpc=127.0.0.1:7", "port", "down", ""],
+        ] {
+            assert_eq!(
+                before(line, line.len() - 1),
+                ("127.0.0.1:7".into(), vec!["port".into(), "down".into()]),
+                "{line:?}"
+            );
+        }
+        let (address, words) = before(&["sluice", "table", "add", "t", "a", ":", "1", "", "--grpc", "h", ":", "7"], 7);
+        assert_eq!((address.as_str(), words.join(" ")), ("h:7", "table add t a:1".to_string()));
+    }
 }

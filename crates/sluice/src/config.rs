@@ -6,22 +6,22 @@
 //!
 //! Exit codes as of `changes`. Tests: `tests/py/test_config.py`; the language, `crates/entities`.
 
-use crate::changes::{WriterArgs, refuse};
+use crate::changes::{UPDATES_MAX, WriterArgs, batches, refuse};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use entities::config::{Plan, Step, Wanted, plan, queries, text};
-use grpc::client::{ClientError, Primary};
+use grpc::client::{Client, ClientError, Primary};
 use grpc::proto::p4::v1 as pb;
-use prost::Message;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-/// Updates of one batch: what the switch takes.
-const UPDATES_MAX: usize = control::control::UPDATES_MAX;
-/// Bytes of one batch, with room for what is around the updates.
-const BATCH_BYTES_MAX: usize = grpc::MESSAGE_BYTES_MAX - (1 << 20);
+/// How often a connection is used while something else takes long; the switch waits for longer.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+/// How often the end of that is looked for.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Arguments of `config`.
 #[derive(clap::Args)]
@@ -109,7 +109,7 @@ fn write_file(file: &Path, contents: &[u8]) -> Result<()> {
 fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCode> {
     let (client, names) = args.writer.connect()?;
     let text = read_file(file)?;
-    let wanted = match Wanted::read(&names, &text) {
+    let wanted = match meanwhile(&client, || Wanted::read(&names, &text)) {
         Ok(wanted) => wanted,
         Err(errors) => {
             return Ok(refuse(errors.iter().map(|e| format!("{}:{}: {}", file.display(), e.line, e.message))));
@@ -119,7 +119,7 @@ fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCo
     let primary = if dry_run { None } else { Some(args.writer.claim(&client)?) };
     // Counts are compared where the file has some; a plan reads them only then.
     let there = args.writer.read(&client, queries(&names, true))?;
-    let plan = plan(&names, there, &wanted, replace);
+    let plan = meanwhile(&client, || plan(&names, there, &wanted, replace));
     if let Some(mut primary) = primary
         && let Err(failed) = write_all(&mut primary, &plan.steps)?
     {
@@ -143,6 +143,23 @@ fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCo
         print_plan(&names, &plan);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Does something that may take long while the connection lives on: a client that answers nothing for a while is taken for gone.
+fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let mut asked = Instant::now();
+        while !working.is_finished() {
+            std::thread::sleep(LOOK);
+            if asked.elapsed() > SIGN_OF_LIFE {
+                // What it answers does not matter.
+                let _ = client.stats();
+                asked = Instant::now();
+            }
+        }
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn print_plan(names: &entities::Names, plan: &Plan) {
@@ -181,7 +198,7 @@ struct Failed<'a> {
 /// Writes in as few batches as possible; the outer error is for what leaves nobody knows what behind.
 fn write_all<'a>(primary: &mut Primary<'_>, steps: &'a [Step]) -> Result<Result<(), Failed<'a>>> {
     let mut done = 0;
-    for batch in batches(steps) {
+    for batch in batches(steps, |step| &step.update) {
         let error = match primary.write(batch.iter().map(|step| step.update.clone()).collect()) {
             Ok(()) => {
                 done += batch.len();
@@ -210,19 +227,4 @@ fn write_all<'a>(primary: &mut Primary<'_>, steps: &'a [Step]) -> Result<Result<
 fn undo(primary: &mut Primary<'_>, steps: &[Step]) -> Result<(), ClientError> {
     let back: Vec<pb::Update> = steps.iter().rev().flat_map(|step| step.undo.iter().cloned()).collect();
     back.chunks(UPDATES_MAX).try_for_each(|batch| primary.write(batch.to_vec()))
-}
-
-fn batches(steps: &[Step]) -> Vec<&[Step]> {
-    let mut all = Vec::new();
-    let (mut from, mut bytes) = (0, 0);
-    for (at, step) in steps.iter().enumerate() {
-        let length = step.update.encoded_len() + 8;
-        if at - from == UPDATES_MAX || (bytes + length > BATCH_BYTES_MAX && at > from) {
-            all.push(&steps[from..at]);
-            (from, bytes) = (at, 0);
-        }
-        bytes += length;
-    }
-    all.extend((from < steps.len()).then(|| &steps[from..]));
-    all
 }

@@ -1,6 +1,8 @@
 //! `sluice explain CODE`: what a diagnostic's code means, with a wrong and a right program. Without a code, the list of all.
 
+use crate::complete;
 use anyhow::Result;
+use clap_complete::ArgValueCompleter;
 use frontend::explain;
 use std::process::ExitCode;
 
@@ -8,6 +10,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct Args {
     /// As `E0301`, upper or lower case; all are listed without.
+    #[arg(add = ArgValueCompleter::new(complete::codes))]
     codes: Vec<String>,
     #[command(flatten)]
     output: crate::output::JsonArgs,

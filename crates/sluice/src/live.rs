@@ -21,6 +21,7 @@ use abi::state::PipelineState;
 use base::SourceMap;
 use base::entry::{EntryAction, GroupMember};
 use base::ids::{ExternId, TableId};
+use datapath::drops::RuntimeDrop;
 use datapath::oracle::{Draws, Oracle};
 use datapath::snapshot::{copy_replication, snapshot};
 use datapath::{Local, Pipeline};
@@ -31,6 +32,7 @@ use interp::trace::{Event, Form};
 use interp::{State, Trace};
 use ir::{EntryKind, Program};
 use pb::trace_response::{Run, Sent, Step};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -48,6 +50,31 @@ pub struct Tracer {
     filter: Filter,
     packet_filter: PacketFilter,
     now_us: u64,
+    ports: Option<Ports>,
+}
+
+/// Where a device's packets can leave the switch.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// Ports, the controller's and ends of links included.
+    pub there: BTreeSet<u32>,
+    /// Those of them that the operator has taken out of service.
+    pub out_of_service: BTreeSet<u32>,
+}
+
+impl Ports {
+    /// Why what is sent by a port does not leave, as the counters say.
+    fn problem(&self, port: u32) -> Option<String> {
+        if self.out_of_service.contains(&port) {
+            return Some(format!("{} ({port})", RuntimeDrop::PortDown.name()));
+        }
+        match self.there.contains(&port) {
+            true => None,
+            // Port 0 is what `egress_spec` says where the program chose none.
+            false if port == 0 => Some(RuntimeDrop::NoPortChosen.name().to_string()),
+            false => Some(format!("{} ({port})", RuntimeDrop::NoSuchPort.name())),
+        }
+    }
 }
 
 /// What one packet did.
@@ -92,7 +119,12 @@ impl Tracer {
             compiler.compile_text(name, text, &Options::default(), wants).map_err(|e| e.message().to_string())?;
         let program = Arc::new(compiled.program.ok_or("the running program has no IR")?);
         let filter = Filter::parse(filter, &program)?;
-        Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us })
+        Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us, ports: None })
+    }
+
+    /// The same, for a device that has these ports: what is sent by others is dropped.
+    pub fn with_ports(self, ports: Ports) -> Tracer {
+        Tracer { ports: Some(ports), ..self }
     }
 
     /// Whether the filter wants a frame: by what the parser extracts from it, on empty tables.
@@ -196,9 +228,15 @@ impl Tracer {
         local.advance_us(self.now_us);
         let sent = local.receive(port, frame);
         let too_long = sent.is_none().then(|| "the frame is longer than a buffer".to_string());
-        let sent: Vec<Sent> =
-            sent.unwrap_or_default().into_iter().map(|s| Sent { port: s.port, frame: s.bytes }).collect();
         let mut dropped: Vec<String> = too_long.into_iter().collect();
+        let mut leaves = |port: u32| {
+            let problem = self.ports.as_ref().and_then(|ports| ports.problem(port));
+            let leaves = problem.is_none();
+            dropped.extend(problem);
+            leaves
+        };
+        let sent = sent.unwrap_or_default().into_iter().filter(|s| leaves(s.port));
+        let sent: Vec<Sent> = sent.map(|s| Sent { port: s.port, frame: s.bytes }).collect();
         if sent.is_empty() {
             let drops = local.pipeline().drops(0).read(local.pipeline().program());
             dropped.extend(drops.into_iter().filter(|(_, n)| *n > 0).map(|(name, _)| name));

@@ -6,6 +6,7 @@
 
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
+use clap_complete::ArgValueCompleter;
 use grpc::client::ClientError;
 use std::process::ExitCode;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,7 +17,8 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 const VARIABLE: &str = "SLUICE_LOG";
 const DEFAULT: &str = "info";
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+/// What a filter may say, from the least to the most.
+pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// The crates that a level without a target is for.
 const OURS: [&str; 25] = [
     "sluice",
@@ -53,7 +55,7 @@ static NOW: Mutex<String> = Mutex::new(String::new());
 #[derive(clap::Args)]
 pub struct Args {
     /// off, error, warn, info, debug or trace; or as in warn,control=debug. Without it, say what is logged.
-    #[arg(value_name = "LEVEL")]
+    #[arg(value_name = "LEVEL", add = ArgValueCompleter::new(crate::complete::levels))]
     filter: Option<String>,
     #[command(flatten)]
     server: ServerArgs,

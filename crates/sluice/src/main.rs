@@ -123,6 +123,8 @@ enum Command {
     Unload(chain::UnloadArgs),
     /// Show the devices of a running switch: programs, ports, links.
     Show(chain::ShowArgs),
+    /// Add, remove, change and show ports of a running switch.
+    Port(port::Args),
     /// Give ports of a running switch to another device.
     Bind(chain::BindArgs),
     /// Make what a device sends by a port enter another device.
@@ -181,8 +183,6 @@ enum Command {
     /// Compile a program for a running switch, which starts this by itself.
     #[command(name = compiler::SUBCOMMAND, hide = true)]
     CompileChild,
-    /// Add, remove, change and show ports of a running switch.
-    Port(port::Args),
 }
 
 /// The commands that are about what the compiler makes: their help lists its optimisations.
@@ -217,6 +217,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::main(&args),
         Command::Unload(args) => chain::unload(&args),
         Command::Show(args) => chain::show(&args),
+        Command::Port(args) => port::main(&args),
         Command::Bind(args) => chain::bind(&args),
         Command::Chain(args) => chain::chain(&args),
         Command::Unchain(args) => chain::unchain(&args),
@@ -244,7 +245,6 @@ fn main() -> ExitCode {
         Command::Lsp(args) => lsp::main(&args),
         Command::Generate(args) => generate::main(&args, command()),
         Command::CompileChild => Ok(compiler::child::main()),
-        Command::Port(args) => port::main(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("sluice: {error:#}");

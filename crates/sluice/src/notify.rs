@@ -2,6 +2,8 @@
 //!
 //! Alive is the switch only while every worker and every service thread makes progress (`heartbeat`): one that is stuck is
 //! named in the log, and the watchdog is not fed, so systemd restarts the service. Without systemd only the log says so.
+//! A thread of a single port's peers, or one that compiles code again, is only named: a peer that found how to stop its own
+//! thread would otherwise restart the switch.
 //!
 //! Tests: below; `tests/py/test_systemd.py`; `datapath/tests/heartbeat.rs`.
 
@@ -41,16 +43,17 @@ impl Service {
         }
     }
 
-    /// Names threads that have come to a standstill, and those that go on; whether there are none.
+    /// Names threads that have come to a standstill, and those that go on; whether none of the former is vital.
     fn may_feed(&mut self, stuck: &[Stuck]) -> bool {
-        for Stuck { thread, since } in stuck.iter().filter(|stuck| !self.named.contains(&stuck.thread)) {
-            tracing::error!("{thread} makes no progress for {since:?}: the watchdog is not fed");
+        for Stuck { thread, since, is_vital } in stuck.iter().filter(|stuck| !self.named.contains(&stuck.thread)) {
+            let so = if *is_vital { "the watchdog is not fed" } else { "the rest of the switch goes on" };
+            tracing::error!("{thread} makes no progress for {since:?}: {so}");
         }
         for thread in self.named.iter().filter(|named| !stuck.iter().any(|stuck| stuck.thread == **named)) {
             tracing::info!("{thread} goes on");
         }
         self.named = stuck.iter().map(|stuck| stuck.thread.clone()).collect();
-        stuck.is_empty()
+        !stuck.iter().any(|stuck| stuck.is_vital)
     }
 
     /// Says that it is about to end.
@@ -72,11 +75,21 @@ mod tests {
     #[test]
     fn the_watchdog_is_not_fed_while_a_thread_is_stuck() {
         let mut service = Service { alive: None, monitor: Monitor::default(), named: Vec::new() };
-        let stuck = Stuck { thread: "worker-1".into(), since: Duration::from_secs(11) };
+        let stuck = Stuck { thread: "worker-1".into(), since: Duration::from_secs(11), is_vital: true };
         assert!(service.may_feed(&[]));
         assert!(!service.may_feed(std::slice::from_ref(&stuck)));
         assert_eq!(service.named, ["worker-1"]);
         assert!(service.may_feed(&[]), "it goes on");
         assert!(service.named.is_empty());
+    }
+
+    #[test]
+    fn a_port_s_thread_that_is_stuck_is_named_and_does_not_restart_the_switch() {
+        let mut service = Service { alive: None, monitor: Monitor::default(), named: Vec::new() };
+        let stuck = |thread: &str, is_vital| Stuck { thread: thread.into(), since: Duration::from_secs(11), is_vital };
+        assert!(service.may_feed(&[stuck("vhost a", false)]));
+        assert_eq!(service.named, ["vhost a"]);
+        assert!(!service.may_feed(&[stuck("vhost a", false), stuck("worker-1", true)]));
+        assert!(service.may_feed(&[]));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::compiler::Compiler;
 use crate::devices::Devices;
-use crate::live::{PacketFilter, Tracer};
+use crate::live::{PacketFilter, Ports, Tracer};
 use crate::stats;
 use control::arbitration::RoleInfo;
 use control::reconcile::Report;
@@ -142,7 +142,8 @@ impl Operator for SwitchOperator {
             &request.filter,
             packet_filter,
             now_us,
-        )?;
+        )?
+        .with_ports(self.ports_of(device));
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
         };
@@ -214,6 +215,20 @@ impl Operator for SwitchOperator {
             to.send(pb::CaptureResponse { frames, lost: tapped.lost() });
         }
         Ok(())
+    }
+}
+
+impl SwitchOperator {
+    /// Where packets of a device can leave.
+    fn ports_of(&self, device: u64) -> Ports {
+        let ports = self.switch.ports();
+        let ours = || ports.iter().filter(|port| port.bound_to == device);
+        let links = self.switch.links().into_iter().map(|link| link.from);
+        let links = links.filter(|end| end.device == device).map(|end| end.port);
+        Ports {
+            there: ours().map(|port| port.number).chain(links).chain(self.switch.cpu_port()).collect(),
+            out_of_service: ours().filter(|port| !port.in_service).map(|port| port.number).collect(),
+        }
     }
 }
 

@@ -1,7 +1,11 @@
-//! `sluice p4info X.p4`: what a controller sees, as protobuf text.
+//! `sluice p4info X.p4`: what a controller sees, as protobuf text or in protobuf's JSON form.
 
 use crate::compile::ProgramArgs;
-use anyhow::Result;
+use crate::output::JsonArgs;
+use anyhow::{Context, Result};
+use grpc::proto::FILE_DESCRIPTOR_SET;
+use prost::Message;
+use prost_reflect::{DescriptorPool, DynamicMessage};
 use std::process::ExitCode;
 
 /// Arguments of `p4info`.
@@ -9,6 +13,8 @@ use std::process::ExitCode;
 pub struct Args {
     #[command(flatten)]
     program: ProgramArgs,
+    #[command(flatten)]
+    output: JsonArgs,
 }
 
 /// Runs it.
@@ -17,7 +23,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     };
     if let Some(info) = &compiled.p4info {
-        print!("{}", p4info::text::print(info));
+        // It can fail, so it is made before.
+        let json = if args.output.json { json(info)? } else { serde_json::Value::Null };
+        args.output.print(|| json, || p4info::text::print(info));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The JSON form of `p4.config.v1.P4Info`, as protobuf's libraries of all languages read it.
+fn json(info: &p4info::P4Info) -> Result<serde_json::Value> {
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
+    let of = pool.get_message_by_name("p4.config.v1.P4Info").context("P4Info is not described")?;
+    let bytes = grpc::convert::p4info::to_proto(info).encode_to_vec();
+    Ok(serde_json::to_value(DynamicMessage::decode(of, bytes.as_slice())?)?)
 }

@@ -47,6 +47,8 @@ struct AddArgs {
     device_id: u64,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    output: JsonArgs,
 }
 
 #[derive(clap::Args)]
@@ -56,6 +58,8 @@ struct NumbersArgs {
     ports: Vec<u32>,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    output: JsonArgs,
 }
 
 #[derive(clap::Args)]
@@ -68,6 +72,8 @@ struct SetArgs {
     options: Vec<String>,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    output: JsonArgs,
 }
 
 #[derive(clap::Args)]
@@ -83,39 +89,52 @@ struct ShowArgs {
 
 /// Runs `port`.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    let service = |number: &u32, up| Change::Service(Service { number: *number, up });
     match &args.command {
         PortCommand::Add(add) => {
-            change(&add.server, &add.ports, |port| Change::Add(Add { port: port.clone(), device_id: add.device_id }))
+            let one = |port: &String| Change::Add(Add { port: port.clone(), device_id: add.device_id });
+            change(&add.server, add.output, &add.ports, one)
         }
-        PortCommand::Remove(args) => change(&args.server, &args.ports, |port| Change::Remove(*port)),
-        PortCommand::Up(args) => {
-            change(&args.server, &args.ports, |port| Change::Service(Service { number: *port, up: true }))
-        }
-        PortCommand::Down(args) => {
-            change(&args.server, &args.ports, |port| Change::Service(Service { number: *port, up: false }))
-        }
+        PortCommand::Remove(args) => change(&args.server, args.output, &args.ports, |port| Change::Remove(*port)),
+        PortCommand::Up(args) => change(&args.server, args.output, &args.ports, |port| service(port, true)),
+        PortCommand::Down(args) => change(&args.server, args.output, &args.ports, |port| service(port, false)),
         PortCommand::Set(args) => {
-            change(&args.server, &[args.port], |port| Change::Set(Set { number: *port, options: args.options.clone() }))
+            let one = |port: &u32| Change::Set(Set { number: *port, options: args.options.clone() });
+            change(&args.server, args.output, &[args.port], one)
         }
         PortCommand::Show(args) => show(args),
     }
 }
 
 /// Makes a change of each port, up to the first that is refused.
-fn change<T: std::fmt::Display>(server: &ServerArgs, ports: &[T], change: impl Fn(&T) -> Change) -> Result<ExitCode> {
+fn change<T: std::fmt::Display>(
+    server: &ServerArgs,
+    output: JsonArgs,
+    ports: &[T],
+    change: impl Fn(&T) -> Change,
+) -> Result<ExitCode> {
     let client = server.connect()?;
+    let (mut done, mut code) = (Vec::new(), ExitCode::SUCCESS);
     for port in ports {
         match client.port(pb::PortRequest { change: Some(change(port)) }) {
-            Ok(answer) if answer.note.is_empty() => {}
-            Ok(answer) => println!("port {port}: {}", answer.note),
+            Ok(answer) => done.push((port.to_string(), answer.note)),
             Err(ClientError::Refused(reason)) => {
-                eprintln!("sluice: port {port}: {reason}");
-                return Ok(ExitCode::from(1));
+                // Reasons that name the port do not need it twice.
+                let which = if reason.starts_with("port ") { String::new() } else { format!("port {port}: ") };
+                eprintln!("sluice: {which}{reason}");
+                code = ExitCode::from(1);
+                break;
             }
             Err(error) => bail!(error),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    let object = |(port, note): &(String, String)| serde_json::json!({ "port": port, "note": note });
+    let line = |(port, note): &(String, String)| format!("port {port}: {note}\n");
+    output.print(
+        || serde_json::json!({ "changed": done.iter().map(object).collect::<Vec<_>>() }),
+        || done.iter().filter(|(_, note)| !note.is_empty()).map(line).collect(),
+    );
+    Ok(code)
 }
 
 fn show(args: &ShowArgs) -> Result<ExitCode> {

@@ -7,7 +7,7 @@
 //!   p4runtime threads  P4Runtime and the admin service (grpc, `transport.rs`)
 //! ```
 //!
-//! Ends on SIGINT and SIGTERM, and when every port has read its file to the end. SIGHUP reads certificates and roles again.
+//! Ends on SIGINT and SIGTERM; and, if it was started with capture files and nothing else, when every port has read its file to the end. SIGHUP reads certificates and roles again.
 
 use crate::compile::CompileArgs;
 use crate::compiler::{Compiler, LimitArgs};
@@ -23,11 +23,12 @@ use crate::{log, metrics, stats};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::pipeline::ForwardingConfig;
+use datapath::memory::{self, Quiet};
 use datapath::replication::Replication;
 use datapath::{EngineKind, Event, Idle, NewPort, Pipeline, PortOf, Sharing, Switch, SwitchConfig};
 use grpc::Handle;
 use heartbeat::Heartbeat;
-use pktio::{Device, PortSpec};
+use pktio::{Device, DeviceSpec, PortSpec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,7 +195,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         devices.learn_name(device);
     }
-    compiler.forget();
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }
@@ -239,6 +239,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
     };
     let listeners = args.transport.serve(&handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
+    compiler.started();
 
     let stop = Arc::new(AtomicBool::new(false));
     let events = {
@@ -247,7 +248,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
-    let ended = wait(signals, &switch, &mut service, on_links, || listeners.reload());
+    // A switch with other ports goes on without them: an operator may remove those and add a file.
+    let ends = !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
+    let changes = || handle.rpcs().changes();
+    let ended = wait(signals, &switch, ends, &mut service, on_links, || listeners.reload(), changes);
     service.stopping();
     compiler.stop();
     let (received, sent) =
@@ -334,13 +338,15 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
     }
 }
 
-/// Waits until there is a reason to stop.
+/// Waits until there is a reason to stop; the end of input is one if `ends`.
 fn wait(
     mut signals: Signals,
     switch: &Switch,
+    ends: bool,
     service: &mut Service,
     on_links: impl Fn(u64),
     reload: impl Fn(),
+    changes: impl Fn() -> u64,
 ) -> &'static str {
     // A thread waits for signals: who restarts the switch does not wait for the end of a tick.
     let (tell, told) = channel();
@@ -349,8 +355,13 @@ fn wait(
         tracing::error!("no thread for signals: {error}");
         return "no thread for signals";
     }
+    let mut quiet = Quiet::new(Instant::now(), changes(), memory::resident_bytes());
     loop {
         service.alive();
+        if quiet.is_due(Instant::now(), changes(), memory::resident_bytes) {
+            memory::give_back();
+            quiet.given_back(memory::resident_bytes());
+        }
         for line in switch.housekeeping() {
             tracing::info!("program: {line}");
         }
@@ -360,7 +371,7 @@ fn wait(
         }
         let of: BTreeSet<u64> = changed.iter().map(|(at, _)| at.device).collect();
         of.into_iter().for_each(&on_links);
-        if switch.at_end() {
+        if ends && switch.at_end() {
             // Nothing more can come in. A worker stands still between two bursts, so what it had taken is out.
             if let Err(error) = switch.hold() {
                 tracing::warn!("at the end of input: {error}");

@@ -3,7 +3,9 @@
 //! Exit codes, for scripts: 0 everything is there; 1 it is usable, but not as it was: a torn tail was found, or a dump of a damaged directory
 //! left something out; 2 it is damaged, in use, or not there. What is wrong goes to stderr, one line each. Tests: `tests/py/test_state.py`.
 
+use crate::output::JsonArgs;
 use anyhow::Result;
+use serde_json::json;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ enum What {
     Check {
         /// The directory of `sluice run --state`.
         dir: PathBuf,
+        #[command(flatten)]
+        output: JsonArgs,
     },
     /// Print everything that is kept as text, from which `restore` makes a directory.
     Dump {
@@ -42,6 +46,8 @@ enum What {
         from: PathBuf,
         /// An empty directory, or one to be made.
         into: PathBuf,
+        #[command(flatten)]
+        output: JsonArgs,
     },
     /// Copy a directory, also while a switch runs on it: everything that was acknowledged before. The copy is checked.
     Backup {
@@ -49,13 +55,15 @@ enum What {
         dir: PathBuf,
         /// An empty directory, or one to be made.
         to: PathBuf,
+        #[command(flatten)]
+        output: JsonArgs,
     },
 }
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::Check { dir } => Ok(say(&offline::check(dir)?)),
+        What::Check { dir, output } => Ok(say(*output, &offline::check(dir)?)),
         What::Dump { dir, salvage } => {
             let mut out = BufWriter::new(std::io::stdout().lock());
             let findings = offline::dump(dir, *salvage, &mut out)?;
@@ -64,29 +72,48 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             let lost = findings.iter().any(|finding| finding.severity > Severity::Note);
             Ok(ExitCode::from(u8::from(lost)))
         }
-        What::Restore { from, into } => Ok(say(&offline::restore(from, into)?)),
-        What::Backup { dir, to } => Ok(say(&offline::backup(dir, to)?)),
+        What::Restore { from, into, output } => Ok(say(*output, &offline::restore(from, into)?)),
+        What::Backup { dir, to, output } => Ok(say(*output, &offline::backup(dir, to)?)),
     }
 }
 
 fn name(findings: &[Finding]) {
     for finding in findings {
-        let what = match finding.severity {
-            Severity::Note => "note",
-            Severity::Torn => "cut off",
-            Severity::Unreadable => "unreadable",
-            Severity::Damage => "damaged",
-        };
-        eprintln!("{what}: {finding}");
+        eprintln!("{}: {finding}", word(finding.severity));
     }
 }
 
-fn say(report: &Report) -> ExitCode {
-    name(&report.findings);
-    for (device, slot, entities) in &report.configs {
-        println!("device {device}: {entities} entities, {slot}");
+fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Torn => "cut off",
+        Severity::Unreadable => "unreadable",
+        Severity::Damage => "damaged",
     }
-    println!("generation {}, {} records", report.generation, report.records);
+}
+
+fn say(output: JsonArgs, report: &Report) -> ExitCode {
+    if !output.json {
+        name(&report.findings);
+    }
+    let finding = |f: &Finding| json!({ "severity": word(f.severity), "text": f.to_string() });
+    let config = |(device, slot, entities): &(u64, &str, usize)| json!({ "device_id": device, "config": slot, "entities": entities });
+    output.print(
+        || {
+            json!({
+                "generation": report.generation, "records": report.records,
+                "configs": report.configs.iter().map(config).collect::<Vec<_>>(),
+                "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+            })
+        },
+        || {
+            let line = |(device, slot, entities): &(u64, &str, usize)| {
+                format!("device {device}: {entities} entities, {slot}\n")
+            };
+            let lines: String = report.configs.iter().map(line).collect();
+            lines + &format!("generation {}, {} records", report.generation, report.records)
+        },
+    );
     ExitCode::from(match report.severity() {
         Severity::Note => 0,
         Severity::Torn => 1,

@@ -2,6 +2,7 @@
 //!
 //! Exit code 2 when nothing listens.
 
+use crate::output::JsonArgs;
 use crate::watched;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
@@ -81,9 +82,8 @@ impl ServerArgs {
 pub struct Args {
     #[command(flatten)]
     server: ServerArgs,
-    /// Print one JSON object instead of tables.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: JsonArgs,
     /// Watch the switch for so long, and print how often actions ran and where the cycles went meanwhile.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     profile: Option<f64>,
@@ -117,13 +117,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None => client.stats()?.map(|now| (now.clone(), now)),
     };
     let (before, now) = readings.context("the server has no admin service: it is not a Sluice switch")?;
-    match args.json {
-        true => println!("{:#}", to_json(&now)),
-        false => print!("{}", render(&now)),
-    }
-    if args.profile.is_some() && !args.json {
-        print!("\n{}", render_profile(&before, &now));
-    }
+    let profile = args.profile.is_some();
+    args.output.print(
+        || match profile {
+            true => with_profile(to_json(&now), &before, &now),
+            false => to_json(&now),
+        },
+        || match profile {
+            true => format!("{}\n{}", render(&now), render_profile(&before, &now)),
+            false => render(&now),
+        },
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -219,8 +223,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
     }
 }
 
-/// The same as an object, for programs; names as in the tables.
-/// All of it as an object.
+/// All of it as an object, for programs; names as in the tables.
 pub fn to_json(stats: &AdminStats) -> serde_json::Value {
     use serde_json::json;
     let counters = |c: Option<pb::Counters>| {
@@ -285,6 +288,23 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
         "code": stats.code.as_ref().map(code),
         "watched": stats.watched.as_ref().map(watched::to_json),
     })
+}
+
+/// The object of all counters, and in it what [`render_profile`] tells.
+fn with_profile(mut all: serde_json::Value, before: &AdminStats, now: &AdminStats) -> serde_json::Value {
+    use serde_json::json;
+    let action = |row: watched::ActionRow| {
+        json!({
+            "device_id": row.device, "table": row.table, "action": row.action, "packets": row.packets,
+            "percent_of_table": row.share,
+        })
+    };
+    all["profile"] = json!({
+        "seconds": now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6,
+        "actions": watched::actions(before, now).into_iter().map(action).collect::<Vec<_>>(),
+        "parts": watched::stages(before, now).iter().map(watched::StageRow::json).collect::<Vec<_>>(),
+    });
+    all
 }
 
 /// Actions and cycles between two readings of a watched switch.

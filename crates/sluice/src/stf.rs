@@ -1,8 +1,10 @@
 //! `sluice stf X.p4 X.stf`: runs a script, on one engine or on all with a comparison.
 
 use crate::compile::ProgramArgs;
+use crate::output::JsonArgs;
 use anyhow::{Context, Result};
 use datapath::{EngineKind, Local};
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,6 +24,8 @@ pub struct Args {
     /// Print what `register_read` and the like read, and every frame that is sent.
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    output: JsonArgs,
 }
 
 /// `--engine`.
@@ -41,20 +45,20 @@ enum Engine {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    let mut report = Report { output: args.output, script: args.script.display().to_string(), ..Report::default() };
     let Some(compiled) = args.program.compile.compile_program(&args.program.program)? else {
-        println!("0 passed, 1 failed");
-        return Ok(ExitCode::from(1));
+        // Its diagnostics were printed.
+        report.failed += 1;
+        report.failures.push(json!({ "engine": null, "line": null, "message": "the program does not compile" }));
+        return Ok(report.finish());
     };
     let text =
         std::fs::read_to_string(&args.script).with_context(|| format!("cannot read {}", args.script.display()))?;
     let lines = match stf::parse(&text) {
         Ok(lines) => lines,
         Err(errors) => {
-            for error in &errors {
-                eprintln!("{}: {error}", args.script.display());
-            }
-            println!("0 passed, {} failed", errors.len());
-            return Ok(ExitCode::from(1));
+            errors.into_iter().for_each(|error| report.fail(None, error.line, error.message));
+            return Ok(report.finish());
         }
     };
     let raw = Arc::new(compiled.raw.context("the program has IR")?);
@@ -74,56 +78,97 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
 
     let code = args.program.compile.code()?;
-    let mut passed = 0;
-    let mut failed = 0;
     let mut first: Option<(&str, Outcome)> = None;
     for (name, program, kind) in engines.iter().filter(|(name, ..)| wanted(name)) {
         let pipeline = datapath::load_with(Arc::clone(program), *kind, 1, &code)?;
         let outcome = stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
-        passed += outcome.passed;
-        failed += outcome.failures.len();
+        report.passed += outcome.passed;
         for (line, message) in &outcome.failures {
-            let place = if *line == 0 { "at the end".to_string() } else { format!("line {line}") };
-            eprintln!("{} [{name}]: {place}: {message}", args.script.display());
+            report.fail(Some(name), *line, message.clone());
         }
         if args.verbose {
-            for text in &outcome.output {
-                println!("[{name}] {text}");
-            }
-            for (port, frame) in &outcome.sent {
-                println!("[{name}] port {port}: {}", hex::encode(frame));
-            }
+            report.say(name, &outcome);
         }
         match &first {
             None => first = Some((name, outcome)),
-            Some((other, reference)) => {
-                let same = reference.sent == outcome.sent && reference.state == outcome.state;
-                if same {
-                    passed += 1
-                } else {
-                    failed += 1
-                }
-                if !same {
-                    eprintln!("{}: `{name}` and `{other}` differ:", args.script.display());
-                    report_difference(reference, &outcome);
-                }
-            }
+            Some((other, reference)) => match reference.sent == outcome.sent && reference.state == outcome.state {
+                true => report.passed += 1,
+                false => report.differ(name, other, difference(reference, &outcome)),
+            },
         }
     }
-    println!("{passed} passed, {failed} failed");
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(report.finish())
 }
 
-fn report_difference(a: &Outcome, b: &Outcome) {
+/// What is said of a run: failures at once on stderr, or all of it as one object at the end.
+#[derive(Default)]
+struct Report {
+    output: JsonArgs,
+    script: String,
+    passed: usize,
+    failed: usize,
+    failures: Vec<Value>,
+    /// With `--verbose`.
+    engines: Vec<Value>,
+}
+
+impl Report {
+    /// Something is not as the script wants it, or the script is wrong; line 0 is the end.
+    fn fail(&mut self, engine: Option<&str>, line: usize, message: String) {
+        self.failed += 1;
+        if !self.output.json {
+            let place = if line == 0 { "at the end".to_string() } else { format!("line {line}") };
+            let engine = engine.map_or(String::new(), |engine| format!(" [{engine}]"));
+            eprintln!("{}{engine}: {place}: {message}", self.script);
+        }
+        let line = Some(line).filter(|line| *line > 0);
+        self.failures.push(json!({ "engine": engine, "line": line, "message": message }));
+    }
+
+    fn differ(&mut self, engine: &str, other: &str, difference: String) {
+        self.failed += 1;
+        if !self.output.json {
+            eprintln!("{}: `{engine}` and `{other}` differ:\n{difference}", self.script);
+        }
+        let message = format!("`{engine}` and `{other}` differ:\n{difference}");
+        self.failures.push(json!({ "engine": engine, "line": null, "message": message }));
+    }
+
+    /// What was read and sent.
+    fn say(&mut self, engine: &str, outcome: &Outcome) {
+        if self.output.json {
+            let sent = |(port, frame): &(u32, Vec<u8>)| json!({ "port": port, "frame": hex::encode(frame) });
+            let sent: Vec<Value> = outcome.sent.iter().map(sent).collect();
+            return self.engines.push(json!({ "engine": engine, "output": outcome.output, "sent": sent }));
+        }
+        outcome.output.iter().for_each(|text| println!("[{engine}] {text}"));
+        outcome.sent.iter().for_each(|(port, frame)| println!("[{engine}] port {port}: {}", hex::encode(frame)));
+    }
+
+    /// The last word.
+    fn finish(self) -> ExitCode {
+        let Report { output, passed, failed, failures, engines, .. } = self;
+        output.print(
+            || json!({ "passed": passed, "failed": failed, "failures": failures, "engines": engines }),
+            || format!("{passed} passed, {failed} failed"),
+        );
+        ExitCode::from(u8::from(failed > 0))
+    }
+}
+
+/// Where two engines differ: the first frame, and cells.
+fn difference(a: &Outcome, b: &Outcome) -> String {
+    let mut lines = Vec::new();
     let frame = |o: &Outcome, i: usize| {
         o.sent.get(i).map_or("nothing".to_string(), |(port, f)| format!("port {port} {}", hex::encode(f)))
     };
     if let Some(i) = (0..a.sent.len().max(b.sent.len())).find(|&i| a.sent.get(i) != b.sent.get(i)) {
-        eprintln!("  frame {i}: {}\n      against {}", frame(a, i), frame(b, i));
+        lines.push(format!("  frame {i}: {}\n      against {}", frame(a, i), frame(b, i)));
     }
     for (name, cells) in &a.state {
         if b.state.get(name) != Some(cells) {
-            eprintln!("  {name}: {cells:?}\n  against {:?}", b.state.get(name));
+            lines.push(format!("  {name}: {cells:?}\n  against {:?}", b.state.get(name)));
         }
     }
+    lines.join("\n")
 }

@@ -1,11 +1,12 @@
 //! `sluice top`: a running switch at a glance, again and again: ports, tables by hits, actions, cycles, drops.
 //!
 //! Reads the admin service's counters every interval and shows what they grew by (`top/view.rs`); drawn with ratatui, or once
-//! as plain text (`--once`) for scripts. Each time it asks the switch to be watched for a little longer (`watched.rs`), so
+//! as plain text (`--once`) or as objects (`--json`) for scripts. Each time it asks the switch to be watched for a little longer (`watched.rs`), so
 //! that ends with it.
 
 mod view;
 
+use crate::output::JsonArgs;
 use crate::stats::{ServerArgs, parse_seconds};
 use anyhow::{Context, Result};
 use grpc::admin::AdminStats;
@@ -35,6 +36,8 @@ pub struct Args {
     /// Look twice and print what went on between, as text.
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    output: JsonArgs,
     /// What tables are ordered by.
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
@@ -49,14 +52,18 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let interval = Duration::from_secs_f64(args.interval);
     let watcher = Watcher { client, time: 2 * interval + Duration::from_secs(5) };
     let first = watcher.read()?;
-    if args.once {
-        std::thread::sleep(interval);
-        let view = View::new(&first, &first, &watcher.read()?, args.sort);
-        println!("{}", view.heading);
-        for section in &view.sections {
-            print!("\n{}", section.text());
+    if args.once || args.output.json {
+        let mut before = first;
+        loop {
+            std::thread::sleep(interval);
+            let now = watcher.read()?;
+            let view = View::new(&before, &before, &now, args.sort);
+            args.output.print_line(|| view.json(), || plain(&view));
+            if args.once {
+                return Ok(ExitCode::SUCCESS);
+            }
+            before = now;
         }
-        return Ok(ExitCode::SUCCESS);
     }
     let mut terminal = ratatui::try_init().context("this is no terminal; --once prints text")?;
     let mut screen =
@@ -64,6 +71,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let done = screen.run(&mut terminal, &watcher, first, interval);
     ratatui::restore();
     done.map(|()| ExitCode::SUCCESS)
+}
+
+fn plain(view: &View) -> String {
+    let sections: Vec<String> = view.sections.iter().map(|section| format!("\n{}", section.text())).collect();
+    format!("{}\n{}", view.heading, sections.concat()).trim_end().to_string()
 }
 
 /// The switch, which counts more while it is asked again and again.

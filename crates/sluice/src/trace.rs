@@ -70,6 +70,15 @@ pub struct Args {
     /// length in front.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl Args {
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
 }
 
 /// Frames of a file that are looked at.
@@ -138,9 +147,9 @@ fn live(args: &Args, given: Option<Vec<Vec<u8>>>) -> Result<ExitCode> {
         packet_filter: args.pcap_filter.clone().unwrap_or_default(),
     };
     let client = args.server.connect()?;
-    let mut shown = Shown { format: args.format, waiting: vec![] };
+    let mut shown = Shown { format: args.format(), waiting: vec![] };
     let Some(frames) = given else {
-        if args.format == Format::Text {
+        if args.format() == Format::Text {
             eprintln!("waiting for a packet; Ctrl-C ends");
         }
         let mut done = Ok(());
@@ -248,9 +257,10 @@ fn lines(trace: &pb::TraceResponse) -> Vec<String> {
     }
     lines.push(String::new());
     lines.extend(trace.sent.iter().map(|sent| format!("port {}: {}", sent.port, hex::encode(&sent.frame))));
-    if trace.sent.is_empty() {
-        let reasons = if trace.dropped.is_empty() { "no copy was made".to_string() } else { trace.dropped.join(", ") };
-        lines.push(format!("dropped: {reasons}"));
+    match trace.dropped.as_slice() {
+        [] if trace.sent.is_empty() => lines.push("dropped: no copy was made".to_string()),
+        [] => {}
+        reasons => lines.push(format!("dropped: {}", reasons.join(", "))),
     }
     lines
 }
@@ -293,9 +303,9 @@ fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<Ex
     }
     let mut before = BTreeMap::new();
     for (at, frame) in frames.iter().enumerate() {
-        if args.format != Format::Text {
+        if args.format() != Format::Text {
             let (port, sources) = (port, &compiled.sources);
-            show(&told(&mut local, &output, sources, form, port, frame, &mut before)?, args.format)?;
+            show(&told(&mut local, &output, sources, form, port, frame, &mut before)?, args.format())?;
             continue;
         }
         if frames.len() > 1 {

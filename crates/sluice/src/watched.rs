@@ -104,6 +104,16 @@ pub struct StageRow {
     pub samples: Option<u64>,
 }
 
+impl StageRow {
+    /// As an object.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "device_id": self.device, "part": self.part, "cycles_per_packet": self.cycles_per_packet,
+            "percent": self.share, "samples": self.samples,
+        })
+    }
+}
+
 /// Kinds of parts in the order in which packets meet them.
 const ORDER: [&str; 7] = ["state", "parser", "table", "action", "control", "deparser", "loop"];
 

@@ -166,3 +166,19 @@ fn a_tree_has_an_outcome_for_each_way_that_a_random_number_leads() {
     assert_eq!(got, expected);
     assert_eq!(tracer.trace(4, &[9, 0, 0, 0], false).unwrap().len(), 1, "one is drawn");
 }
+
+#[test]
+fn what_is_sent_by_a_port_that_is_not_there_is_dropped_for_the_reason_of_the_counters() {
+    let ports = |there: &[u32], out_of_service: &[u32]| Ports {
+        there: there.iter().copied().collect(),
+        out_of_service: out_of_service.iter().copied().collect(),
+    };
+    let traced = |ports: Ports| {
+        let [trace] = &tracer("").with_ports(ports).trace(4, &[1, 0, 0, 0], false).unwrap()[..] else { panic!() };
+        (trace.sent.iter().map(|sent| sent.port).collect::<Vec<_>>(), trace.dropped.join(", "))
+    };
+    assert_eq!(traced(ports(&[7], &[])), (vec![7], String::new()));
+    assert_eq!(traced(ports(&[1, 2], &[])), (vec![], "no such port (7)".to_string()));
+    assert_eq!(traced(ports(&[7], &[7])), (vec![], "port is down (7)".to_string()));
+    assert_eq!(ports(&[1], &[]).problem(0).unwrap(), "no egress port chosen");
+}

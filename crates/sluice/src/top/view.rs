@@ -5,6 +5,7 @@
 use crate::watched;
 use grpc::admin::AdminStats;
 use grpc::proto::sluice::v1 as pb;
+use serde_json::{Value, json};
 
 /// What tables are ordered by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -43,11 +44,17 @@ pub struct Section {
     pub header: Vec<String>,
     /// As many cells each.
     pub rows: Vec<Vec<String>>,
+    /// The same rows as objects, with numbers that are not rounded.
+    pub objects: Vec<Value>,
 }
 
+/// A row, and its object.
+type Both = (Vec<String>, Value);
+
 impl Section {
-    fn new(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Section {
-        Section { title: title.to_string(), header: header.iter().map(|h| h.to_string()).collect(), rows }
+    fn new(title: &str, header: &[&str], rows: impl Iterator<Item = Both>) -> Section {
+        let (rows, objects) = rows.unzip();
+        Section { title: title.to_string(), header: header.iter().map(|h| h.to_string()).collect(), rows, objects }
     }
 
     /// Characters of each column.
@@ -82,9 +89,14 @@ impl Section {
 pub struct View {
     /// One line.
     pub heading: String,
+    /// The time between the readings.
+    pub seconds: f64,
     /// Ports, tables, actions, parts of the program, workers, drops.
     pub sections: [Section; 6],
 }
+
+/// What sections are called in objects.
+const NAMES: [&str; 6] = ["ports", "tables", "actions", "parts", "workers", "drops"];
 
 impl View {
     /// What went on between two readings; where the cycles went since an older one, because samples have to be many.
@@ -97,6 +109,7 @@ impl View {
             format!(", code {what} ({})", code.strategy)
         });
         View {
+            seconds,
             heading: format!(
                 "up {}:{:02}:{:02}, program change {}{code}",
                 up / 3600,
@@ -113,6 +126,15 @@ impl View {
                 drops(before, now, &rate),
             ],
         }
+    }
+
+    /// As an object.
+    pub fn json(&self) -> Value {
+        let sections = NAMES.iter().zip(&self.sections);
+        let mut all: serde_json::Map<String, Value> =
+            sections.map(|(name, section)| (name.to_string(), section.objects.clone().into())).collect();
+        all.insert("seconds".to_string(), self.seconds.into());
+        all.into()
     }
 }
 
@@ -153,19 +175,23 @@ fn ports(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
         let was = before.ports.iter().find(|b| b.number == p.number).cloned().unwrap_or_default();
         let (rx, tx) = (p.rx.unwrap_or_default(), p.tx.unwrap_or_default());
         let (rx_was, tx_was) = (was.rx.unwrap_or_default(), was.tx.unwrap_or_default());
-        vec![
-            of_device(now, p.device_id, &format!("{} {}", p.number, p.name)),
-            if p.link_up { "up" } else { "down" }.to_string(),
-            short(rate.of(rx_was.packets, rx.packets)),
-            short(8.0 * rate.of(rx_was.bytes, rx.bytes)),
-            short(rate.of(rx_was.dropped + rx_was.errors, rx.dropped + rx.errors)),
-            short(rate.of(tx_was.packets, tx.packets)),
-            short(8.0 * rate.of(tx_was.bytes, tx.bytes)),
-            short(rate.of(tx_was.dropped, tx.dropped)),
-        ]
+        let names = ["rx_packets", "rx_bits", "rx_lost", "tx_packets", "tx_bits", "tx_lost"];
+        let rates = [
+            rate.of(rx_was.packets, rx.packets),
+            8.0 * rate.of(rx_was.bytes, rx.bytes),
+            rate.of(rx_was.dropped + rx_was.errors, rx.dropped + rx.errors),
+            rate.of(tx_was.packets, tx.packets),
+            8.0 * rate.of(tx_was.bytes, tx.bytes),
+            rate.of(tx_was.dropped, tx.dropped),
+        ];
+        let mut object = json!({ "device_id": p.device_id, "number": p.number, "name": p.name, "link_up": p.link_up });
+        names.iter().zip(rates).for_each(|(name, rate)| object[format!("{name}_per_second")] = rate.into());
+        let port = of_device(now, p.device_id, &format!("{} {}", p.number, p.name));
+        let link = if p.link_up { "up" } else { "down" };
+        ([port, link.to_string()].into_iter().chain(rates.map(short)).collect(), object)
     };
     let header = ["port", "link", "rx pkt/s", "rx bit/s", "rx lost/s", "tx pkt/s", "tx bit/s", "tx lost/s"];
-    Section::new("ports", &header, now.ports.iter().map(row).collect())
+    Section::new("ports", &header, now.ports.iter().map(row))
 }
 
 fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Section {
@@ -191,31 +217,44 @@ fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Sec
         let counted = t.hits.is_some();
         let cell = |value: f64| if counted { short(value) } else { "-".to_string() };
         let full = format!("{:.1} %", 100.0 * t.entries as f64 / t.size.max(1) as f64);
-        vec![of_device(now, t.device_id, &t.name), cell(hits), cell(misses), share, t.entries.to_string(), full]
+        let text =
+            vec![of_device(now, t.device_id, &t.name), cell(hits), cell(misses), share, t.entries.to_string(), full];
+        let value = |value: f64| counted.then_some(value);
+        let object = json!({
+            "device_id": t.device_id, "table": t.name, "hits_per_second": value(hits), "misses_per_second": value(misses),
+            "entries": t.entries, "size": t.size,
+        });
+        (text, object)
     };
     let header = ["table", "hits/s", "misses/s", "hit", "entries", "full"];
-    Section::new("tables", &header, all.into_iter().map(row).collect())
+    Section::new("tables", &header, all.into_iter().map(row))
 }
 
 fn actions(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
     let row = |row: watched::ActionRow| {
         let table = of_device(now, row.device, &row.table);
-        vec![format!("{table}: {}", row.action), short(rate.of(0, row.packets)), format!("{:.1} %", row.share)]
+        let packets = rate.of(0, row.packets);
+        let object = json!({
+            "device_id": row.device, "table": row.table, "action": row.action, "packets_per_second": packets,
+            "percent_of_table": row.share,
+        });
+        (vec![format!("{table}: {}", row.action), short(packets), format!("{:.1} %", row.share)], object)
     };
-    let rows = watched::actions(before, now).into_iter().map(row).collect();
+    let rows = watched::actions(before, now).into_iter().map(row);
     Section::new("actions", &["table: action", "pkt/s", "of the table's"], rows)
 }
 
 fn parts(old: &AdminStats, now: &AdminStats) -> Section {
     let row = |row: watched::StageRow| {
+        let object = row.json();
         let part = row.device.map_or(row.part.clone(), |device| of_device(now, device, &row.part));
         let samples = row.samples.map_or("-".to_string(), |n| n.to_string());
-        vec![part, format!("{:.1}", row.cycles_per_packet), format!("{:.1} %", row.share), samples]
+        (vec![part, format!("{:.1}", row.cycles_per_packet), format!("{:.1} %", row.share), samples], object)
     };
-    let rows: Vec<Vec<String>> = watched::stages(old, now).into_iter().map(row).collect();
+    let rows: Vec<Both> = watched::stages(old, now).into_iter().map(row).collect();
     let seconds = now.uptime_us.saturating_sub(old.uptime_us) as f64 / 1e6;
     let title = if rows.is_empty() { "cycles".to_string() } else { format!("cycles, sampled for {seconds:.0} s") };
-    Section::new(&title, &["part", "cycles/pkt", "of all", "samples"], rows)
+    Section::new(&title, &["part", "cycles/pkt", "of all", "samples"], rows.into_iter())
 }
 
 fn workers(before: &AdminStats, now: &AdminStats) -> Section {
@@ -230,15 +269,22 @@ fn workers(before: &AdminStats, now: &AdminStats) -> Section {
         ];
         let busy: u64 = parts.iter().sum();
         let all = busy + grown(was.idle_cycles, w.idle_cycles);
-        let mut row = vec![i.to_string(), format!("{:.1} %", 100.0 * busy as f64 / all.max(1) as f64)];
-        let per =
-            |cycles: u64, of: u64| if of == 0 { "-".to_string() } else { format!("{:.0}", cycles as f64 / of as f64) };
+        let load = 100.0 * busy as f64 / all.max(1) as f64;
+        let bursts = grown(was.bursts, w.bursts);
+        let each = |cycles: u64, of: u64| (of > 0).then(|| cycles as f64 / of as f64);
+        let object = json!({
+            "worker": i, "load_percent": load, "receive_cycles_per_packet": each(parts[0], packets),
+            "program_cycles_per_packet": each(parts[1], packets), "send_cycles_per_packet": each(parts[2], packets),
+            "packets_per_burst": each(packets, bursts),
+        });
+        let mut row = vec![i.to_string(), format!("{load:.1} %")];
+        let per = |cycles, of| each(cycles, of).map_or("-".to_string(), |each| format!("{each:.0}"));
         row.extend(parts.iter().map(|cycles| per(*cycles, packets)));
-        row.push(per(packets, grown(was.bursts, w.bursts)));
-        row
+        row.push(per(packets, bursts));
+        (row, object)
     };
     let header = ["worker", "load", "cycles/pkt receive", "program", "send", "pkt/burst"];
-    Section::new("workers", &header, now.workers.iter().enumerate().map(row).collect())
+    Section::new("workers", &header, now.workers.iter().enumerate().map(row))
 }
 
 fn drops(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
@@ -249,9 +295,12 @@ fn drops(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
     let mut all: Vec<(f64, &pb::Drop)> =
         now.drops.iter().filter(|d| d.packets > 0).map(|d| (rate.of(was(d), d.packets), d)).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.packets.cmp(&a.1.packets)));
-    let row =
-        |(rate, d): (f64, &pb::Drop)| vec![of_device(now, d.device_id, &d.reason), short(rate), d.packets.to_string()];
-    Section::new("drops", &["reason", "pkt/s", "packets"], all.into_iter().map(row).collect())
+    let row = |(rate, d): (f64, &pb::Drop)| {
+        let object =
+            json!({ "device_id": d.device_id, "reason": d.reason, "packets_per_second": rate, "packets": d.packets });
+        (vec![of_device(now, d.device_id, &d.reason), short(rate), d.packets.to_string()], object)
+    };
+    Section::new("drops", &["reason", "pkt/s", "packets"], all.into_iter().map(row))
 }
 
 #[cfg(test)]
@@ -314,6 +363,14 @@ mod tests {
         "#]]
         .assert_eq(&text);
         assert_eq!(view.heading, "up 1:00:02, program change 1");
+        let json = view.json();
+        assert_eq!(json["seconds"], 2.0);
+        assert_eq!(json["ports"][0]["rx_packets_per_second"], 32_000.0);
+        assert_eq!(
+            (&json["tables"][0]["table"], &json["tables"][0]["hits_per_second"]),
+            (&"I.often".into(), &32_000.0.into())
+        );
+        assert_eq!((&json["drops"][0]["packets"], &json["parts"]), (&6500.into(), &json!([])));
         let by_name = View::new(&reading(1, 1000), &reading(1, 1000), &reading(2, 0), Sort::Name);
         assert_eq!(
             by_name.sections[1].rows[0][..2],

@@ -4,6 +4,10 @@
 //! keeps a [`Monitor`] and asks it now and then which threads have not done so for longer than they said they would take.
 //! A thread that waits for work without a time limit says so ([`Heartbeat::rest`]): until its next beat it cannot be stuck.
 //!
+//! Threads that serve one peer, or that only make things faster, are not *vital* ([`Heartbeat::not_vital`]): one of these that
+//! stands still is a fault to be told, but none for which the process should end, or a peer that stops its own thread could end
+//! it for everybody.
+//!
 //! A beat is one plain store to a cache line of the thread's own, cheap enough for every round of a worker.
 //!
 //! Threads: one beats, any may look. Tests below.
@@ -24,6 +28,7 @@ pub struct Heartbeat {
 struct Thread {
     name: String,
     limit: Duration,
+    is_vital: bool,
     beats: AtomicU64,
     rests: AtomicBool,
 }
@@ -37,8 +42,17 @@ fn threads() -> MutexGuard<'static, Vec<Weak<Thread>>> {
 impl Heartbeat {
     /// For a thread of this name, whose rounds take no longer than `limit` unless it is stuck.
     pub fn new(name: impl Into<String>, limit: Duration) -> Heartbeat {
-        let thread = Thread { name: name.into(), limit, beats: AtomicU64::new(0), rests: AtomicBool::new(false) };
-        let thread = Arc::new(thread);
+        Heartbeat::of(name.into(), limit, true)
+    }
+
+    /// The same for a thread without which the process goes on.
+    pub fn not_vital(name: impl Into<String>, limit: Duration) -> Heartbeat {
+        Heartbeat::of(name.into(), limit, false)
+    }
+
+    fn of(name: String, limit: Duration, is_vital: bool) -> Heartbeat {
+        let (beats, rests) = (AtomicU64::new(0), AtomicBool::new(false));
+        let thread = Arc::new(Thread { name, limit, is_vital, beats, rests });
         let mut threads = threads();
         threads.retain(|thread| thread.strong_count() > 0);
         threads.push(Arc::downgrade(&thread));
@@ -68,6 +82,8 @@ pub struct Stuck {
     pub thread: String,
     /// Since when, as far as was looked.
     pub since: Duration,
+    /// Whether the process cannot do without it.
+    pub is_vital: bool,
 }
 
 /// What one watcher has seen of all threads.
@@ -97,7 +113,8 @@ impl Monitor {
             if rests || *before != beats || !std::ptr::eq(of.as_ptr(), Arc::as_ptr(&thread)) {
                 (*of, *before, *since) = (Arc::downgrade(&thread), beats, now);
             } else if now.saturating_duration_since(*since) > thread.limit {
-                stuck.push(Stuck { thread: thread.name.clone(), since: now.saturating_duration_since(*since) });
+                let since = now.saturating_duration_since(*since);
+                stuck.push(Stuck { thread: thread.name.clone(), since, is_vital: thread.is_vital });
             }
         }
         stuck
@@ -138,5 +155,15 @@ mod tests {
         assert!(stuck(&mut monitor, now + 2 * LIMIT, "a first"), "it had work");
         drop(first);
         assert!(!stuck(&mut monitor, now + 2 * LIMIT, "a first"), "it has ended");
+    }
+
+    #[test]
+    fn who_is_not_vital_says_so() {
+        let _threads = (Heartbeat::new("vital", LIMIT), Heartbeat::not_vital("not vital", LIMIT));
+        let (mut monitor, now) = (Monitor::default(), Instant::now());
+        monitor.stuck_at(now);
+        let stuck = monitor.stuck_at(now + 2 * LIMIT);
+        let is_vital = |name| stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital);
+        assert_eq!((is_vital("vital"), is_vital("not vital")), (Some(true), Some(false)));
     }
 }

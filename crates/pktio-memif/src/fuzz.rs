@@ -17,7 +17,7 @@ use crate::wire::{AddRegion, AddRing, Init, MESSAGE_BYTES, MODE_ETHERNET, Messag
 use pktio::{Bell, HeapPool, MemifRole, Packet, Pool, PortStats};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use shared_memory::{Doorbell, Quota};
+use shared_memory::{Closer, Notifier, PeerFile, Quota};
 use std::sync::Arc;
 
 /// Frames of a burst.
@@ -100,6 +100,7 @@ pub fn fuzz_messages(bytes: &[u8]) {
         queues: 2,
         memory_bytes: 1 << 30,
     };
+    let closer = Closer::default();
     let (Ok(port), Ok(bell)) = (Port::new(config, pool.clone()), Bell::new()) else { return };
     let init = Init { version: VERSION, id: 0, mode: MODE_ETHERNET, secret: [0; 24], name: String::new() };
     let Ok(mut building) = Building::new(Arc::new(port), &init) else { return };
@@ -110,9 +111,12 @@ pub fn fuzz_messages(bytes: &[u8]) {
             Some(Message::AddRegion(region)) => {
                 let Ok(file) = memfd_create("fuzz", MemfdFlags::CLOEXEC) else { return };
                 let written = ftruncate(&file, FILE_BYTES).and_then(|()| rustix::io::pwrite(&file, bytes, 0));
-                building.add_region(region, written.is_ok().then_some(file))
+                building.add_region(region, written.is_ok().then(|| PeerFile::new(file, &closer)))
             }
-            Some(Message::AddRing(ring)) => building.add_ring(ring, eventfd(0, EventfdFlags::CLOEXEC).ok()),
+            Some(Message::AddRing(ring)) => {
+                let event = eventfd(0, EventfdFlags::CLOEXEC).ok();
+                building.add_ring(ring, event.map(|event| PeerFile::new(event, &closer)))
+            }
             Some(Message::Connect(_)) => {
                 let Ok(ends) = building.connect(&Arc::new(Link::new(bell))) else { return };
                 for mut end in ends {
@@ -147,9 +151,9 @@ pub fn fuzz_rings(bytes: &[u8]) {
         return;
     }
     let theirs = Arc::new(mapped);
-    let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC) else { return };
-    let event = Arc::new(event);
-    let doorbell = || Doorbell::new(Arc::clone(&event));
+    let (Ok(event), Ok(notifier)) = (eventfd(0, EventfdFlags::CLOEXEC), Notifier::new("fuzz", 1)) else { return };
+    notifier.set(0, Some(Arc::new(event)));
+    let doorbell = || notifier.doorbell(0);
     let (Some((back, back_buffers)), Some((out, out_buffers))) = (rings.pop(), rings.pop()) else { return };
     let ring = |number| Ring::new(&theirs, 0, layout.ring_at(number), layout.log2);
     let (Some(first), Some(second)) = (ring(0), ring(1)) else { return };

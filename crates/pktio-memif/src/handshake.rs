@@ -18,7 +18,7 @@ use crate::receive::Receiver;
 use crate::ring::{MASK_INTERRUPTS, RING_LOG2_MAX, Ring};
 use crate::transmit::Transmitter;
 use crate::wire::{AddRegion, AddRing, Hello, Init, MODE_ETHERNET, Message, RING_CLIENT_TO_SERVER, VERSION};
-use shared_memory::{Doorbell, Watch, is_eventfd};
+use shared_memory::{PeerFile, Watch};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -83,7 +83,7 @@ impl Building {
         Ok(Building { port, memory, mapped, to_server, to_client })
     }
 
-    pub(crate) fn add_region(&mut self, region: AddRegion, file: Option<OwnedFd>) -> Result<(), String> {
+    pub(crate) fn add_region(&mut self, region: AddRegion, file: Option<PeerFile>) -> Result<(), String> {
         let AddRegion { index, bytes } = region;
         let file = file.ok_or_else(|| format!("region {index} comes without a file"))?;
         if usize::from(index) != self.memory.region_count() || usize::from(index) >= REGIONS_MAX {
@@ -105,7 +105,7 @@ impl Building {
         Ok(())
     }
 
-    pub(crate) fn add_ring(&mut self, ring: AddRing, event: Option<OwnedFd>) -> Result<(), String> {
+    pub(crate) fn add_ring(&mut self, ring: AddRing, event: Option<PeerFile>) -> Result<(), String> {
         let AddRing { flags, index, region, offset, log2, private_header_bytes } = ring;
         let rings = if flags & RING_CLIENT_TO_SERVER != 0 { &mut self.to_server } else { &mut self.to_client };
         let most = self.port.queues.len().min(RINGS_MAX);
@@ -118,8 +118,8 @@ impl Building {
         if private_header_bytes != 0 {
             return Err("private headers are not supported".into());
         }
-        let event =
-            event.filter(|event| is_eventfd(event)).ok_or_else(|| format!("ring {index} comes without an eventfd"))?;
+        let event = event.and_then(|event| event.into_eventfd().ok());
+        let event = event.ok_or_else(|| format!("ring {index} comes without an eventfd"))?;
         rings.push(Plan { region, offset, log2, event: Arc::new(event) });
         Ok(())
     }
@@ -142,7 +142,8 @@ impl Building {
         }
         let mut transmitters = Vec::new();
         for (index, plan) in self.to_client.iter().enumerate() {
-            let transmitter = Transmitter::of_server(ring(plan, index)?, Doorbell::new(Arc::clone(&plan.event)));
+            let transmitter = Transmitter::of_server(ring(plan, index)?, self.port.notifier.doorbell(index));
+            self.port.notifier.set(index, Some(Arc::clone(&plan.event)));
             transmitter.begin();
             transmitters.push(transmitter);
         }
@@ -210,7 +211,9 @@ impl Offer {
             };
             messages.push_back((Message::AddRing(add), Some(Arc::clone(&event))));
             if is_to_server {
-                let transmitter = Transmitter::of_client(ring, buffers, Doorbell::new(event));
+                let number = usize::from(number);
+                let transmitter = Transmitter::of_client(ring, buffers, port.notifier.doorbell(number));
+                port.notifier.set(number, Some(event));
                 transmitters.push(transmitter);
             } else {
                 receivers.push(Receiver::of_client(ring, buffers, Watch::new(event).ok()));

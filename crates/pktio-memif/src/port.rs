@@ -11,7 +11,7 @@ use crate::memory::REGIONS_MAX;
 use crate::receive::{Fault, Receiver};
 use crate::transmit::{Stop, Transmitter};
 use pktio::{Bell, MemifRole, Packet, PoolRef, PortStats, Queue, QueueCounters, Wake, offload};
-use shared_memory::{Pause, Quota};
+use shared_memory::{Notifier, Pause, Quota};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -43,6 +43,8 @@ pub(crate) struct Port {
     /// After clients that took memory away.
     pub pause: Mutex<Pause>,
     pub queues: Box<[Shared]>,
+    /// Signals the eventfds of the rings that we send by, one for each.
+    pub notifier: Notifier,
     up: AtomicBool,
 }
 
@@ -135,6 +137,7 @@ pub(crate) struct PortConfig {
 impl Port {
     pub(crate) fn new(config: PortConfig, pool: PoolRef) -> io::Result<Port> {
         let PortConfig { name, role, id, ring_log2, buffer_bytes, frame_max, queues, memory_bytes } = config;
+        let notifier = Notifier::new(&name, queues.into())?;
         let shared = |_| {
             let (counters, generation, handover) = (QueueCounters::default(), AtomicU32::new(0), Mutex::default());
             Ok(Shared { counters, generation, handover, bell: Bell::new()? })
@@ -145,7 +148,21 @@ impl Port {
         let quota =
             Quota::new(3 * if role == MemifRole::Server { REGIONS_MAX } else { 1 }).map_err(io::Error::other)?;
         let pause = Mutex::default();
-        Ok(Port { name, role, id, ring_log2, buffer_bytes, frame_max, pool, memory_bytes, quota, pause, queues, up })
+        Ok(Port {
+            name,
+            role,
+            id,
+            ring_log2,
+            buffer_bytes,
+            frame_max,
+            pool,
+            memory_bytes,
+            quota,
+            pause,
+            queues,
+            notifier,
+            up,
+        })
     }
 
     /// Whether there is a connection.
@@ -170,6 +187,7 @@ impl Port {
     pub(crate) fn detach(&self) {
         self.up.store(false, Ordering::Release);
         self.hand_over(|| None);
+        (0..self.queues.len()).for_each(|number| self.notifier.set(number, None));
     }
 
     fn hand_over(&self, mut next: impl FnMut() -> Option<Ends>) {

@@ -216,8 +216,8 @@ impl Receiver {
             stop = Stop::NoBuffer;
         }
         let mut bytes = 0;
-        for (packet, frame) in out[before..].iter_mut().zip(&frames) {
-            // SAFETY: `alloc_bulk` has given at most `found` packets, and as many frames were written.
+        for (packet, frame) in out[before..].iter_mut().zip(&frames[..found]) {
+            // SAFETY: the first `found` were written.
             let (place, length) = unsafe { frame.assume_init() };
             let fits = packet.adjust(packet.headroom(), length as usize);
             debug_assert!(fits.is_ok(), "small buffers hold as much");

@@ -3,8 +3,9 @@
 //!
 //! A thread waits for its bell, its listening socket and its connections; it takes one message of a connection at a time.
 //! Everything that a peer can make it do is bounded: connections that have not named an interface ([`PENDING_MAX`]), the
-//! time that a handshake takes ([`HANDSHAKE_TIME`]), messages sent to a peer that reads none (it loses the connection).
-//! Peers of other sockets have other threads.
+//! time that a handshake takes ([`HANDSHAKE_TIME`]), messages and connections of a process ([`Rates`]), messages sent to a peer
+//! that reads none (it loses the connection). Peers of other sockets have other threads. A thread that stands still all the
+//! same is told, but does not end the switch: only its peers wait.
 //!
 //! A connection that ends takes its port's link down, and the memory away as soon as the workers let go of it. A client
 //! tries again ([`RETRY_TIME`]).
@@ -16,11 +17,11 @@ use crate::port::{Link, Port, TEND_INTERVAL_MS, lock};
 use crate::receive::Fault;
 use crate::socket::{Listening, Received, accept, connect_to, receive, send};
 use crate::wire::Message;
+use heartbeat::Heartbeat;
 use pktio::{Bell, Error, MemifRole};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shared_memory::Peer as Process;
+use shared_memory::{Closer, Limit, Peer as Process, PeerFile};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,15 @@ const RETRY_TIME_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// How long nothing is accepted after the system refused: no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Most messages and connections of a process in a second: a client with 256 rings each way needs 600 to start.
+const MESSAGES_PER_SECOND: u32 = 4096;
+
+/// Processes whose messages are counted each on its own.
+const PROCESSES_MAX: usize = 64;
+
+/// A round that takes longer is stuck: mapping a client's memory takes milliseconds.
+const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// At most one warning in this time: a peer may provoke them.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,7 +92,8 @@ impl Owner {
         let place = match port.role {
             MemifRole::Client => {
                 let path = path.to_owned();
-                let start = |control: Arc<Control>| Thread::new(control, Way::Connect { path, next: Instant::now() });
+                let way = Way::Connect { path, next: Instant::now() };
+                let start = |control| Thread::new(control, way, Closer::default());
                 Place::Client(Some(Service::start(&port, None, start).map_err(|error| fail(error.to_string()))?))
             }
             MemifRole::Server => {
@@ -90,9 +101,10 @@ impl Owner {
                 match servers.get(path) {
                     Some(service) => service.add(&port).map_err(fail)?,
                     None => {
-                        let listening = Arc::new(Listening::new(path)?);
+                        let closer = Closer::default();
+                        let listening = Arc::new(Listening::new(path, &closer)?);
                         let way = Way::Accept { listening: Arc::clone(&listening), after: None };
-                        let start = |control| Thread::new(control, way);
+                        let start = |control| Thread::new(control, way, closer);
                         let service = Service::start(&port, Some(listening), start);
                         servers.insert(path.to_owned(), service.map_err(|error| fail(error.to_string()))?);
                     }
@@ -137,7 +149,9 @@ impl Service {
         let (ports, stop, bell) = (Mutex::new(vec![Arc::clone(port)]), AtomicBool::new(false), Bell::new()?);
         let control = Arc::new(Control { ports, stop, bell });
         let thread = thread(Arc::clone(&control));
-        let thread = thread::Builder::new().name("memif".into()).spawn(move || thread.run())?;
+        // A socket's ports come and go: it has the first one's name.
+        let heart = Heartbeat::not_vital(port.name.as_str(), ROUND_MAX);
+        let thread = thread::Builder::new().name("memif".into()).spawn(move || thread.run(&heart))?;
         Ok(Service { control, thread: Some(thread), _listening: listening })
     }
 
@@ -172,7 +186,7 @@ enum Way {
 
 /// A connection.
 struct Peer {
-    socket: OwnedFd,
+    socket: PeerFile,
     since: Instant,
     process: Option<Process>,
     /// `None` until a client has named its interface.
@@ -196,7 +210,7 @@ enum State {
 }
 
 impl Peer {
-    fn new(socket: OwnedFd, port: Option<Arc<Port>>, state: State) -> Peer {
+    fn new(socket: PeerFile, port: Option<Arc<Port>>, state: State) -> Peer {
         Peer { since: Instant::now(), process: Process::of(&socket), socket, port, state }
     }
 
@@ -219,16 +233,20 @@ struct Thread {
     control: Arc<Control>,
     way: Way,
     peers: Vec<Peer>,
+    /// Of what peers have sent.
+    closer: Closer,
+    rates: Rates,
     warnings: Warnings,
 }
 
 impl Thread {
-    fn new(control: Arc<Control>, way: Way) -> Thread {
-        Thread { control, way, peers: Vec::new(), warnings: Warnings::default() }
+    fn new(control: Arc<Control>, way: Way, closer: Closer) -> Thread {
+        Thread { control, way, peers: Vec::new(), closer, rates: Rates::default(), warnings: Warnings::default() }
     }
 
-    fn run(mut self) {
+    fn run(mut self, heart: &Heartbeat) {
         while !self.control.stop.load(Ordering::Acquire) {
+            heart.beat();
             self.tend();
             self.connect();
             let (accepts, readable) = self.wait();
@@ -278,12 +296,25 @@ impl Thread {
     fn wait(&self) -> (bool, Vec<usize>) {
         let bell = self.control.bell.file();
         let mut files = vec![PollFd::new(&bell, PollFlags::IN)];
-        files.extend(self.peers.iter().map(|peer| PollFd::new(&peer.socket, PollFlags::IN)));
         let mut time = Duration::from_millis(TEND_INTERVAL_MS);
+        // What a peer says beyond its rate waits in its socket.
+        let mut heard = Vec::new();
+        for (i, peer) in self.peers.iter().enumerate() {
+            let pause = self.rates.pause(peer.process);
+            if pause.is_zero() {
+                files.push(PollFd::new(&peer.socket, PollFlags::IN));
+                heard.push(i);
+            } else {
+                time = time.min(pause);
+            }
+        }
         match &self.way {
             Way::Accept { listening, after } => {
                 let pending = self.peers.iter().filter(|peer| !peer.is_up()).count();
-                if pending < PENDING_MAX && after.is_none_or(|after| after <= Instant::now()) {
+                if pending < PENDING_MAX
+                    && !self.closer.is_behind()
+                    && after.is_none_or(|after| after <= Instant::now())
+                {
                     files.push(PollFd::new(&listening.socket, PollFlags::IN));
                 }
             }
@@ -297,16 +328,20 @@ impl Thread {
             return (false, Vec::new());
         }
         let is_ready = |file: &PollFd<'_>| !file.revents().is_empty();
-        let peers = &files[1..=self.peers.len()];
-        let accepts = files.get(1 + self.peers.len()).is_some_and(is_ready);
-        (accepts, (0..peers.len()).filter(|&i| is_ready(&peers[i])).collect())
+        let accepts = files.get(1 + heard.len()).is_some_and(is_ready);
+        let readable = heard.iter().zip(&files[1..]).filter(|(_, file)| is_ready(file)).map(|(&i, _)| i);
+        (accepts, readable.collect())
     }
 
     fn accept(&mut self) {
         let Way::Accept { listening, after } = &mut self.way else { return };
-        match accept(&listening.socket) {
+        match accept(&listening.socket, &self.closer) {
             Ok(Some(socket)) => {
                 let process = Process::of(&socket);
+                if !self.rates.take(process) {
+                    // Not left waiting: it would have the place of others in the socket's queue.
+                    return self.warnings.warn("memif", "a process connects too often");
+                }
                 let of_it = self.peers.iter().filter(|peer| !peer.is_up() && peer.process == process).count();
                 if of_it >= PENDING_OF_A_PROCESS_MAX {
                     let reason = format!("more than {PENDING_OF_A_PROCESS_MAX} connections of a process wait");
@@ -333,8 +368,12 @@ impl Thread {
             return;
         }
         *next = Instant::now() + RETRY_TIME;
+        if self.closer.is_behind() {
+            return;
+        }
         let port = lock(&self.control.ports).first().cloned();
         if let (Ok(socket), Some(port)) = (connect_to(path), port) {
+            let socket = PeerFile::new(socket, &self.closer);
             self.peers.push(Peer::new(socket, Some(port), State::Silent));
         }
     }
@@ -342,8 +381,11 @@ impl Thread {
     /// Takes what a peer says next.
     fn take_message(&mut self, i: usize) -> Result<(), End> {
         let peer = &mut self.peers[i];
-        let (message, file) = match receive(&peer.socket) {
-            Received::Message(message, file) => (message, file),
+        let (message, file) = match receive(&peer.socket, &self.closer) {
+            Received::Message(message, file) => {
+                self.rates.take(peer.process);
+                (message, file)
+            }
             Received::Nothing => return Ok(()),
             Received::End => return Err(End::Gone),
             Received::Wrong(what) => return Err(End::Refused(what.into())),
@@ -434,9 +476,40 @@ impl Thread {
                 }
             }
         }
+        // The peer sees the end at once. An error is that it has gone itself.
+        let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
         if let Way::Connect { next, .. } = &mut self.way {
             *next = Instant::now() + if was_up { RETRY_TIME } else { RETRY_TIME_AFTER_FAILURE };
         }
+    }
+}
+
+/// How much each process says and connects. By process and not by connection, since a new one is soon made; and not of all
+/// together, so that nobody waits for another one's rate.
+#[derive(Default)]
+struct Rates(Vec<(Option<Process>, Limit)>);
+
+impl Rates {
+    /// Counts a message or a connection; whether it is within the rate.
+    fn take(&mut self, process: Option<Process>) -> bool {
+        if let Some((_, limit)) = self.0.iter_mut().find(|(of, _)| *of == process) {
+            return limit.take();
+        }
+        if self.0.len() >= PROCESSES_MAX {
+            self.0.retain(|(_, limit)| !limit.is_over());
+        }
+        // Who comes when there are too many shares the last one's.
+        if self.0.len() < PROCESSES_MAX {
+            self.0.push((process, Limit::new(MESSAGES_PER_SECOND)));
+        }
+        self.0.last_mut().is_none_or(|(_, limit)| limit.take())
+    }
+
+    /// How long a process has to wait.
+    fn pause(&self, process: Option<Process>) -> Duration {
+        let found = self.0.iter().find(|(of, _)| *of == process);
+        let shared = || self.0.last().filter(|_| self.0.len() >= PROCESSES_MAX);
+        found.or_else(shared).map_or(Duration::ZERO, |(_, limit)| limit.pause())
     }
 }
 
@@ -458,5 +531,55 @@ impl Warnings {
             0 => tracing::warn!("port {port}: {text}"),
             more => tracing::warn!("port {port}: {text} ({more} warnings about memif peers were kept back)"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::PortConfig;
+    use pktio::HeapPool;
+
+    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    fn stands_still(name: &str) -> Option<bool> {
+        let (mut monitor, now) = (heartbeat::Monitor::default(), Instant::now());
+        monitor.stuck_at(now);
+        thread::sleep(Duration::from_millis(2 * TEND_INTERVAL_MS));
+        let stuck = monitor.stuck_at(now + Duration::from_secs(3600));
+        stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
+    }
+
+    /// The finding: nobody noticed when a peer had found how to stop its port's thread.
+    #[test]
+    fn a_socket_s_thread_that_stands_still_is_told_and_is_not_vital() {
+        let config = PortConfig {
+            name: "stopped".into(),
+            role: MemifRole::Client,
+            id: 0,
+            ring_log2: 4,
+            buffer_bytes: 2048,
+            frame_max: 1518,
+            queues: 1,
+            memory_bytes: 1 << 20,
+        };
+        let port = Arc::new(Port::new(config, HeapPool::shared(16)).expect("a port"));
+        let owner = Owner::new(port, Path::new("/nowhere")).expect("a thread");
+        let Place::Client(Some(service)) = &owner.place else { panic!("it is a client") };
+        let wait_until = |expected| (0..100).any(|_| stands_still("stopped") == expected);
+        assert!(wait_until(None), "it goes round");
+        let held = lock(&service.control.ports);
+        assert!(wait_until(Some(false)));
+        drop(held);
+        assert!(wait_until(None), "it goes on");
+    }
+
+    #[test]
+    fn a_process_that_says_too_much_does_not_use_up_the_rate_of_another() {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let (mut rates, this) = (Rates::default(), Process::of(&socket));
+        assert!(this.is_some());
+        assert!((0..MESSAGES_PER_SECOND).all(|_| rates.take(this)));
+        assert!(!rates.take(this) && !rates.pause(this).is_zero());
+        assert!(rates.pause(None).is_zero() && rates.take(None));
     }
 }

@@ -1,7 +1,8 @@
 //! The control channel: sequenced-packet Unix sockets, which deliver whole messages or none.
 //!
 //! Nothing here blocks. A peer that sends less or more than a message, or takes none, loses its connection; descriptors
-//! beyond the first, and those that come with a message that wants none, are closed.
+//! beyond the first, and those that come with a message that wants none, are closed; elsewhere, since that may wait
+//! ([`PeerFile`]).
 //!
 //! Threads: the service thread's (`service`). Tests: `tests/hostile.rs`.
 
@@ -13,6 +14,7 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
     socket_with,
 };
+use shared_memory::{Closer, FILES_MAX, PeerFile};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +27,7 @@ const BACKLOG: i32 = 16;
 /// What came of looking for a message.
 pub(crate) enum Received {
     /// One, with its descriptor.
-    Message(Message, Option<OwnedFd>),
+    Message(Message, Option<PeerFile>),
     /// None yet.
     Nothing,
     /// The peer has closed its end.
@@ -47,9 +49,9 @@ pub(crate) fn connect_to(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// The next connection of a listening socket; `None` when none waits.
-pub(crate) fn accept(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+pub(crate) fn accept(listener: impl AsFd, closer: &Closer) -> Result<Option<PeerFile>, Errno> {
     match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(socket) => Ok(Some(socket)),
+        Ok(socket) => Ok(Some(PeerFile::new(socket, closer))),
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
         Err(error) => Err(error),
     }
@@ -69,9 +71,9 @@ pub(crate) fn send(socket: impl AsFd, message: &Message, file: Option<BorrowedFd
 }
 
 /// Takes the next message.
-pub(crate) fn receive(socket: impl AsFd) -> Received {
+pub(crate) fn receive(socket: impl AsFd, closer: &Closer) -> Received {
     let mut bytes = [0; MESSAGE_BYTES + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let result = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags);
@@ -79,7 +81,8 @@ pub(crate) fn receive(socket: impl AsFd) -> Received {
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {
             // Further ones are closed as they are dropped.
-            file = files.into_iter().reduce(|first, _| first).or(file);
+            let files = files.map(|file| PeerFile::new(file, closer));
+            file = files.reduce(|first, _| first).or(file);
         }
     }
     match result {
@@ -99,7 +102,7 @@ pub(crate) fn receive(socket: impl AsFd) -> Received {
 
 /// A listening socket and its file, which is removed with it.
 pub(crate) struct Listening {
-    pub socket: OwnedFd,
+    pub socket: PeerFile,
     path: PathBuf,
     /// Device and inode of the file.
     file: Option<(u64, u64)>,
@@ -107,7 +110,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Listens at a path, where a socket may be that nobody listens on any more.
-    pub(crate) fn new(path: &Path) -> Result<Listening, Error> {
+    pub(crate) fn new(path: &Path, closer: &Closer) -> Result<Listening, Error> {
         let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
         make_room(path)?;
         let address = SocketAddrUnix::new(path).map_err(|error| fail(error.to_string()))?;
@@ -120,7 +123,7 @@ impl Listening {
             other => fail(other.to_string()),
         })?;
         let file = std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        let listening = Listening { socket, path: path.to_owned(), file };
+        let listening = Listening { socket: PeerFile::new(socket, closer), path: path.to_owned(), file };
         listen(&listening.socket, BACKLOG).map_err(|error| fail(error.to_string()))?;
         Ok(listening)
     }

@@ -6,9 +6,8 @@ use crate::ring::{DESCRIPTOR_BYTES, Descriptor, HEADER_BYTES, NEXT, Ring};
 use crate::transmit::{Stop, Transmitter};
 use pktio::{HeapPool, Packet, Pool, PoolRef, PortStats};
 use proptest::prelude::*;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use shared_memory::{Doorbell, Quota};
+use shared_memory::{Doorbell, Notifier, Quota};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -22,8 +21,9 @@ struct Pair {
     pool: PoolRef,
 }
 
+/// One that reaches nobody.
 fn doorbell() -> Doorbell {
-    Doorbell::new(Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")))
+    Notifier::new("test", 0).expect("a thread").doorbell(0)
 }
 
 fn pair(log2: u8, buffer_bytes: u32) -> Pair {

@@ -1,7 +1,7 @@
 //! The sending end of a ring.
 //!
 //! A burst goes in steps, as in `receive`: buffers are found and asked for, to be written; frames are copied and
-//! descriptors written; our index is published once, and the peer woken once if it asked for that. Frames longer than a
+//! descriptors written; our index is published once, and the peer woken once if it asked for that, by the port's notifier. Frames longer than a
 //! buffer go into several ([`Transmitter::chain`]).
 //!
 //! **Promises.** Nothing is written outside of the peer's regions, and of a frame nothing but its bytes. A buffer or an

@@ -413,6 +413,22 @@ fn a_second_client_of_an_interface_is_refused() {
     serves(&mut server, &path, &pool);
 }
 
+/// The finding: a client that is connected may send acknowledgements without end, and the socket's thread took them as fast
+/// as it could. 4,096 are taken in a second, and a few hundred wait in the socket.
+#[test]
+fn messages_without_end_are_taken_at_a_bounded_rate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, pool) = (folder.path().join("m"), HeapPool::shared(256));
+    let mut server = open(&path, ",role=server", &OPTIONS, &pool);
+    let (peer, ..) = connected(&path);
+    let start = std::time::Instant::now();
+    (0..4 * 4096 + 2000).for_each(|_| peer.send(&Message::Ack, None));
+    assert!(start.elapsed() > std::time::Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(server.is_up(), "it costs time only");
+    drop(peer);
+    serves(&mut server, &path, &pool);
+}
+
 /// The finding of vhost-user ports, here: the peer's eventfd is full and blocks, and the peer asks for interrupts.
 #[test]
 fn a_full_blocking_eventfd_stops_no_worker() {
@@ -431,6 +447,95 @@ fn a_full_blocking_eventfd_stops_no_worker() {
     });
     assert_eq!(server.device.stats().tx_packets, 16);
     assert!(server.is_up());
+}
+
+/// The finding: the worker signalled the peer's eventfd itself, and the kernel goes through all who watch it: here 100,000
+/// times, which takes some 20 ms, and a peer may have millions. Counted is what processor time that costs the worker.
+#[test]
+fn an_eventfd_that_many_watch_delays_no_worker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, pool) = (folder.path().join("m"), HeapPool::shared(256));
+    let mut server = open(&path, ",role=server", &OPTIONS, &pool);
+    let (_peer, file, bell) = connected(&path);
+    let watched: Vec<OwnedFd> = (0..200).map(|_| bell.try_clone().expect("a duplicate")).collect();
+    let flags = rustix::event::epoll::EventFlags::IN | rustix::event::epoll::EventFlags::ET;
+    let watchers: Vec<OwnedFd> = (0..500)
+        .map(|_| rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("an epoll"))
+        .collect();
+    for watcher in &watchers {
+        for event in &watched {
+            rustix::event::epoll::add(watcher, event, rustix::event::epoll::EventData::new_u64(0), flags)
+                .expect("it is watched");
+        }
+    }
+    for i in 0..16 {
+        write(&file, SECOND_AT + 128 + 16 * i, &descriptor(0, 0, 2048, BUFFERS_AT + 2048 * i));
+    }
+    wait_for("the link is up", || server.is_up());
+    let time = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let before = time();
+    for head in 1..=100u16 {
+        write(&file, SECOND_AT + 6, &head.to_le_bytes());
+        assert_eq!(server.send(0, &*pool, &[vec![1; 60]]), 1);
+        server.receive();
+    }
+    let took = time() - before;
+    assert!(took < std::time::Duration::from_millis(400), "100 bursts took {took:?}");
+    let seen = rustix::event::poll(
+        &mut [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)],
+        Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 }),
+    );
+    assert_eq!(seen, Ok(1), "the peer is woken all the same");
+}
+
+/// The finding: the socket's thread closed what a client had sent, and waited there for as long as that one had said: with it
+/// all ports of the socket.
+#[test]
+fn files_whose_close_waits_stop_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, pool) = (folder.path().join("m"), HeapPool::shared(256));
+    let mut server = open(&path, ",role=server", &OPTIONS, &pool);
+    let mut others = Vec::new();
+    for message in [init(0), Message::Ack] {
+        // Once the port is the last that has it: if it was faster, the close here waits.
+        let is_last = (0..10).any(|_| {
+            let peer = std::sync::Arc::new(Peer::client(&path));
+            let (file, other) = lingering();
+            others.push(other);
+            let (message, theirs, (closed, is_closed)) =
+                (message.clone(), std::sync::Arc::clone(&peer), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                // Beside a message that wants none; then the peer goes.
+                theirs.send(&message, Some(file.as_fd()));
+                drop(file);
+                closed.send(())
+            });
+            let is_last = is_closed.recv_timeout(std::time::Duration::from_millis(200)).is_ok();
+            drop(peer);
+            is_last
+        });
+        assert!(is_last, "the file is in the port's hands");
+    }
+    serves(&mut server, &path, &pool);
+    let start = std::time::Instant::now();
+    drop(server);
+    assert!(start.elapsed() < common::PATIENCE);
+    drop(others);
+}
+
+/// A socket whose `close` waits for an hour, and the other end, which reads nothing.
+fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut socket = std::net::TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+    let (other, _) = listener.accept().expect("it is there");
+    socket.set_nonblocking(true).expect("it is a socket");
+    while std::io::Write::write(&mut socket, &[0; 1 << 16]).is_ok() {}
+    socket.set_nonblocking(false).expect("it is a socket");
+    rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::from_secs(3600))).expect("an option");
+    (socket, other)
 }
 
 /// The other role: a server of lies.

@@ -13,6 +13,11 @@ fn a_frame_wakes_a_sleeping_worker_in_both_roles() {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = HeapPool::shared(256);
     let (mut server, mut client) = connected(&folder.path().join("m"), [&OPTIONS; 2], &pool);
+    // That the peer has come is no frame: a worker that it wakes goes on before a frame's signal is there.
+    for end in [&mut server, &mut client] {
+        let _ = end.queues[0].arm(&mut Vec::new());
+        end.queues[0].disarm();
+    }
     for round in 0..20 {
         let (from, to) = if round % 2 == 0 { (&mut client, &mut server) } else { (&mut server, &mut client) };
         to.receive();

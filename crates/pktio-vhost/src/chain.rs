@@ -119,9 +119,10 @@ pub(crate) fn read(
             return Read::Long;
         }
         piece.read_bytes(skip, &mut packet.data_mut()[len..]);
+        // Here and not at the end: what turns out to be no frame was copied all the same.
+        budget.spend(0, n);
         len += n;
         if desc.flags & NEXT == 0 {
-            budget.spend(0, len);
             if of_header < terms.header_bytes || len == 0 {
                 return Read::Bad;
             }
@@ -277,6 +278,8 @@ pub(crate) fn write(
             }
             let n = (piece.len() - skip).min(data.len() - done);
             piece.write_bytes(skip, &data[done..done + n]);
+            // Also of a packet that does not fit in the end.
+            budget.spend(0, n);
             mark(log, desc.addr + skip as u64, n);
             done += n;
             written += (skip + n) as u32;
@@ -297,7 +300,6 @@ pub(crate) fn write(
     write_header(&at, terms, offload, taken as u16);
     // After it was written: the page may have been sent since its data was logged.
     mark(log, address, terms.header_bytes);
-    budget.spend(0, data.len());
     Written::Done(taken)
 }
 

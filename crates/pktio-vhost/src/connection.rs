@@ -2,22 +2,24 @@
 //! a buffer of one message.
 //!
 //! Files that come with a message are taken from its first byte on, as senders attach them; more than a message may have
-//! end the connection. Threads: the port's service thread. Tests: below, `tests/hostile.rs`.
+//! end the connection. They and the socket are closed elsewhere, since that may wait ([`PeerFile`]). Threads: the port's service thread. Tests: below, `tests/hostile.rs`.
 
 use crate::message::{self, BadMessage, HEADER_BYTES, Message, PAYLOAD_MAX, REGIONS_MAX};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown};
+use shared_memory::{Closer, FILES_MAX, PeerFile};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 pub(crate) struct Connection {
-    socket: UnixStream,
+    socket: PeerFile,
+    closer: Closer,
     bytes: Box<[u8; HEADER_BYTES + PAYLOAD_MAX]>,
     /// How many of these have come.
     filled: usize,
     /// Files of the message that is being read.
-    files: Vec<OwnedFd>,
+    files: Vec<PeerFile>,
 }
 
 /// Why a connection ended.
@@ -51,9 +53,12 @@ impl std::fmt::Display for Ended {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: UnixStream) -> io::Result<Connection> {
-        socket.set_nonblocking(true)?;
-        Ok(Connection { socket, bytes: Box::new([0; HEADER_BYTES + PAYLOAD_MAX]), filled: 0, files: Vec::new() })
+    pub(crate) fn new(socket: UnixStream, closer: &Closer) -> io::Result<Connection> {
+        let result = socket.set_nonblocking(true);
+        let (socket, closer) = (PeerFile::new(socket, closer), closer.clone());
+        result?;
+        let bytes = Box::new([0; HEADER_BYTES + PAYLOAD_MAX]);
+        Ok(Connection { socket, closer, bytes, filled: 0, files: Vec::new() })
     }
 
     /// What to wait for.
@@ -62,7 +67,7 @@ impl Connection {
     }
 
     /// The next whole message with its files; `None` if the rest of it has not come yet.
-    pub(crate) fn receive(&mut self) -> Result<Option<(Message, Vec<OwnedFd>)>, Ended> {
+    pub(crate) fn receive(&mut self) -> Result<Option<(Message, Vec<PeerFile>)>, Ended> {
         loop {
             let wanted = match self.bytes.first_chunk() {
                 Some(header) if self.filled >= HEADER_BYTES => {
@@ -85,7 +90,7 @@ impl Connection {
 
     /// Reads until `wanted` bytes are there, or as many as have come; whether some have.
     fn read_up_to(&mut self, wanted: usize) -> Result<bool, Ended> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGIONS_MAX))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut part = [IoSliceMut::new(&mut self.bytes[self.filled..wanted])];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -96,7 +101,7 @@ impl Connection {
         };
         for ancillary in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = ancillary {
-                self.files.extend(files);
+                self.files.extend(files.map(|file| PeerFile::new(file, &self.closer)));
             }
         }
         if got.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > REGIONS_MAX {
@@ -119,6 +124,13 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The front end sees the end at once. An error is that it has gone itself.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn a_message_may_come_byte_by_byte() {
         let (mut peer, socket) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(socket).unwrap();
+        let mut connection = Connection::new(socket, &Closer::default()).unwrap();
         let mut bytes = Vec::new();
         for word in [8u32, 1, 8, 3, 256] {
             bytes.extend(word.to_ne_bytes());
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn who_does_not_read_replies_is_left() {
         let (_peer, socket) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(socket).unwrap();
+        let mut connection = Connection::new(socket, &Closer::default()).unwrap();
         let ended = (0..1_000_000).find_map(|_| connection.send(&[0; 20]).err());
         assert!(matches!(ended, Some(Ended::NotRead)), "{ended:?}");
     }

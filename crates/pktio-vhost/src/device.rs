@@ -2,12 +2,13 @@
 //!
 //! Threads: control. Tests: `tests/honest.rs`, `pktio-dpdk/tests/peers.rs`.
 
-use crate::events::{Calls, Waker};
+use crate::events::Waker;
 use crate::lock::Lock;
 use crate::memory::Allowed;
 use crate::queue::{Pair, PairQueue, Port, Rings};
 use crate::service::{Running, Way};
 use pktio::{Bell, Device, Error, LinkState, MacAddress, PoolRef, PortStats, Queue, QueueCounters};
+use shared_memory::Notifier;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -58,9 +59,9 @@ fn start(name: &str, path: &Path, way: Way, options: &Options, pool: PoolRef) ->
 }
 
 /// A port without a guest.
-pub(crate) fn make_port(name: &str, options: &Options, pool: PoolRef) -> io::Result<(Arc<Port>, Calls)> {
+pub(crate) fn make_port(name: &str, options: &Options, pool: PoolRef) -> io::Result<(Arc<Port>, Notifier)> {
     let Options { queues, mtu, memory_bytes, .. } = *options;
-    let calls = Calls::new(name, 2 * usize::from(queues))?;
+    let calls = Notifier::new(name, 2 * usize::from(queues))?;
     let pair = |_| {
         Ok(Pair {
             rings: Lock::new(Rings::default()),

@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::{packed, split};
 use pktio::HeapPool;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use shared_memory::{Closer, PeerFile};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ fn memfd() -> Option<OwnedFd> {
 pub fn messages(mut bytes: &[u8]) {
     let pool = HeapPool::shared(256);
     let Ok((port, calls)) = make_port("fuzz", &OPTIONS, pool.clone()) else { return };
+    let closer = Closer::default();
     let mut session = Session::new(&port, &Arc::new(calls));
     while let [code, flags, length, rest @ ..] = bytes {
         let (payload, rest) = rest.split_at(usize::from(*length).min(rest.len()));
@@ -40,7 +42,7 @@ pub fn messages(mut bytes: &[u8]) {
         }
         assert_eq!(message::payload_bytes(&header), Ok(payload.len()));
         let Ok(message) = message::parse(&header, payload) else { continue };
-        let files = (0..flags & 7).filter_map(|_| memfd()).collect();
+        let files = (0..flags & 7).filter_map(|_| Some(PeerFile::new(memfd()?, &closer))).collect();
         let _ = session.handle(&message, files);
         let Some(mut rings) = port.pairs[0].rings.try_lock() else { panic!("nobody else has it") };
         let mut packets = Vec::new();

@@ -7,7 +7,7 @@
 
 use crate::message::{REGIONS_MAX, Region};
 use shared_memory::{MapError, Mapping, Quota, Slice};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -84,7 +84,7 @@ pub(crate) struct Place {
 
 impl Memory {
     /// The table with one more region.
-    pub(crate) fn with(&self, region: Region, file: &OwnedFd, allowed: &Allowed) -> Result<Memory, BadRegion> {
+    pub(crate) fn with(&self, region: Region, file: impl AsFd, allowed: &Allowed) -> Result<Memory, BadRegion> {
         let end = |start: u64| start.checked_add(region.bytes).filter(|_| region.bytes != 0);
         let (Some(guest_end), Some(user_end)) = (end(region.guest), end(region.user)) else {
             return Err(BadRegion::Overflows);
@@ -175,7 +175,7 @@ impl Mapped {
 pub(crate) struct Log(Mapping);
 
 impl Log {
-    pub(crate) fn new(file: &OwnedFd, bytes: u64, offset: u64, allowed: &Allowed) -> Result<Log, MapError> {
+    pub(crate) fn new(file: impl AsFd, bytes: u64, offset: u64, allowed: &Allowed) -> Result<Log, MapError> {
         let bytes = usize::try_from(bytes.min(LOG_BYTES_MAX)).map_err(|_| MapError::BadRange)?;
         Mapping::new(file, offset, bytes, &allowed.quota).map(Log)
     }
@@ -209,6 +209,7 @@ impl Log {
 pub(crate) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::OwnedFd;
 
     pub(crate) fn memfd(bytes: u64) -> OwnedFd {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
@@ -270,7 +271,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_log_has_a_bit_for_each_page() {
-        let log = Log::new(&memfd(4096), 2, 0, &allowed()).unwrap();
+        let log = Log::new(memfd(4096), 2, 0, &allowed()).unwrap();
         log.mark(4095, 2);
         log.mark(9 * 4096, 4096);
         log.mark(u64::MAX, 2);

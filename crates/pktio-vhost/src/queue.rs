@@ -8,13 +8,14 @@
 //!
 //! Threads: each queue on its worker; pairs are shared with the service thread. Tests: `tests/honest.rs`.
 
-use crate::events::{Caller, Waker};
+use crate::events::Waker;
 use crate::lock::Lock;
 use crate::memory::Allowed;
-use crate::ring::{Burst, Fault, Ring};
+use crate::ring::{BURST_MAX, Burst, Fault, Ring};
 use crate::service::Running;
 use pktio::offload;
 use pktio::{FRAME_HEADER_MAX, Packet, PoolRef, PortStats, Queue, QueueCounters, Wake};
+use shared_memory::Caller;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,8 +133,13 @@ impl PairQueue {
         let session = rings.session;
         if let Some(ring) = rings.to_guest.as_mut() {
             while sent < packets.len() && !burst.stopped {
+                let offered = (packets.len() - sent).min(BURST_MAX);
                 match ring.send(&mut packets[sent..], frame_max, burst) {
-                    Ok(0) => break,
+                    // Its buffers or its budget are used up.
+                    Ok(done) if done < offered => {
+                        sent += done;
+                        break;
+                    }
                     Ok(done) => sent += done,
                     Err(error) => {
                         fault = Some(Found { session, ring: 2 * at, fault: error });

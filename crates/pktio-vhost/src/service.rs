@@ -2,18 +2,19 @@
 //!
 //! One front end at a time; others that connect meanwhile are turned away. Nothing here waits for a peer: the socket is read
 //! as far as bytes have come, so a front end that stops within a message keeps its own port waiting and nothing else, and
-//! a port closes at once. A front end that sends messages without end is worked on at a bounded rate.
+//! a port closes at once. A front end that sends messages without end is worked on at a bounded rate. A thread that stands
+//! still all the same is told, but does not end the switch: its front end is the only one that waits.
 //!
 //! Threads: this one, told to stop by `Running`'s drop. Tests: `tests/hostile.rs`, `tests/honest.rs`.
 
 use crate::connection::{Connection, Ended};
-use crate::events::Calls;
 use crate::queue::{Found, Port};
 use crate::ring::Fault;
 use crate::session::Session;
+use heartbeat::Heartbeat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use shared_memory::Pause;
+use shared_memory::{Closer, Limit, Notifier, Pause, PeerFile};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,6 +31,9 @@ const MESSAGES_PER_SECOND: u32 = 4096;
 /// Most warnings a second of a port: who connects in a loop does not fill the log.
 const WARNINGS_PER_SECOND: u32 = 16;
 
+/// A round that takes longer is stuck: mapping a guest's memory takes milliseconds.
+const ROUND_MAX: Duration = Duration::from_secs(10);
+
 /// How front ends come.
 pub(crate) enum Way {
     Listen(UnixListener),
@@ -43,7 +47,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(port: Arc<Port>, calls: Calls, name: String, path: PathBuf, way: Way) -> io::Result<Running> {
+    pub(crate) fn start(
+        port: Arc<Port>,
+        calls: Notifier,
+        name: String,
+        path: PathBuf,
+        way: Way,
+    ) -> io::Result<Running> {
         let service = Service {
             port: Arc::clone(&port),
             calls: Arc::new(calls),
@@ -55,8 +65,11 @@ impl Running {
             warnings: Limit::new(WARNINGS_PER_SECOND),
             next_attempt: Instant::now(),
             pause: Pause::default(),
+            closer: Closer::default(),
         };
-        let thread = thread::Builder::new().name(format!("vhost {}", service.name)).spawn(move || service.run())?;
+        let name = format!("vhost {}", service.name.replace('\0', "?"));
+        let heart = Heartbeat::not_vital(name.as_str(), ROUND_MAX);
+        let thread = thread::Builder::new().name(name).spawn(move || service.run(&heart))?;
         Ok(Running { port, thread: Some(thread) })
     }
 }
@@ -73,7 +86,7 @@ impl Drop for Running {
 
 struct Service {
     port: Arc<Port>,
-    calls: Arc<Calls>,
+    calls: Arc<Notifier>,
     name: String,
     path: PathBuf,
     way: Way,
@@ -83,43 +96,16 @@ struct Service {
     next_attempt: Instant,
     /// After front ends that took memory away.
     pause: Pause,
-}
-
-/// So many a second.
-struct Limit {
-    most: u32,
-    since: Instant,
-    count: u32,
-}
-
-impl Limit {
-    fn new(most: u32) -> Limit {
-        Limit { most, since: Instant::now(), count: 0 }
-    }
-
-    /// Counts one; false if there were as many this second.
-    fn take(&mut self) -> bool {
-        if self.since.elapsed() >= Duration::from_secs(1) {
-            (self.since, self.count) = (Instant::now(), 0);
-        }
-        self.count += 1;
-        self.count <= self.most
-    }
-
-    /// How long until there may be more; zero if there may be now.
-    fn pause(&self) -> Duration {
-        if self.count < self.most {
-            Duration::ZERO
-        } else {
-            Duration::from_secs(1).saturating_sub(self.since.elapsed())
-        }
-    }
+    /// Of what front ends have sent.
+    closer: Closer,
 }
 
 impl Service {
-    fn run(mut self) {
+    fn run(mut self, heart: &Heartbeat) {
         while !self.port.stops.load(Ordering::Acquire) {
+            heart.rest();
             self.wait();
+            heart.beat();
             self.port.bell.silence();
             self.look_at_faults();
             // One that has gone is noticed before the next is looked at.
@@ -127,8 +113,10 @@ impl Service {
             self.look_for_front_ends();
         }
         self.front_end = None;
-        if let Way::Listen(_) = self.way {
+        if let Way::Listen(listener) = self.way {
             let _ = std::fs::remove_file(&self.path);
+            // Somebody may wait to be accepted, and have sent something.
+            drop(PeerFile::new(listener, &self.closer));
         }
     }
 
@@ -136,7 +124,7 @@ impl Service {
     fn wait(&self) {
         let bell = self.port.bell.file();
         let mut files = vec![PollFd::new(&*bell, PollFlags::IN)];
-        let closed = if self.front_end.is_none() { self.pause.left(Instant::now()) } else { Duration::ZERO };
+        let closed = if self.front_end.is_none() { self.closed_for() } else { Duration::ZERO };
         let mut timeout = None;
         match &self.way {
             Way::Listen(listener) if closed.is_zero() => files.push(PollFd::new(listener, PollFlags::IN)),
@@ -160,6 +148,12 @@ impl Service {
         let _ = poll(&mut files, timeout.as_ref());
     }
 
+    /// For how long no front end is taken; zero if one may come.
+    fn closed_for(&self) -> Duration {
+        let behind = if self.closer.is_behind() { RETRY } else { Duration::ZERO };
+        self.pause.left(Instant::now()).max(behind)
+    }
+
     fn look_at_faults(&mut self) {
         let faults = std::mem::take(&mut *self.port.faults.lock().unwrap_or_else(PoisonError::into_inner));
         let mut did_damage = false;
@@ -180,7 +174,7 @@ impl Service {
     }
 
     fn look_for_front_ends(&mut self) {
-        if self.front_end.is_none() && !self.pause.left(Instant::now()).is_zero() {
+        if self.front_end.is_none() && !self.closed_for().is_zero() {
             return;
         }
         let found = match &self.way {
@@ -202,9 +196,10 @@ impl Service {
         };
         let Some(socket) = found else { return };
         if self.front_end.is_some() {
+            drop(PeerFile::new(socket, &self.closer));
             return self.warn("a second front end is turned away");
         }
-        match Connection::new(socket) {
+        match Connection::new(socket, &self.closer) {
             Ok(connection) => {
                 tracing::debug!(port = self.name, "a vhost-user front end is connected");
                 self.front_end = Some((connection, Session::new(&self.port, &self.calls)));
@@ -260,6 +255,31 @@ mod tests {
     use crate::device::{Options, make_port};
     use pktio::HeapPool;
 
+    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    fn stands_still(name: &str) -> Option<bool> {
+        let (mut monitor, now) = (heartbeat::Monitor::default(), Instant::now());
+        monitor.stuck_at(now);
+        thread::sleep(Duration::from_millis(50));
+        let stuck = monitor.stuck_at(now + Duration::from_secs(3600));
+        stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
+    }
+
+    /// The finding: nobody noticed when a front end had found how to stop its port's thread.
+    #[test]
+    fn a_port_s_thread_that_stands_still_is_told_and_is_not_vital() {
+        let options = Options { is_server: false, queues: 1, mtu: 1500, memory_bytes: 1 << 20 };
+        let (port, calls) = make_port("stopped", &options, HeapPool::shared(16)).expect("a port");
+        let running = Running::start(port, calls, "stopped".into(), "/nowhere".into(), Way::Connect);
+        let running = running.expect("a thread");
+        let wait_until = |expected| (0..1000).any(|_| stands_still("vhost stopped") == expected);
+        assert!(wait_until(None), "it waits for work");
+        let held = running.port.faults.lock().expect("nobody panics");
+        running.port.bell.ring();
+        assert!(wait_until(Some(false)));
+        drop(held);
+        assert!(wait_until(None), "it goes on");
+    }
+
     fn service() -> (Service, tempfile::TempDir) {
         let options = Options { is_server: true, queues: 1, mtu: 1500, memory_bytes: 1 << 20 };
         let (port, calls) = make_port("test", &options, HeapPool::shared(16)).expect("a port");
@@ -278,6 +298,7 @@ mod tests {
             warnings: Limit::new(WARNINGS_PER_SECOND),
             next_attempt: Instant::now(),
             pause: Pause::default(),
+            closer: Closer::default(),
         };
         (service, folder)
     }

@@ -8,13 +8,14 @@
 //!
 //! Threads: the port's service thread. Tests: `tests/hostile.rs`, `tests/honest.rs`; fuzzed by `fuzz`.
 
-use crate::events::{self, Calls};
+use crate::events;
 use crate::memory::{Log, Memory};
 use crate::message::{self, Message, REGIONS_MAX, Request, RingAddress, RingFile};
 use crate::queue::{Found, Port};
 use crate::ring::{Fault, Parts, Ring, SIZE_MAX, Terms};
 use crate::{packed, split};
 use pktio::offload::{Accepted, GsoType};
+use shared_memory::{Notifier, PeerFile};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -96,7 +97,7 @@ pub(crate) struct Session {
     /// Tells its faults from those of others; the first is 1.
     id: u64,
     port: Arc<Port>,
-    calls: Arc<Calls>,
+    calls: Arc<Notifier>,
     memory: Arc<Memory>,
     log: Option<Arc<Log>>,
     features: u64,
@@ -109,7 +110,7 @@ pub(crate) struct Session {
 pub(crate) type Refusal = String;
 
 impl Session {
-    pub(crate) fn new(port: &Arc<Port>, calls: &Arc<Calls>) -> Session {
+    pub(crate) fn new(port: &Arc<Port>, calls: &Arc<Notifier>) -> Session {
         Session {
             id: port.sessions.fetch_add(1, Ordering::Relaxed) + 1,
             port: Arc::clone(port),
@@ -128,7 +129,7 @@ impl Session {
     }
 
     /// Does what a message asks; the reply's bytes, if there is one, and whether it was refused.
-    pub(crate) fn handle(&mut self, message: &Message, files: Vec<OwnedFd>) -> (Option<Vec<u8>>, Result<(), Refusal>) {
+    pub(crate) fn handle(&mut self, message: &Message, files: Vec<PeerFile>) -> (Option<Vec<u8>>, Result<(), Refusal>) {
         let number = |value: u64| value.to_ne_bytes().to_vec();
         let answer = match message.request {
             Request::GetFeatures => Some(number(FEATURES)),
@@ -159,7 +160,7 @@ impl Session {
     }
 
     /// A request that is not answered with a value.
-    fn change(&mut self, request: &Request, mut files: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn change(&mut self, request: &Request, mut files: Vec<PeerFile>) -> Result<(), Refusal> {
         match *request {
             Request::SetFeatures(features) => {
                 if features & !FEATURES != 0 {
@@ -257,7 +258,13 @@ impl Session {
         self.rings.get_mut(ring as usize).ok_or_else(|| format!("ring {ring} of at most {RINGS_MAX}"))
     }
 
-    fn set_file(&mut self, ring: u32, which: RingFile, has_file: bool, mut files: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn set_file(
+        &mut self,
+        ring: u32,
+        which: RingFile,
+        has_file: bool,
+        mut files: Vec<PeerFile>,
+    ) -> Result<(), Refusal> {
         self.ring(ring)?;
         let file = if has_file { files.pop() } else { None };
         let name = match which {
@@ -275,7 +282,7 @@ impl Session {
             self.rings[index].is_started = true;
             self.rebuild(index);
         } else if index < 2 * self.port.pairs.len() {
-            self.calls.set(index, file);
+            self.calls.set(index, file.map(Arc::new));
         }
         Ok(())
     }

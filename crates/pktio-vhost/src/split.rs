@@ -253,7 +253,7 @@ impl Split {
                     let written =
                         chain::write(memory, hint, &view, first, terms, &mut budget, data, header, &mut lengths);
                     let entries = match written {
-                        Written::Wait if ready == usize::from(self.parts.size) => {
+                        Written::Wait if taken == 0 && ready == usize::from(self.parts.size) => {
                             // All of the guest's buffers together do not hold it.
                             lengths.fill(0);
                             burst.dropped += 1;

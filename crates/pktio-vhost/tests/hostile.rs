@@ -174,6 +174,88 @@ fn endless_chains_delay_nobody() {
     assert_eq!(device.stats().rx_dropped, u64::from(taken()));
 }
 
+/// The finding: the budget of a burst to a guest was given anew as long as packets were left, so 64 of them went through
+/// 16,384 descriptors.
+#[test]
+fn buffers_in_endless_pieces_delay_no_sender() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("attacked");
+    let options = Options { is_server: true, queues: 1, mtu: 9000, memory_bytes: 1 << 30 };
+    let pool = HeapPool::shared(2048);
+    let mut device = open("attacked".into(), &path, &options, pool.clone()).expect("the port opens");
+    let mut queue = device.take_queues().remove(0);
+    let mut attacker = Guest::connect(&path.display().to_string(), FEATURES, 2048);
+    let (descriptors, available, used) = (0x100_0000u64, 0x120_0000u64, 0x140_0000u64);
+    for at in 0..32_768u64 {
+        let len = if at % 256 == 0 { 12u32 } else { 0 };
+        let mut desc = 0x180_0000u64.to_le_bytes().to_vec();
+        desc.extend(len.to_le_bytes());
+        desc.extend([3, ((at + 1) % 32_768) as u16].map(u16::to_le_bytes).concat());
+        attacker.write(descriptors + 16 * at, &desc);
+        attacker.write(available + 4 + 2 * at, &((256 * at % 32_768) as u16).to_le_bytes());
+    }
+    move_ring(&mut attacker, 0, 32_768, descriptors, used, available);
+    assert!(attacker.is_connected());
+    attacker.write(available + 2, &0x8000u16.to_le_bytes());
+    let taken = || u16::from_le_bytes([attacker.read(used + 2, 1)[0], attacker.read(used + 3, 1)[0]]);
+    for burst in 0..50 {
+        let before = taken();
+        let mut packets: Vec<_> = (0..64).map(|_| pool.alloc_from(&[1; 60]).expect("a buffer")).collect();
+        queue.tx(&mut packets);
+        assert!((1..=5).contains(&(taken() - before)), "burst {burst} took {} entries", taken() - before);
+    }
+}
+
+/// The finding: the port's thread closed what a front end had sent, and waited there for as long as that one had said.
+#[test]
+fn files_whose_close_waits_stop_nobody() {
+    let ports = Ports::new();
+    let mut honest = ports.connect("honest");
+    let mut others = Vec::new();
+    for ring in [0u64, 1 << 8] {
+        // As a call file; and beside a message that wants none. Once the port is the last that has it: if it was faster, the
+        // close here waits.
+        let is_last = (0..10).any(|_| {
+            let mut attacker = ports.connect("attacked");
+            let (file, other) = lingering();
+            others.push(other);
+            let (said, is_said) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                attacker.tell(13, &ring.to_le_bytes(), Some(file.as_raw_fd()));
+                let _ = said.send(Some(attacker));
+                drop(file);
+                said.send(None)
+            });
+            let _attacker = is_said.recv_timeout(PATIENCE).expect("it is sent");
+            is_said.recv_timeout(Duration::from_millis(200)).is_ok()
+        });
+        assert!(is_last, "the file is in the port's hands");
+        ports.echo(&mut honest);
+    }
+    let mut next = ports.connect("attacked");
+    ports.echo(&mut next);
+    // Ports close at once, see `drop`.
+    drop(ports);
+    drop(others);
+}
+
+/// A socket whose `close` waits for an hour, and the other end, which reads nothing.
+fn lingering() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut socket = std::net::TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+    let (other, _) = listener.accept().expect("it is there");
+    socket.set_nonblocking(true).expect("it is a socket");
+    while Write::write(&mut socket, &[0; 1 << 16]).is_ok() {}
+    socket.set_nonblocking(false).expect("it is a socket");
+    let linger = libc::linger { l_onoff: 1, l_linger: 3600 };
+    let bytes = size_of::<libc::linger>() as libc::socklen_t;
+    let at = (&raw const linger).cast();
+    // SAFETY: an option that lives during the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, bytes) };
+    assert_eq!(result, 0);
+    (socket, other)
+}
+
 /// Finding 5: a header without its payload stopped all other front ends' messages, and the end of the program.
 #[test]
 fn half_a_message_stops_nobody() {

@@ -14,9 +14,11 @@
 //! | `access` | prefetches, and the copy of short frames |
 //! | `guard` | the SIGBUS handler and its registry |
 //! | `quota` | [`Quota`]: how many mappings a port may have |
+//! | `limit` | [`Limit`]: how often a peer may ask for something |
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: which process is at the other end of a socket |
-//! | `notify` | [`Doorbell`], [`Watch`]: eventfds that a peer has too |
+//! | `received` | [`PeerFile`]: files that a peer has sent; these and mappings end where nobody waits for them |
+//! | `notify` | [`Notifier`], [`Watch`]: eventfds that a peer has too |
 //!
 //! Threads: a mapping may be used from any thread; the last owner unmaps it.
 //! **Invariant:** all bytes of a mapping are hostile. What is read is a copy, and is checked after it was copied.
@@ -25,18 +27,22 @@
 
 mod access;
 mod guard;
+mod limit;
 mod mapping;
 mod notify;
 mod pause;
 mod peer;
 mod quota;
+mod received;
 mod slice;
 
 pub use access::{copy, prefetch, prefetch_to_write};
 pub use guard::{is_guarding, verify};
+pub use limit::Limit;
 pub use mapping::{MapError, Mapping};
-pub use notify::{Doorbell, Watch, is_eventfd};
+pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
 pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;
+pub use received::{Closer, FILES_MAX, PeerFile};
 pub use slice::{Plain, Slice};

@@ -4,20 +4,28 @@
 //! no disk and for no other process (a FUSE file's server, say), and it is long enough. Mapped are whole pages of the size
 //! that the file has (hugetlbfs has large ones). What happens to the file later is `guard`'s affair.
 //!
+//! Whoever unmaps a file last, when it is closed everywhere, frees its pages: a second for some gigabytes, and a peer decides
+//! when that is. So mappings of more than [`QUICK_BYTES`] are unmapped on a thread of their quota's (`received`), and count
+//! there until they are.
+//!
 //! Threads: any. Tests: below and `tests/damage.rs`.
 #![allow(unsafe_code)]
 
 use crate::guard::{Refused, Registration};
 use crate::quota::{Quota, Taken};
+use crate::received::Closer;
 use crate::slice::Slice;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 /// Magic numbers of `statfs(2)`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
+
+/// As much memory as is freed at once: within a few milliseconds, in pages of 4 KB.
+pub(crate) const QUICK_BYTES: usize = 32 << 20;
 
 /// A range of a file that a peer shares. Bytes may change, and their file may shrink, at any time.
 #[derive(Debug)]
@@ -25,15 +33,24 @@ pub struct Mapping {
     /// The first byte of the range, and its length.
     at: NonNull<u8>,
     len: usize,
-    /// What was mapped around it: whole pages.
-    mapped_at: NonNull<u8>,
-    mapped_len: usize,
     /// Bytes of its pages.
     page: usize,
     /// Ends before the range is unmapped.
     registration: Option<Registration>,
+    pages: Option<Pages>,
+    closer: Closer,
+}
+
+/// What was mapped around the range: whole pages, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    at: NonNull<u8>,
+    len: usize,
     _taken: Taken,
 }
+
+// SAFETY: nobody has a pointer into it but its owner.
+unsafe impl Send for Pages {}
 
 // SAFETY: a mapping is memory that no thread owns; it is only accessed through `Slice`, which makes no references to it.
 unsafe impl Send for Mapping {}
@@ -75,8 +92,12 @@ impl Mapping {
     /// Maps `len` bytes from `offset` of a file, to read and to write. The file may be closed afterwards.
     pub fn new(file: impl AsFd, offset: u64, len: usize, quota: &Quota) -> Result<Mapping, MapError> {
         let file = file.as_fd();
-        let taken = quota.take()?;
-        let page = page_bytes(file.as_raw_fd())?;
+        let taken = quota.take().or_else(|_| {
+            // What waits is unmapped here, rather than to refuse an honest peer that maps its memory anew and anew.
+            quota.closer().finish_pages();
+            quota.take()
+        })?;
+        let page = page_bytes(file)?;
         let end = offset.checked_add(len as u64).filter(|_| len != 0).ok_or(MapError::BadRange)?;
         let size = file_bytes(file.as_raw_fd())?;
         if end > size {
@@ -100,7 +121,8 @@ impl Mapping {
         let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
         // SAFETY: `before` lies in what was mapped.
         let at = unsafe { mapped_at.add(before) };
-        let mut mapping = Mapping { at, len, mapped_at, mapped_len, page, registration: None, _taken: taken };
+        let pages = Some(Pages { at: mapped_at, len: mapped_len, _taken: taken });
+        let mut mapping = Mapping { at, len, page, registration: None, pages, closer: quota.closer().clone() };
         mapping.registration = Some(Registration::new(mapped_at.as_ptr() as usize, mapped_len, page).map_err(
             |refused| match refused {
                 Refused::Full => MapError::TooMany,
@@ -153,13 +175,46 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.registration = None;
-        // SAFETY: mapped by `new`; no slice of it is left, since they borrow `self`.
-        unsafe { libc::munmap(self.mapped_at.as_ptr().cast(), self.mapped_len) };
+        if let Some(pages) = self.pages.take_if(|pages| pages.len > QUICK_BYTES) {
+            self.closer.unmap(pages);
+        }
     }
 }
 
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `Mapping::new`; no slice of it is left, since they borrow the mapping, which is gone.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Whether closing a file in memory may free more than [`QUICK_BYTES`].
+pub(crate) fn is_large(file: BorrowedFd<'_>) -> bool {
+    let mut about = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes a `stat`, for which all zeros is valid too.
+    let blocks = unsafe {
+        if libc::fstat(file.as_raw_fd(), about.as_mut_ptr()) != 0 {
+            return true;
+        }
+        about.assume_init().st_blocks
+    };
+    // Blocks are of 512 bytes, whatever the file system says.
+    u64::try_from(blocks).unwrap_or(0).saturating_mul(512) > QUICK_BYTES as u64
+}
+
+/// Whether a file is in memory: a memfd, or a file of tmpfs or hugetlbfs. Only these have seals (`fcntl(2)`), and the question
+/// is answered by the kernel alone; every other one about a file may wait for the server of its file system.
+pub(crate) fn is_memory(file: impl AsFd) -> bool {
+    // SAFETY: asks for flags.
+    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GET_SEALS) >= 0 }
+}
+
 /// Bytes of a page of this file's mappings, a power of two, if it is a file in memory.
-fn page_bytes(fd: i32) -> Result<usize, MapError> {
+fn page_bytes(file: BorrowedFd<'_>) -> Result<usize, MapError> {
+    if !is_memory(file) {
+        return Err(MapError::NotMemory);
+    }
+    let fd = file.as_raw_fd();
     let mut about = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the kernel writes a `statfs`, for which all zeros is valid too.
     let about = unsafe {

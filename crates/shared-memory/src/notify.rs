@@ -4,23 +4,32 @@
 //! ended, for it may keep a duplicate: a `write` would wait for ever, whatever was asked before. So nothing here reads or
 //! writes one.
 //!
-//! - [`Doorbell::ring`] lets the kernel signal it: a completed asynchronous read (`io_submit(2)`, of one byte of a file of
-//!   ours) signals the eventfd named in the request (`IOCB_FLAG_RESFD`), which never waits and wraps at its limit. One
-//!   context per process, behind a lock that is held for two system calls. While a system has no context to give
-//!   (`fs.aio-max-nr`), a peer that waits for interrupts gets none, and the log says so once.
+//! - A [`Notifier`] lets the kernel signal it: a completed asynchronous read (`io_submit(2)`, of one byte of a file of
+//!   ours) signals the eventfd named in the request (`IOCB_FLAG_RESFD`), which never waits and wraps at its limit. While a
+//!   system has no context to give (`fs.aio-max-nr`), a peer that waits for interrupts gets none, and the log says so once.
+//!
+//!   The kernel goes through all who watch an eventfd when it is signalled, with interrupts off: 0.2 microseconds each, and
+//!   a peer can watch its own a million times. So no worker signals one, nor a thread that serves two ports: a worker sets a
+//!   flag and unparks the port's own thread. Nothing is shared by two of these.
 //! - [`Watch`] waits for one by an epoll instance of our own, edge-triggered: each signal is an event, and the counter need
 //!   not be read.
 //!
-//! Threads: any. Tests: below, `pktio-memif/tests/sleep.rs`, `pktio-vhost/tests/hostile.rs`.
+//! Threads: as said; [`Watch`] any. Tests: below, `pktio-memif/tests/sleep.rs`, `tests/hostile.rs` of both ports.
 #![allow(unsafe_code)]
 
+use heartbeat::Heartbeat;
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+/// A signal that takes longer is stuck: one that a peer watches a million times takes 0.2 s.
+const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// Requests that can be under way; each is complete when its call returns.
 const REQUESTS_MAX: libc::c_long = 16;
@@ -34,39 +43,143 @@ pub fn is_eventfd(file: impl AsFd) -> bool {
     std::fs::read_link(link).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Wakes a peer that waits for a ring.
-#[derive(Clone, Debug)]
-pub struct Doorbell {
-    event: Arc<OwnedFd>,
+/// Eventfds of peers by number, and the thread that signals them.
+#[derive(Debug)]
+pub struct Notifier {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
 }
 
-/// The process's context, made at the first signal.
-static SIGNALS: Mutex<Option<Signals>> = Mutex::new(None);
+#[derive(Debug)]
+struct Shared {
+    peers: Vec<Waiting>,
+    thread: OnceLock<Thread>,
+    stops: AtomicBool,
+}
 
-impl Doorbell {
-    /// For an eventfd of either side.
-    pub fn new(event: Arc<OwnedFd>) -> Doorbell {
-        Doorbell { event }
+#[derive(Debug, Default)]
+struct Waiting {
+    is_called: AtomicBool,
+    event: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+/// A worker's handle.
+#[derive(Clone, Debug)]
+pub struct Caller(Arc<Shared>);
+
+/// The same for one number.
+#[derive(Clone, Debug)]
+pub struct Doorbell {
+    caller: Caller,
+    number: usize,
+}
+
+impl Notifier {
+    /// For `count` eventfds of the port `name`; none is set yet.
+    pub fn new(name: &str, count: usize) -> io::Result<Notifier> {
+        let shared = Arc::new(Shared {
+            peers: (0..count).map(|_| Waiting::default()).collect(),
+            thread: OnceLock::new(),
+            stops: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&shared);
+        // A thread's name ends at a zero, and the standard library panics at one.
+        let name = format!("call {}", name.replace('\0', "?"));
+        let heart = Heartbeat::not_vital(name.as_str(), ROUND_MAX);
+        let thread = thread::Builder::new().name(name).spawn(move || theirs.serve(&heart))?;
+        // Nobody else sets it.
+        let _ = shared.thread.set(thread.thread().clone());
+        Ok(Notifier { shared, thread: Some(thread) })
     }
 
-    /// Signals the eventfd. Does not wait.
+    /// For all numbers.
+    pub fn caller(&self) -> Caller {
+        Caller(Arc::clone(&self.shared))
+    }
+
+    /// For one number.
+    pub fn doorbell(&self, number: usize) -> Doorbell {
+        Doorbell { caller: self.caller(), number }
+    }
+
+    /// Sets a number's eventfd, or none; nothing happens if there are fewer numbers.
+    pub fn set(&self, number: usize, event: Option<Arc<OwnedFd>>) {
+        if let Some(peer) = self.shared.peers.get(number) {
+            *peer.lock() = event;
+        }
+    }
+}
+
+impl Caller {
+    /// Wakes the peer that waits for this eventfd, soon. No system call but the one that wakes a sleeping thread of ours.
+    #[inline]
+    pub fn call(&self, number: usize) {
+        if let Some(peer) = self.0.peers.get(number)
+            && !peer.is_called.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.0.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+impl Doorbell {
+    /// See [`Caller::call`].
     #[cold]
     pub fn ring(&self) {
-        static WARNED: AtomicBool = AtomicBool::new(false);
-        let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
-        if signals.is_none() {
-            match Signals::new() {
-                Ok(made) => *signals = Some(made),
-                Err(error) if !WARNED.swap(true, Ordering::Relaxed) => tracing::warn!(
-                    "guests and memif peers that wait for interrupts get none: the system gives no asynchronous I/O \
-                     (see fs.aio-max-nr): {error}"
-                ),
-                Err(_) => {}
+        self.caller.call(self.number);
+    }
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
+        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn serve(&self, heart: &Heartbeat) {
+        let mut signals = None;
+        while !self.stops.load(Ordering::Acquire) {
+            for peer in &self.peers {
+                heart.beat();
+                if peer.is_called.swap(false, Ordering::AcqRel) && !self.stops.load(Ordering::Relaxed) {
+                    let event = peer.lock().clone();
+                    if let Some(event) = event {
+                        signal(&mut signals, &event);
+                    }
+                }
             }
+            heart.rest();
+            thread::park();
         }
-        if let Some(signals) = &*signals {
-            signals.signal(&self.event);
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.shared.stops.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        let _ = thread.join();
+    }
+}
+
+/// Signals an eventfd; the context is made at the first signal.
+fn signal(signals: &mut Option<Signals>, event: &OwnedFd) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if signals.is_none() {
+        match Signals::new() {
+            Ok(made) => *signals = Some(made),
+            Err(error) if !WARNED.swap(true, Ordering::Relaxed) => tracing::warn!(
+                "guests and memif peers that wait for interrupts get none: the system gives no asynchronous I/O \
+                 (see fs.aio-max-nr): {error}"
+            ),
+            Err(_) => {}
         }
+    }
+    if let Some(signals) = signals {
+        signals.signal(event);
     }
 }
 
@@ -149,6 +262,13 @@ impl Signals {
     }
 }
 
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: the context is this one's, and no request of it is under way.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
 /// Waits for a peer's signals.
 #[derive(Debug)]
 pub struct Watch {
@@ -181,25 +301,58 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heartbeat::Monitor;
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
-    fn is_readable(file: &OwnedFd) -> bool {
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&none)).expect("poll works") == 1
+    /// Whether a file is readable, or becomes so within this time.
+    fn is_readable(file: &OwnedFd, within: Duration) -> bool {
+        let time = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+        poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&time)).expect("poll works") == 1
+    }
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    fn stands_still(name: &str) -> Option<bool> {
+        let (mut monitor, now) = (Monitor::default(), Instant::now());
+        monitor.stuck_at(now);
+        thread::sleep(Duration::from_millis(50));
+        let stuck = monitor.stuck_at(now + Duration::from_secs(3600));
+        stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
+    }
+
+    /// The finding: nobody noticed when a peer had found how to stop the thread that signals its eventfds.
+    #[test]
+    fn a_thread_that_a_signal_stops_is_told_and_is_not_vital() {
+        let notifier = Notifier::new("stopped", 1).expect("a thread");
+        let wait_until = |expected| (0..1000).any(|_| stands_still("call stopped") == expected);
+        assert!(wait_until(None), "it waits for work");
+        let held = notifier.shared.peers[0].lock();
+        notifier.caller().call(0);
+        assert!(wait_until(Some(false)));
+        drop(held);
+        assert!(wait_until(None), "it goes on");
     }
 
     #[test]
     fn a_doorbell_reaches_a_watch_again_and_again() {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"));
-        let (doorbell, watch) = (Doorbell::new(Arc::clone(&event)), Watch::new(event).expect("an epoll"));
-        assert!(!is_readable(&watch.file()));
+        let notifier = Notifier::new("test", 2).expect("a thread");
+        notifier.set(1, Some(Arc::clone(&event)));
+        let (doorbell, watch) = (notifier.doorbell(1), Watch::new(event).expect("an epoll"));
+        assert!(!is_readable(&watch.file(), Duration::ZERO));
         for round in 0..100 {
             doorbell.ring();
-            assert!(is_readable(&watch.file()), "round {round}");
+            assert!(is_readable(&watch.file(), SOON), "round {round}");
             watch.clear();
-            assert!(!is_readable(&watch.file()), "round {round}: the counter is not read, and rings once");
+            assert!(
+                !is_readable(&watch.file(), Duration::ZERO),
+                "round {round}: the counter is not read, and rings once"
+            );
         }
+        notifier.caller().call(2);
+        assert!(Notifier::new("a\0b", 1).is_ok());
     }
 
     /// The finding: `write` on a full eventfd in blocking mode stopped the worker.
@@ -207,10 +360,14 @@ mod tests {
     fn a_full_blocking_eventfd_stops_nobody() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes as much");
-        let doorbell = Doorbell::new(Arc::new(event));
-        let start = Instant::now();
-        (0..100).for_each(|_| doorbell.ring());
-        assert!(start.elapsed() < Duration::from_secs(60));
+        let notifier = Notifier::new("test", 1).expect("a thread");
+        notifier.set(0, Some(Arc::new(event)));
+        for _ in 0..100 {
+            notifier.doorbell(0).ring();
+            thread::yield_now();
+        }
+        // Waits for the thread, and so would not end.
+        drop(notifier);
     }
 
     #[test]
@@ -218,7 +375,9 @@ mod tests {
         assert!(is_eventfd(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")));
         let (reader, writer) = io::pipe().expect("a pipe");
         assert!(!is_eventfd(&reader) && !is_eventfd(&writer));
-        Doorbell::new(Arc::new(OwnedFd::from(writer))).ring();
-        drop(reader);
+        let notifier = Notifier::new("test", 1).expect("a thread");
+        notifier.set(0, Some(Arc::new(writer.into())));
+        notifier.caller().call(0);
+        drop(notifier);
     }
 }

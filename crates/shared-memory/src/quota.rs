@@ -7,6 +7,7 @@
 
 use crate::guard::SLOTS;
 use crate::mapping::MapError;
+use crate::received::Closer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,6 +22,8 @@ pub struct Quota(Arc<Share>);
 struct Share {
     most: usize,
     used: AtomicUsize,
+    /// Unmaps what is large, and nothing else: no mapping waits behind a file whose `close` does.
+    closer: Closer,
 }
 
 /// One of a quota's mappings, given back on drop.
@@ -32,11 +35,15 @@ impl Quota {
     pub fn new(most: usize) -> Result<Quota, MapError> {
         let reserve = |reserved: usize| reserved.checked_add(most).filter(|sum| *sum <= SLOTS);
         RESERVED.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve).map_err(|_| MapError::TooMany)?;
-        Ok(Quota(Arc::new(Share { most, used: AtomicUsize::new(0) })))
+        Ok(Quota(Arc::new(Share { most, used: AtomicUsize::new(0), closer: Closer::default() })))
+    }
+
+    pub(crate) fn closer(&self) -> &Closer {
+        &self.0.closer
     }
 
     pub(crate) fn take(&self) -> Result<Taken, MapError> {
-        let Share { most, used } = &*self.0;
+        let Share { most, used, .. } = &*self.0;
         let one_more = |used: usize| (used < *most).then_some(used + 1);
         used.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
             .map_err(|_| MapError::Quota { most: *most })?;

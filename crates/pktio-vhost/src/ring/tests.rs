@@ -32,7 +32,7 @@ struct Driver {
 impl Driver {
     fn new(is_packed: bool, size: u16) -> Driver {
         let region = Region { guest: 0, bytes: BYTES, user: 0, offset: 0 };
-        let memory = Memory::default().with(region, &memfd(BYTES), &allowed()).expect("a region");
+        let memory = Memory::default().with(region, memfd(BYTES), &allowed()).expect("a region");
         Driver {
             memory: Arc::new(memory),
             is_packed,
@@ -305,7 +305,7 @@ fn an_index_beyond_the_ring_stops_it_until_it_is_right() {
 fn written_pages_are_logged_with_the_headers_page() {
     for is_packed in [false, true] {
         let mut driver = Driver::new(is_packed, SIZE);
-        let log = Arc::new(Log::new(&memfd(4096), 4096, 0, &allowed()).expect("a log"));
+        let log = Arc::new(Log::new(memfd(4096), 4096, 0, &allowed()).expect("a log"));
         let mut ring = driver.ring(Some(Arc::clone(&log)));
         // The header alone is at the end of page 0x40; data is in pages 0x41 and 0x50.
         driver.give(&[(0x4_0ff4, 12), (0x4_1000, 30)], WRITE);
@@ -366,6 +366,59 @@ fn segments_cost_a_guest_its_share_of_a_poll_and_none_are_made_unasked() {
             assert_eq!(all, if is_asked { usize::from(SIZE) } else { 0 }, "packed: {is_packed}, segments of {size}");
             assert!(!is_asked || polls > 10, "{polls} polls");
         }
+    }
+}
+
+/// The finding: chains that turn out to be no frame were copied up to there and cost nothing, 60 KB each.
+#[test]
+fn what_is_no_frame_costs_its_bytes_all_the_same() {
+    for is_packed in [false, true] {
+        let (mut driver, pool) = (Driver::new(is_packed, SIZE), HeapPool::shared(64));
+        let mut ring = driver.ring(None);
+        for _ in 0..SIZE / 2 {
+            driver.give(&[(BUFFERS, 60_000), (u64::MAX, 1)], 0);
+        }
+        let mut burst = Burst::default();
+        ring.receive(&*pool, &mut Vec::new(), 64, &mut burst).expect("no fault");
+        let most = POLL_BYTES_MAX / 60_000 + 2;
+        assert!((1..=most).contains(&burst.dropped), "packed: {is_packed}, {burst:?}");
+        // And for the guest: buffers of which all but the last hold a frame.
+        let mut driver = Driver::new(is_packed, SIZE);
+        let mut ring = driver.ring(None);
+        for _ in 0..SIZE / 2 {
+            driver.give(&[(BUFFERS, 60_000), (u64::MAX, 1)], WRITE);
+        }
+        let mut packets: Vec<_> = (0..SIZE / 2).map(|_| pool.alloc_from(&[1; 61_000]).expect("a buffer")).collect();
+        ring.terms.mergeable = false;
+        let mut burst = Burst::default();
+        ring.send(&mut packets, 62_000, &mut burst).expect("no fault");
+        assert!((1..=most).contains(&burst.dropped), "packed: {is_packed}, {burst:?}");
+    }
+}
+
+/// The finding: in a split ring whose buffers were all there, a frame behind others that needed more than these had left was
+/// dropped, though it fits into an empty ring.
+#[test]
+fn a_frame_too_large_for_what_others_left_of_a_full_ring_is_kept() {
+    for is_packed in [false, true] {
+        let (mut driver, pool) = (Driver::new(is_packed, SIZE), HeapPool::shared(8));
+        let mut ring = driver.ring(None);
+        let give = |driver: &mut Driver, count: u16| (0..count).for_each(|_| driver.give(&[(BUFFERS, 100)], WRITE));
+        give(&mut driver, SIZE);
+        // Needs all 64 buffers.
+        let mut packets: Vec<_> =
+            [60, 6350].map(|len| pool.alloc_from(&vec![1; len]).expect("a buffer")).into_iter().collect();
+        let mut burst = Burst::default();
+        assert_eq!(ring.send(&mut packets, 9018, &mut burst), Ok(1), "packed: {is_packed}");
+        assert_eq!(burst.dropped, 0);
+        give(&mut driver, 1);
+        assert_eq!(ring.send(&mut packets[1..], 9018, &mut burst), Ok(1), "packed: {is_packed}");
+        assert_eq!(burst.dropped, 0);
+        // What does not fit into an empty ring never will.
+        give(&mut driver, SIZE);
+        let mut packets = vec![pool.alloc_from(&[1; 6400]).expect("a buffer")];
+        assert_eq!(ring.send(&mut packets, 9018, &mut burst), Ok(1), "packed: {is_packed}");
+        assert_eq!(burst.dropped, 1);
     }
 }
 

@@ -1,0 +1,260 @@
+//! Files that a peer has sent, and its sockets: closed where that may take long.
+//!
+//! A file descriptor from a peer may be anything, and `close` may wait: for the server of a FUSE file, or, if it is the last
+//! one of a TCP socket that lingers (`SO_LINGER`), for as long as its owner has said, which may be hours. The same happens
+//! when a Unix socket is closed in which such a file waits to be received. So what comes from a peer is a [`PeerFile`], which is
+//! closed by a [`Closer`]: on a thread of its own, which lives while there is something to close.
+//!
+//! Closing or unmapping a file in memory waits for nobody, but whoever is the last to have it frees its pages, which takes
+//! long for some gigabytes. So what may be large goes the same way: files to their owner's closer, mappings to one of
+//! their quota's, where none waits behind a file.
+//!
+//! A peer may leave as many files behind as come with one message. Whoever owns a closer that is
+//! [behind](Closer::is_behind) takes no further peers, so that files which cannot be closed do not add up.
+//!
+//! Threads: any. Tests: below, and `tests/hostile.rs` of both ports.
+#![allow(unsafe_code)]
+
+use crate::mapping::{Pages, is_large, is_memory};
+use crate::notify::is_eventfd;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Files that may wait before their owner takes no further peers.
+const WAITING_MAX: usize = 32;
+
+/// Most files that come with a message of a Unix socket (`SCM_MAX_FD`). Who takes fewer lets the kernel close the others in
+/// `recvmsg`, on the thread that calls it.
+pub const FILES_MAX: usize = 253;
+
+/// Closes files of a port's peers, or of a socket's, or unmaps memory of a quota's. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Closer(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    files: VecDeque<OwnedFd>,
+    pages: VecDeque<Pages>,
+    /// Whether there is a thread, which closes another one.
+    is_closing: bool,
+}
+
+impl Closer {
+    /// Whether so many files wait to be closed that no peer may come that could bring more.
+    pub fn is_behind(&self) -> bool {
+        self.lock().files.len() >= WAITING_MAX
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, file: OwnedFd) {
+        let mut queue = self.lock();
+        queue.files.push_back(file);
+        self.start(queue);
+    }
+
+    /// Unmaps pages.
+    pub(crate) fn unmap(&self, pages: Pages) {
+        let mut queue = self.lock();
+        queue.pages.push_back(pages);
+        self.start(queue);
+    }
+
+    /// Unmaps all that waits, on this thread.
+    pub(crate) fn finish_pages(&self) {
+        let waiting = std::mem::take(&mut self.lock().pages);
+        drop(waiting);
+    }
+
+    fn start(&self, mut queue: MutexGuard<'_, Queue>) {
+        if !queue.is_closing {
+            let theirs = self.clone();
+            // Without a thread it waits for the next one.
+            queue.is_closing = thread::Builder::new().name("close".into()).spawn(move || theirs.run()).is_ok();
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            let mut queue = self.lock();
+            let next = (queue.pages.pop_front(), queue.files.pop_front());
+            if let (None, None) = next {
+                queue.is_closing = false;
+                return;
+            }
+            drop(queue);
+            drop(next);
+        }
+    }
+}
+
+/// A file from a peer, or its socket.
+#[derive(Debug)]
+pub struct PeerFile {
+    file: ManuallyDrop<OwnedFd>,
+    closer: Closer,
+}
+
+impl PeerFile {
+    /// A file that `closer` closes.
+    pub fn new(file: impl Into<OwnedFd>, closer: &Closer) -> PeerFile {
+        PeerFile { file: ManuallyDrop::new(file.into()), closer: closer.clone() }
+    }
+
+    /// The file, if it is an eventfd: anybody may close that.
+    pub fn into_eventfd(self) -> Result<OwnedFd, PeerFile> {
+        if !is_eventfd(&*self.file) {
+            return Err(self);
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: neither field is used afterwards, since `this` is not dropped.
+        unsafe {
+            std::ptr::drop_in_place(&mut this.closer);
+            Ok(ManuallyDrop::take(&mut this.file))
+        }
+    }
+}
+
+impl AsFd for PeerFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for PeerFile {
+    fn drop(&mut self) {
+        // SAFETY: it is not used afterwards.
+        let file = unsafe { ManuallyDrop::take(&mut self.file) };
+        let is_quick = if is_memory(&file) { !is_large(file.as_fd()) } else { is_eventfd(&file) };
+        if is_quick {
+            drop(file);
+        } else {
+            self.closer.close(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, QUICK_BYTES};
+    use crate::quota::Quota;
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, Instant};
+
+    /// A socket whose `close` waits for a minute, and the other end, which reads nothing.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut socket = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+        let (other, _) = listener.accept().expect("it is there");
+        socket.set_nonblocking(true).expect("it is a socket");
+        while socket.write(&[0; 1 << 16]).is_ok() {}
+        socket.set_nonblocking(false).expect("it is a socket");
+        let linger = libc::linger { l_onoff: 1, l_linger: 60 };
+        let bytes = size_of::<libc::linger>() as libc::socklen_t;
+        let at = (&raw const linger).cast();
+        // SAFETY: an option that lives during the call.
+        let result = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, bytes) };
+        assert_eq!(result, 0);
+        (socket.into(), other)
+    }
+
+    #[test]
+    fn a_file_whose_close_waits_holds_nobody_up() {
+        let closer = Closer::default();
+        let (first, other) = lingering();
+        let start = Instant::now();
+        drop(PeerFile::new(first, &closer));
+        assert!(!closer.is_behind());
+        // What comes behind it waits, and says so when it is much.
+        let pipes = || std::io::pipe().expect("a pipe").0;
+        (0..=WAITING_MAX).for_each(|_| drop(PeerFile::new(pipes(), &closer)));
+        assert!(closer.is_behind());
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+        // A reset ends the wait.
+        drop(other);
+        while closer.is_behind() {
+            assert!(start.elapsed() < Duration::from_secs(50), "they are closed in the end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Memory whose pages are all there.
+    fn huge() -> OwnedFd {
+        let file = memfd_create("huge", MemfdFlags::CLOEXEC).expect("a memfd");
+        fallocate(&file, FallocateFlags::empty(), 0, HUGE_BYTES as u64).expect("there is as much memory");
+        file
+    }
+
+    const HUGE_BYTES: usize = 256 << 20;
+
+    /// Processor time that something takes on this thread.
+    fn cost<T>(what: impl FnOnce() -> T) -> Duration {
+        let now = || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the kernel writes a structure that lives during the call.
+            assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        let start = now();
+        what();
+        now() - start
+    }
+
+    /// The finding: a peer that left huge memory to the port as its last owner had the port's thread free it, page by page.
+    #[test]
+    fn the_last_owner_of_huge_memory_does_not_free_it_on_its_own_thread() {
+        let (file, unsent) = (huge(), huge());
+        let whole = huge();
+        let freeing = cost(|| drop(whole));
+        let quota = Quota::new(1).expect("room");
+        let mapping = Mapping::new(&file, 0, HUGE_BYTES, &quota).expect("it is memory");
+        drop(file);
+        let took = cost(|| drop(mapping));
+        assert!(took < freeing / 8, "unmapping took {took:?}, freeing {freeing:?}");
+        let closer = Closer::default();
+        let file = PeerFile::new(unsent, &closer);
+        let took = cost(|| drop(file));
+        assert!(took < freeing / 8, "closing took {took:?}, freeing {freeing:?}");
+    }
+
+    /// A front end may map its memory anew faster than the old one is unmapped.
+    #[test]
+    fn what_waits_to_be_unmapped_keeps_no_peer_from_mapping() {
+        let file = memfd_create("large", MemfdFlags::CLOEXEC).expect("a memfd");
+        rustix::fs::ftruncate(&file, 2 * QUICK_BYTES as u64).expect("it grows");
+        // One may be in the thread's hands.
+        let quota = Quota::new(2).expect("room");
+        for round in 0..1000 {
+            let mapping = Mapping::new(&file, 0, 2 * QUICK_BYTES, &quota);
+            assert!(mapping.is_ok(), "round {round}: {mapping:?}");
+        }
+        while Arc::strong_count(&quota.closer().0) > 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(quota.closer().lock().pages.is_empty());
+    }
+
+    #[test]
+    fn eventfds_are_taken_out() {
+        let closer = Closer::default();
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
+        assert!(PeerFile::new(event, &closer).into_eventfd().is_ok());
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let refused = PeerFile::new(writer, &closer).into_eventfd().expect_err("it is a pipe");
+        drop(refused);
+        // Its end is seen when it was closed.
+        assert_eq!(std::io::read_to_string(reader).ok().as_deref(), Some(""));
+        while Arc::strong_count(&closer.0) > 1 {
+            thread::sleep(Duration::from_millis(1)); // The thread's handle, and no other.
+        }
+    }
+}

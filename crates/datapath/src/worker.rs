@@ -192,6 +192,8 @@ struct Worker {
     burst: Vec<Packet>,
     /// Units of work that are left for all that becomes of the burst.
     work_left: u32,
+    /// Ticks of sending the burst that are not the port's from which it came.
+    retries: u64,
     /// What wakes the worker when it sleeps.
     files: Vec<Arc<OwnedFd>>,
     idler: Idler,
@@ -213,6 +215,7 @@ impl Worker {
             taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
             work_left: WORK_MAX,
+            retries: 0,
             files: Vec::new(),
             idler: Idler::new(setup.idle),
             accounted: ticks(),
@@ -337,7 +340,8 @@ impl Worker {
         self.setup.counters.burst(received, receiving, sending - start, end - sending);
         self.accounted = end;
         let turn = &mut self.devices.all[device].ports.all[i].turn;
-        self.shares.charge(turn, end.saturating_sub(self.turn), is_full);
+        let ticks = end.saturating_sub(self.turn).saturating_sub(self.retries);
+        self.shares.charge(turn, ticks, is_full);
         self.turn = end;
         if self.work_left != WORK_MAX || !is_whole {
             let work = WORK_MAX - self.work_left;
@@ -350,6 +354,7 @@ impl Worker {
     #[inline]
     fn process(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
         self.work_left = WORK_MAX;
+        self.retries = 0;
         let (sending, end) = self.pass(device, from, now);
         match self.devices.all[device].ports.crossing.is_empty() {
             true => (sending, end),
@@ -376,7 +381,7 @@ impl Worker {
         self.work_left = running.engine.work_left();
         running.executor.quiescent();
         let sending = ticks();
-        slot.ports.flush(drops, &self.taps);
+        self.retries += slot.ports.flush(drops, &self.taps, &mut self.shares);
         (sending, ticks())
     }
 

@@ -302,6 +302,42 @@ fn a_port_that_costs_much_time_does_not_have_a_turn_for_each_burst_of_the_others
     });
 }
 
+/// A queue that takes a millisecond for each try to send to it, and no packet, as one whose buffers are in endless pieces.
+struct CostlyToSendTo(Arc<AtomicU64>);
+
+impl Queue for CostlyToSendTo {
+    fn rx(&mut self, _: &mut Vec<Packet>, _: usize) -> usize {
+        0
+    }
+
+    fn tx(&mut self, _: &mut Vec<Packet>) -> usize {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+/// It had four tries for each burst, which whoever sent to it paid for.
+#[test]
+fn a_port_that_is_costly_to_send_to_is_not_tried_again_and_again_while_others_wait() {
+    let setup = setup(2, SwitchConfig { idle: Idle::Busy, ..SwitchConfig::default() });
+    let tries = Arc::new(AtomicU64::new(0));
+    let queue = CostlyToSendTo(Arc::clone(&tries));
+    let device = SilentDevice { queue: Some(Box::new(queue)), pool: Arc::clone(&setup.pool) };
+    setup.switch.add_port(7, Box::new(device)).expect("a new number");
+    // One frame of each burst is for it. On a busy machine the worker's own bursts may take as long as its tries.
+    wait_for("most bursts have one try", || {
+        let before = tries.load(Ordering::Relaxed);
+        inject(&setup, (0..4096).map(|i| frame(if i % 64 == 0 { 7 } else { 1 }, i)));
+        assert_eq!(setup.ports[1].collect_within(4032, LIMIT).len(), 4032);
+        wait_for("its tries are over", || setup.switch.worker_load()[0].packets.is_multiple_of(4096));
+        tries.load(Ordering::Relaxed) - before < 3 * 64
+    });
+}
+
 #[test]
 fn commands_wake_a_worker_that_waits_and_silent_ports_do_not() {
     let setup = setup(1, SwitchConfig { idle: Idle::Interrupt, ..SwitchConfig::default() });

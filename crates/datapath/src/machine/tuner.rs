@@ -17,6 +17,7 @@ use super::code::{Code, Effort, Specialise};
 use crate::state::Activity;
 use abi::EngineKind;
 use base::ids::TableId;
+use heartbeat::Heartbeat;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +34,9 @@ const WAIT: Duration = Duration::from_millis(20);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The shortest time between two compilations of standing code.
 const STANDING_REST: Duration = Duration::from_millis(200);
+/// A round that takes longer is stuck: the largest programs compile in tens of seconds. Packets run the code that is there
+/// meanwhile, so the thread is not vital.
+const ROUND_MAX: Duration = Duration::from_secs(120);
 /// Code that lasted this many times the wait has lasted.
 const LASTED: u32 = 8;
 
@@ -211,7 +215,9 @@ impl Drop for Tuner {
 fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
     let start = Instant::now();
     let mut policy = Policy::new(mode);
+    let heart = Heartbeat::not_vital("recompile", ROUND_MAX);
     for tick in (0..REGISTER_TICKS).cycle() {
+        heart.beat();
         std::thread::park_timeout(TICK);
         if stop.load(Ordering::Relaxed) {
             return;

@@ -3,15 +3,22 @@
 //! Buffers are flushed after each received burst, so no packet waits for others. A burst that leaves as a whole by one
 //! port is not touched packet by packet: its vector becomes the port's buffer. What is dropped is freed in one call.
 //! One worker, one thread.
+//!
+//! **Whose time sending is.** The first try is the receiving port's: whoever sends much, or to a port where that takes long,
+//! pays for it, and a queue bounds what one try costs. Further tries are the sending port's own ([`Port::retries`]): how many
+//! it needs is its peer's doing, and a peer with costly buffers would use up the share of those who send to it. They have an
+//! account of their own, since whoever floods a port could otherwise keep it from being polled. A port whose tries took more
+//! than its share has no further ones while others wait. Only what a first try leaves looks at the clock. Tests: at the end,
+//! `tests/worker.rs`.
 
 use super::links::Crossing;
-use super::shares::Turn;
+use super::shares::{Shares, Turn};
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::{Sink, WORK_MAX};
 use crate::tap::Tap;
 use abi::BATCH_MAX;
-use pktio::{Packet, free_bulk};
+use pktio::{Packet, free_bulk, ticks};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -35,6 +42,8 @@ pub(super) struct Port {
     pub burst: usize,
     /// How long it has had the worker.
     pub turn: Turn,
+    /// How long further tries to send to it have had the worker.
+    retries: Turn,
     out: Vec<Packet>,
 }
 
@@ -43,6 +52,24 @@ impl Port {
     #[cold]
     pub(super) fn fit_burst(&mut self, work: u32) {
         self.burst = next_burst(self.burst, work);
+    }
+
+    /// Tries for what the first try has left; the ticks that took.
+    #[cold]
+    fn try_again(&mut self, shares: &mut Shares) -> u64 {
+        if matches!(self.queue, PortQueue::Down(_)) || shares.passes_over(&self.retries) {
+            return 0;
+        }
+        let start = ticks();
+        for _ in 1..TX_TRIES {
+            self.queue.tx(&mut self.out);
+            if self.out.is_empty() {
+                break;
+            }
+        }
+        let took = ticks().saturating_sub(start);
+        shares.charge(&mut self.retries, took, false);
+        took
     }
 }
 
@@ -86,7 +113,14 @@ impl Ports {
         let at = if matches!(queue, PortQueue::Link(_)) { self.all.len() } else { self.polled };
         self.all.insert(
             at,
-            Port { number, queue, burst: BATCH_MAX, turn: Turn::default(), out: Vec::with_capacity(BATCH_MAX) },
+            Port {
+                number,
+                queue,
+                burst: BATCH_MAX,
+                turn: Turn::default(),
+                retries: Turn::default(),
+                out: Vec::with_capacity(BATCH_MAX),
+            },
         );
         self.changed();
     }
@@ -121,26 +155,27 @@ impl Ports {
         Out { ports: self, drops, cpu_port, events }
     }
 
-    /// Sends what waits, and frees what was dropped or no port takes.
+    /// Sends what waits, and frees what was dropped or no port takes. Returns the ticks that further tries took, which are not
+    /// the receiving port's.
     #[inline]
-    pub(super) fn flush(&mut self, drops: &DropCounters, taps: &[Arc<Tap>]) {
+    pub(super) fn flush(&mut self, drops: &DropCounters, taps: &[Arc<Tap>], shares: &mut Shares) -> u64 {
+        let mut retries = 0;
         for i in self.touched.drain(..) {
             let port = &mut self.all[i];
             for tap in taps {
                 tap.copy(self.device, port.number, true, &port.out);
             }
-            for _ in 0..TX_TRIES {
-                port.queue.tx(&mut port.out);
-                if port.out.is_empty() {
-                    break;
-                }
+            port.queue.tx(&mut port.out);
+            if port.out.is_empty() {
+                continue;
             }
+            if let PortQueue::Link(link) = &port.queue {
+                let spare = self.spares.pop().unwrap_or_else(|| Vec::with_capacity(BATCH_MAX));
+                self.crossing.push(link.cross(&mut port.out, spare));
+                continue;
+            }
+            retries += port.try_again(shares);
             if !port.out.is_empty() {
-                if let PortQueue::Link(link) = &port.queue {
-                    let spare = self.spares.pop().unwrap_or_else(|| Vec::with_capacity(BATCH_MAX));
-                    self.crossing.push(link.cross(&mut port.out, spare));
-                    continue;
-                }
                 let is_down = matches!(port.queue, PortQueue::Down(_));
                 let reason = if is_down { RuntimeDrop::PortDown } else { RuntimeDrop::PortFull };
                 drops.count_many(DropReason::Runtime(reason), port.out.len() as u64);
@@ -150,6 +185,7 @@ impl Ports {
         if !self.dropped.is_empty() {
             free_bulk(&mut self.dropped);
         }
+        retries
     }
 }
 
@@ -253,6 +289,63 @@ impl PortIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pktio::{HeapPool, Pool, Queue, ticks_per_second};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc::sync_channel;
+
+    /// Takes nothing, for some ticks.
+    struct Costly {
+        tries: Arc<AtomicU32>,
+        ticks: u64,
+    }
+
+    impl Queue for Costly {
+        fn rx(&mut self, _: &mut Vec<Packet>, _: usize) -> usize {
+            0
+        }
+
+        fn tx(&mut self, _: &mut Vec<Packet>) -> usize {
+            self.tries.fetch_add(1, Ordering::Relaxed);
+            let start = ticks();
+            while ticks() - start < self.ticks {
+                std::hint::spin_loop();
+            }
+            0
+        }
+    }
+
+    /// The finding: four tries for each burst were the sender's, of 1,280 descriptors each if the destination's buffers were in
+    /// many pieces.
+    #[test]
+    fn a_port_that_is_costly_to_send_to_pays_for_all_but_one_try() {
+        let (tries, ticks) = (Arc::new(AtomicU32::new(0)), (1e-3 * ticks_per_second()) as u64);
+        let queue: Box<dyn Queue> = Box::new(Costly { tries: Arc::clone(&tries), ticks });
+        let (pool, drops, events) = (HeapPool::new(8), DropCounters::new(0), sync_channel(1).0);
+        let (mut ports, mut shares) = (Ports::new(1), Shares::new());
+        ports.add(7, PortQueue::Own { queues: vec![queue], next: 0 });
+        let mut send = |shares: &mut Shares| {
+            ports.sink(&drops, None, &events).send(7, pool.alloc_from(&[1; 60]).expect("a buffer"));
+            let retries = ports.flush(&drops, &[], shares);
+            (tries.swap(0, Ordering::Relaxed), retries)
+        };
+        let (count, retries) = send(&mut shares);
+        assert!(count == TX_TRIES && retries >= 3 * ticks, "nobody waits: {count} tries, {retries} of {ticks} ticks");
+        let mut other = Turn::default();
+        let mut others_wait = |shares: &mut Shares, for_ticks| {
+            shares.charge(&mut other, for_ticks, true);
+            shares.end_round();
+        };
+        others_wait(&mut shares, ticks);
+        let (count, retries) = send(&mut shares);
+        assert!(count == 1 && retries == 0, "it has had its share: {count} tries");
+        others_wait(&mut shares, 1000 * ticks);
+        assert_eq!(send(&mut shares).0, TX_TRIES, "others have had as much");
+        assert_eq!(send(&mut shares).0, 1);
+        // The one that waited does not wait any more.
+        shares.end_round();
+        assert_eq!(send(&mut shares).0, TX_TRIES);
+        assert_eq!(pool.available(), pool.limit());
+    }
 
     #[test]
     fn bursts_become_as_small_as_their_work_needs_and_large_again() {

@@ -6,6 +6,9 @@
 //! one of these that has had least is passed over. Nobody waits when no port is backlogged: what was added up is forgotten then, so a port may
 //! use all time that others leave. A port that comes back begins with what the others have had, so silence gives no credit.
 //!
+//! What a port has had is the time of receiving from it, of the program, and of sending on what it has sent; but not of trying again to
+//! send, which the destination pays for from an account of its own (`out.rs`).
+//!
 //! Costs a look at the clock in each turn without packets; those with packets look anyway. One worker, one thread. Tests: at the end, and
 //! `tests/worker.rs`.
 

@@ -6,17 +6,17 @@
 //! next request, and goes back all at once when that disturbs least: after a program was compiled ([`returning`]), and when
 //! few changes come in ([`Quiet`]). Arrays of tables are not the allocator's (`tables::region`) and go back when they are freed.
 //!
-//! Tests: at the end. Measured with `sluice bench --control --packets`: interrupts of the worker's processor.
+//! Tests: at the end, and `tests/memory.rs`. Measured with `sluice bench --control --packets`: interrupts of the worker's processor.
 #![allow(unsafe_code)]
 
 use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
 use std::time::{Duration, Instant};
 
 /// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory goes back, -1 for never.
-const PURGE_DELAY: mi_option_t = 15;
+pub const PURGE_DELAY: mi_option_t = 15;
 /// Longer than any process runs. Not "never": mimalloc keeps no account of what is freed under that, so `mi_collect` could not
 /// return it.
-const KEPT_MS: std::ffi::c_long = 1 << 40;
+pub const KEPT_MS: std::ffi::c_long = 1 << 40;
 /// mimalloc reads this variable itself; it takes precedence.
 const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
@@ -94,48 +94,6 @@ pub fn resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libmimalloc_sys::{mi_free, mi_malloc, mi_option_get};
-
-    fn purge_delay_ms() -> std::ffi::c_long {
-        // SAFETY: reads an option.
-        unsafe { mi_option_get(PURGE_DELAY) }
-    }
-
-    /// The option's number is mimalloc's, which may change it: the default value shows that it is this one.
-    #[test]
-    fn freed_memory_is_kept_until_it_is_given_back() {
-        if std::env::var_os(VARIABLE).is_some() {
-            return;
-        }
-        // Of version 2 and of version 3.
-        const DEFAULTS_MS: [std::ffi::c_long; 2] = [10, 1000];
-        assert!(DEFAULTS_MS.contains(&purge_delay_ms()), "{}", purge_delay_ms());
-        keep_freed();
-        assert_eq!(purge_delay_ms(), KEPT_MS);
-        let before = resident_bytes() >> 20;
-        returning(|| use_memory(200));
-        let after = resident_bytes() >> 20;
-        assert!(after < before + 60, "{after} MB after it, {before} before");
-        use_memory(200);
-        let kept = resident_bytes() >> 20;
-        assert!(kept > before + 140, "{kept} MB are kept, {before} before");
-        // A thread that is busy elsewhere does not hold back what others freed.
-        std::thread::spawn(give_back).join().expect("no panic");
-        give_back();
-        let after = resident_bytes() >> 20;
-        assert!(after < before + 60, "{after} MB when it was given back, {before} before");
-    }
-
-    /// Takes so many megabytes in small pieces, writes to them and frees them.
-    fn use_memory(mb: usize) {
-        const PIECE: usize = 4000;
-        // SAFETY: each piece is written where it is, and freed once.
-        unsafe {
-            let pieces: Vec<_> = (0..(mb << 20) / PIECE).map(|_| mi_malloc(PIECE)).collect();
-            pieces.iter().for_each(|piece| piece.cast::<u8>().write_bytes(1, PIECE));
-            pieces.into_iter().for_each(|piece| mi_free(piece));
-        }
-    }
 
     #[test]
     fn memory_goes_back_after_a_window_with_few_changes_if_the_process_has_grown() {

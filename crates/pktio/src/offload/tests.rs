@@ -138,8 +138,9 @@ fn stream() -> impl Strategy<Value = Stream> {
         tcp_options,
         sequence,
         flags,
+        // No more segments than are cut.
+        each: each.max(payload.len().div_ceil(SEGMENTS_MAX) as u16),
         payload,
-        each,
     })
 }
 

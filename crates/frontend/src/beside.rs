@@ -1,13 +1,20 @@
 //! Type errors beside syntax errors: a missing semicolon in one declaration need not hide what is wrong in another.
 //!
 //! What the parser could not read is missing in the tree, so only errors are given that the missing parts cannot have caused: those of
-//! declarations without syntax error, that point at no declaration with one, and that do not say that something is missing. Where it is not
-//! clear where declarations begin and end, nothing is given. No warnings: what is never used may be used in what is missing.
+//! declarations without syntax error that point at no declaration with one. An error that something has no member of a name points at
+//! the declaration of its type; an error that a name is not declared at all is given if the name occurs nowhere in the program but in
+//! declarations without syntax error. Where it is not clear where declarations begin and end, nothing is given. No warnings: what is
+//! never used may be used in what is missing.
 //!
-//! Tests: `tests/golden/type_errors_beside.p4`; `tests/one_mistake.rs` counts that one syntax error stays one.
+//! Tests: `tests/golden/type_errors_beside.p4`, `unknown_names_beside.p4`; `tests/one_mistake.rs` counts that one syntax error stays
+//! one.
 
-use base::{Diagnostic, Severity, SourceMap, Span};
+use base::{Diagnostic, FileId, Severity, SourceMap, Span};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use syntax::ast;
+use syntax::lexer::Lexer;
+use syntax::token::{Interner, TokenKind};
 
 /// Behind errors of these kinds nobody knows where declarations begin and end, or what files would have declared.
 const UNCLEAR: &[&str] = &[
@@ -31,20 +38,17 @@ const UNCLEAR: &[&str] = &[
 
 /// Errors that something does not exist, or does not fit what is declared elsewhere in a form that may be incomplete.
 const OF_WHAT_IS_MISSING: &[&str] = &[
-    sema::codes::NOT_DECLARED,
-    sema::codes::NO_SUCH_TYPE,
-    sema::codes::NO_SUCH_MEMBER,
     sema::codes::NO_SUCH_STATE,
     sema::codes::NO_SUCH_MATCH_KIND,
-    sema::codes::NO_SUCH_PARAMETER,
-    sema::codes::NO_SUCH_METHOD,
-    sema::codes::NO_SUCH_ENUM_MEMBER,
     sema::codes::BAD_MAIN,
     sema::codes::BAD_STATES,
     sema::codes::ENDLESS_PARSER,
     sema::codes::NOT_IMPLEMENTED,
     sema::codes::NOT_INFERRED,
 ];
+
+/// Errors that a name is declared nowhere, not even as a member of something that has one declaration.
+const OF_A_NAME: &[&str] = &[sema::codes::NOT_DECLARED, sema::codes::NO_SUCH_TYPE, sema::codes::NO_SUCH_ENUM_MEMBER];
 
 /// The type errors of a tree that was read with `found` that these cannot have caused.
 pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[Diagnostic]) -> Vec<Diagnostic> {
@@ -65,15 +69,61 @@ pub(crate) fn type_errors(program: &ast::Program, sources: &SourceMap, found: &[
     let (broken, sound): (Vec<Span>, Vec<Span>) =
         program.decls.iter().map(whole).partition(|decl| errors.iter().any(|error| touches(*decl, error.span)));
     let is_in = |span: Span, of: &[Span]| of.iter().any(|decl| touches(*decl, span));
+    let unread = words_outside(&sound, sources);
+    // An enum's declaration is looked at as a note; `error`, which has many, is not.
+    let has_declaration = |error: &Diagnostic| {
+        error.code == sema::codes::NO_SUCH_ENUM_MEMBER && error.notes.iter().any(|(note, _)| !note.is_none())
+    };
+    let may_be_missing = |error: &Diagnostic| {
+        OF_A_NAME.contains(&error.code)
+            && !has_declaration(error)
+            && unread.as_ref().is_none_or(|words| {
+                let name = sources.text(error.span).unwrap_or_default().trim_start_matches('.').trim_start();
+                // Of a macro's use it is not known here which name it makes.
+                let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                !is_name || words.contains(name)
+            })
+    };
     let mut beside = sema::check(program, sources).diagnostics;
     beside.retain(|error| {
         error.severity == Severity::Error
             && !OF_WHAT_IS_MISSING.contains(&error.code)
+            && !may_be_missing(error)
             && is_in(error.span, &sound)
             && !is_in(error.span, &broken)
             && !error.notes.iter().any(|(note, _)| is_in(*note, &broken))
     });
     beside
+}
+
+/// The names that occur outside these declarations; `None` if names may be made there by `##`.
+fn words_outside(decls: &[Span], sources: &SourceMap) -> Option<HashSet<Arc<str>>> {
+    let mut by_file: HashMap<FileId, Vec<Span>> = HashMap::new();
+    decls.iter().for_each(|decl| by_file.entry(decl.file).or_default().push(*decl));
+    let mut words = HashSet::new();
+    let mut interner = Interner::default();
+    for (index, source) in sources.files().enumerate() {
+        let file = FileId(index as u32);
+        let mut here = by_file.remove(&file).unwrap_or_default();
+        here.sort_unstable_by_key(|decl| decl.start);
+        let end = source.text.len();
+        let mut from = 0;
+        for (start, next) in here.iter().map(|d| (d.start as usize, d.end as usize)).chain([(end, end)]) {
+            if from < start {
+                let mut lexer = Lexer::part(file, &source.text, from..start);
+                loop {
+                    let token = lexer.next(&mut interner);
+                    match token.kind {
+                        TokenKind::Eof => break,
+                        TokenKind::HashHash => return None,
+                        _ => words.extend(token.text),
+                    }
+                }
+            }
+            from = from.max(next);
+        }
+    }
+    Some(words)
 }
 
 /// Whether a place is in a declaration, or right behind it (where something is missing).

@@ -124,6 +124,55 @@ fn only_regular_files_are_included() {
     assert!(codes == ["E0010"] && text.contains("longer than"), "{text}");
 }
 
+/// A program that a controller sends is compiled by a process that may read files the controller may not.
+#[test]
+fn a_program_sent_as_text_reads_no_file_of_the_machine() {
+    const SECRET: &str = "const bit<8> secret_of_this_machine = 1;";
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for dir in ["allowed", "allowed/sub", "elsewhere"] {
+        std::fs::create_dir(folder.path().join(dir)).unwrap();
+    }
+    std::fs::write(path("elsewhere/secret.p4"), SECRET).unwrap();
+    std::fs::write(path("allowed/part.p4"), "const bit<8> part = 1;").unwrap();
+    let compile_text = |include: &str, use_it: &str| {
+        let options = Options { include_dirs: vec![path("allowed")], ..Options::default() };
+        // The name is the sender's choice as well: an absolute one makes no folder readable.
+        let name = path("elsewhere/device_config.p4");
+        let text = format!("{include}\n{use_it}");
+        compile(Input::Text { name: &name, text: &text }, &options, Until::Types).unwrap()
+    };
+    let refused = |name: &str| {
+        for include in [format!("#include \"{name}\""), format!("#include <{name}>")] {
+            let compiled = compile_text(&include, "");
+            let shown = compiled.render(false);
+            assert_eq!(errors(&compiled), ["E0001"], "{include}: {shown}");
+            // No content, and not the name of another file as a suggestion.
+            for word in ["secret_of_this_machine", "root:", "did you mean"] {
+                assert!(!shown.contains(word), "{include}: {shown}");
+            }
+            // The program itself is the only file that was read.
+            assert_eq!(compiled.sources.files().count(), 1, "{include}");
+        }
+    };
+    assert!(Path::new("/etc/passwd").exists() && Path::new("/proc/self/environ").exists());
+    refused("/etc/passwd");
+    refused("/etc/passwdd");
+    refused("/proc/self/environ");
+    refused("/proc/self/cmdline");
+    refused("/dev/zero");
+    refused("../x");
+    refused("../elsewhere/secret.p4");
+    refused("sub/../../elsewhere/secret.p4");
+    refused("secret.p4");
+    refused("secrets.p4");
+    refused(&path("elsewhere/secret.p4"));
+    refused(&path("allowed/../elsewhere/secret.p4"));
+    // Files below an include directory are there for programs.
+    let compiled = compile_text("#include \"part.p4\"", "const bit<8> whole = part;");
+    assert!(errors(&compiled).is_empty(), "{}", compiled.render(false));
+}
+
 #[test]
 fn a_program_that_never_ends_is_read_up_to_the_limit() {
     let refused = compile(Input::File(Path::new("/dev/zero")), &Options::default(), Until::Syntax);

@@ -49,6 +49,15 @@ impl FileLoader for MemoryLoader {
     fn embedded(&self, name: &str) -> Option<Arc<str>> {
         self.embedded.get(name).cloned()
     }
+
+    fn names(&self, dir: Option<&str>) -> Vec<String> {
+        let Some(dir) = dir else { return self.embedded.keys().cloned().collect() };
+        let in_folder = |path: &String| {
+            let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+            (folder == dir).then(|| file.to_string())
+        };
+        self.files.keys().filter_map(in_folder).collect()
+    }
 }
 
 /// The main file.

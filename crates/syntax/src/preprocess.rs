@@ -631,23 +631,24 @@ impl Preprocessor<'_> {
                 }
             }
             Found::Nowhere(tried) => {
-                let help = if let Some(like) = self.similar_file(&name, quoted, span.file) {
-                    format!("did you mean {like}?")
-                } else {
-                    let looked = match tried.is_empty() {
+                let like = self.similar_file(&name, quoted, span.file);
+                let architecture = is_architecture(&name);
+                let mut help = Vec::new();
+                let own: Vec<String> = self.loader.names(None).iter().map(|name| format!("<{name}>")).collect();
+                // In angle brackets it is most often the file of an architecture.
+                let may_be = architecture || (like.is_none() && !quoted && !name.contains('/'));
+                if may_be && !own.is_empty() {
+                    help.push(format!("the compiler comes with {}, and no other architecture", own.join(" and ")));
+                }
+                if like.is_none() {
+                    help.push(match tried.is_empty() {
                         true => "no include directory is given; add one with -I".to_owned(),
                         false => format!("looked in: {}; add a directory with -I", tried.join(", ")),
-                    };
-                    let own: Vec<String> = self.loader.names(None).iter().map(|name| format!("<{name}>")).collect();
-                    match quoted || name.contains('/') || own.is_empty() {
-                        true => looked,
-                        // Most often the file of an architecture.
-                        false => format!(
-                            "the compiler comes with {}, and no other architecture; {looked}",
-                            own.join(" and ")
-                        ),
-                    }
-                };
+                    });
+                }
+                let guess = like.map(|like| format!("did you mean {like}?"));
+                let help = guess.into_iter().chain((!help.is_empty()).then(|| help.join("; ")));
+                let help = help.collect::<Vec<String>>().join(" ");
                 self.error(codes::INCLUDE_NOT_FOUND, place, format!("cannot find `{name}`")).help = Some(help);
             }
             Found::Refused(path, why) => {
@@ -667,13 +668,15 @@ impl Preprocessor<'_> {
         dirs
     }
 
-    /// A file that is nearly called like a missing one, as it is included.
+    /// A file that is nearly called like a missing one, as it is included; never one called like the file that includes it.
     fn similar_file(&self, name: &str, quoted: bool, from: FileId) -> Option<String> {
         let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
+        let includer = self.sources.get(from).map_or("", |f| f.name.rsplit('/').next().unwrap_or_default());
         for dir in self.dirs(quoted, from) {
             let at = [dir, folder].into_iter().filter(|d| !d.is_empty()).collect::<Vec<_>>().join("/");
             let names = self.loader.names(Some(&at));
-            if let Some(like) = base::spelling::similar(file, names.iter().map(String::as_str)) {
+            let others = names.iter().map(String::as_str).filter(|name| *name != includer);
+            if let Some(like) = base::spelling::similar(file, others) {
                 let path = if folder.is_empty() { like.to_owned() } else { format!("{folder}/{like}") };
                 return Some(if quoted { format!("\"{path}\"") } else { format!("<{path}>") });
             }
@@ -704,6 +707,30 @@ impl Preprocessor<'_> {
             None => Found::Nowhere(tried),
         }
     }
+}
+
+/// Architectures that programs are written for, by the names of their files.
+const ARCHITECTURES: &[&str] = &[
+    "ebpf_model",
+    "pna",
+    "psa",
+    "simple_sume_switch",
+    "sume_switch",
+    "t2na",
+    "tna",
+    "tofino",
+    "tofino2",
+    "ubpf",
+    "ubpf_model",
+    "v1model",
+    "very_simple_model",
+    "xdp_model",
+];
+
+/// Whether an included file is called like that of an architecture.
+fn is_architecture(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    ARCHITECTURES.contains(&file.strip_suffix(".p4").unwrap_or(file))
 }
 
 enum Found {

@@ -131,6 +131,44 @@ fn keywords() {
     );
 }
 
+/// The help of a program `main` that includes what is not there, beside files of these names.
+#[track_caller]
+fn include_help(main: &str, include: &str, beside: &[&str], expected: &str) {
+    let mut loader = MemoryLoader::default();
+    loader.files.extend(beside.iter().chain([&main]).map(|name| (name.to_string(), "".into())));
+    loader.embedded.extend(["core.p4", "v1model.p4"].map(|name| (name.to_string(), "".into())));
+    let source = SourceInput { name: main.into(), text: format!("#include {include}\n").into() };
+    let parsed = parse_program(source, &Options::default(), &loader, &mut SourceMap::new());
+    assert_eq!(parsed.diagnostics.len(), 1, "{:?}", parsed.diagnostics);
+    assert_eq!(parsed.diagnostics[0].code, "E0001");
+    assert_eq!(parsed.diagnostics[0].help.as_deref().unwrap_or_default(), expected);
+}
+
+#[test]
+fn a_missing_architecture_is_named_as_one_beside_a_file_of_a_similar_name() {
+    let there_are = "the compiler comes with <core.p4> and <v1model.p4>, and no other architecture";
+    include_help("x.p4", "\"pna.p4\"", &["pnaq.p4"], &format!("did you mean \"pnaq.p4\"? {there_are}"));
+    include_help("d/x.p4", "\"psa.p4\"", &["d/psb.p4"], &format!("did you mean \"psb.p4\"? {there_are}"));
+    let looked = "looked in: .; add a directory with -I";
+    include_help("x.p4", "\"tna.p4\"", &[], &format!("{there_are}; {looked}"));
+    include_help("x.p4", "\"bmv2/psa.p4\"", &[], &format!("{there_are}; {looked}"));
+    let no_folder = "no include directory is given; add one with -I";
+    include_help("x.p4", "<ubpf_model.p4>", &[], &format!("{there_are}; {no_folder}"));
+    include_help("x.p4", "<dpdk/pna.p4>", &[], &format!("{there_are}; {no_folder}"));
+    // Any other file.
+    include_help("x.p4", "\"headres.p4\"", &["headers.p4"], "did you mean \"headers.p4\"?");
+    include_help("x.p4", "\"tables.p4\"", &[], looked);
+}
+
+#[test]
+fn the_including_file_is_not_suggested() {
+    let there_are = "the compiler comes with <core.p4> and <v1model.p4>, and no other architecture";
+    let looked = "looked in: .; add a directory with -I";
+    include_help("pnaq.p4", "\"pna.p4\"", &[], &format!("{there_are}; {looked}"));
+    include_help("d/router1.p4", "\"router.p4\"", &[], "looked in: d; add a directory with -I");
+    include_help("d/router1.p4", "\"router.p4\"", &["d/router2.p4"], "did you mean \"router2.p4\"?");
+}
+
 #[test]
 fn preprocessor() {
     check(

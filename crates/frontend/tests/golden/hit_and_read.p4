@@ -19,6 +19,10 @@ control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) 
     apply {
         if (t.hit()) { sm.egress_spec = 1; }
         if (t.apply().miss()) { sm.egress_spec = 2; }
+        if (t.hit) { sm.egress_spec = 3; }
+        if (t.miss) { sm.egress_spec = 4; }
+        switch (t.action_run) { NoAction: { } }
+        if (t.size > 1) { sm.egress_spec = 5; }
         bit<8> value = reg.read(3);
         reg.read(hdr.h.x);
     }

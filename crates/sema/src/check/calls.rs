@@ -257,7 +257,7 @@ impl<'a> Checker<'a> {
                     None => {
                         let names: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
                         let message = format!("{} has no parameter `{name}`", sig.what);
-                        self.unknown_name(codes::NO_SUCH_PARAMETER, name, message, names.into_iter());
+                        self.unknown_member(codes::NO_SUCH_PARAMETER, name, message, sig.span, names.into_iter());
                         return None;
                     }
                 },

@@ -178,9 +178,13 @@ impl<'a> Checker<'a> {
         if let ast::ExprKind::Path(path) = &base.kind
             && let Some(Symbol::Table(_)) = self.scopes.lookup(&path.name.text).map(|e| &e.symbol)
         {
+            let help = match &*name.text {
+                "hit" | "miss" | "action_run" => format!("ask where it is applied: `{path}.apply().{name}`"),
+                _ => format!("apply it: {path}.apply()"),
+            };
             self.report(
                 Diagnostic::error(codes::NO_SUCH_MEMBER, name.span, format!("a table has no member `{name}`"))
-                    .help(format!("apply it: {path}.apply()")),
+                    .help(help),
             );
             return self.poison(span);
         }
@@ -198,8 +202,10 @@ impl<'a> Checker<'a> {
                     return self.field(base, index as u32, ty, span);
                 }
                 let fields: Vec<String> = info.fields.iter().map(|f| f.name.to_string()).collect();
+                let declared = info.span;
                 let message = format!("`{}` has no field `{name}`", self.show(&base.ty));
-                self.unknown_name(codes::NO_SUCH_MEMBER, name, message, fields.iter().map(|s| s.as_str()));
+                let known = fields.iter().map(|s| s.as_str());
+                self.unknown_member(codes::NO_SUCH_MEMBER, name, message, declared, known);
                 return self.poison(span);
             }
             Type::Stack(element, size) => {
@@ -290,8 +296,10 @@ impl<'a> Checker<'a> {
                     return constant(value, ty.clone(), span);
                 }
                 let members: Vec<String> = info.members.iter().map(|m| m.name.to_string()).collect();
+                let declared = info.span;
                 let message = format!("enum `{}` has no member `{name}`", info.name);
-                self.unknown_name(codes::NO_SUCH_ENUM_MEMBER, name, message, members.iter().map(|s| s.as_str()));
+                let known = members.iter().map(|s| s.as_str());
+                self.unknown_member(codes::NO_SUCH_ENUM_MEMBER, name, message, declared, known);
                 self.poison(span)
             }
             Type::Error => {

@@ -345,7 +345,8 @@ impl<'a> Checker<'a> {
                             .map(|m| &*m.name)
                             .collect();
                         let message = format!("extern `{}` has no abstract method `{}`", declared.name, decl.name);
-                        self.unknown_name(codes::NO_SUCH_METHOD, &decl.name, message, names.into_iter());
+                        let place = declared.span;
+                        self.unknown_member(codes::NO_SUCH_METHOD, &decl.name, message, place, names.into_iter());
                         continue;
                     };
                     let function_id = self.method_body(decl, function, ty.clone());

@@ -149,7 +149,7 @@ impl<'a> Checker<'a> {
             if info.field(&field.name.text).is_none() {
                 let names: Vec<&str> = info.fields.iter().map(|f| &*f.name).collect();
                 let message = format!("`{}` has no field `{}`", self.show(&ty), field.name);
-                self.unknown_name(codes::NO_SUCH_MEMBER, &field.name, message, names.into_iter());
+                self.unknown_member(codes::NO_SUCH_MEMBER, &field.name, message, info.span, names.into_iter());
                 self.expr(&field.value, None);
                 ok = false;
             }

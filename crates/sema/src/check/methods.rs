@@ -318,14 +318,17 @@ impl<'a> Checker<'a> {
             .filter(|i| declared.methods[*i].name == name.text && declared.methods[*i].kind != MethodKind::Constructor)
             .collect();
         if candidates.is_empty() {
-            let names: Vec<String> = declared
+            let mut names: Vec<String> = declared
                 .methods
                 .iter()
                 .filter(|m| m.kind != MethodKind::Constructor)
                 .map(|m| m.name.to_string())
                 .collect();
+            // Overloads.
+            names.dedup();
+            let place = declared.span;
             let message = format!("extern `{}` has no method `{name}`", declared.name);
-            self.unknown_name(codes::NO_SUCH_METHOD, name, message, names.iter().map(|s| s.as_str()));
+            self.unknown_member(codes::NO_SUCH_METHOD, name, message, place, names.iter().map(|s| s.as_str()));
             self.check_stray(args);
             return self.poison(span);
         }

@@ -107,10 +107,25 @@ impl<'a> Checker<'a> {
         message: String,
         known: impl Iterator<Item = &'n str> + Clone,
     ) {
+        self.unknown_member(code, name, message, Span::NONE, known);
+    }
+
+    /// Complains about a name that is not among those of something that is declared at `declared`.
+    pub fn unknown_member<'n>(
+        &mut self,
+        code: &'static str,
+        name: &ast::Name,
+        message: String,
+        declared: Span,
+        known: impl Iterator<Item = &'n str> + Clone,
+    ) {
         if self.known_unknown(&message, name.span) || self.has_enough(Severity::Error) {
             return;
         }
         let mut d = Diagnostic::error(code, name.span, message.clone());
+        if !declared.is_none() {
+            d = d.note(declared, "declared here");
+        }
         if let Some(like) = similar(&name.text, known.clone()) {
             d = d.help(format!("did you mean `{like}`?"));
         } else {

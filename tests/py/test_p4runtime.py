@@ -6,11 +6,13 @@ The messages come from the daemon's own descriptors
 Set SLUICE_DESCRIPTOR_SET to a file that `dump_descriptors` wrote before to skip that build.
 """
 
+import functools
 import os
 import pathlib
 import queue
 import re
 import subprocess
+import tempfile
 import threading
 
 import grpc
@@ -22,14 +24,22 @@ INSERT, VERIFY_AND_COMMIT, RECONCILE_AND_COMMIT = 1, 3, 5
 ELECTION_ID = 5
 
 
-@pytest.fixture(scope="session")
-def messages(tmp_path_factory):
+@functools.cache
+def descriptor_set() -> bytes:
+    """P4Runtime's messages as the switch was built with them. Once for all modules: each that imports `messages` has its own fixture."""
     path = os.environ.get("SLUICE_DESCRIPTOR_SET")
-    if not path:
-        path = str(tmp_path_factory.mktemp("descriptors") / "p4runtime.fds")
-        subprocess.run(["cargo", "run", "-q", "-p", "grpc", "--example", "dump_descriptors", path], cwd=ROOT, check=True)
+    if path:
+        return pathlib.Path(path).read_bytes()
+    with tempfile.NamedTemporaryFile(suffix=".fds") as file:
+        command = ["cargo", "run", "-q", "-p", "grpc", "--example", "dump_descriptors", file.name]
+        subprocess.run(command, cwd=ROOT, check=True)
+        return pathlib.Path(file.name).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def messages():
     descriptors = descriptor_pb2.FileDescriptorSet()
-    descriptors.ParseFromString(pathlib.Path(path).read_bytes())
+    descriptors.ParseFromString(descriptor_set())
     return message_factory.GetMessages(descriptors.file)
 
 

@@ -4,6 +4,11 @@
 //! Invariants, per device and role: no two live clients have the same election id; the primary is the live client whose
 //! id is the highest ever seen, so there is at most one, and none after it left until someone comes with an id at least
 //! as high.
+//!
+//! A role without clients is forgotten unless it had a primary: then its highest id and its configuration outlive the
+//! streams. What is remembered is bounded in number and bytes; where there is no room, the role that has been without
+//! clients for longest makes way, never the default role. So only live streams can keep a new role out. Whoever can make
+//! roles make way could as well claim them with a higher id, so this gives nobody a right.
 
 use crate::entity::{ElectionId, Role};
 use crate::error::{Code, Error, Result};
@@ -18,6 +23,12 @@ pub struct ClientId(pub u64);
 pub const CLIENTS_MAX: usize = 64;
 /// Roles that a device remembers.
 pub const ROLES_MAX: usize = 1024;
+/// Bytes of a role's name.
+pub const ROLE_NAME_BYTES_MAX: usize = 256;
+/// Bytes of a role's configuration as sent.
+pub const ROLE_CONFIG_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the configurations of all roles of a device, as sent. In memory they take at most some 20 times as much.
+pub const ROLE_CONFIGS_BYTES_MAX: usize = 4 << 20;
 
 /// A client's claim.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -66,9 +77,15 @@ struct RoleState {
     clients: BTreeMap<ClientId, Option<ElectionId>>,
     /// What the last primary brought.
     config: Option<RoleConfig>,
+    /// When the last client left, in the order of such departures.
+    departure: u64,
 }
 
 impl RoleState {
+    fn config_bytes(&self) -> usize {
+        self.config.as_ref().map_or(0, config_bytes)
+    }
+
     fn primary(&self) -> Option<ClientId> {
         let highest = self.highest?;
         self.clients.iter().find(|(_, id)| **id == Some(highest)).map(|(client, _)| *client)
@@ -79,6 +96,12 @@ impl RoleState {
 #[derive(Default, Debug)]
 pub(crate) struct Roles {
     roles: BTreeMap<Role, RoleState>,
+    /// How often a role was left by its last client.
+    departures: u64,
+}
+
+fn config_bytes(config: &RoleConfig) -> usize {
+    config.message.0.len() + config.message.1.len()
 }
 
 /// Notifications in the order in which they go out.
@@ -88,17 +111,25 @@ impl Roles {
     /// A client claims; `Err` ends its stream. The device has been checked.
     pub(crate) fn arbitrate(&mut self, client: ClientId, request: &ArbitrationRequest) -> Result<Notices> {
         let role = &request.role;
+        // First, for the other refusals quote the name.
+        if role.name.len() > ROLE_NAME_BYTES_MAX {
+            let bytes = role.name.len();
+            return Err(Error::invalid(format!("a role's name of {bytes} bytes; the limit is {ROLE_NAME_BYTES_MAX}")));
+        }
         let config = match &request.role_config {
             None => None,
             Some(_) if *role == Role::default() => {
                 return Err(Error::invalid("the default role has full access and takes no configuration"));
             }
             Some(GivenConfig::Unknown(why)) => return Err(Error::invalid(format!("{role}: {why}"))),
-            Some(GivenConfig::Known(config)) => Some(config.clone()),
+            Some(GivenConfig::Known(config)) if config_bytes(config) > ROLE_CONFIG_BYTES_MAX => {
+                let bytes = config_bytes(config);
+                let limit = ROLE_CONFIG_BYTES_MAX;
+                return Err(Error::invalid(format!("{role}: a configuration of {bytes} bytes; the limit is {limit}")));
+            }
+            Some(GivenConfig::Known(config)) => Some(config),
         };
-        if self.roles.len() >= ROLES_MAX && !self.roles.contains_key(role) {
-            return Err(Error::exhausted(format!("{ROLES_MAX} roles are known already")));
-        }
+        self.make_room(role, config.map_or(0, config_bytes))?;
         let state = self.roles.entry(role.clone()).or_default();
         if let Some(id) = request.election_id
             && state.clients.iter().any(|(other, have)| *other != client && *have == Some(id))
@@ -113,7 +144,7 @@ impl Roles {
         let becomes_primary = request.election_id.is_some_and(|id| state.highest.is_none_or(|highest| id >= highest));
         if becomes_primary {
             state.highest = request.election_id;
-            state.config = config;
+            state.config = config.cloned();
         }
         let everyone = becomes_primary || was_primary;
         let notices = self.notices(request.device_id, role);
@@ -125,7 +156,41 @@ impl Roles {
         let Some(state) = self.roles.get_mut(role) else { return vec![] };
         let was_primary = state.primary() == Some(client);
         state.clients.remove(&client);
+        if state.clients.is_empty() {
+            self.departures += 1;
+            state.departure = self.departures;
+            if state.highest.is_none() {
+                self.roles.remove(role);
+            }
+        }
         if was_primary { self.notices(device_id, role) } else { vec![] }
+    }
+
+    /// Forgets roles without clients as far as `claimed`, with a configuration of so many bytes, needs their room.
+    fn make_room(&mut self, claimed: &Role, bytes: usize) -> Result<()> {
+        loop {
+            let others = || self.roles.iter().filter(|(role, _)| *role != claimed);
+            let many = others().count() >= ROLES_MAX;
+            // Who brings no configuration takes no room of theirs.
+            let large = bytes > 0
+                && others().map(|(_, state)| state.config_bytes()).sum::<usize>() + bytes > ROLE_CONFIGS_BYTES_MAX;
+            if !many && !large {
+                return Ok(());
+            }
+            let left = others().filter(|(role, state)| {
+                state.clients.is_empty() && **role != Role::default() && (many || state.config.is_some())
+            });
+            let Some(longest) = left.min_by_key(|(_, state)| state.departure).map(|(role, _)| role.clone()) else {
+                return Err(Error::exhausted(match many {
+                    true => format!("{ROLES_MAX} other roles have clients already, which is the limit"),
+                    false => format!(
+                        "{claimed}: with its configuration, those of roles with clients have more than {ROLE_CONFIGS_BYTES_MAX} \
+                         bytes, which is the limit"
+                    ),
+                }));
+            };
+            self.roles.remove(&longest);
+        }
     }
 
     /// What every client of a role is told now; the primary comes last.

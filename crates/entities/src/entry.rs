@@ -207,6 +207,11 @@ impl Names {
         let matches = info.match_fields.iter().zip(values).map(|(field, value)| self.field_match(field, value));
         let matches: Vec<Option<pb::FieldMatch>> = matches.collect::<Result<_, _>>()?;
         let needs = info.match_fields.iter().any(|field| crate::names::key(field).kind.needs_priority());
+        if let (false, Some(given), false) = (needs, priority, self.is_lenient()) {
+            return Err(format!(
+                "table `{name}` has no ternary, range or optional key, so its entries have no priority; {given} is given"
+            ));
+        }
         // Scripts of the reference compiler give priorities to tables that have none, and none to tables that need them.
         let priority = if needs { priority.unwrap_or(1) } else { 0 };
         let table_id = id_of(&info.preamble);

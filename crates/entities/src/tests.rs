@@ -182,6 +182,19 @@ fn odd_answers_are_printed() {
     assert_eq!(names.actions(table), ["action_0x0000004d"]);
 }
 
+#[test]
+fn a_priority_for_a_table_without_priorities_is_refused_and_not_ignored() {
+    let names = names();
+    for line in ["add ecmp 5 hash:1 group(2)", "delete ecmp 5 hash:1"] {
+        let why = update(&names, line).unwrap_err();
+        assert!(why.contains("table `Ingress.ecmp`") && why.contains("no priority; 5 is given"), "{line}: {why}");
+    }
+    // Scripts of the reference compiler have such lines.
+    let names = names.lenient();
+    assert_eq!(entry(&update(&names, "add ecmp 5 hash:1 group(2)").unwrap()).priority, 0);
+    assert_eq!(entry(&update(&names, "add all exact:1 drop()").unwrap()).priority, 1);
+}
+
 proptest! {
     #[test]
     fn printed_entries_are_read_as_the_same(

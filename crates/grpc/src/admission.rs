@@ -13,7 +13,7 @@
 //! asked for. An answer that goes on (a read, a capture, a trace, a stream) ends when its client's rights are taken away.
 //!
 //! **Invariant.** A call runs to its end in a task of its own, also when its client cancels it, closes the connection or lets its deadline
-//! (`grpc-timeout`) pass: what a service has begun is not undone by that, so its memory stays charged and its record is made.
+//! (`grpc-timeout`) pass: what a service has begun is not undone by that, so its memory stays charged, it is counted and its record is made.
 //!
 //! Threads: the runtime's; what needs the control plane's lock runs on a blocking thread. Tests: `tests/limits.rs`, `tests/rights.rs`.
 
@@ -204,6 +204,7 @@ where
         let path = request.uri().path().to_string();
         let Some(method) = schema().method(&path).cloned() else {
             // The router says that it does not know it.
+            self.gate.handle.rpcs().count(&path, Code::Unimplemented);
             return Box::pin(self.inner.call(request));
         };
         // Every connection has one. What has none may do the least.
@@ -225,6 +226,7 @@ where
             Ok(()) => None,
         };
         if let Some(status) = refused {
+            call.gate.handle.rpcs().count(&call.path, status.code());
             return Box::pin(async move {
                 call.record(status.code(), status.message()).await;
                 Ok(status.into_http())
@@ -237,6 +239,7 @@ where
         let done = tokio::spawn(async move {
             let answer = answer.await?;
             let (code, message) = outcome(answer.headers());
+            call.gate.handle.rpcs().count(&call.path, code);
             call.record(code, &message).await;
             // The call's memory is its own until the answer is sent.
             Ok(answer.map(|body| Body::new(Held::new(body, call))))

@@ -20,7 +20,7 @@ pub use pb::stream_message_response::Update as StreamUpdate;
 use prost::Message;
 use std::error::Error;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -31,6 +31,10 @@ use tonic::{Code, Status, Streaming};
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long it may take to answer a claim: it may be busy with another controller's large program.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long it may take to answer whether it is there.
+const THERE_MAX: Duration = Duration::from_secs(2);
+/// A switch that ends closes its connections a moment before it stops listening.
+const ENDING: Duration = Duration::from_millis(200);
 /// Largest message in either direction.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// Largest headers and trailers: the reasons for which a switch refuses a batch are in a trailer, one for each of its updates.
@@ -82,10 +86,38 @@ pub enum ClientError {
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
-    /// Where the switch listens by TCP; `None` by a Unix socket.
-    address: Option<String>,
+    place: Place,
     /// Said with a refusal for want of rights.
     note: Option<String>,
+}
+
+/// Where the switch listens.
+#[derive(Clone)]
+enum Place {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// Whether somebody still accepts connections there.
+    fn answers(&self) -> bool {
+        let once = || {
+            let place = self.clone();
+            let (done, answer) = std::sync::mpsc::channel();
+            // In a thread, for either may wait for long.
+            std::thread::spawn(move || {
+                done.send(match &place {
+                    Place::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
+                    Place::Unix(path) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+                })
+            });
+            answer.recv_timeout(THERE_MAX).unwrap_or(false)
+        };
+        once() && {
+            std::thread::sleep(ENDING);
+            once()
+        }
+    }
 }
 
 impl Client {
@@ -114,7 +146,7 @@ impl Client {
             Some(cause) => ClientError::Untrusted { address: address.to_string(), cause },
             None => unreachable(innermost(&e)),
         })?;
-        Ok(Client { runtime, channel, address: Some(address.to_string()), note: None })
+        Ok(Client { runtime, channel, place: Place::Tcp(address.to_string()), note: None })
     }
 
     /// Connects to the Unix socket of a switch on this machine.
@@ -132,7 +164,7 @@ impl Client {
         let endpoint = endpoint.connect_timeout(CONNECT_MAX).http2_max_header_list_size(HEADERS_BYTES_MAX);
         let channel = runtime.block_on(endpoint.connect());
         let channel = channel.map_err(|e| unreachable(innermost(&e)))?;
-        Ok(Client { runtime, channel, address: None, note: None })
+        Ok(Client { runtime, channel, place: Place::Unix(path.to_path_buf()), note: None })
     }
 
     /// With something to say when the switch refuses a call for want of rights.
@@ -155,12 +187,14 @@ impl Client {
     /// What a broken connection means: the switch is gone, or it is there and does not want to talk like this.
     fn broken(&self, status: &Status) -> String {
         let cause = innermost(status);
-        let there = |address: &String| std::net::TcpStream::connect(address).is_ok();
-        match &self.address {
-            Some(address) if there(address) => format!(
+        match (&self.place, self.place.answers()) {
+            (Place::Tcp(_), true) => format!(
                 "the connection broke before the switch answered ({cause}); has it TLS, or TLS for known clients only?"
             ),
-            _ => format!("the switch has stopped: the connection broke before it answered ({cause})"),
+            (Place::Unix(_), true) => {
+                format!("the connection broke before the switch answered ({cause}); the switch runs: try again")
+            }
+            (_, false) => format!("the switch has stopped: the connection broke before it answered ({cause})"),
         }
     }
 
@@ -224,7 +258,7 @@ impl Client {
     /// Adds, removes or changes a port.
     pub fn port(&self, request: admin::PortRequest) -> Result<admin::PortResponse, ClientError> {
         let answer = self.runtime.block_on(self.admin().port(request));
-        answer.map(tonic::Response::into_inner).map_err(|status| refusal(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
     /// Traces packets; each trace goes to `each` as it arrives, until that says false.
@@ -292,15 +326,16 @@ impl Client {
 
     /// Becomes the primary of the default role with an election id, until the result is finished or dropped.
     pub fn become_primary(&self, device_id: u64, election_id: u128) -> Result<Primary<'_>, ClientError> {
-        self.claim(device_id, election_id, false)
+        self.claim(device_id, Some(election_id))
     }
 
     /// The same if nobody is primary now, with the highest id that there was: who had it can have it back.
     pub fn become_primary_if_free(&self, device_id: u64) -> Result<Primary<'_>, ClientError> {
-        self.claim(device_id, 1, true)
+        self.claim(device_id, None)
     }
 
-    fn claim(&self, device_id: u64, election_id: u128, or_last: bool) -> Result<Primary<'_>, ClientError> {
+    /// With the id that was given; without one, the least, or the last one that was used.
+    fn claim(&self, device_id: u64, given: Option<u128>) -> Result<Primary<'_>, ClientError> {
         let message = |id: u128| {
             let id = Some(pb::Uint128 { high: (id >> 64) as u64, low: id as u64 });
             let claim = pb::MasterArbitrationUpdate { device_id, election_id: id, ..Default::default() };
@@ -309,20 +344,20 @@ impl Client {
         let claimed = self.within(async {
             let (requests, outgoing) = mpsc::channel(1);
             // The channel is empty, so this does not wait.
-            let _ = requests.send(message(election_id)).await;
-            let mut ours = election_id;
+            let mut ours = given.unwrap_or(1);
+            let _ = requests.send(message(ours)).await;
             let answers = self.p4runtime().stream_channel(ReceiverStream::new(outgoing)).await;
             let mut answers = answers.map_err(|status| self.refusal(&status))?.into_inner();
             loop {
                 match answers.message().await {
                     Ok(Some(pb::StreamMessageResponse { update: Some(StreamUpdate::Arbitration(update)) })) => {
                         let highest = highest(&update);
-                        if or_last && code(&update) == Code::NotFound && highest > ours {
+                        if given.is_none() && code(&update) == Code::NotFound && highest > ours {
                             ours = highest;
                             let _ = requests.send(message(ours)).await;
                             continue;
                         }
-                        judge(&update, ours)?;
+                        judge(&update, given)?;
                         return Ok((requests, answers, ours));
                     }
                     Ok(Some(_)) => {}
@@ -422,7 +457,7 @@ fn code(update: &pb::MasterArbitrationUpdate) -> Code {
 }
 
 /// Whether an arbitration update makes us primary.
-fn judge(update: &pb::MasterArbitrationUpdate, ours: u128) -> Result<(), ClientError> {
+fn judge(update: &pb::MasterArbitrationUpdate, given: Option<u128>) -> Result<(), ClientError> {
     let highest = highest(update);
     let problem = match code(update) {
         Code::Ok => return Ok(()),
@@ -430,7 +465,8 @@ fn judge(update: &pb::MasterArbitrationUpdate, ours: u128) -> Result<(), ClientE
         Code::NotFound => format!("nobody is primary now, but a client with election id {highest} was"),
         other => format!("the switch answers {other:?} to the claim"),
     };
-    Err(ClientError::NotPrimary(format!("{problem}; the id given is {ours}")))
+    let given = given.map_or("no id was given".to_string(), |id| format!("the id given is {id}"));
+    Err(ClientError::NotPrimary(format!("{problem}; {given}")))
 }
 
 /// A status as an error, with the elements' own reasons if it has them.
@@ -515,6 +551,61 @@ mod tests {
             let error = Client::connect(bad).err().expect("refused");
             assert_eq!(error, ClientError::BadAddress(bad.to_string()));
         }
+    }
+
+    #[test]
+    fn a_claim_without_an_id_is_not_told_that_one_was_given() {
+        let update = |code: Code| pb::MasterArbitrationUpdate {
+            election_id: Some(pb::Uint128 { high: 0, low: 7 }),
+            status: Some(rpc::Status { code: code as i32, ..Default::default() }),
+            ..Default::default()
+        };
+        let refused = |given| judge(&update(Code::AlreadyExists), given).unwrap_err().to_string();
+        assert_eq!(refused(None), "another client is primary, with election id 7; no id was given");
+        assert_eq!(refused(Some(5)), "another client is primary, with election id 7; the id given is 5");
+        assert_eq!(judge(&update(Code::Ok), None), Ok(()));
+    }
+
+    #[test]
+    fn a_broken_connection_to_a_switch_that_runs_does_not_say_that_it_has_stopped() {
+        // Accepts what comes and closes each connection when the client has said something.
+        fn closing<L, S: std::io::Read>(listener: L, accept: impl Fn(&L) -> std::io::Result<S> + Send + 'static)
+        where
+            L: Send + 'static,
+        {
+            std::thread::spawn(move || {
+                while let Ok(mut stream) = accept(&listener) {
+                    let _ = stream.read(&mut [0; 64]);
+                }
+            });
+        }
+        let said = |client: Client| match client.port(admin::PortRequest::default()) {
+            Err(ClientError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let path = std::env::temp_dir().join(format!("sluice-client-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        closing(std::os::unix::net::UnixListener::bind(&path).unwrap(), |l| l.accept().map(|(stream, _)| stream));
+        let why = said(Client::connect_local(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(why.starts_with("the connection broke before the switch answered"), "{why}");
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        closing(listener, |l| l.accept().map(|(stream, _)| stream));
+        let why = said(Client::connect(&address).unwrap());
+        assert!(why.starts_with("the connection broke before the switch answered"), "{why}");
+
+        // One that accepts a single connection and is gone.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let accepted = listener.accept();
+            drop(listener);
+            let _ = accepted.map(|(mut stream, _)| std::io::Read::read(&mut stream, &mut [0; 64]));
+        });
+        let why = said(Client::connect(&address).unwrap());
+        assert!(why.starts_with("the switch has stopped"), "{why}");
     }
 
     #[test]

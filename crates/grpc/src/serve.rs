@@ -15,7 +15,6 @@ use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::listen::{ConnectionLimits, Listener, Protocol, accept_all};
 use crate::proto::p4::v1::p4_runtime_server::P4RuntimeServer;
-use crate::rpcs::Counting;
 use crate::server::{Handle, Service};
 use crate::socket::Socket;
 use crate::tls::Tls;
@@ -224,7 +223,6 @@ async fn listen(
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_keepalive_interval(Some(options.keepalive))
         .http2_keepalive_timeout(Some(options.keepalive_answer))
-        .layer(Counting(Arc::clone(gate.handle.rpcs())))
         .layer(Admission(gate))
         .add_service(service)
         .add_optional_service(admin);

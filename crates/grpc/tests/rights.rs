@@ -293,7 +293,7 @@ async fn claims_are_recorded_with_their_outcome_and_a_flood_of_them_fills_nothin
 }
 
 #[tokio::test]
-async fn a_change_is_recorded_though_its_client_does_not_wait_for_the_answer() {
+async fn a_change_is_recorded_and_counted_though_its_client_does_not_wait_for_the_answer() {
     let bed = Bed::new("cancelled", "p4runtime devices=1 roles=sdn");
     let mut session = Session::open(bed.channel().await).await;
     assert_eq!(session.claim("sdn", 5).await.unwrap(), Code::Ok);
@@ -330,6 +330,10 @@ async fn a_change_is_recorded_though_its_client_does_not_wait_for_the_answer() {
     let read = pb::ReadRequest { device_id: 1, role: "sdn".into(), ..Default::default() };
     client.read(read).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
+    // And counted, as `sluice run --metrics` shows.
+    let counts = bed.handle.rpcs().read();
+    assert!(counts.contains(&("Write".to_string(), "Ok".to_string(), 2)), "{counts:?}");
+    assert_eq!(bed.handle.rpcs().changes(), 2);
     let text = bed.records();
     let of_writes = text.lines().filter(|line| line.contains("/p4.v1.P4Runtime/Write") && line.contains("\"Ok\""));
     assert_eq!(of_writes.count(), 2, "{text}");

@@ -11,7 +11,7 @@
 
 use crate::changes::WriterArgs;
 use crate::complete;
-use crate::output::JsonArgs;
+use crate::output::{JsonArgs, Rows};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
@@ -207,8 +207,8 @@ fn list(arrays: &[Array<'_>], word: &str, output: JsonArgs) -> ExitCode {
 }
 
 fn list_text(arrays: &[Array<'_>], word: &str) -> String {
-    let mut rows = crate::stats::new_table(&[word, "cells", "of"]);
-    crate::stats::align_right(&mut rows, 1);
+    let mut rows = Rows::new(&[word, "cells", "of"]);
+    rows.align_right(1);
     for array in arrays {
         rows.add_row([array.name.to_string(), array.size.to_string(), array.about.clone()]);
     }
@@ -243,7 +243,7 @@ fn show(
         match (is_zero && !args.all && args.index.is_none(), object) {
             (true, _) => zero += 1,
             (false, Some(object)) => objects.push(object),
-            (false, None) => println!("{} {index} {text}", array.name),
+            (false, None) => println!("{} {index} {text}", crate::output::word(array.name)),
         }
     });
     read.with_context(|| format!("cannot read `{}`", array.name))?;

@@ -7,7 +7,8 @@
 
 use crate::complete;
 use crate::devices::parse_end;
-use crate::stats::{ServerArgs, align_right, links, new_table};
+use crate::output::{Rows, word};
+use crate::stats::{ServerArgs, links};
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use datapath::PortOf;
@@ -184,7 +185,7 @@ fn program(device: &pb::Device) -> String {
     match (device.runs, device.program.as_str()) {
         (false, _) => "none".to_string(),
         (true, "") => "unnamed".to_string(),
-        (true, name) => name.to_string(),
+        (true, name) => word(name),
     }
 }
 
@@ -198,7 +199,7 @@ fn roles(device: &pb::Device) -> Vec<String> {
         let name = match (r.name.as_str(), r.id) {
             ("", 0) => String::new(),
             ("", id) => format!("role {id}: "),
-            (name, _) => format!("role {name}: "),
+            (name, _) => format!("role {}: ", word(name)),
         };
         let id = r.election_id.map(|id| u128::from(id.high) << 64 | u128::from(id.low));
         let primary = match (r.has_primary, id) {
@@ -223,8 +224,8 @@ fn is_at(end: Option<pb::DevicePort>, device: u64) -> bool {
 
 /// All devices and links.
 fn all(stats: &AdminStats) -> String {
-    let mut table = new_table(&["device", "program", "changes", "ports", "tables", "entries", "dropped"]);
-    align_right(&mut table, 4);
+    let mut table = Rows::new(&["device", "program", "changes", "ports", "tables", "entries", "dropped"]);
+    table.align_right(4);
     for device in &stats.devices {
         let tables: Vec<&pb::Table> = stats.tables.iter().filter(|t| t.device_id == device.id).collect();
         let dropped: u64 = stats.drops.iter().filter(|d| d.device_id == device.id).map(|d| d.packets).sum();
@@ -241,8 +242,8 @@ fn all(stats: &AdminStats) -> String {
     }
     let mut text = format!("{}\n", table.trim_fmt());
     let claims = stats.devices.iter().flat_map(|d| roles(d).into_iter().map(move |role| (d.id, role)));
-    let mut claimed = new_table(&["device", "controllers"]);
-    claims.for_each(|(id, role)| _ = claimed.add_row([id.to_string(), role]));
+    let mut claimed = Rows::new(&["device", "controllers"]);
+    claims.for_each(|(id, role)| claimed.add_row([id.to_string(), role]));
     if claimed.row_count() > 0 {
         text += &format!("\n{}\n", claimed.trim_fmt());
     }
@@ -256,7 +257,8 @@ fn all(stats: &AdminStats) -> String {
 fn one(stats: &AdminStats, device: &pb::Device) -> String {
     let mut text = format!("device {}: {}, program change {}\n", device.id, program(device), device.program_changes);
     for port in stats.ports.iter().filter(|port| port.device_id == device.id) {
-        text += &format!("port {} is {}, {}\n", port.number, port.name, if port.link_up { "up" } else { "down" });
+        text +=
+            &format!("port {} is {}, {}\n", port.number, word(&port.name), if port.link_up { "up" } else { "down" });
     }
     for role in roles(device) {
         text += &format!("{role}\n");
@@ -266,8 +268,8 @@ fn one(stats: &AdminStats, device: &pb::Device) -> String {
     if !mine.is_empty() {
         text += &format!("\n{}\n", links(&mine).trim_fmt());
     }
-    let mut tables = new_table(&["table", "entries", "size"]);
-    align_right(&mut tables, 1);
+    let mut tables = Rows::new(&["table", "entries", "size"]);
+    tables.align_right(1);
     for t in stats.tables.iter().filter(|t| t.device_id == device.id) {
         tables.add_row([t.name.clone(), t.entries.to_string(), t.size.to_string()]);
     }
@@ -348,5 +350,18 @@ mod tests {
             I.more        3     8
         "#]]
         .assert_eq(&one(&stats, &stats.devices[1]));
+    }
+
+    #[test]
+    fn a_role_name_with_escape_sequences_and_newlines_does_not_forge_lines_of_show() {
+        let role = pb::Role { name: "x\u{1b}[1A\nport 9 is eth9, up".into(), clients: 1, ..Default::default() };
+        let program = "router.p4\u{1b}[2J\ndevice 3: none".to_string();
+        let device = pb::Device { id: 1, program, runs: true, roles: vec![role], ..Default::default() };
+        let stats = AdminStats { devices: vec![device], ..Default::default() };
+        for text in [all(&stats), one(&stats, &stats.devices[0])] {
+            assert!(!text.contains('\u{1b}'), "{text}");
+            assert!(!text.lines().any(|line| line.starts_with("port 9") || line.starts_with("device 3")), "{text}");
+            assert!(text.contains(r"role x\u001b[1A\nport 9 is eth9, up: no primary, 1 backup"), "{text}");
+        }
     }
 }

@@ -82,7 +82,7 @@ fn render(device: u64, done: &pb::LoadResponse) -> String {
         );
     }
     for o in &done.outcomes {
-        text += &format!("{:<13} {} `{}`", o.fate, o.kind, o.name);
+        text += &format!("{:<13} {} `{}`", o.fate, o.kind, crate::output::word(&o.name));
         if o.carried > 0 || o.lost > 0 {
             text += &format!(": {} carried over", o.carried);
         }

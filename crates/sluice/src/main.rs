@@ -7,8 +7,24 @@
 macro_rules! announce {
     ($($line:tt)*) => {{
         use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($line)*);
+        let _ = writeln!(std::io::stdout(), "{}", crate::output::visible(&format!($($line)*)));
     }};
+}
+
+// The child process that compiles prints what was rendered for its parent, or that it has no memory.
+mod compiler;
+
+// In the modules below these stand for the standard library's: whatever is printed, names in it do not steer the terminal.
+macro_rules! print {
+    ($($text:tt)*) => { std::print!("{}", crate::output::visible(&format!($($text)*))) };
+}
+macro_rules! println {
+    () => { std::println!() };
+    ($($text:tt)*) => { std::println!("{}", crate::output::visible(&format!($($text)*))) };
+}
+macro_rules! eprintln {
+    () => { std::eprintln!() };
+    ($($text:tt)*) => { std::eprintln!("{}", crate::output::visible(&format!($($text)*))) };
 }
 
 mod bench;
@@ -18,7 +34,6 @@ mod chain;
 mod changes;
 mod check;
 mod compile;
-mod compiler;
 mod complete;
 mod config;
 mod devices;

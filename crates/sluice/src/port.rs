@@ -4,8 +4,8 @@
 //! Exit code 1 when the switch refuses, 2 when none answers. Tests: `tests/py/test_ports.py`.
 
 use crate::complete;
-use crate::output::JsonArgs;
-use crate::stats::{ServerArgs, align_right, new_table};
+use crate::output::{JsonArgs, Rows};
+use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::admin::AdminStats;
@@ -153,8 +153,8 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
 }
 
 fn text(stats: &AdminStats) -> String {
-    let mut table = new_table(&["port", "device", "kind", "bound to", "state", "mtu", "address", "note"]);
-    align_right(&mut table, 5);
+    let mut table = Rows::new(&["port", "device", "kind", "bound to", "state", "mtu", "address", "note"]);
+    table.align_right(5);
     for port in &stats.ports {
         let state = match (port.out_of_service, port.link_up) {
             (true, _) => "out of service",

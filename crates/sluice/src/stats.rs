@@ -2,10 +2,9 @@
 //!
 //! Exit code 2 when nothing listens.
 
-use crate::output::JsonArgs;
+use crate::output::{JsonArgs, Rows};
 use crate::watched;
 use anyhow::{Context, Result};
-use comfy_table::{CellAlignment, Table, presets};
 use datapath::Switch;
 use grpc::admin::AdminStats;
 use grpc::client::{Client, ClientError, ClientTls};
@@ -315,14 +314,14 @@ fn render_profile(before: &AdminStats, now: &AdminStats) -> String {
         _ => name.to_string(),
     };
     let seconds = now.uptime_us.saturating_sub(before.uptime_us) as f64 / 1e6;
-    let mut actions = new_table(&["table", "action", "packets", "of the table's"]);
-    align_right(&mut actions, 2);
+    let mut actions = Rows::new(&["table", "action", "packets", "of the table's"]);
+    actions.align_right(2);
     for row in watched::actions(before, now) {
         let table = of_device(Some(row.device), &row.table);
         actions.add_row([table, row.action, row.packets.to_string(), format!("{:.1} %", row.share)]);
     }
-    let mut stages = new_table(&["part", "cycles per packet", "of all", "samples"]);
-    align_right(&mut stages, 1);
+    let mut stages = Rows::new(&["part", "cycles per packet", "of all", "samples"]);
+    stages.align_right(1);
     for row in watched::stages(before, now) {
         let samples = row.samples.map_or("counted".to_string(), |n| n.to_string());
         let cells = [format!("{:.1}", row.cycles_per_packet), format!("{:.1} %", row.share), samples];
@@ -337,7 +336,7 @@ fn render(stats: &AdminStats) -> String {
     let several = stats.devices.len() > 1;
     let columns = |header: &[&'static str]| {
         let device = if several { &["device id"][..] } else { &[] };
-        new_table(&[device, header].concat())
+        Rows::new(&[device, header].concat())
     };
     let row = |device: u64, cells: Vec<String>| {
         let device = several.then(|| device.to_string());
@@ -358,7 +357,7 @@ fn render(stats: &AdminStats) -> String {
         "tx bytes",
         "tx drops",
     ]);
-    align_right(&mut ports, 4 + more);
+    ports.align_right(4 + more);
     for port in &stats.ports {
         let (rx, tx) = (port.rx.unwrap_or_default(), port.tx.unwrap_or_default());
         let mut cells = vec![port.number.to_string(), port.name.clone(), port.kind.clone(), link(port)];
@@ -372,7 +371,7 @@ fn render(stats: &AdminStats) -> String {
         text += &section(&links(&stats.links), "");
     }
     let mut tables = columns(&["table", "entries", "size", "hits", "misses", "memory"]);
-    align_right(&mut tables, 1 + more);
+    tables.align_right(1 + more);
     let count = |n: Option<u64>| n.map_or("-".to_string(), |n| n.to_string());
     for t in &stats.tables {
         let memory = t.memory_bytes.map_or("-".to_string(), spell_bytes);
@@ -383,7 +382,7 @@ fn render(stats: &AdminStats) -> String {
     text += &section(&tables, "no tables");
 
     let mut drops = columns(&["dropped because", "packets"]);
-    align_right(&mut drops, 1 + more);
+    drops.align_right(1 + more);
     for drop in stats.drops.iter().filter(|d| d.packets > 0) {
         drops.add_row(row(drop.device_id, vec![drop.reason.clone(), drop.packets.to_string()]));
     }
@@ -413,9 +412,9 @@ fn spell_bytes(bytes: u64) -> String {
 }
 
 /// Links between devices.
-pub fn links(links: &[pb::Link]) -> Table {
-    let mut table = new_table(&["link from", "to", "packets", "bytes"]);
-    align_right(&mut table, 2);
+pub fn links(links: &[pb::Link]) -> Rows {
+    let mut table = Rows::new(&["link from", "to", "packets", "bytes"]);
+    table.align_right(2);
     let end = |end: Option<pb::DevicePort>| end.map_or(String::new(), |e| format!("{}:{}", e.device_id, e.port));
     for link in links {
         table.add_row([end(link.from), end(link.to), link.packets.to_string(), link.bytes.to_string()]);
@@ -457,8 +456,8 @@ fn workers(workers: &[pb::Worker]) -> String {
     if workers.is_empty() {
         return String::new();
     }
-    let mut table = new_table(&["worker", "packets", "per burst", "", "receive", "pipeline", "send", "idle"]);
-    align_right(&mut table, 1);
+    let mut table = Rows::new(&["worker", "packets", "per burst", "", "receive", "pipeline", "send", "idle"]);
+    table.align_right(1);
     for (i, w) in workers.iter().enumerate() {
         let busy = [w.receive_cycles, w.pipeline_cycles, w.send_cycles];
         let all = (busy.iter().sum::<u64>() + w.idle_cycles).max(1) as f64;
@@ -484,24 +483,7 @@ fn link(port: &pb::Port) -> String {
     }
 }
 
-/// A table in the style of all commands: columns apart, no lines, the full width of its content.
-pub fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table
-}
-
-/// Numbers stand right, from column `from` on.
-pub fn align_right(table: &mut Table, from: usize) {
-    for column in table.column_iter_mut().skip(from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-fn section(table: &Table, none: &str) -> String {
+fn section(table: &Rows, none: &str) -> String {
     if table.row_count() == 0 { format!("{none}\n\n") } else { format!("{}\n\n", table.trim_fmt()) }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::changes::{Doing, WriterArgs, apply, refuse};
 use crate::complete;
-use crate::stats::{align_right, new_table};
+use crate::output::{Rows, word};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use clap_complete::ArgValueCompleter;
@@ -113,21 +113,21 @@ fn list(args: &Args) -> Result<ExitCode> {
 }
 
 fn list_text(names: &Names, entries: &HashMap<&str, u64>) -> String {
-    let mut rows = new_table(&["table", "key", "actions", "entries", "size"]);
+    let mut rows = Rows::new(&["table", "key", "actions", "entries", "size"]);
     for table in names.tables() {
         let name = name_of(&table.preamble);
         let keys: Vec<String> = table.match_fields.iter().map(|f| format!("{}: {}", f.name, kind(f))).collect();
         let count = entries.get(name).map_or("-".to_string(), u64::to_string);
         let constant = if table.is_const_table { " (const)" } else { "" };
-        rows.add_row([
-            format!("{name}{constant}"),
-            keys.join("\n"),
-            names.actions(table).join("\n"),
-            count,
-            table.size.to_string(),
+        rows.add_row_of_lines([
+            vec![format!("{name}{constant}")],
+            keys,
+            names.actions(table).iter().map(ToString::to_string).collect(),
+            vec![count],
+            vec![table.size.to_string()],
         ]);
     }
-    align_right(&mut rows, 3);
+    rows.align_right(3);
     rows.trim_fmt()
 }
 
@@ -186,7 +186,7 @@ fn show(args: &Args, table: &str) -> Result<ExitCode> {
         println!("{object:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("# {}, default {}", name_of(&table.preamble), names.action_text(default.action.as_ref()));
+    println!("# {}, default {}", word(name_of(&table.preamble)), names.action_text(default.action.as_ref()));
     let mut count = 0u64;
     let query = vec![pb::Entity { entity: Some(Entity::TableEntry(query)) }];
     client

@@ -117,3 +117,103 @@ fn limits_and_role_configurations_are_refused() {
     }
     assert_eq!(roles.arbitrate(A, &claim(None)).unwrap_err().code, Code::ResourceExhausted);
 }
+
+fn named(name: impl Into<String>, election_id: Option<ElectionId>) -> ArbitrationRequest {
+    ArbitrationRequest { role: Role { name: name.into(), id: 0 }, ..claim(election_id) }
+}
+
+/// A configuration whose message has so many bytes.
+fn configured(request: ArbitrationRequest, bytes: usize) -> ArbitrationRequest {
+    let config = RoleConfig {
+        objects: None,
+        exclusive: Default::default(),
+        replication: false,
+        packets_in: crate::roles::Packets::None,
+        packets_out: crate::roles::Packets::None,
+        sets_program: false,
+        message: (String::new(), vec![0; bytes]),
+    };
+    ArbitrationRequest { role_config: Some(GivenConfig::Known(config)), ..request }
+}
+
+#[test]
+fn a_role_name_of_megabytes_is_refused_and_nothing_is_kept_of_it() {
+    let mut roles = Roles::default();
+    let error = roles.arbitrate(A, &named("x".repeat(15 << 20), Some(1))).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+    assert!(error.message.len() < 200 && error.message.contains("the limit is 256"), "{}", error.message);
+    assert_eq!(roles.all(), []);
+    roles.arbitrate(A, &named("x".repeat(ROLE_NAME_BYTES_MAX), Some(1))).unwrap();
+}
+
+#[test]
+fn a_role_configuration_of_megabytes_is_refused_and_nothing_is_kept_of_it() {
+    let mut roles = Roles::default();
+    let error = roles.arbitrate(A, &configured(named("a", Some(1)), ROLE_CONFIG_BYTES_MAX + 1)).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument);
+    assert!(error.message.contains("role `a`") && error.message.contains("the limit is 65536"), "{}", error.message);
+    assert_eq!(roles.all(), []);
+    roles.arbitrate(A, &configured(named("a", Some(1)), ROLE_CONFIG_BYTES_MAX)).unwrap();
+}
+
+#[test]
+fn roles_that_never_had_a_primary_do_not_lock_out_new_roles_once_their_streams_are_gone() {
+    let mut roles = Roles::default();
+    for i in 0..ROLES_MAX as u64 {
+        let request = named(format!("backup {i}"), None);
+        roles.arbitrate(ClientId(i), &request).unwrap();
+        roles.leave(1, &request.role, ClientId(i));
+    }
+    assert_eq!(roles.all(), []);
+    roles.arbitrate(A, &named("new", Some(1))).unwrap();
+}
+
+#[test]
+fn roles_whose_primaries_are_gone_do_not_lock_out_new_roles() {
+    let mut roles = Roles::default();
+    roles.arbitrate(A, &claim(Some(7))).unwrap();
+    roles.leave(1, &Role::default(), A);
+    let stays = named("stays", Some(5));
+    roles.arbitrate(B, &stays).unwrap();
+    for i in 0..2 * ROLES_MAX as u64 {
+        let request = named(format!("role {i}"), Some(1));
+        roles.arbitrate(ClientId(100 + i), &request).unwrap();
+        roles.leave(1, &request.role, ClientId(100 + i));
+    }
+    assert_eq!(roles.all().len(), ROLES_MAX);
+    // Who is there stays, the default role's highest id is remembered, and so are those of the roles that were left last.
+    assert!(roles.is_primary(&stays.role, B));
+    assert_eq!(heard(roles.arbitrate(A, &claim(Some(6))).unwrap()), [(A, Code::NotFound, Some(7))]);
+    let last = named(format!("role {}", 2 * ROLES_MAX - 1), Some(0));
+    assert_eq!(heard(roles.arbitrate(C, &last).unwrap()), [(C, Code::NotFound, Some(1))]);
+    // Streams that are open do keep a new role out, and the refusal says so.
+    let mut roles = Roles::default();
+    (0..ROLES_MAX as u64).for_each(|i| _ = roles.arbitrate(ClientId(i), &named(format!("role {i}"), None)).unwrap());
+    let error = roles.arbitrate(ClientId(5000), &named("new", Some(1))).unwrap_err();
+    assert_eq!(error.code, Code::ResourceExhausted);
+    roles.leave(1, &named("role 3", None).role, ClientId(3));
+    roles.arbitrate(ClientId(5000), &named("new", Some(1))).unwrap();
+}
+
+#[test]
+fn configurations_of_many_roles_do_not_fill_the_memory() {
+    let mut roles = Roles::default();
+    let held = |roles: &Roles| roles.roles.values().map(RoleState::config_bytes).sum::<usize>();
+    let fit = ROLE_CONFIGS_BYTES_MAX / ROLE_CONFIG_BYTES_MAX;
+    let large = |i: usize| configured(named(format!("role {i}"), Some(1)), ROLE_CONFIG_BYTES_MAX);
+    for i in 0..3 * fit {
+        roles.arbitrate(ClientId(i as u64), &large(i)).unwrap();
+        roles.leave(1, &large(i).role, ClientId(i as u64));
+        assert!(held(&roles) <= ROLE_CONFIGS_BYTES_MAX);
+    }
+    // Of roles with clients nothing is forgotten.
+    for i in 0..fit {
+        roles.arbitrate(ClientId(1000 + i as u64), &large(i)).unwrap();
+    }
+    let error = roles.arbitrate(A, &large(fit)).unwrap_err();
+    assert_eq!(error.code, Code::ResourceExhausted);
+    assert_eq!(held(&roles), ROLE_CONFIGS_BYTES_MAX);
+    // The same claim once more takes no more room, and without a configuration there is room.
+    roles.arbitrate(ClientId(1000), &large(0)).unwrap();
+    roles.arbitrate(A, &named("new", Some(1))).unwrap();
+}

@@ -53,7 +53,8 @@ type Both = (Vec<String>, Value);
 
 impl Section {
     fn new(title: &str, header: &[&str], rows: impl Iterator<Item = Both>) -> Section {
-        let (rows, objects) = rows.unzip();
+        let words = |row: Vec<String>| row.iter().map(|cell| crate::output::word(cell)).collect();
+        let (rows, objects) = rows.map(|(row, object)| (words(row), object)).unzip();
         Section { title: title.to_string(), header: header.iter().map(|h| h.to_string()).collect(), rows, objects }
     }
 

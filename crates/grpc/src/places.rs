@@ -11,6 +11,7 @@
 //! Threads: any; one short lock. Tests: below, `tests/limits.rs`.
 
 use crate::peer::PeerKey;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +76,11 @@ impl Activity {
     /// Something was called just now.
     pub(crate) fn touch(&self) {
         *lock(&self.since) = Instant::now();
+    }
+
+    /// When something was called last.
+    fn since(&self) -> Instant {
+        *lock(&self.since)
     }
 
     /// How long nothing has been called.
@@ -197,7 +203,8 @@ impl Taken {
     fn to_evict(&self, newcomer: &PeerKey) -> Option<u64> {
         let counts = counts(self.connections.values());
         let idle = self.connections.iter().filter(|(_, (_, activity))| activity.calls.load(Ordering::Acquire) == 0);
-        let idle = idle.max_by_key(|(_, (key, activity))| (counts[key], activity.idle()));
+        // By the time of the last call, not by how long ago that is: time goes on between two comparisons.
+        let idle = idle.max_by_key(|(_, (key, activity))| (counts[key], Reverse(activity.since())));
         let has = counts.get(newcomer).copied().unwrap_or(0) + 1;
         let in_use = || {
             let greedy = self.connections.iter().filter(|(_, (key, _))| counts[key] > has);

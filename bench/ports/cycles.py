@@ -4,6 +4,9 @@
 
 Cycles are of the time stamp counter, by the worker's own counters (`sluice stats --json`), and include the generator's warm-up. A packet
 is counted when it is received. Each round takes a short measurement of each build, so that what else the machine does hits all alike.
+Virtual processors move, and every cache line of a ring goes from the generator's to the worker's: each round notes how long that takes
+(`cacheline`), and rounds in which it took twice the least or more are shown apart.
+
 How run.py measures, and what it needs, is said there; `--portgen` chooses the generator, which is the same for all builds.
 """
 
@@ -55,6 +58,25 @@ class Counted(middles.Sluice):
         return cycles | {"total": sum(cycles.values()), "burst": packets / max(1, since["bursts"])}
 
 
+def round_trip_ns(portgen: str) -> int:
+    """Nanoseconds that a cache line takes between the worker's processor and the generator's and back."""
+    command = [str(Path(portgen).with_name("cacheline")), str(middles.OTHER_CPU), str(middles.WORKER_CPU)]
+    return int(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
+
+
+def show(path: str, its: list[dict[str, float]]) -> None:
+    """A line for the rounds of a build with near processors, and one for those with far ones."""
+    nearest = min(reading["round trip ns"] for reading in its)
+    near = [reading for reading in its if reading["round trip ns"] < 2 * nearest]
+    for rounds in filter(None, [near, [reading for reading in its if reading not in near]]):
+        shown = []
+        for name in (*PARTS, "total", "burst", "mpps", "round trip ns"):
+            values = [reading[name] for reading in rounds]
+            digits = 1 if name == "mpps" else 0
+            shown.append(f"{name} {statistics.median(values):.{digits}f} ({min(values):.{digits}f}..{max(values):.{digits}f})")
+        print(f"  {path}, {len(rounds)} rounds: {', '.join(shown)}", flush=True)
+
+
 def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) -> None:
     """Rounds of one workload, and a line for each build."""
     binaries = arguments.sluice.split(",")
@@ -78,17 +100,13 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) ->
         for turn in range(arguments.rounds + 1):
             with alone(arguments.lock):
                 for middle, its in zip(made, readings):
+                    distance = {"round trip ns": round_trip_ns(arguments.portgen)}
                     result = measure(middle, arguments.portgen, files, size, work.generator, arguments.seconds)
                     if turn:
-                        its.append(result["answers"] | {"mpps": result["mpps"]})
+                        its.append(result["answers"] | distance | {"mpps": result["mpps"]})
     print(f"\n{work.title}; {arguments.link}; {arguments.size} bytes, both ways; TSC cycles per packet: median (spread)")
     for path, its in zip(binaries, readings):
-        shown = []
-        for name in (*PARTS, "total", "burst", "mpps"):
-            values = [reading[name] for reading in its]
-            digits = 0 if name in (*PARTS, "total", "burst") else 1
-            shown.append(f"{name} {statistics.median(values):.{digits}f} ({min(values):.{digits}f}..{max(values):.{digits}f})")
-        print(f"  {path}: {', '.join(shown)}", flush=True)
+        show(path, its)
 
 
 def main() -> None:

@@ -46,7 +46,8 @@ bench-swaps: setup
 # A Debian package and an archive for other distributions, under target/packages. `scripts/test-packages` tries them in a clean Debian.
 packages: deb tarball
 
-deb: setup
+deb:
+	@scripts/setup packages
 	@scripts/package deb
 
 tarball: setup

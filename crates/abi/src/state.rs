@@ -41,8 +41,7 @@ pub enum Phase {
     Single,
     /// A batch that takes effect as a whole or not at all.
     Atomic,
-    /// The taking back of what was changed: it is not refused for want of room. What an atomic batch has changed so far can always be
-    /// taken back before it ends.
+    /// Rollback of an atomic batch. It needs no free space, so it never fails.
     Undo,
 }
 

@@ -23,9 +23,9 @@ pub struct ClientId(pub u64);
 pub const CLIENTS_MAX: usize = 64;
 /// Roles that a device remembers.
 pub const ROLES_MAX: usize = 1024;
-/// Bytes of a role's name.
+/// Bytes of a role's name: ample for a name, and short enough to appear in messages and logs.
 pub const ROLE_NAME_BYTES_MAX: usize = 256;
-/// Bytes of a role's configuration as sent.
+/// Bytes of a role's configuration as sent: hundreds of ids; decoded it takes up to 20 times as much.
 pub const ROLE_CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the configurations of all roles of a device, as sent. In memory they take at most some 20 times as much.
 pub const ROLE_CONFIGS_BYTES_MAX: usize = 4 << 20;

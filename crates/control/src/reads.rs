@@ -42,11 +42,13 @@ use std::sync::Arc;
 pub const CHANGES_MAX: usize = 1 << 17;
 /// Readings that may be open at a time.
 pub const READS_MAX: usize = 1024;
-/// Walks of a request, or as many as the program has tables and arrays. A write looks at each walk that is open.
+/// Walks of a request, or as many as the program has tables and arrays. Each write visits every open walk, so their number bounds its
+/// latency.
 pub const WALKS_MAX: usize = 256;
 /// Walks of all open readings of a device: each costs a write a few nanoseconds, and one of its table a copy.
 pub const WALKS_OPEN_MAX: usize = 4096;
-/// Bytes, about, of what a request reads when it is opened; one query may select more, if it is alone.
+/// Estimated bytes that a read request collects when it is opened; a request of one query may exceed it. As many as the memory of a few
+/// requests (16 MiB each).
 pub const FOUND_BYTES_MAX: u64 = 64 << 20;
 /// What a reading takes besides what it has found: messages of its answer on the way.
 const READING_BYTES: u64 = 256 << 10;
@@ -618,7 +620,7 @@ struct Planned {
     asked: Vec<Entity>,
     walks: usize,
     walks_max: usize,
-    /// Of what was found, about.
+    /// Estimated bytes of the entities found.
     bytes: u64,
     bytes_max: u64,
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The controller, as a port ("Translation of Port Numbers").
 const SDN_PORT_CPU: u32 = 0xffff_fffd;
-/// Copies per group or session.
+/// Replicas of a group or session; beyond the work budget of a burst (`datapath::engine::WORK_MAX`) they could not be made.
 pub(crate) const REPLICAS_MAX: usize = 4096;
 
 /// What controllers wrote.

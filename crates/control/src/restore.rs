@@ -28,7 +28,7 @@ const AHEAD: usize = 32;
 /// Threads that decode, besides the caller's: writing takes about as long as decoding, so more would wait.
 const THREADS_MAX: usize = 3;
 
-/// Kept entities in parts, in the order in which they can be written. Several threads ask for parts, each of which is asked for once.
+/// Stored entities, split into parts in the order in which they must be written. Several threads fetch parts; each part is fetched once.
 pub trait Parts: Sync {
     /// How many.
     fn count(&self) -> usize;

@@ -21,8 +21,8 @@
 //! count: packets of this worker that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
 //! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and record that
-//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. Each of its packets that asks for
-//! copies has an equal share of what is left, and what one does not use the next ones may. Units are asked for before
+//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the burst that
+//! ask for copies share the remaining units equally; units that one leaves unused go to those after it. Units are asked for before
 //! anything is copied, and a copy that fails has cost what one that succeeds costs. What there is no unit for is dropped and
 //! counted as [`RuntimeDrop::ReplicationLimit`]; a packet's own way through egress and deparser costs none, and its line of
 //! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs are looked at, no clock.

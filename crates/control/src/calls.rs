@@ -18,8 +18,11 @@ use std::sync::Arc;
 
 /// An entry to be added that calls an action, in the form that the state takes.
 pub(crate) struct NewEntry {
+    pub(crate) table_id: u32,
     pub(crate) target: TableId,
     pub(crate) entry: TableEntry,
+    /// Whether there is more to write than the entry: metadata, or what its direct resources do not have by themselves.
+    pub(crate) has_more: bool,
 }
 
 impl Schema {
@@ -38,7 +41,15 @@ impl Schema {
         }
         let call = self.action_call(&table.label, &table.actions, action, false).ok()?;
         let idle_timeout_ns = u64::try_from(entry.idle_timeout_ns).unwrap_or(0);
-        Some(NewEntry { target, entry: TableEntry { key, priority, action: EntryAction::Call(call), idle_timeout_ns } })
+        // A new entry's counter is zero, and its meter has no configuration.
+        let counts = entry.counter_data.is_some_and(|data| data != entity::CounterData::default());
+        let has_metadata = !entry.metadata.is_empty() || entry.controller_metadata != 0;
+        Some(NewEntry {
+            table_id: entry.table_id,
+            target,
+            entry: TableEntry { key, priority, action: EntryAction::Call(call), idle_timeout_ns },
+            has_more: has_metadata || counts || entry.meter_config.is_some(),
+        })
     }
 
     /// The key and priority of an entry.

@@ -4,13 +4,15 @@
 //!   Control::prepare ──▶ Preparation::restore ──▶ Control::put_back
 //!        lock               without the lock           lock
 //!
-//!   parts of entities ──▶ threads: decode, check against the program ──▶ caller: write into the state, in order
+//!   caller:    compiles the program ──▶ writes entities into the state, in order
+//!   threads:   decode parts of entities ──▶ check them against the program, when it is there
 //! ```
 //!
-//! Entities are written in their order, and only by the caller; what does not depend on the state is done for several parts at a time. The
-//! caller helps when it would wait. A restart is as long as this takes, so nothing here is done twice.
+//! Entities are written in their order, and only by the caller; what does not depend on the state is done for several parts at a time, and
+//! what does not depend on the program while that is compiled. The caller helps when it would wait. A restart is as long as this
+//! takes, so nothing here is done twice.
 //!
-//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
+//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: below, `crates/store/tests`, `tests/py/test_restart.py`.
 
 use crate::calls::NewEntry;
 use crate::control::Control;
@@ -20,20 +22,20 @@ use crate::journal::{Slot, beside_default};
 use crate::pipeline::{Forwarding, ForwardingConfig};
 use crate::preparation::{Preparation, Prepared};
 use crate::schema::Schema;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Parts that may be decoded before those in front of them are written.
 const AHEAD: usize = 32;
-/// Threads that decode, besides the caller's: writing takes about as long as decoding, so more would wait.
+/// Threads that decode and check, besides the caller's: writing takes about as long as both, so more would wait.
 const THREADS_MAX: usize = 3;
 
 /// Stored entities, split into parts in the order in which they must be written. Several threads fetch parts; each part is fetched once.
 pub trait Parts: Sync {
     /// How many.
     fn count(&self) -> usize;
-    /// One of them. The error says what is wrong with it.
-    fn part(&self, at: usize) -> std::result::Result<Vec<Entity>, String>;
+    /// Gives `each` the entities of one of them, in their order. The error says what is wrong with it.
+    fn part(&self, at: usize, each: &mut dyn FnMut(Entity)) -> std::result::Result<(), String>;
 }
 
 /// What restoring a config found.
@@ -55,11 +57,14 @@ impl Preparation {
     /// Compiles and builds the program, and writes kept entities into it. Takes long; to be called without the control plane's lock.
     pub fn restore(self, parts: &dyn Parts) -> Result<RestoredConfig> {
         let target = Arc::clone(&self.target);
-        let Prepared { config, built, .. } = self.run()?;
-        let mut forwarding = Forwarding::new(target, built, config, None);
-        forwarding.remove_initial_entries();
-        let found = forwarding.restore(parts)?;
-        Ok(RestoredConfig { forwarding, found })
+        Line::new(parts).with_threads(|line| {
+            let Prepared { config, built, .. } = self.run()?;
+            let mut forwarding = Forwarding::new(target, built, config, None);
+            forwarding.remove_initial_entries();
+            line.begin_checks(Arc::clone(&forwarding.schema));
+            let found = forwarding.restore(line)?;
+            Ok(RestoredConfig { forwarding, found })
+        })
     }
 }
 
@@ -96,8 +101,9 @@ impl Parts for Whole {
         1
     }
 
-    fn part(&self, _at: usize) -> std::result::Result<Vec<Entity>, String> {
-        Ok(std::mem::take(&mut *lock(&self.0)))
+    fn part(&self, _at: usize, each: &mut dyn FnMut(Entity)) -> std::result::Result<(), String> {
+        std::mem::take(&mut *lock(&self.0)).into_iter().for_each(each);
+        Ok(())
     }
 }
 
@@ -106,16 +112,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// An entity as the caller writes it.
-enum Decoded {
-    /// Checked against the program already; what stands beside key and action.
-    New(TableEntry, NewEntry),
-    Other(Entity),
+enum Checked {
+    /// Checked against the program already; with what it was made of, if that is more.
+    New(NewEntry, Option<Box<TableEntry>>),
+    Other(Box<Entity>),
 }
 
 /// Parts on their way from who decodes them to who writes them.
 struct Line<'a> {
     parts: &'a dyn Parts,
-    schema: &'a Schema,
+    /// Of the program, when it is there.
+    schema: OnceLock<Arc<Schema>>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -124,70 +131,107 @@ struct Line<'a> {
 struct Progress {
     /// The next part to be decoded.
     next: usize,
+    /// Decoded before the program was there, and still to be checked.
+    decoded: VecDeque<(usize, Vec<Entity>)>,
+    /// Checked, and not yet written.
+    ready: BTreeMap<usize, std::result::Result<Vec<Checked>, String>>,
     /// Parts that were written.
     written: usize,
-    /// Decoded, and not yet written.
-    ready: BTreeMap<usize, std::result::Result<Vec<Decoded>, String>>,
-    /// Somebody has given up.
+    /// Nobody waits any more: all is written, or somebody has given up.
     ended: bool,
 }
 
-/// Ends the line when one of those at it is gone, by an error or a panic: nobody waits for a part that does not come.
-struct AtLine<'a, 'b>(&'b Line<'a>);
+/// Ends the line when its owner goes, so that nobody waits for what does not come: the caller in any case, a thread by a panic.
+struct Ends<'a, 'b> {
+    line: &'b Line<'a>,
+    is_caller: bool,
+}
 
-impl Drop for AtLine<'_, '_> {
+impl Drop for Ends<'_, '_> {
     fn drop(&mut self) {
-        let finished = lock(&self.0.progress).next >= self.0.parts.count();
-        if std::thread::panicking() || !finished {
-            lock(&self.0.progress).ended = true;
-            self.0.changed.notify_all();
+        if self.is_caller || std::thread::panicking() {
+            lock(&self.line.progress).ended = true;
+            self.line.changed.notify_all();
         }
     }
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
+    fn new(parts: &'a dyn Parts) -> Self {
+        Line { parts, schema: OnceLock::new(), progress: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Runs `f` while threads decode and check parts.
+    fn with_threads<R>(&self, f: impl FnOnce(&Line<'a>) -> R) -> R {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = THREADS_MAX.min(cores - 1).min(self.parts.count());
+        std::thread::scope(|scope| {
+            let _end = Ends { line: self, is_caller: true };
+            for _ in 0..threads {
+                // Without it the caller does more.
+                let _ = std::thread::Builder::new().name("restore".into()).spawn_scoped(scope, || self.run());
+            }
+            f(self)
+        })
+    }
+
+    /// The program is there: parts can be checked.
+    fn begin_checks(&self, schema: Arc<Schema>) {
+        let _ = self.schema.set(schema);
+        // Whoever has looked and found none waits by now.
+        drop(lock(&self.progress));
+        self.changed.notify_all();
+    }
+
     fn wait<'b>(&'b self, progress: MutexGuard<'b, Progress>) -> MutexGuard<'b, Progress> {
         self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decodes a part that is nobody's yet; the lock is free meanwhile.
-    fn decode_next<'b>(&'b self, mut progress: MutexGuard<'b, Progress>) -> MutexGuard<'b, Progress> {
-        let at = progress.next;
-        progress.next += 1;
+    /// Takes a part one step on, if there is one that may be; the lock is free meanwhile. Waits otherwise.
+    fn step<'b>(&'b self, mut progress: MutexGuard<'b, Progress>) -> MutexGuard<'b, Progress> {
+        let schema = self.schema.get();
+        let earlier = schema.and_then(|_| progress.decoded.pop_front());
+        let may_decode = progress.next < self.parts.count().min(progress.written + AHEAD);
+        if earlier.is_none() && !may_decode {
+            return self.wait(progress);
+        }
+        let at = earlier.as_ref().map_or(progress.next, |(at, _)| *at);
+        progress.next += usize::from(earlier.is_none());
         drop(progress);
-        let part = self.parts.part(at).map(|entities| entities.into_iter().map(|e| self.decoded(e)).collect());
+        let Some(schema) = schema else {
+            let mut entities = Vec::new();
+            let done = self.parts.part(at, &mut |entity| entities.push(entity));
+            let mut progress = lock(&self.progress);
+            match done {
+                Ok(()) => progress.decoded.push_back((at, entities)),
+                Err(why) => _ = progress.ready.insert(at, Err(why)),
+            }
+            self.changed.notify_all();
+            return progress;
+        };
+        let mut checked = Vec::new();
+        let mut check = |entity| checked.push(check(schema, entity));
+        let done = match earlier {
+            Some((_, entities)) => Ok(entities.into_iter().for_each(check)),
+            None => self.parts.part(at, &mut check),
+        };
         let mut progress = lock(&self.progress);
-        progress.ready.insert(at, part);
+        progress.ready.insert(at, done.map(|()| checked));
         self.changed.notify_all();
         progress
     }
 
-    fn decoded(&self, entity: Entity) -> Decoded {
-        match entity {
-            // Names get their numbers in the order in which they come up.
-            Entity::Table(entry) if !self.schema.has_names() => match self.schema.new_entry(&entry) {
-                // What `new` holds already is freed here, not by the caller.
-                Some(new) => Decoded::New(TableEntry { matches: vec![], action: None, ..entry }, new),
-                None => Decoded::Other(Entity::Table(entry)),
-            },
-            other => Decoded::Other(other),
-        }
-    }
-
-    /// What a thread does: decodes while there is something to decode.
+    /// What a thread does: steps while there is something to decode or check.
     fn run(&self) {
-        let _here = AtLine(self);
+        let _end = Ends { line: self, is_caller: false };
         let mut progress = lock(&self.progress);
-        while progress.next < self.parts.count() && !progress.ended {
-            progress = match progress.next < progress.written + AHEAD {
-                true => self.decode_next(progress),
-                false => self.wait(progress),
-            };
+        while !progress.ended && (progress.next < self.parts.count() || !progress.decoded.is_empty()) {
+            progress = self.step(progress);
         }
     }
 
-    /// The part that is to be written next.
-    fn take(&self, at: usize) -> Result<Vec<Decoded>> {
+    /// The part that is to be written next, once the program is there.
+    fn take(&self, at: usize) -> Result<Vec<Checked>> {
         let mut progress = lock(&self.progress);
         progress.written = at;
         self.changed.notify_all();
@@ -198,41 +242,43 @@ impl Line<'_> {
             if progress.ended {
                 return Err(Error::internal("a thread that decoded kept entities has panicked"));
             }
-            progress = match progress.next < self.parts.count() {
-                true => self.decode_next(progress),
-                false => self.wait(progress),
-            };
+            progress = self.step(progress);
         }
+    }
+}
+
+/// Checks an entity as far as the program alone says.
+fn check(schema: &Schema, entity: Entity) -> Checked {
+    match entity {
+        // Names get their numbers in the order in which they come up.
+        Entity::Table(entry) if !schema.has_names() => match schema.new_entry(&entry) {
+            // What `new` holds already is freed here, not by the caller.
+            Some(new) => {
+                let more = new.has_more.then(|| Box::new(TableEntry { matches: vec![], action: None, ..entry }));
+                Checked::New(new, more)
+            }
+            None => Checked::Other(Box::new(Entity::Table(entry))),
+        },
+        other => Checked::Other(Box::new(other)),
     }
 }
 
 impl Forwarding {
     /// Writes kept entities.
-    fn restore(&mut self, parts: &dyn Parts) -> Result<Restored> {
-        let schema = Arc::clone(&self.schema);
-        let line = &Line { parts, schema: &schema, progress: Mutex::default(), changed: Condvar::new() };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = THREADS_MAX.min(cores - 1).min(parts.count().saturating_sub(1));
-        std::thread::scope(|scope| {
-            let _here = AtLine(line);
-            for _ in 0..threads {
-                // Without it the caller decodes more.
-                let _ = std::thread::Builder::new().name("restore".into()).spawn_scoped(scope, move || line.run());
+    fn restore(&mut self, line: &Line<'_>) -> Result<Restored> {
+        let mut restored = Restored::default();
+        for at in 0..line.parts.count() {
+            for entity in line.take(at)? {
+                self.restore_checked(entity, &mut restored);
             }
-            let mut restored = Restored::default();
-            for at in 0..parts.count() {
-                for entity in line.take(at)? {
-                    self.restore_decoded(entity, &mut restored);
-                }
-            }
-            Ok(restored)
-        })
+        }
+        Ok(restored)
     }
 
-    fn restore_decoded(&mut self, decoded: Decoded, restored: &mut Restored) {
-        let ((what, id), done) = match decoded {
-            Decoded::New(sent, new) => (("an entry of table", sent.table_id), self.insert_new(&sent, new)),
-            Decoded::Other(entity) => (owner(&entity), self.restore_one(entity)),
+    fn restore_checked(&mut self, checked: Checked, restored: &mut Restored) {
+        let ((what, id), done) = match checked {
+            Checked::New(new, more) => (("an entry of table", new.table_id), self.insert_new(more.as_deref(), new)),
+            Checked::Other(entity) => (owner(&entity), self.restore_one(*entity)),
         };
         match done {
             Ok(()) => restored.entities += 1,

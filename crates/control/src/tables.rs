@@ -4,7 +4,7 @@
 //! groups as they were sent) is kept in [`EntryExtras`] beside it and joined again on reading.
 
 use crate::calls::{NewEntry, check_resources};
-use crate::entity::{self, Entity, TableAction, UpdateKind};
+use crate::entity::{self, CounterData, Entity, TableAction, UpdateKind};
 use crate::error::{Error, Result};
 use crate::matches;
 use crate::pipeline::{EntryKey, Forwarding};
@@ -40,7 +40,7 @@ impl Forwarding {
         if kind == UpdateKind::Insert
             && let Some(new) = self.schema.new_entry(entry)
         {
-            return self.insert_new(entry, new);
+            return self.insert_new(new.has_more.then_some(entry), new);
         }
         let (key, target) = self.schema.entry_key(entry)?;
         let immutable = table.is_const || self.is_const_entry(target, &key);
@@ -80,26 +80,25 @@ impl Forwarding {
         self.schema.const_entries.get(&table).is_some_and(|keys| keys.contains(key))
     }
 
-    /// Adds an entry that calls an action; `sent` is what it was made of.
-    pub(crate) fn insert_new(&mut self, sent: &entity::TableEntry, new: NewEntry) -> Result<()> {
-        let NewEntry { target, entry } = new;
-        let table = self.schema.table_by_id(sent.table_id)?;
+    /// Adds an entry that calls an action; `sent` is what it was made of, if it has more than that.
+    pub(crate) fn insert_new(&mut self, sent: Option<&entity::TableEntry>, new: NewEntry) -> Result<()> {
+        let NewEntry { table_id, target, entry, .. } = new;
+        let table = self.schema.table_by_id(table_id)?;
         self.state().insert(target, &entry).map_err(|error| match error {
             StateError::Exists => exists(&table.label),
             other => Error::from_state(other, &table.label),
         })?;
-        let has_extras = self.extras.get(&target).is_some_and(|extras| !extras.is_empty());
-        let has_metadata = !sent.metadata.is_empty() || sent.controller_metadata != 0;
-        let has_resources = table.direct_counter.is_some() || table.direct_meter.is_some();
         let timed = table.idle_timeout;
-        if !(has_extras || has_metadata || has_resources || timed) {
-            return Ok(());
-        }
+        let had_extras = self.extras.get(&target).is_some_and(|extras| !extras.is_empty());
         let key = (entry.key, entry.priority);
-        self.keep_extras(target, &key, sent, None);
-        self.write_resources(sent, target, &key, UpdateKind::Insert)?;
+        if let Some(sent) = sent {
+            self.keep_extras(target, &key, sent, None);
+            self.write_resources(sent, target, &key, UpdateKind::Insert)?;
+        } else if had_extras {
+            self.extras.get_mut(&target).and_then(|extras| extras.remove(&key));
+        }
         if timed {
-            self.timers.added((sent.table_id, key), entry.idle_timeout_ns);
+            self.timers.added((table_id, key), entry.idle_timeout_ns);
         }
         Ok(())
     }
@@ -208,7 +207,9 @@ impl Forwarding {
         let table = self.schema.table_by_id(entry.table_id)?;
         let name = Arc::clone(&table.label);
         debug_assert_eq!(table.target, Some(target));
-        if let (Some((_, counter)), Some(data)) = (table.direct_counter, entry.counter_data) {
+        // A new entry's counter is zero already.
+        let counts = entry.counter_data.filter(|data| kind == UpdateKind::Modify || *data != CounterData::default());
+        if let (Some((_, counter)), Some(data)) = (table.direct_counter, counts) {
             let value = crate::arrays::counter_value(data, &name)?;
             let set = self.state().direct_counter_set(counter, &key.0, key.1, value);
             set.map_err(|e| Error::from_state(e, &format!("the direct counter of {name}")))?;

@@ -49,6 +49,7 @@ use cells::{Counters, NoMemory, Registers, ZeroedArray};
 use inherit::Inherited;
 use ir::{ExternKind, Program, TableAction};
 use profile::{Profile, Resolved};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -370,9 +371,9 @@ impl FastState {
     }
 
     /// What an action of a table runs, if its references exist.
-    fn resolve(&self, content: &Content, table: TableId, action: &EntryAction) -> Result<Resolved> {
+    fn resolve<'a>(&self, content: &Content, table: TableId, action: &'a EntryAction) -> Result<Resolved<'a>> {
         if let EntryAction::Call(call) = action {
-            return Ok(Resolved::Call(call.clone()));
+            return Ok(Resolved::Call(Cow::Borrowed(call)));
         }
         lock(self.profile_of(content, table).ok_or(StateError::WrongKind)?).resolve(action)
     }

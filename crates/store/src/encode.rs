@@ -19,8 +19,8 @@ pub fn entity_into(entity: &Entity, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of an entry that has nothing but key, priority and action, as nearly all have: the same bytes, without a copy of the
-/// entry on the way. Numbers are those of `p4runtime.proto`.
+/// The value of an entry with key, priority, action, and perhaps metadata, an idle timeout and a direct counter, as nearly all have: the
+/// same bytes, without a copy of the entry on the way. Numbers are those of `p4runtime.proto`.
 fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
     nested(2, out, |out| {
         number(1, entry.table_id.into(), out);
@@ -61,10 +61,19 @@ fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
             });
         }
         number(4, i64::from(entry.priority) as u64, out);
+        number(5, entry.controller_metadata, out);
+        if let Some(counter) = entry.counter_data {
+            nested(7, out, |out| {
+                number(1, counter.byte_count as u64, out);
+                number(2, counter.packet_count as u64, out);
+            });
+        }
+        number(9, entry.idle_timeout_ns as u64, out);
+        bytes(11, &entry.metadata, out);
     });
 }
 
-/// Whether there is nothing but key, priority and one action.
+/// Whether [`table_entry`] writes all that there is.
 fn is_plain(entry: &TableEntry) -> bool {
     // Every field, so that a new one is not forgotten.
     let TableEntry {
@@ -72,20 +81,22 @@ fn is_plain(entry: &TableEntry) -> bool {
         matches: _,
         action,
         priority: _,
-        controller_metadata,
-        metadata,
+        controller_metadata: _,
+        metadata: _,
         meter_config,
-        counter_data,
+        counter_data: _,
         meter_counter_data,
         is_default_action,
-        idle_timeout_ns,
+        idle_timeout_ns: _,
         time_since_last_hit,
         is_const,
     } = entry;
     matches!(action, Some(TableAction::Action(_)))
-        && (*controller_metadata, metadata.is_empty(), *idle_timeout_ns) == (0, true, 0)
-        && (meter_config.is_none(), counter_data.is_none(), meter_counter_data.is_none()) == (true, true, true)
-        && (*is_default_action, time_since_last_hit.is_none(), *is_const) == (false, true, false)
+        && meter_config.is_none()
+        && meter_counter_data.is_none()
+        && time_since_last_hit.is_none()
+        && !is_default_action
+        && !is_const
 }
 
 /// A number, left out if it is zero.
@@ -150,7 +161,7 @@ pub fn decode_config(bytes: &[u8]) -> Result<ForwardingConfig, DecodeError> {
 /// Reads the values that [`table_entry`](super::table_entry) writes, without the messages between bytes and entries: a restart decodes each
 /// entry there is. Whatever is not exactly of that form is left to the protocol's own decoder.
 mod plain {
-    use control::entity::{Action, FieldMatch, MatchValue, TableAction, TableEntry};
+    use control::entity::{Action, CounterData, FieldMatch, MatchValue, TableAction, TableEntry};
     use prost::encoding::decode_varint;
 
     pub fn table_entry(mut rest: &[u8]) -> Option<TableEntry> {
@@ -164,7 +175,30 @@ mod plain {
         let call = nested(1, &mut action).filter(|_| action.is_empty())?;
         let action = Some(TableAction::Action(self::action(call)?));
         let priority = i32::try_from(number(4, &mut entry).unwrap_or(0)).ok()?;
-        entry.is_empty().then(|| TableEntry { table_id, matches, action, priority, ..TableEntry::default() })
+        let controller_metadata = number(5, &mut entry).unwrap_or(0);
+        let counter_data = match nested(7, &mut entry) {
+            Some(counter) => Some(counter_data(counter)?),
+            None => None,
+        };
+        let idle_timeout_ns = number(9, &mut entry).unwrap_or(0) as i64;
+        let metadata = bytes(11, &mut entry);
+        entry.is_empty().then(|| TableEntry {
+            table_id,
+            matches,
+            action,
+            priority,
+            controller_metadata,
+            metadata,
+            counter_data,
+            idle_timeout_ns,
+            ..TableEntry::default()
+        })
+    }
+
+    fn counter_data(mut rest: &[u8]) -> Option<CounterData> {
+        let byte_count = number(1, &mut rest).unwrap_or(0) as i64;
+        let packet_count = number(2, &mut rest).unwrap_or(0) as i64;
+        rest.is_empty().then_some(CounterData { byte_count, packet_count })
     }
 
     fn field_match(mut rest: &[u8]) -> Option<FieldMatch> {
@@ -225,7 +259,7 @@ mod plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::entity::{Action, FieldMatch};
+    use control::entity::{Action, CounterData, FieldMatch, MeterConfig};
 
     #[test]
     fn plain_entries_have_the_bytes_of_their_messages() {
@@ -246,6 +280,14 @@ mod tests {
                     matches: matches.collect(),
                     action: Some(TableAction::Action(Action { action_id: 0x0100_0001, params: params.clone() })),
                     priority: if many % 2 == 0 { 0 } else { 77_777 },
+                    controller_metadata: if many % 3 == 0 { 0 } else { u64::MAX },
+                    counter_data: match many % 3 {
+                        0 => None,
+                        1 => Some(CounterData::default()),
+                        _ => Some(CounterData { byte_count: i64::MAX, packet_count: 1 }),
+                    },
+                    idle_timeout_ns: if many % 4 == 0 { 0 } else { 1 << 40 },
+                    metadata: vec![9; many],
                     ..Default::default()
                 };
                 let message = convert::entity_to_proto(Entity::Table(entry.clone())).encode_to_vec();
@@ -257,7 +299,7 @@ mod tests {
                 };
                 assert_eq!(value(&entry), message);
                 assert_eq!(plain::table_entry(&message), Some(entry.clone()));
-                let other = TableEntry { metadata: vec![1], ..entry };
+                let other = TableEntry { meter_config: Some(MeterConfig::default()), ..entry };
                 assert!(!is_plain(&other));
                 assert_eq!(decode_entity(&value(&other)), Ok(Entity::Table(other)));
             }
@@ -278,6 +320,9 @@ mod tests {
                 params: vec![(1, vec![5]), (2, vec![6])],
             })),
             priority: 300,
+            counter_data: Some(CounterData { byte_count: 700, packet_count: 3 }),
+            idle_timeout_ns: 5,
+            metadata: vec![4, 5],
             ..Default::default()
         };
         let mut message = Vec::new();

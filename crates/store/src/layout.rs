@@ -34,6 +34,7 @@ use grpc::proto::sluice::v1::{KeptDevice, StateManifest};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -117,18 +118,19 @@ impl Values {
 
     /// Decodes all of them.
     pub fn decode(&self) -> Result<Vec<Entity>, OpenError> {
-        self.decode_range(0, self.ends.len())
+        let mut entities = Vec::with_capacity(self.ends.len());
+        self.decode_range(0..self.ends.len(), &mut |entity| entities.push(entity))?;
+        Ok(entities)
     }
 
-    fn decode_range(&self, from: usize, to: usize) -> Result<Vec<Entity>, OpenError> {
-        let begins = std::iter::once(0).chain(self.ends.iter().copied()).skip(from);
-        let ranges = begins.zip(&self.ends[from..to]);
-        let decoded = ranges.map(|(begin, end)| encode::decode_entity(&self.bytes[begin..*end]));
-        decoded
-            .map(|entity| {
-                entity.map_err(|why| OpenError::Broken { dir: self.dir.clone(), what: "an entity".into(), why })
-            })
-            .collect()
+    fn decode_range(&self, range: Range<usize>, each: &mut dyn FnMut(Entity)) -> Result<(), OpenError> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied()).skip(range.start);
+        for (begin, end) in begins.zip(&self.ends[range]) {
+            let entity = encode::decode_entity(&self.bytes[begin..*end]);
+            let broken = |why| OpenError::Broken { dir: self.dir.clone(), what: "an entity".into(), why };
+            each(entity.map_err(broken)?);
+        }
+        Ok(())
     }
 }
 
@@ -137,9 +139,9 @@ impl Parts for Values {
         self.ends.len().div_ceil(PART_ENTITIES)
     }
 
-    fn part(&self, at: usize) -> Result<Vec<Entity>, String> {
+    fn part(&self, at: usize, each: &mut dyn FnMut(Entity)) -> Result<(), String> {
         let from = at * PART_ENTITIES;
-        self.decode_range(from, self.ends.len().min(from + PART_ENTITIES)).map_err(|e| e.to_string())
+        self.decode_range(from..self.ends.len().min(from + PART_ENTITIES), each).map_err(|e| e.to_string())
     }
 }
 
@@ -606,7 +608,9 @@ impl Layout {
         let of = self.logged.iter().filter(|logged| logged.config == number);
         let overlay = log::Overlay::new(of.map(|logged| &logged.record[..]));
         let overlay = overlay.ok_or_else(|| self.broken("the log", "a record holds what is never written there"))?;
-        let mut values = Values { dir: self.dir.clone(), bytes: vec![], ends: vec![] };
+        // Keys and frames take a part of the files, so nothing is copied to make room.
+        let bytes = found.tables.iter().map(|file| file.bytes as usize).sum();
+        let mut values = Values { dir: self.dir.clone(), bytes: Vec::with_capacity(bytes), ends: vec![] };
         let merged = entities(&self.folder, self.manifest.id, found, overlay).map_err(|e| self.damaged(e))?;
         merged.for_each_value(|value| values.push(value)).map_err(|e| self.damaged(e))?;
         Ok(StoredConfig { config, entities: values })
@@ -648,11 +652,12 @@ mod tests {
                 encode::entity_into(&entity(number), &mut value);
                 values.push(&value);
             }
-            let parts: Vec<Entity> = (0..values.count()).flat_map(|at| values.part(at).unwrap()).collect();
+            let mut parts = Vec::new();
+            (0..values.count()).for_each(|at| values.part(at, &mut |entity| parts.push(entity)).unwrap());
             assert_eq!(parts, (0..count).map(entity).collect::<Vec<_>>());
             assert_eq!(values.decode().unwrap(), parts);
         }
         let broken = Values { dir: "dir".into(), bytes: vec![0xff], ends: vec![1] };
-        assert!(broken.part(0).unwrap_err().contains("dir"));
+        assert!(broken.part(0, &mut |_| {}).unwrap_err().contains("dir"));
     }
 }

@@ -55,6 +55,8 @@ const FLAT_FROM_SIZE: u64 = 256;
 
 /// Nodes and lists that are retired in one epoch.
 const RETIRED_TOGETHER: usize = 32;
+/// Insertions after which a long change looks for memory that no reader has any more.
+const COLLECT_EVERY: usize = 64;
 
 /// What readers see; at one address for the life of the table.
 #[derive(Debug)]
@@ -419,10 +421,15 @@ impl<T: Word> Lpm<T> {
         }
         let Spread::Now(flat) = std::mem::replace(&mut self.spread, Spread::Never) else { unreachable!("it is there") };
         let (mut key, field) = (packed.to_vec(), self.shared.plan.prefix.clone());
-        for prefix in flat.prefixes() {
+        for (i, prefix) in flat.prefixes().into_iter().enumerate() {
             let prefix = Prefix { value: T::align(prefix.value.into(), u32::BITS), len: prefix.len };
             set_prefix(&field, prefix, &mut key);
             self.trie(&raw const self.shared.root).insert(prefix, (w.stored)(&key));
+            // What is replaced on the way serves again, if nobody reads: all of it together would be several times the trie's memory.
+            self.retire(w.domain);
+            if i % COLLECT_EVERY == COLLECT_EVERY - 1 {
+                self.collect(w.domain);
+            }
         }
         // Code has their address, and is right with them for what the table was: what they have no answer for it asks the engine.
         w.domain.invalidate();

@@ -11,6 +11,7 @@
 
 use abi::{EntryHeader, EntryParts, StateError};
 use base::entry::{ActionCall, EntryAction, GroupMember};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use tables::entry::{EntryMemory, Tag};
@@ -57,12 +58,12 @@ enum Retired {
 unsafe impl Send for Profile {}
 
 /// What an entry's action resolves to.
-pub(super) enum Resolved {
-    Call(ActionCall),
+pub(super) enum Resolved<'a> {
+    Call(Cow<'a, ActionCall>),
     Group(*const c_void),
 }
 
-impl Resolved {
+impl Resolved<'_> {
     pub(super) fn runs(&self) -> Runs<'_> {
         match self {
             Resolved::Call(call) => Runs::Call(call),
@@ -79,12 +80,12 @@ impl Profile {
     }
 
     /// What an action that names a member or group runs.
-    pub(super) fn resolve(&self, action: &EntryAction) -> Result<Resolved> {
+    pub(super) fn resolve<'a>(&self, action: &'a EntryAction) -> Result<Resolved<'a>> {
         match action {
-            EntryAction::Call(call) => Ok(Resolved::Call(call.clone())),
+            EntryAction::Call(call) => Ok(Resolved::Call(Cow::Borrowed(call))),
             EntryAction::Member(id) => {
                 let member = self.members.get(id).ok_or(StateError::NoSuchReference(*id))?;
-                Ok(Resolved::Call(member.call.clone()))
+                Ok(Resolved::Call(Cow::Owned(member.call.clone())))
             }
             EntryAction::Group(id) => {
                 let group = self.groups.get(id).ok_or(StateError::NoSuchReference(*id))?;

@@ -57,8 +57,9 @@ impl Parts for OneEach {
         self.0.len()
     }
 
-    fn part(&self, at: usize) -> Result<Vec<Entity>, String> {
-        Ok(vec![self.0[at].clone()])
+    fn part(&self, at: usize, each: &mut dyn FnMut(Entity)) -> Result<(), String> {
+        each(self.0[at].clone());
+        Ok(())
     }
 }
 
@@ -84,6 +85,37 @@ fn begin(store: Store) -> (Control, Arc<Store>) {
     }
     control.keep(DEVICE, Arc::clone(&store) as _, has_all).unwrap();
     (control, store)
+}
+
+/// Parts are decoded while the program is compiled; nobody waits for ever when that fails, or when a part is wrong.
+#[test]
+fn what_cannot_be_restored_is_refused_and_nobody_waits_for_the_rest() {
+    struct Broken(OneEach);
+
+    impl Parts for Broken {
+        fn count(&self) -> usize {
+            self.0.count()
+        }
+
+        fn part(&self, at: usize, each: &mut dyn FnMut(Entity)) -> Result<(), String> {
+            if at == self.0.count() / 2 { Err("half a part".into()) } else { self.0.part(at, each) }
+        }
+    }
+
+    let entities = || {
+        OneEach((0..500).map(|id| Entity::Digest(DigestEntry { digest_id: id, ..DigestEntry::default() })).collect())
+    };
+    let mut control = control();
+    for _ in 0..50 {
+        let config = ForwardingConfig { device_config: b"nothing".to_vec(), ..router() };
+        let refused = control.prepare(DEVICE, config, false).unwrap().restore(&entities()).err().unwrap();
+        assert!(refused.message.contains("no program"), "{refused:?}");
+        let refused = control.prepare(DEVICE, router(), false).unwrap().restore(&Broken(entities())).err().unwrap();
+        assert!(refused.message.contains("half a part"), "{refused:?}");
+        let restored = control.prepare(DEVICE, router(), false).unwrap().restore(&entities()).unwrap();
+        // The program has none of these digests.
+        assert_eq!(control.put_back(DEVICE, Slot::Saved, restored).unwrap().refused.len(), 500);
+    }
 }
 
 fn write(control: &mut Control, updates: Vec<Update>, atomicity: Atomicity) -> Vec<Result<(), control::Error>> {

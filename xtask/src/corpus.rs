@@ -9,6 +9,7 @@
 //! | `refuse` | `sluice check` on every wrong program, and whether the first error is on p4c's line |
 //! | `prefixes` | prefixes of every file, compiled: no panic, no hang, no runaway memory |
 //! | `mutants` | accepted programs with a few tokens changed, likewise |
+//! | `generated` | scripts of p4c's test generator for programs of any origin |
 //! | `programs` | how long real programs take to compile, and the traffic scripts of `tests/real/` |
 //!
 //! Each case is a process of its own with a limit on time and memory, so that a crash or a hang is one failed case and not the
@@ -17,6 +18,7 @@
 
 mod accept;
 mod files;
+mod generated;
 mod mangled;
 mod peer;
 mod process;
@@ -43,17 +45,24 @@ pub struct Options {
     seed: u64,
     /// The reference compiler's `p4test`, to compare compile times with.
     p4test: Option<PathBuf>,
+    /// Of the suite `generated`: `SCRIPTS=ROOT`, folders.
+    generated: Vec<String>,
 }
 
 const ENGINES: [&str; 4] = ["raw", "interp", "jit", "all"];
-const SUITES: [&str; 6] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants"];
+const SUITES: [&str; 7] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants", "generated"];
+/// Those that run unless others are named.
+const OF_THE_CHECKOUT: usize = 6;
 
 impl Options {
-    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]`.
+    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH] [--generated SCRIPTS=ROOT]`.
     pub fn parse(args: &[&str]) -> Result<Options> {
         let mut dir = None;
-        let (mut engines, mut suites) = (ENGINES.map(String::from).to_vec(), SUITES.map(String::from).to_vec());
-        let (mut cuts, mut mutants, mut seed, mut p4test) = (64, 16, 1, None);
+        let (mut engines, mut suites) = (
+            ENGINES.map(String::from).to_vec(),
+            SUITES[..OF_THE_CHECKOUT].iter().map(|s| s.to_string()).collect::<Vec<_>>(),
+        );
+        let (mut cuts, mut mutants, mut seed, mut p4test, mut generated) = (64, 16, 1, None, vec![]);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if !arg.starts_with('-') {
@@ -68,12 +77,13 @@ impl Options {
                 "--cuts" => cuts = number()?,
                 "--mutants" => mutants = number()?,
                 "--seed" => seed = number()? as u64,
+                "--generated" => generated.push(value.to_string()),
                 "--p4test" => p4test = Some(PathBuf::from(value)),
                 flag => bail!("p4c-corpus has no option {flag}"),
             }
         }
         let dir = dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?;
-        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test })
+        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test, generated })
     }
 }
 
@@ -120,6 +130,7 @@ pub fn run(options: Options) -> Result<ExitCode> {
             "accept" => suites.push(accept::run(&context)?),
             "stf" => suites.extend(stf::run(&context)?),
             "refuse" => suites.push(refuse::run(&context)?),
+            "generated" => suites.extend(generated::run(&context, &options.generated)?),
             "programs" => suites.extend(real::run(&context)?),
             "prefixes" => {
                 let plan = mangled::Plan { cuts: options.cuts, byte_cuts: options.cuts / 4, mutants: 0, seed: 0 };

@@ -35,5 +35,3 @@ pub const UNKNOWN_PROPERTY: &str = "W0602";
 pub const ENTRY_TWICE: &str = "W0603";
 /// A `selector` key in a table without action selector.
 pub const IDLE_SELECTOR_KEY: &str = "W0604";
-/// Two actions share a control-plane name; one is renamed.
-pub const ACTION_NAME_TWICE: &str = "W0605";

@@ -145,7 +145,7 @@ pub(crate) struct Lowerer<'p> {
     stage_names: HashSet<String>,
     pub actions: HashMap<(ActionId, Option<InstanceId>), ir::ActionId>,
     /// Their names.
-    pub action_names: HashSet<String>,
+    pub action_names: HashMap<String, ir::ActionId>,
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
@@ -191,7 +191,7 @@ impl<'p> Lowerer<'p> {
             header_names: HashSet::new(),
             stage_names: HashSet::new(),
             actions: HashMap::new(),
-            action_names: HashSet::new(),
+            action_names: HashMap::new(),
             tables: HashMap::new(),
             value_sets: HashMap::new(),
             externs: HashMap::new(),

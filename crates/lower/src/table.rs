@@ -273,11 +273,11 @@ impl Lowerer<'_> {
             return *known;
         }
         let path = owner.map_or("", |o| p.instance(o).path.as_str());
-        let mut name = action.control_name.qualified(path);
-        if self.action_names.contains(&name) {
-            let message = format!("two actions have the control-plane name `{name}`");
-            self.report(Diagnostic::warning(codes::ACTION_NAME_TWICE, action.span, message));
-            name = format!("{name}#{}", self.b.program().actions.len());
+        let name = action.control_name.qualified(path);
+        // Actions of one name take the same parameters, and no table has two of them.
+        if let Some(same) = self.action_names.get(&name) {
+            self.actions.insert((id, owner), *same);
+            return *same;
         }
         let mut params = Vec::new();
         for param in action.data_params() {
@@ -294,8 +294,8 @@ impl Lowerer<'_> {
             let written = find_annotation(&param.annotations, "name").and_then(|a| a.as_str());
             params.push((written.unwrap_or(&param.name).to_string(), width.max(1)));
         }
-        self.action_names.insert(name.clone());
-        let made = self.b.action(Action { name, params });
+        let made = self.b.action(Action { name: name.clone(), params });
+        self.action_names.insert(name, made);
         self.actions.insert((id, owner), made);
         made
     }

@@ -115,12 +115,13 @@ fn a_table_without_default_action_gets_an_implicit_no_action() {
 #[test]
 fn keys_are_named_by_annotation_or_expression() {
     let p = control(
-        "action a() {} table t { key = { h.a: exact; h.b[7:0]: ternary; h.isValid(): exact; x + 1: exact @name(\"sum\"); }\n\
+        "action a() {} table t { key = { h.a: exact; h.b[7:0]: ternary; h.isValid(): exact; x + 1: exact @name(\"sum\");\n\
+         h.a & 0x0F: exact; h.a & 8w15: exact; h.a & 0b11: exact; }\n\
          actions = { a; } }",
         "",
     );
     let names: Vec<&str> = p.tables[0].keys.iter().map(|k| k.name.as_str()).collect();
-    assert_eq!(names, ["h.a", "h.b[7:0]", "h.isValid()", "sum"]);
+    assert_eq!(names, ["h.a", "h.b[7:0]", "h.isValid()", "sum", "h.a & 0xf", "h.a & 15", "h.a & 0b11"]);
 }
 
 #[test]
@@ -148,8 +149,8 @@ fn instances_have_qualified_names_and_evaluated_arguments() {
            action act() { shared.hit(); own.hit(); }\n\
            @name(\".global\") table t { actions = { act; } }\n\
            apply { t.apply(); } }\n\
-         control Once() { apply {} }\n\
-         control Main() { Reg(9) reg; Leaf(n = 4, shared = reg) leaf; apply { leaf.apply(); Once.apply(); } }\n\
+         @name(\"no_instance\") control Once() { apply {} }\n\
+         @name(\"nor_this\") control Main() { Reg(9) reg; Leaf(n = 4, shared = reg) leaf; apply { leaf.apply(); Once.apply(); } }\n\
          control T(); package P(T t); P(Main()) main;",
     );
     let main = p.instance(p.main.unwrap());

@@ -32,7 +32,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Complains about two tables, actions or extern instances with one control-plane name.
+    /// Complains about two tables, actions or extern instances with one control-plane name. Actions may have one name if they take the
+    /// same parameters and no table lists both, as in what the reference compiler makes of P4_14: to controllers they are one.
     pub(super) fn check_control_names(&mut self) {
         let mut tables: HashMap<String, Span> = HashMap::new();
         let mut actions: HashMap<String, (ActionId, Span)> = HashMap::new();
@@ -40,7 +41,10 @@ impl Checker<'_> {
         for (i, action) in self.prog.actions.iter().enumerate().filter(|(_, a)| a.owner.is_none()) {
             let id = ActionId::from_index(i);
             match actions.entry(action.control_name.name.clone()) {
-                Entry::Occupied(first) => found.push((action.span, first.get().1, first.key().clone(), "actions")),
+                Entry::Occupied(first) if !self.take_the_same(first.get().0, id) => {
+                    found.push((action.span, first.get().1, first.key().clone(), "actions"));
+                }
+                Entry::Occupied(_) => {}
                 Entry::Vacant(slot) => {
                     slot.insert((id, action.span));
                 }
@@ -57,12 +61,24 @@ impl Checker<'_> {
                         slot.insert(table.span);
                     }
                 }
+                let mut listed: HashMap<String, (ActionId, Span)> = HashMap::new();
+                for id in table.actions.iter().map(|a| a.action) {
+                    let action = &self.prog.actions[id.index()];
+                    match listed.entry(action.control_name.qualified(&instance.path)) {
+                        Entry::Occupied(first) if first.get().0 != id && self.take_the_same(first.get().0, id) => {
+                            found.push((action.span, first.get().1, first.key().clone(), "actions of one table"));
+                        }
+                        Entry::Occupied(_) => {}
+                        Entry::Vacant(slot) => {
+                            slot.insert((id, action.span));
+                        }
+                    }
+                }
             }
             for id in &control.actions {
                 let action = &self.prog.actions[id.index()];
                 match actions.entry(action.control_name.qualified(&instance.path)) {
-                    // Programs that compilers print have a copy of `NoAction` in each control, under its global name.
-                    Entry::Occupied(first) if first.get().0 != *id && first.key() != "NoAction" => {
+                    Entry::Occupied(first) if !self.take_the_same(first.get().0, *id) => {
                         found.push((action.span, first.get().1, first.key().clone(), "actions"));
                     }
                     Entry::Occupied(_) => {}
@@ -103,6 +119,12 @@ impl Checker<'_> {
                 .help("give one of them another name with @name(\"…\")"),
             );
         }
+    }
+
+    /// Whether two actions have the same parameters to controllers.
+    fn take_the_same(&self, a: ActionId, b: ActionId) -> bool {
+        let params = |id: ActionId| self.prog.actions[id.index()].data_params().map(|param| (&param.name, &param.ty));
+        a == b || params(a).eq(params(b))
     }
 
     fn elaborate_decl(&mut self, decl: &InstanceDecl, parent: Option<InstanceId>, depth: usize) -> Option<InstanceId> {

@@ -208,18 +208,22 @@ impl<'a> Checker<'a> {
         span: Span,
     ) -> Option<(Rc<Sig>, Subst, Option<u32>, ControlName)> {
         let named = |name: &str| ControlName { name: name.to_string(), ..ControlName::default() };
+        // An instance without a name of its own has that of its type, as declared: `@name` before a type names no instance.
+        let unnamed = |declared: &str, of: &ControlName| ControlName { hidden: of.hidden, ..named(declared) };
         match symbol {
             TypeSymbol::Plain(Type::Unknown) => None,
             TypeSymbol::Plain(ty @ Type::Parser(id)) => {
                 self.check_open(ty, span)?;
                 let sig = Sig { result: ty.clone(), ..(*self.parser_sigs[id.index()].1).clone() };
-                let name = self.prog.parsers[id.index()].control_name.clone();
+                let parser = &self.prog.parsers[id.index()];
+                let name = unnamed(&parser.name, &parser.control_name);
                 Some((Rc::new(sig), Subst::none(), None, name))
             }
             TypeSymbol::Plain(ty @ Type::Control(id)) => {
                 self.check_open(ty, span)?;
                 let sig = Sig { result: ty.clone(), ..(*self.control_sigs[id.index()].1).clone() };
-                let name = self.prog.controls[id.index()].control_name.clone();
+                let control = &self.prog.controls[id.index()];
+                let name = unnamed(&control.name, &control.control_name);
                 Some((Rc::new(sig), Subst::none(), None, name))
             }
             TypeSymbol::Plain(Type::Extern(id, given)) => {

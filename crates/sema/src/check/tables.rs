@@ -231,7 +231,7 @@ impl<'a> Checker<'a> {
                 };
                 format!("{callee}({})", args.join(", "))
             }
-            ast::ExprKind::Int(literal) => literal.value.to_string(),
+            ast::ExprKind::Int(literal) => number_name(literal),
             ast::ExprKind::Bool(b) => b.to_string(),
             ast::ExprKind::Unary(op, operand) => format!("{}{}", op.symbol(), self.key_name(operand, None)),
             ast::ExprKind::Binary(op, a, b) => {
@@ -821,6 +821,17 @@ fn has_key_name(e: &ast::Expr) -> bool {
         },
         _ => false,
     }
+}
+
+/// A number in the name of a key: in the base it is written in, without width and leading zeros.
+fn number_name(literal: &ast::IntLiteral) -> String {
+    let prefix = match literal.radix {
+        2 => "0b",
+        8 => "0o",
+        16 => "0x",
+        _ => "",
+    };
+    format!("{prefix}{}", literal.value.to_str_radix(literal.radix.into()))
 }
 
 /// A number with its noun.

@@ -144,15 +144,16 @@ impl<'a> Checker<'a> {
             _ => return self.anonymous_record(fields, dots, span),
         };
         let info = self.prog.types.structs[id.index()].clone();
-        let mut ok = true;
-        for field in fields {
-            if info.field(&field.name.text).is_none() {
-                let names: Vec<&str> = info.fields.iter().map(|f| &*f.name).collect();
-                let message = format!("`{}` has no field `{}`", self.show(&ty), field.name);
-                self.unknown_member(codes::NO_SUCH_MEMBER, &field.name, message, info.span, names.into_iter());
-                self.expr(&field.value, None);
-                ok = false;
-            }
+        let unknown: Vec<_> = fields.iter().filter(|field| info.field(&field.name.text).is_none()).collect();
+        let mut ok = unknown.is_empty();
+        // What is wrong within a value comes before what is wrong with its field.
+        for field in &unknown {
+            self.expr(&field.value, None);
+        }
+        for field in unknown {
+            let names: Vec<&str> = info.fields.iter().map(|f| &*f.name).collect();
+            let message = format!("`{}` has no field `{}`", self.show(&ty), field.name);
+            self.unknown_member(codes::NO_SUCH_MEMBER, &field.name, message, info.span, names.into_iter());
         }
         let mut result = Vec::with_capacity(info.fields.len());
         let mut missing: Vec<&str> = Vec::new();

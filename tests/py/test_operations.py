@@ -262,3 +262,18 @@ def test_traces_and_captures_wait_for_packets(daemon, tmp_path):
     magic, = struct.unpack("<I", file.read_bytes()[:4])
     assert magic == 0x0A0D0D0A, "a pcapng section"
     assert "there is no port 9" in switch.sluice("capture", "9", "-w", str(file), code=2)
+
+
+def test_state_that_could_use_up_the_memory_is_refused_and_the_switch_goes_on(daemon, tmp_path):
+    running = daemon(ROUTER, "-i", "1@memory", "-i", "2@memory", "--state-memory", "2000")
+    switch = Cli(running.address)
+    switch.table("add", "ipv4_lpm", "dstAddr:10.0.1.0/24", "set_nexthop(nexthop:1)")
+    # 32 GB of cells, none of which is touched when the program is loaded.
+    large = tmp_path / "large.p4"
+    control = "control MyIngress("
+    text = (ROOT / ROUTER).read_text()
+    assert text.count(control) == 1
+    large.write_text(text.replace(control, "@name(\"seen\") register<bit<64>>(0xffffffff) seen;\n" + control))
+    refused = switch.sluice("load", str(large), code=1)
+    assert "`seen`" in refused and "2000 MB" in refused and "--state-memory" in refused
+    assert len(switch.entries("ipv4_lpm")) == 1

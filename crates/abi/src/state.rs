@@ -20,6 +20,8 @@ pub enum StateError {
     NotFound,
     /// The table, profile or group holds as many as it may; the bound.
     Full(u64),
+    /// The process has more memory of its own than it may have when an entry is added; the bound in bytes.
+    NoMemory(u64),
     /// An entry refers to a member or group that does not exist.
     NoSuchReference(u32),
     /// A member or group is still referred to.

@@ -89,6 +89,11 @@ impl Error {
             StateError::Exists => Error::already_exists(format!("{object} exists already")),
             StateError::NotFound => Error::not_found(format!("{object} does not exist")),
             StateError::Full(limit) => Error::exhausted(format!("{object}: no room, the limit is {limit}")),
+            StateError::NoMemory(bytes) => Error::exhausted(format!(
+                "{object}: the switch has more than {} MB of memory in use, so no entry is added; delete some, or start it with a larger \
+                 --state-memory",
+                bytes >> 20
+            )),
             StateError::NoSuchReference(id) => {
                 Error::not_found(format!("{object} refers to member or group {id}, which does not exist"))
             }

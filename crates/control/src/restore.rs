@@ -211,10 +211,11 @@ impl<'a> Line<'a> {
         };
         let mut checked = Vec::new();
         let mut check = |entity| checked.push(check(schema, entity));
-        let done = match earlier {
-            Some((_, entities)) => Ok(entities.into_iter().for_each(check)),
-            None => self.parts.part(at, &mut check),
-        };
+        let mut done = Ok(());
+        match earlier {
+            Some((_, entities)) => entities.into_iter().for_each(check),
+            None => done = self.parts.part(at, &mut check),
+        }
         let mut progress = lock(&self.progress);
         progress.ready.insert(at, done.map(|()| checked));
         self.changed.notify_all();

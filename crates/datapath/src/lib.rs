@@ -47,8 +47,8 @@ pub use hold::Held;
 pub use local::{Local, Sent};
 pub use machine::Specialise;
 pub use pipeline::{
-    ActionInfo, Backend, CodeInfo, EngineKind, PhaseInfo, Pipeline, PipelineError, Spot, check_code, listing, load,
-    load_keeping, load_with, updates_registers,
+    ActionInfo, Backend, CodeInfo, EngineKind, Limit, PhaseInfo, Pipeline, PipelineError, Spot, check_code, listing,
+    load, load_keeping, load_with, updates_registers,
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};

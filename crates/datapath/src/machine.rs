@@ -17,7 +17,7 @@ pub use code::Specialise;
 
 use crate::calls::CALLS;
 use crate::executor::Executor;
-use crate::pipeline::{Backend, CodeInfo, Spot};
+use crate::pipeline::{Backend, CodeInfo, Limit, Spot};
 use crate::state::{FastState, FastWorker, Keep, LoadError};
 use crate::switches::CodeOptions;
 use abi::packet::Batch;
@@ -68,9 +68,13 @@ pub enum MachineError {
 }
 
 impl MachineError {
-    /// Whether the program may be right, and takes longer than is allowed.
-    pub(crate) fn is_too_slow(&self) -> bool {
-        matches!(self, MachineError::Code(jit::Error::TooSlow(_)))
+    /// The bound that the program is over, if it may be right otherwise.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        match self {
+            MachineError::Code(jit::Error::TooSlow(_)) => Some(Limit::CompileTime),
+            MachineError::State(LoadError::Memory { limit: Some(_), .. }) => Some(Limit::StateMemory),
+            _ => None,
+        }
     }
 }
 

@@ -6,8 +6,15 @@
 //! next request, and goes back all at once when that disturbs least: after a program was compiled ([`returning`]), and when
 //! few changes come in ([`Quiet`]). Arrays of tables are not the allocator's (`tables::region`) and go back when they are freed.
 //!
+//! What programs' state may take at most is in [`budget`].
+//!
 //! Tests: at the end, and `tests/memory.rs`. Measured with `sluice bench --control --packets`: interrupts of the worker's processor.
 #![allow(unsafe_code)]
+
+mod budget;
+
+pub(crate) use budget::{Reservation, entry_fits};
+pub use budget::{half_of_memory, limit_cells, limit_entries};
 
 use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
 use std::time::{Duration, Instant};

@@ -153,8 +153,17 @@ pub struct PipelineError {
     pub program: String,
     /// Why.
     pub reason: String,
-    /// It takes longer than the switch allows, though it is right.
-    pub too_slow: bool,
+    /// The bound that it is over, if it may be right otherwise.
+    pub limit: Option<Limit>,
+}
+
+/// What the switch allows a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// Time to make machine code.
+    CompileTime,
+    /// Memory of counters, meters and registers.
+    StateMemory,
 }
 
 /// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
@@ -192,7 +201,7 @@ fn load_now(
     options: &CodeOptions,
     old: Option<(&Pipeline, &Keep)>,
 ) -> Result<Pipeline, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     let start = Instant::now();
     let problems = ir::verify(&program);
     let mut times = vec![("verify IR", start.elapsed())];
@@ -214,7 +223,7 @@ fn load_now(
                 Some((fast, keep)) => Machine::inheriting(Arc::clone(&program), fast, keep, options),
                 None => Machine::new(Arc::clone(&program), workers, options),
             };
-            let machine = machine.map_err(|e| PipelineError { too_slow: e.is_too_slow(), ..refuse(e.to_string()) })?;
+            let machine = machine.map_err(|e| PipelineError { limit: e.limit(), ..refuse(e.to_string()) })?;
             times.extend(machine.load_times());
             Box::new(machine)
         }
@@ -232,7 +241,7 @@ fn load_now(
 /// Sets up a program's state and translates the program to machine code, and throws both away: whether it can be done.
 /// That is also possible for programs that cannot be loaded because they call what nobody has. How long each phase took.
 pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     if let Some(first) = ir::verify(&program).first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
@@ -243,7 +252,7 @@ pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>
 /// What a program's entries are translated to, for people. As for [`check_code`], the program need not be one that can be
 /// loaded.
 pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, PipelineError> {
-    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, too_slow: false };
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     if let Some(first) = ir::verify(program).first() {
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }

@@ -40,6 +40,7 @@ pub(crate) use shape::Activity;
 
 use crate::calls::Messages;
 use crate::calls::hash::CustomCrcs;
+use crate::memory;
 use abi::state::{CrcParameters, DigestMessage, Phase, ReadEntry};
 use abi::{Bindings, ExternBinding, PipelineState, StateError};
 use base::Bits;
@@ -79,13 +80,24 @@ pub enum LoadError {
         reason: StateError,
     },
     /// The cells of an extern do not fit into memory.
-    #[error("`{name}`: not enough memory for {cells} cells")]
+    #[error("`{name}`: not enough memory for {cells} cells{}", bound(*.limit))]
     Memory {
         /// The extern.
         name: String,
         /// How many it has.
         cells: u64,
+        /// Bytes that all programs' cells may take, if that is why.
+        limit: Option<u64>,
     },
+}
+
+/// The bound in words, if there is one.
+fn bound(limit: Option<u64>) -> String {
+    let Some(bytes) = limit else { return String::new() };
+    format!(
+        ": counters, meters and registers of all programs may take {} MB, whether packets touch them or not",
+        bytes >> 20
+    )
 }
 
 /// What an extern keeps outside the lock.
@@ -237,7 +249,11 @@ impl FastState {
                 }
                 _ => (Ok(Cells::None), 0),
             };
-            cells.push(kind.map_err(|NoMemory| LoadError::Memory { name: ext.name.clone(), cells: count })?);
+            cells.push(kind.map_err(|NoMemory(limit)| LoadError::Memory {
+                name: ext.name.clone(),
+                cells: count,
+                limit,
+            })?);
             let profile = match &ext.kind {
                 ExternKind::ActionProfile { size, actions } => {
                     Some(Profile::new(*size, false, &param_widths(&program, actions)))
@@ -251,7 +267,7 @@ impl FastState {
         }
         let table_count = tables.len() as u64;
         let table_counters = (0..workers).map(|_| ZeroedArray::new(table_count)).collect::<std::result::Result<_, _>>();
-        let no_memory = |NoMemory| LoadError::Memory { name: "tables".to_string(), cells: table_count };
+        let no_memory = |NoMemory(limit)| LoadError::Memory { name: "tables".to_string(), cells: table_count, limit };
         let actions = program.tables.iter().map(|table| Counters::new(table.actions.len() as u64, workers));
         let actions = actions.collect::<std::result::Result<_, _>>().map_err(no_memory)?;
         Ok(FastState {
@@ -506,6 +522,9 @@ impl PipelineState for FastState {
 
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<()> {
         let content = &*self.lock();
+        if content.phase.0 != Phase::Undo {
+            memory::entry_fits().map_err(StateError::NoMemory)?;
+        }
         let resolved = self.resolve(content, table, &entry.action)?;
         let now_us = self.now_us();
         // The cells of the new index are cleared before packets can find the entry.

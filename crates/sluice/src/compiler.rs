@@ -71,9 +71,18 @@ pub struct LimitArgs {
     /// Seconds that compiling a program may take, and as many that making machine code of it may take.
     #[arg(long, value_name = "SECONDS", default_value_t = TIME_S_DEFAULT, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     compile_time: u64,
+    /// Megabytes that counters, meters and registers of all programs may take, and that the switch may have in use when an entry is added;
+    /// half of the memory by default.
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    state_memory: Option<u64>,
 }
 
 impl LimitArgs {
+    /// The same of programs' state, in bytes.
+    pub fn state_bytes(&self) -> u64 {
+        self.state_memory.map_or_else(datapath::memory::half_of_memory, |mb| mb << 20)
+    }
+
     /// As bounds.
     pub fn limits(&self) -> Limits {
         Limits { memory_bytes: self.compile_memory << 20, time: Duration::from_secs(self.compile_time) }

@@ -136,6 +136,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
         bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
     }
+    datapath::memory::limit_cells(args.limits.state_bytes());
     let compiler = Compiler::in_children(args.limits.limits());
     // A restart compiles while it reads what is kept. A directory that is about to be changed waits for a program that compiles.
     let (programs, kept) = match args.state.only_reads() {
@@ -195,6 +196,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         devices.learn_name(device);
     }
+    // Entries that were kept are back, whatever they take.
+    datapath::memory::limit_entries(args.limits.state_bytes());
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }

@@ -3,7 +3,7 @@
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use control::pipeline::{Built, Compiled, Refusal, Target};
-use datapath::{CodeOptions, EngineKind, Keep, Pipeline, PortOf, Specialise, Switch};
+use datapath::{CodeOptions, EngineKind, Keep, Limit, Pipeline, PortOf, Specialise, Switch};
 use frontend::Options;
 use std::any::Any;
 use std::path::Path;
@@ -101,10 +101,12 @@ impl Target for SwitchTarget {
         let earlier = earlier.as_ref().map(|(pipeline, keep)| (&**pipeline, *keep));
         let pipeline =
             datapath::load_keeping(Arc::clone(&program), engine, workers, &self.code, earlier).map_err(|error| {
-                match error.too_slow {
-                    true => Refusal::Limit(format!("{}; start the switch with a larger --compile-time", error.reason)),
-                    false => Refusal::Program(error.to_string()),
-                }
+                let option = match error.limit {
+                    Some(Limit::CompileTime) => "--compile-time",
+                    Some(Limit::StateMemory) => "--state-memory",
+                    None => return Refusal::Program(error.to_string()),
+                };
+                Refusal::Limit(format!("{}; start the switch with a larger {option}", error.reason))
             })?;
         let pipeline = Arc::new(pipeline);
         let (state, replication) = (Arc::clone(pipeline.state()), Arc::clone(pipeline.replication()));

@@ -791,6 +791,7 @@ fn state_error(name: &str, error: StateError) -> String {
         StateError::Exists => format!("`{name}` has that already"),
         StateError::NotFound => format!("`{name}` has no such entry, member, group or cell"),
         StateError::Full(n) => format!("`{name}` is full: it holds {n}"),
+        StateError::NoMemory(bytes) => format!("`{name}`: more than {} MB are in use", bytes >> 20),
         StateError::NoSuchReference(id) => format!("`{name}`: there is no member or group {id}"),
         StateError::InUse => format!("`{name}`: still referred to"),
         StateError::WrongKind => format!("`{name}` is of another kind"),

@@ -9,6 +9,7 @@
 //! words). Tests: `state/tests.rs`, `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
 
+use crate::memory::Reservation;
 use base::entry::CounterValue;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -22,9 +23,9 @@ struct Lines {
     _words: [AtomicU64; 16],
 }
 
-/// There is not enough memory.
+/// There is not enough memory; the bytes that cells may take in all, if that is why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct NoMemory;
+pub(super) struct NoMemory(pub(super) Option<u64>);
 
 /// What all zero bytes are a value of, and what is changed only through shared references.
 ///
@@ -41,6 +42,7 @@ unsafe impl Zeroable for [AtomicU64; 2] {}
 #[derive(Debug)]
 pub(super) struct ZeroedArray<T> {
     memory: Region<Lines>,
+    _reserved: Reservation,
     len: usize,
     of: PhantomData<T>,
 }
@@ -48,11 +50,12 @@ pub(super) struct ZeroedArray<T> {
 impl<T: Zeroable> ZeroedArray<T> {
     pub(super) fn new(len: u64) -> Result<ZeroedArray<T>, NoMemory> {
         const { assert!(align_of::<T>() <= align_of::<Lines>()) };
-        let len = usize::try_from(len).map_err(|_| NoMemory)?;
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(NoMemory)?;
+        let len = usize::try_from(len).map_err(|_| NoMemory(None))?;
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(NoMemory(None))?;
+        let reserved = Reservation::new(bytes as u64).map_err(|max| NoMemory(Some(max)))?;
         // SAFETY: integers, of which zero is one.
-        let memory = unsafe { Region::try_zeroed(bytes.div_ceil(size_of::<Lines>()).max(1)) }.ok_or(NoMemory)?;
-        Ok(ZeroedArray { memory, len, of: PhantomData })
+        let memory = unsafe { Region::try_zeroed(bytes.div_ceil(size_of::<Lines>()).max(1)) }.ok_or(NoMemory(None))?;
+        Ok(ZeroedArray { memory, _reserved: reserved, len, of: PhantomData })
     }
 }
 
@@ -167,7 +170,7 @@ const LINE_WORDS: usize = 8;
 
 impl Registers {
     pub(super) fn new(size: u64, width: u32, initial: &base::Bits) -> Result<Registers, NoMemory> {
-        let bytes = size.checked_mul(abi::register_cell_bytes(width).into()).ok_or(NoMemory)?;
+        let bytes = size.checked_mul(abi::register_cell_bytes(width).into()).ok_or(NoMemory(None))?;
         let memory = ZeroedArray::new(bytes.div_ceil(8))?;
         let mut registers =
             Registers { memory, width, size, initial: Vec::new(), footprint_bytes: 0.into(), looks: 0.into() };

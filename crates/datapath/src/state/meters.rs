@@ -121,7 +121,7 @@ impl Meters {
     pub(crate) const RED: u32 = 2;
 
     pub(super) fn new(size: u64, unit: CounterUnit, workers: usize) -> Result<Meters, NoMemory> {
-        let counts = Counters::new(size.checked_mul(3).ok_or(NoMemory)?, workers)?;
+        let counts = Counters::new(size.checked_mul(3).ok_or(NoMemory(None))?, workers)?;
         Ok(Meters { cells: ZeroedArray::new(size)?, unit, counts })
     }
 

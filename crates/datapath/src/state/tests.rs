@@ -334,7 +334,7 @@ fn programs_that_do_not_fit_are_refused_by_name() {
     let mut large = program();
     large.externs[0].kind = ExternKind::Counter { size: u64::MAX, unit: CounterUnit::Both, direct: None };
     let error = FastState::new(Arc::new(large), 1).expect_err("too large");
-    assert_eq!(error, LoadError::Memory { name: "counter".to_string(), cells: u64::MAX });
+    assert_eq!(error, LoadError::Memory { name: "counter".to_string(), cells: u64::MAX, limit: None });
     let mut wrong = program();
     wrong.tables[0].entries = vec![entry(1, EntryAction::Call(ActionCall { action: 9, args: vec![] }))];
     let error = FastState::new(Arc::new(wrong), 1).expect_err("there is no action 9");

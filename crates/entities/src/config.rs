@@ -22,8 +22,7 @@ use std::fmt::Write;
 use stf::ScriptError;
 
 /// The first line of a file.
-const HEADER: &str =
-    "# What a device was told: `sluice config load FILE` or `sluice run X.p4 --entries FILE` brings it back.";
+const HEADER: &str = "# What a device was told, and its registers: `sluice config load FILE` or `sluice run X.p4 --entries FILE` brings it back.";
 
 /// What reads all that [`text`] writes.
 pub fn queries(names: &Names, counters: bool) -> Vec<Entity> {

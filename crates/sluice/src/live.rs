@@ -17,6 +17,7 @@ pub use packet_filter::PacketFilter;
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
+use crate::target::port_problem;
 use abi::state::PipelineState;
 use base::SourceMap;
 use base::entry::{EntryAction, GroupMember};
@@ -143,6 +144,9 @@ impl Tracer {
 
     /// All traces of a frame: one, or with `tree` one for each choice.
     pub fn trace(&self, port: u32, frame: &[u8], tree: bool) -> Result<Vec<pb::TraceResponse>, String> {
+        if let Some(problem) = port_problem(&self.program, port) {
+            return Err(problem);
+        }
         let base = snapshot(&self.pipeline, &self.program)?;
         if !tree {
             return Ok(vec![self.one(&base, &Choices::default(), None, port, frame).response]);

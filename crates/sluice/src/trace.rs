@@ -5,6 +5,7 @@ mod tree;
 
 use crate::compile::CompileArgs;
 use crate::stats::ServerArgs;
+use crate::target::port_problem;
 use anyhow::{Context, Result, bail, ensure};
 use base::SourceMap;
 use datapath::oracle::{Oracle, OracleOutput};
@@ -292,6 +293,9 @@ fn offline(args: &Args, path: &Path, port: u32, frames: &[Vec<u8>]) -> Result<Ex
     let (program, form) =
         if args.optimised { (compiled.optimised, Form::Optimised) } else { (compiled.raw, Form::Lowered) };
     let program = Arc::new(program.context("the program has IR")?);
+    if let Some(problem) = port_problem(&program, port) {
+        bail!("--port: {problem}");
+    }
     let oracle = Oracle::new(Arc::clone(&program), true);
     let output = oracle.output();
     let pipeline = Arc::new(Pipeline::new(program, Box::new(oracle), 1));

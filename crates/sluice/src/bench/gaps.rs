@@ -289,13 +289,16 @@ mod tests {
     #[test]
     fn pages_that_were_missing_are_seen() {
         let mut watcher = Watcher::default();
-        watcher.restart();
-        watcher.note(gap(50.0, 64, true), 0, true);
-        let before = *watcher.restart().of(Cause::Interrupted);
+        // Other threads of the process may make this one fault now and then, but not each time.
+        let without = (0..100).any(|_| {
+            watcher.restart();
+            watcher.note(gap(50.0, 64, true), 0, true);
+            watcher.restart().of(Cause::Interrupted).count == 1
+        });
         let fresh = vec![1u8; 8 << 20];
         assert_eq!(std::hint::black_box(&fresh).iter().map(|b| u64::from(*b)).sum::<u64>(), 8 << 20);
         watcher.note(gap(50.0, 64, true), 0, true);
-        assert_eq!((before.count, watcher.restart().of(Cause::Faults).count), (1, 1));
+        assert_eq!((without, watcher.restart().of(Cause::Faults).count), (true, 1));
     }
 
     #[test]

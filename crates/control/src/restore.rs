@@ -12,7 +12,7 @@
 //! what does not depend on the program while that is compiled. The caller helps when it would wait. A restart is as long as this
 //! takes, so nothing here is done twice.
 //!
-//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: below, `crates/store/tests`, `tests/py/test_restart.py`.
+//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
 
 use crate::calls::NewEntry;
 use crate::control::Control;

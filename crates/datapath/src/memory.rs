@@ -93,9 +93,14 @@ impl Quiet {
 
 /// Bytes of this process in memory, shared pages included; 0 where the system does not say.
 pub fn resident_bytes() -> u64 {
+    statm_bytes()[0]
+}
+
+/// Bytes of this process in memory, and how many of them are files or shared (`proc(5)`, `statm`); zeros where the system does not say.
+fn statm_bytes() -> [u64; 2] {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = pages.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+    let field = |at| pages.split(' ').nth(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    [field(1), field(2)].map(|pages| pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ fn cells_are_bounded_for_all_programs_together_and_entries_by_what_the_process_h
     drop(first);
     let pipeline = loaded(MB).expect("the first one's cells are free again");
 
-    // Less than any process has; what there is stays, and what is there can be changed.
+    // Every process uses more than one byte, so new entries are refused; existing ones are kept.
     add(&pipeline, 0).expect("there is no bound yet");
     limit_entries(1);
     let refused: Vec<_> = (1..=2000).filter_map(|number| add(&pipeline, number).err()).collect();

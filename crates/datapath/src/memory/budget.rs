@@ -6,7 +6,7 @@
 //!
 //! Both bounds are the process's and are off until they are set. Tests: `tests/state_memory.rs`.
 
-use super::give_back;
+use super::{give_back, statm_bytes};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const MEASURE_EVERY: u64 = 1024;
 /// Giving freed memory back interrupts workers, so it is not done more often.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
-/// Bounds the bytes of all programs' cells. What there is stays.
+/// Limits the bytes of all programs' cells. Cells that exist already are kept, even beyond the limit.
 pub fn limit_cells(bytes: u64) {
     CELLS_MAX.store(bytes, Ordering::Relaxed);
 }
@@ -56,10 +56,8 @@ pub fn half_of_memory() -> u64 {
 
 /// Bytes of this process in memory that are its own: neither files nor memory that it shares; 0 where the system does not say.
 fn own_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = pages.split(' ').skip(1).map_while(|n| n.parse::<u64>().ok());
-    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    resident.saturating_sub(shared) * rustix::param::page_size() as u64
+    let [resident, shared] = statm_bytes();
+    resident.saturating_sub(shared)
 }
 
 /// Cells' part of the bound, for as long as they live.

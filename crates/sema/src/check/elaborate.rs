@@ -123,7 +123,11 @@ impl Checker<'_> {
 
     /// Whether two actions have the same parameters to controllers.
     fn take_the_same(&self, a: ActionId, b: ActionId) -> bool {
-        let params = |id: ActionId| self.prog.actions[id.index()].data_params().map(|param| (&param.name, &param.ty));
+        let name = |param: &'_ Param| {
+            let given = find_annotation(&param.annotations, "name").and_then(Annotation::as_str);
+            given.unwrap_or(&param.name).to_string()
+        };
+        let params = |id: ActionId| self.prog.actions[id.index()].data_params().map(|param| (name(param), &param.ty));
         a == b || params(a).eq(params(b))
     }
 

@@ -298,6 +298,11 @@ mod tests {
         drop((runtime, server));
     }
 
+    /// Connected as the command line is.
+    async fn connected(url: String) -> tonic::transport::Channel {
+        crate::client::configured(tonic::transport::Endpoint::from_shared(url).unwrap()).connect().await.unwrap()
+    }
+
     #[test]
     fn a_capture_that_nobody_takes_ends() {
         let operator = Arc::new(Counting::default());
@@ -305,7 +310,7 @@ mod tests {
         // This runtime stands still between calls, so nobody reads.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut stream = runtime.block_on(async {
-            let mut client = AdminClient::connect(url).await.unwrap();
+            let mut client = AdminClient::new(connected(url).await);
             client.capture(pb::CaptureRequest::default()).await.unwrap().into_inner()
         });
         let deadline = std::time::Instant::now() + Duration::from_secs(120);
@@ -322,6 +327,25 @@ mod tests {
         });
         assert_eq!(ended.code(), Code::Aborted, "{ended}");
         drop(server);
+    }
+
+    #[test]
+    fn small_messages_wait_for_a_reader_that_pauses() {
+        let (server, url) = serve(Arc::new(Counting::default()));
+        // This runtime stands still between calls, so messages of a few bytes gather in the socket and in the stream's window.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut stream = runtime.block_on(async {
+            let mut client = AdminClient::new(connected(url).await);
+            client.capture(pb::CaptureRequest::default()).await.unwrap().into_inner()
+        });
+        for lost in 0..200_000 {
+            if lost % 50_000 == 0 {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            let message = runtime.block_on(stream.message()).unwrap().expect("the capture goes on");
+            assert_eq!(message.lost, lost);
+        }
+        drop((stream, runtime, server));
     }
 
     #[test]

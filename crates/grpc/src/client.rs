@@ -15,6 +15,7 @@ use crate::proto::google::rpc;
 use crate::proto::p4::config::v1::P4Info;
 use crate::proto::p4::v1 as pb;
 use crate::proto::sluice::v1 as admin;
+use crate::serve::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use pb::p4_runtime_client::P4RuntimeClient;
 pub use pb::stream_message_response::Update as StreamUpdate;
 use prost::Message;
@@ -120,6 +121,16 @@ impl Place {
     }
 }
 
+/// With the limits of this client. The windows are the server's: calls run only now and then here, so many small messages may have
+/// come in meanwhile.
+pub(crate) fn configured(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .connect_timeout(CONNECT_MAX)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+}
+
 impl Client {
     /// Connects to `HOST:PORT` in clear text.
     pub fn connect(address: &str) -> Result<Client, ClientError> {
@@ -137,8 +148,7 @@ impl Client {
         if uri.port_u16().is_none() || uri.path() != "/" {
             return Err(ClientError::BadAddress(address.to_string()));
         }
-        let mut endpoint =
-            Endpoint::from(uri).connect_timeout(CONNECT_MAX).http2_max_header_list_size(HEADERS_BYTES_MAX);
+        let mut endpoint = configured(Endpoint::from(uri));
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls.config()).map_err(|e| ClientError::BadTls(innermost(&e)))?;
         }
@@ -161,8 +171,7 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| unreachable(e.to_string()))?;
         let endpoint = Endpoint::from_shared(format!("unix:{address}")).map_err(|e| unreachable(innermost(&e)))?;
-        let endpoint = endpoint.connect_timeout(CONNECT_MAX).http2_max_header_list_size(HEADERS_BYTES_MAX);
-        let channel = runtime.block_on(endpoint.connect());
+        let channel = runtime.block_on(configured(endpoint).connect());
         let channel = channel.map_err(|e| unreachable(innermost(&e)))?;
         Ok(Client { runtime, channel, place: Place::Unix(path.to_path_buf()), note: None })
     }

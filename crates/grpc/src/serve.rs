@@ -48,12 +48,12 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// How long a client may leave a message of an answer waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a client may send on one stream, and on one connection, before the server has taken it. The HTTP/2 library ends connections on
+/// What one side may send on one stream, and on one connection, before the other has taken it. The HTTP/2 library ends connections on
 /// which more small frames wait than a budget allows: half of the connection's window, and each frame costs what it is short of
 /// 256 bytes. A packet-out may be two frames, one of five bytes. With these windows packet-outs wait at the stream's window long before
 /// they use the budget up, however many a controller sends at once.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
 /// How often the runtime shows that it runs tasks.

@@ -9,6 +9,7 @@ pub mod entry;
 pub mod ids;
 pub mod span;
 pub mod spelling;
+pub mod visible;
 
 pub use bits::Bits;
 pub use diag::{Diagnostic, Severity};

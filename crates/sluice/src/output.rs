@@ -6,16 +6,11 @@
 //! macros of `main.rs` pass all output through [`visible`], and tables their cells through [`word`], so that no name can
 //! make a row of its own.
 
+use base::visible::steers;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::Write;
-
-/// Whether a terminal would obey a character, or show others in another order, rather than show it.
-fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
 
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(|c| steers(c) && !keeps(c)) {

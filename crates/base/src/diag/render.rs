@@ -5,6 +5,9 @@
 //! within a character is clamped or shown without excerpt, because a message about a bug in a program must not die of one in
 //! the compiler.
 //!
+//! Programs are written by others, and what is rendered goes to a terminal: control characters and those that turn text around
+//! are shown as `\u{1b}`, in excerpts as in messages and file names ([`visible`]). Only colours are escape sequences.
+//!
 //! Tests are at the end of this file.
 
 use annotate_snippets::renderer::DecorStyle;
@@ -12,6 +15,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 
 use super::{Diagnostic, Severity};
 use crate::span::{FileId, SourceFile, SourceMap, Span};
+use crate::visible::{shown, steers, visible};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Most bytes of a file that one excerpt is made from.
@@ -24,16 +29,24 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let mut group = level.primary_title(diag.message.as_str()).id(diag.code).elements(Vec::<Origin<'_>>::new());
+    let mut group = level.primary_title(visible(&diag.message)).id(diag.code).elements(Vec::<Origin<'_>>::new());
     let primary = place(sources, diag.span);
     let marks = |id: FileId, notes: Vec<(Span, &'_ str)>| -> Vec<Mark> {
         let mark = |(span, text): (Span, &str)| {
-            Some(Mark { kind: AnnotationKind::Context, range: place(sources, span)?.1, label: text.to_string() })
+            Some(Mark {
+                kind: AnnotationKind::Context,
+                range: place(sources, span)?.1,
+                label: visible(text).into_owned(),
+            })
         };
         notes.into_iter().filter(|(span, _)| span.file == id).filter_map(mark).collect()
     };
     if let Some((file, range)) = &primary {
-        let mut all = vec![Mark { kind: AnnotationKind::Primary, range: range.clone(), label: diag.label.clone() }];
+        let mut all = vec![Mark {
+            kind: AnnotationKind::Primary,
+            range: range.clone(),
+            label: visible(&diag.label).into_owned(),
+        }];
         all.extend(marks(diag.span.file, diag.notes.iter().map(|(span, text)| (*span, text.as_str())).collect()));
         group = excerpt(group, file, all);
     }
@@ -53,13 +66,13 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
         group = excerpt(group, file, vec![Mark { kind: AnnotationKind::Context, range, label }]);
     }
     if primary.is_none() && !diag.label.is_empty() {
-        group = group.element(Level::NOTE.message(diag.label.as_str()));
+        group = group.element(Level::NOTE.message(visible(&diag.label)));
     }
     for (_, text) in diag.notes.iter().filter(|(span, _)| place(sources, *span).is_none()) {
-        group = group.element(Level::NOTE.message(text.as_str()));
+        group = group.element(Level::NOTE.message(visible(text)));
     }
     if let Some(help) = &diag.help {
-        group = group.element(Level::HELP.message(help.as_str()));
+        group = group.element(Level::HELP.message(visible(help)));
     }
     let report: &[Group<'_>] = &[group];
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
@@ -90,10 +103,10 @@ fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> 
     let mut left_out = marks;
     let inside: Vec<Mark> = left_out.drain(..shown).collect();
     if !inside.is_empty() {
-        let text = &file.text[lines.clone()];
-        let mut snippet = Snippet::source(text).line_start(first as usize).path(file.name.as_str());
+        let text = Excerpt::new(&file.text[lines.clone()]);
+        let mut snippet = Snippet::source(text.shown.clone()).line_start(first as usize).path(visible(&file.name));
         for Mark { kind, range, label } in inside {
-            let range = range.start - lines.start..range.end - lines.start;
+            let range = text.place(range.start - lines.start)..text.place(range.end - lines.start);
             let label = Some(label).filter(|label| !label.is_empty());
             snippet = snippet.annotation(kind.span(range).label(label));
         }
@@ -103,15 +116,53 @@ fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> 
         let (line, column) = file.line_col(range.start as u32);
         let primary = matches!(kind, AnnotationKind::Primary);
         if primary {
-            let origin = Origin::path(file.name.as_str()).line(line as usize).char_column(column as usize);
+            let origin = Origin::path(visible(&file.name)).line(line as usize).char_column(column as usize);
             group = group.element(origin);
         }
         if !label.is_empty() {
-            let at = if primary { String::new() } else { format!(" ({}:{line}:{column})", file.name) };
+            let at = if primary { String::new() } else { format!(" ({}:{line}:{column})", visible(&file.name)) };
             group = group.element(Level::NOTE.message(format!("{label}{at}")));
         }
     }
     group
+}
+
+/// Lines of a file as they are shown, in which places are elsewhere if characters became escapes.
+struct Excerpt<'a> {
+    shown: Cow<'a, str>,
+    /// Behind each escape, in the order of the text: the place in the file's text, and that in what is shown.
+    behind: Vec<(usize, usize)>,
+}
+
+impl<'a> Excerpt<'a> {
+    fn new(text: &'a str) -> Excerpt<'a> {
+        let mut excerpt = Excerpt { shown: Cow::Borrowed(text), behind: Vec::new() };
+        // Of line ends with two characters the renderer takes care.
+        let is_shown = |at: usize, c: char| {
+            c == '\n' || c == '\t' || !steers(c) || (c == '\r' && text[at + 1..].starts_with('\n'))
+        };
+        if text.char_indices().all(|(at, c)| is_shown(at, c)) {
+            return excerpt;
+        }
+        let mut out = String::with_capacity(text.len() + 16);
+        for (at, c) in text.char_indices() {
+            if is_shown(at, c) {
+                out.push(c);
+                continue;
+            }
+            shown(c, &mut out);
+            excerpt.behind.push((at + c.len_utf8(), out.len()));
+        }
+        excerpt.shown = Cow::Owned(out);
+        excerpt
+    }
+
+    /// Where a place of the file's text, a character's boundary, is in what is shown.
+    fn place(&self, at: usize) -> usize {
+        let before = self.behind.partition_point(|(behind, _)| *behind <= at);
+        let (from, to) = before.checked_sub(1).map_or((0, 0), |last| self.behind[last]);
+        at - from + to
+    }
 }
 
 /// The whole lines from the first mark to the last, and one more on each side if `around`; nothing without marks.
@@ -238,6 +289,45 @@ mod tests {
         let end = map.get(main).unwrap().text.len() as u32;
         let diag = Diagnostic::error("E0202", Span::new(main, end, end), "at the end").render(&map, false);
         assert!(diag.contains("at the end") && diag.contains("main.p4"), "{diag}");
+    }
+
+    #[test]
+    fn control_characters_of_a_program_are_shown_and_not_obeyed() {
+        let mut map = SourceMap::new();
+        let text = "a\r\n\tx\u{1b}[2J = \u{202e}name\u{9b}31m; // \u{7}\nz\r;\n";
+        let id = map.add("odd\u{1b}[1m.p4", text);
+        let span = |needle: &str| {
+            let at = text.find(needle).unwrap() as u32;
+            Span::new(id, at, at + needle.len() as u32)
+        };
+        let diag = Diagnostic::error("E0301", span("name"), "no `\u{1b}[31mname`")
+            .label("of \u{9b}7m")
+            .note(span("x\u{1b}"), "note \u{8}")
+            .note(span(";\n"), "the end")
+            .note(Span::NONE, "placeless \u{202e}\u{0}")
+            .help("two\nlines\r");
+        expect![[r#"
+            error[E0301]: no `\u{1b}[31mname`
+             --> odd\u{1b}[1m.p4:2:23
+              |
+            2 |     x\u{1b}[2J = \u{202e}name\u{9b}31m; // \u{7}
+              |     ------- note \u{8}   ^^^^ of \u{9b}7m
+            3 | z\u{d};
+              |       - the end
+              |
+              = note: placeless \u{202e}\u{0}
+              = help: two
+                      lines\u{d}
+        "#]]
+        .assert_eq(&diag.render(&map, false));
+        let coloured = diag.render(&map, true);
+        let escapes: Vec<&str> = coloured.split('\u{1b}').skip(1).collect();
+        assert!(escapes.len() > 10);
+        for escape in escapes {
+            let style = escape.strip_prefix('[').and_then(|rest| rest.split_once('m')).map(|(style, _)| style);
+            assert!(style.is_some_and(|s| s.bytes().all(|b| b.is_ascii_digit() || b == b';')), "{escape:?}");
+        }
+        assert!(!coloured.contains(['\u{9b}', '\u{202e}', '\u{7}']), "{coloured:?}");
     }
 
     #[test]

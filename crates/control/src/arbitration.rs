@@ -226,6 +226,17 @@ impl Roles {
         }
     }
 
+    /// Refuses an operator while a client is primary of the default role.
+    pub(crate) fn check_free(&self) -> Result<()> {
+        match self.roles.get(&Role::default()).filter(|state| state.primary().is_some()) {
+            None => Ok(()),
+            Some(state) => Err(Error::denied(format!(
+                "a controller is primary, with election id {}, and only it may write",
+                state.highest.unwrap_or_default()
+            ))),
+        }
+    }
+
     /// Whether a client is primary of a role.
     pub(crate) fn is_primary(&self, role: &Role, client: ClientId) -> bool {
         self.roles.get(role).and_then(RoleState::primary) == Some(client)

@@ -21,6 +21,7 @@ use crate::pipeline::{Forwarding, ForwardingConfig, Target};
 use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};
+use crate::schema::Schema;
 use abi::state::{DigestMessage, Phase};
 use p4info::P4Info;
 use std::collections::BTreeMap;
@@ -276,15 +277,24 @@ impl Control {
 
     /// Applies a batch. `Err` when nothing was tried; else one result per update.
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
-        match self.device(request.device_id)?.keeper {
-            Some(_) => self.write_shared(&Arc::new(request.clone())),
+        let device = self.device(request.device_id)?;
+        device.roles.check_primary(&request.role, request.election_id)?;
+        match device.keeper {
+            Some(_) => self.write_kept(&Arc::new(request.clone())),
             None => self.apply(request),
         }
     }
 
+    /// Applies a batch for an operator, who has the default role without a client: refused while a client is its primary; else as a
+    /// client's write, journal included.
+    pub fn write_as_operator(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
+        self.device(request.device_id)?.roles.check_free()?;
+        self.write_kept(request)
+    }
+
+    /// Applies a batch of a sender who may write.
     pub(crate) fn apply(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
-        device.roles.check_primary(&request.role, request.election_id)?;
         let scope = device.roles.scope(&request.role);
         let forwarding = device.current()?;
         if request.updates.len() > UPDATES_MAX {
@@ -432,6 +442,11 @@ impl Control {
     /// What the running program is called; empty if nobody named it.
     pub fn program_name(&mut self, device_id: u64) -> Result<&str> {
         Ok(self.device(device_id)?.running.as_ref().map_or("", |f| f.config.name.as_str()))
+    }
+
+    /// What ids mean in the program that reads and writes are about; another one for each program that is set.
+    pub fn schema(&mut self, device_id: u64) -> Result<Arc<Schema>> {
+        Ok(Arc::clone(&self.device(device_id)?.current()?.schema))
     }
 
     /// The config that was set last, saved or running.

@@ -144,12 +144,16 @@ impl Control {
 
     /// As [`Control::write`], for a request that is shared with the journal.
     pub fn write_shared(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
+        self.device(request.device_id)?.roles.check_primary(&request.role, request.election_id)?;
+        self.write_kept(request)
+    }
+
+    /// The same, of a sender who may write.
+    pub(crate) fn write_kept(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         let device_id = request.device_id;
-        let device = self.device(device_id)?;
-        if device.keeper.is_none() {
+        if self.device(device_id)?.keeper.is_none() {
             return self.apply(request);
         }
-        device.roles.check_primary(&request.role, request.election_id)?;
         self.revive()?;
         let device = self.device(device_id)?;
         let images = device.current()?.images(request);
@@ -187,7 +191,7 @@ impl Control {
 
     /// Does nothing while the journal works. After it failed: takes back what was not kept and begins again, or says why
     /// writes are refused.
-    pub(crate) fn revive(&mut self) -> Result<()> {
+    pub fn revive(&mut self) -> Result<()> {
         let Some(journal) = self.devices.values().find_map(|d| d.keeper.as_ref()).map(|k| Arc::clone(&k.journal))
         else {
             return Ok(());

@@ -31,6 +31,7 @@ mod foreign;
 mod header;
 mod parser;
 mod path;
+pub mod simple_switch;
 mod standalone;
 mod stmt;
 mod storage;

@@ -14,11 +14,12 @@
 //! The old `clone3`, `resubmit` and `recirculate` with a list of values keep the variables named there, as a field list
 //! of their own.
 
-use super::{ASSERT_DROP, BlockRole, DROP_PORT, NO_FIELD_LIST, Shared};
+use super::{BlockRole, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};
 use crate::codes;
 use crate::context::Lowerer;
 use crate::path::Place;
+use crate::simple_switch::{ASSERT_DROP, DROP_PORT, NO_FIELD_LIST};
 use crate::tree::Tree;
 use crate::visit::{self, Node};
 use base::Bits;
@@ -144,7 +145,7 @@ impl Architecture for V1Model {
     }
 
     fn packet_length(&self) -> Option<SlotId> {
-        self.state.borrow().standard.get("packet_length").copied()
+        self.state.borrow().switch.standard.get("packet_length").copied()
     }
 
     fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree {
@@ -285,12 +286,7 @@ impl V1Model {
 
     /// A slot for a request to the replication engine.
     fn request(&self, cx: &mut Lowerer<'_>, which: Intrinsic, width: u32) -> SlotId {
-        if let Some(slot) = self.state.borrow().requests.get(&which) {
-            return *slot;
-        }
-        let slot = cx.b.metadata(format!("${}", which.name()), width);
-        self.state.borrow_mut().requests.insert(which, slot);
-        slot
+        self.state.borrow_mut().switch.request(&mut cx.b, which, width)
     }
 
     /// The constant algorithm of argument `i`.
@@ -326,7 +322,7 @@ impl V1Model {
     }
 
     fn verify_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
-        let error = self.state.borrow().standard.get("checksum_error").copied();
+        let error = self.state.borrow().switch.standard.get("checksum_error").copied();
         when(cx, call, |cx| {
             if let (Some(sum), Some(error)) = (self.checksum(cx, call, payload), error) {
                 let wrong = cx.b.bin(BinOp::Ne, sum, call.value(2).operand());
@@ -398,7 +394,7 @@ impl V1Model {
                 let (index, _) = cx.p.types.struct_info(&arg.ty)?.field(field)?;
                 Some(call.place(0)?.plain()?.child(index))
             });
-            let standard = self.state.borrow().standard.get(field).copied();
+            let standard = self.state.borrow().switch.standard.get(field).copied();
             let Some(target) = given.or(standard.map(Tree::from)) else { continue };
             let width = cx.width(&target.operand());
             cx.assign(&Place::of(target), &Tree::constant(width, u128::from(value)));
@@ -407,8 +403,8 @@ impl V1Model {
 
     fn clone_packet(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, list: Operand) {
         match self.role() {
-            BlockRole::Ingress => self.state.borrow_mut().clones_at_ingress = true,
-            BlockRole::Egress => self.state.borrow_mut().clones_at_egress = true,
+            BlockRole::Ingress => self.state.borrow_mut().switch.clones_at_ingress = true,
+            BlockRole::Egress => self.state.borrow_mut().switch.clones_at_egress = true,
             _ => return no_effect(cx, call, "packets are cloned after ingress and egress: this has no effect here"),
         }
         let session = self.request(cx, Intrinsic::CloneSession, 32);
@@ -418,10 +414,7 @@ impl V1Model {
     }
 
     fn ask(&self, cx: &mut Lowerer<'_>, flag: Intrinsic, field_list: Intrinsic, list: Operand) {
-        let flag = self.request(cx, flag, 1);
-        let slot = self.request(cx, field_list, 16);
-        cx.b.set(flag, 1);
-        cx.b.mov(slot, list);
+        self.state.borrow_mut().switch.ask(&mut cx.b, flag, field_list, list);
     }
 
     fn again_list(&self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Operand {

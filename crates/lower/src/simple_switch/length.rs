@@ -14,24 +14,24 @@
 //!
 //! Tests: `tests/stf/v1model/length.stf` at the root.
 
-use super::Glue;
-use ir::{BinOp, HeaderId, Op, Operand, SlotId, StageId, StageKind};
+use super::{Glue, PacketHeader};
+use ir::{BinOp, Op, Operand, SlotId, StageId};
 
 /// What it takes to follow the length through a control.
 pub(super) struct Length {
     packet_length: SlotId,
     /// The length without the headers that may change.
     rest: SlotId,
-    headers: Vec<HeaderId>,
+    headers: Vec<PacketHeader>,
 }
 
-impl Glue<'_, '_> {
+impl Glue<'_> {
     /// For ingress: a stage behind the parser, and what the end of ingress needs.
     pub(super) fn length_through_ingress(&mut self) -> (Option<StageId>, Option<Length>) {
         let Some(length) = self.length_through(self.stages.ingress, "$rest.ingress") else { return (None, None) };
-        let stage = self.cx.open_stage("length_start", StageKind::Control);
+        let stage = self.open_stage("length_start");
         self.note_rest(&length);
-        self.cx.close_stage();
+        self.close_stage();
         (Some(stage), Some(length))
     }
 
@@ -45,45 +45,41 @@ impl Glue<'_, '_> {
 
     fn length_through(&mut self, stage: StageId, name: &str) -> Option<Length> {
         let packet_length = self.standard("packet_length").filter(|s| self.reads(self.stages.egress, *s))?;
-        let program = self.cx.b.program();
-        let valid = |h: &HeaderId| program.headers[h.index()].valid;
-        let headers: Vec<HeaderId> = self.headers.iter().filter(|h| self.writes(stage, valid(h))).copied().collect();
+        let program = self.b.program();
+        let headers: Vec<PacketHeader> = self.headers.iter().filter(|h| self.writes(stage, h.valid)).cloned().collect();
         if headers.is_empty() {
             return None;
         }
         let width = program.width(packet_length);
-        Some(Length { packet_length, rest: self.cx.b.metadata(name, width), headers })
+        Some(Length { packet_length, rest: self.b.metadata(name, width), headers })
     }
 
     /// Where the control begins.
     pub(super) fn note_rest(&mut self, length: &Length) {
         let bytes = self.bytes_of(length);
-        self.cx.b.emit(Op::Bin { op: BinOp::Sub, dst: length.rest, a: length.packet_length.into(), b: bytes });
+        self.b.emit(Op::Bin { op: BinOp::Sub, dst: length.rest, a: length.packet_length.into(), b: bytes });
     }
 
     /// Where it ends.
     pub(super) fn set_length(&mut self, length: &Length) {
         let bytes = self.bytes_of(length);
-        self.cx.b.emit(Op::Bin { op: BinOp::Add, dst: length.packet_length, a: length.rest.into(), b: bytes });
+        self.b.emit(Op::Bin { op: BinOp::Add, dst: length.packet_length, a: length.rest.into(), b: bytes });
     }
 
     /// Bytes of those of the headers that are valid.
     fn bytes_of(&mut self, length: &Length) -> Operand {
-        let width = self.cx.b.program().width(length.packet_length);
+        let width = self.b.program().width(length.packet_length);
         let zero = Operand::new_const(width, 0);
         let mut sum = zero.clone();
         for header in &length.headers {
-            let header = self.cx.b.program().headers[header.index()].clone();
-            let fixed = header.fields.iter().filter(|f| f.varbit_length.is_none());
-            let bits: u32 = fixed.map(|f| self.cx.b.program().width(f.slot)).sum();
-            let mut bytes = Operand::new_const(width, u128::from(bits / 8));
-            for varbit in header.fields.iter().filter_map(|f| f.varbit_length) {
-                let bits = self.cx.b.resize_u(width, varbit);
-                let more = self.cx.b.bin(BinOp::Lshr, bits, Operand::new_const(width, 3));
-                bytes = self.cx.b.bin(BinOp::Add, bytes, more).into();
+            let mut bytes = Operand::new_const(width, u128::from(header.fixed_bits / 8));
+            if let Some(varbit) = header.varbit_bits {
+                let bits = self.b.resize_u(width, varbit);
+                let more = self.b.bin(BinOp::Lshr, bits, Operand::new_const(width, 3));
+                bytes = self.b.bin(BinOp::Add, bytes, more).into();
             }
-            let part = self.cx.b.select(header.valid, bytes, zero.clone());
-            sum = self.cx.b.bin(BinOp::Add, sum, part).into();
+            let part = self.b.select(header.valid, bytes, zero.clone());
+            sum = self.b.bin(BinOp::Add, sum, part).into();
         }
         sum
     }

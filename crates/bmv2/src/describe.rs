@@ -1,1 +1,462 @@
 //! A compiled program described in bmv2's JSON form, for tools that read tables, actions and headers from it.
+//!
+//! What the command lines of bmv2 and libraries of controllers read is there, with the names, widths and order of ids that p4c gives:
+//! header types and instances, stacks, unions, tables with their keys, actions with their parameters, action profiles, counters,
+//! meters, registers, value sets, digests, errors. What the program *does* (operations of parser states, primitives of actions,
+//! conditions, checksums, the order of tables) is left out: Sluice compiles the P4 source, which the file carries in the field
+//! [`FIELD`]. So that no other switch runs such a file as a program that does nothing, each action and the parser's first state has
+//! the primitive [`PRIMITIVE`], which bmv2 refuses by name.
+//!
+//! Differences from p4c: tables and actions that it makes of statements outside actions are not listed, nor are variables among the
+//! scalars; ids count without them.
+//!
+//! `headers.rs` lays out headers and metadata. Format: `JSON_format.md` of behavioral-model. Tests: `crates/bmv2/tests/describe.rs`;
+//! with unmodified tools, `tests/py/test_bmv2.py`.
+
+mod headers;
+
+use base::Bits;
+use base::entry::{EntryAction, KeyMatch, MatchKind};
+use headers::{Layout, Reference};
+use ir::program::{Extern, ExternKind, Table, TableAction};
+use sema::TypedProgram;
+use sema::typed::{self, ControlId, InstanceId, InstanceOf};
+use sema::types::Type;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// The version of the format that is written.
+const VERSION: [u32; 2] = [2, 23];
+/// The primitive of every action, which no switch of bmv2's knows.
+pub const PRIMITIVE: &str = "compile_p4_source_with_sluice";
+/// The field of the file that is Sluice's own: an object with `source` (P4 text that needs no other file) and `name` (its file).
+pub const FIELD: &str = "sluice";
+/// The pipeline of programs without any.
+const NO_PIPELINE: &str = "ingress";
+
+/// A compiled program.
+pub struct Described<'a> {
+    /// Its types, blocks and instances.
+    pub typed: &'a TypedProgram,
+    /// As lowered, before any pass: the optimiser takes out what packets do not need.
+    pub program: &'a ir::Program,
+    /// The file's name.
+    pub name: &'a str,
+    /// The program as one text that needs no other file.
+    pub source: &'a str,
+}
+
+/// The description of a program.
+pub fn describe(input: &Described) -> Value {
+    let layout = Layout::new(input.typed);
+    let instances = Instances::new(input.typed);
+    let mut out = Describer { input, instances, actions: Vec::new(), layout };
+    let pipelines = out.pipelines();
+    let learn_lists = out.learn_lists();
+    let Describer { actions, layout, .. } = out;
+    let program = input.program;
+    let array = |of: fn(&ir::Program, &Extern, usize) -> Option<Value>| -> Vec<Value> {
+        let mut found = Vec::new();
+        for item in &program.externs {
+            found.extend(of(program, item, found.len()));
+        }
+        found
+    };
+    let errors = input.typed.errors.iter().enumerate().map(|(value, name)| json!([&**name, value]));
+    let mut file = json!({
+        "program": input.name,
+        "__meta__": { "version": VERSION, "compiler": concat!("sluice ", env!("CARGO_PKG_VERSION")) },
+        "errors": errors.collect::<Vec<_>>(),
+        "enums": [],
+        "parsers": parsers(input.typed),
+        "parse_vsets": value_sets(program),
+        "deparsers": [{ "name": "deparser", "id": 0, "order": [] }],
+        "meter_arrays": array(meter),
+        "counter_arrays": array(counter),
+        "register_arrays": array(register),
+        "calculations": [],
+        "learn_lists": learn_lists,
+        "actions": actions,
+        "pipelines": pipelines,
+        "checksums": [],
+        "force_arith": [],
+        "extern_instances": [],
+        "field_aliases": layout.aliases(),
+        (FIELD): { "source": input.source, "name": input.name },
+    });
+    if let Value::Object(file) = &mut file {
+        file.extend(layout.json());
+    }
+    file
+}
+
+/// Controls that exist, and what their tables and actions are called.
+struct Instances<'a> {
+    /// What the package's controls are called in the format, in order.
+    pipelines: Vec<String>,
+    /// By control-plane name: declaration, its instance, and the pipeline.
+    tables: HashMap<String, (&'a typed::Table, InstanceId, usize)>,
+    /// By control-plane name: the order of declaration; actions outside controls first.
+    actions: HashMap<String, u32>,
+}
+
+impl<'a> Instances<'a> {
+    fn new(typed: &'a TypedProgram) -> Instances<'a> {
+        let mut found = Instances { pipelines: Vec::new(), tables: HashMap::new(), actions: HashMap::new() };
+        for action in typed.actions.iter().filter(|action| action.owner.is_none()) {
+            found.actions.insert(action.control_name.name.clone(), 0);
+        }
+        if let Some(main) = typed.main {
+            found.package(typed, main, None);
+        }
+        found
+    }
+
+    /// `within`: the package's name among another one's arguments.
+    fn package(&mut self, typed: &'a TypedProgram, id: InstanceId, within: Option<&str>) {
+        for arg in &typed.instance(id).args {
+            let Some(child) = arg.value.as_instance() else { continue };
+            match typed.instance(child).of {
+                InstanceOf::Package(_) => self.package(typed, child, Some(&arg.name)),
+                InstanceOf::Control(control) => {
+                    let name = match (&*arg.name, within) {
+                        ("ig" | "eg", Some(package)) => package,
+                        ("ig", None) => "ingress",
+                        ("eg", None) => "egress",
+                        (other, _) => other,
+                    };
+                    let tables = self.tables.len();
+                    let pipeline = self.pipelines.len();
+                    self.control(typed, child, control, pipeline);
+                    // Controls for checksums and deparsers are no pipelines.
+                    if matches!(name, "ingress" | "egress") || self.tables.len() > tables {
+                        self.pipelines.push(name.to_string());
+                    }
+                }
+                InstanceOf::Extern(_) | InstanceOf::Parser(_) => {}
+            }
+        }
+    }
+
+    fn control(&mut self, typed: &'a TypedProgram, id: InstanceId, control: ControlId, pipeline: usize) {
+        let (instance, control) = (typed.instance(id), &typed.controls[control.index()]);
+        for table in &control.tables {
+            let table = &typed.tables[table.index()];
+            self.tables.insert(table.control_name.qualified(&instance.path), (table, id, pipeline));
+        }
+        for (order, action) in (1..).zip(&control.actions) {
+            let action = &typed.actions[action.index()];
+            self.actions.entry(action.control_name.qualified(&instance.path)).or_insert(order);
+        }
+        for &child in &instance.children {
+            if let InstanceOf::Control(control) = typed.instance(child).of {
+                self.control(typed, child, control, pipeline);
+            }
+        }
+    }
+}
+
+struct Describer<'a> {
+    input: &'a Described<'a>,
+    instances: Instances<'a>,
+    actions: Vec<Value>,
+    layout: Layout<'a>,
+}
+
+impl Describer<'_> {
+    /// The pipelines; actions get their ids on the way, one for each table that has them, as from p4c.
+    fn pipelines(&mut self) -> Vec<Value> {
+        let names = match self.instances.pipelines.is_empty() {
+            true => vec![NO_PIPELINE.to_string()],
+            false => self.instances.pipelines.clone(),
+        };
+        let (mut pipelines, mut table_id, mut profile_id) = (Vec::new(), 0u32, 0u32);
+        for (id, name) in names.iter().enumerate() {
+            let program = self.input.program;
+            let of = |table: &&Table| {
+                let pipeline = self.instances.tables.get(&table.name).map_or(0, |(_, _, pipeline)| *pipeline);
+                !table.value_set && pipeline == id
+            };
+            let tables: Vec<&Table> = program.tables.iter().filter(of).collect();
+            let ids = self.number_actions(&tables);
+            let mut profiles: Vec<(&Extern, Value)> = Vec::new();
+            let mut described = Vec::new();
+            for (table, ids) in tables.iter().zip(&ids) {
+                if let Some(profile) = table.implementation.map(|id| &program.externs[id.index()])
+                    && profiles.iter().all(|(other, _)| !std::ptr::eq(*other, profile))
+                {
+                    let json = self.profile(profile, table, profile_id);
+                    profile_id += 1;
+                    profiles.push((profile, json));
+                }
+                described.push(self.table(table, table_id, ids));
+                table_id += 1;
+            }
+            pipelines.push(json!({
+                "name": name,
+                "id": id,
+                "init_table": null,
+                "tables": described,
+                "action_profiles": profiles.into_iter().map(|(_, json)| json).collect::<Vec<_>>(),
+                "conditionals": [],
+            }));
+        }
+        pipelines
+    }
+
+    /// Ids of the actions of each table, in the order of its list. They count by declaration, then by table.
+    fn number_actions(&mut self, tables: &[&Table]) -> Vec<Vec<usize>> {
+        let program = self.input.program;
+        let mut uses: Vec<(u32, usize, usize, &ir::program::Action)> = Vec::new();
+        for (at, table) in tables.iter().enumerate() {
+            for (position, TableAction { action, .. }) in table.actions.iter().enumerate() {
+                let action = &program.actions[action.index()];
+                let order = self.instances.actions.get(&action.name).copied().unwrap_or(u32::MAX);
+                uses.push((order, at, position, action));
+            }
+        }
+        uses.sort_by_key(|(order, table, position, _)| (*order, *table, *position));
+        let mut ids: Vec<Vec<usize>> = tables.iter().map(|table| vec![0; table.actions.len()]).collect();
+        for (_, table, position, action) in uses {
+            let id = self.actions.len();
+            ids[table][position] = id;
+            let data = action.params.iter().map(|(name, bits)| json!({ "name": name, "bitwidth": bits }));
+            self.actions.push(json!({
+                "name": action.name,
+                "id": id,
+                "runtime_data": data.collect::<Vec<_>>(),
+                "primitives": [{ "op": PRIMITIVE, "parameters": [] }],
+            }));
+        }
+        ids
+    }
+
+    fn profile(&mut self, profile: &Extern, table: &Table, id: u32) -> Value {
+        let mut json = json!({ "name": profile.name, "id": id });
+        match &profile.kind {
+            ExternKind::ActionSelector { size, algorithm, .. } => {
+                json["max_size"] = (*size).into();
+                let input: Vec<Value> = self.keys(table, true).into_iter().map(|(_, target)| target.value()).collect();
+                json["selector"] = json!({ "algo": algorithm.name(), "input": input });
+            }
+            ExternKind::ActionProfile { size, .. } => json["max_size"] = (*size).into(),
+            _ => {}
+        }
+        json
+    }
+
+    /// Names and targets of a table's keys: those that entries match, or those that choose a member of a group.
+    fn keys(&mut self, table: &Table, selector: bool) -> Vec<(Option<String>, Reference)> {
+        let Some(&(declared, _, _)) = self.instances.tables.get(&table.name) else { return Vec::new() };
+        let chosen = declared.keys.iter().filter(|key| (&*key.match_kind_name == "selector") == selector);
+        chosen.map(|key| (Some(key.name.clone()), self.layout.reference(&key.expr))).collect()
+    }
+
+    fn table(&mut self, table: &Table, id: u32, action_ids: &[usize]) -> Value {
+        let program = self.input.program;
+        let mut targets = self.keys(table, false).into_iter();
+        let mut keys = Vec::new();
+        for key in &table.keys {
+            let (_, target) = targets.next().unwrap_or_else(|| (None, self.layout.scalar("key", key.width)));
+            keys.push(json!({
+                "match_type": match_type(key.kind),
+                "name": key.name,
+                "target": target.target(),
+                "mask": target.mask(),
+            }));
+        }
+        let name = |action: &TableAction| program.actions[action.action.index()].name.clone();
+        let direct = |is: fn(&ExternKind) -> bool| {
+            table.direct.iter().map(|id| &program.externs[id.index()]).find(|e| is(&e.kind))
+        };
+        let meter = direct(|kind| matches!(kind, ExternKind::Meter { .. }));
+        let implementation = table.implementation.map(|id| &program.externs[id.index()]);
+        let mut json = json!({
+            "name": table.name,
+            "id": id,
+            "key": keys,
+            "match_type": strongest(table),
+            "type": match implementation.map(|e| &e.kind) {
+                None => "simple",
+                Some(ExternKind::ActionSelector { .. }) => "indirect_ws",
+                Some(_) => "indirect",
+            },
+            "max_size": table.size,
+            "with_counters": direct(|kind| matches!(kind, ExternKind::Counter { .. })).is_some(),
+            "support_timeout": table.idle_timeout,
+            "direct_meters": meter.map(|meter| meter.name.clone()),
+            "action_ids": action_ids,
+            "actions": table.actions.iter().map(name).collect::<Vec<_>>(),
+            "base_default_next": null,
+            "next_tables": {},
+        });
+        match implementation {
+            Some(profile) => json["action_profile"] = profile.name.clone().into(),
+            None => {
+                let default = &table.default_action;
+                json["default_entry"] = json!({
+                    "action_id": action_ids.get(default.action as usize),
+                    "action_const": table.const_default,
+                    "action_data": default.args.iter().map(short_hex).collect::<Vec<_>>(),
+                    "action_entry_const": table.const_default,
+                });
+            }
+        }
+        if !table.entries.is_empty() {
+            json["entries"] = entries(table, action_ids).into();
+        }
+        json
+    }
+
+    /// Digests, with a scalar for each field of theirs.
+    fn learn_lists(&mut self) -> Vec<Value> {
+        let mut lists = Vec::new();
+        for item in &self.input.program.externs {
+            let ExternKind::Digest { fields } = &item.kind else { continue };
+            let elements: Vec<Value> = fields
+                .iter()
+                .map(|(name, width)| self.layout.scalar_named(format!("{}.{name}", item.name), *width).value())
+                .collect();
+            lists.push(json!({ "id": lists.len() + 1, "name": item.name, "elements": elements }));
+        }
+        lists
+    }
+}
+
+/// Optional keys are ternary ones in this format.
+fn match_type(kind: MatchKind) -> &'static str {
+    match kind {
+        MatchKind::Optional => MatchKind::Ternary.name(),
+        other => other.name(),
+    }
+}
+
+/// The match type of a whole table: the one of its keys that needs most.
+fn strongest(table: &Table) -> &'static str {
+    let order = ["range", "ternary", "lpm", "exact"];
+    order.into_iter().find(|wanted| table.keys.iter().any(|key| match_type(key.kind) == *wanted)).unwrap_or("exact")
+}
+
+/// All digits of a value's bytes.
+fn hex(value: &Bits) -> String {
+    value.to_bytes_be().iter().fold("0x".to_string(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Without leading zeros.
+fn short_hex(value: &Bits) -> String {
+    format!("{:#x}", value.to_biguint())
+}
+
+/// The program's entries in the order of the source; the smallest number is the highest priority.
+fn entries(table: &Table, action_ids: &[usize]) -> Vec<Value> {
+    let mut order: Vec<usize> = (0..table.entries.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(table.entries[at].priority));
+    let mut rank = vec![0; order.len()];
+    for (number, at) in (1..).zip(order) {
+        rank[at] = number;
+    }
+    let matched = |key: &KeyMatch, width: u32| match key {
+        KeyMatch::Exact(value) => json!({ "match_type": "exact", "key": hex(value) }),
+        KeyMatch::Lpm { value, prefix_len } => {
+            json!({ "match_type": "lpm", "key": hex(value), "prefix_length": prefix_len })
+        }
+        KeyMatch::Ternary { value, mask } => json!({ "match_type": "ternary", "key": hex(value), "mask": hex(mask) }),
+        KeyMatch::Range { low, high } => json!({ "match_type": "range", "start": hex(low), "end": hex(high) }),
+        KeyMatch::Optional(value) => {
+            let mask = if value.is_some() { Bits::ones(width) } else { Bits::zero(width) };
+            let value = value.clone().unwrap_or_else(|| Bits::zero(width));
+            json!({ "match_type": "ternary", "key": hex(&value), "mask": hex(&mask) })
+        }
+    };
+    let entry = |(at, entry): (usize, &base::entry::TableEntry)| {
+        // The program's own entries name actions; members are a controller's.
+        let EntryAction::Call(call) = &entry.action else { return None };
+        let keys = entry.key.iter().zip(&table.keys).map(|(found, key)| matched(found, key.width));
+        Some(json!({
+            "match_key": keys.collect::<Vec<_>>(),
+            "action_entry": {
+                "action_id": action_ids.get(call.action as usize),
+                "action_data": call.args.iter().map(short_hex).collect::<Vec<_>>(),
+            },
+            "priority": rank[at],
+        }))
+    };
+    table.entries.iter().enumerate().filter_map(entry).collect()
+}
+
+fn meter(program: &ir::Program, item: &Extern, id: usize) -> Option<Value> {
+    let ExternKind::Meter { size, unit, direct } = &item.kind else { return None };
+    let unit = if *unit == ir::program::CounterUnit::Bytes { "bytes" } else { "packets" };
+    let mut json = json!({
+        "name": item.name, "id": id, "is_direct": direct.is_some(), "rate_count": 2, "type": unit, "size": size,
+    });
+    if let Some(table) = direct {
+        json["binding"] = program.tables[table.index()].name.clone().into();
+    }
+    Some(json)
+}
+
+fn counter(program: &ir::Program, item: &Extern, id: usize) -> Option<Value> {
+    let ExternKind::Counter { size, direct, .. } = &item.kind else { return None };
+    let mut json = json!({ "name": item.name, "id": id, "is_direct": direct.is_some() });
+    match direct {
+        Some(table) => json["binding"] = program.tables[table.index()].name.clone().into(),
+        None => json["size"] = (*size).into(),
+    }
+    Some(json)
+}
+
+fn register(_: &ir::Program, item: &Extern, id: usize) -> Option<Value> {
+    let ExternKind::Register { size, width, .. } = &item.kind else { return None };
+    Some(json!({ "name": item.name, "id": id, "size": size, "bitwidth": width }))
+}
+
+fn value_sets(program: &ir::Program) -> Vec<Value> {
+    let sets = program.tables.iter().filter(|table| table.value_set);
+    let set = |(id, table): (usize, &Table)| {
+        let width: u32 = table.keys.iter().map(|key| key.width).sum();
+        json!({ "name": table.name, "id": id, "compressed_bitwidth": width, "max_size": table.size })
+    };
+    sets.enumerate().map(set).collect()
+}
+
+/// Parsers with the names of their states.
+fn parsers(typed: &TypedProgram) -> Vec<Value> {
+    let mut found = Vec::new();
+    headers::for_each_block(typed, &mut |name, of| {
+        if let InstanceOf::Parser(parser) = of {
+            found.push((name.to_string(), &typed.parsers[parser.index()]));
+        }
+    });
+    let only = found.len() == 1;
+    let mut state_id = 0u32;
+    let mut parser = |(id, (name, parser)): (usize, (String, &typed::Parser))| {
+        let mut states = Vec::new();
+        for (at, state) in parser.states.iter().enumerate() {
+            let operation = json!({ "op": "primitive", "parameters": [{ "op": PRIMITIVE, "parameters": [] }] });
+            let operations = if at == parser.start as usize { vec![operation] } else { Vec::new() };
+            states.push(json!({
+                "name": &*state.name, "id": state_id, "parser_ops": operations, "transitions": [], "transition_key": [],
+            }));
+            state_id += 1;
+        }
+        let name = if only { "parser".to_string() } else { name };
+        let start = &*parser.states[parser.start as usize].name;
+        json!({ "name": name, "id": id, "init_state": start, "parse_states": states })
+    };
+    found.into_iter().enumerate().map(&mut parser).collect()
+}
+
+/// Whether a type is one that a header instance of the format can have.
+fn is_header_like(ty: &Type) -> bool {
+    match ty {
+        Type::Header(_) | Type::HeaderUnion(_) => true,
+        Type::Stack(element, _) => matches!(**element, Type::Header(_) | Type::HeaderUnion(_)),
+        _ => false,
+    }
+}
+
+/// An object with these members.
+fn object(members: impl IntoIterator<Item = (&'static str, Vec<Value>)>) -> Map<String, Value> {
+    members.into_iter().map(|(name, items)| (name.to_string(), Value::Array(items))).collect()
+}

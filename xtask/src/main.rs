@@ -1,6 +1,7 @@
 //! Developer commands: `cargo xtask help`.
 
 mod corpus;
+mod figures;
 mod fuzz;
 mod generate;
 mod licences;
@@ -17,6 +18,7 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   tidy                  checks the house rules that no compiler checks
+  figures [--check]     makes tables and plots of docs/performance.md from bench/results/; or only compares: 1 if they differ
   licences              checks that all dependencies have a licence we accept
   generate [--seconds N] [--seed S] [--count N] [--out DIR] [--print]
                         generated programs on all engines, each pass alone; prints what differs, reduced (60 seconds)
@@ -40,6 +42,8 @@ fn main() -> Result<ExitCode> {
     std::env::set_current_dir(root())?;
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy::run(),
+        ["figures"] => figures::run(false),
+        ["figures", "--check"] => figures::run(true),
         ["licences"] => licences::run(),
         ["generate", ..] => generate::run(&args[1..]),
         ["p4rt-fuzz", ..] => p4rt_fuzz::run(&args[1..]),

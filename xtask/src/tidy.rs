@@ -33,6 +33,7 @@ pub fn run() -> Result<ExitCode> {
     architecture(&mut findings)?;
     examples(&mut findings)?;
     trust(&mut findings)?;
+    crate::figures::check(&mut findings)?;
     for finding in &findings {
         println!("{finding}");
     }

@@ -99,6 +99,8 @@ const GROUP: &str = "Examples:
 
 const VALUE_SET: &str = "Examples:
   sluice value-set add tpids 0x88a8       one member more
+  sluice value-set set tpids 0x88a8 0x9100
+                                          these, and no other
   sluice value-set delete tpids 0x88a8    one less
   sluice value-set delete tpids           all";
 
@@ -168,7 +170,7 @@ enum Command {
     /// Show or change groups of action selectors of a running switch: PROFILE ID [max_size=N] MEMBER[:WEIGHT][@PORT]...
     #[command(after_help = GROUP)]
     Group(entity::Args),
-    /// Show or change value sets of a running switch's parser: NAME VALUE...
+    /// Show or change value sets of a running switch's parser: NAME VALUE... (a value for each field, member by member).
     #[command(after_help = VALUE_SET)]
     ValueSet(entity::Args),
     /// Show or change which digests a running switch sends: NAME [max_timeout=TIME] [max_list_size=N] [ack_timeout=TIME].

@@ -5,6 +5,7 @@ mod figures;
 mod fuzz;
 mod generate;
 mod licences;
+mod links;
 mod p4rt_fuzz;
 mod scale;
 mod stopped;

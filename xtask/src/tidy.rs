@@ -34,6 +34,7 @@ pub fn run() -> Result<ExitCode> {
     examples(&mut findings)?;
     trust(&mut findings)?;
     crate::figures::check(&mut findings)?;
+    crate::links::check(&files, &mut findings)?;
     for finding in &findings {
         println!("{finding}");
     }

@@ -9,12 +9,14 @@
 
 mod beside;
 pub mod explain;
+pub mod form;
 mod silence;
 
 pub use silence::Warnings;
 
 use base::diag::has_errors;
 use base::{Diagnostic, Severity, SourceMap};
+use form::{Carried, Form};
 use p4info::P4Info;
 use sema::TypedProgram;
 use std::io::Read;
@@ -184,10 +186,13 @@ fn read_stdin() -> std::io::Result<String> {
     read_bounded(std::io::stdin().lock())
 }
 
-/// A program as one text that needs no other file: as it is if it includes only files that come with the compiler, else
+/// A program as one text that needs no other file: as it is if it includes only files that come with the compiler or is JSON, else
 /// preprocessed, with `#line` where its lines are from. `sources` is what its compilation has read.
 pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
     let text = read_text(path)?;
+    if !matches!(form::of(&text), Ok(Form::P4(_))) {
+        return Ok(text);
+    }
     let main = path.display().to_string();
     let alone = sources.files().all(|f| f.name == main || f.name.starts_with('<'));
     if alone && options.defines.is_empty() {
@@ -251,7 +256,20 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
         Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },
     };
+    match form::of(&source.text).map_err(invalid)? {
+        Form::P4(_) => {}
+        Form::Carried(Carried { source: text, name }) => {
+            let name = if name.is_empty() { source.name } else { name };
+            // Whoever wrote the file must not read others of this machine through it.
+            return Ok(stages_of(SourceInput { name, text: text.into() }, options, &text_loader, until));
+        }
+        Form::Bmv2(_) => return Err(invalid("it is bmv2's JSON without P4 source".to_string())),
+    }
     Ok(stages_of(source, options, loader, until))
+}
+
+fn invalid(why: String) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, why)
 }
 
 fn stages_of(

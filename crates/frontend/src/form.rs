@@ -1,0 +1,171 @@
+//! What a program's file or a controller's device config is. One place knows the forms:
+//!
+//! ```text
+//!   P4 source
+//!   JSON with the field `sluice`   what `p4c-bm2-ss` of Sluice writes: it carries the P4 source
+//!   bmv2's JSON                    what p4c writes for `simple_switch`
+//!   a P4DeviceConfig message       with one of these in `device_data`, as libraries for bmv2 send it
+//! ```
+//!
+//! P4 source never begins with `{`, and no text begins like the message. Bytes may come from anyone: a message is taken apart
+//! without recursion and without copies, JSON without building a tree.
+
+use serde::Deserialize;
+
+/// What there is to choose from, for messages.
+pub const FORMS: &str = "P4 source, the file that `p4c-bm2-ss` writes, bmv2's JSON, or a P4DeviceConfig message with one of these";
+
+/// A program's text.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// P4 source.
+    P4(&'a str),
+    /// JSON that carries P4 source.
+    Carried(Carried),
+    /// bmv2's JSON.
+    Bmv2(&'a str),
+}
+
+/// P4 source that a JSON file carries.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Carried {
+    /// P4 text that needs no other file.
+    pub source: String,
+    /// The name of the file that it was made of.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The text in a device config, taken out of a `P4DeviceConfig` if it is in one.
+pub fn text(config: &[u8]) -> Result<&str, String> {
+    // A text may begin with the byte of a field's tag, but a message is none by chance to its last byte.
+    let data = device_data(config).unwrap_or(config);
+    std::str::from_utf8(data).map_err(|error| {
+        let at = error.valid_up_to();
+        format!("the device config is no text (byte {at} is no UTF-8): it must be {FORMS}")
+    })
+}
+
+/// What a text is. JSON that is no program is refused.
+pub fn of(text: &str) -> Result<Form<'_>, String> {
+    #[derive(Deserialize)]
+    struct File {
+        sluice: Option<Carried>,
+    }
+    let begin = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
+    if !begin.starts_with('{') {
+        return Ok(Form::P4(text));
+    }
+    match serde_json::from_str::<File>(begin) {
+        Ok(File { sluice: Some(carried) }) => Ok(Form::Carried(carried)),
+        Ok(File { sluice: None }) => Ok(Form::Bmv2(begin)),
+        // bmv2's front end says more about other files, with the place in them.
+        Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
+        Err(_) => Ok(Form::Bmv2(begin)),
+    }
+}
+
+/// The field `device_data` of a `P4DeviceConfig` (`p4/tmp/p4config.proto`): `reassign` is field 1, `extras` 2, `device_data` 3. `None` if
+/// the bytes are no such message to the last one.
+fn device_data(bytes: &[u8]) -> Option<&[u8]> {
+    const REASSIGN: u64 = 1 << 3;
+    const EXTRAS: u64 = 2 << 3 | 2;
+    const DEVICE_DATA: u64 = 3 << 3 | 2;
+    let mut rest = bytes;
+    let mut found = None;
+    while !rest.is_empty() {
+        match varint(&mut rest)? {
+            REASSIGN => {
+                varint(&mut rest)?;
+            }
+            tag @ (EXTRAS | DEVICE_DATA) => {
+                let length = usize::try_from(varint(&mut rest)?).ok()?;
+                let (field, after) = rest.split_at_checked(length)?;
+                rest = after;
+                if tag == DEVICE_DATA {
+                    found = Some(field);
+                }
+            }
+            _ => return None,
+        }
+    }
+    found
+}
+
+/// A number of protobuf's wire format; takes it off.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    const BYTES_MAX: usize = 10;
+    let mut value = 0;
+    for at in 0..BYTES_MAX {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f).checked_shl(7 * at as u32)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message as `p4runtime_lib` sends it.
+    fn message(data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x08, 1, 0x1a];
+        let mut length = data.len();
+        while length > 0x7f {
+            bytes.push((length & 0x7f) as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn each_form_is_known_also_in_a_message() {
+        let long = format!("// {}\n#include <core.p4>\n", "x".repeat(70_000));
+        let carried = r#" {"actions": [], "sluice": {"source": "// p4\n", "name": "a.p4"}}"#;
+        let bmv2 = r#"{"header_types": [{"sluice": 1}]}"#;
+        for program in ["#include <core.p4>\n", "", &long, carried, bmv2] {
+            let wrapped = message(program.as_bytes());
+            assert_eq!(text(program.as_bytes()), Ok(program));
+            assert_eq!(text(&wrapped), Ok(program));
+        }
+        let (source, name) = ("// p4\n".to_string(), "a.p4".to_string());
+        assert_eq!(of(carried), Ok(Form::Carried(Carried { source, name })));
+        assert_eq!(of(bmv2), Ok(Form::Bmv2(bmv2)));
+        assert_eq!(of(&long), Ok(Form::P4(&long)));
+        // Extras, and fields in another order.
+        let mut other = vec![0x12, 3, 1, 2, 3];
+        other.extend(message(b"header h {}"));
+        assert_eq!(text(&other), Ok("header h {}"));
+    }
+
+    #[test]
+    fn what_is_none_of_the_forms_is_refused_with_their_names() {
+        let elf = b"\x7fELF\x02\x01\x01\x00\xff\xfe";
+        let cut = &message(b"\xff\xff header h {}")[..8];
+        for bytes in [&elf[..], cut, &message(&[0xff]), b"\x08\x01\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+            let why = text(bytes).unwrap_err();
+            assert!(why.contains("P4 source") && why.contains("bmv2's JSON"), "{why}");
+        }
+        let why = of(r#"{"sluice": {"source": 3}}"#).unwrap_err();
+        assert!(why.contains("line 1") && why.contains("P4DeviceConfig"), "{why}");
+    }
+
+    #[test]
+    fn a_text_that_begins_like_a_message_is_a_text() {
+        // A tab, a newline and what could be a length.
+        let program = "\u{8}\u{1}\u{1a}\u{3}abc // and more\n";
+        assert_eq!(text(program.as_bytes()), Ok(program));
+    }
+
+    #[test]
+    fn deep_json_takes_no_stack() {
+        let deep = format!("{{\"a\": {}", "[".repeat(5_000_000));
+        assert_eq!(of(&deep), Ok(Form::Bmv2(&deep)));
+    }
+}

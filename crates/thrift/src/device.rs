@@ -1,0 +1,153 @@
+//! Ports, programs and the switch itself; and what is refused by name.
+
+use crate::fault::{Answer, Fault};
+use crate::program::Program;
+use crate::service::Context;
+use crate::wire::Value;
+use md5::{Digest, Md5};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// `InvalidDevMgrOperation`'s only code.
+const PORT_ERROR: i32 = 1;
+/// `SwapOperationErrorCode`.
+const ONGOING_SWAP: i32 = 2;
+const NO_ONGOING_SWAP: i32 = 3;
+/// `IdLookupErrorCode`.
+const INVALID_RESOURCE_TYPE: i32 = 0;
+const INVALID_RESOURCE_NAME: i32 = 1;
+/// `BmResourceType` ends here.
+const RESOURCES_MAX: i32 = 5;
+/// Bytes of an interface's name (`IFNAMSIZ` less the zero).
+const INTERFACE_BYTES_MAX: usize = 15;
+
+pub(crate) fn ports(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let told = on.switch.ports().into_iter().map(|port| {
+        Value::Struct(vec![
+            (1, Value::I32(port.number as i32)),
+            (2, Value::text(port.name)),
+            (3, Value::Bool(port.up)),
+            (4, Value::Map(port.extra)),
+        ])
+    });
+    Ok(Some(Value::List(told.collect())))
+}
+
+fn port_error(why: String) -> Fault {
+    Fault::Coded(PORT_ERROR, why)
+}
+
+fn port_number(number: i32) -> Answer<u32> {
+    u32::try_from(number).map_err(|_| port_error(format!("{number} is no port")))
+}
+
+/// Only kernel interfaces: whoever reaches the socket is not to name files of the machine.
+pub(crate) fn add_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (interface, number) = (on.text(1)?, port_number(on.i32(2)?)?);
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ':' | '/' | ',' | '@');
+    if interface.is_empty() || interface.len() > INTERFACE_BYTES_MAX || !interface.chars().all(plain) {
+        return Err(port_error(format!(
+            "`{interface}` is no name of a kernel interface; `sluice port add` adds others"
+        )));
+    }
+    if let Some(Value::Bytes(path)) = on.option(3)
+        && !path.is_empty()
+    {
+        return Err(port_error("not supported: a port that writes captures; `sluice capture` does".to_string()));
+    }
+    on.switch.add_port(number, interface).map_err(port_error)?;
+    Ok(None)
+}
+
+pub(crate) fn remove_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let number = port_number(on.i32(1)?)?;
+    on.switch.remove_port(number).map_err(port_error)?;
+    Ok(None)
+}
+
+/// `BmConfig`; there are no sockets of nanomsg.
+pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let device = i64::try_from(on.switch.device_id()).unwrap_or(i64::MAX);
+    Ok(Some(Value::Struct(vec![(1, Value::I64(device)), (2, Value::I32(i32::from(on.port)))])))
+}
+
+pub(crate) fn config(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let program = on.program()?;
+    Ok(Some(Value::text(&*program.config)))
+}
+
+pub(crate) fn config_md5(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let program = on.program()?;
+    Ok(Some(Value::Bytes(Md5::digest(program.config.as_bytes()).to_vec())))
+}
+
+pub(crate) fn id_from_name(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (kind, name) = (on.i32(2)?, on.text(3)?);
+    if !(0..=RESOURCES_MAX).contains(&kind) {
+        return Err(Fault::Coded(INVALID_RESOURCE_TYPE, format!("there is no type {kind} of resources")));
+    }
+    let program = on.program()?;
+    let id = Program::id_of(&program, kind, name);
+    id.map(|id| Some(Value::I32(id)))
+        .ok_or_else(|| Fault::Coded(INVALID_RESOURCE_NAME, format!("there is no resource `{name}` of type {kind}")))
+}
+
+/// Takes a program that `bm_swap_configs` starts. It is compiled now, so that what is wrong is said now.
+pub(crate) fn load(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let text = on.text(1)?;
+    if on.state.waiting.is_some() {
+        return Err(Fault::Coded(ONGOING_SWAP, "a program waits for bm_swap_configs already".to_string()));
+    }
+    on.switch.check_program(text).map_err(Fault::said)?;
+    on.state.waiting = Some(text.to_string());
+    Ok(None)
+}
+
+pub(crate) fn swap(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let none = || Fault::Coded(NO_ONGOING_SWAP, "no program was loaded by bm_load_new_config".to_string());
+    let text = on.state.waiting.take().ok_or_else(none)?;
+    on.switch.load_program(&text).map_err(Fault::said)?;
+    Ok(None)
+}
+
+/// Begins the program anew: initial entries, zero counters and registers, no groups.
+pub(crate) fn reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let sessions = on.sessions()?;
+    on.switch.reset().map_err(Fault::said)?;
+    on.forget_replication();
+    // bmv2 keeps these.
+    on.put_sessions_back(sessions)?;
+    Ok(None)
+}
+
+pub(crate) fn serialize(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    on.switch.entities().map(|text| Some(Value::text(text))).map_err(Fault::said)
+}
+
+pub(crate) fn elapsed(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    Ok(Some(Value::I64(on.switch.elapsed_us() as i64)))
+}
+
+pub(crate) fn since_epoch(_: &mut Context<'_>) -> Answer<Option<Value>> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Some(Value::I64(now.as_micros() as i64)))
+}
+
+pub(crate) fn no_queues(_: &mut Context<'_>) -> Answer<Option<Value>> {
+    Err(Fault::unsupported(
+        "set_queue_depth and set_queue_rate: ports have no queues with a depth or rate of their own",
+    ))
+}
+
+pub(crate) fn no_crc(_: &mut Context<'_>) -> Answer<Option<Value>> {
+    Err(Fault::unsupported(
+        "set_crc16_parameters and set_crc32_parameters: a program's hashes are fixed when it is compiled",
+    ))
+}
+
+pub(crate) fn no_toeplitz(_: &mut Context<'_>) -> Answer<Option<Value>> {
+    Err(Fault::unsupported("set_toeplitz_hash_key: there is no Toeplitz hash"))
+}
+
+pub(crate) fn no_learning(_: &mut Context<'_>) -> Answer<Option<Value>> {
+    Err(Fault::unsupported("learning lists by nanomsg; digests go to controllers by P4Runtime"))
+}

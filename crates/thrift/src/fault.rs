@@ -1,0 +1,142 @@
+//! How a method refuses: by its own exception, which is a number, or by the protocol's, which is a text.
+//!
+//! bmv2's exceptions say no more than a code; the sentence with the object and the valid choices goes to the log. What no code of a
+//! method stands for (an operation that is not supported, a controller that is primary, a disk that fails) is the protocol's exception,
+//! so that the caller reads why.
+
+use crate::wire::{Outcome, TooLong};
+use control::{Code, Error};
+use thrift::ApplicationErrorKind;
+
+/// A refusal.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Fault {
+    /// By the method's exception: its code, and why for the log.
+    Coded(i32, String),
+    /// By the protocol's exception.
+    Said(ApplicationErrorKind, String),
+}
+
+pub(crate) type Answer<T> = std::result::Result<T, Fault>;
+
+impl Fault {
+    /// What the switch does not have.
+    pub(crate) fn unsupported(what: &str) -> Fault {
+        Fault::Said(ApplicationErrorKind::InternalError, format!("not supported: {what}"))
+    }
+
+    /// Anything else that has no code.
+    pub(crate) fn said(why: impl Into<String>) -> Fault {
+        Fault::Said(ApplicationErrorKind::InternalError, why.into())
+    }
+
+    /// An argument that is missing or of another type.
+    pub(crate) fn arguments(why: impl Into<String>) -> Fault {
+        Fault::Said(ApplicationErrorKind::ProtocolError, why.into())
+    }
+
+    /// For the log.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Fault::Coded(_, why) | Fault::Said(_, why) => why,
+        }
+    }
+
+    pub(crate) fn outcome(self) -> Outcome {
+        match self {
+            Fault::Coded(code, _) => Outcome::Exception(code),
+            Fault::Said(kind, why) => Outcome::Failed(kind, why),
+        }
+    }
+}
+
+impl From<TooLong> for Fault {
+    fn from(_: TooLong) -> Fault {
+        Fault::said(format!(
+            "the answer has more than {} MB; `sluice table show` and P4Runtime read tables of any size",
+            crate::wire::ANSWER_BYTES_MAX >> 20
+        ))
+    }
+}
+
+/// Codes of refusals that concern no argument: they are said, since no code stands for them.
+pub(crate) fn is_general(code: Code) -> bool {
+    matches!(
+        code,
+        Code::PermissionDenied | Code::Unavailable | Code::Internal | Code::Aborted | Code::FailedPrecondition
+    )
+}
+
+/// A refusal of the control plane by a code of the method's exception.
+pub(crate) fn coded(error: Error, code: i32) -> Fault {
+    match is_general(error.code) {
+        true => Fault::said(error.message),
+        false => Fault::Coded(code, error.message),
+    }
+}
+
+/// `TableOperationErrorCode`.
+#[allow(missing_docs, dead_code, reason = "bmv2's names")]
+pub(crate) mod table {
+    pub const FULL: i32 = 1;
+    pub const INVALID_HANDLE: i32 = 2;
+    pub const EXPIRED_HANDLE: i32 = 3;
+    pub const COUNTERS_DISABLED: i32 = 4;
+    pub const METERS_DISABLED: i32 = 5;
+    pub const AGEING_DISABLED: i32 = 6;
+    pub const INVALID_TABLE_NAME: i32 = 7;
+    pub const INVALID_ACTION_NAME: i32 = 8;
+    pub const WRONG_TABLE_TYPE: i32 = 9;
+    pub const INVALID_MEMBER: i32 = 10;
+    pub const MEMBER_STILL_USED: i32 = 11;
+    pub const MEMBER_ALREADY_IN_GROUP: i32 = 12;
+    pub const MEMBER_NOT_IN_GROUP: i32 = 13;
+    pub const INVALID_GROUP: i32 = 14;
+    pub const GROUP_STILL_USED: i32 = 15;
+    pub const EMPTY_GROUP: i32 = 16;
+    pub const DUPLICATE_ENTRY: i32 = 17;
+    pub const BAD_MATCH_KEY: i32 = 18;
+    pub const INVALID_METER_OPERATION: i32 = 19;
+    pub const DEFAULT_ACTION_IS_CONST: i32 = 20;
+    pub const DEFAULT_ENTRY_IS_CONST: i32 = 21;
+    pub const INVALID_PROFILE_NAME: i32 = 23;
+    pub const NO_SELECTION: i32 = 24;
+    pub const IMMUTABLE_ENTRIES: i32 = 25;
+    pub const BAD_ACTION_DATA: i32 = 26;
+    pub const NO_KEY: i32 = 27;
+    pub const ERROR: i32 = 100;
+}
+
+/// `CounterOperationErrorCode` and `RegisterOperationErrorCode`, which are the same; the first two are those of meters, too.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod array {
+    pub const INVALID_NAME: i32 = 1;
+    pub const INVALID_INDEX: i32 = 2;
+    pub const ERROR: i32 = 3;
+}
+
+/// `MeterOperationErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod meter {
+    pub const BAD_RATES_LIST: i32 = 3;
+    pub const INVALID_INFO_RATE: i32 = 4;
+    pub const INVALID_BURST: i32 = 5;
+    pub const ERROR: i32 = 6;
+}
+
+/// `ParseVSetOperationErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod value_set {
+    pub const INVALID_NAME: i32 = 1;
+    pub const ERROR: i32 = 2;
+}
+
+/// `McOperationErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod multicast {
+    pub const TABLE_FULL: i32 = 1;
+    pub const INVALID_MGID: i32 = 2;
+    pub const INVALID_GROUP: i32 = 3;
+    pub const INVALID_NODE: i32 = 4;
+    pub const ERROR: i32 = 5;
+}

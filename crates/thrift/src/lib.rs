@@ -1,0 +1,42 @@
+//! bmv2's thrift services for a switch: what `simple_switch_CLI` and scripts for bmv2 speak.
+//!
+//! ```text
+//!   client ══TCP══▶ server: places, patience ─▶ wire: bounded messages ─▶ service: methods ─▶ control: checked as P4Runtime's are
+//! ```
+//!
+//! The services are bmv2's `standard`, `simple_pre`, `simple_pre_lag` and `simple_switch`, behind the multiplexed protocol. Requests become
+//! the typed requests of `control` (names become ids of the P4Info), so that validation, the journal and the audit log are the same for
+//! all clients. What bmv2 has and the control plane has not is kept here: handles of entries (`handles`) and nodes of multicast groups
+//! (`multicast`).
+//!
+//! **Invariant:** the only crate that knows thrift; no file and no port of the machine but by [`Switch`].
+//!
+//! The protocol has neither encryption nor authentication: whoever can connect is an operator.
+
+mod arrays;
+mod device;
+mod fault;
+mod handles;
+mod multicast;
+mod profiles;
+mod program;
+pub mod server;
+mod service;
+pub mod switch;
+mod tables;
+mod value_sets;
+pub mod wire;
+
+pub use server::Server;
+pub use switch::{Port, Record, Switch};
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+/// Serves a switch.
+pub fn serve(address: SocketAddr, switch: Arc<dyn Switch>) -> std::io::Result<Server> {
+    let listener = TcpListener::bind(address)?;
+    let port = listener.local_addr()?.port();
+    let services = Arc::new(service::Services::new(switch, port));
+    Server::start(listener, services, (server::CONNECTIONS_MAX, server::PATIENCE))
+}

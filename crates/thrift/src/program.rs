@@ -1,0 +1,300 @@
+//! The program as bmv2's clients name it: tables, actions and the rest by their fully qualified names, values with as many bytes as their
+//! bits need.
+//!
+//! Names become ids of the schema, and values what controllers send for them, so that requests are checked once, in `control`. A name may
+//! be the end of a fully qualified one, if it is the only such end: some commands send what their user typed.
+
+use crate::fault::{Answer, Fault};
+use crate::wire::Value;
+use base::Bits;
+use base::entry::MatchKind;
+use control::bytes;
+use control::entity::{Action, FieldMatch, MatchValue};
+use control::schema::{FieldSchema, ListedAction, Schema, TableSchema, View};
+use p4info::ActionScope;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// `BmMatchParamType`.
+const EXACT: i32 = 0;
+const LPM: i32 = 1;
+const TERNARY: i32 = 2;
+const VALID: i32 = 3;
+const RANGE: i32 = 4;
+
+/// A program with its description.
+pub(crate) struct Program {
+    pub(crate) schema: Arc<Schema>,
+    /// In bmv2's JSON, which clients read names and widths from.
+    pub(crate) config: Arc<str>,
+    /// Fields of keys that clients match by `valid`: a table's name and the field's place.
+    valid: HashSet<(String, usize)>,
+    /// Ids of the description, by the kind of the resource and its name.
+    ids: BTreeMap<(i32, String), i32>,
+}
+
+/// A field of a key in the client's form: the bytes that identify an entry, and what it sends.
+pub(crate) struct Key {
+    /// As the control plane takes it.
+    pub(crate) matches: Vec<FieldMatch>,
+    /// The same in a form that no two keys of a table share.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Program {
+    /// Reads of the description what the schema does not say.
+    pub(crate) fn new(schema: Arc<Schema>, config: String) -> Program {
+        let json: serde_json::Value = serde_json::from_str(&config).unwrap_or_default();
+        let (mut valid, mut ids) = (HashSet::new(), BTreeMap::new());
+        let list = |of: &serde_json::Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
+        let mut note = |kind: i32, object: &serde_json::Value| {
+            if let (Some(name), Some(id)) = (object["name"].as_str(), object["id"].as_i64()) {
+                ids.insert((kind, name.to_string()), id as i32);
+            }
+        };
+        for pipeline in list(&json, "pipelines") {
+            for table in list(&pipeline, "tables") {
+                note(0, &table);
+                for (at, field) in list(&table, "key").iter().enumerate() {
+                    if field["match_type"] == "valid" {
+                        valid.insert((table["name"].as_str().unwrap_or_default().to_string(), at));
+                    }
+                }
+            }
+            list(&pipeline, "action_profiles").iter().for_each(|profile| note(1, profile));
+        }
+        for (kind, key) in [(2, "counter_arrays"), (3, "meter_arrays"), (4, "register_arrays"), (5, "learn_lists")] {
+            list(&json, key).iter().for_each(|object| note(kind, object));
+        }
+        Program { schema, config: config.into(), valid, ids }
+    }
+
+    /// The id of an object of the description.
+    pub(crate) fn id_of(&self, kind: i32, name: &str) -> Option<i32> {
+        self.ids.get(&(kind, name.to_string())).copied()
+    }
+
+    pub(crate) fn table(&self, name: &str) -> Option<(u32, &TableSchema)> {
+        find(name, self.schema.tables.iter().map(|(id, table)| (*id, table.name.as_str(), table)))
+    }
+
+    /// The action of a list that has a name.
+    pub(crate) fn action(&self, list: &[ListedAction], name: &str, default: bool) -> Option<u32> {
+        let may = |listed: &&ListedAction| match listed.scope {
+            ActionScope::TableAndDefault => true,
+            ActionScope::TableOnly => !default,
+            ActionScope::DefaultOnly => default,
+            ActionScope::GroupAction => false,
+        };
+        let listed = list.iter().filter(may);
+        let named = listed.filter_map(|l| Some((l.id, self.schema.actions.get(&l.id)?.name.as_str(), ())));
+        find(name, named).map(|(id, ())| id)
+    }
+
+    /// An action with arguments; `code` is for wrong ones.
+    pub(crate) fn call(&self, action_id: u32, data: &[Vec<u8>], code: i32) -> Answer<Action> {
+        let schema = self.schema.actions.get(&action_id).ok_or_else(|| Fault::said("the action is gone"))?;
+        if data.len() != schema.params.len() {
+            let (name, wants, given) = (&schema.name, schema.params.len(), data.len());
+            return Err(Fault::Coded(code, format!("action `{name}` has {wants} parameters, {given} are given")));
+        }
+        let params = schema.params.iter().zip(data).map(|(param, bytes)| {
+            let what = format!("action `{}`, parameter `{}`", schema.name, param.name);
+            let bits = number(param.value.width, bytes, &what).map_err(|why| Fault::Coded(code, why))?;
+            Ok((param.id, param.value.encode(&bits)))
+        });
+        Ok(Action { action_id, params: params.collect::<Answer<_>>()? })
+    }
+
+    /// The name of an action, and its arguments with all their bytes.
+    pub(crate) fn called(&self, action: &Action) -> Option<(String, Vec<Value>)> {
+        let schema = self.schema.actions.get(&action.action_id)?;
+        let data = schema.params.iter().map(|param| {
+            let (_, bytes) = action.params.iter().find(|(id, _)| *id == param.id)?;
+            Some(Value::Bytes(param.value.decode(bytes, "").ok()?.to_bytes_be()))
+        });
+        Some((schema.name.clone(), data.collect::<Option<_>>()?))
+    }
+
+    /// A key of a table as a client gives it.
+    pub(crate) fn key(&self, table: &TableSchema, params: &[Value], code: i32) -> Answer<Key> {
+        let wrong = |why: String| Fault::Coded(code, why);
+        if params.len() != table.fields.len() {
+            let (name, wants, given) = (&table.name, table.fields.len(), params.len());
+            return Err(wrong(format!("table `{name}` has {wants} key fields, {given} are given")));
+        }
+        let mut key = Key { matches: Vec::new(), bytes: Vec::new() };
+        for (field, param) in table.fields.iter().zip(params) {
+            let what = format!("table `{}`, match field `{}`", table.name, field.name);
+            let value = self.field(field, param, &what, &mut key.bytes).map_err(wrong)?;
+            key.matches.extend(value.map(|value| FieldMatch { field_id: field.id, value }));
+        }
+        Ok(key)
+    }
+
+    /// What a field accepts, `None` for anything; its form goes to `bytes`.
+    fn field(
+        &self,
+        field: &FieldSchema,
+        param: &Value,
+        what: &str,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<MatchValue>, String> {
+        let width = field.value.width;
+        let kind = field.kind.ok_or_else(|| format!("{what}: its match kind is not supported"))?;
+        let given = match param.field(1) {
+            Some(Value::I32(given)) => *given,
+            _ => return Err(format!("{what}: the match has no type")),
+        };
+        let part = |of: i16, id: i16| match param.field(of).and_then(|part| part.field(id)) {
+            Some(Value::Bytes(bytes)) => number(width, bytes, what),
+            _ => Err(format!("{what}: the match is incomplete")),
+        };
+        let mut keep = |bits: &Bits| bytes.extend(bits.to_bytes_be());
+        let sent = |bits: &Bits| field.value.encode(bits);
+        let ones = Bits::ones(width);
+        Ok(match (kind, given) {
+            (MatchKind::Exact, EXACT) => {
+                let value = part(2, 1)?;
+                keep(&value);
+                Some(MatchValue::Exact(sent(&value)))
+            }
+            (MatchKind::Exact, VALID) => {
+                let Some(Value::Bool(is)) = param.field(5).and_then(|part| part.field(1)) else {
+                    return Err(format!("{what}: the match is incomplete"));
+                };
+                let value = Bits::new(width, u128::from(*is));
+                keep(&value);
+                Some(MatchValue::Exact(sent(&value)))
+            }
+            (MatchKind::Lpm, LPM) => {
+                let Some(Value::I32(length)) = param.field(3).and_then(|part| part.field(2)) else {
+                    return Err(format!("{what}: the match is incomplete"));
+                };
+                let in_width = u32::try_from(*length).ok().filter(|length| *length <= width);
+                let length =
+                    in_width.ok_or_else(|| format!("{what}: the prefix length {length} is not in 0..{width}"))?;
+                let value = part(3, 1)?.and(&ones.shl(u64::from(width - length)));
+                keep(&value);
+                keep(&Bits::new(32, u128::from(length)));
+                (length > 0).then(|| MatchValue::Lpm { value: bytes::canonical(&value), prefix_len: length as i32 })
+            }
+            (MatchKind::Ternary, TERNARY) => {
+                let mask = part(4, 2)?;
+                let value = part(4, 1)?.and(&mask);
+                keep(&value);
+                keep(&mask);
+                // Where controllers see more bits than there are, all of them stand for all.
+                let wide = match field.value.view {
+                    View::Wide(bits, _) if mask == ones => Some(bits),
+                    _ => None,
+                };
+                let mask_sent =
+                    wide.map_or_else(|| bytes::canonical(&mask), |bits| bytes::canonical(&Bits::ones(bits)));
+                let value_sent = if wide.is_some() { sent(&value) } else { bytes::canonical(&value) };
+                mask.is_true().then_some(MatchValue::Ternary { value: value_sent, mask: mask_sent })
+            }
+            (MatchKind::Optional, TERNARY) => {
+                let mask = part(4, 2)?;
+                if mask.is_true() && mask != ones {
+                    return Err(format!("{what} is optional: its mask has all bits or none"));
+                }
+                let value = part(4, 1)?.and(&mask);
+                keep(&value);
+                keep(&mask);
+                mask.is_true().then(|| MatchValue::Optional(sent(&value)))
+            }
+            (MatchKind::Range, RANGE) => {
+                let (low, high) = (part(6, 1)?, part(6, 2)?);
+                keep(&low);
+                keep(&high);
+                let all = low.is_zero() && high == ones;
+                (!all).then(|| MatchValue::Range { low: bytes::canonical(&low), high: bytes::canonical(&high) })
+            }
+            _ => return Err(format!("{what} is matched `{}`; the match is of another type", kind.name())),
+        })
+    }
+
+    /// The bytes that identify a key of the control plane, as [`Program::key`] makes them; `None` if they cannot be told.
+    pub(crate) fn key_bytes(&self, table: &TableSchema, matches: &[FieldMatch]) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        for field in &table.fields {
+            let width = field.value.width;
+            let given = matches.iter().find(|given| given.field_id == field.id).map(|given| &given.value);
+            let value = |bytes: &[u8]| field.value.decode(bytes, "").ok();
+            let part = |bytes: &[u8]| bytes::parse(width, bytes, "").ok();
+            let (zero, ones) = (Bits::zero(width), Bits::ones(width));
+            let parts = match (field.kind?, given) {
+                (MatchKind::Exact, Some(MatchValue::Exact(bytes))) => vec![value(bytes)?],
+                (MatchKind::Exact, _) => return None,
+                (MatchKind::Lpm, Some(MatchValue::Lpm { value: bytes, prefix_len })) => {
+                    vec![part(bytes)?, Bits::new(32, *prefix_len as u128)]
+                }
+                (MatchKind::Lpm, _) => vec![zero, Bits::zero(32)],
+                // A mask of more bits than there are is that of all.
+                (MatchKind::Ternary, Some(MatchValue::Ternary { value: bytes, mask })) => match part(mask) {
+                    Some(mask) => vec![part(bytes)?, mask],
+                    None => vec![value(bytes)?, ones],
+                },
+                (MatchKind::Optional, Some(MatchValue::Optional(bytes))) => vec![value(bytes)?, ones],
+                (MatchKind::Ternary | MatchKind::Optional, _) => vec![zero.clone(), zero],
+                (MatchKind::Range, Some(MatchValue::Range { low, high })) => vec![part(low)?, part(high)?],
+                (MatchKind::Range, _) => vec![zero, ones],
+            };
+            parts.iter().for_each(|bits| key.extend(bits.to_bytes_be()));
+        }
+        Some(key)
+    }
+
+    /// A key that bytes identify as a client is sent it.
+    pub(crate) fn params(&self, table: &TableSchema, key: &[u8]) -> Option<Vec<Value>> {
+        let mut rest = key;
+        let mut take = |bytes: usize| {
+            let (first, others) = rest.split_at_checked(bytes)?;
+            rest = others;
+            Some(first.to_vec())
+        };
+        let of = |kind: i32, id: i16, fields: Vec<(i16, Value)>| {
+            Value::Struct(vec![(1, Value::I32(kind)), (id, Value::Struct(fields))])
+        };
+        let mut params = Vec::new();
+        for (at, field) in table.fields.iter().enumerate() {
+            let bytes = field.value.width.div_ceil(8) as usize;
+            let first = take(bytes)?;
+            params.push(match field.kind? {
+                MatchKind::Exact if self.valid.contains(&(table.name.clone(), at)) => {
+                    of(VALID, 5, vec![(1, Value::Bool(first.iter().any(|byte| *byte != 0)))])
+                }
+                MatchKind::Exact => of(EXACT, 2, vec![(1, Value::Bytes(first))]),
+                MatchKind::Lpm => {
+                    let length = i32::from_be_bytes(take(4)?.try_into().ok()?);
+                    of(LPM, 3, vec![(1, Value::Bytes(first)), (2, Value::I32(length))])
+                }
+                MatchKind::Ternary | MatchKind::Optional => {
+                    of(TERNARY, 4, vec![(1, Value::Bytes(first)), (2, Value::Bytes(take(bytes)?))])
+                }
+                MatchKind::Range => of(RANGE, 6, vec![(1, Value::Bytes(first)), (2, Value::Bytes(take(bytes)?))]),
+            });
+        }
+        Some(params)
+    }
+}
+
+/// What has a name, or else the one thing whose name ends with it.
+pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T)>) -> Option<(u32, T)> {
+    let mut ends = Vec::new();
+    for (id, have, thing) in all {
+        if have == name {
+            return Some((id, thing));
+        }
+        if have.strip_suffix(name).is_some_and(|front| front.ends_with('.')) {
+            ends.push((id, thing));
+        }
+    }
+    if ends.len() == 1 { ends.pop() } else { None }
+}
+
+/// A number of so many bits; zeros may stand before it.
+pub(crate) fn number(width: u32, bytes: &[u8], what: &str) -> Result<Bits, String> {
+    bytes::parse(width, bytes, what).map_err(|error| error.message)
+}

@@ -1,0 +1,431 @@
+//! The services' methods: who is called for a name, and what they all use: arguments, reads and writes of the control plane.
+//!
+//! ```text
+//!   call ──▶ METHODS ──▶ tables, profiles, arrays, value_sets, multicast, device ──▶ control (as an operator) ──▶ journal
+//! ```
+//!
+//! One call runs at a time. Writes are those of an operator of the machine: refused while a controller is primary of the default role, kept
+//! by the journal before they are answered, and recorded in the audit log.
+
+use crate::fault::{Answer, Fault};
+use crate::handles::Handles;
+use crate::multicast::Replication;
+use crate::program::Program;
+use crate::switch::{Record, Switch};
+use crate::wire::{Call, Outcome, Value};
+use crate::{arrays, device, multicast, profiles, tables, value_sets};
+use control::entity::{Entity, Update, UpdateKind, WriteRequest};
+use control::{Control, Error};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use thrift::ApplicationErrorKind;
+
+/// Entities of one step of a read, during which others wait.
+const STEP: usize = 1024;
+/// Updates of one step of a large write.
+pub(crate) const BATCH: usize = 4096;
+
+/// The services of a device.
+pub(crate) struct Services {
+    switch: Arc<dyn Switch>,
+    port: u16,
+    state: Mutex<State>,
+}
+
+/// What bmv2 has and the control plane has not.
+#[derive(Default)]
+pub(crate) struct State {
+    loaded: Option<Loaded>,
+    /// Sent by `bm_load_new_config`, for `bm_swap_configs`.
+    pub(crate) waiting: Option<String>,
+    pub(crate) replication: Replication,
+}
+
+/// The program, and what belongs to it.
+struct Loaded {
+    program: Arc<Program>,
+    handles: HashMap<u32, Handles>,
+    /// The next id to try, by profile and whether it is for groups.
+    next: HashMap<(u32, bool), u32>,
+}
+
+/// A call in progress.
+pub(crate) struct Context<'a> {
+    pub(crate) switch: &'a dyn Switch,
+    pub(crate) state: &'a mut State,
+    pub(crate) port: u16,
+    arguments: &'a Value,
+}
+
+type Run = fn(&mut Context<'_>) -> Answer<Option<Value>>;
+
+/// A method of a service.
+struct Method {
+    service: &'static str,
+    name: &'static str,
+    /// Goes to the audit log.
+    changes: bool,
+    run: Run,
+}
+
+const fn reads(service: &'static str, name: &'static str, run: Run) -> Method {
+    Method { service, name, changes: false, run }
+}
+
+const fn changes(service: &'static str, name: &'static str, run: Run) -> Method {
+    Method { service, name, changes: true, run }
+}
+
+const STANDARD: &str = "standard";
+const PRE: &str = "simple_pre";
+const PRE_LAG: &str = "simple_pre_lag";
+const SWITCH: &str = "simple_switch";
+
+const METHODS: &[Method] = &[
+    reads(STANDARD, "bm_mt_get_num_entries", tables::count),
+    changes(STANDARD, "bm_mt_clear_entries", tables::clear),
+    changes(STANDARD, "bm_mt_add_entry", tables::add),
+    changes(STANDARD, "bm_mt_set_default_action", tables::set_default),
+    changes(STANDARD, "bm_mt_reset_default_entry", tables::reset_default),
+    changes(STANDARD, "bm_mt_delete_entry", tables::delete),
+    changes(STANDARD, "bm_mt_modify_entry", tables::modify),
+    changes(STANDARD, "bm_mt_set_entry_ttl", tables::set_timeout),
+    changes(STANDARD, "bm_mt_act_prof_add_member", profiles::add_member),
+    changes(STANDARD, "bm_mt_act_prof_delete_member", profiles::delete_member),
+    changes(STANDARD, "bm_mt_act_prof_modify_member", profiles::modify_member),
+    changes(STANDARD, "bm_mt_act_prof_create_group", profiles::create_group),
+    changes(STANDARD, "bm_mt_act_prof_delete_group", profiles::delete_group),
+    changes(STANDARD, "bm_mt_act_prof_add_member_to_group", profiles::join),
+    changes(STANDARD, "bm_mt_act_prof_remove_member_from_group", profiles::leave),
+    reads(STANDARD, "bm_mt_act_prof_get_members", profiles::members),
+    reads(STANDARD, "bm_mt_act_prof_get_member", profiles::member),
+    reads(STANDARD, "bm_mt_act_prof_get_groups", profiles::groups),
+    reads(STANDARD, "bm_mt_act_prof_get_group", profiles::group),
+    changes(STANDARD, "bm_mt_indirect_add_entry", tables::add_to_member),
+    changes(STANDARD, "bm_mt_indirect_modify_entry", tables::modify_to_member),
+    changes(STANDARD, "bm_mt_indirect_delete_entry", tables::delete),
+    changes(STANDARD, "bm_mt_indirect_set_entry_ttl", tables::set_timeout),
+    changes(STANDARD, "bm_mt_indirect_set_default_member", tables::set_default_indirect),
+    changes(STANDARD, "bm_mt_indirect_reset_default_entry", tables::reset_default),
+    changes(STANDARD, "bm_mt_indirect_ws_add_entry", tables::add_to_group),
+    changes(STANDARD, "bm_mt_indirect_ws_modify_entry", tables::modify_to_group),
+    changes(STANDARD, "bm_mt_indirect_ws_set_default_group", tables::set_default_indirect),
+    reads(STANDARD, "bm_mt_read_counter", tables::read_counter),
+    changes(STANDARD, "bm_mt_reset_counters", tables::reset_counters),
+    changes(STANDARD, "bm_mt_write_counter", tables::write_counter),
+    changes(STANDARD, "bm_mt_set_meter_rates", tables::set_meter_rates),
+    reads(STANDARD, "bm_mt_get_meter_rates", tables::meter_rates),
+    reads(STANDARD, "bm_mt_get_entries", tables::entries),
+    reads(STANDARD, "bm_mt_get_entry", tables::entry),
+    reads(STANDARD, "bm_mt_get_default_entry", tables::default_entry),
+    reads(STANDARD, "bm_mt_get_entry_from_key", tables::entry_from_key),
+    reads(STANDARD, "bm_counter_read", arrays::counter_read),
+    changes(STANDARD, "bm_counter_reset_all", arrays::counter_reset),
+    changes(STANDARD, "bm_counter_write", arrays::counter_write),
+    changes(STANDARD, "bm_learning_ack", device::no_learning),
+    changes(STANDARD, "bm_learning_ack_buffer", device::no_learning),
+    changes(STANDARD, "bm_learning_set_timeout", device::no_learning),
+    changes(STANDARD, "bm_learning_set_buffer_size", device::no_learning),
+    changes(STANDARD, "bm_load_new_config", device::load),
+    changes(STANDARD, "bm_swap_configs", device::swap),
+    changes(STANDARD, "bm_meter_array_set_rates", arrays::meter_set_all),
+    changes(STANDARD, "bm_meter_set_rates", arrays::meter_set),
+    reads(STANDARD, "bm_meter_get_rates", arrays::meter_rates),
+    reads(STANDARD, "bm_register_read", arrays::register_read),
+    reads(STANDARD, "bm_register_read_all", arrays::register_read_all),
+    changes(STANDARD, "bm_register_write", arrays::register_write),
+    changes(STANDARD, "bm_register_write_range", arrays::register_write_range),
+    changes(STANDARD, "bm_register_reset", arrays::register_reset),
+    changes(STANDARD, "bm_parse_vset_add", value_sets::add),
+    changes(STANDARD, "bm_parse_vset_remove", value_sets::remove),
+    reads(STANDARD, "bm_parse_vset_get", value_sets::get),
+    changes(STANDARD, "bm_parse_vset_clear", value_sets::clear),
+    changes(STANDARD, "bm_dev_mgr_add_port", device::add_port),
+    changes(STANDARD, "bm_dev_mgr_remove_port", device::remove_port),
+    reads(STANDARD, "bm_dev_mgr_show_ports", device::ports),
+    reads(STANDARD, "bm_mgmt_get_info", device::info),
+    changes(STANDARD, "bm_set_crc16_custom_parameters", device::no_crc),
+    changes(STANDARD, "bm_set_crc32_custom_parameters", device::no_crc),
+    changes(STANDARD, "bm_set_toeplitz_hash_key", device::no_toeplitz),
+    changes(STANDARD, "bm_reset_state", device::reset),
+    reads(STANDARD, "bm_get_config", device::config),
+    reads(STANDARD, "bm_get_config_md5", device::config_md5),
+    reads(STANDARD, "bm_get_id_from_name", device::id_from_name),
+    reads(STANDARD, "bm_serialize_state", device::serialize),
+    changes(PRE_LAG, "bm_mc_mgrp_create", multicast::create_group),
+    changes(PRE_LAG, "bm_mc_mgrp_destroy", multicast::destroy_group),
+    changes(PRE_LAG, "bm_mc_node_create", multicast::create_node),
+    changes(PRE_LAG, "bm_mc_node_associate", multicast::associate),
+    changes(PRE_LAG, "bm_mc_node_dissociate", multicast::dissociate),
+    changes(PRE_LAG, "bm_mc_node_destroy", multicast::destroy_node),
+    changes(PRE_LAG, "bm_mc_node_update", multicast::update_node),
+    changes(PRE_LAG, "bm_mc_set_lag_membership", multicast::set_lag),
+    reads(PRE_LAG, "bm_mc_get_entries", multicast::entries),
+    changes(SWITCH, "mirroring_mapping_add", multicast::mapping_add),
+    changes(SWITCH, "mirroring_mapping_delete", multicast::mapping_delete),
+    reads(SWITCH, "mirroring_mapping_get_egress_port", multicast::mapping_get),
+    changes(SWITCH, "mirroring_session_add", multicast::session_add),
+    changes(SWITCH, "mirroring_session_delete", multicast::session_delete),
+    reads(SWITCH, "mirroring_session_get", multicast::session_get),
+    changes(SWITCH, "set_egress_priority_queue_depth", device::no_queues),
+    changes(SWITCH, "set_egress_queue_depth", device::no_queues),
+    changes(SWITCH, "set_all_egress_queue_depths", device::no_queues),
+    changes(SWITCH, "set_egress_priority_queue_rate", device::no_queues),
+    changes(SWITCH, "set_egress_queue_rate", device::no_queues),
+    changes(SWITCH, "set_all_egress_queue_rates", device::no_queues),
+    reads(SWITCH, "get_time_elapsed_us", device::elapsed),
+    reads(SWITCH, "get_time_since_epoch_us", device::since_epoch),
+];
+
+/// The method that a call names, or what to say instead. The engine without link aggregation has the same methods.
+fn method(name: &str) -> Answer<&'static Method> {
+    let unknown = |why: String| Fault::Said(ApplicationErrorKind::UnknownMethod, why);
+    let (service, method) = name.split_once(':').ok_or_else(|| {
+        unknown(format!(
+            "`{name}` names no service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
+        ))
+    })?;
+    let of = if service == PRE { PRE_LAG } else { service };
+    let found = METHODS.iter().find(|m| m.service == of && m.name == method);
+    let all = [STANDARD, PRE, PRE_LAG, SWITCH];
+    found.ok_or_else(|| match all.contains(&service) {
+        true => unknown(format!("not supported: service `{service}` has no method `{method}` here")),
+        false => unknown(format!("there is no service `{service}`; there are {}", all.join(", "))),
+    })
+}
+
+impl Services {
+    pub(crate) fn new(switch: Arc<dyn Switch>, port: u16) -> Services {
+        Services { switch, port, state: Mutex::default() }
+    }
+
+    /// Runs a call.
+    pub(crate) fn run(&self, call: &Call, peer: SocketAddr) -> Outcome {
+        let start = Instant::now();
+        let method = match method(&call.name) {
+            Ok(method) => method,
+            Err(fault) => {
+                tracing::warn!(%peer, "thrift: {}", fault.message());
+                return fault.outcome();
+            }
+        };
+        let answer = {
+            // A call that panicked has left what others can use: each part of the state is right by itself.
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (switch, port) = (self.switch.as_ref(), self.port);
+            let mut context = Context { switch, state: &mut state, port, arguments: &call.arguments };
+            (method.run)(&mut context)
+        };
+        let (outcome, message) = match &answer {
+            Ok(_) => ("Ok", ""),
+            Err(fault) => ("Refused", fault.message()),
+        };
+        if !message.is_empty() {
+            tracing::warn!(%peer, method = method.name, "thrift: {message}");
+        }
+        if method.changes {
+            let what = subject(&call.arguments);
+            let (method, took) = (call.name.as_str(), start.elapsed());
+            self.switch.record(Record { peer, method, what, outcome, message, took });
+        }
+        answer.map_or_else(Fault::outcome, Outcome::Result)
+    }
+}
+
+/// What a call is about, in a few words: its first name or number.
+fn subject(arguments: &Value) -> String {
+    let Value::Struct(fields) = arguments else { return String::new() };
+    // The first argument of most is the context, which is always 0.
+    let shown = fields.iter().filter_map(|(id, value)| match value {
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned()),
+        Value::I32(number) if *id != 1 || *number != 0 => Some(number.to_string()),
+        _ => None,
+    });
+    shown.take(2).collect::<Vec<_>>().join(" ")
+}
+
+// Arguments.
+impl<'a> Context<'a> {
+    fn argument(&self, id: i16) -> Answer<&'a Value> {
+        self.arguments.field(id).ok_or_else(|| Fault::arguments(format!("argument {id} is missing")))
+    }
+
+    pub(crate) fn i32(&self, id: i16) -> Answer<i32> {
+        match self.argument(id)? {
+            Value::I32(value) => Ok(*value),
+            Value::I16(value) => Ok(i32::from(*value)),
+            _ => Err(Fault::arguments(format!("argument {id} is no i32"))),
+        }
+    }
+
+    pub(crate) fn i64(&self, id: i16) -> Answer<i64> {
+        match self.argument(id)? {
+            Value::I64(value) => Ok(*value),
+            _ => Err(Fault::arguments(format!("argument {id} is no i64"))),
+        }
+    }
+
+    pub(crate) fn bool(&self, id: i16) -> Answer<bool> {
+        match self.argument(id)? {
+            Value::Bool(value) => Ok(*value),
+            _ => Err(Fault::arguments(format!("argument {id} is no bool"))),
+        }
+    }
+
+    pub(crate) fn bytes(&self, id: i16) -> Answer<&'a [u8]> {
+        match self.argument(id)? {
+            Value::Bytes(value) => Ok(value),
+            _ => Err(Fault::arguments(format!("argument {id} is no string"))),
+        }
+    }
+
+    pub(crate) fn text(&self, id: i16) -> Answer<&'a str> {
+        std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is no text (UTF-8)")))
+    }
+
+    pub(crate) fn list(&self, id: i16) -> Answer<&'a [Value]> {
+        match self.argument(id)? {
+            Value::List(values) => Ok(values),
+            _ => Err(Fault::arguments(format!("argument {id} is no list"))),
+        }
+    }
+
+    /// An argument that may be missing.
+    pub(crate) fn option(&self, id: i16) -> Option<&'a Value> {
+        self.arguments.field(id)
+    }
+
+    /// Arguments of an action.
+    pub(crate) fn data(&self, id: i16) -> Answer<Vec<Vec<u8>>> {
+        let bytes = |value: &Value| match value {
+            Value::Bytes(bytes) => Ok(bytes.clone()),
+            _ => Err(Fault::arguments(format!("argument {id} is no list of strings"))),
+        };
+        self.list(id)?.iter().map(bytes).collect()
+    }
+}
+
+// The program and its handles.
+impl Context<'_> {
+    /// The program that is in force, with its description.
+    pub(crate) fn program(&mut self) -> Answer<Arc<Program>> {
+        let device = self.switch.device_id();
+        let schema = self.control(|control| control.schema(device)).map_err(|error| Fault::said(error.message))?;
+        if let Some(loaded) = self.state.loaded.as_ref().filter(|loaded| Arc::ptr_eq(&loaded.program.schema, &schema)) {
+            return Ok(Arc::clone(&loaded.program));
+        }
+        let config = self.switch.config(&schema).map_err(Fault::said)?;
+        let program = Arc::new(Program::new(schema, config));
+        let loaded = Loaded { program: Arc::clone(&program), handles: HashMap::new(), next: HashMap::new() };
+        self.state.loaded = Some(loaded);
+        Ok(program)
+    }
+
+    /// The handles of a table of the program that `program` has just given.
+    pub(crate) fn handles(&mut self, table: u32) -> &mut Handles {
+        static NONE: &str = "the program was asked for before";
+        self.state.loaded.as_mut().expect(NONE).handles.entry(table).or_default()
+    }
+
+    /// The next id to try for a member or group of a profile.
+    pub(crate) fn next_id(&mut self, profile: u32, group: bool) -> &mut u32 {
+        static NONE: &str = "the program was asked for before";
+        self.state.loaded.as_mut().expect(NONE).next.entry((profile, group)).or_insert(1)
+    }
+}
+
+// The control plane.
+impl Context<'_> {
+    pub(crate) fn control<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
+        let (mut f, mut result) = (Some(f), None);
+        self.switch.control(&mut |control| result = f.take().map(|f| f(control)));
+        result.expect("the switch gives its control plane")
+    }
+
+    /// What a query selects.
+    pub(crate) fn read(&self, query: Entity) -> control::Result<Vec<Entity>> {
+        let mut found = Vec::new();
+        self.read_each(query, |entity| {
+            found.push(entity);
+            Ok(())
+        })
+        .map_err(|error| match error {
+            Either::Control(error) => error,
+            Either::Own(fault) => Error::internal(fault.message()),
+        })?;
+        Ok(found)
+    }
+
+    /// Hands over what a query selects, some at a time, so that others read and write meanwhile.
+    pub(crate) fn read_each(&self, query: Entity, mut f: impl FnMut(Entity) -> Answer<()>) -> Result<(), Either> {
+        let device = self.switch.device_id();
+        let opened = self.control(|control| {
+            let (id, mut results) = control.open_read(device, &Default::default(), &[Some(query)])?;
+            match results.pop() {
+                Some(Err(error)) => {
+                    control.close_read(id);
+                    Err(error)
+                }
+                _ => Ok(id),
+            }
+        });
+        let id = opened.map_err(Either::Control)?;
+        loop {
+            let some = self.control(|control| control.read_on(id, STEP)).map_err(Either::Control)?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            for entity in some {
+                if let Err(fault) = f(entity) {
+                    self.control(|control| control.close_read(id));
+                    return Err(Either::Own(fault));
+                }
+            }
+        }
+    }
+
+    /// Carries updates out, and answers when what they did would come back after a crash.
+    pub(crate) fn write(&self, updates: Vec<Update>) -> control::Result<Vec<control::Result<()>>> {
+        let device_id = self.switch.device_id();
+        let request = Arc::new(WriteRequest { device_id, updates, ..WriteRequest::default() });
+        let (results, change) = self.control(|control| {
+            let results = control.write_as_operator(&request)?;
+            Ok::<_, Error>((results, control.last_change(device_id)))
+        })?;
+        if let Some((journal, ticket)) = change
+            && let Err(why) = journal.wait(ticket)
+        {
+            let taken_back = self.control(Control::take_back);
+            return Err(Error::unavailable(match taken_back {
+                Ok(()) => format!("nothing of the request is kept or in force: {why}"),
+                Err(error) => format!("nothing of the request is kept ({why}), and {error}"),
+            }));
+        }
+        Ok(results)
+    }
+
+    pub(crate) fn write_one(&self, kind: UpdateKind, entity: Entity) -> control::Result<()> {
+        let results = self.write(vec![Update { kind, entity: Some(entity) }])?;
+        results.into_iter().next().unwrap_or(Ok(()))
+    }
+}
+
+/// Why a read ended early.
+pub(crate) enum Either {
+    /// The control plane refuses it.
+    Control(Error),
+    /// What was found has no place.
+    Own(Fault),
+}
+
+impl Either {
+    /// As a fault, by the code of the method's exception.
+    pub(crate) fn fault(self, code: i32) -> Fault {
+        match self {
+            Either::Control(error) => crate::fault::coded(error, code),
+            Either::Own(fault) => fault,
+        }
+    }
+}

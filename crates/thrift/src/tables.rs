@@ -1,0 +1,627 @@
+//! Tables: entries by handles, default entries, and the counters and meters beside entries.
+//!
+//! The lowest of bmv2's priorities comes first, the highest of P4Runtime's: one is [`PRIORITY_MAX`] less the other. What an entry has and
+//! bmv2's methods do not know of (metadata, a timeout, a meter) stays as it is when the action is changed.
+//!
+//! Tests: `tests/py/test_thrift.py`.
+
+use crate::arrays::{counter_value, meter_config, read_counter_value, read_rates};
+use crate::fault::{Answer, Fault, coded, is_general, table as code};
+use crate::handles::{Name, NoEntry};
+use crate::profiles::{group_handle, group_id, member_handle, member_id};
+use crate::program::Program;
+use crate::service::{BATCH, Context};
+use crate::wire::{Elements, Value};
+use control::Code;
+use control::entity::{
+    CounterData, DirectCounterEntry, DirectMeterEntry, Entity, MeterConfig, TableAction, TableEntry, Update, UpdateKind,
+};
+use control::schema::TableSchema;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What priorities of both sides add up to.
+const PRIORITY_MAX: i32 = i32::MAX;
+/// Bytes of a priority at the end of an entry's name.
+const PRIORITY_BYTES: usize = 4;
+const NS_PER_MS: i64 = 1_000_000;
+/// Entries of a table that has handles: they take about as much memory as the entries.
+const ENTRIES_MAX: usize = 1 << 20;
+/// What tables of any size are shown by.
+const SHOW: &str = "which is the most that have handles; `sluice table show` and P4Runtime read tables of any size";
+
+/// A table of the program.
+#[derive(Clone)]
+struct Table {
+    program: Arc<Program>,
+    id: u32,
+}
+
+impl Table {
+    fn schema(&self) -> &TableSchema {
+        // It was found there.
+        &self.program.schema.tables[&self.id]
+    }
+
+    /// As messages name it.
+    fn label(&self) -> &str {
+        &self.schema().label
+    }
+
+    fn is_indirect(&self) -> bool {
+        self.schema().profile.is_some()
+    }
+
+    /// What identifies an entry among those of its table.
+    fn name_of(&self, entry: &TableEntry) -> Option<Vec<u8>> {
+        let mut name = self.program.key_bytes(self.schema(), &entry.matches)?;
+        name.extend(entry.priority.to_be_bytes());
+        Some(name)
+    }
+
+    /// An entry by its name, without an action.
+    fn entry(&self, name: &[u8]) -> Answer<TableEntry> {
+        let (key, priority) = name.split_last_chunk::<PRIORITY_BYTES>().ok_or_else(|| self.lost())?;
+        let params = self.program.params(self.schema(), key).ok_or_else(|| self.lost())?;
+        let key = self.program.key(self.schema(), &params, code::BAD_MATCH_KEY)?;
+        let priority = i32::from_be_bytes(*priority);
+        Ok(TableEntry { table_id: self.id, matches: key.matches, priority, ..TableEntry::default() })
+    }
+
+    fn lost(&self) -> Fault {
+        Fault::said(format!("a key of {} cannot be told", self.label()))
+    }
+
+    /// `BmActionEntry`.
+    fn action_entry(&self, action: Option<&TableAction>) -> Value {
+        let of = |kind: i32, fields: Vec<(i16, Value)>| {
+            Value::Struct(std::iter::once((1, Value::I32(kind))).chain(fields).collect())
+        };
+        match action {
+            Some(TableAction::Action(action)) => match self.program.called(action) {
+                Some((name, data)) => of(1, vec![(2, Value::text(name)), (3, Value::List(data))]),
+                None => of(0, vec![]),
+            },
+            Some(TableAction::Member(id)) => of(2, vec![(4, Value::I32(member_handle(*id)))]),
+            Some(TableAction::Group(id)) => of(3, vec![(5, Value::I32(group_handle(*id)))]),
+            // An action set of P4Runtime, which bmv2 has no form for.
+            Some(TableAction::OneShot(_)) | None => of(0, vec![]),
+        }
+    }
+
+    /// `BmMtEntry`.
+    fn told(&self, handle: i32, entry: &TableEntry) -> Answer<Value> {
+        let key = self.program.key_bytes(self.schema(), &entry.matches).ok_or_else(|| self.lost())?;
+        let params = self.program.params(self.schema(), &key).ok_or_else(|| self.lost())?;
+        let priority = if self.schema().needs_priority { PRIORITY_MAX - entry.priority } else { -1 };
+        let mut fields = vec![
+            (1, Value::List(params)),
+            (2, Value::Struct(vec![(1, Value::I32(priority))])),
+            (3, Value::I32(handle)),
+            (4, self.action_entry(entry.action.as_ref())),
+        ];
+        if entry.idle_timeout_ns > 0 {
+            let ms = |ns: i64| Value::I32(i32::try_from(ns / NS_PER_MS).unwrap_or(i32::MAX));
+            let since = entry.time_since_last_hit.unwrap_or(0);
+            fields.push((5, Value::Struct(vec![(1, ms(entry.idle_timeout_ns)), (2, ms(since))])));
+        }
+        Ok(Value::Struct(fields))
+    }
+
+    /// A query for everything that a write must give back.
+    fn query(&self, of: TableEntry) -> TableEntry {
+        let schema = self.schema();
+        TableEntry {
+            table_id: self.id,
+            meter_config: schema.direct_meter.map(|_| MeterConfig::default()),
+            time_since_last_hit: schema.idle_timeout.then_some(0),
+            ..of
+        }
+    }
+}
+
+impl Context<'_> {
+    /// The table of the second argument.
+    fn table(&mut self) -> Answer<Table> {
+        let name = self.text(2)?;
+        let program = self.program()?;
+        let Some((id, _)) = program.table(name) else {
+            return Err(Fault::Coded(code::INVALID_TABLE_NAME, format!("there is no table `{name}`")));
+        };
+        Ok(Table { program, id })
+    }
+
+    /// A table, direct or not as the method is.
+    fn table_of_kind(&mut self, indirect: bool) -> Answer<Table> {
+        let table = self.table()?;
+        if table.is_indirect() == indirect {
+            return Ok(table);
+        }
+        let what = if indirect { "has no action profile" } else { "has an action profile" };
+        Err(Fault::Coded(code::WRONG_TABLE_TYPE, format!("{} {what}", table.label())))
+    }
+
+    /// Gives all entries of a table handles, and takes back those of entries that are gone.
+    fn look(&mut self, table: &Table) -> Answer<()> {
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        let query = TableEntry { table_id: table.id, ..TableEntry::default() };
+        let found = self.read_each(Entity::Table(query), |entity| {
+            let Entity::Table(entry) = entity else { return Ok(()) };
+            names.insert(table.name_of(&entry).ok_or_else(|| table.lost())?);
+            match names.len() > ENTRIES_MAX {
+                true => Err(Fault::said(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label()))),
+                false => Ok(()),
+            }
+        });
+        found.map_err(|error| error.fault(code::ERROR))?;
+        let handles = self.handles(table.id);
+        handles.retain(|name| names.contains(name));
+        let mut new: Vec<Vec<u8>> = names.into_iter().filter(|name| handles.known(name).is_none()).collect();
+        // Whatever order the table keeps them in: first those that are matched first.
+        new.sort_by_cached_key(|name| {
+            let (key, priority) = name.split_at(name.len() - PRIORITY_BYTES);
+            (std::cmp::Reverse(priority.to_vec()), key.to_vec())
+        });
+        for name in &new {
+            handles.of(name).ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
+        }
+        handles.complete = true;
+        Ok(())
+    }
+
+    /// Entries that were there before have handles.
+    fn complete(&mut self, table: &Table) -> Answer<()> {
+        match self.handles(table.id).complete {
+            true => Ok(()),
+            false => self.look(table),
+        }
+    }
+
+    /// The entry that the handle in an argument stands for, as it is now, with its name.
+    fn by_handle(&mut self, table: &Table, argument: i16) -> Answer<(Name, TableEntry)> {
+        let handle = self.i32(argument)?;
+        self.complete(table)?;
+        let label = table.label();
+        let invalid = || Fault::Coded(code::INVALID_HANDLE, format!("{label} has no entry with handle {handle}"));
+        let name = self.handles(table.id).name(handle).map_err(|why| match why {
+            NoEntry::Invalid => invalid(),
+            NoEntry::Expired => {
+                Fault::Coded(code::EXPIRED_HANDLE, format!("{label}: the entry with handle {handle} is gone"))
+            }
+        })?;
+        match self.find(table, table.entry(&name)?)? {
+            Some(entry) => Ok((name, entry)),
+            None => {
+                self.handles(table.id).remove(&name);
+                Err(invalid())
+            }
+        }
+    }
+
+    fn find(&self, table: &Table, entry: TableEntry) -> Answer<Option<TableEntry>> {
+        let found = self.read(Entity::Table(table.query(entry))).map_err(|error| coded(error, code::ERROR))?;
+        Ok(found.into_iter().find_map(|entity| match entity {
+            Entity::Table(entry) => Some(entry),
+            _ => None,
+        }))
+    }
+
+    /// The key in an argument and the priority of the options in another one.
+    fn key(&self, table: &Table, key: i16, options: i16) -> Answer<TableEntry> {
+        let schema = table.schema();
+        if schema.fields.is_empty() {
+            return Err(Fault::Coded(code::NO_KEY, format!("{} has no key", table.label())));
+        }
+        let key = table.program.key(schema, self.list(key)?, code::BAD_MATCH_KEY)?;
+        let priority = match self.option(options).and_then(|options| options.field(1)) {
+            Some(Value::I32(given)) if schema.needs_priority => {
+                let ours = PRIORITY_MAX.checked_sub(*given).filter(|ours| *ours > 0);
+                ours.ok_or_else(|| Fault::Coded(code::BAD_MATCH_KEY, format!("{} is no priority", given)))?
+            }
+            None if schema.needs_priority => {
+                return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{}: the priority is missing", table.label())));
+            }
+            _ => 0,
+        };
+        Ok(TableEntry { table_id: table.id, matches: key.matches, priority, ..TableEntry::default() })
+    }
+
+    /// The action in two arguments.
+    fn action(&self, table: &Table, name: i16, data: i16, default: bool) -> Answer<TableAction> {
+        let (name, data) = (self.text(name)?, self.data(data)?);
+        let Some(id) = table.program.action(&table.schema().actions, name, default) else {
+            let why = format!(
+                "{} has no action `{name}` {}",
+                table.label(),
+                if default { "by default" } else { "for entries" }
+            );
+            return Err(Fault::Coded(code::INVALID_ACTION_NAME, why));
+        };
+        Ok(TableAction::Action(table.program.call(id, &data, code::BAD_ACTION_DATA)?))
+    }
+
+    /// Writes an entry, with the codes that its refusals have.
+    fn write_entry(&self, table: &Table, kind: UpdateKind, entry: TableEntry) -> Answer<()> {
+        self.write_one(kind, Entity::Table(entry)).map_err(|error| match error.code {
+            Code::AlreadyExists => Fault::Coded(code::DUPLICATE_ENTRY, error.message),
+            Code::ResourceExhausted => Fault::Coded(code::FULL, error.message),
+            Code::NotFound => Fault::Coded(code::INVALID_HANDLE, error.message),
+            Code::PermissionDenied if error.message.contains("constant") => {
+                Fault::Coded(code::IMMUTABLE_ENTRIES, error.message)
+            }
+            Code::InvalidArgument | Code::OutOfRange if error.message.contains("match field") => {
+                Fault::Coded(code::BAD_MATCH_KEY, error.message)
+            }
+            _ => coded(error, code::ERROR),
+        })?;
+        tracing::debug!("thrift: an entry of {} is written", table.label());
+        Ok(())
+    }
+
+    /// Adds an entry; its handle.
+    fn add_entry(&mut self, table: &Table, action: TableAction) -> Answer<Option<Value>> {
+        self.complete(table)?;
+        let options = 6 - i16::from(table.is_indirect());
+        let entry = TableEntry { action: Some(action), ..self.key(table, 3, options)? };
+        let name = table.name_of(&entry).ok_or_else(|| table.lost())?;
+        self.write_entry(table, UpdateKind::Insert, entry)?;
+        let handle = self.handles(table.id).of(&name);
+        let full = || Fault::said(format!("{}: the entry is added, but there is no handle left for it", table.label()));
+        handle.map(|handle| Some(Value::I32(handle))).ok_or_else(full)
+    }
+
+    fn modify_entry(&mut self, table: &Table, action: TableAction) -> Answer<Option<Value>> {
+        let (_, entry) = self.by_handle(table, 3)?;
+        self.write_entry(table, UpdateKind::Modify, TableEntry { action: Some(action), ..to_write(entry) })?;
+        Ok(None)
+    }
+
+    /// A member that is there.
+    fn existing_member(&mut self, table: &Table, argument: i16) -> Answer<TableAction> {
+        let handle = self.i32(argument)?;
+        let id = member_id(handle);
+        let profile = table.schema().profile.unwrap_or_default();
+        match self.read_member(profile, id)? {
+            Some(_) => Ok(TableAction::Member(id)),
+            None => Err(Fault::Coded(code::INVALID_MEMBER, format!("there is no member {handle}"))),
+        }
+    }
+
+    /// A group that is there and has members.
+    fn existing_group(&mut self, table: &Table, argument: i16) -> Answer<TableAction> {
+        let handle = self.i32(argument)?;
+        let id = group_id(handle);
+        let profile = table.schema().profile.unwrap_or_default();
+        if !table.program.schema.profiles.get(&profile).is_some_and(|profile| profile.with_selector) {
+            return Err(Fault::Coded(code::WRONG_TABLE_TYPE, format!("{} has no selector", table.label())));
+        }
+        match self.read_group(profile, id)? {
+            Some(group) if group.members.is_empty() => {
+                Err(Fault::Coded(code::EMPTY_GROUP, format!("group {handle} has no members")))
+            }
+            Some(_) => Ok(TableAction::Group(id)),
+            None => Err(Fault::Coded(code::INVALID_GROUP, format!("there is no group {handle}"))),
+        }
+    }
+}
+
+/// An entry as it was read, as a write of the same.
+fn to_write(entry: TableEntry) -> TableEntry {
+    TableEntry { counter_data: None, meter_counter_data: None, time_since_last_hit: None, is_const: false, ..entry }
+}
+
+/// An entry as what identifies it.
+fn identity(entry: TableEntry) -> TableEntry {
+    TableEntry { table_id: entry.table_id, matches: entry.matches, priority: entry.priority, ..TableEntry::default() }
+}
+
+pub(crate) fn count(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    let mut count = 0;
+    let query = TableEntry { table_id: table.id, ..TableEntry::default() };
+    let counted = on.read_each(Entity::Table(query), |_| {
+        count += 1;
+        Ok(())
+    });
+    counted.map_err(|error| error.fault(code::ERROR))?;
+    Ok(Some(Value::I64(count)))
+}
+
+pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    if table.schema().is_const {
+        return Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} is constant", table.label())));
+    }
+    let mut entries = Vec::new();
+    let query = TableEntry { table_id: table.id, ..TableEntry::default() };
+    let read = on.read_each(Entity::Table(query), |entity| {
+        // Constant entries of a table that has others, too, stay.
+        if let Entity::Table(entry) = entity
+            && !entry.is_const
+        {
+            entries.push(identity(entry));
+        }
+        Ok(())
+    });
+    read.map_err(|error| error.fault(code::ERROR))?;
+    for batch in entries.chunks(BATCH) {
+        let delete =
+            |entry: &TableEntry| Update { kind: UpdateKind::Delete, entity: Some(Entity::Table(entry.clone())) };
+        let results = on.write(batch.iter().map(delete).collect()).map_err(|error| coded(error, code::ERROR))?;
+        for (entry, result) in batch.iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    let name = table.name_of(entry);
+                    name.iter().for_each(|name| on.handles(table.id).remove(name));
+                }
+                // Another client was faster.
+                Err(error) if error.code == Code::NotFound => {}
+                Err(error) => return Err(coded(error, code::ERROR)),
+            }
+        }
+    }
+    if on.bool(3)? {
+        return reset_default(on);
+    }
+    Ok(None)
+}
+
+pub(crate) fn add(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(false)?;
+    let action = on.action(&table, 4, 5, false)?;
+    on.add_entry(&table, action)
+}
+
+pub(crate) fn add_to_member(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(true)?;
+    let action = on.existing_member(&table, 4)?;
+    on.add_entry(&table, action)
+}
+
+pub(crate) fn add_to_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(true)?;
+    let action = on.existing_group(&table, 4)?;
+    on.add_entry(&table, action)
+}
+
+pub(crate) fn modify(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(false)?;
+    let action = on.action(&table, 4, 5, false)?;
+    on.modify_entry(&table, action)
+}
+
+pub(crate) fn modify_to_member(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(true)?;
+    let action = on.existing_member(&table, 4)?;
+    on.modify_entry(&table, action)
+}
+
+pub(crate) fn modify_to_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(true)?;
+    let action = on.existing_group(&table, 4)?;
+    on.modify_entry(&table, action)
+}
+
+pub(crate) fn delete(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    let (name, entry) = on.by_handle(&table, 3)?;
+    on.write_entry(&table, UpdateKind::Delete, identity(entry))?;
+    on.handles(table.id).remove(&name);
+    Ok(None)
+}
+
+pub(crate) fn set_timeout(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    if !table.schema().idle_timeout {
+        return Err(Fault::Coded(code::AGEING_DISABLED, format!("{} has no timeouts", table.label())));
+    }
+    let ms = on.i32(4)?;
+    if ms < 0 {
+        return Err(Fault::Coded(code::ERROR, format!("a timeout of {ms} ms")));
+    }
+    let (_, entry) = on.by_handle(&table, 3)?;
+    let entry = TableEntry { idle_timeout_ns: i64::from(ms) * NS_PER_MS, ..to_write(entry) };
+    on.write_entry(&table, UpdateKind::Modify, entry)?;
+    Ok(None)
+}
+
+pub(crate) fn set_default(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(false)?;
+    let action = on.action(&table, 3, 4, true)?;
+    write_default(on, &table, Some(action))
+}
+
+pub(crate) fn reset_default(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    write_default(on, &table, None)
+}
+
+pub(crate) fn set_default_indirect(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table_of_kind(true)?;
+    Err(Fault::Coded(
+        code::ERROR,
+        format!("not supported: another default entry of {}, since it has an action profile", table.label()),
+    ))
+}
+
+fn write_default(on: &mut Context<'_>, table: &Table, action: Option<TableAction>) -> Answer<Option<Value>> {
+    let schema = table.schema();
+    if schema.const_default {
+        let info = table.program.schema.info.tables.iter().find(|info| info.preamble.id == table.id);
+        let constant = info.and_then(|info| info.const_default_action_id);
+        let same = match &action {
+            Some(TableAction::Action(action)) => Some(action.action_id) == constant,
+            _ => true,
+        };
+        // Nothing is to be reset.
+        if action.is_none() {
+            return Ok(None);
+        }
+        let code = if same { code::DEFAULT_ENTRY_IS_CONST } else { code::DEFAULT_ACTION_IS_CONST };
+        return Err(Fault::Coded(code, format!("the default entry of {} is constant", table.label())));
+    }
+    let entry = TableEntry { table_id: table.id, is_default_action: true, action, ..TableEntry::default() };
+    on.write_one(UpdateKind::Modify, Entity::Table(entry)).map_err(|error| coded(error, code::ERROR))?;
+    Ok(None)
+}
+
+pub(crate) fn default_entry(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    read_default(on, &table).map(Some)
+}
+
+fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
+    let query = TableEntry { table_id: table.id, is_default_action: true, ..TableEntry::default() };
+    let found = on.read(Entity::Table(query)).map_err(|error| coded(error, code::ERROR))?;
+    let action = found.into_iter().find_map(|entity| match entity {
+        Entity::Table(entry) => entry.action,
+        _ => None,
+    });
+    Ok(table.action_entry(action.as_ref()))
+}
+
+pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    on.look(&table)?;
+    let handles = std::mem::take(on.handles(table.id));
+    let mut list = Elements::of(&Value::Struct(vec![]));
+    // Where each is in the answer.
+    let mut places: Vec<(i32, std::ops::Range<usize>)> = Vec::new();
+    let query = Entity::Table(table.query(TableEntry::default()));
+    let told = on.read_each(query, |entity| {
+        let Entity::Table(entry) = entity else { return Ok(()) };
+        // One that was written in between is told the next time.
+        let handle = table.name_of(&entry).and_then(|name| handles.known(&name));
+        let Some(handle) = handle else { return Ok(()) };
+        let from = list.len_bytes();
+        list.push(&table.told(handle, &entry)?)?;
+        places.push((handle, from..list.len_bytes()));
+        Ok(())
+    });
+    *on.handles(table.id) = handles;
+    told.map_err(|error| error.fault(code::ERROR))?;
+    // By number, as bmv2 tells them.
+    places.sort_by_key(|(handle, _)| handle & 0x00ff_ffff);
+    Ok(Some(Value::Elements(list.reordered(places.into_iter().map(|(_, range)| range)))))
+}
+
+pub(crate) fn entry(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    let (_, entry) = on.by_handle(&table, 3)?;
+    let handle = on.i32(3)?;
+    table.told(handle, &entry).map(Some)
+}
+
+pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = on.table()?;
+    if on.list(3)?.is_empty() {
+        let default = read_default(on, &table)?;
+        return Ok(Some(Value::Struct(vec![
+            (1, Value::List(vec![])),
+            (2, Value::Struct(vec![])),
+            (3, Value::I32(0)),
+            (4, default),
+        ])));
+    }
+    let key = on.key(&table, 3, 4)?;
+    on.complete(&table)?;
+    let Some(entry) = on.find(&table, key)? else {
+        return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{} has no entry with this key", table.label())));
+    };
+    let name = table.name_of(&entry).ok_or_else(|| table.lost())?;
+    let handle = on.handles(table.id).of(&name);
+    let handle = handle.ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
+    table.told(handle, &entry).map(Some)
+}
+
+/// The entry of a table that has counters.
+fn counted(on: &mut Context<'_>) -> Answer<Table> {
+    let table = on.table()?;
+    match table.schema().direct_counter {
+        Some(_) => Ok(table),
+        None => Err(Fault::Coded(code::COUNTERS_DISABLED, format!("{} has no direct counter", table.label()))),
+    }
+}
+
+pub(crate) fn read_counter(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = counted(on)?;
+    let (_, entry) = on.by_handle(&table, 3)?;
+    let query = DirectCounterEntry { table_entry: Some(identity(entry)), data: None };
+    let found = on.read(Entity::DirectCounter(query)).map_err(|error| coded(error, code::ERROR))?;
+    let data = found.into_iter().find_map(|entity| match entity {
+        Entity::DirectCounter(entry) => entry.data,
+        _ => None,
+    });
+    Ok(Some(read_counter_value(data.unwrap_or_default())))
+}
+
+pub(crate) fn write_counter(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = counted(on)?;
+    let (_, entry) = on.by_handle(&table, 3)?;
+    let data = Some(counter_value(on, 4)?);
+    let write = Entity::DirectCounter(DirectCounterEntry { table_entry: Some(identity(entry)), data });
+    on.write_one(UpdateKind::Modify, write).map_err(|error| coded(error, code::ERROR))?;
+    Ok(None)
+}
+
+pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let table = counted(on)?;
+    let mut entries = Vec::new();
+    let query = TableEntry { table_id: table.id, ..TableEntry::default() };
+    let read = on.read_each(Entity::Table(query), |entity| {
+        if let Entity::Table(entry) = entity {
+            entries.push(identity(entry));
+        }
+        Ok(())
+    });
+    read.map_err(|error| error.fault(code::ERROR))?;
+    for batch in entries.chunks(BATCH) {
+        let zero = |entry: &TableEntry| Update {
+            kind: UpdateKind::Modify,
+            entity: Some(Entity::DirectCounter(DirectCounterEntry {
+                table_entry: Some(entry.clone()),
+                data: Some(CounterData::default()),
+            })),
+        };
+        let results = on.write(batch.iter().map(zero).collect()).map_err(|error| coded(error, code::ERROR))?;
+        // An entry that is gone has no counter.
+        let refused = results.into_iter().filter_map(Result::err).find(|error| error.code != Code::NotFound);
+        if let Some(error) = refused {
+            return Err(coded(error, code::ERROR));
+        }
+    }
+    Ok(None)
+}
+
+/// The entry of a table that has meters, as what identifies it.
+fn metered(on: &mut Context<'_>) -> Answer<(Table, TableEntry)> {
+    let table = on.table()?;
+    if table.schema().direct_meter.is_none() {
+        return Err(Fault::Coded(code::METERS_DISABLED, format!("{} has no direct meter", table.label())));
+    }
+    let (_, entry) = on.by_handle(&table, 3)?;
+    Ok((table, identity(entry)))
+}
+
+pub(crate) fn set_meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (table, entry) = metered(on)?;
+    let config = meter_config(on.list(4)?, table.schema().meter_type);
+    let config = config.map_err(|(_, why)| Fault::Coded(code::INVALID_METER_OPERATION, why))?;
+    let write = DirectMeterEntry { table_entry: Some(entry), config: Some(config), counter_data: None };
+    on.write_one(UpdateKind::Modify, Entity::DirectMeter(write)).map_err(|error| match is_general(error.code) {
+        true => Fault::said(error.message),
+        false => Fault::Coded(code::INVALID_METER_OPERATION, error.message),
+    })?;
+    Ok(None)
+}
+
+pub(crate) fn meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (table, entry) = metered(on)?;
+    let query = DirectMeterEntry { table_entry: Some(entry), ..DirectMeterEntry::default() };
+    let found = on.read(Entity::DirectMeter(query)).map_err(|error| coded(error, code::ERROR))?;
+    let config = found.into_iter().find_map(|entity| match entity {
+        Entity::DirectMeter(entry) => entry.config,
+        _ => None,
+    });
+    Ok(Some(read_rates(config, table.schema().meter_type)))
+}

@@ -1,0 +1,131 @@
+//! Parser value sets: values as one number of all bits of the set's fields, the first field on top.
+//!
+//! A member that matches more than one value, which P4Runtime can write, is told by its value under its mask.
+
+use crate::fault::{Answer, Fault, coded, value_set as code};
+use crate::program::{Program, find, number};
+use crate::service::Context;
+use crate::wire::Value;
+use base::Bits;
+use base::entry::MatchKind;
+use control::bytes;
+use control::entity::{Entity, FieldMatch, MatchValue, UpdateKind, ValueSetEntry};
+use control::schema::ValueSetSchema;
+use std::sync::Arc;
+
+struct Set {
+    program: Arc<Program>,
+    id: u32,
+}
+
+impl Set {
+    fn schema(&self) -> &ValueSetSchema {
+        // It was found there.
+        &self.program.schema.value_sets[&self.id]
+    }
+
+    fn width(&self) -> u32 {
+        self.schema().fields.iter().map(|field| field.value.width).sum()
+    }
+
+    /// A value as a member that matches it alone.
+    fn member(&self, value: &[u8]) -> Answer<Vec<FieldMatch>> {
+        let name = &self.schema().name;
+        let bits = number(self.width(), value, &format!("value set `{name}`"));
+        let bits = bits.map_err(|why| Fault::Coded(code::ERROR, why))?;
+        let mut below = self.width();
+        let matched = self.schema().fields.iter().map(|field| {
+            let width = field.value.width;
+            below -= width;
+            let part = bits.lshr(u64::from(below)).resize_u(width);
+            let (sent, ones) = (field.value.encode(&part), bytes::canonical(&Bits::ones(width)));
+            let value = match field.kind {
+                Some(MatchKind::Exact) => MatchValue::Exact(sent),
+                Some(MatchKind::Optional) => MatchValue::Optional(sent),
+                Some(MatchKind::Ternary) => MatchValue::Ternary { value: sent, mask: ones },
+                Some(MatchKind::Lpm) => MatchValue::Lpm { value: sent, prefix_len: width as i32 },
+                Some(MatchKind::Range) => MatchValue::Range { low: sent.clone(), high: sent },
+                None => return Err(Fault::unsupported(&format!("the match kind of value set `{name}`"))),
+            };
+            Ok(FieldMatch { field_id: field.id, value })
+        });
+        matched.collect()
+    }
+
+    /// A member's value.
+    fn value(&self, member: &[FieldMatch]) -> Option<Bits> {
+        let mut all = Bits::zero(0);
+        for field in &self.schema().fields {
+            let given = member.iter().find(|given| given.field_id == field.id);
+            let bytes = match given.map(|given| &given.value) {
+                Some(MatchValue::Exact(value) | MatchValue::Optional(value)) => value,
+                Some(MatchValue::Ternary { value, .. } | MatchValue::Lpm { value, .. }) => value,
+                Some(MatchValue::Range { low, .. }) => low,
+                _ => &vec![0],
+            };
+            all = all.concat(&field.value.decode(bytes, "").ok()?);
+        }
+        Some(all)
+    }
+}
+
+impl Context<'_> {
+    fn set_of(&mut self) -> Answer<Set> {
+        let name = self.text(2)?;
+        let program = self.program()?;
+        let all = program.schema.value_sets.iter().map(|(id, set)| (*id, set.name.as_str(), ()));
+        match find(name, all) {
+            Some((id, ())) => Ok(Set { program, id }),
+            None => Err(Fault::Coded(code::INVALID_NAME, format!("there is no value set `{name}`"))),
+        }
+    }
+
+    fn members_of(&self, set: &Set) -> Answer<Vec<Vec<FieldMatch>>> {
+        let query = ValueSetEntry { value_set_id: set.id, members: vec![] };
+        let found = self.read(Entity::ValueSet(query)).map_err(|error| coded(error, code::ERROR))?;
+        let members = found.into_iter().find_map(|entity| match entity {
+            Entity::ValueSet(entry) => Some(entry.members),
+            _ => None,
+        });
+        Ok(members.unwrap_or_default())
+    }
+
+    fn write_set(&self, set: &Set, members: Vec<Vec<FieldMatch>>) -> Answer<Option<Value>> {
+        let entry = ValueSetEntry { value_set_id: set.id, members };
+        let done = self.write_one(UpdateKind::Modify, Entity::ValueSet(entry));
+        done.map_err(|error| coded(error, code::ERROR))?;
+        Ok(None)
+    }
+}
+
+pub(crate) fn add(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let set = on.set_of()?;
+    let member = set.member(on.bytes(3)?)?;
+    let mut members = on.members_of(&set)?;
+    // As in bmv2, a value that is there already is no error.
+    if members.contains(&member) {
+        return Ok(None);
+    }
+    members.push(member);
+    on.write_set(&set, members)
+}
+
+pub(crate) fn remove(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let set = on.set_of()?;
+    let member = set.member(on.bytes(3)?)?;
+    let mut members = on.members_of(&set)?;
+    members.retain(|have| *have != member);
+    on.write_set(&set, members)
+}
+
+pub(crate) fn get(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let set = on.set_of()?;
+    let members = on.members_of(&set)?;
+    let values = members.iter().filter_map(|member| set.value(member)).map(|bits| Value::Bytes(bits.to_bytes_be()));
+    Ok(Some(Value::List(values.collect())))
+}
+
+pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let set = on.set_of()?;
+    on.write_set(&set, vec![])
+}

@@ -1,0 +1,332 @@
+//! Thrift messages as values: Apache's binary protocol (the strict form, as all clients of today write it) within bounds.
+//!
+//! A message has at most [`MESSAGE_BYTES_MAX`] bytes and [`VALUES_MAX`] values, nested [`DEPTH_MAX`] deep, and memory grows with what
+//! has come, never with what a length says. What passes a bound or is no message is an error, and the connection ends: where the next
+//! message would begin is not known.
+//!
+//! Structs are fields by number, as on the wire; what the fields mean is said where they are used (`service` and its parts), by the numbers
+//! of bmv2's interface definitions.
+//!
+//! Tests: below.
+
+use std::io::{self, Read};
+use thrift::protocol::{
+    TBinaryInputProtocol, TBinaryOutputProtocol, TFieldIdentifier, TInputProtocol, TListIdentifier, TMapIdentifier,
+    TMessageIdentifier, TMessageType, TOutputProtocol, TStructIdentifier, TType,
+};
+use thrift::{ApplicationErrorKind, TConfiguration};
+
+/// Bytes of a message; a program as JSON is the largest thing that is sent.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Values of a message. Requests are small but for one text.
+pub const VALUES_MAX: usize = 1 << 16;
+/// Structs and lists within one another.
+pub const DEPTH_MAX: usize = 8;
+/// Bytes of a method's name.
+const NAME_BYTES_MAX: usize = 256;
+/// Bytes of an answer: a table of some hundred thousand entries.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A value of any type of the protocol that bmv2's services use.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// `bool`.
+    Bool(bool),
+    /// `byte`.
+    I8(i8),
+    /// `i16`.
+    I16(i16),
+    /// `i32`, and enumerations.
+    I32(i32),
+    /// `i64`.
+    I64(i64),
+    /// `double`.
+    Double(f64),
+    /// `string` and `binary`.
+    Bytes(Vec<u8>),
+    /// Fields with their numbers.
+    Struct(Vec<(i16, Value)>),
+    /// A list or set.
+    List(Vec<Value>),
+    /// Pairs of texts; only in answers.
+    Map(Vec<(String, String)>),
+    /// A list of many elements; only in answers.
+    Elements(Elements),
+}
+
+/// A list that is in its encoded form already, so that a large answer is not there twice.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Elements {
+    element: TType,
+    count: i32,
+    bytes: Vec<u8>,
+}
+
+impl Elements {
+    /// None yet, each to be as `of`.
+    pub fn of(example: &Value) -> Elements {
+        Elements { element: example.wire_type(), count: 0, bytes: Vec::new() }
+    }
+
+    /// Adds one; `Err` when the list is as long as an answer may be.
+    pub fn push(&mut self, value: &Value) -> Result<(), TooLong> {
+        debug_assert_eq!(value.wire_type(), self.element);
+        let mut out = TBinaryOutputProtocol::new(std::mem::take(&mut self.bytes), true);
+        let written = write_value(&mut out, value);
+        self.bytes = out.transport;
+        // Memory takes whatever is written.
+        debug_assert!(written.is_ok());
+        self.count += 1;
+        if self.bytes.len() > ANSWER_BYTES_MAX { Err(TooLong) } else { Ok(()) }
+    }
+
+    /// Its elements, whose order is another one: those at `order`, by the places where they begin.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The elements in another order, each given as its range of bytes.
+    pub fn reordered(self, ranges: impl Iterator<Item = std::ops::Range<usize>>) -> Elements {
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        ranges.for_each(|range| bytes.extend_from_slice(&self.bytes[range]));
+        Elements { bytes, ..self }
+    }
+}
+
+/// An answer has more than [`ANSWER_BYTES_MAX`] bytes.
+#[derive(Debug)]
+pub struct TooLong;
+
+impl Value {
+    /// A text.
+    pub fn text(text: impl Into<String>) -> Value {
+        Value::Bytes(text.into().into_bytes())
+    }
+
+    fn wire_type(&self) -> TType {
+        match self {
+            Value::Bool(_) => TType::Bool,
+            Value::I8(_) => TType::I08,
+            Value::I16(_) => TType::I16,
+            Value::I32(_) => TType::I32,
+            Value::I64(_) => TType::I64,
+            Value::Double(_) => TType::Double,
+            Value::Bytes(_) => TType::String,
+            Value::Struct(_) => TType::Struct,
+            Value::List(_) | Value::Elements(_) => TType::List,
+            Value::Map(_) => TType::Map,
+        }
+    }
+
+    /// A field of a struct.
+    pub fn field(&self, id: i16) -> Option<&Value> {
+        match self {
+            Value::Struct(fields) => fields.iter().find(|(have, _)| *have == id).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Call {
+    /// Of the service and, behind a colon, the method.
+    pub name: String,
+    /// Repeated in the answer.
+    pub sequence: i32,
+    /// Whether an answer is wanted.
+    pub oneway: bool,
+    /// The arguments, a struct.
+    pub arguments: Value,
+}
+
+/// How a call ended.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// What a method answers; `None` for one without a result.
+    Result(Option<Value>),
+    /// The method's own exception, which has a code.
+    Exception(i32),
+    /// The protocol's exception, with a text.
+    Failed(ApplicationErrorKind, String),
+}
+
+/// What is left of a message's bytes.
+struct Bounded<'a> {
+    from: &'a mut dyn Read,
+    left: usize,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && !into.is_empty() {
+            return Err(io::Error::other(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")));
+        }
+        let most = into.len().min(self.left);
+        let read = self.from.read(&mut into[..most])?;
+        self.left -= read;
+        Ok(read)
+    }
+}
+
+struct Reader<'a> {
+    protocol: TBinaryInputProtocol<Bounded<'a>>,
+    values_left: usize,
+}
+
+fn wrong(why: impl Into<String>) -> thrift::Error {
+    thrift::Error::Protocol(thrift::ProtocolError::new(thrift::ProtocolErrorKind::InvalidData, why.into()))
+}
+
+/// Reads a request.
+pub fn read_call(from: &mut dyn Read) -> thrift::Result<Call> {
+    let names = TConfiguration::builder().max_string_size(Some(NAME_BYTES_MAX)).build()?;
+    let bounded = Bounded { from, left: MESSAGE_BYTES_MAX };
+    let mut reader =
+        Reader { protocol: TBinaryInputProtocol::with_config(bounded, true, names), values_left: VALUES_MAX };
+    let begin = reader.protocol.read_message_begin()?;
+    let oneway = match begin.message_type {
+        TMessageType::Call => false,
+        TMessageType::OneWay => true,
+        other => return Err(wrong(format!("a message of type {other} is no request"))),
+    };
+    let arguments = reader.value(TType::Struct, 0)?;
+    reader.protocol.read_message_end()?;
+    Ok(Call { name: begin.name, sequence: begin.sequence_number, oneway, arguments })
+}
+
+impl Reader<'_> {
+    fn value(&mut self, of: TType, depth: usize) -> thrift::Result<Value> {
+        let left = self.values_left.checked_sub(1);
+        self.values_left = left.ok_or_else(|| wrong(format!("the message has more than {VALUES_MAX} values")))?;
+        if depth > DEPTH_MAX {
+            return Err(wrong(format!("the message is nested more than {DEPTH_MAX} deep")));
+        }
+        let on = &mut self.protocol;
+        Ok(match of {
+            TType::Bool => Value::Bool(on.read_bool()?),
+            TType::I08 => Value::I8(on.read_i8()?),
+            TType::I16 => Value::I16(on.read_i16()?),
+            TType::I32 => Value::I32(on.read_i32()?),
+            TType::I64 => Value::I64(on.read_i64()?),
+            TType::Double => Value::Double(on.read_double()?),
+            TType::String => Value::Bytes(self.bytes()?),
+            TType::Struct => {
+                on.read_struct_begin()?;
+                let mut fields = Vec::new();
+                loop {
+                    let field = self.protocol.read_field_begin()?;
+                    if field.field_type == TType::Stop {
+                        break;
+                    }
+                    let id = field.id.ok_or_else(|| wrong("a field has no number"))?;
+                    let value = self.value(field.field_type, depth + 1)?;
+                    if fields.iter().any(|(have, _)| *have == id) {
+                        return Err(wrong(format!("field {id} is given twice")));
+                    }
+                    fields.push((id, value));
+                }
+                self.protocol.read_struct_end()?;
+                Value::Struct(fields)
+            }
+            TType::List | TType::Set => {
+                // A set looks like a list.
+                let list = on.read_list_begin()?;
+                let mut values = Vec::new();
+                for _ in 0..list.size {
+                    values.push(self.value(list.element_type, depth + 1)?);
+                }
+                Value::List(values)
+            }
+            other => return Err(wrong(format!("no method takes a value of type {other}"))),
+        })
+    }
+
+    fn bytes(&mut self) -> thrift::Result<Vec<u8>> {
+        let length = self.protocol.read_i32()?;
+        let length = usize::try_from(length).map_err(|_| wrong(format!("a text of {length} bytes")))?;
+        let from = &mut self.protocol.transport;
+        if length > from.left {
+            return Err(wrong(format!("a text of {length} bytes: a message has at most {MESSAGE_BYTES_MAX}")));
+        }
+        // Grows as the bytes come.
+        let mut bytes = Vec::new();
+        from.take(length as u64).read_to_end(&mut bytes).map_err(thrift::Error::from)?;
+        match bytes.len() == length {
+            true => Ok(bytes),
+            false => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+}
+
+type Writer = TBinaryOutputProtocol<Vec<u8>>;
+
+fn write_value(out: &mut Writer, value: &Value) -> thrift::Result<()> {
+    match value {
+        Value::Bool(value) => out.write_bool(*value),
+        Value::I8(value) => out.write_i8(*value),
+        Value::I16(value) => out.write_i16(*value),
+        Value::I32(value) => out.write_i32(*value),
+        Value::I64(value) => out.write_i64(*value),
+        Value::Double(value) => out.write_double(*value),
+        Value::Bytes(value) => out.write_bytes(value),
+        Value::Struct(fields) => {
+            out.write_struct_begin(&TStructIdentifier::new(""))?;
+            for (id, value) in fields {
+                out.write_field_begin(&TFieldIdentifier::new::<Option<String>, String, i16>(
+                    None,
+                    value.wire_type(),
+                    *id,
+                ))?;
+                write_value(out, value)?;
+                out.write_field_end()?;
+            }
+            out.write_field_stop()?;
+            out.write_struct_end()
+        }
+        Value::List(values) => {
+            // The type of the elements of an empty list does not matter to who reads it.
+            let element = values.first().map_or(TType::Struct, Value::wire_type);
+            out.write_list_begin(&TListIdentifier::new(element, values.len() as i32))?;
+            values.iter().try_for_each(|value| write_value(out, value))?;
+            out.write_list_end()
+        }
+        Value::Elements(list) => {
+            out.write_list_begin(&TListIdentifier::new(list.element, list.count))?;
+            out.transport.extend_from_slice(&list.bytes);
+            out.write_list_end()
+        }
+        Value::Map(pairs) => {
+            out.write_map_begin(&TMapIdentifier::new(TType::String, TType::String, pairs.len() as i32))?;
+            for (key, value) in pairs {
+                out.write_string(key)?;
+                out.write_string(value)?;
+            }
+            out.write_map_end()
+        }
+    }
+}
+
+/// The answer to a call; the method's name is without that of its service.
+pub fn answer(method: &str, sequence: i32, outcome: Outcome) -> thrift::Result<Vec<u8>> {
+    let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
+    let (kind, body) = match outcome {
+        Outcome::Result(result) => {
+            (TMessageType::Reply, Value::Struct(result.into_iter().map(|value| (0, value)).collect()))
+        }
+        Outcome::Exception(code) => {
+            let exception = Value::Struct(vec![(1, Value::I32(code))]);
+            (TMessageType::Reply, Value::Struct(vec![(1, exception)]))
+        }
+        Outcome::Failed(kind, message) => {
+            (TMessageType::Exception, Value::Struct(vec![(1, Value::text(message)), (2, Value::I32(kind as i32))]))
+        }
+    };
+    out.write_message_begin(&TMessageIdentifier::new(method, kind, sequence))?;
+    write_value(&mut out, &body)?;
+    out.write_message_end()?;
+    Ok(out.transport)
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 /// Names links of tracked Markdown files that lead nowhere.
 pub fn check(files: &[PathBuf], findings: &mut Vec<String>) -> Result<()> {
-    for page in files.iter().filter(|file| file.extension().is_some_and(|e| e == "md")) {
+    // Not those of tools that lie beside the sources (`.venv`).
+    let hidden = |file: &PathBuf| file.to_string_lossy().starts_with('.');
+    for page in files.iter().filter(|file| file.extension().is_some_and(|e| e == "md") && !hidden(file)) {
         let text = std::fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         for target in links(&text) {
             if target.contains("://") || target.starts_with("mailto:") {

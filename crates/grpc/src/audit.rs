@@ -223,21 +223,30 @@ impl Audit {
 
     /// Makes a record. Takes no longer than a little: see the file.
     pub async fn record(&self, peer: &Peer, entry: Entry) {
+        if let Some((missing, writer)) = self.begin(peer, &entry).zip(self.writer.as_ref()) {
+            writer.hand_over(peer, &entry, missing).await;
+        }
+    }
+
+    /// The same on a thread of its own, outside the runtime.
+    pub fn record_blocking(&self, peer: &Peer, entry: Entry) {
+        if let Some((missing, writer)) = self.begin(peer, &entry).zip(self.writer.as_ref()) {
+            writer.hand_over_blocking(peer, &entry, missing);
+        }
+    }
+
+    /// Says it in the log; how many records of the peer are missing before this one, or `None` if it is left out, too.
+    fn begin(&self, peer: &Peer, entry: &Entry) -> Option<u64> {
         let missing = match entry.limited {
             true => {
                 let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-                match limits.take(peer.origin.key(), Instant::now(), entry.outcome != GRANTED) {
-                    Some(missing) => missing,
-                    None => return,
-                }
+                limits.take(peer.origin.key(), Instant::now(), entry.outcome != GRANTED)?
             }
             false => 0,
         };
         let (method, what, outcome) = (entry.method.as_str(), cut(&entry.what), entry.outcome.as_str());
         tracing::info!(target: "audit", who = %peer, method, what, outcome, message = cut(&entry.message), took_us = entry.took.as_micros() as u64);
-        if let Some(writer) = &self.writer {
-            writer.hand_over(peer, &entry, missing).await;
-        }
+        Some(missing)
     }
 }
 
@@ -249,6 +258,23 @@ impl Writer {
             true => records.try_reserve().ok(),
             false => tokio::time::timeout(HAND_OVER, records.reserve()).await.ok().and_then(Result::ok),
         };
+        self.put(room, peer, entry, missing);
+    }
+
+    fn hand_over_blocking(&self, peer: &Peer, entry: &Entry, missing: u64) {
+        let Some(records) = &self.records else { return };
+        let start = Instant::now();
+        let room = loop {
+            match records.try_reserve() {
+                Ok(room) => break Some(room),
+                Err(_) if self.stuck.load(Ordering::Relaxed) || start.elapsed() >= HAND_OVER => break None,
+                Err(_) => std::thread::sleep(TRY_EVERY),
+            }
+        };
+        self.put(room, peer, entry, missing);
+    }
+
+    fn put(&self, room: Option<mpsc::Permit<'_, String>>, peer: &Peer, entry: &Entry, missing: u64) {
         self.stuck.store(room.is_none(), Ordering::Relaxed);
         match room {
             Some(room) => {

@@ -13,6 +13,7 @@
 //! `headers.rs` lays out headers and metadata. Format: `JSON_format.md` of behavioral-model. Tests: `crates/bmv2/tests/describe.rs`;
 //! with unmodified tools, `tests/py/test_bmv2.py`.
 
+mod applied;
 mod headers;
 
 use base::Bits;
@@ -94,15 +95,18 @@ pub fn describe(input: &Described) -> Value {
 struct Instances<'a> {
     /// What the package's controls are called in the format, in order.
     pipelines: Vec<String>,
-    /// By control-plane name: declaration, its instance, and the pipeline.
-    tables: HashMap<String, (&'a typed::Table, InstanceId, usize)>,
+    /// The tables that each of them applies, in order.
+    applied: Vec<Vec<String>>,
+    /// By control-plane name.
+    tables: HashMap<String, &'a typed::Table>,
     /// By control-plane name: the order of declaration; actions outside controls first.
     actions: HashMap<String, u32>,
 }
 
 impl<'a> Instances<'a> {
     fn new(typed: &'a TypedProgram) -> Instances<'a> {
-        let mut found = Instances { pipelines: Vec::new(), tables: HashMap::new(), actions: HashMap::new() };
+        let mut found =
+            Instances { pipelines: Vec::new(), applied: Vec::new(), tables: HashMap::new(), actions: HashMap::new() };
         for action in typed.actions.iter().filter(|action| action.owner.is_none()) {
             found.actions.insert(action.control_name.name.clone(), 0);
         }
@@ -125,12 +129,11 @@ impl<'a> Instances<'a> {
                         ("eg", None) => "egress",
                         (other, _) => other,
                     };
-                    let tables = self.tables.len();
-                    let pipeline = self.pipelines.len();
-                    self.control(typed, child, control, pipeline);
+                    let applied = self.control(typed, child, control);
                     // Controls for checksums and deparsers are no pipelines.
-                    if matches!(name, "ingress" | "egress") || self.tables.len() > tables {
+                    if matches!(name, "ingress" | "egress") || !applied.is_empty() {
                         self.pipelines.push(name.to_string());
+                        self.applied.push(applied);
                     }
                 }
                 InstanceOf::Extern(_) | InstanceOf::Parser(_) => {}
@@ -138,19 +141,28 @@ impl<'a> Instances<'a> {
         }
     }
 
-    fn control(&mut self, typed: &'a TypedProgram, id: InstanceId, control: ControlId, pipeline: usize) {
-        let (instance, control) = (typed.instance(id), &typed.controls[control.index()]);
-        for table in &control.tables {
+    /// Learns what a pipeline's tables and actions are called; the tables in order.
+    fn control(&mut self, typed: &'a TypedProgram, id: InstanceId, control: ControlId) -> Vec<String> {
+        self.actions_of(typed, id, control);
+        let mut names = Vec::new();
+        for (table, within) in applied::tables(typed, id) {
             let table = &typed.tables[table.index()];
-            self.tables.insert(table.control_name.qualified(&instance.path), (table, id, pipeline));
+            let name = table.control_name.qualified(&typed.instance(within).path);
+            self.tables.insert(name.clone(), table);
+            names.push(name);
         }
+        names
+    }
+
+    fn actions_of(&mut self, typed: &TypedProgram, id: InstanceId, control: ControlId) {
+        let (instance, control) = (typed.instance(id), &typed.controls[control.index()]);
         for (order, action) in (1..).zip(&control.actions) {
             let action = &typed.actions[action.index()];
             self.actions.entry(action.control_name.qualified(&instance.path)).or_insert(order);
         }
         for &child in &instance.children {
             if let InstanceOf::Control(control) = typed.instance(child).of {
-                self.control(typed, child, control, pipeline);
+                self.actions_of(typed, child, control);
             }
         }
     }
@@ -173,11 +185,9 @@ impl Describer<'_> {
         let (mut pipelines, mut table_id, mut profile_id) = (Vec::new(), 0u32, 0u32);
         for (id, name) in names.iter().enumerate() {
             let program = self.input.program;
-            let of = |table: &&Table| {
-                let pipeline = self.instances.tables.get(&table.name).map_or(0, |(_, _, pipeline)| *pipeline);
-                !table.value_set && pipeline == id
-            };
-            let tables: Vec<&Table> = program.tables.iter().filter(of).collect();
+            let applied = self.instances.applied.get(id).map_or(&[][..], Vec::as_slice);
+            let tables: Vec<&Table> =
+                applied.iter().filter_map(|name| program.tables.iter().find(|table| table.name == *name)).collect();
             let ids = self.number_actions(&tables);
             let mut profiles: Vec<(&Extern, Value)> = Vec::new();
             let mut described = Vec::new();
@@ -207,17 +217,18 @@ impl Describer<'_> {
     /// Ids of the actions of each table, in the order of its list. They count by declaration, then by table.
     fn number_actions(&mut self, tables: &[&Table]) -> Vec<Vec<usize>> {
         let program = self.input.program;
-        let mut uses: Vec<(u32, usize, usize, &ir::program::Action)> = Vec::new();
+        let mut uses: Vec<(u32, Option<usize>, usize, usize, &ir::program::Action)> = Vec::new();
         for (at, table) in tables.iter().enumerate() {
+            let declared = program.tables.iter().position(|other| std::ptr::eq(other, *table));
             for (position, TableAction { action, .. }) in table.actions.iter().enumerate() {
                 let action = &program.actions[action.index()];
                 let order = self.instances.actions.get(&action.name).copied().unwrap_or(u32::MAX);
-                uses.push((order, at, position, action));
+                uses.push((order, declared, at, position, action));
             }
         }
-        uses.sort_by_key(|(order, table, position, _)| (*order, *table, *position));
+        uses.sort_by_key(|(order, declared, _, position, _)| (*order, *declared, *position));
         let mut ids: Vec<Vec<usize>> = tables.iter().map(|table| vec![0; table.actions.len()]).collect();
-        for (_, table, position, action) in uses {
+        for (_, _, table, position, action) in uses {
             let id = self.actions.len();
             ids[table][position] = id;
             let data = action.params.iter().map(|(name, bits)| json!({ "name": name, "bitwidth": bits }));
@@ -247,7 +258,7 @@ impl Describer<'_> {
 
     /// Names and targets of a table's keys: those that entries match, or those that choose a member of a group.
     fn keys(&mut self, table: &Table, selector: bool) -> Vec<(Option<String>, Reference)> {
-        let Some(&(declared, _, _)) = self.instances.tables.get(&table.name) else { return Vec::new() };
+        let Some(declared) = self.instances.tables.get(&table.name) else { return Vec::new() };
         let chosen = declared.keys.iter().filter(|key| (&*key.match_kind_name == "selector") == selector);
         chosen.map(|key| (Some(key.name.clone()), self.layout.reference(&key.expr))).collect()
     }

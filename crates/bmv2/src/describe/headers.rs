@@ -411,12 +411,8 @@ impl<'a> Layout<'a> {
                     path.push(Step::Field(*field));
                     at = inner;
                 }
-                ExprKind::StackElement { stack, index } => {
-                    let index = index.as_const()?.to_u64()?;
-                    path.push(Step::Element(u32::try_from(index).ok()?));
-                    at = stack;
-                }
                 ExprKind::Local(_) => break at.ty.fields_id()?,
+                // Elements of stacks too: p4c copies them before the lookup.
                 _ => return None,
             }
         };

@@ -213,6 +213,11 @@ impl TransportArgs {
         Ok(())
     }
 
+    /// Whether listening in clear text where other machines can connect is wanted.
+    pub fn insecure(&self) -> bool {
+        self.insecure
+    }
+
     /// For the line that says where the switch listens.
     fn how(&self) -> &'static str {
         match (&self.tls_cert, &self.tls_client_ca) {
@@ -237,6 +242,11 @@ impl Listeners {
         if !failed {
             tracing::info!("SIGHUP: certificates, roles, audit log and log level are read again");
         }
+    }
+
+    /// Where records of changes go.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// Closes P4Runtime and the socket.

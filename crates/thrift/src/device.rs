@@ -72,12 +72,14 @@ pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 pub(crate) fn config(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let program = on.program()?;
-    Ok(Some(Value::text(&*program.config)))
+    let config = program.config.as_ref().map_err(Fault::said)?;
+    Ok(Some(Value::text(&**config)))
 }
 
 pub(crate) fn config_md5(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let program = on.program()?;
-    Ok(Some(Value::Bytes(Md5::digest(program.config.as_bytes()).to_vec())))
+    let config = program.config.as_ref().map_err(Fault::said)?;
+    Ok(Some(Value::Bytes(Md5::digest(config.as_bytes()).to_vec())))
 }
 
 pub(crate) fn id_from_name(on: &mut Context<'_>) -> Answer<Option<Value>> {

@@ -25,8 +25,8 @@ const RANGE: i32 = 4;
 /// A program with its description.
 pub(crate) struct Program {
     pub(crate) schema: Arc<Schema>,
-    /// In bmv2's JSON, which clients read names and widths from.
-    pub(crate) config: Arc<str>,
+    /// In bmv2's JSON, which clients read names and widths from; or why there is none.
+    pub(crate) config: Result<Arc<str>, String>,
     /// Fields of keys that clients match by `valid`: a table's name and the field's place.
     valid: HashSet<(String, usize)>,
     /// Ids of the description, by the kind of the resource and its name.
@@ -43,8 +43,9 @@ pub(crate) struct Key {
 
 impl Program {
     /// Reads of the description what the schema does not say.
-    pub(crate) fn new(schema: Arc<Schema>, config: String) -> Program {
-        let json: serde_json::Value = serde_json::from_str(&config).unwrap_or_default();
+    pub(crate) fn new(schema: Arc<Schema>, config: Result<String, String>) -> Program {
+        let json = config.as_ref().ok().and_then(|config| serde_json::from_str(config).ok());
+        let json: serde_json::Value = json.unwrap_or_default();
         let (mut valid, mut ids) = (HashSet::new(), BTreeMap::new());
         let list = |of: &serde_json::Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
         let mut note = |kind: i32, object: &serde_json::Value| {
@@ -66,7 +67,7 @@ impl Program {
         for (kind, key) in [(2, "counter_arrays"), (3, "meter_arrays"), (4, "register_arrays"), (5, "learn_lists")] {
             list(&json, key).iter().for_each(|object| note(kind, object));
         }
-        Program { schema, config: config.into(), valid, ids }
+        Program { schema, config: config.map(Arc::from), valid, ids }
     }
 
     /// The id of an object of the description.

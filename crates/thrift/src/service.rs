@@ -316,7 +316,7 @@ impl Context<'_> {
         if let Some(loaded) = self.state.loaded.as_ref().filter(|loaded| Arc::ptr_eq(&loaded.program.schema, &schema)) {
             return Ok(Arc::clone(&loaded.program));
         }
-        let config = self.switch.config(&schema).map_err(Fault::said)?;
+        let config = self.switch.config(&schema);
         let program = Arc::new(Program::new(schema, config));
         let loaded = Loaded { program: Arc::clone(&program), handles: HashMap::new(), next: HashMap::new() };
         self.state.loaded = Some(loaded);

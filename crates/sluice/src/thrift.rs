@@ -1,0 +1,232 @@
+//! `sluice run --thrift`: bmv2's thrift services for the first device (`crates/thrift`), for `simple_switch_CLI` and scripts of bmv2.
+//!
+//! The protocol has neither encryption nor authentication, so another address than the machine's own needs --insecure. Whoever can connect
+//! may do what local commands do, but name no file of the machine: ports that are added are kernel interfaces.
+//!
+//! Threads: those of the services, one call at a time. Tests: `tests/py/test_thrift.py`.
+
+use crate::bmv2::config;
+use crate::compiler::Compiler;
+use crate::devices::Devices;
+use crate::transport::{Listeners, TransportArgs, socket_address};
+use anyhow::{Context, Result, bail};
+use control::Control;
+use control::pipeline::ForwardingConfig;
+use control::schema::Schema;
+use datapath::Switch;
+use entities::Names;
+use frontend::Options;
+use grpc::audit::{Audit, Entry};
+use grpc::peer::{Origin, Peer};
+use grpc::proto::p4::v1 as pb;
+use grpc::proto::sluice::v1 as admin;
+use grpc::{Handle, convert};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use thrift_service::{Port, Record, Server};
+
+/// Entities of a text of all of them.
+const ENTITIES_MAX: usize = 1 << 20;
+/// Entities of one step of a read.
+const STEP: usize = 1024;
+
+/// Flags of the thrift services.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ThriftArgs {
+    /// Serve bmv2's thrift interface, which simple_switch_CLI speaks, for the device of --device-id.
+    #[arg(long, value_name = "ADDR:PORT")]
+    thrift: Option<String>,
+    /// The same on 127.0.0.1, by its port alone, as bmv2 has it.
+    #[arg(long, value_name = "PORT", conflicts_with = "thrift")]
+    thrift_port: Option<u16>,
+}
+
+/// What the services need of a running switch.
+pub struct Parts<'a> {
+    pub switch: &'a Arc<Switch>,
+    pub handle: &'a Arc<Handle>,
+    pub devices: &'a Arc<Devices>,
+    pub compiler: &'a Arc<Compiler>,
+    /// How programs are compiled.
+    pub options: Options,
+    /// The device that the services are about.
+    pub device: u64,
+}
+
+impl ThriftArgs {
+    /// Listens, if it is asked for.
+    pub fn serve(&self, parts: Parts<'_>, transport: &TransportArgs, listeners: &Listeners) -> Result<Option<Server>> {
+        let (option, address) = match (&self.thrift, self.thrift_port) {
+            (Some(address), _) => ("--thrift", socket_address("--thrift", address)?),
+            (None, Some(port)) => ("--thrift-port", SocketAddr::from(([127, 0, 0, 1], port))),
+            (None, None) => return Ok(None),
+        };
+        if !address.ip().to_canonical().is_loopback() {
+            if !transport.insecure() {
+                bail!(
+                    "{option} {address}: other machines can connect there, and thrift has no TLS: everybody can read and change what is \
+                     sent; --insecure does it all the same"
+                );
+            }
+            tracing::warn!("{option} {address} is open to other machines without TLS (--insecure)");
+        }
+        let service = Service {
+            switch: Arc::clone(parts.switch),
+            handle: Arc::clone(parts.handle),
+            devices: Arc::clone(parts.devices),
+            compiler: Arc::clone(parts.compiler),
+            options: parts.options,
+            device: parts.device,
+            audit: listeners.audit().clone(),
+        };
+        let server = thrift_service::serve(address, Arc::new(service))
+            .with_context(|| format!("cannot serve thrift on {address} ({option} chooses another address)"))?;
+        announce!("thrift on {}, device {}", server.address(), parts.device);
+        Ok(Some(server))
+    }
+}
+
+struct Service {
+    switch: Arc<Switch>,
+    handle: Arc<Handle>,
+    devices: Arc<Devices>,
+    compiler: Arc<Compiler>,
+    options: Options,
+    device: u64,
+    audit: Audit,
+}
+
+fn message(error: control::Error) -> String {
+    error.message
+}
+
+impl Service {
+    fn program(&self, text: &str) -> ForwardingConfig {
+        ForwardingConfig { device_config: text.as_bytes().to_vec(), ..ForwardingConfig::default() }
+    }
+
+    fn check_nobody_primary(&self) -> Result<(), String> {
+        match self.handle.with(|control| control.has_primary(self.device)).map_err(message)? {
+            true => Err("a controller is primary, and would not know of another program".to_string()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl thrift_service::Switch for Service {
+    fn device_id(&self) -> u64 {
+        self.device
+    }
+
+    fn control(&self, f: &mut dyn FnMut(&mut Control)) {
+        self.handle.with(f);
+    }
+
+    fn config(&self, _: &Schema) -> Result<String, String> {
+        let view = self.handle.with(|control| control.config(self.device)).map_err(message)?;
+        let ForwardingConfig { name, device_config, .. } = view.ok_or("no program runs")?.config;
+        config::json(&self.compiler, &self.options, &name, &device_config)
+            .map_err(|refusal| refusal.message().to_string())
+    }
+
+    fn check_program(&self, text: &str) -> Result<(), String> {
+        self.check_nobody_primary()?;
+        let config = self.program(text);
+        let preparation = self.handle.with(|control| control.prepare(self.device, config, false)).map_err(message)?;
+        self.handle.prepared(preparation).map(drop).map_err(message)
+    }
+
+    fn load_program(&self, text: &str) -> Result<(), String> {
+        let request = admin::LoadRequest {
+            device_id: self.device,
+            program: text.as_bytes().to_vec(),
+            state: admin::load_request::State::Fresh.into(),
+            ..Default::default()
+        };
+        self.devices.load(&request)?;
+        tracing::info!(device = self.device, "program replaced by a thrift client");
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<(), String> {
+        self.check_nobody_primary()?;
+        let config = self.handle.with(|control| control.running_config(self.device)).map_err(message)?;
+        self.handle.load(self.device, config.ok_or("no program runs")?).map_err(message)?;
+        tracing::info!(device = self.device, "program begun anew by a thrift client");
+        Ok(())
+    }
+
+    fn entities(&self) -> Result<String, String> {
+        let view = self.handle.with(|control| control.config(self.device)).map_err(message)?;
+        let names = Names::new(convert::p4info::to_proto(&view.ok_or("no program runs")?.p4info));
+        let mut found = Vec::new();
+        for query in entities::config::queries(&names, true) {
+            let query = convert::entity(pb::Entity { entity: Some(query) });
+            let opened = self.handle.with(|control| control.open_read(self.device, &Default::default(), &[query]));
+            let (id, results) = opened.map_err(message)?;
+            let refused = results.into_iter().find_map(Result::err);
+            loop {
+                let some = self.handle.with(|control| control.read_on(id, STEP)).map_err(message)?;
+                if some.is_empty() {
+                    break;
+                }
+                found.extend(some.into_iter().filter_map(|entity| convert::entity_to_proto(entity).entity));
+                if found.len() > ENTITIES_MAX {
+                    self.handle.with(|control| control.close_read(id));
+                    return Err(format!(
+                        "there are more than {ENTITIES_MAX} entities; `sluice config save` writes any number"
+                    ));
+                }
+            }
+            if let Some(error) = refused {
+                return Err(error.message);
+            }
+        }
+        Ok(entities::config::text(&names, &found, true))
+    }
+
+    fn ports(&self) -> Vec<Port> {
+        let ours = self.switch.ports().into_iter().filter(|port| port.bound_to == self.device);
+        let told = ours.map(|port| Port {
+            number: port.number,
+            name: port.name,
+            up: port.link.up && port.in_service,
+            extra: vec![("kind".to_string(), port.kind.to_string())],
+        });
+        told.collect()
+    }
+
+    fn add_port(&self, number: u32, interface: &str) -> Result<(), String> {
+        let note = self.devices.add_port(&format!("{number}@{interface}"), self.device)?;
+        tracing::info!(port = number, "port added by a thrift client");
+        note.into_iter().for_each(|note| tracing::warn!(port = number, "{note}"));
+        Ok(())
+    }
+
+    fn remove_port(&self, number: u32) -> Result<(), String> {
+        if self.devices.of_port(number) != self.device {
+            return Err(format!("device {} has no port {number}", self.device));
+        }
+        self.devices.remove_port(number)?;
+        tracing::info!(port = number, "port removed by a thrift client");
+        Ok(())
+    }
+
+    fn elapsed_us(&self) -> u64 {
+        self.switch.now_us()
+    }
+
+    fn record(&self, record: Record<'_>) {
+        let private = record.peer.ip().to_canonical().is_loopback();
+        let peer = Peer { origin: Origin::Tcp(record.peer), names: Arc::default(), private };
+        let entry = Entry {
+            method: format!("thrift/{}", record.method),
+            what: record.what,
+            outcome: record.outcome.to_string(),
+            message: record.message.to_string(),
+            took: record.took,
+            limited: record.outcome != "Ok",
+        };
+        self.audit.record_blocking(&peer, entry);
+    }
+}

@@ -1,4 +1,146 @@
 //! bmv2's JSON: what p4c writes for `simple_switch`, as a front end to the IR, and a description of a compiled program in
 //! the same form for tools that read it.
+//!
+//! ```text
+//! text ─read▶ Value ─headers, states, primitives, control, state▶ Model ─emit▶ ir::Program
+//!      read.rs       names resolved, everything checked           model.rs  └─info▶ P4Info
+//! ```
+//!
+//! The format is that of docs/JSON_format.md of behavioral-model, versions 2.0 to 2.24. Attributes that mean nothing
+//! here are ignored; operations, primitives, types and targets that are not known are refused by name. Reading stops at the first
+//! mistake, which is named with its path in the JSON (`codes`).
+//!
+//! Promises: `compile` never panics, whatever the text; what it returns passes `ir::verify`. It recurses as deeply as the
+//! JSON is nested, at most 8,192 levels: the caller's stack must be as large as for the compiler of P4 source.
+//!
+//! Behaviour where bmv2 differs from P4_16, and what is missing: `docs/bmv2.md`. Tests: `tests/`.
 
+pub mod codes;
+mod control;
 pub mod describe;
+mod dirty;
+mod emit;
+mod expressions;
+mod headers;
+mod info;
+mod model;
+mod names;
+mod places;
+mod primitives;
+mod read;
+mod state;
+mod states;
+
+pub use read::Fault;
+
+use base::diag::{Diagnostic, has_errors};
+use base::{FileId, SourceMap, Span};
+use model::Model;
+use names::Reader;
+use p4info::P4Info;
+use places::Spans;
+use read::{At, Read};
+
+/// Major version of the format.
+const MAJOR: u32 = 2;
+/// Newest minor version.
+const MINOR_MAX: u32 = 24;
+
+/// What compiling a text gives.
+#[derive(Default)]
+pub struct Compiled {
+    /// The text, and what is known of the sources that it was made from.
+    pub sources: SourceMap,
+    /// Errors and warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The program; `None` when there is an error.
+    pub program: Option<ir::Program>,
+    /// What a controller sees.
+    pub p4info: Option<P4Info>,
+}
+
+/// Whether a text is an object that a compiler made for bmv2, or was to be one.
+pub fn is_json(text: &str) -> bool {
+    let begin = text.trim_start_matches('\u{feff}').trim_start();
+    begin.starts_with('{')
+        && ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| text.contains(key))
+}
+
+/// Compiles a text. `file` is its name in messages, `name` the program's.
+pub fn compile(text: &str, file: &str, name: &str) -> Compiled {
+    let mut sources = SourceMap::new();
+    let id = sources.add(file, text);
+    let text = text.trim_start_matches('\u{feff}');
+    let (model, spans) = match read_program(text, &mut sources) {
+        Ok(read) => read,
+        Err(fault) => {
+            let diagnostics = vec![diagnostic(text, id, &fault)];
+            return Compiled { sources, diagnostics, program: None, p4info: None };
+        }
+    };
+    let emit::Emitted { program, mut diagnostics, declared } = emit::emit(&model, &spans, name);
+    if !has_errors(&diagnostics) {
+        // What reading lets through by mistake must not reach passes and engines.
+        diagnostics.extend(ir::verify(&program).into_iter().map(|d| {
+            Diagnostic::error(codes::CONTRADICTION, d.span, format!("the JSON does not make a program: {}", d.message))
+        }));
+    }
+    if has_errors(&diagnostics) {
+        return Compiled { sources, diagnostics, program: None, p4info: None };
+    }
+    let p4info = info::build(&model, &program, &declared);
+    Compiled { sources, diagnostics, program: Some(program), p4info: Some(p4info) }
+}
+
+fn diagnostic(text: &str, file: FileId, fault: &Fault) -> Diagnostic {
+    let span: Span = read::locate(text, file, fault);
+    let message = match fault.path.as_str() {
+        "" => fault.message.clone(),
+        path => format!("{path}: {}", fault.message),
+    };
+    Diagnostic::error(fault.code, span, message)
+}
+
+fn read_program(text: &str, sources: &mut SourceMap) -> Read<(Model, Spans)> {
+    let value = read::parse(text)?;
+    let root = At::root(&value);
+    check_version(&root)?;
+    let mut reader = Reader::default();
+    // In the order in which one refers to another; registers are named by expressions anywhere.
+    reader.registers(&root)?;
+    reader.header_types(&root)?;
+    reader.headers(&root)?;
+    reader.stacks(&root)?;
+    reader.unions(&root)?;
+    reader.errors(&root)?;
+    reader.well_known(&root)?;
+    reader.extern_instances(&root)?;
+    reader.value_sets(&root)?;
+    reader.calculations(&root)?;
+    reader.counters(&root)?;
+    reader.meters(&root)?;
+    reader.parser(&root)?;
+    reader.deparser(&root)?;
+    reader.actions(&root)?;
+    reader.pipelines(&root)?;
+    reader.checksums(&root)?;
+    reader.field_lists(&root)?;
+    reader.learn_lists(&root)?;
+    reader.check_names(&root)?;
+    let spans = reader.places.finish(sources);
+    Ok((reader.m, spans))
+}
+
+fn check_version(root: &At<'_>) -> Read<()> {
+    if !root.is_object() {
+        return root.fail(codes::SHAPE, "the JSON is no object");
+    }
+    let Some(version) = root.get("__meta__").and_then(|m| m.get("version")) else { return Ok(()) };
+    let [major, minor] = version.tuple()?;
+    let (a, b) = (major.number()?, minor.number()?);
+    if a != MAJOR || b > MINOR_MAX {
+        let message = format!("version {a}.{b} of the format; {MAJOR}.0 to {MAJOR}.{MINOR_MAX} are supported");
+        return version.fail(codes::OTHER_FORMAT, message);
+    }
+    Ok(())
+}

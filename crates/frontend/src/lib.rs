@@ -70,7 +70,7 @@ pub struct Compiled {
     pub sources: SourceMap,
     /// Of all stages that ran.
     pub diagnostics: Vec<Diagnostic>,
-    /// The typed program.
+    /// The typed program; none of a program in bmv2's JSON.
     pub typed: Option<TypedProgram>,
     /// What a controller sees; there is one for each program with a `main`.
     pub p4info: Option<Arc<P4Info>>,
@@ -265,7 +265,45 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
         }
         Form::Bmv2(_) => return Err(invalid("it is bmv2's JSON without P4 source".to_string())),
     }
+    if bmv2::is_json(&source.text) {
+        return Ok((json_stages(&source, options, until), syntax::ast::Program::default()));
+    }
     Ok(stages_of(source, options, loader, until))
+}
+
+/// A program's name for messages, from its file's.
+fn program_name(file: &str) -> String {
+    Path::new(file).file_stem().map_or_else(|| "program".to_string(), |s| s.to_string_lossy().into_owned())
+}
+
+/// The stages for JSON that a compiler made for bmv2: there is no typed program.
+fn json_stages(source: &SourceInput, options: &Options, until: Until) -> Compiled {
+    let start = Instant::now();
+    let read = bmv2::compile(&source.text, &source.name, &program_name(&source.name));
+    let mut out = Compiled {
+        sources: read.sources,
+        diagnostics: read.diagnostics,
+        typed: None,
+        p4info: None,
+        raw: read.program,
+        optimised: None,
+        unloadable: Vec::new(),
+        times: vec![("lower", start.elapsed())],
+    };
+    if until < Until::Ir || out.failed() {
+        out.raw = None;
+        return out;
+    }
+    out.p4info = read.p4info.map(Arc::new);
+    if let Some(raw) = &mut out.raw {
+        name_assertions(raw, &out.sources);
+        let start = Instant::now();
+        let mut program = raw.clone();
+        opt::optimise(&mut program, &options.opt);
+        out.optimised = Some(program);
+        out.times.push(("optimise", start.elapsed()));
+    }
+    out
 }
 
 fn invalid(why: String) -> std::io::Error {
@@ -278,8 +316,7 @@ fn stages_of(
     loader: &dyn FileLoader,
     until: Until,
 ) -> (Compiled, syntax::ast::Program) {
-    let program_name =
-        Path::new(&source.name).file_stem().map_or_else(|| "program".to_string(), |s| s.to_string_lossy().into_owned());
+    let program_name = program_name(&source.name);
     let mut out = Compiled {
         sources: SourceMap::new(),
         diagnostics: Vec::new(),

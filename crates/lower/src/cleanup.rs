@@ -3,7 +3,7 @@
 use ir::{BlockId, Cfg, Stage};
 
 /// Keeps the reachable blocks of a stage, in their order.
-pub(crate) fn drop_unreachable(stage: &mut Stage) {
+pub fn drop_unreachable(stage: &mut Stage) {
     let cfg = Cfg::new(stage);
     let mut next = 0;
     let new_ids: Vec<Option<BlockId>> = (0..stage.blocks.len())

@@ -41,6 +41,7 @@ mod tree;
 mod v1model;
 mod visit;
 
+pub use cleanup::drop_unreachable;
 pub use context::{SIZE_LIMIT, WIDTH_LIMIT};
 
 use base::Span;

@@ -1,0 +1,463 @@
+//! The two pipelines: tables, conditionals, calls of actions, and how they follow each other; action profiles.
+//!
+//! The nodes of a pipeline are a graph without cycles. A table's next node depends on the action that ran, or on whether
+//! an entry matched (`__HIT__`, `__MISS__`).
+
+use crate::codes;
+use crate::expressions::hex;
+use crate::model::{Entry, Expr, Key, Next, Node, Pipeline, Profile, Selector, Table};
+use crate::names::{Names, Reader};
+use crate::read::{At, Read};
+use crate::state::algorithm;
+use crate::states::sole;
+use base::Bits;
+use base::entry::{KeyMatch, MatchKind};
+use ir::HashAlgorithm;
+use num_bigint::BigInt;
+
+/// Entries of a table whose size is not given.
+const TABLE_SIZE: u64 = 1024;
+/// What a table is called that the compiler made of a direct call of an action.
+const HIDDEN_PREFIX: &str = "tbl_";
+
+impl Reader {
+    pub fn pipelines(&mut self, root: &At<'_>) -> Read<()> {
+        let mut tables = Names::default();
+        self.m.ingress = self.pipeline(root, "ingress", &mut tables)?;
+        self.m.egress = self.pipeline(root, "egress", &mut tables)?;
+        Ok(())
+    }
+
+    fn pipeline(&mut self, root: &At<'_>, name: &str, tables: &mut Names) -> Read<Pipeline> {
+        let Some(object) = sole(root, "pipelines", name)? else { return Ok(Pipeline::default()) };
+        for profile in object.list_of("action_profiles")? {
+            self.profile(&profile)?;
+        }
+        // Nodes are named before they are read, for they name each other.
+        let mut names = Names::default();
+        let kinds = ["tables", "conditionals", "action_calls"];
+        let mut objects = Vec::new();
+        for kind in kinds {
+            for node in object.list_of(kind)? {
+                let index = objects.len();
+                let node_name = node.name()?;
+                if names.get(node_name).is_some() {
+                    return node.fail(codes::TWICE, format!("there is another node `{node_name}`"));
+                }
+                names.add_name(node_name, index);
+                objects.push((kind, node));
+            }
+        }
+        let mut nodes = Vec::new();
+        for (kind, node) in &objects {
+            nodes.push(match *kind {
+                "tables" => {
+                    tables.add("table", node, nodes.len())?;
+                    Node::Table(Box::new(self.table(node, &names)?))
+                }
+                "conditionals" => {
+                    if node.get("true_next").is_none() && node.get("false_next").is_none() {
+                        // Both end the pipeline.
+                        self.condition(&node.need("expression")?)?;
+                    }
+                    Node::Conditional {
+                        condition: self.condition(&node.need("expression")?)?,
+                        place: self.places.of(node)?,
+                        then: next(node, "true_next", &names)?,
+                        other: next(node, "false_next", &names)?,
+                    }
+                }
+                _ => {
+                    let id = node.need("action_id")?;
+                    let action = self.actions.with_id("action", &id)?;
+                    if !self.m.actions[action].params.is_empty() {
+                        return id
+                            .fail(codes::CONTRADICTION, "an action with parameters is called from the control flow");
+                    }
+                    Node::Action { action, next: next(node, "next_node", &names)? }
+                }
+            });
+        }
+        let first = next(&object, "init_table", &names)?;
+        if let Some(node) = cycle(&nodes) {
+            let name = objects[node].1.name()?;
+            return objects[node].1.fail(codes::CYCLE, format!("the control flow comes back to `{name}`"));
+        }
+        Ok(Pipeline { nodes, first })
+    }
+
+    fn profile(&mut self, object: &At<'_>) -> Read<()> {
+        let index = self.m.profiles.len();
+        self.profiles.add("action profile", object, index)?;
+        let place = self.places.of(object)?;
+        let size = object.get("max_size").map(|s| s.number()).transpose()?;
+        let size = size.filter(|s| *s > 0).map_or(TABLE_SIZE, u64::from);
+        let selector = match object.get("selector") {
+            Some(selector) => {
+                let algo = selector.need("algo")?;
+                let algorithm = algorithm(&algo)?;
+                if algorithm == HashAlgorithm::Random {
+                    return algo.fail(codes::UNSUPPORTED, "a selector cannot choose at random: a flow stays together");
+                }
+                let mut input = Vec::new();
+                for part in selector.need("input")?.list()? {
+                    let ty = part.need("type")?;
+                    if ty.text()? != "field" {
+                        return ty.fail(codes::UNSUPPORTED, "a selector's input has fields only");
+                    }
+                    input.push(self.fixed_field(&part.need("value")?)?);
+                }
+                Some(Selector { algorithm, input })
+            }
+            None => None,
+        };
+        self.m.profiles.push(Profile { name: object.name()?.to_string(), place, size, selector });
+        Ok(())
+    }
+
+    fn table(&mut self, object: &At<'_>, names: &Names) -> Read<Table> {
+        let name = object.name()?.to_string();
+        let place = self.places.of(object)?;
+        let mut keys = Vec::new();
+        for key in object.list_of("key")? {
+            keys.push(self.key(&key)?);
+        }
+        let kind = object.get("match_type");
+        if let Some(kind) = &kind {
+            match kind.text()? {
+                "exact" | "lpm" | "ternary" | "range" | "optional" => {}
+                other => return kind.fail(codes::UNSUPPORTED, format!("match type `{other}` is not supported")),
+            }
+        }
+        if keys.iter().filter(|k| k.kind == MatchKind::Lpm).count() > 1 {
+            return object.need("key")?.fail(codes::CONTRADICTION, "two `lpm` keys: no prefix is the longest");
+        }
+        let (actions, action_names) = self.table_actions(object)?;
+        let next = table_next(object, &actions, &action_names, names)?;
+        let ty = object.get("type").map_or(Ok("simple"), |t| t.text())?;
+        let profile = match ty {
+            "simple" => None,
+            "indirect" | "indirect_ws" => {
+                let at = match object.get("action_profile") {
+                    Some(at) => at,
+                    None => match object.get("act_prof_name") {
+                        Some(at) => {
+                            self.own_profile(object, &at)?;
+                            at
+                        }
+                        None => object.need("action_profile")?,
+                    },
+                };
+                let profile = self.profiles.named("action profile", &at)?;
+                if (ty == "indirect_ws") != self.m.profiles[profile].selector.is_some() {
+                    return at.fail(codes::CONTRADICTION, format!("a table of type `{ty}` with this action profile"));
+                }
+                Some(profile)
+            }
+            other => {
+                return object.need("type")?.fail(codes::UNSUPPORTED, format!("tables of type `{other}` are not here"));
+            }
+        };
+        let position = |id: &At<'_>| -> Read<usize> {
+            let action = self.actions.with_id("action", id)?;
+            match actions.iter().position(|a| *a == action) {
+                Some(position) => Ok(position),
+                None => id.fail(codes::CONTRADICTION, "the action is not one of the table's"),
+            }
+        };
+        let (mut default, mut const_default, mut const_action) = (None, false, false);
+        if let Some(entry) = object.get("default_entry") {
+            let id = entry.need("action_id")?;
+            let at = position(&id)?;
+            const_action = entry.flag("action_const", false)?;
+            const_default = entry.flag("action_entry_const", false)? || const_action;
+            let args = self.arguments(&entry, actions[at])?;
+            default = Some((at, args));
+        }
+        let size = object.get("max_size").map(|s| s.number()).transpose()?.filter(|s| *s > 0);
+        let entries = match object.get("entries") {
+            None => None,
+            Some(list) => {
+                if profile.is_some() {
+                    return list.fail(codes::CONTRADICTION, "entries in a table with an action profile");
+                }
+                let mut entries = Vec::new();
+                for entry in list.list()? {
+                    let call = entry.need("action_entry")?;
+                    let action = position(&call.need("action_id")?)?;
+                    entries.push(Entry {
+                        key: entry_key(&entry.need("match_key")?, &keys)?,
+                        priority: entry.get("priority").map_or(Ok(0), |p| p.number())?,
+                        action,
+                        args: self.arguments(&call, actions[action])?,
+                    });
+                }
+                Some(entries)
+            }
+        };
+        let size = match &entries {
+            Some(entries) => entries.len() as u64,
+            None => size.map_or(TABLE_SIZE, u64::from),
+        };
+        let meter = match object.get("direct_meters") {
+            Some(at) => {
+                let meter = self.meters.named("meter array", &at)?;
+                if !self.m.meters[meter].direct {
+                    return at.fail(codes::CONTRADICTION, "this meter array is not one of a table");
+                }
+                Some(meter)
+            }
+            None => None,
+        };
+        let with_counters = object.flag("with_counters", false)?;
+        let idle_timeout = object.flag("support_timeout", false)?;
+        let plain = meter.is_none() && profile.is_none() && entries.is_none() && !with_counters && !idle_timeout;
+        let sole_action = keys.is_empty() && actions.len() == 1 && default.is_some() && const_action;
+        let hidden = plain && sole_action && name.starts_with(HIDDEN_PREFIX);
+        Ok(Table {
+            name,
+            place,
+            keys,
+            actions,
+            next,
+            default,
+            const_default,
+            entries,
+            size,
+            with_counters,
+            idle_timeout,
+            meter,
+            profile,
+            hidden,
+        })
+    }
+
+    /// Old JSON: the table has its action profile for itself.
+    fn own_profile(&mut self, object: &At<'_>, name: &At<'_>) -> Read<()> {
+        let text = name.text()?.to_string();
+        if self.profiles.get(&text).is_some() {
+            return Ok(());
+        }
+        let selector = match object.get("selector") {
+            Some(selector) => {
+                let algorithm = algorithm(&selector.need("algo")?)?;
+                let mut input = Vec::new();
+                for part in selector.need("input")?.list()? {
+                    input.push(self.fixed_field(&part.need("value")?)?);
+                }
+                Some(Selector { algorithm, input })
+            }
+            None => None,
+        };
+        let index = self.m.profiles.len();
+        self.profiles.add_name(&text, index);
+        self.m.profiles.push(Profile { name: text, place: Default::default(), size: TABLE_SIZE, selector });
+        Ok(())
+    }
+
+    /// The actions of a table, and what `next_tables` calls them.
+    fn table_actions(&self, object: &At<'_>) -> Read<(Vec<usize>, Vec<String>)> {
+        let mut actions = Vec::new();
+        let list = match object.get("action_ids") {
+            Some(ids) => {
+                for id in ids.list()? {
+                    let action = self.actions.with_id("action", &id)?;
+                    actions.push(action);
+                }
+                ids
+            }
+            None => {
+                let names = object.need("actions")?;
+                for name in names.list()? {
+                    let text = name.text()?;
+                    match self.m.actions.iter().position(|a| a.name == text) {
+                        Some(action) => actions.push(action),
+                        None => return name.fail(codes::UNKNOWN, format!("there is no action `{text}`")),
+                    }
+                }
+                names
+            }
+        };
+        let names: Vec<String> = actions.iter().map(|a| self.m.actions[*a].name.clone()).collect();
+        for (i, name) in names.iter().enumerate() {
+            if names[..i].contains(name) {
+                return list.fail(codes::TWICE, format!("the table has two actions `{name}`"));
+            }
+        }
+        if actions.is_empty() {
+            return list.fail(codes::RANGE, "a table without actions");
+        }
+        Ok((actions, names))
+    }
+
+    /// The arguments of an action.
+    fn arguments(&self, call: &At<'_>, action: usize) -> Read<Vec<Bits>> {
+        let list = call.need("action_data")?;
+        let values = list.list()?;
+        let params = &self.m.actions[action].params;
+        if values.len() != params.len() {
+            let message = format!("{} arguments for an action with {} parameters", values.len(), params.len());
+            return list.fail(codes::CONTRADICTION, message);
+        }
+        let mut args = Vec::new();
+        for (value, (name, width)) in values.iter().zip(params) {
+            let number = hex(value)?;
+            let bits = Bits::from_bigint(*width, &number);
+            if number >= BigInt::ZERO && BigInt::from(bits.to_biguint()) != number {
+                return value.fail(codes::RANGE, format!("{number} does not fit parameter `{name}` of {width} bits"));
+            }
+            args.push(bits);
+        }
+        Ok(args)
+    }
+
+    fn key(&self, key: &At<'_>) -> Read<Key> {
+        let kind = key.need("match_type")?;
+        let target = key.need("target")?;
+        let match_kind = match kind.text()? {
+            "exact" | "valid" => MatchKind::Exact,
+            "lpm" => MatchKind::Lpm,
+            "ternary" => MatchKind::Ternary,
+            "range" => MatchKind::Range,
+            "optional" => MatchKind::Optional,
+            other => return kind.fail(codes::UNSUPPORTED, format!("match type `{other}` is not supported")),
+        };
+        let (value, width, own_name) = if kind.text()? == "valid" {
+            // A header by its name; older compilers wrote a pair.
+            let header = match target.is_list() {
+                true => target.tuple::<2>()?[0].clone(),
+                false => target.clone(),
+            };
+            let index = self.headers.named("header", &header)?;
+            (Expr::ValidField(index), 1, format!("{}.$valid$", header.text()?))
+        } else {
+            let [header, field] = target.tuple()?;
+            if field.text()? == "$valid$" {
+                let index = self.headers.named("header", &header)?;
+                (Expr::ValidField(index), 1, format!("{}.$valid$", header.text()?))
+            } else {
+                let field = self.fixed_field(&target)?;
+                (Expr::Field(field), self.m.field(field).width, self.m.field_name(field))
+            }
+        };
+        let mask = match key.get("mask") {
+            Some(mask) => Some(Bits::from_bigint(width, &hex(&mask)?)).filter(|m| *m != Bits::ones(width)),
+            None => None,
+        };
+        let name = key.get("name").map_or(Ok(own_name.as_str()), |n| n.text())?.to_string();
+        Ok(Key { name, kind: match_kind, width, value, mask })
+    }
+}
+
+/// The node that an attribute names; none ends the pipeline.
+fn next(object: &At<'_>, attribute: &str, names: &Names) -> Read<Option<usize>> {
+    object.get(attribute).map(|at| names.named("node", &at)).transpose()
+}
+
+fn table_next(object: &At<'_>, actions: &[usize], action_names: &[String], names: &Names) -> Read<Next> {
+    let nodes = object.need("next_tables")?;
+    if !nodes.is_object() {
+        return nodes.fail(codes::SHAPE, "`next_tables` is an object");
+    }
+    if nodes.has("__HIT__") || nodes.has("__MISS__") {
+        return Ok(Next::HitMiss(next(&nodes, "__HIT__", names)?, next(&nodes, "__MISS__", names)?));
+    }
+    let mut targets = Vec::with_capacity(actions.len());
+    for name in action_names {
+        if !nodes.has(name) {
+            return nodes.fail(codes::CONTRADICTION, format!("nothing follows action `{name}`"));
+        }
+        targets.push(next(&nodes, name, names)?);
+    }
+    Ok(Next::Actions(targets, next(object, "base_default_next", names)?))
+}
+
+/// The key of an entry. Values are of whole bytes; bits above the key's are ignored.
+fn entry_key(list: &At<'_>, keys: &[Key]) -> Read<Vec<KeyMatch>> {
+    let fields = list.list()?;
+    if fields.len() != keys.len() {
+        return list.fail(codes::CONTRADICTION, format!("{} key fields for a key of {}", fields.len(), keys.len()));
+    }
+    let mut key = Vec::new();
+    for (field, of) in fields.iter().zip(keys) {
+        let kind = field.need("match_type")?;
+        let bits = |name: &str| -> Read<Bits> {
+            let at = field.need(name)?;
+            let number = hex(&at)?;
+            let bytes = u64::from(of.width).div_ceil(8);
+            if number < BigInt::ZERO || number.bits() > bytes * 8 {
+                return at.fail(codes::RANGE, format!("more than the {bytes} bytes of key `{}`", of.name));
+            }
+            Ok(Bits::from_bigint(of.width, &number))
+        };
+        key.push(match (kind.text()?, of.kind) {
+            ("exact", MatchKind::Exact) => KeyMatch::Exact(bits("key")?),
+            ("valid", MatchKind::Exact) => {
+                KeyMatch::Exact(Bits::from_bool(field.need("key")?.boolean()?).resize_u(of.width))
+            }
+            ("lpm", MatchKind::Lpm) => {
+                let length = field.need("prefix_length")?;
+                let prefix_len = length.number()?;
+                let Some(rest) = of.width.checked_sub(prefix_len) else {
+                    return length.fail(codes::RANGE, format!("a prefix of {prefix_len} of {} bits", of.width));
+                };
+                let value = bits("key")?.lshr(rest.into()).shl(rest.into());
+                KeyMatch::Lpm { value, prefix_len }
+            }
+            ("ternary", MatchKind::Ternary) => {
+                let mask = bits("mask")?;
+                KeyMatch::Ternary { value: bits("key")?.and(&mask), mask }
+            }
+            ("range", MatchKind::Range) => {
+                let (low, high) = (bits("start")?, bits("end")?);
+                if high.ult(&low) {
+                    return field.fail(codes::RANGE, "a range that ends before it starts");
+                }
+                KeyMatch::Range { low, high }
+            }
+            ("optional", MatchKind::Optional) => KeyMatch::Optional(field.get("key").map(|_| bits("key")).transpose()?),
+            (found, wanted) => {
+                return kind.fail(codes::CONTRADICTION, format!("`{found}` for a key that is `{}`", wanted.name()));
+            }
+        });
+    }
+    Ok(key)
+}
+
+/// A node from which the control flow leads back to it. Without recursion: chains may be long.
+fn cycle(nodes: &[Node]) -> Option<usize> {
+    let successors = |node: usize| -> Vec<usize> {
+        match &nodes[node] {
+            Node::Table(table) => match &table.next {
+                Next::HitMiss(hit, miss) => [*hit, *miss].into_iter().flatten().collect(),
+                Next::Actions(next, miss) => next.iter().chain([miss]).copied().flatten().collect(),
+            },
+            Node::Conditional { then, other, .. } => [*then, *other].into_iter().flatten().collect(),
+            Node::Action { next, .. } => next.iter().copied().collect(),
+        }
+    };
+    // 0 unseen, 1 on the current path, 2 done.
+    let mut state = vec![0u8; nodes.len()];
+    for start in 0..nodes.len() {
+        if state[start] != 0 {
+            continue;
+        }
+        let mut path = vec![(start, successors(start))];
+        state[start] = 1;
+        while let Some((node, rest)) = path.last_mut() {
+            match rest.pop() {
+                None => {
+                    state[*node] = 2;
+                    path.pop();
+                }
+                Some(next) if state[next] == 1 => return Some(next),
+                Some(next) if state[next] == 0 => {
+                    state[next] = 1;
+                    path.push((next, successors(next)));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    None
+}

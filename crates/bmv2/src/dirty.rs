@@ -1,0 +1,166 @@
+//! Headers of which it can be seen that bmv2 keeps the fields of invalid ones.
+//!
+//! Follows, over the blocks of a program whose headers are all loose, what each header may be: *clean* (invalid, its
+//! fields zero), *dirty* (invalid, something in its fields) or *valid*. A header of which a field is read where it may
+//! be dirty is loose. Branches on a header's validity tell its state; a join has the states of both sides.
+//!
+//! ```text
+//! valid = 1          any   → valid      (fields are written before)
+//! valid = 0          valid → dirty
+//! field = x          clean → dirty
+//! ```
+//!
+//! Needs the IR of `emit` before passes. Conservative: a header that is loose for no reason costs speed only.
+
+use crate::emit::Followed;
+use ir::{BlockId, EntryKind, Op, Operand, Program, SlotId, StageId, Terminator};
+use lower::simple_switch::Stages;
+use std::collections::HashMap;
+
+const CLEAN: u8 = 1;
+const DIRTY: u8 = 2;
+const VALID: u8 = 4;
+
+#[derive(Clone, Copy)]
+enum Part {
+    Valid(usize),
+    Field(usize),
+}
+
+/// By header: whether it is loose.
+pub(crate) fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
+    let mut parts = HashMap::new();
+    for (header, slots) in followed.headers.iter().enumerate() {
+        if let Some((valid, fields)) = slots {
+            parts.insert(*valid, Part::Valid(header));
+            parts.extend(fields.iter().map(|slot| (*slot, Part::Field(header))));
+        }
+    }
+    let count = followed.headers.len();
+    let mut walk = Walk { program, parts, loose: vec![false; count] };
+    for header in &followed.surely_loose {
+        walk.loose[*header] = true;
+    }
+    let start = vec![CLEAN; count];
+    let parsed = walk.stage(stages.parser, start);
+    let parsed = walk.stage(stages.verify, parsed);
+    let mut to_egress = walk.stage(stages.ingress, parsed.clone());
+    if followed.clones_at_ingress {
+        join(&mut to_egress, &parsed);
+    }
+    let mut out = walk.stage(stages.egress, to_egress.clone());
+    if followed.clones_at_egress {
+        // A clone goes through egress again with the headers as they are behind it.
+        for _ in 0..3 {
+            let before = to_egress.clone();
+            join(&mut to_egress, &out);
+            if before == to_egress {
+                break;
+            }
+            out = walk.stage(stages.egress, to_egress.clone());
+        }
+    }
+    let computed = walk.stage(stages.compute, out);
+    walk.stage(stages.deparser, computed);
+    debug_assert!(program.entry(EntryKind::Ingress).is_some());
+    walk.loose
+}
+
+fn join(a: &mut [u8], b: &[u8]) -> bool {
+    let mut changed = false;
+    for (x, y) in a.iter_mut().zip(b) {
+        changed |= *x | *y != *x;
+        *x |= *y;
+    }
+    changed
+}
+
+struct Walk<'p> {
+    program: &'p Program,
+    parts: HashMap<SlotId, Part>,
+    loose: Vec<bool>,
+}
+
+impl Walk<'_> {
+    /// The states behind a stage that is entered with some; none if it is never left.
+    fn stage(&mut self, id: StageId, start: Vec<u8>) -> Vec<u8> {
+        let program = self.program;
+        let blocks = &program.stages[id.index()].blocks;
+        let count = start.len();
+        let mut entry: Vec<Option<Vec<u8>>> = vec![None; blocks.len()];
+        let mut waiting = vec![0usize];
+        let mut out = vec![0u8; count];
+        entry[0] = Some(start);
+        while let Some(index) = waiting.pop() {
+            let Some(mut state) = entry[index].clone() else { continue };
+            let block = &blocks[index];
+            for inst in &block.insts {
+                self.step(&inst.op, &mut state);
+            }
+            if let Some(Operand::Slot(slot)) = block.term.operand() {
+                self.read(*slot, &state);
+            }
+            let mut go = |to: BlockId, state: Vec<u8>| {
+                let changed = match &mut entry[to.index()] {
+                    Some(known) => join(known, &state),
+                    none => {
+                        *none = Some(state);
+                        true
+                    }
+                };
+                if changed && !waiting.contains(&to.index()) {
+                    waiting.push(to.index());
+                }
+            };
+            match &block.term {
+                Terminator::Branch { cond: Operand::Slot(slot), then, other }
+                    if let Some(Part::Valid(header)) = self.parts.get(slot) =>
+                {
+                    for (to, keep) in [(*then, VALID), (*other, CLEAN | DIRTY)] {
+                        let mut state = state.clone();
+                        state[*header] &= keep;
+                        if state[*header] != 0 {
+                            go(to, state);
+                        }
+                    }
+                }
+                Terminator::Next => _ = join(&mut out, &state),
+                term => term.for_each_target(|to| go(to, state.clone())),
+            }
+        }
+        out
+    }
+
+    fn read(&mut self, slot: SlotId, state: &[u8]) {
+        if let Some(Part::Field(header)) = self.parts.get(&slot)
+            && state[*header] & DIRTY != 0
+        {
+            self.loose[*header] = true;
+        }
+    }
+
+    fn step(&mut self, op: &Op, state: &mut [u8]) {
+        let mut used = Vec::new();
+        op.for_each_use(self.program, |slot| used.push(slot));
+        for slot in used {
+            self.read(slot, state);
+        }
+        let constant = match op {
+            Op::Mov { src: Operand::Const(c), .. } => Some(!c.is_zero()),
+            _ => None,
+        };
+        op.for_each_def(self.program, |slot| match (self.parts.get(&slot), constant) {
+            (Some(Part::Valid(header)), Some(true)) => state[*header] = VALID,
+            (Some(Part::Valid(header)), Some(false)) => {
+                let was = state[*header];
+                state[*header] = was & !VALID | if was & VALID != 0 { DIRTY } else { 0 };
+            }
+            (Some(Part::Valid(header)), None) => state[*header] = CLEAN | DIRTY | VALID,
+            (Some(Part::Field(_)), Some(false)) | (None, _) => {}
+            (Some(Part::Field(header)), _) => {
+                let was = state[*header];
+                state[*header] = was & !CLEAN | if was & CLEAN != 0 { DIRTY } else { 0 };
+            }
+        });
+    }
+}

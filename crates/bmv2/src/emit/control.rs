@@ -1,0 +1,400 @@
+//! Pipelines: a block for each node; and the tables' declarations.
+//!
+//! What learn lists are asked for is sent at the end of ingress, with the values that fields have then; of several
+//! requests the last one counts.
+
+use super::{Cx, Role};
+use crate::model::{BinaryOp, Expr, Next, Node, Pipeline, Table, UnaryOp};
+use base::Bits;
+use base::entry::{ActionCall, EntryAction, TableEntry};
+use ir::{
+    Action, BinOp, BlockId, CounterUnit, ExternId, ExternKind, Mark, Op, Operand, StageKind, TableAction, TableId,
+};
+use std::collections::HashMap;
+
+/// A declared table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableIds {
+    pub table: TableId,
+    pub counter: Option<ExternId>,
+    /// Whether an action that does nothing was added behind the table's own, to be the default one.
+    pub added_default: bool,
+}
+
+// Declarations.
+impl Cx<'_> {
+    pub(super) fn declare_tables(&mut self) {
+        let m = self.m;
+        let mut ids: HashMap<&str, ir::ActionId> = HashMap::new();
+        for (egress, pipeline) in [(false, &m.ingress), (true, &m.egress)] {
+            for (i, node) in pipeline.nodes.iter().enumerate() {
+                if let Node::Table(table) = node
+                    && !table.hidden
+                {
+                    let made = self.declare_table(table, &mut ids);
+                    self.tables.insert((egress, i), made);
+                }
+            }
+        }
+        // Direct counters of tables that are not there are not used either.
+        for (meter, id) in m.meters.iter().zip(self.meters.clone()) {
+            let of_table = self.b.program().tables.iter().position(|t| t.direct.contains(&id));
+            if let (true, Some(table)) = (meter.direct, of_table)
+                && let ExternKind::Meter { direct, .. } = &mut self.b.program_mut().externs[id.index()].kind
+            {
+                *direct = Some(TableId::from_index(table));
+            }
+        }
+    }
+
+    fn action_id<'m>(
+        &mut self,
+        ids: &mut HashMap<&'m str, ir::ActionId>,
+        action: &'m crate::model::Action,
+    ) -> ir::ActionId {
+        if let Some(id) = ids.get(&*action.name) {
+            if self.b.program().actions[id.index()].params != action.params {
+                self.fault(format!("actions named `{}` have different parameters", action.name));
+            }
+            return *id;
+        }
+        let made = self.b.action(Action { name: action.name.clone(), params: action.params.clone() });
+        ids.insert(&action.name, made);
+        made
+    }
+
+    fn declare_table<'m>(&mut self, table: &'m Table, ids: &mut HashMap<&'m str, ir::ActionId>) -> TableIds
+    where
+        Self: HasModel<'m>,
+    {
+        let m = self.model();
+        self.b.set_span(self.spans.of(table.place));
+        let mut actions: Vec<TableAction> = Vec::new();
+        for action in &table.actions {
+            let action = self.action_id(ids, &m.actions[*action]);
+            actions.push(TableAction { action, default_only: false, table_only: false });
+        }
+        let nothing = |a: &usize| m.actions[*a].params.is_empty() && m.actions[*a].calls.is_empty();
+        let (default_action, added_default) = match &table.default {
+            Some((action, args)) => (ActionCall { action: *action as u32, args: args.clone() }, false),
+            None => match table.actions.iter().position(nothing) {
+                Some(action) => (ActionCall { action: action as u32, args: Vec::new() }, false),
+                None => {
+                    let name = "NoAction";
+                    let taken = ids.get(name).filter(|id| self.b.program().actions[id.index()].params.is_empty());
+                    let action = match taken {
+                        Some(id) => *id,
+                        None if ids.contains_key(name) => {
+                            let name = format!("{}.$nothing", table.name);
+                            self.b.action(Action { name, params: Vec::new() })
+                        }
+                        None => {
+                            let made = self.b.action(Action { name: name.to_string(), params: Vec::new() });
+                            ids.insert(name, made);
+                            made
+                        }
+                    };
+                    actions.push(TableAction { action, default_only: true, table_only: false });
+                    (ActionCall { action: actions.len() as u32 - 1, args: Vec::new() }, true)
+                }
+            },
+        };
+        let needs_priority = table.keys.iter().any(|k| k.kind.needs_priority());
+        let mut entries = Vec::new();
+        for entry in table.entries.iter().flatten() {
+            // The smallest number wins there, the highest here.
+            let lowest = table.entries.iter().flatten().map(|e| e.priority).max().unwrap_or(0);
+            let priority = i32::try_from(lowest - entry.priority).unwrap_or(i32::MAX - 1) + 1;
+            let call = ActionCall { action: entry.action as u32, args: entry.args.clone() };
+            entries.push(TableEntry {
+                key: entry.key.clone(),
+                priority: if needs_priority { priority } else { 0 },
+                action: EntryAction::Call(call),
+                idle_timeout_ns: 0,
+            });
+        }
+        let key = |k: &crate::model::Key| ir::Key { name: k.name.clone(), width: k.width, kind: k.kind };
+        let implementation = table.profile.map(|p| self.profiles[p]);
+        let made = self.b.table(ir::Table {
+            name: table.name.clone(),
+            span: self.spans.of(table.place),
+            keys: table.keys.iter().map(key).collect(),
+            actions: actions.clone(),
+            default_action,
+            const_default: table.const_default,
+            entries,
+            const_entries: table.entries.is_some(),
+            size: table.size,
+            implementation,
+            direct: Vec::new(),
+            idle_timeout: table.idle_timeout,
+            value_set: false,
+        });
+        if let Some(profile) = implementation {
+            match &mut self.b.program_mut().externs[profile.index()].kind {
+                ExternKind::ActionProfile { actions: of, .. } | ExternKind::ActionSelector { actions: of, .. } => {
+                    if of.is_empty() {
+                        *of = actions;
+                    } else if *of != actions {
+                        self.fault(format!("table `{}` and its action profile have different actions", table.name));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut direct = Vec::new();
+        let bound = m.counters.iter().position(|c| c.table.as_deref() == Some(&*table.name));
+        let counter = match bound {
+            Some(i) => Some(self.counters[i]),
+            None if table.with_counters => {
+                let kind = ExternKind::Counter { size: 0, unit: CounterUnit::Both, direct: None };
+                let name = format!("{}.$counter", table.name);
+                Some(self.b.extern_instance(ir::Extern { name, span: self.spans.of(table.place), kind }))
+            }
+            None => None,
+        };
+        let counter = counter.filter(|c| {
+            // Another table may claim the same one.
+            matches!(self.b.program().externs[c.index()].kind, ExternKind::Counter { direct: None, .. })
+        });
+        if let Some(counter) = counter {
+            direct.push(counter);
+            if let ExternKind::Counter { direct, .. } = &mut self.b.program_mut().externs[counter.index()].kind {
+                *direct = Some(made);
+            }
+        }
+        if let Some(meter) = table.meter {
+            let id = self.meters[meter];
+            let taken = self.b.program().tables.iter().any(|t| t.direct.contains(&id));
+            match taken {
+                true => self.fault(format!("two tables have direct meter `{}`", m.meters[meter].name)),
+                false => direct.push(id),
+            }
+        }
+        self.b.program_mut().tables[made.index()].direct = direct;
+        TableIds { table: made, counter, added_default }
+    }
+
+    pub(super) fn declare_value_sets(&mut self) {
+        let m = self.m;
+        for set in &m.value_sets {
+            let parts = match set.parts.is_empty() {
+                true => vec![(set.name.clone(), set.width)],
+                false => set.parts.clone(),
+            };
+            let key = |(name, width): (String, u32)| ir::Key { name, width, kind: base::entry::MatchKind::Exact };
+            let action = self.b.action(Action { name: format!("{}.$member", set.name), params: Vec::new() });
+            let table = self.b.table(ir::Table {
+                name: set.name.clone(),
+                span: base::Span::NONE,
+                keys: parts.into_iter().map(key).collect(),
+                actions: vec![TableAction { action, default_only: false, table_only: false }],
+                default_action: ActionCall { action: 0, args: Vec::new() },
+                const_default: true,
+                entries: Vec::new(),
+                const_entries: false,
+                size: set.size,
+                implementation: None,
+                direct: Vec::new(),
+                idle_timeout: false,
+                value_set: true,
+            });
+            self.value_sets.push(table);
+        }
+    }
+}
+
+/// The model, with its own lifetime.
+pub(super) trait HasModel<'m> {
+    fn model(&self) -> &'m crate::model::Model;
+}
+
+impl<'m> HasModel<'m> for Cx<'m> {
+    fn model(&self) -> &'m crate::model::Model {
+        self.m
+    }
+}
+
+// Application.
+impl Cx<'_> {
+    pub(super) fn pipeline(&mut self, role: Role) -> ir::StageId {
+        let m = self.m;
+        let (name, pipeline): (_, &Pipeline) = match role {
+            Role::Egress => ("egress", &m.egress),
+            _ => ("ingress", &m.ingress),
+        };
+        let stage = self.open(role, name, StageKind::Control);
+        let end = self.b.block("end");
+        let label = |n: &Node| match n {
+            Node::Table(table) => table.name.clone(),
+            _ => String::new(),
+        };
+        let blocks: Vec<BlockId> = pipeline.nodes.iter().map(|n| self.b.block(label(n))).collect();
+        let target = |node: Option<usize>| node.map_or(end, |n| blocks[n]);
+        self.b.jump(target(pipeline.first));
+        for (i, (node, block)) in pipeline.nodes.iter().zip(&blocks).enumerate() {
+            self.b.switch_to(*block);
+            if self.gives_up() {
+                self.b.jump(end);
+                continue;
+            }
+            match node {
+                Node::Conditional { condition, place, then, other } => {
+                    self.b.set_span(self.spans.of(*place));
+                    self.branch_on(condition, target(*then), target(*other));
+                }
+                Node::Action { action, next } => {
+                    let action = &m.actions[*action];
+                    self.b.emit(Op::Mark(Mark::Action(action.name.clone())));
+                    self.body(action, Some(end));
+                    self.b.fall_through(target(*next));
+                }
+                Node::Table(table) if table.hidden => {
+                    let action = &m.actions[table.actions[0]];
+                    self.b.set_span(self.spans.of(table.place));
+                    self.b.emit(Op::Mark(Mark::Action(action.name.clone())));
+                    let args = table.default.as_ref().map(|(_, args)| args.clone()).unwrap_or_default();
+                    self.locals = args.into_iter().map(Operand::Const).collect();
+                    self.body(action, Some(end));
+                    self.locals.clear();
+                    let next = match &table.next {
+                        Next::HitMiss(_, miss) => *miss,
+                        Next::Actions(next, _) => next[0],
+                    };
+                    self.b.fall_through(target(next));
+                }
+                Node::Table(table) => self.apply((role == Role::Egress, i), table, end, &target),
+            }
+        }
+        self.b.switch_to(end);
+        self.b.set_span(base::Span::NONE);
+        if let (Role::Ingress, Some(learn)) = (role, self.learn) {
+            for (list, digest) in m.learn_lists.iter().zip(self.digests.clone()) {
+                let asked = self.b.bin(BinOp::Eq, learn, Operand::new_const(16, u128::from(list.id)));
+                let data = list.fields.iter().map(|f| self.slot(*f).into()).collect();
+                self.b.set_span(self.spans.of(list.place));
+                self.when(Operand::Slot(asked), |cx| cx.b.emit(Op::Digest { digest, data }));
+            }
+        }
+        self.close();
+        stage
+    }
+
+    /// Branches on a condition, with a branch for each part of `and`, `or` and `not`.
+    pub(super) fn branch_on(&mut self, condition: &Expr, then: BlockId, other: BlockId) {
+        match condition {
+            Expr::Unary(UnaryOp::Not, a) => self.branch_on(a, other, then),
+            Expr::Unary(UnaryOp::DataToBool, a) if let Expr::Unary(UnaryOp::BoolToData, a) = &**a => {
+                self.branch_on(a, then, other);
+            }
+            Expr::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => {
+                let second = self.b.block("");
+                match op {
+                    BinaryOp::And => self.branch_on(a, second, other),
+                    _ => self.branch_on(a, then, second),
+                }
+                self.b.switch_to(second);
+                self.branch_on(b, then, other);
+            }
+            condition => match self.boolean(condition) {
+                Operand::Const(c) => self.b.jump(if c.is_true() { then } else { other }),
+                cond => self.b.branch(cond, then, other),
+            },
+        }
+    }
+
+    fn apply(&mut self, id: (bool, usize), table: &Table, end: BlockId, target: &dyn Fn(Option<usize>) -> BlockId) {
+        let m = self.m;
+        let Some(ids) = self.tables.get(&id).copied() else { return self.b.jump(end) };
+        self.b.set_span(self.spans.of(table.place));
+        let mut keys = Vec::new();
+        for key in &table.keys {
+            let value = self.exact(&key.value).operand;
+            keys.push(match &key.mask {
+                Some(mask) => self.b.bin(BinOp::And, value, mask.clone()).into(),
+                None => value,
+            });
+        }
+        let selector = table.profile.and_then(|p| m.profiles[p].selector.as_ref());
+        let selector = selector.map_or(Vec::new(), |s| s.input.iter().map(|f| self.slot(*f).into()).collect());
+        let [hit, action, entry, data] = [1, 32, 64, 64].map(|w| self.b.temp(w));
+        self.b.emit(Op::Apply { table: ids.table, keys, selector, hit, action, entry, data });
+        let always: Operand = Bits::from_bool(true).into();
+        if let Some(counter) = ids.counter {
+            self.b.emit(Op::CountDirect { counter, hit: always.clone(), entry });
+        }
+        if let Some(meter) = table.meter
+            && self.b.program().tables[ids.table.index()].direct.contains(&self.meters[meter])
+        {
+            let colour = self.b.temp(2);
+            self.b.emit(Op::MeterDirect { meter: self.meters[meter], dst: colour, hit: always, entry });
+            if let Some(result) = m.meters[meter].result {
+                self.when(Operand::Slot(hit), |cx| {
+                    let width = cx.m.field(result).width;
+                    let value = cx.b.resize_u(width, colour);
+                    cx.write(result, value);
+                });
+            }
+        }
+        // Behind the actions: what their table leads to.
+        let by_hit = match &table.next {
+            Next::HitMiss(..) => Some(self.b.block("")),
+            Next::Actions(..) => None,
+        };
+        let after = |i: usize| match (&table.next, by_hit) {
+            (Next::Actions(next, _), _) => target(next[i]),
+            (Next::HitMiss(..), Some(block)) => block,
+            (Next::HitMiss(..), None) => end,
+        };
+        let mut cases: Vec<(Bits, BlockId)> = Vec::new();
+        let mut bodies = Vec::new();
+        for (i, of) in table.actions.iter().enumerate() {
+            let action = &m.actions[*of];
+            let to = match action.calls.is_empty() {
+                true => after(i),
+                false => {
+                    let block = self.b.block(action.name.clone());
+                    bodies.push((i, action, block));
+                    block
+                }
+            };
+            cases.push((Bits::new(32, i as u128), to));
+        }
+        if ids.added_default {
+            let to = match (&table.next, by_hit) {
+                (Next::Actions(_, miss), _) => target(*miss),
+                (_, Some(block)) => block,
+                _ => end,
+            };
+            cases.push((Bits::new(32, cases.len() as u128), to));
+        }
+        match cases.as_slice() {
+            [] => self.b.jump(end),
+            [(_, first), rest @ ..] if rest.iter().all(|(_, t)| t == first) => self.b.jump(*first),
+            _ => match cases.pop() {
+                Some((_, default)) => self.b.switch(action, cases, default),
+                None => self.b.jump(end),
+            },
+        }
+        for (i, action, block) in bodies {
+            self.b.switch_to(block);
+            self.b.emit(Op::Mark(Mark::Action(action.name.clone())));
+            let mut locals = Vec::new();
+            for (param, (_, width)) in action.params.iter().enumerate() {
+                let dst = self.b.temp(*width);
+                let (action, param) = (i as u32, param as u32);
+                self.b.emit(Op::ActionParam { dst, table: ids.table, action, param, data });
+                locals.push(dst.into());
+            }
+            self.locals = locals;
+            self.body(action, Some(end));
+            self.locals.clear();
+            self.b.fall_through(after(i));
+            self.b.set_span(self.spans.of(table.place));
+        }
+        if let (Next::HitMiss(on_hit, on_miss), Some(block)) = (&table.next, by_hit) {
+            self.b.switch_to(block);
+            self.b.branch(hit, target(*on_hit), target(*on_miss));
+        }
+    }
+}

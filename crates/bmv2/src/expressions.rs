@@ -1,0 +1,344 @@
+//! Expressions and the type-value objects that arguments are, with their types checked.
+
+use crate::codes;
+use crate::model::{BinaryOp, Expr, Target, UnaryOp};
+use crate::names::Reader;
+use crate::read::{At, Read};
+use num_bigint::BigInt;
+use num_traits::Num;
+
+/// Most digits of a number.
+const DIGITS_MAX: usize = 16 * 1024;
+
+/// The type of an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Type {
+    Number,
+    Bool,
+    /// With the header type.
+    Header(usize),
+    Stack(usize),
+    Union,
+    UnionStack(usize),
+}
+
+impl Type {
+    fn noun(self) -> &'static str {
+        match self {
+            Type::Number => "a number",
+            Type::Bool => "a boolean",
+            Type::Header(_) => "a header",
+            Type::Stack(_) => "a header stack",
+            Type::Union => "a header union",
+            Type::UnionStack(_) => "a stack of header unions",
+        }
+    }
+}
+
+/// A hexadecimal number with an optional sign.
+pub(crate) fn hex(value: &At<'_>) -> Read<BigInt> {
+    let text = value.text()?;
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let digits = digits.strip_prefix("0x").unwrap_or(digits);
+    if digits.len() > DIGITS_MAX {
+        return value.fail(codes::RANGE, format!("a number of {} digits; {DIGITS_MAX} are possible", digits.len()));
+    }
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return value.fail(codes::SHAPE, format!("`{text}` is no hexadecimal number"));
+    }
+    match BigInt::from_str_radix(digits, 16) {
+        Ok(number) => Ok(if negative { -number } else { number }),
+        Err(_) => value.fail(codes::SHAPE, format!("`{text}` is no hexadecimal number")),
+    }
+}
+
+impl Reader {
+    /// An expression that is a number.
+    pub fn number(&self, value: &At<'_>) -> Read<Expr> {
+        let (expr, ty) = self.expression(value)?;
+        match ty {
+            Type::Number => Ok(expr),
+            other => value.fail(codes::CONTRADICTION, format!("{} where a number should be", other.noun())),
+        }
+    }
+
+    /// An expression that is a boolean.
+    pub fn condition(&self, value: &At<'_>) -> Read<Expr> {
+        let (expr, ty) = self.expression(value)?;
+        match ty {
+            Type::Bool => Ok(expr),
+            other => value.fail(codes::CONTRADICTION, format!("{} where a boolean should be", other.noun())),
+        }
+    }
+
+    /// A condition that may be given as a number, which is not 0 where it holds.
+    pub fn condition_or_number(&self, value: &At<'_>) -> Read<Expr> {
+        let (expr, ty) = self.expression(value)?;
+        match ty {
+            Type::Bool => Ok(expr),
+            Type::Number => Ok(Expr::Unary(UnaryOp::DataToBool, Box::new(expr))),
+            other => value.fail(codes::CONTRADICTION, format!("{} where a boolean should be", other.noun())),
+        }
+    }
+
+    /// A header, its type, and no metadata.
+    pub fn header(&self, value: &At<'_>) -> Read<(Expr, usize)> {
+        let (expr, ty) = self.expression(value)?;
+        match (ty, &expr) {
+            (Type::Header(_), Expr::Header(h)) if self.m.headers[*h].metadata => {
+                value.fail(codes::UNSUPPORTED, "metadata where a header of the packet should be")
+            }
+            (Type::Header(ty), _) => Ok((expr, ty)),
+            (other, _) => value.fail(codes::CONTRADICTION, format!("{} where a header should be", other.noun())),
+        }
+    }
+
+    /// A header union.
+    pub fn union(&self, value: &At<'_>) -> Read<Expr> {
+        let (expr, ty) = self.expression(value)?;
+        match ty {
+            Type::Union => Ok(expr),
+            other => value.fail(codes::CONTRADICTION, format!("{} where a header union should be", other.noun())),
+        }
+    }
+
+    /// What can be assigned to.
+    pub fn target(&self, value: &At<'_>) -> Read<Target> {
+        match self.expression(value)?.0 {
+            Expr::Field(field) => Ok(Target::Field(field)),
+            Expr::FieldOf(header, field) => Ok(Target::FieldOf(*header, field)),
+            Expr::LastField(stack, field) => Ok(Target::LastField(stack, field)),
+            Expr::Register(register, index) => Ok(Target::Register(register, *index)),
+            Expr::ValidField(_) => value.fail(codes::UNSUPPORTED, "`$valid$` is read-only"),
+            _ => value.fail(codes::CONTRADICTION, "nothing can be assigned to this"),
+        }
+    }
+
+    /// An expression or argument: an object with `type` and `value`.
+    pub fn expression(&self, object: &At<'_>) -> Read<(Expr, Type)> {
+        let ty = object.need("type")?;
+        let value = object.need("value")?;
+        Ok(match ty.text()? {
+            "expression" if value.get("op").is_none() => self.expression(&value)?,
+            "expression" => self.operation(&value)?,
+            "field" => {
+                let [header, field] = value.tuple()?;
+                if field.is_text() && field.text()? == "$valid$" {
+                    let header = self.headers.named("header", &header)?;
+                    return Ok((Expr::ValidField(header), Type::Number));
+                }
+                (Expr::Field(self.fixed_field(&value)?), Type::Number)
+            }
+            "hexstr" => (Expr::Number(hex(&value)?), Type::Number),
+            "bool" => (Expr::Bool(value.boolean()?), Type::Bool),
+            "local" | "runtime_data" => {
+                let index = value.number()? as usize;
+                if index >= self.locals {
+                    let message =
+                        format!("there are {} values of the table entry here, no number {index}", self.locals);
+                    return value.fail(codes::RANGE, message);
+                }
+                (Expr::Local(index), Type::Number)
+            }
+            "register" => {
+                let [array, index] = value.tuple()?;
+                let array = self.registers.named("register array", &array)?;
+                (Expr::Register(array, Box::new(self.number(&index)?)), Type::Number)
+            }
+            "stack_field" => {
+                let [stack, field] = value.tuple()?;
+                let stack = self.stacks.named("header stack", &stack)?;
+                let index = self.field_of(self.m.stacks[stack].ty, &field)?;
+                if self.m.header_types[self.m.stacks[stack].ty].fields[index].varbit {
+                    return field.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
+                }
+                (Expr::LastField(stack, index), Type::Number)
+            }
+            "header" => {
+                let header = self.headers.named("header", &value)?;
+                (Expr::Header(header), Type::Header(self.m.headers[header].ty))
+            }
+            "header_stack" => {
+                let stack = self.stacks.named("header stack", &value)?;
+                (Expr::Stack(stack), Type::Stack(stack))
+            }
+            "header_union" => (Expr::Union(self.unions.named("header union", &value)?), Type::Union),
+            "header_union_stack" => {
+                let stack = self.union_stacks.named("header union stack", &value)?;
+                (Expr::UnionStack(stack), Type::UnionStack(stack))
+            }
+            other => return ty.fail(codes::UNSUPPORTED, format!("a value of type `{other}` cannot be used here")),
+        })
+    }
+
+    fn operation(&self, value: &At<'_>) -> Read<(Expr, Type)> {
+        let op = value.need("op")?;
+        let unary = |u: UnaryOp, expr: Expr| Expr::Unary(u, Box::new(expr));
+        let number = |name: &str| value.need(name).and_then(|v| self.number(&v));
+        let condition = |name: &str| value.need(name).and_then(|v| self.condition(&v));
+        let index = |name: &str| value.need(name).and_then(|v| Ok((v.number()? as usize, v)));
+        let binary = |b: BinaryOp| -> Read<Expr> {
+            // `+` and `-` with one operand.
+            let left = match (b, value.get("left")) {
+                (BinaryOp::Add | BinaryOp::Sub, None) => Expr::Number(BigInt::ZERO),
+                _ => number("left")?,
+            };
+            Ok(Expr::Binary(b, Box::new(left), Box::new(number("right")?)))
+        };
+        let logical = |b: BinaryOp| -> Read<Expr> {
+            Ok(Expr::Binary(b, Box::new(condition("left")?), Box::new(condition("right")?)))
+        };
+        use BinaryOp as B;
+        Ok(match op.text()? {
+            "+" => (binary(B::Add)?, Type::Number),
+            "-" => (binary(B::Sub)?, Type::Number),
+            "*" => (binary(B::Mul)?, Type::Number),
+            "/" => (binary(B::Div)?, Type::Number),
+            "%" => (binary(B::Mod)?, Type::Number),
+            "<<" => (binary(B::Shl)?, Type::Number),
+            ">>" => (binary(B::Shr)?, Type::Number),
+            "&" => (binary(B::BitAnd)?, Type::Number),
+            "|" => (binary(B::BitOr)?, Type::Number),
+            "^" => (binary(B::BitXor)?, Type::Number),
+            "~" => (unary(UnaryOp::BitNot, number("right")?), Type::Number),
+            ">" => (binary(B::Gt)?, Type::Bool),
+            ">=" => (binary(B::Ge)?, Type::Bool),
+            "<" => (binary(B::Lt)?, Type::Bool),
+            "<=" => (binary(B::Le)?, Type::Bool),
+            "and" => (logical(B::And)?, Type::Bool),
+            "or" => (logical(B::Or)?, Type::Bool),
+            "not" => (unary(UnaryOp::Not, condition("right")?), Type::Bool),
+            "d2b" => (unary(UnaryOp::DataToBool, number("right")?), Type::Bool),
+            "b2d" => (unary(UnaryOp::BoolToData, condition("right")?), Type::Number),
+            "two_comp_mod" => (self.with_width(value, B::TwosComplement)?, Type::Number),
+            "usat_cast" => (self.with_width(value, B::SaturateUnsigned)?, Type::Number),
+            "sat_cast" => (self.with_width(value, B::SaturateSigned)?, Type::Number),
+            "==" | "!=" => {
+                let [left, right] = [value.need("left")?, value.need("right")?];
+                let ((a, left_type), (b, right_type)) = (self.expression(&left)?, self.expression(&right)?);
+                let comparable = match (left_type, right_type) {
+                    (Type::Header(_), Type::Header(_)) => true,
+                    (Type::Stack(_) | Type::UnionStack(_), _) => false,
+                    (a, b) => a == b,
+                };
+                if !comparable {
+                    let message = format!("{} is compared with {}", left_type.noun(), right_type.noun());
+                    return op.fail(codes::CONTRADICTION, message);
+                }
+                let which = if op.text()? == "==" { B::Eq } else { B::Ne };
+                (Expr::Binary(which, Box::new(a), Box::new(b)), Type::Bool)
+            }
+            "?" => {
+                let [left, right] = [value.need("left")?, value.need("right")?];
+                let ((a, left_type), (b, right_type)) = (self.expression(&left)?, self.expression(&right)?);
+                if left_type != right_type || !matches!(left_type, Type::Number | Type::Bool) {
+                    let message = format!("a choice of {} and {}", left_type.noun(), right_type.noun());
+                    return op.fail(codes::UNSUPPORTED, message);
+                }
+                (Expr::Choice(Box::new([condition("cond")?, a, b])), left_type)
+            }
+            "valid" => {
+                let (expr, ty) = self.expression(&value.need("right")?)?;
+                match ty {
+                    Type::Header(_) => (unary(UnaryOp::Valid, expr), Type::Bool),
+                    other => return op.fail(codes::CONTRADICTION, format!("whether {} is valid", other.noun())),
+                }
+            }
+            "valid_union" => (unary(UnaryOp::ValidUnion, self.union(&value.need("right")?)?), Type::Bool),
+            "last_stack_index" | "size_stack" => {
+                let (expr, ty) = self.expression(&value.need("right")?)?;
+                if !matches!(ty, Type::Stack(_) | Type::UnionStack(_)) {
+                    return op.fail(codes::CONTRADICTION, format!("an index of {}", ty.noun()));
+                }
+                let which = if op.text()? == "size_stack" { UnaryOp::Size } else { UnaryOp::LastIndex };
+                (unary(which, expr), Type::Number)
+            }
+            "access_field" => {
+                let (expr, ty) = self.expression(&value.need("left")?)?;
+                let Type::Header(ty) = ty else {
+                    return op.fail(codes::CONTRADICTION, format!("a field of {}", ty.noun()));
+                };
+                let (index, at) = index("right")?;
+                match self.m.header_types[ty].fields.get(index) {
+                    // The validity stands behind the fields.
+                    None if index == self.m.header_types[ty].fields.len() => {
+                        let valid = unary(UnaryOp::Valid, expr);
+                        (unary(UnaryOp::BoolToData, valid), Type::Number)
+                    }
+                    Some(field) if field.varbit => {
+                        return at.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
+                    }
+                    None => return at.fail(codes::RANGE, format!("the header has no field {index}")),
+                    Some(_) => match expr {
+                        Expr::Header(header) => {
+                            (Expr::Field(crate::model::Field { header, field: index }), Type::Number)
+                        }
+                        expr => (Expr::FieldOf(Box::new(expr), index), Type::Number),
+                    },
+                }
+            }
+            "access_union_header" => {
+                let expr = self.union(&value.need("left")?)?;
+                let (index, at) = index("right")?;
+                let union = match &expr {
+                    Expr::Union(union) => *union,
+                    Expr::UnionElement(stack, _) => self.m.union_stacks[*stack].elements[0],
+                    _ => return op.fail(codes::UNSUPPORTED, "a member of this union"),
+                };
+                match self.m.unions[union].members.get(index) {
+                    None => return at.fail(codes::RANGE, format!("the union has no member {index}")),
+                    Some(header) => {
+                        let ty = Type::Header(self.m.headers[*header].ty);
+                        match expr {
+                            Expr::Union(_) => (Expr::Header(*header), ty),
+                            expr => (Expr::MemberOf(Box::new(expr), index), ty),
+                        }
+                    }
+                }
+            }
+            "dereference_header_stack" => {
+                let (expr, ty) = self.expression(&value.need("left")?)?;
+                let Type::Stack(stack) = ty else {
+                    return op.fail(codes::CONTRADICTION, format!("an element of {}", ty.noun()));
+                };
+                drop(expr);
+                let index = number("right")?;
+                let ty = Type::Header(self.m.stacks[stack].ty);
+                match constant_index(&index, &self.m.stacks[stack].elements) {
+                    Some(header) => (Expr::Header(header), ty),
+                    None => (Expr::Element(stack, Box::new(index)), ty),
+                }
+            }
+            "dereference_union_stack" => {
+                let (_, ty) = self.expression(&value.need("left")?)?;
+                let Type::UnionStack(stack) = ty else {
+                    return op.fail(codes::CONTRADICTION, format!("an element of {}", ty.noun()));
+                };
+                let index = number("right")?;
+                match constant_index(&index, &self.m.union_stacks[stack].elements) {
+                    Some(union) => (Expr::Union(union), Type::Union),
+                    None => (Expr::UnionElement(stack, Box::new(index)), Type::Union),
+                }
+            }
+            other => return op.fail(codes::UNSUPPORTED, format!("there is no operation `{other}`")),
+        })
+    }
+
+    /// An operation whose right operand is a number of bits.
+    fn with_width(&self, value: &At<'_>, op: BinaryOp) -> Read<Expr> {
+        let (left, right) = (self.number(&value.need("left")?)?, value.need("right")?);
+        let width = self.number(&right)?;
+        match &width {
+            Expr::Number(n) if *n >= BigInt::from(1) && *n <= BigInt::from(lower::WIDTH_LIMIT) => {}
+            Expr::Number(n) => return right.fail(codes::RANGE, format!("{n} bits")),
+            _ => return right.fail(codes::UNSUPPORTED, "a number of bits that is known at run time only"),
+        }
+        Ok(Expr::Binary(op, Box::new(left), Box::new(width)))
+    }
+}
+
+/// The element at a constant index that is in range.
+fn constant_index(index: &Expr, elements: &[usize]) -> Option<usize> {
+    let Expr::Number(index) = index else { return None };
+    usize::try_from(index).ok().and_then(|i| elements.get(i)).copied()
+}

@@ -1,0 +1,272 @@
+//! Header types, headers, stacks, unions, stacks of unions, errors, and the fields that simple_switch knows.
+
+use crate::codes;
+use crate::model::{Field, FieldType, Header, HeaderType, Stack, Union, UnionStack};
+use crate::names::{Names, Reader};
+use crate::read::{At, Read};
+use std::collections::HashMap;
+
+/// Most bits of a header.
+const HEADER_BITS_MAX: u64 = 1 << 16;
+/// Largest value of an error.
+const ERROR_MAX: u32 = 4096;
+
+/// Errors of P4_16's core library.
+pub(crate) const CORE_ERRORS: [&str; 7] = [
+    "NoError",
+    "PacketTooShort",
+    "NoMatch",
+    "StackOutOfBounds",
+    "HeaderTooShort",
+    "ParserTimeout",
+    "ParserInvalidArgument",
+];
+
+/// Fields that simple_switch reads and sets: its names of them, and v1model's.
+const WELL_KNOWN: [(&str, &str); 15] = [
+    ("standard_metadata.ingress_port", "ingress_port"),
+    ("standard_metadata.egress_spec", "egress_spec"),
+    ("standard_metadata.egress_port", "egress_port"),
+    ("standard_metadata.instance_type", "instance_type"),
+    ("standard_metadata.packet_length", "packet_length"),
+    ("standard_metadata.parser_error", "parser_error"),
+    ("standard_metadata.checksum_error", "checksum_error"),
+    ("intrinsic_metadata.ingress_global_timestamp", "ingress_global_timestamp"),
+    ("intrinsic_metadata.egress_global_timestamp", "egress_global_timestamp"),
+    ("intrinsic_metadata.mcast_grp", "mcast_grp"),
+    ("intrinsic_metadata.egress_rid", "egress_rid"),
+    ("queueing_metadata.enq_timestamp", "enq_timestamp"),
+    ("queueing_metadata.enq_qdepth", "enq_qdepth"),
+    ("queueing_metadata.deq_timedelta", "deq_timedelta"),
+    ("queueing_metadata.deq_qdepth", "deq_qdepth"),
+];
+
+/// Of these, what a program must have.
+const REQUIRED: usize = 5;
+
+impl Reader {
+    pub fn header_types(&mut self, root: &At<'_>) -> Read<()> {
+        for object in root.need("header_types")?.list()? {
+            let index = self.m.header_types.len();
+            self.header_types.add("header type", &object, index)?;
+            let name = object.name()?.to_string();
+            let mut fields = Vec::new();
+            let mut names = HashMap::new();
+            let (mut fixed, mut varbit_at) = (0u64, None);
+            for (i, field) in object.need("fields")?.list()?.into_iter().enumerate() {
+                let parts = field.list()?;
+                let (Some(field_name), Some(width)) = (parts.first(), parts.get(1)) else {
+                    return field.fail(codes::SHAPE, "a field is its name and its number of bits");
+                };
+                let text = field_name.text()?;
+                if names.insert(text.to_string(), i).is_some() {
+                    return field_name.fail(codes::TWICE, format!("there is another field `{text}`"));
+                }
+                let flag = |i: usize| parts.get(i).map_or(Ok(false), |p| p.boolean());
+                let (signed, saturating) = (flag(2)?, flag(3)?);
+                let varbit = width.is_text() && width.text()? == "*";
+                let bits = match varbit {
+                    true if varbit_at.is_some() => {
+                        return width.fail(codes::UNSUPPORTED, "a second field of variable length");
+                    }
+                    true => {
+                        varbit_at = Some(i);
+                        0
+                    }
+                    false => width.number()?,
+                };
+                fixed += u64::from(bits);
+                if (bits == 0 && !varbit) || fixed > HEADER_BITS_MAX {
+                    return width.fail(codes::RANGE, format!("a field of {bits} bits in a header of {fixed}"));
+                }
+                fields.push(FieldType { name: text.to_string(), width: bits, signed, saturating, varbit });
+            }
+            if let Some(i) = varbit_at {
+                let max = object.need("max_length")?;
+                let bits = u64::from(max.number()?) * 8;
+                match bits.checked_sub(fixed).filter(|b| *b > 0 && bits <= HEADER_BITS_MAX) {
+                    Some(bits) => fields[i].width = bits as u32,
+                    None => {
+                        let message = format!("at most {bits} bits for a header with {fixed} bits and a varbit field");
+                        return max.fail(codes::RANGE, message);
+                    }
+                }
+            }
+            self.m.header_types.push(HeaderType { name, fields, length: None });
+            self.fields.push(names);
+            if let (Some(_), Some(length)) = (varbit_at, object.get("length_exp")) {
+                self.locals = varbit_at.unwrap_or(0);
+                let length = self.number(&length)?;
+                self.locals = 0;
+                self.m.header_types[index].length = Some(length);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn headers(&mut self, root: &At<'_>) -> Read<()> {
+        for object in root.need("headers")?.list()? {
+            let index = self.m.headers.len();
+            self.headers.add("header", &object, index)?;
+            let ty = object.need("header_type")?;
+            let metadata = object.flag("metadata", false)?;
+            let header_type = self.header_types.named("header type", &ty)?;
+            let fields = &self.m.header_types[header_type].fields;
+            let bits: u64 = fields.iter().filter(|f| !f.varbit).map(|f| u64::from(f.width)).sum();
+            if !metadata && !bits.is_multiple_of(8) {
+                return ty.fail(codes::RANGE, format!("a header of {bits} bits, which is no multiple of 8"));
+            }
+            if metadata && fields.iter().any(|f| f.varbit) {
+                return ty.fail(codes::UNSUPPORTED, "metadata with a field of variable length");
+            }
+            let name = object.name()?.to_string();
+            self.m.headers.push(Header { name, ty: header_type, metadata, union: None });
+        }
+        Ok(())
+    }
+
+    pub fn stacks(&mut self, root: &At<'_>) -> Read<()> {
+        for object in root.list_of("header_stacks")? {
+            let index = self.m.stacks.len();
+            self.stacks.add("header stack", &object, index)?;
+            let ty = self.header_types.named("header type", &object.need("header_type")?)?;
+            let mut elements = Vec::new();
+            for id in object.need("header_ids")?.list()? {
+                let header = self.headers.with_id("header", &id)?;
+                if self.m.headers[header].ty != ty || self.m.headers[header].metadata {
+                    return id.fail(codes::CONTRADICTION, "the header is not of the stack's type");
+                }
+                elements.push(header);
+            }
+            if elements.is_empty() {
+                return object.fail(codes::RANGE, "a stack without elements");
+            }
+            self.m.stacks.push(Stack { name: object.name()?.to_string(), ty, elements });
+        }
+        Ok(())
+    }
+
+    pub fn unions(&mut self, root: &At<'_>) -> Read<()> {
+        let mut types = Names::default();
+        let mut type_members: Vec<Vec<(String, usize)>> = Vec::new();
+        for object in root.list_of("header_union_types")? {
+            types.add("header union type", &object, type_members.len())?;
+            let mut members = Vec::new();
+            for member in object.need("headers")?.list()? {
+                let [name, ty] = member.tuple()?;
+                members.push((name.text()?.to_string(), self.header_types.named("header type", &ty)?));
+            }
+            type_members.push(members);
+        }
+        let mut union_types = Vec::new();
+        for object in root.list_of("header_unions")? {
+            let index = self.m.unions.len();
+            self.unions.add("header union", &object, index)?;
+            let ty = types.named("header union type", &object.need("union_type")?)?;
+            let ids = object.need("header_ids")?;
+            let mut members = Vec::new();
+            for (id, (_, member_type)) in ids.list()?.iter().zip(&type_members[ty]) {
+                let header = self.headers.with_id("header", id)?;
+                let known = &mut self.m.headers[header];
+                if known.ty != *member_type || known.metadata || known.union.is_some() {
+                    return id.fail(codes::CONTRADICTION, "the header is not of the type of the union's member");
+                }
+                known.union = Some(index);
+                members.push(header);
+            }
+            if members.len() != type_members[ty].len() || ids.list()?.len() != members.len() {
+                return ids.fail(codes::CONTRADICTION, "the union has another number of members than its type");
+            }
+            self.m.unions.push(Union { members });
+            union_types.push(ty);
+        }
+        for object in root.list_of("header_union_stacks")? {
+            let index = self.m.union_stacks.len();
+            self.union_stacks.add("header union stack", &object, index)?;
+            let ty = types.named("header union type", &object.need("union_type")?)?;
+            let mut elements = Vec::new();
+            for id in object.need("header_union_ids")?.list()? {
+                let union = self.unions.with_id("header union", &id)?;
+                if union_types[union] != ty {
+                    return id.fail(codes::CONTRADICTION, "the union is not of the stack's type");
+                }
+                elements.push(union);
+            }
+            if elements.is_empty() {
+                return object.fail(codes::RANGE, "a stack without elements");
+            }
+            self.m.union_stacks.push(UnionStack { name: object.name()?.to_string(), elements });
+            self.union_members.push(type_members[ty].clone());
+        }
+        Ok(())
+    }
+
+    /// Errors by value; those of the core library that are not listed get values behind the others.
+    pub fn errors(&mut self, root: &At<'_>) -> Read<()> {
+        let mut errors: Vec<Option<String>> = Vec::new();
+        for pair in root.list_of("errors")? {
+            let [name, value] = pair.tuple()?;
+            let (text, number) = (name.text()?, value.number()?);
+            if number > ERROR_MAX {
+                return value.fail(codes::RANGE, format!("an error of value {number}; {ERROR_MAX} is the largest"));
+            }
+            let index = number as usize;
+            if errors.len() <= index {
+                errors.resize(index + 1, None);
+            }
+            if errors.iter().flatten().any(|e| e == text) || errors[index].is_some() {
+                return pair.fail(codes::TWICE, format!("another error has the name or value of `{text}`"));
+            }
+            if (text == CORE_ERRORS[0]) != (index == 0) {
+                return pair.fail(codes::UNSUPPORTED, "`NoError`, and nothing else, has value 0");
+            }
+            errors[index] = Some(text.to_string());
+        }
+        for core in CORE_ERRORS {
+            if !errors.iter().flatten().any(|e| e == core) {
+                errors.push(Some(core.to_string()));
+            }
+        }
+        // `NoError` is listed first where nothing else is.
+        let name = |(i, e): (usize, Option<String>)| e.unwrap_or_else(|| format!("error {i}"));
+        self.m.errors = errors.into_iter().enumerate().map(name).collect();
+        if self.m.errors.first().is_some_and(|e| e != CORE_ERRORS[0]) {
+            return root.need("errors")?.fail(codes::UNSUPPORTED, "`NoError` has value 0");
+        }
+        Ok(())
+    }
+
+    /// The fields that simple_switch knows: by alias, else by their own names.
+    pub fn well_known(&mut self, root: &At<'_>) -> Read<()> {
+        let mut aliases: HashMap<&str, Field> = HashMap::new();
+        for pair in root.list_of("field_aliases")? {
+            let [alias, target] = pair.tuple()?;
+            let field = self.fixed_field(&target)?;
+            if aliases.insert(alias.text()?, field).is_some() {
+                return alias.fail(codes::TWICE, "there is another alias of this name");
+            }
+        }
+        for (i, (name, short)) in WELL_KNOWN.into_iter().enumerate() {
+            let (header, field) = name.split_once('.').unwrap_or((name, ""));
+            let own = || {
+                let header = self.headers.get(header)?;
+                let field = *self.fields[self.m.headers[header].ty].get(field)?;
+                Some(Field { header, field })
+            };
+            let Some(field) = aliases.get(name).copied().or_else(own) else {
+                if i < REQUIRED {
+                    let message = format!("there is no field `{name}`, which simple_switch needs");
+                    return root.need("headers")?.fail(codes::OTHER_FORMAT, message);
+                }
+                continue;
+            };
+            let ty = self.m.field(field);
+            if !self.m.headers[field.header].metadata || ty.width > 64 || ty.signed || ty.varbit {
+                let message = format!("`{name}` is no unsigned field of at most 64 bits of metadata");
+                return root.need("headers")?.fail(codes::CONTRADICTION, message);
+            }
+            self.m.well_known.insert(short.to_string(), field);
+        }
+        Ok(())
+    }
+}

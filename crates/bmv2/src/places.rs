@@ -1,0 +1,109 @@
+//! `source_info`: file, line and column in the P4 source that the JSON was made from, and a fragment of its text.
+//!
+//! The source itself is not here. Each file that is named becomes a text with the known fragments on their lines, so
+//! that traces and messages show file, line and fragment as they do for programs from source.
+
+use crate::read::{At, Read};
+use base::{SourceMap, Span};
+use std::collections::BTreeMap;
+
+/// Largest line and column that are kept; others are no place.
+const LINE_MAX: u32 = 1 << 17;
+const COLUMN_MAX: u32 = 512;
+/// Most bytes of a fragment that are kept.
+const FRAGMENT_BYTES_MAX: usize = 160;
+/// Most files that are kept.
+const FILES_MAX: usize = 64;
+
+/// A place, to be asked for once all are known; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Place(u32);
+
+/// Lines of a file, by number: column and fragment.
+type Lines = BTreeMap<u32, BTreeMap<u32, String>>;
+
+/// Collects places while the JSON is read.
+#[derive(Default, Debug)]
+pub(crate) struct Places {
+    files: BTreeMap<String, Lines>,
+    places: Vec<(String, u32, u32)>,
+}
+
+impl Places {
+    /// The place of an object.
+    pub fn of(&mut self, object: &At<'_>) -> Read<Place> {
+        let Some(info) = object.get("source_info") else { return Ok(Place(0)) };
+        let file = info.get("filename").map_or(Ok(""), |f| f.text())?;
+        let line = info.get("line").map_or(Ok(0), |l| l.number())?;
+        let column = info.get("column").map_or(Ok(0), |c| c.number())?;
+        let fragment = info.get("source_fragment").map_or(Ok(""), |f| f.text())?;
+        let known = self.files.contains_key(file) || self.files.len() < FILES_MAX;
+        if file.is_empty() || file.len() > 512 || line == 0 || line > LINE_MAX || column > COLUMN_MAX || !known {
+            return Ok(Place(0));
+        }
+        let fragment = fragment.trim_end_matches(" ...");
+        let mut text: String = fragment.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut end = text.len().min(FRAGMENT_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        let line_of = self.files.entry(file.to_string()).or_default().entry(line).or_default();
+        let kept = line_of.entry(column).or_default();
+        if text.len() > kept.len() {
+            *kept = text;
+        }
+        self.places.push((file.to_string(), line, column));
+        Ok(Place(self.places.len() as u32))
+    }
+
+    /// Puts the texts into a source map; gives the span of each place.
+    pub fn finish(self, sources: &mut SourceMap) -> Spans {
+        let mut offsets = BTreeMap::new();
+        let mut ids = BTreeMap::new();
+        for (name, lines) in &self.files {
+            let mut text = String::new();
+            let mut current = 1;
+            for (line, parts) in lines {
+                while current < *line {
+                    text.push('\n');
+                    current += 1;
+                }
+                let start = text.len();
+                for (column, fragment) in parts {
+                    let column = *column as usize;
+                    while text.len() - start < column {
+                        text.push(' ');
+                    }
+                    // A fragment within one that stands there already is a part of it.
+                    let at = (start + column).min(text.len());
+                    let at = if text.is_char_boundary(at) { at } else { text.len() };
+                    if text.len() == at {
+                        text.push_str(fragment);
+                    }
+                    let end = (at + fragment.len().max(1)).min(text.len().max(at));
+                    let end = if text.is_char_boundary(end) { end } else { text.len() };
+                    offsets.insert((name.clone(), *line, column as u32), (at as u32, end as u32));
+                }
+            }
+            text.push('\n');
+            ids.insert(name.clone(), sources.add(name.clone(), text));
+        }
+        let span = |place: &(String, u32, u32)| {
+            let (start, end) = offsets[place];
+            Span::new(ids[&place.0], start, end)
+        };
+        Spans(self.places.iter().map(span).collect())
+    }
+}
+
+/// Spans by place.
+#[derive(Default, Debug)]
+pub(crate) struct Spans(Vec<Span>);
+
+impl Spans {
+    pub fn of(&self, place: Place) -> Span {
+        let index = (place.0 as usize).checked_sub(1);
+        index.and_then(|i| self.0.get(i)).copied().unwrap_or(Span::NONE)
+    }
+}

@@ -1,0 +1,388 @@
+//! Reading JSON with the path at hand: every refusal says where, as `pipelines[0].tables[3].key[1].target`.
+//!
+//! Attributes that nobody asks for are ignored, as bmv2 ignores them. A missing attribute and `null` are the same.
+//! Nesting is bounded before the text is parsed, because the parser, the values and what reads them recurse.
+
+use crate::codes;
+use base::{FileId, Span};
+use serde_json::Value;
+use std::fmt::Write;
+use std::rc::Rc;
+
+/// Deepest nesting of arrays and objects. The reference compiler writes a sum of 900 terms with half of it.
+pub(crate) const DEPTH_MAX: usize = 8192;
+
+/// Longest line of the text that messages show.
+const SHOWN_LINE_MAX: usize = 400;
+
+/// Why a text is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// One of [`codes`].
+    pub code: &'static str,
+    /// Where in the JSON; empty for the whole.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// Byte of the text, where it is known.
+    pub at: Option<usize>,
+}
+
+/// What reading gives.
+pub(crate) type Read<T> = Result<T, Box<Fault>>;
+
+#[derive(Debug)]
+enum Step {
+    Root,
+    Key(Rc<Step>, String),
+    Index(Rc<Step>, usize),
+}
+
+/// A value and its path.
+#[derive(Clone, Debug)]
+pub(crate) struct At<'a> {
+    value: &'a Value,
+    path: Rc<Step>,
+}
+
+/// Parses a text.
+pub(crate) fn parse(text: &str) -> Read<Value> {
+    let fault = |code, message: String, at| Box::new(Fault { code, path: String::new(), message, at });
+    if let Some(at) = too_deep(text) {
+        let message = format!("arrays and objects are nested deeper than {DEPTH_MAX} levels");
+        return Err(fault(codes::TOO_LARGE, message, Some(at)));
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.disable_recursion_limit();
+    let value = serde::Deserialize::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    value.map_err(|e| {
+        let line_start = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>();
+        let at = (line_start + e.column().saturating_sub(1)).min(text.len());
+        let what = if e.is_eof() { "the JSON is cut off" } else { "this is no JSON" };
+        fault(codes::NO_JSON, format!("{what}: {e}"), Some(at))
+    })
+}
+
+/// Where the text is nested too deeply, if it is.
+fn too_deep(text: &str) -> Option<usize> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Some(at);
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+impl<'a> At<'a> {
+    pub fn root(value: &'a Value) -> At<'a> {
+        At { value, path: Rc::new(Step::Root) }
+    }
+
+    pub fn path(&self) -> String {
+        let mut steps = Vec::new();
+        let mut step = &self.path;
+        loop {
+            match &**step {
+                Step::Root => break,
+                Step::Key(outer, _) | Step::Index(outer, _) => {
+                    steps.push(step);
+                    step = outer;
+                }
+            }
+        }
+        let mut path = String::new();
+        for step in steps.into_iter().rev() {
+            match &**step {
+                Step::Root => {}
+                Step::Key(_, key) if path.is_empty() => path.push_str(key),
+                Step::Key(_, key) => _ = write!(path, ".{key}"),
+                Step::Index(_, index) => _ = write!(path, "[{index}]"),
+            }
+        }
+        path
+    }
+
+    pub fn fail<T>(&self, code: &'static str, message: impl Into<String>) -> Read<T> {
+        Err(Box::new(Fault { code, path: self.path(), message: message.into(), at: None }))
+    }
+
+    fn wrong_type<T>(&self, wanted: &str) -> Read<T> {
+        let found = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "an array",
+            Value::Object(_) => "an object",
+        };
+        self.fail(codes::SHAPE, format!("{found} where {wanted} should be"))
+    }
+
+    pub fn is_object(&self) -> bool {
+        self.value.is_object()
+    }
+
+    pub fn is_text(&self) -> bool {
+        self.value.is_string()
+    }
+
+    pub fn is_list(&self) -> bool {
+        self.value.is_array()
+    }
+
+    pub fn is_number(&self) -> bool {
+        self.value.is_number()
+    }
+
+    /// An attribute, if it is there and not `null`.
+    pub fn get(&self, name: &str) -> Option<At<'a>> {
+        let value = self.value.as_object()?.get(name).filter(|v| !v.is_null())?;
+        Some(At { value, path: Rc::new(Step::Key(Rc::clone(&self.path), name.to_string())) })
+    }
+
+    /// Whether an attribute is there, `null` or not.
+    pub fn has(&self, name: &str) -> bool {
+        self.value.as_object().is_some_and(|o| o.contains_key(name))
+    }
+
+    /// An attribute that must be there.
+    pub fn need(&self, name: &str) -> Read<At<'a>> {
+        if !self.value.is_object() {
+            return self.wrong_type("an object");
+        }
+        match self.get(name) {
+            Some(at) => Ok(at),
+            None => self.fail(codes::SHAPE, format!("`{name}` is missing")),
+        }
+    }
+
+    /// The elements of an array.
+    pub fn list(&self) -> Read<Vec<At<'a>>> {
+        let Some(values) = self.value.as_array() else { return self.wrong_type("an array") };
+        let at = |(i, value)| At { value, path: Rc::new(Step::Index(Rc::clone(&self.path), i)) };
+        Ok(values.iter().enumerate().map(at).collect())
+    }
+
+    /// The elements of an array of a known length.
+    pub fn tuple<const N: usize>(&self) -> Read<[At<'a>; N]> {
+        let list = self.list()?;
+        let found = list.len();
+        match list.try_into() {
+            Ok(array) => Ok(array),
+            Err(_) => self.fail(codes::SHAPE, format!("an array of {found} where one of {N} should be")),
+        }
+    }
+
+    /// The elements of an array that may be missing.
+    pub fn list_of(&self, name: &str) -> Read<Vec<At<'a>>> {
+        self.get(name).map_or(Ok(Vec::new()), |at| at.list())
+    }
+
+    pub fn text(&self) -> Read<&'a str> {
+        match self.value {
+            Value::String(text) => Ok(text),
+            _ => self.wrong_type("a string"),
+        }
+    }
+
+    pub fn boolean(&self) -> Read<bool> {
+        match self.value {
+            Value::Bool(b) => Ok(*b),
+            _ => self.wrong_type("a boolean"),
+        }
+    }
+
+    /// A boolean that may be missing.
+    pub fn flag(&self, name: &str, missing: bool) -> Read<bool> {
+        self.get(name).map_or(Ok(missing), |at| at.boolean())
+    }
+
+    /// A number of at most 32 bits.
+    pub fn number(&self) -> Read<u32> {
+        let Value::Number(number) = self.value else { return self.wrong_type("a number") };
+        match number.as_u64().and_then(|n| u32::try_from(n).ok()) {
+            Some(number) => Ok(number),
+            None => self.fail(codes::RANGE, format!("{number} is no whole number from 0 to {}", u32::MAX)),
+        }
+    }
+
+    /// The name of an object.
+    pub fn name(&self) -> Read<&'a str> {
+        let name = self.need("name")?;
+        match name.text()? {
+            "" => name.fail(codes::RANGE, "an object with an empty name"),
+            text if text.len() > NAME_BYTES_MAX => {
+                name.fail(codes::RANGE, format!("a name of {} bytes; {NAME_BYTES_MAX} are possible", text.len()))
+            }
+            text => Ok(text),
+        }
+    }
+}
+
+/// Longest name.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// The place of a path in the text, if the line is one that can be shown.
+pub(crate) fn locate(text: &str, file: FileId, fault: &Fault) -> Span {
+    let Some(at) = fault.at.or_else(|| Finder { text: text.as_bytes(), at: 0 }.find(&fault.path)) else {
+        return Span::NONE;
+    };
+    let at = at.min(text.len());
+    let bytes = text.as_bytes();
+    let start = bytes[..at].iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let end = bytes[at..].iter().position(|b| *b == b'\n').map_or(bytes.len(), |i| at + i);
+    if end - start > SHOWN_LINE_MAX {
+        return Span::NONE;
+    }
+    let mut last = (at + 1).min(end).max(at);
+    while !text.is_char_boundary(last) {
+        last += 1;
+    }
+    match text.is_char_boundary(at) {
+        true => Span::new(file, at as u32, last as u32),
+        false => Span::NONE,
+    }
+}
+
+/// Walks over a text that is JSON, to the value of a path.
+struct Finder<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl Finder<'_> {
+    fn find(mut self, path: &str) -> Option<usize> {
+        let mut rest = path;
+        loop {
+            self.space();
+            if rest.is_empty() {
+                return Some(self.at);
+            }
+            if let Some(inner) = rest.strip_prefix('[') {
+                let (index, after) = inner.split_once(']')?;
+                self.element(index.parse().ok()?)?;
+                rest = after;
+            } else {
+                // Names of attributes that are asked for have neither dots nor brackets.
+                let name = rest.strip_prefix('.').unwrap_or(rest);
+                let end = name.find(['.', '[']).unwrap_or(name.len());
+                self.member(&name[..end])?;
+                rest = &name[end..];
+            }
+        }
+    }
+
+    fn space(&mut self) {
+        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> Option<()> {
+        self.space();
+        (self.text.get(self.at) == Some(&byte)).then(|| self.at += 1)
+    }
+
+    fn string(&mut self) -> Option<&[u8]> {
+        self.take(b'"')?;
+        let start = self.at;
+        while *self.text.get(self.at)? != b'"' {
+            self.at += if self.text[self.at] == b'\\' { 2 } else { 1 };
+        }
+        self.at += 1;
+        Some(&self.text[start..self.at - 1])
+    }
+
+    /// Steps over a value.
+    fn skip(&mut self) -> Option<()> {
+        let mut depth = 0usize;
+        loop {
+            self.space();
+            match *self.text.get(self.at)? {
+                b'"' => _ = self.string()?,
+                b'{' | b'[' => {
+                    depth += 1;
+                    self.at += 1;
+                    continue;
+                }
+                b'}' | b']' => {
+                    depth = depth.checked_sub(1)?;
+                    self.at += 1;
+                }
+                b',' | b':' => {
+                    self.at += 1;
+                    continue;
+                }
+                _ => {
+                    let word = self.text[self.at..].iter().position(|b| b",:]} \t\r\n\"{[".contains(b));
+                    self.at += word.unwrap_or(self.text.len() - self.at).max(1);
+                }
+            }
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    fn element(&mut self, index: usize) -> Option<()> {
+        self.take(b'[')?;
+        for _ in 0..index {
+            self.skip()?;
+            self.take(b',')?;
+        }
+        Some(())
+    }
+
+    fn member(&mut self, name: &str) -> Option<()> {
+        self.take(b'{')?;
+        loop {
+            let found = self.string()? == name.as_bytes();
+            self.take(b':')?;
+            if found {
+                return Some(());
+            }
+            self.skip()?;
+            self.take(b',')?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_their_places() {
+        let text = r#"{"a": [1, {"b\"": "x]", "c": [true, {}]}], "d": null}"#;
+        let value = parse(text).unwrap();
+        let at = At::root(&value).need("a").unwrap().list().unwrap()[1].need("c").unwrap().list().unwrap()[1].clone();
+        assert_eq!(at.path(), "a[1].c[1]");
+        let found = Finder { text: text.as_bytes(), at: 0 }.find("a[1].c[1]").unwrap();
+        assert_eq!(&text[found..found + 2], "{}");
+        assert_eq!(Finder { text: text.as_bytes(), at: 0 }.find("a[7]"), None);
+        assert_eq!(Finder { text: text.as_bytes(), at: 0 }.find("x.y"), None);
+        assert!(At::root(&value).get("d").is_none());
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_before_it_is_parsed() {
+        let deep = "[".repeat(1 << 20);
+        assert_eq!(parse(&deep).unwrap_err().code, codes::TOO_LARGE);
+        assert_eq!(parse("{\"a\": [1,").unwrap_err().code, codes::NO_JSON);
+        assert_eq!(parse("{} x").unwrap_err().code, codes::NO_JSON);
+        let strings = format!("[\"{}\"]", "[{".repeat(DEPTH_MAX));
+        assert!(parse(&strings).is_ok());
+    }
+}

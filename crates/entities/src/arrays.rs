@@ -50,7 +50,7 @@ pub(crate) fn at_index(entity: &Entity, of: &Entity) -> Entity {
     }
 }
 
-fn index_text(index: Option<&pb::Index>) -> String {
+pub(crate) fn index_text(index: Option<&pb::Index>) -> String {
     index.map_or("all".to_string(), |index| index.index.to_string())
 }
 

@@ -230,6 +230,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Entities that are there as wanted.
     pub unchanged: usize,
+    /// Registers of which the file does not name all cells: the others keep what packets wrote into them.
+    pub untouched: Vec<String>,
 }
 
 impl Plan {
@@ -305,7 +307,7 @@ fn writable(entity: Entity) -> Entity {
 }
 
 /// The updates between what is there and what a file wants. With `replace` everything else goes; registers and counters that no
-/// line names stay as they are.
+/// line names stay as they are: they are what packets made them, and a P4Info does not say what a register begins with.
 pub fn plan(names: &Names, there: Vec<Entity>, wanted: &Wanted, replace: bool) -> Plan {
     let there = There::new(names, there);
     let mut plan = Plan::default();
@@ -358,6 +360,14 @@ pub fn plan(names: &Names, there: Vec<Entity>, wanted: &Wanted, replace: bool) -
     }
     last.reverse();
     plan.steps.extend(last.into_iter().flat_map(|(_, steps)| steps));
+    let named = |key: pb::RegisterEntry| wanted.entities.contains_key(&encoded(&Entity::RegisterEntry(key)));
+    for register in &names.info().registers {
+        let register_id = id_of(&register.preamble);
+        let cell = |index| named(pb::RegisterEntry { register_id, index, ..Default::default() });
+        // A register has as many cells as were read of it, so this is no more work than comparing them.
+        let all = cell(None) || (0..i64::from(register.size)).all(|index| cell(Some(pb::Index { index })));
+        plan.untouched.extend((!all).then(|| name_of(&register.preamble).to_string()));
+    }
     plan
 }
 
@@ -438,12 +448,14 @@ pub fn resolve(changes: &[Change], found: Vec<Entity>) -> Result<Vec<(usize, pb:
         let Some(key) = kind_of(&entity).and_then(|kind| kind.key(&entity)) else { continue };
         there.insert(encoded(&key), entity);
     }
-    let mut updates = Vec::new();
+    let (mut updates, mut sets) = (Vec::new(), HashSet::new());
     for (at, Change { verb, entity }) in changes.iter().enumerate() {
         let Some(kind) = kind_of(entity) else { continue };
         let Some(key) = kind.key(entity) else { continue };
         let place = encoded(&key);
-        match verb {
+        // Lines that set one value set are its members together, as `show` prints them.
+        let goes_on = matches!((verb, entity), (Verb::Set, Entity::ValueSetEntry(_))) && !sets.insert(place.clone());
+        match if goes_on { &Verb::Extend } else { verb } {
             Verb::Insert | Verb::Set if !kind.comes_and_goes(entity) => {
                 updates.push((at, update(Type::Modify, entity.clone())))
             }
@@ -456,6 +468,12 @@ pub fn resolve(changes: &[Change], found: Vec<Entity>) -> Result<Vec<(usize, pb:
             Verb::Delete if kind.comes_and_goes(entity) => updates.push((at, update(Type::Delete, key))),
             Verb::Delete => updates.push((at, update(Type::Modify, key))),
             Verb::Extend => {
+                if matches!(entity, Entity::ValueSetEntry(set) if set.members.is_empty()) {
+                    return Err((
+                        at,
+                        "no member is given: NAME VALUE..., a value for each field of the member".to_string(),
+                    ));
+                }
                 let mut now = there.get(&place).cloned().unwrap_or_else(|| key.clone());
                 extend(&mut now, entity.clone()).map_err(|why| (at, why))?;
                 updates.push((at, update(Type::Modify, now)));

@@ -139,6 +139,41 @@ impl Names {
         kind_of(entity)?.line(self, entity)
     }
 
+    /// What identifies an entity, in words: `meter I.police 2`, `default action of I.t`.
+    pub fn title(&self, entity: &Entity) -> String {
+        let cell = |what: &str, name: String, index: Option<&pb::Index>| {
+            format!("{what} {} {}", text::name_text(&name), arrays::index_text(index))
+        };
+        match entity {
+            Entity::TableEntry(entry) if entry.is_default_action => {
+                format!("default action of {}", text::name_text(&self.table_name(entry.table_id)))
+            }
+            Entity::TableEntry(entry) => self.key_words(entry),
+            Entity::ValueSetEntry(set) => {
+                let name = self.name_in(&self.info.value_sets, |set| &set.preamble, set.value_set_id);
+                format!("value set {}", text::name_text(&name))
+            }
+            Entity::ActionProfileMember(member) => {
+                format!("member {} {}", text::name_text(&self.profile_name(member.action_profile_id)), member.member_id)
+            }
+            Entity::ActionProfileGroup(group) => {
+                format!("group {} {}", text::name_text(&self.profile_name(group.action_profile_id)), group.group_id)
+            }
+            Entity::RegisterEntry(of) => {
+                let name = self.name_in(&self.info.registers, |r| &r.preamble, of.register_id);
+                cell("register", name, of.index.as_ref())
+            }
+            Entity::CounterEntry(of) => {
+                let name = self.name_in(&self.info.counters, |c| &c.preamble, of.counter_id);
+                cell("counter", name, of.index.as_ref())
+            }
+            Entity::MeterEntry(of) => {
+                cell("meter", self.name_in(&self.info.meters, |m| &m.preamble, of.meter_id), of.index.as_ref())
+            }
+            other => self.line(other).unwrap_or_else(|| "an entity of an unknown kind".to_string()),
+        }
+    }
+
     /// An entity as an object.
     pub fn json(&self, entity: &Entity) -> Value {
         kind_of(entity).map_or(Value::Null, |kind| kind.json(self, entity))

@@ -25,7 +25,7 @@ impl Names {
         name.map_or(Ok(0), |name| self.profile(name).map(|profile| id_of(&profile.preamble)))
     }
 
-    fn profile_name(&self, id: u32) -> String {
+    pub(crate) fn profile_name(&self, id: u32) -> String {
         self.name_in(&self.info.action_profiles, |profile| &profile.preamble, id)
     }
 }

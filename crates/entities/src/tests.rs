@@ -215,3 +215,105 @@ proptest! {
         prop_assert_eq!(update(&names, &format!("add {printed}")).unwrap(), first, "{}", printed);
     }
 }
+
+fn bits(bitwidth: i32) -> config::P4DataTypeSpec {
+    use config::p4_bitstring_like_type_spec::TypeSpec as BitSpec;
+    let type_spec = Some(BitSpec::Bit(config::P4BitTypeSpec { bitwidth }));
+    let bits = config::P4BitstringLikeTypeSpec { type_spec, ..Default::default() };
+    config::P4DataTypeSpec { type_spec: Some(config::p4_data_type_spec::TypeSpec::Bitstring(bits)) }
+}
+
+/// A value set of one field and one of two, a meter, two registers.
+fn value_sets() -> Names {
+    use config::match_field::MatchType;
+    let set = |id, name: &str, r#match| config::ValueSet { preamble: preamble(id, name), r#match, size: 8 };
+    let two = vec![field(1, "low", 16, MatchType::Exact), field(2, "high", 16, MatchType::Ternary)];
+    Names::new(config::P4Info {
+        value_sets: vec![
+            set(0x0300_0001, "P.one", vec![field(1, "", 16, MatchType::Exact)]),
+            set(0x0300_0002, "P.two", two),
+        ],
+        meters: vec![config::Meter { preamble: preamble(0x1400_0001, "I.police"), size: 4, ..Default::default() }],
+        registers: ["I.seen", "I.last"]
+            .into_iter()
+            .zip(0x1600_0001..)
+            .map(|(name, id)| config::Register {
+                preamble: preamble(id, name),
+                type_spec: Some(bits(32)),
+                size: 2,
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a_line_about_a_value_set_takes_several_members() {
+    let names = value_sets();
+    let line = |text: &str| update(&names, text).map(|change| names.line(&change.entity).unwrap_or_default());
+    assert_eq!(line("value_set one 5"), Ok("value_set P.one 0x0005".into()));
+    assert_eq!(line("value_set one 7 6"), Ok("value_set P.one 0x0006\nvalue_set P.one 0x0007".into()));
+    assert_eq!(
+        line("value_set two 1 * 2 3"),
+        Ok("value_set P.two 0x0001 *\nvalue_set P.two 0x0002 0x0003&&&0xffff".into())
+    );
+    assert_eq!(
+        line("value_set two 1 2 3").unwrap_err(),
+        "a member of `P.two` is 2 values, one for each of its fields (low high), and 3 are given; several members are written \
+         one behind the other: `P.two low high low high`"
+    );
+    assert!(line("value_set two 1").unwrap_err().contains("and 1 is given"));
+    assert_eq!(line("value_set one 5 6 5").unwrap_err(), "the member `0x0005` is given twice");
+}
+
+#[test]
+fn members_of_value_sets_are_set_added_and_removed_together() {
+    let names = value_sets();
+    let change = |verb, text: &str| Change { verb, ..update(&names, text).unwrap() };
+    let members = |changes: &[Change]| {
+        let there = update(&names, "value_set one 1").unwrap().entity;
+        let updates = crate::config::resolve(changes, vec![there]).map_err(|(_, why)| why)?;
+        let (_, last) = updates.last().unwrap();
+        Ok::<_, String>(names.line(last.entity.as_ref().unwrap().entity.as_ref().unwrap()).unwrap_or_default())
+    };
+    let lines = |of: &[u8]| of.iter().map(|n| format!("value_set P.one {n:#06x}")).collect::<Vec<_>>().join("\n");
+    assert_eq!(members(&[change(Verb::Extend, "value_set one 2 3")]), Ok(lines(&[1, 2, 3])));
+    // Two lines that set the same value set are its members together.
+    assert_eq!(
+        members(&[change(Verb::Set, "value_set one 4"), change(Verb::Set, "value_set one 5 6")]),
+        Ok(lines(&[4, 5, 6]))
+    );
+    assert_eq!(
+        members(&[change(Verb::Extend, "value_set one 2 3"), change(Verb::Shrink, "value_set one 1 3")]),
+        Ok(lines(&[2]))
+    );
+    assert_eq!(members(&[change(Verb::Set, "value_set one")]), Ok(String::new()));
+    assert!(
+        members(&[change(Verb::Extend, "value_set one")]).unwrap_err().starts_with("no member is given: NAME VALUE...")
+    );
+}
+
+#[test]
+fn a_plan_names_what_begins_anew_and_what_stays() {
+    use crate::config::{Wanted, plan};
+    let names = value_sets();
+    let of = |line: &str| update(&names, line).unwrap().entity;
+    let there = || vec![of("value_set one 1"), of("meter_write police 2 100 10 200 20"), of("value_set two 1 2")];
+    let planned = |file: &str| {
+        let plan = plan(&names, there(), &Wanted::read(&names, file).unwrap(), true);
+        let title = |step: &crate::config::Step| {
+            let entity = step.update.entity.as_ref().and_then(|e| e.entity.as_ref()).unwrap();
+            (names.title(entity), names.line(entity))
+        };
+        (plan.steps.iter().map(title).collect::<Vec<_>>(), plan.untouched)
+    };
+    let reset = |title: &str| (title.to_string(), None);
+    let (steps, untouched) = planned("value_set two 1 2\n");
+    assert_eq!(steps, [reset("meter I.police 2"), reset("value set P.one")]);
+    assert_eq!(untouched, ["I.seen", "I.last"]);
+    let (_, untouched) = planned("register_write seen all 0\nregister_write last 0 7\n");
+    assert_eq!(untouched, ["I.last"]);
+    let (_, untouched) = planned("register_write seen all 0\nregister_write last 0 7\nregister_write last 1 7\n");
+    assert_eq!(untouched, Vec::<String>::new());
+}

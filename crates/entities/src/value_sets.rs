@@ -1,6 +1,7 @@
-//! Parser value sets (P4Runtime specification, "ValueSetEntry"). A write replaces all members; a line adds one.
+//! Parser value sets (P4Runtime specification, "ValueSetEntry"). A write replaces all members; a line adds one or several, each
+//! with a value for every field.
 
-use crate::names::{Names, find, id_of, name_of};
+use crate::names::{Names, find, id_of, key, name_of};
 use crate::text::name_text;
 use crate::{Change, Kind, Verb};
 use grpc::proto::p4::config::v1 as config;
@@ -83,18 +84,17 @@ impl Kind for ValueSets {
         let Command::ValueSet { name, values } = command else { return None };
         let entry = || {
             let set = find("value set", name, &names.info.value_sets, |set| &set.preamble)?;
-            if !values.is_empty() && values.len() != set.r#match.len() {
-                return Err(format!(
-                    "`{}` has {} fields, not {}",
-                    name_of(&set.preamble),
-                    set.r#match.len(),
-                    values.len()
-                ));
+            let fields: Vec<String> = set.r#match.iter().map(|field| key(field).name).collect();
+            let members = stf::setup::members_of(name_of(&set.preamble), &fields, values)?;
+            let member = |values: &[String]| {
+                let given = set.r#match.iter().zip(values).map(|(field, value)| names.field_match(field, Some(value)));
+                let given: Vec<Option<pb::FieldMatch>> = given.collect::<Result<_, _>>()?;
+                Ok(pb::ValueSetMember { r#match: given.into_iter().flatten().collect() })
+            };
+            let members = members.map(member).collect::<Result<Vec<_>, String>>()?;
+            if let Some(at) = (1..members.len()).find(|at| members[..*at].contains(&members[*at])) {
+                return Err(format!("the member `{}` is given twice", names.member_words(Some(set), &members[at])));
             }
-            let given = set.r#match.iter().zip(values).map(|(field, value)| names.field_match(field, Some(value)));
-            let given: Vec<Option<pb::FieldMatch>> = given.collect::<Result<_, _>>()?;
-            let member = pb::ValueSetMember { r#match: given.into_iter().flatten().collect() };
-            let members = if values.is_empty() { vec![] } else { vec![member] };
             Ok(Entity::ValueSetEntry(pb::ValueSetEntry { value_set_id: id_of(&set.preamble), members }))
         };
         Some(entry().map(|entity| Change { verb: Verb::Extend, entity }))

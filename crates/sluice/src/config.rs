@@ -9,9 +9,11 @@
 use crate::changes::{UPDATES_MAX, WriterArgs, batches, refuse};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use entities::config::{Plan, Step, Wanted, plan, queries, text};
+use entities::Names;
+use entities::config::{Step, Wanted, plan, queries, text};
 use grpc::client::{Client, ClientError, Primary};
 use grpc::proto::p4::v1 as pb;
+use pb::update::Type as UpdateType;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -49,6 +51,10 @@ enum ConfigCommand {
         counters: bool,
     },
     /// Make a device have the entities of a file; what it has besides stays.
+    ///
+    /// With --replace what the file does not name goes: entries, members, groups, sessions and digests are removed; default actions,
+    /// value sets and meters become what the program begins with. Registers and counters that it does not name stay as they are, as
+    /// packets write them.
     Load {
         /// The file; `-` is standard input.
         file: PathBuf,
@@ -132,16 +138,33 @@ fn load(args: &Args, file: &Path, replace: bool, dry_run: bool) -> Result<ExitCo
     }
     let [inserted, modified, deleted] = plan.counts();
     let unchanged = plan.unchanged;
+    let untouched: &[String] = if replace { &plan.untouched } else { &[] };
     args.writer.output.print(
-        || json!({ "inserted": inserted, "modified": modified, "deleted": deleted, "unchanged": unchanged, "written": !dry_run }),
+        || {
+            let mut object = json!({
+                "inserted": inserted, "modified": modified, "deleted": deleted, "unchanged": unchanged, "written": !dry_run,
+            });
+            if replace {
+                object["untouched_registers"] = untouched.into();
+            }
+            if dry_run {
+                object["steps"] = plan.steps.iter().map(|step| step_json(&names, step)).collect();
+            }
+            object
+        },
         || {
             let would = if dry_run { "would be " } else { "" };
-            format!("{would}inserted: {inserted}, modified: {modified}, deleted: {deleted}; as wanted: {unchanged}")
+            let mut text =
+                format!("{would}inserted: {inserted}, modified: {modified}, deleted: {deleted}; as wanted: {unchanged}\n");
+            if dry_run {
+                plan.steps.iter().for_each(|step| text += &format!("{}\n", step_text(&names, step)));
+            }
+            if !untouched.is_empty() {
+                text += &format!("cells of registers that the file does not name stay as they are: {}\n", untouched.join(", "));
+            }
+            text
         },
     );
-    if dry_run && !args.writer.output.json {
-        print_plan(&names, &plan);
-    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -162,21 +185,43 @@ fn meanwhile<T: Send>(client: &Client, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn print_plan(names: &entities::Names, plan: &Plan) {
-    for step in &plan.steps {
-        let entity = step.update.entity.as_ref().and_then(|e| e.entity.as_ref());
-        let sign = match pb::update::Type::try_from(step.update.r#type) {
-            Ok(pb::update::Type::Insert) => '+',
-            Ok(pb::update::Type::Delete) => '-',
-            _ => '~',
-        };
-        let line = match entity {
-            Some(pb::entity::Entity::TableEntry(entry)) if sign == '-' => Some(names.key_words(entry)),
-            Some(entity) => names.line(entity),
-            None => None,
-        };
-        println!("{sign} {}", line.unwrap_or_else(|| "back to what the program begins with".to_string()));
-    }
+/// What a step does: the line that makes the entity, or what goes or begins anew.
+fn step_text(names: &Names, step: &Step) -> String {
+    let (sign, what) = match kind_of_step(step) {
+        UpdateType::Insert => ('+', made(names, step)),
+        UpdateType::Delete => ('-', None),
+        _ => ('~', made(names, step)),
+    };
+    let of = || step.update.entity.as_ref().and_then(|e| e.entity.as_ref()).map(|entity| names.title(entity));
+    let what = what.or_else(|| match sign {
+        '-' => of(),
+        _ => of().map(|title| format!("{title}: back to what the program begins with")),
+    });
+    format!("{sign} {}", what.unwrap_or_default())
+}
+
+fn step_json(names: &Names, step: &Step) -> serde_json::Value {
+    let entity = step.update.entity.as_ref().and_then(|e| e.entity.as_ref());
+    let change = match kind_of_step(step) {
+        UpdateType::Insert => "insert",
+        UpdateType::Delete => "delete",
+        _ if made(names, step).is_none() => "reset",
+        _ => "modify",
+    };
+    json!({
+        "change": change,
+        "entity": entity.map(|entity| names.title(entity)),
+        "line": step.line,
+    })
+}
+
+fn kind_of_step(step: &Step) -> UpdateType {
+    UpdateType::try_from(step.update.r#type).unwrap_or(UpdateType::Unspecified)
+}
+
+/// The line that makes what a step writes; `None` for what begins anew.
+fn made(names: &Names, step: &Step) -> Option<String> {
+    names.line(step.update.entity.as_ref()?.entity.as_ref()?)
 }
 
 fn read_file(file: &Path) -> Result<String> {

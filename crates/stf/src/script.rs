@@ -34,7 +34,7 @@
 //!                                                 `first ACTION(...)` among them is the group action, which runs before the others
 //! multicast GROUP PORT[:INSTANCE][|PORT[:INSTANCE]]... [metadata=0xHEX]     behind each `|` a backup of the replica
 //! clone SESSION PORT[:INSTANCE][|PORT[:INSTANCE]]... [class_of_service=N] [packet_length=BYTES]
-//! value_set NAME VALUE...
+//! value_set NAME VALUE...                       a member, or several: a value for each field, member by member
 //! digest NAME [max_timeout=TIME] [max_list_size=N] [ack_timeout=TIME]
 //! meter_write NAME INDEX CIR CBURST PIR PBURST [EBURST]                     units per second
 //! expect_register NAME INDEX VALUE             a check

@@ -125,13 +125,13 @@ impl Setup {
                 if !t.value_set {
                     return Err(format!("`{}` is a table, not a value set", t.name));
                 }
-                if values.len() != t.keys.len() {
-                    return Err(format!("`{}` has {} fields, not {}", t.name, t.keys.len(), values.len()));
+                let fields: Vec<String> = t.keys.iter().map(|k| k.name.clone()).collect();
+                for member in members_of(&t.name, &fields, values)? {
+                    let named: Vec<_> = fields.iter().cloned().zip(member.iter().cloned()).collect();
+                    let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
+                    let entry = TableEntry { key: key_of(t, &named)?, priority: 0, action, idle_timeout_ns: 0 };
+                    state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
                 }
-                let named: Vec<_> = t.keys.iter().map(|k| k.name.clone()).zip(values.iter().cloned()).collect();
-                let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
-                let entry = TableEntry { key: key_of(t, &named)?, priority: 0, action, idle_timeout_ns: 0 };
-                state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
                 done
             }
             Command::Member { profile, id, action } => {
@@ -467,6 +467,28 @@ pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
         errors.push(ScriptError { line: line.number, message });
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The members of a value set that values stand for: one for every field of each, in order.
+pub fn members_of<'v>(
+    name: &str,
+    fields: &[String],
+    values: &'v [String],
+) -> Result<std::slice::Chunks<'v, String>, String> {
+    let count = fields.len();
+    if values.len().is_multiple_of(count) {
+        return Ok(values.chunks(count.max(1)));
+    }
+    let all = fields.join(" ");
+    Err(match count {
+        0 => format!("`{name}` has no fields that a member could have values for"),
+        _ => format!(
+            "a member of `{name}` is {count} values, one for each of its fields ({all}), and {} {} given; several members are \
+             written one behind the other: `{name} {all} {all}`",
+            values.len(),
+            if values.len() == 1 { "is" } else { "are" },
+        ),
+    })
 }
 
 /// The one item whose name is `name`, or ends with it.

@@ -1,14 +1,20 @@
 //! `sluice stf X.p4 X.stf`: runs a script, on one engine or on all with a comparison.
+//!
+//! If a frame does not come, the script is run once more by the interpreter with a trace, which tells at which line of the program
+//! the packets before it were dropped. An engine whose packets had another fate gets no such line.
 
 use crate::compile::ProgramArgs;
 use crate::output::JsonArgs;
 use anyhow::{Context, Result};
-use datapath::{EngineKind, Local};
+use base::SourceMap;
+use datapath::oracle::Oracle;
+use datapath::{EngineKind, Local, Pipeline};
+use interp::trace::Form;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use stf::Outcome;
+use stf::{Outcome, PacketFate};
 
 /// Arguments of `stf`.
 #[derive(clap::Args)]
@@ -79,9 +85,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
     let code = args.program.compile.code()?;
     let mut first: Option<(&str, Outcome)> = None;
+    let mut traced: Option<Vec<(PacketFate, Option<String>)>> = None;
     for (name, program, kind) in engines.iter().filter(|(name, ..)| wanted(name)) {
         let pipeline = datapath::load_with(Arc::clone(program), *kind, 1, &code)?;
-        let outcome = stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
+        let mut outcome = stf::run_watched(&lines, &mut Local::new(Arc::new(pipeline)), &mut || {});
+        if !outcome.missing.is_empty() {
+            let traced = traced.get_or_insert_with(|| places(&lines, &raw, &compiled.sources));
+            let same = outcome.fates.iter().zip(traced.iter());
+            let places: Vec<_> = same.map(|(fate, (of, place))| place.clone().filter(|_| fate == of)).collect();
+            outcome.explain(&places);
+        }
         report.passed += outcome.passed;
         for (line, message) in &outcome.failures {
             report.fail(Some(name), *line, message.clone());
@@ -98,6 +111,45 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
     }
     Ok(report.finish())
+}
+
+/// What becomes of each packet of a script in the interpreter, and where in the program that is decided.
+fn places(lines: &[stf::Line], program: &Arc<ir::Program>, sources: &SourceMap) -> Vec<(PacketFate, Option<String>)> {
+    let oracle = Oracle::new(Arc::clone(program), true);
+    let output = oracle.output();
+    let pipeline = Arc::new(Pipeline::new(Arc::clone(program), Box::new(oracle), 1));
+    let mut places = Vec::new();
+    let outcome = stf::run_watched(lines, &mut Local::new(pipeline), &mut || {
+        places.push(output.take_traces().last().and_then(|(_, trace)| decision(trace, sources)));
+    });
+    outcome.fates.into_iter().zip(places).collect()
+}
+
+/// Where the last run of a packet was decided: the step that chose where it goes, or the last one that has a place; and how it came
+/// to that: the lookup, or the call of the action.
+fn decision(trace: &interp::Trace, sources: &SourceMap) -> Option<String> {
+    let lines = trace.lines(sources, Form::Lowered);
+    let chooses = |text: &str| {
+        let slot = text.split(':').next().unwrap_or_default();
+        slot.ends_with("egress_spec") || slot.ends_with("mcast_grp")
+    };
+    let chosen = lines.iter().rposition(|line| line.place.is_some() && chooses(&line.text));
+    let (word, at) = match chosen {
+        Some(at) => ("decided in", at),
+        None => ("last step:", lines.iter().rposition(|line| line.place.is_some())?),
+    };
+    let (file, line, source) = lines[at].place.as_ref()?;
+    let mut text = format!("{word} {file}:{line}: {source}");
+    let is = |at: usize, what| lines[at].text.starts_with(what);
+    let caused =
+        (0..=at).rev().find(|&at| is(at, "apply ") || (is(at, "action ") && (at == 0 || !is(at - 1, "apply "))));
+    if let Some(cause) = caused.map(|at| &lines[at])
+        && let Some((file, line, source)) = &cause.place
+    {
+        let what = if cause.text.starts_with("apply ") { &cause.text } else { source };
+        text += &format!("\n    after {file}:{line}: {what}");
+    }
+    Some(text)
 }
 
 /// What is said of a run: failures at once on stderr, or all of it as one object at the end.

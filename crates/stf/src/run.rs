@@ -3,6 +3,9 @@
 //! Frames that leave are kept per port in order. At the end the frames of each port are compared with the `expect` lines
 //! of that port, one by one; a port with a bare `expect PORT` may send anything. What checks the state
 //! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) is judged where it stands.
+//!
+//! Scripts say what comes out, not what of: that a frame did not come is explained by what became of the packets that stand
+//! before the line, back to the lines that expect something of others.
 
 use crate::script::{Command, CounterCell, Line, Pattern};
 use crate::setup::{Setup, Target, find_extern, value_of};
@@ -12,6 +15,8 @@ use base::ids::ExternId;
 use datapath::Local;
 use ir::ExternKind;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
 
 /// What became of a script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -26,13 +31,63 @@ pub struct Outcome {
     pub sent: Vec<(u32, Vec<u8>)>,
     /// All counters and registers at the end, for comparing engines.
     pub state: BTreeMap<String, Vec<String>>,
+    /// What became of each `packet` of the script, in order.
+    pub fates: Vec<PacketFate>,
+    /// Frames that did not come.
+    pub missing: Vec<Missing>,
 }
+
+/// What became of a packet of a script.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PacketFate {
+    /// Its line.
+    pub line: usize,
+    /// Where it came in.
+    pub port: u32,
+    /// Where it and its copies left.
+    pub sent: Vec<u32>,
+    /// For which reasons it or copies of it were dropped.
+    pub drops: Vec<String>,
+}
+
+/// A frame that was expected and did not come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// Which of the failures says so.
+    failure: usize,
+    /// Where it should have left.
+    port: u32,
+    /// Of which packets it may have been expected, as places in `fates`.
+    packets: Range<usize>,
+}
+
+/// An `expect` line.
+struct Expected {
+    line: usize,
+    /// Nothing stands for any number of any frames.
+    frame: Option<Pattern>,
+    /// The packets before it, as a place in the list of groups.
+    group: usize,
+}
+
+/// Packets that are told of for one frame that did not come; the script may have thousands.
+const TOLD_MAX: usize = 4;
 
 /// Runs all lines.
 pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
+    let mut outcome = run_watched(lines, local, &mut || {});
+    outcome.explain(&[]);
+    outcome
+}
+
+/// Runs all lines and calls `after_packet` after each packet. What did not come is not explained yet ([`Outcome::explain`]).
+pub fn run_watched(lines: &[Line], local: &mut Local, after_packet: &mut dyn FnMut()) -> Outcome {
     let mut outcome = Outcome::default();
     let mut setup = Setup::new();
-    let mut expected: BTreeMap<u32, Vec<(usize, Option<Pattern>)>> = BTreeMap::new();
+    let mut expected: BTreeMap<u32, Vec<Expected>> = BTreeMap::new();
+    // Packets without an `expect` between them.
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    let mut group_ends = true;
     let mut digests: std::collections::VecDeque<abi::state::DigestMessage> = Default::default();
     let mut logs: std::collections::VecDeque<String> = Default::default();
     let mut last = 0;
@@ -43,15 +98,33 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
         let target = Target { program: &program, state: pipeline.state().as_ref(), replication: &replication };
         let n = line.number;
         match &line.command {
-            Command::Packet { port, frame } => match local.receive(*port, frame) {
-                Some(sent) => {
-                    last = sent.len();
-                    outcome.sent.extend(sent.into_iter().map(|s| (s.port, s.bytes)));
+            Command::Packet { port, frame } => {
+                let before = pipeline.drops(0).read(&program);
+                let mut fate = PacketFate { line: n, port: *port, ..PacketFate::default() };
+                match local.receive(*port, frame) {
+                    Some(sent) => {
+                        last = sent.len();
+                        fate.sent = sent.iter().map(|s| s.port).collect();
+                        outcome.sent.extend(sent.into_iter().map(|s| (s.port, s.bytes)));
+                    }
+                    None => outcome.failures.push((n, format!("a frame of {} bytes is too long", frame.len()))),
                 }
-                None => outcome.failures.push((n, format!("a frame of {} bytes is too long", frame.len()))),
-            },
+                let after = pipeline.drops(0).read(&program);
+                let new = before.iter().zip(after).filter(|((_, before), (_, now))| now > before);
+                fate.drops = new.map(|(_, (reason, _))| reason).collect();
+                let at = outcome.fates.len();
+                match groups.last_mut().filter(|_| !group_ends) {
+                    Some(group) => group.end = at + 1,
+                    None => groups.push(at..at + 1),
+                }
+                group_ends = false;
+                outcome.fates.push(fate);
+                after_packet();
+            }
             Command::Expect { port, frame } => {
-                expected.entry(*port).or_default().push((n, frame.clone()));
+                group_ends = true;
+                let group = groups.len().saturating_sub(1);
+                expected.entry(*port).or_default().push(Expected { line: n, frame: frame.clone(), group });
             }
             Command::NoPacket => {
                 outcome.check(n, last == 0, || format!("the last packet caused {last} frame{}", plural(last)))
@@ -119,30 +192,65 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
             },
         }
     }
-    compare_frames(&mut outcome, &expected);
+    compare_frames(&mut outcome, &expected, &groups);
     outcome.state = dump_state(local);
     outcome
 }
 
 impl Outcome {
+    /// Adds to what is said of frames that did not come what became of the packets before; `places` are the lines of the
+    /// program where each packet's fate was decided, as far as they are known.
+    pub fn explain(&mut self, places: &[Option<String>]) {
+        for Missing { failure, port, packets } in std::mem::take(&mut self.missing) {
+            let Some((_, message)) = self.failures.get_mut(failure) else { continue };
+            let all = self.fates.get(packets.clone()).unwrap_or_default();
+            // Those that left there were compared with other lines.
+            let others: Vec<_> = packets.zip(all).filter(|(_, fate)| !fate.sent.contains(&port)).collect();
+            for (at, fate) in others.iter().take(TOLD_MAX) {
+                let place = places.get(*at).and_then(Option::as_deref);
+                let place = place.map_or(String::new(), |place| format!("\n    {place}"));
+                *message += &format!("\n  {fate}{place}");
+            }
+            if others.len() > TOLD_MAX {
+                *message += &format!("\n  and {} packets more did not leave there", others.len() - TOLD_MAX);
+            }
+        }
+    }
+
     fn check(&mut self, line: usize, holds: bool, message: impl FnOnce() -> String) {
         if holds { self.passed += 1 } else { self.failures.push((line, message())) }
     }
 }
 
-fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Option<Pattern>)>>) {
+impl fmt::Display for PacketFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the packet of line {} (port {}) ", self.line, self.port)?;
+        let drops = self.drops.join(", ");
+        match self.sent.as_slice() {
+            [] if self.drops.is_empty() => write!(f, "did not leave: no copy was made"),
+            [] => write!(f, "was dropped: {drops}"),
+            ports => {
+                let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                write!(f, "left by port {}", ports.join(", "))?;
+                if self.drops.is_empty() { Ok(()) } else { write!(f, "; copies were dropped: {drops}") }
+            }
+        }
+    }
+}
+
+fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<Expected>>, groups: &[Range<usize>]) {
     let mut by_port: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
     for (port, frame) in &outcome.sent {
         by_port.entry(*port).or_default().push(frame.clone());
     }
     for (port, patterns) in expected {
         let frames = by_port.remove(port).unwrap_or_default();
-        if patterns.iter().any(|(_, p)| p.is_none()) {
+        if patterns.iter().any(|expected| expected.frame.is_none()) {
             outcome.passed += patterns.len();
             continue;
         }
         let mut frames = frames.into_iter();
-        for (line, pattern) in patterns {
+        for Expected { line, frame: pattern, group } in patterns {
             let Some(pattern) = pattern else { continue };
             match frames.next() {
                 Some(frame) => outcome.check(*line, pattern.matches(&frame), || {
@@ -159,6 +267,10 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<(usize, Op
                     )
                 }),
                 None => {
+                    if let Some(packets) = groups.get(*group) {
+                        let (failure, packets) = (outcome.failures.len(), packets.clone());
+                        outcome.missing.push(Missing { failure, port: *port, packets });
+                    }
                     outcome.failures.push((*line, format!("port {port}: expected {pattern}, but nothing was sent")))
                 }
             }
@@ -303,10 +415,37 @@ mod tests {
     fn a_mismatch_points_at_the_first_wrong_byte() {
         let Ok(lines) = crate::parse("expect 2 00ff10$") else { panic!("a right line") };
         let Command::Expect { port, frame } = &lines[0].command else { panic!("an expectation") };
-        let expected = BTreeMap::from([(*port, vec![(1, frame.clone())])]);
+        let expected = BTreeMap::from([(*port, vec![Expected { line: 1, frame: frame.clone(), group: 0 }])]);
         let mut outcome = Outcome { sent: vec![(2, vec![0, 0xff, 0x1f])], ..Outcome::default() };
-        compare_frames(&mut outcome, &expected);
+        compare_frames(&mut outcome, &expected, &[]);
         let message = "port 2: expected 00ff10$\n         but got 00ff1f\n                      ^ byte 2";
         assert_eq!(outcome.failures, [(1, message.to_string())]);
+    }
+
+    #[test]
+    fn what_did_not_come_is_explained_by_what_became_of_the_packets_before() {
+        let fate = |line, sent: &[u32], drops: &[&str]| PacketFate {
+            line,
+            port: 1,
+            sent: sent.to_vec(),
+            drops: drops.iter().map(ToString::to_string).collect(),
+        };
+        let fates = vec![
+            fate(1, &[], &["parser reject"]),
+            fate(3, &[], &["ingress drop"]),
+            fate(4, &[3, 4], &["no such port"]),
+            fate(5, &[2], &[]),
+            fate(6, &[], &[]),
+        ];
+        let failures = vec![(7, "nothing".to_string())];
+        let missing = vec![Missing { failure: 0, port: 2, packets: 1..5 }];
+        let mut outcome = Outcome { fates, failures, missing, ..Outcome::default() };
+        outcome.explain(&[None, Some("x.p4:7: mark_to_drop(s);".to_string())]);
+        let expected = "nothing
+  the packet of line 3 (port 1) was dropped: ingress drop
+    x.p4:7: mark_to_drop(s);
+  the packet of line 4 (port 1) left by port 3, 4; copies were dropped: no such port
+  the packet of line 6 (port 1) did not leave: no copy was made";
+        assert_eq!(outcome.failures, [(7, expected.to_string())]);
     }
 }

@@ -1,19 +1,26 @@
 //! `sluice check X.p4`: compiles a program as far as it can be, to machine code if it has a `main`. Exit code 0, or 1 with
-//! diagnostics: on stderr for people, with `--json` (or `--format json`) on stdout as one object per line (`json.rs`). A program that
-//! compiles but could not be loaded gets a note on stderr that says why.
+//! diagnostics: on stderr for people, with `--json` (or `--format json`) on stdout as one object per line (`json.rs`).
+//!
+//! A program that compiles but could not be loaded (it is for another switch, or calls externs that this one does not have) gets
+//! warnings with codes and a last line that says so. The exit code stays 0: libraries of blocks and programs for other targets are
+//! checked with this command, too. With `--loadable` they are errors.
 
-use crate::compile::ProgramArgs;
+use crate::compile::{self, ProgramArgs};
 use crate::json;
 use crate::show::ShowArgs;
 use anyhow::Result;
-use base::SourceMap;
 use base::span::SourceFile;
-use frontend::Until;
+use base::{Diagnostic, Severity, SourceMap, Span};
+use frontend::{Compiled, Until};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Arguments of `check`.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Exit code 0: it compiles; that it cannot be loaded here, as it is for another target or a library without \
+                        `main`, is a warning, an error with --loadable. 1: it does not. 2: it cannot be read."
+)]
 pub struct Args {
     #[command(flatten)]
     program: ProgramArgs,
@@ -28,6 +35,9 @@ pub struct Args {
     /// Print the time of each stage.
     #[arg(long)]
     time: bool,
+    /// The program must be one that this switch can load: no `main`, another target's package or an unknown extern is an error.
+    #[arg(long)]
+    loadable: bool,
     /// How diagnostics are printed.
     #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
     format: Format,
@@ -67,8 +77,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let has_no_main = compiled.typed.as_ref().is_some_and(|p| p.main.is_none());
-    if has_no_main && format == Format::Text {
-        eprintln!("note: {} has no `main`, so it cannot run by itself", path.display());
+    let reasons = why_not_loadable(&compiled, has_no_main, args.loadable);
+    match format {
+        Format::Text if has_no_main && !args.loadable => {
+            eprintln!("note: {} has no `main`, so it cannot run by itself", path.display());
+        }
+        // Its escape sequences are ours: names in it are shown, not obeyed.
+        Format::Text => reasons
+            .iter()
+            .for_each(|reason| std::eprintln!("{}", reason.render(&compiled.sources, compile::colours_stderr()))),
+        Format::Json => reasons.iter().for_each(|reason| println!("{}", json::line(reason, &compiled.sources))),
     }
     let wanted = [compiled.raw.as_ref().filter(|_| args.raw_ir), compiled.optimised.as_ref().filter(|_| args.ir)];
     for program in wanted.into_iter().flatten() {
@@ -85,11 +103,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             true => rows.extend(datapath::load_with(program, datapath::EngineKind::Machine, 1, &code)?.load_times()),
             false => rows.extend(datapath::check_code(program)?),
         }
-    }
-    for reason in &compiled.unloadable {
-        let place =
-            compiled.sources.locate(reason.span).map(|(file, line, column)| format!(" ({file}:{line}:{column})"));
-        eprintln!("note: the program compiles but cannot be loaded: {}{}", reason.message, place.unwrap_or_default());
     }
     if args.time {
         let total: std::time::Duration = rows.iter().map(|(_, t)| *t).sum();
@@ -109,7 +122,23 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    let Some(first) = reasons.first() else { return Ok(ExitCode::SUCCESS) };
+    if format == Format::Text {
+        let code = first.code;
+        let also = if args.loadable { "" } else { " (--loadable makes that an error)" };
+        eprintln!("{} compiles, but cannot be loaded here{also}; `sluice explain {code}` says more", path.display());
+    }
+    Ok(ExitCode::from(u8::from(args.loadable)))
+}
+
+/// Why a program that compiles cannot be loaded: as errors if it has to be loadable.
+fn why_not_loadable(compiled: &Compiled, has_no_main: bool, loadable: bool) -> Vec<Diagnostic> {
+    let severity = if loadable { Severity::Error } else { Severity::Warning };
+    let no_main = || {
+        Diagnostic::error(lower::codes::NO_MAIN, Span::NONE, "the program has no `main`, so there is nothing to run")
+    };
+    let reasons = compiled.unloadable.iter().cloned().chain((has_no_main && loadable).then(no_main));
+    reasons.map(|reason| Diagnostic { severity, ..reason }).collect()
 }
 
 /// Of the program's own file, and of that with all that it includes, as often as it does.

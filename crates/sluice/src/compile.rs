@@ -82,6 +82,11 @@ fn use_colour(variable: impl Fn(&str) -> Option<String>, terminal: bool) -> bool
     }
 }
 
+/// Whether messages on stderr are coloured.
+pub fn colours_stderr() -> bool {
+    use_colour(|name| std::env::var(name).ok(), std::io::stderr().is_terminal())
+}
+
 impl CompileArgs {
     /// The optimisations that are left out.
     pub fn without(&self) -> Result<Without> {
@@ -126,7 +131,7 @@ impl CompileArgs {
     /// Compiles a file and prints what there is to say about it on stderr.
     pub fn compile(&self, path: &Path, until: Until) -> Result<Compiled> {
         let compiled = self.compile_quietly(path, until)?;
-        let colour = use_colour(|name| std::env::var(name).ok(), std::io::stderr().is_terminal());
+        let colour = colours_stderr();
         eprint!("{}", compiled.render(colour));
         if let Some(first) = compiled.diagnostics.iter().find(|d| d.severity == base::Severity::Error) {
             eprintln!("`sluice explain {}` says more about the first error", first.code);
@@ -140,7 +145,7 @@ impl CompileArgs {
         if path == Path::new("-") {
             bail!("a switch's program is a file: a controller reads it back");
         }
-        let colour = use_colour(|name| std::env::var(name).ok(), std::io::stderr().is_terminal());
+        let colour = colours_stderr();
         let wants = Wants { self_contained: true, colour, ..Wants::default() };
         let output = match compiler.compile_file(path, &self.options()?, wants) {
             Ok(output) => output,
@@ -178,7 +183,7 @@ impl CompileArgs {
             eprintln!("{}", no_main(path));
             return Ok(None);
         }
-        if let Some(text) = compiled.render_unloadable(std::io::stderr().is_terminal()) {
+        if let Some(text) = compiled.render_unloadable(colours_stderr()) {
             eprint!("{text}");
             return Ok(None);
         }

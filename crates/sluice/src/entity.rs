@@ -9,6 +9,7 @@ use clap_complete::ArgValueCompleter;
 use entities::Verb;
 use serde_json::json;
 use std::process::ExitCode;
+use stf::Command;
 
 /// Arguments of all of them.
 #[derive(clap::Args)]
@@ -71,7 +72,32 @@ pub fn main(args: &Args, word: &Word) -> Result<ExitCode> {
         EntityCommand::Modify { line } => (Verb::Modify, line),
         EntityCommand::Delete { line } => (Verb::Delete, line),
     };
-    apply(&args.writer, Doing { keyword: word.keyword, verb: Some(verb), or: &[] }, line)
+    let code = apply(&args.writer, Doing { keyword: word.keyword, verb: Some(verb), or: &[] }, line)?;
+    if code == ExitCode::SUCCESS && verb != Verb::Delete {
+        without_ports(word, line).iter().for_each(|what| eprintln!("sluice: {what}"));
+    }
+    Ok(code)
+}
+
+/// What may be forgotten in lines about groups and sessions: P4Runtime allows those without ports, and nothing comes of packets
+/// that are sent there.
+fn without_ports(word: &Word, words: &[String]) -> Vec<String> {
+    let text = words.join(" ");
+    let lines = text.lines().map(|line| match line.trim_start().split_once(char::is_whitespace) {
+        Some((first, _)) if first == word.keyword => line.to_string(),
+        _ => format!("{} {line}", word.keyword),
+    });
+    let commands = lines.filter_map(|line| stf::parse(&line).ok()).flatten();
+    let what = |line: stf::Line| match line.command {
+        Command::Clone { session, replicas, .. } if replicas.is_empty() => {
+            Some(format!("clone session {session} has no ports, so what is cloned to it goes nowhere"))
+        }
+        Command::Multicast { group, replicas, .. } if replicas.is_empty() => {
+            Some(format!("multicast group {group} has no ports, so what is sent to it goes nowhere"))
+        }
+        _ => None,
+    };
+    commands.filter_map(what).collect()
 }
 
 fn show(args: &Args, word: &Word, name: Option<&str>) -> Result<ExitCode> {
@@ -95,4 +121,23 @@ fn show(args: &Args, word: &Word, name: Option<&str>) -> Result<ExitCode> {
         text + &format!("# {} {}\n", found.len(), if found.len() == 1 { word.noun } else { &plural })
     });
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_sessions_without_ports_are_noticed() {
+        let told = |keyword, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            without_ports(&Word { noun: "", keyword }, &words)
+        };
+        let session = |n| format!("clone session {n} has no ports, so what is cloned to it goes nowhere");
+        assert_eq!(told("clone", &["1"]), [session(1)]);
+        assert_eq!(told("clone", &["1 2\n# no\nclone 3\n4 packet_length=64"]), [session(3), session(4)]);
+        assert_eq!(told("multicast", &["7", "metadata=0x01"]).len(), 1);
+        assert_eq!(told("multicast", &["7", "1|2"]), Vec::<String>::new());
+        assert_eq!(told("member", &["p", "1", "f()"]), Vec::<String>::new());
+    }
 }

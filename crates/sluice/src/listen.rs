@@ -2,16 +2,20 @@
 //!
 //! The switch tells the primary, so the command is that as long as it runs: while a controller is, only with a higher
 //! `--election-id`, which takes its place. Lists of digest messages are acknowledged.
+//!
+//! What cannot come by the program is said at once, and nothing is waited for if that is all. Packets always can: any program can
+//! send to the controller's port.
 
 use crate::changes::WriterArgs;
 use crate::complete;
 use anyhow::Result;
 use clap_complete::ArgValueCompleter;
-use entities::{Names, values};
+use entities::{Names, id_of, values};
 use grpc::client::StreamUpdate;
 use grpc::proto::p4::v1 as pb;
 use pb::entity::Entity;
 use serde_json::json;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Arguments of `listen`.
@@ -46,13 +50,44 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Err(message) => return Ok(crate::changes::refuse([message])),
     };
     let everything = digests.is_empty() && !args.idle && !args.packets;
+    let idle_tables = names.tables().iter().any(|table| names.is_timed(table));
+    if args.idle && !idle_tables {
+        let nothing = digests.is_empty() && !args.packets;
+        let rest = if nothing { ", so nothing can come" } else { "" };
+        let message = format!("no table of the program has idle timeouts (`support_timeout = true`){rest}");
+        if nothing {
+            return Ok(crate::changes::refuse([message]));
+        }
+        eprintln!("sluice: {message}");
+    }
     let mut primary = args.writer.claim(&client)?;
     let enabled = args.writer.read(&client, vec![Entity::DigestEntry(pb::DigestEntry::default())]).unwrap_or_default();
-    for id in &digests {
-        if !enabled.iter().any(|e| matches!(e, Entity::DigestEntry(e) if e.digest_id == *id)) {
-            let name = names.digest_name(*id);
-            eprintln!("sluice: digest `{name}` is not sent: `sluice digest add {name}` asks for it");
-        }
+    let asked: Vec<u32> = match everything {
+        true => names.info().digests.iter().map(|digest| id_of(&digest.preamble)).collect(),
+        false => digests.clone(),
+    };
+    let is_sent = |id: &u32| enabled.iter().any(|e| matches!(e, Entity::DigestEntry(e) if e.digest_id == *id));
+    let mut lacks: Vec<String> = Vec::new();
+    for id in asked.iter().filter(|id| !is_sent(id)) {
+        let name = names.digest_name(*id);
+        lacks.push(format!("digest `{name}` is not sent: `sluice digest add {name}` asks for it"));
+    }
+    match (everything && asked.is_empty(), everything && !idle_tables) {
+        (true, true) => lacks.push("the program has no digest and no table with idle timeouts".to_string()),
+        (true, false) => lacks.push("the program has no digest".to_string()),
+        (false, true) => lacks.push("no table of the program has idle timeouts".to_string()),
+        (false, false) => {}
+    }
+    lacks.iter().for_each(|what| eprintln!("sluice: {what}"));
+    // Whoever waits at a terminal, or for less than was asked for, is told for what.
+    if !args.writer.output.json && (!lacks.is_empty() || std::io::stderr().is_terminal()) {
+        let kinds = [
+            (!asked.is_empty()).then_some("digest messages"),
+            ((everything || args.idle) && idle_tables).then_some("idle entries"),
+            (everything || args.packets).then_some("packets"),
+        ];
+        let kinds: Vec<&str> = kinds.into_iter().flatten().collect();
+        eprintln!("waiting for {}; Ctrl-C ends", kinds.join(", "));
     }
     let mut left = args.count.unwrap_or(u64::MAX);
     let output = args.writer.output;

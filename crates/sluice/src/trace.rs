@@ -6,7 +6,7 @@ mod tree;
 use crate::compile::CompileArgs;
 use crate::stats::ServerArgs;
 use crate::target::port_problem;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::SourceMap;
 use datapath::oracle::{Oracle, OracleOutput};
 use datapath::{Local, Pipeline, Sent};
@@ -37,7 +37,8 @@ pub struct Args {
     /// The port that the packet comes from; of a running switch, the only one to look at.
     #[arg(long)]
     port: Option<u32>,
-    /// The frame as hexadecimal digits; spaces and colons are ignored. Without one, the next that a running switch receives.
+    /// The frame as hexadecimal digits, with or without 0x; white space and colons between bytes are ignored. Without one, the next
+    /// that a running switch receives.
     #[arg(long, value_name = "HEX")]
     packet: Option<String>,
     /// The frames of a pcap or pcapng file, those that pass the filters of a running switch; --count of them.
@@ -116,10 +117,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// The frames that are given, if any are.
 fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
     if let Some(digits) = &args.packet {
-        let digits: String = digits.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
-        let frame = hex::decode(&digits).context("--packet is not whole bytes of hexadecimal digits")?;
-        ensure!(!frame.is_empty(), "--packet has no bytes");
-        return Ok(Some(vec![frame]));
+        return Ok(Some(vec![bytes(digits).map_err(|why| anyhow!("--packet {why}"))?]));
     }
     let Some(file) = &args.pcap else { return Ok(None) };
     ensure!(args.number > 0, "--number counts from 1");
@@ -133,6 +131,20 @@ fn frames(args: &Args) -> Result<Option<Vec<Vec<u8>>>> {
     })?;
     ensure!(!frames.is_empty(), "{} has {seen} frames, so there is no frame {}", file.display(), args.number);
     Ok(Some(frames))
+}
+
+/// The bytes of a packet as people write and programs print them: `0x0200 0000`, `02:00:00`, `0x02, 0x00`, lines.
+fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    for word in text.split(|c: char| c.is_whitespace() || matches!(c, ':' | ',' | '-')) {
+        let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")).unwrap_or(word);
+        if let Some(other) = digits.chars().find(|c| !c.is_ascii_hexdigit()) {
+            return Err(format!("has {other:?}, which is no hexadecimal digit"));
+        }
+        // Digits that stand apart would be joined to others than was meant.
+        bytes.extend(hex::decode(digits).map_err(|_| format!("has `{word}`, which is not whole bytes of two digits"))?);
+    }
+    if bytes.is_empty() { Err("has no bytes".to_string()) } else { Ok(bytes) }
 }
 
 /// Traces packets of a running switch.
@@ -397,4 +409,36 @@ fn trace_one(
         println!("port {}: {}", out.port, hex::encode(out.bytes));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn packets_are_read_as_people_write_them() {
+        for text in [
+            "0x0200ff",
+            "0200FF",
+            "02 00 ff",
+            "02:00:ff",
+            "0X02 0x00 0xff",
+            "\n 0200\n\tff\n",
+            "0x02,0x00,0xff",
+            "02-00-ff",
+        ] {
+            assert_eq!(bytes(text).as_deref(), Ok(&[2, 0, 0xff][..]), "{text}");
+        }
+        for (text, why) in [
+            ("", "has no bytes"),
+            ("0x", "has no bytes"),
+            ("0x020", "has `0x020`, which is not whole bytes of two digits"),
+            ("02:0:01", "has `0`, which is not whole bytes of two digits"),
+            ("02 0g", "has 'g', which is no hexadecimal digit"),
+            ("00x02", "has 'x', which is no hexadecimal digit"),
+            ("02 é", "has 'é', which is no hexadecimal digit"),
+        ] {
+            assert_eq!(bytes(text), Err(why.to_string()), "{text}");
+        }
+    }
 }

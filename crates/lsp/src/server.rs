@@ -11,19 +11,20 @@ use crate::workspace::programs_with;
 use base::{Severity, Span};
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
 use lsp_types::notification::{
-    DidChangeTextDocument, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument, Notification as _,
-    PublishDiagnostics,
+    DidChangeTextDocument, DidChangeWatchedFiles, DidCloseTextDocument, DidOpenTextDocument, DidSaveTextDocument,
+    Notification as _, PublishDiagnostics,
 };
 use lsp_types::request::{
-    Completion, DocumentSymbolRequest, GotoDefinition, HoverRequest, PrepareRenameRequest, References, Rename,
-    Request as _,
+    Completion, DocumentSymbolRequest, GotoDefinition, HoverRequest, PrepareRenameRequest, References,
+    RegisterCapability, Rename, Request as _,
 };
 use lsp_types::{
     CompletionOptions, CompletionResponse, Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity,
-    DocumentSymbolResponse, GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, InitializeParams,
-    Location, MarkupContent, MarkupKind, NumberOrString, OneOf, PrepareRenameResponse, PublishDiagnosticsParams,
-    RenameOptions, ServerCapabilities, ServerInfo, TextDocumentPositionParams, TextDocumentSyncCapability,
-    TextDocumentSyncKind, TextDocumentSyncOptions, TextEdit, Url, WorkspaceEdit,
+    DidChangeWatchedFilesRegistrationOptions, DocumentSymbolResponse, FileSystemWatcher, GlobPattern,
+    GotoDefinitionResponse, Hover, HoverContents, HoverProviderCapability, InitializeParams, Location, MarkupContent,
+    MarkupKind, NumberOrString, OneOf, PrepareRenameResponse, PublishDiagnosticsParams, Registration,
+    RegistrationParams, RelativePattern, RenameOptions, ServerCapabilities, ServerInfo, TextDocumentPositionParams,
+    TextDocumentSyncCapability, TextDocumentSyncKind, TextDocumentSyncOptions, TextEdit, Url, WorkspaceEdit,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,6 +33,9 @@ use std::path::{Path, PathBuf};
 
 /// The compiler walks trees by recursion, as deep as the parser lets them be.
 const STACK_BYTES: usize = 64 << 20;
+
+/// The request that asks for watchers, and what they are registered as.
+const WATCH_ID: &str = "files";
 
 /// Why a session ended early.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -68,6 +72,9 @@ pub fn serve(connection: &Connection, mut settings: Settings) -> Result<(), Erro
         include_dirs: settings.include_dirs.iter().map(|dir| absolute(dir, folders.first())).collect(),
         ..settings
     };
+    if let Some(request) = watch_files(&params, &folders, &settings.include_dirs) {
+        connection.sender.send(request.into())?;
+    }
     let mut session = Session {
         connection,
         settings,
@@ -87,7 +94,12 @@ pub fn serve(connection: &Connection, mut settings: Settings) -> Result<(), Erro
                 connection.sender.send(response.into())?;
             }
             Message::Notification(notification) => session.notification(notification)?,
-            Message::Response(_) => {}
+            // Without watchers everything works, but for what changes outside of the editor.
+            Message::Response(response) => {
+                if let Some(error) = response.error {
+                    tracing::warn!("{}: {}", response.id, error.message);
+                }
+            }
         }
     }
     Ok(())
@@ -115,6 +127,34 @@ fn capabilities() -> ServerCapabilities {
         })),
         ..ServerCapabilities::default()
     }
+}
+
+/// What asks the editor to tell of files that change on disk; `None` if it cannot be asked. Folders outside of the workspace are
+/// watched if the editor can do that.
+fn watch_files(params: &InitializeParams, folders: &[PathBuf], include_dirs: &[String]) -> Option<Request> {
+    let can = params.capabilities.workspace.as_ref()?.did_change_watched_files.as_ref()?;
+    if !can.dynamic_registration.unwrap_or(false) {
+        return None;
+    }
+    let pattern = format!("**/*.{{{}}}", crate::workspace::ENDINGS.join(","));
+    let mut patterns = vec![GlobPattern::String(pattern.clone())];
+    if can.relative_pattern_support.unwrap_or(false) {
+        let outside =
+            include_dirs.iter().filter(|dir| !folders.iter().any(|folder| Path::new(dir).starts_with(folder)));
+        let bases = outside.filter_map(|dir| Url::from_directory_path(dir).ok());
+        let relative = bases.map(|uri| {
+            GlobPattern::Relative(RelativePattern { base_uri: OneOf::Right(uri), pattern: pattern.clone() })
+        });
+        patterns.extend(relative);
+    }
+    let watchers = patterns.into_iter().map(|glob_pattern| FileSystemWatcher { glob_pattern, kind: None }).collect();
+    let registration = Registration {
+        id: WATCH_ID.into(),
+        method: DidChangeWatchedFiles::METHOD.into(),
+        register_options: serde_json::to_value(DidChangeWatchedFilesRegistrationOptions { watchers }).ok(),
+    };
+    let params = RegistrationParams { registrations: vec![registration] };
+    Some(Request::new(RequestId::from(WATCH_ID.to_string()), RegisterCapability::METHOD.into(), params))
 }
 
 /// `{"includeDirs": ["..."], "defines": {"NAME": "VALUE"}}`, added to what the command line says.
@@ -180,6 +220,16 @@ impl Session<'_> {
                 let Some(params) = told::<lsp_types::DidCloseTextDocumentParams>(notification) else { return Ok(()) };
                 let Some(name) = name_of(&params.text_document.uri) else { return Ok(()) };
                 self.files.close(&name);
+                self.alone.clear();
+                self.analyse_all()
+            }
+            DidChangeWatchedFiles::METHOD => {
+                let Some(params) = told::<lsp_types::DidChangeWatchedFilesParams>(notification) else { return Ok(()) };
+                // Of open documents the editor's text counts, not the file's.
+                let on_disk = |uri: &Url| name_of(uri).is_some_and(|name| self.files.get(&name).is_none());
+                if !params.changes.iter().any(|change| on_disk(&change.uri)) {
+                    return Ok(());
+                }
                 self.alone.clear();
                 self.analyse_all()
             }

@@ -15,7 +15,7 @@ const FILES_MAX: usize = 2_000;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// How files that P4 programs include end.
-const ENDINGS: [&str; 4] = ["p4", "h", "p4h", "inc"];
+pub const ENDINGS: [&str; 4] = ["p4", "h", "p4h", "inc"];
 
 /// The files that include a file, directly or through others, and may say what `main` is; the nearest first, the file itself
 /// not.

@@ -16,17 +16,26 @@ struct Editor {
     server: Option<JoinHandle<()>>,
     next: i32,
     diagnostics: BTreeMap<String, Vec<Value>>,
+    /// What the server asked for: method and parameters.
+    asked: Vec<(String, Value)>,
 }
 
 impl Editor {
     fn start(folder: &Path, options: Value) -> Editor {
+        Editor::with_capabilities(folder, options, json!({}))
+    }
+
+    fn with_capabilities(folder: &Path, options: Value, capabilities: Value) -> Editor {
         let (server, client) = Connection::memory();
         let thread = std::thread::Builder::new().stack_size(64 << 20);
         let server = thread.spawn(move || lsp::serve(&server, Settings::default()).unwrap()).unwrap();
-        let mut editor = Editor { connection: client, server: Some(server), next: 0, diagnostics: BTreeMap::new() };
+        let mut editor =
+            Editor { connection: client, server: Some(server), next: 0, diagnostics: BTreeMap::new(), asked: vec![] };
         let root = uri(folder);
-        let result =
-            editor.ask("initialize", json!({"rootUri": root, "capabilities": {}, "initializationOptions": options}));
+        let result = editor.ask(
+            "initialize",
+            json!({"rootUri": root, "capabilities": capabilities, "initializationOptions": options}),
+        );
         assert_eq!(result["capabilities"]["hoverProvider"], true);
         editor.tell("initialized", json!({}));
         editor
@@ -47,6 +56,10 @@ impl Editor {
                 Message::Notification(n) if n.method == "textDocument/publishDiagnostics" => {
                     let uri = n.params["uri"].as_str().unwrap().to_string();
                     self.diagnostics.insert(uri, n.params["diagnostics"].as_array().unwrap().clone());
+                }
+                Message::Request(request) => {
+                    self.asked.push((request.method, request.params));
+                    self.connection.sender.send(Response::new_ok(request.id, Value::Null).into()).unwrap();
                 }
                 other => panic!("unexpected: {other:?}"),
             }
@@ -175,6 +188,65 @@ fn diagnostics_come_as_one_types_and_go() {
     let back = json!({"range": {"start": place(at), "end": place(at + 3)}, "text": "dst"});
     editor.tell("textDocument/didChange", json!({"textDocument": document, "contentChanges": [back]}));
     assert_eq!(editor.diagnostics(&path), Vec::<Value>::new());
+}
+
+#[test]
+fn files_that_change_on_disk_change_diagnostics_of_open_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let capabilities = json!({
+        "workspace": {"didChangeWatchedFiles": {"dynamicRegistration": true, "relativePatternSupport": true}},
+    });
+    let options = json!({"includeDirs": [outside.path(), "shared"]});
+    let mut editor = Editor::with_capabilities(folder.path(), options, capabilities);
+    let main = folder.path().join("main.p4");
+    let (types, late) = (folder.path().join("types.p4"), outside.path().join("late.p4"));
+    let good = "typedef bit<9> port_t;\n";
+    std::fs::write(&types, good).unwrap();
+    editor.open(&main, "#include \"types.p4\"\n#include \"late.p4\"\nconst port_t p = 1;\n");
+    let missing = editor.diagnostics(&main);
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    let [(method, asked)] = editor.asked.as_slice() else { panic!("{:?}", editor.asked) };
+    assert_eq!(method, "client/registerCapability");
+    let [registration] = asked["registrations"].as_array().unwrap().as_slice() else { panic!("{asked}") };
+    assert_eq!(registration["method"], "workspace/didChangeWatchedFiles");
+    let watchers = registration["registerOptions"]["watchers"].as_array().unwrap();
+    assert_eq!(watchers[0]["globPattern"], "**/*.{p4,h,p4h,inc}");
+    assert_eq!(
+        watchers[1]["globPattern"]["baseUri"],
+        lsp_types::Url::from_directory_path(outside.path()).unwrap().as_str()
+    );
+    assert_eq!(watchers.len(), 2, "the folder in the workspace is watched with it: {watchers:?}");
+
+    let changed = |editor: &mut Editor, path: &Path, kind: u32| {
+        editor.tell("workspace/didChangeWatchedFiles", json!({"changes": [{"uri": uri(path), "type": kind}]}));
+    };
+    // Created, changed, deleted.
+    std::fs::write(&late, "").unwrap();
+    changed(&mut editor, &late, 1);
+    assert_eq!(editor.diagnostics(&main), Vec::<Value>::new());
+    std::fs::write(&types, "typedef bit<9> other_t;\n").unwrap();
+    changed(&mut editor, &types, 2);
+    let found = editor.diagnostics(&main);
+    assert!(found.iter().any(|d| d["message"].as_str().unwrap().contains("port_t")), "{found:?}");
+    std::fs::write(&types, good).unwrap();
+    changed(&mut editor, &types, 2);
+    assert_eq!(editor.diagnostics(&main), Vec::<Value>::new());
+    std::fs::remove_file(&types).unwrap();
+    changed(&mut editor, &types, 3);
+    assert!(!editor.diagnostics(&main).is_empty());
+    // Of an open document the editor's text counts.
+    editor.open(&types, good);
+    std::fs::write(&types, "nonsense").unwrap();
+    changed(&mut editor, &types, 1);
+    assert_eq!(editor.diagnostics(&main), Vec::<Value>::new());
+}
+
+#[test]
+fn an_editor_that_cannot_watch_files_is_not_asked_to() {
+    let (_folder, path, mut editor) = router();
+    editor.diagnostics(&path);
+    assert_eq!(editor.asked, []);
 }
 
 #[test]

@@ -257,3 +257,161 @@ def test_nobody_listens(nobody):
     for words in [["stats"], ["table", "list"]]:
         message = Cli(nobody).sluice(*words, code=2)
         assert nobody in message and "sluice run" in message
+
+
+def both(words, code=0):
+    """What a command that needs no switch prints on standard output, and on standard error."""
+    done = subprocess.run([SLUICE, *words], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+    assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout, done.stderr
+
+
+def test_a_code_is_explained_by_its_number_alone():
+    wanted, _ = both(["explain", "E0305"])
+    for word in ["305", "0305", "e0305", "E305", "error[E0305]"]:
+        assert both(["explain", word])[0] == wanted, word
+    assert [e["code"] for e in json.loads(both(["explain", "305", "--json"])[0])["codes"]] == ["E0305"]
+    out, err = both(["explain", "305", "9999"], code=1)
+    assert out == wanted and "there is no diagnostic 9999" in err
+
+
+# Calls an extern that no switch has.
+FOREIGN = """
+#include <core.p4>
+#include <v1model.p4>
+extern void encrypt(inout bit<8> x);
+header h_t { bit<8> a; }
+struct headers_t { h_t h; }
+struct meta_t { }
+parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t s) {
+    state start { p.extract(h.h); transition accept; }
+}
+control N(inout headers_t h, inout meta_t m) { apply { } }
+control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) { apply { encrypt(h.h.a); } }
+control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) { apply { } }
+control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
+V1Switch(P(), N(), I(), E(), N(), D()) main;
+"""
+
+
+def test_a_program_that_cannot_be_loaded_is_a_warning_and_an_error_if_it_has_to_be_loadable(tmp_path):
+    program, library = tmp_path / "foreign.p4", tmp_path / "library.p4"
+    program.write_text(FOREIGN)
+    library.write_text("#include <core.p4>\nheader h_t { bit<8> a; }\n")
+    out, err = both(["check", program])
+    assert out == "" and err.startswith("warning[E0603]: ") and "encrypt(h.h.a)" in err, err
+    last = "compiles, but cannot be loaded here (--loadable makes that an error); `sluice explain E0603` says more"
+    assert err.splitlines()[-1] == f"{program} {last}"
+    _, err = both(["check", program, "--loadable"], code=1)
+    assert err.startswith("error[E0603]: ") and "cannot be loaded here; " in err.splitlines()[-1], err
+    assert "error[E0601]" in both(["check", library, "--loadable"], code=1)[1]
+    assert "note: " in both(["check", library])[1]
+    both(["check", "examples/router/router.p4", "--loadable"])
+    for flags, severity, code in [([], "warning", 0), (["--loadable"], "error", 1)]:
+        out, err = both(["check", program, "--json", *flags], code=code)
+        [diagnostic] = map(json.loads, out.splitlines())
+        assert (diagnostic["severity"], diagnostic["code"], err) == (severity, "E0603", "")
+
+
+def test_control_characters_of_a_program_are_shown(tmp_path):
+    program = tmp_path / "odd.p4"
+    program.write_text(FOREIGN.replace("encrypt(h.h.a);", 'encrypt(h.h.b); // \x9b31m\u202e"'))
+    _, err = both(["check", program], code=1)
+    assert "// \\u{9b}31m\\u{202e}" in err and "\x9b" not in err and "\u202e" not in err, err
+
+
+# Drops what comes by port 2 in an action, and what has no entry by the default action.
+DROPPING = FOREIGN.replace("apply { encrypt(h.h.a); }", """
+    action deny() {
+        mark_to_drop(s);
+    }
+    action pass(bit<9> port) { s.egress_spec = port; }
+    table t { key = { h.h.a: exact; } actions = { pass; deny; } default_action = deny(); }
+    apply { t.apply(); }""")
+
+
+@pytest.mark.parametrize("engine", ["jit", "interp", "all"])
+def test_a_frame_that_does_not_come_is_explained_by_what_became_of_the_packet(tmp_path, engine):
+    program, script = tmp_path / "dropping.p4", tmp_path / "dropping.stf"
+    program.write_text(DROPPING)
+    script.write_text("""add t h.h.a:1 pass(port:3)
+add t h.h.a:3 pass(port:5)
+packet 1 01
+expect 3 01
+packet 1 02ff
+expect 3 02ff
+packet 1 03aa
+expect 4 03aa
+""")
+    _, err = both(["stf", program, script, "--engine", engine], code=1)
+    lines = err.splitlines()
+    at = next(i for i, line in enumerate(lines) if "line 6: port 3: expected 02ff, but nothing was sent" in line)
+    assert lines[at + 1] == "  the packet of line 5 (port 1) was dropped: ingress drop", err
+    assert "decided in " in lines[at + 2] and "mark_to_drop(s);" in lines[at + 2], err
+    assert "apply I.t (h.h.a=0x2): miss -> I.deny()" in lines[at + 3], err
+    at = next(i for i, line in enumerate(lines) if "line 8: port 4: expected 03aa" in line)
+    assert lines[at + 1] == "  the packet of line 7 (port 1) left by port 5", err
+
+
+def test_a_packet_of_a_trace_may_have_0x_colons_and_lines():
+    trace = lambda packet, code=0: both(["trace", "examples/router/router.p4", "--port", "1", "--packet", packet], code)
+    wanted = trace("020000000101020000000002 0800 00")
+    for text in ["0x020000000101020000000002080000", "02:00:00:00:01:01 02:00:00:00:00:02\n0x0800\n00\n"]:
+        assert trace(text) == wanted
+    assert "'g', which is no hexadecimal digit" in trace("0x02g0", code=2)[1]
+    assert "--packet has `0x020`, which is not whole bytes" in trace("0x020", code=2)[1]
+
+
+def test_groups_and_sessions_without_ports_are_warned_about(switch):
+    def told(*words):
+        done = subprocess.run([SLUICE, *words, "--grpc", switch.address], capture_output=True, text=True, timeout=PATIENCE_S)
+        assert done.returncode == 0, done
+        return done.stderr
+
+    assert told("clone", "add", "1") == "sluice: clone session 1 has no ports, so what is cloned to it goes nowhere\n"
+    assert told("clone", "set", "1", "2") == ""
+    assert "multicast group 7 has no ports" in told("multicast", "add", "7")
+    assert told("multicast", "delete", "7") == ""
+
+
+def test_value_sets_take_several_members_in_one_command(daemon):
+    switch = Cli(daemon("tests/py/everything.p4", "-i", "1@memory").address)
+    members = lambda: [line.split()[1] for line in switch.sluice("value-set", "show", "wanted").splitlines() if line[0] != "#"]
+    switch.sluice("value-set", "set", "wanted", "1", "2", "3")
+    assert members() == ["0x0001", "0x0002", "0x0003"]
+    switch.sluice("value-set", "delete", "wanted", "1", "3")
+    switch.sluice("value-set", "add", "wanted", "7", "8")
+    assert members() == ["0x0002", "0x0007", "0x0008"]
+    # What `show` prints can be set again.
+    shown = switch.sluice("value-set", "show", "wanted")
+    switch.sluice("value-set", "delete", "wanted")
+    switch.sluice("value-set", "set", shown)
+    assert members() == ["0x0002", "0x0007", "0x0008"]
+    assert "given twice" in switch.sluice("value-set", "set", "wanted", "5", "5", code=1)
+    assert "no member is given: NAME VALUE..." in switch.sluice("value-set", "add", "wanted", code=1)
+    assert "value-set set tpids 0x88a8 0x9100" in both(["value-set", "--help"])[0]
+
+
+def test_listen_says_at_once_what_cannot_come(switch):
+    assert "no table of the program has idle timeouts" in switch.sluice("listen", "--idle", code=1)
+    assert "the program has no digest" in switch.sluice("listen", "learn", code=1)
+    listening = subprocess.Popen([SLUICE, "listen", "--grpc", switch.address], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert listening.stderr.readline() == "sluice: the program has no digest and no table with idle timeouts\n"
+        assert listening.stderr.readline() == "waiting for packets; Ctrl-C ends\n"
+        assert listening.poll() is None
+    finally:
+        listening.kill()
+        listening.communicate(timeout=PATIENCE_S)
+
+
+def test_listen_names_digests_that_are_not_sent(daemon):
+    switch = Cli(daemon("tests/py/everything.p4", "-i", "1@memory").address)
+    command = [SLUICE, "listen", "--grpc", switch.address]
+    listening = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert listening.stderr.readline() == "sluice: digest `seen_t` is not sent: `sluice digest add seen_t` asks for it\n"
+        assert listening.stderr.readline() == "waiting for digest messages, idle entries, packets; Ctrl-C ends\n"
+    finally:
+        listening.kill()
+        listening.communicate(timeout=PATIENCE_S)

@@ -277,3 +277,61 @@ def test_state_that_could_use_up_the_memory_is_refused_and_the_switch_goes_on(da
     refused = switch.sluice("load", str(large), code=1)
     assert "`seen`" in refused and "2000 MB" in refused and "--state-memory" in refused
     assert len(switch.entries("ipv4_lpm")) == 1
+
+
+def test_several_ports_are_changed_all_or_none(switch):
+    numbers = lambda: [port["number"] for port in json.loads(switch.sluice("port", "show", "--json"))["ports"]]
+    out_of_service = lambda: [p["number"] for p in json.loads(switch.sluice("port", "show", "--json"))["ports"] if p["out_of_service"]]
+    for wrong, why in [
+        (["3@memory", "4@nosuch0"], "nosuch0"),
+        (["3@memory", "510@memory"], "stands for the controller"),
+        (["3@memory", "1@memory"], "there is a port 1 already"),
+    ]:
+        message = switch.sluice("port", "add", *wrong, code=1)
+        assert why in message and message.endswith("sluice: nothing is changed\n"), message
+        assert numbers() == [1, 2]
+    # Nothing was tried.
+    assert "port 3 is given twice" in switch.sluice("port", "add", "3@memory", "3@null", code=1)
+    assert "does not fit" in switch.sluice("port", "add", "3@memory", "4@memory,mtu=1500", code=1)
+    switch.sluice("port", "add", "3@memory", "4@memory")
+    message = switch.sluice("port", "remove", "3", "9", "4", code=1)
+    assert "there is no port 9" in message and "nothing is changed" in message
+    assert numbers() == [1, 2, 3, 4]
+    assert "port 3 is given twice" in switch.sluice("port", "remove", "3", "3", code=1)
+    switch.sluice("port", "down", "3")
+    message = switch.sluice("port", "down", "3", "4", "9", code=1)
+    assert "there is no port 9" in message and "nothing is changed" in message
+    assert out_of_service() == [3]
+    switch.sluice("port", "remove", "3", "4")
+    assert numbers() == [1, 2]
+
+
+def test_a_memory_port_has_no_link_and_takes_any_length(switch):
+    header, first, *_ = switch.sluice("port", "show").splitlines()
+    column = lambda name: first[header.index(name):].split("  ")[0].strip()
+    assert column("state") == "no link" and "only in memory" in first, first
+    assert " any " in first and "9000" not in first, first
+
+
+def test_a_load_that_replaces_names_what_begins_anew_and_what_stays(daemon, tmp_path):
+    switch = Cli(daemon("tests/py/everything.p4", "-i", "1@memory").address)
+    switch.sluice("meter", "set", "police", "2", "100", "10", "200", "20")
+    switch.sluice("value-set", "set", "wanted", "1", "2")
+    switch.table("set-default", "exact_table", "answer(77)")
+    switch.sluice("register", "set", "cells", "3", "0xdead")
+    empty = tmp_path / "empty.entries"
+    empty.write_text("")
+    lines = switch.sluice("config", "load", str(empty), "--replace", "--dry-run").splitlines()
+    for what in ["meter MyIngress.police 2", "value set MyParser.wanted", "default action of MyIngress.exact_table"]:
+        assert f"~ {what}: back to what the program begins with" in lines, lines
+    stays = "cells of registers that the file does not name stay as they are: "
+    assert lines[-1].startswith(stays) and "MyIngress.cells" in lines[-1]
+    told = json.loads(switch.sluice("config", "load", str(empty), "--replace", "--dry-run", "--json"))
+    assert {"change": "reset", "entity": "meter MyIngress.police 2", "line": None} in told["steps"]
+    assert "MyIngress.cells" in told["untouched_registers"] and not told["written"]
+    assert stays in switch.sluice("config", "load", str(empty), "--replace")
+    assert "3 0xdead" in switch.sluice("register", "show", "cells")
+    assert "police 2" not in switch.sluice("meter", "show", "police")
+    # A file that was saved names all cells.
+    switch.sluice("config", "save", str(empty))
+    assert stays not in switch.sluice("config", "load", str(empty), "--replace")

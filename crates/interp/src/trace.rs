@@ -153,7 +153,7 @@ const CONDITION_MAX: usize = 80;
 
 /// The text of a condition, if the span is one's: one that stands in parentheses or between logical operators. Spans of
 /// branches that the compiler made (guards of array elements, a table's actions) are those of statements and calls.
-fn condition_text(sources: &SourceMap, span: Span) -> Option<String> {
+pub fn condition_text(sources: &SourceMap, span: Span) -> Option<String> {
     let text = sources.text(span).filter(|text| !text.is_empty())?;
     let rest = sources.get(span.file)?.text.get(span.end as usize..)?.trim_start();
     if ![")", "&&", "||"].iter().any(|after| rest.starts_with(after)) {

@@ -110,6 +110,8 @@ pub struct Output {
     pub same_as_text: bool,
     /// The files, if they were asked for.
     pub sources: base::SourceMap,
+    /// The description in the form of bmv2's JSON, if it was asked for.
+    pub described: Option<String>,
 }
 
 /// A program of the command line with the text that the switch keeps of it.
@@ -469,6 +471,7 @@ impl Output {
             self_contained,
             same_as_text,
             sources,
+            described,
             unreadable,
         } = response;
         if let Some(why) = unreadable {
@@ -476,7 +479,18 @@ impl Output {
         }
         let program = program.map(|text| read_program(&text)).transpose()?;
         let sources = protocol::source_map(sources);
-        Ok(Output { failed, messages, first_error, unloadable, program, p4info, self_contained, same_as_text, sources })
+        Ok(Output {
+            failed,
+            messages,
+            first_error,
+            unloadable,
+            program,
+            p4info,
+            self_contained,
+            same_as_text,
+            sources,
+            described,
+        })
     }
 }
 

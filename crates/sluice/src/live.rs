@@ -78,6 +78,9 @@ impl Ports {
     }
 }
 
+/// The runs of one packet, what is sent, and why nothing is.
+pub type Runs = (Vec<(EntryKind, Trace)>, Vec<Sent>, Vec<String>);
+
 /// What one packet did.
 struct Traced {
     response: pb::TraceResponse,
@@ -113,7 +116,7 @@ impl Tracer {
         packet_filter: PacketFilter,
         now_us: u64,
     ) -> Result<Tracer, String> {
-        let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
+        let text = frontend::form::text(source)?;
         let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
         let wants = Wants { raw: true, sources: true, ..Wants::default() };
         let compiled =
@@ -202,6 +205,20 @@ impl Tracer {
         Ok(done)
     }
 
+    /// The runs of a frame step by step, what is sent, and why nothing is.
+    pub fn runs(&self, port: u32, frame: &[u8]) -> Result<Runs, String> {
+        if let Some(problem) = port_problem(&self.program, port) {
+            return Err(problem);
+        }
+        let state = snapshot(&self.pipeline, &self.program)?;
+        Ok(self.run(Arc::new(state), None, port, frame))
+    }
+
+    /// The program as lowered, with the texts that it came from.
+    pub fn program(&self) -> (&Program, &SourceMap) {
+        (&self.program, &self.sources)
+    }
+
     /// The choices that a run has met.
     fn told(&self, fixed: &Choices, traced: &Traced) -> Vec<String> {
         let met = fixed.members.iter().filter(|(p, g, _)| traced.groups.contains(&(*p, *g)));
@@ -220,7 +237,7 @@ impl Tracer {
         draws: Option<&Draws>,
         port: u32,
         frame: &[u8],
-    ) -> (Vec<(EntryKind, Trace)>, Vec<Sent>, Vec<String>) {
+    ) -> Runs {
         let mut oracle = Oracle::with_state(Arc::clone(&self.program), state, true);
         if let Some(draws) = draws {
             oracle = oracle.with_draws(draws.clone());

@@ -90,6 +90,16 @@ pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
     )
 }
 
+/// Where commands look for the socket of a switch that this port names although P4Runtime is nowhere; `None` if no folder can be used.
+pub fn path_for(port: u16) -> Option<PathBuf> {
+    let usable = |folder: &PathBuf| {
+        let mode = if *folder == temporary() { 0o700 } else { 0o755 };
+        let made = std::fs::DirBuilder::new().mode(mode).create(folder);
+        made.is_ok() || (folder.is_dir() && is_ours(folder))
+    };
+    folders().into_iter().find(usable).map(|folder| folder.join(name(Some(port))))
+}
+
 /// Where the socket of a switch may be that listens on such an address of this machine; nowhere if it is another's.
 pub fn candidates(address: &str) -> Vec<PathBuf> {
     let Some((host, port)) = address.rsplit_once(':') else { return Vec::new() };

@@ -28,6 +28,7 @@ macro_rules! eprintln {
 }
 
 mod bench;
+mod bmv2;
 mod capture;
 mod cells;
 mod chain;
@@ -194,6 +195,18 @@ enum Command {
     Top(top::Args),
     /// Serve an editor on standard input and output (language server protocol).
     Lsp(lsp::Args),
+    /// Run the switch by the command line of bmv2's simple_switch.
+    #[command(name = "simple_switch")]
+    SimpleSwitch(bmv2::Args),
+    /// Run the switch by the command line of bmv2's simple_switch_grpc.
+    #[command(name = "simple_switch_grpc", alias = "bmv2")]
+    SimpleSwitchGrpc(bmv2::Args),
+    /// Compile a program by the command line of p4c-bm2-ss.
+    #[command(name = "p4c-bm2-ss")]
+    P4cBm2Ss(bmv2::Args),
+    /// Compile a program by the command line of p4c.
+    #[command(name = "p4c")]
+    P4c(bmv2::Args),
     /// Write manual pages and shell completions into a folder.
     #[command(hide = true)]
     Generate(generate::Args),
@@ -221,6 +234,9 @@ fn command() -> clap::Command {
 fn main() -> ExitCode {
     // A closed pipe (`sluice ... | head`) ends the command quietly, as for other tools.
     end_quietly_without_output();
+    if let Some(code) = bmv2::called_as(std::env::args_os()) {
+        return code;
+    }
     // The shell asks for completions by an environment variable; nothing else happens then.
     clap_complete::CompleteEnv::with_factory(command).complete();
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
@@ -260,6 +276,10 @@ fn main() -> ExitCode {
         Command::Log(args) => log::main(&args),
         Command::Top(args) => top::main(&args),
         Command::Lsp(args) => lsp::main(&args),
+        Command::SimpleSwitch(args) => bmv2::main(bmv2::Tool::SimpleSwitch, &args),
+        Command::SimpleSwitchGrpc(args) => bmv2::main(bmv2::Tool::SimpleSwitchGrpc, &args),
+        Command::P4cBm2Ss(args) => bmv2::main(bmv2::Tool::P4cBm2Ss, &args),
+        Command::P4c(args) => bmv2::main(bmv2::Tool::P4c, &args),
         Command::Generate(args) => generate::main(&args, command()),
         Command::CompileChild => Ok(compiler::child::main()),
     };
@@ -267,6 +287,22 @@ fn main() -> ExitCode {
         eprintln!("sluice: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Runs `sluice run` with these arguments.
+fn run_with(args: &[String]) -> anyhow::Result<ExitCode> {
+    let line = ["sluice", "run"].into_iter().chain(args.iter().map(String::as_str));
+    match Cli::from_arg_matches(&command().try_get_matches_from(line)?)?.command {
+        Command::Run(args) => run::main(&args),
+        _ => Ok(ExitCode::from(2)),
+    }
+}
+
+/// Whether `sluice run` has an option.
+fn run_takes(option: &str) -> bool {
+    let command = command();
+    let run = command.find_subcommand("run");
+    run.is_some_and(|run| run.get_arguments().any(|arg| arg.get_long() == Some(option)))
 }
 
 /// Rust ignores SIGPIPE and makes output that cannot be written a panic. A reader that has gone is no error for what it was

@@ -31,7 +31,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 }
 
 /// The JSON form of `p4.config.v1.P4Info`, as protobuf's libraries of all languages read it.
-fn json(info: &p4info::P4Info) -> Result<serde_json::Value> {
+pub fn json(info: &p4info::P4Info) -> Result<serde_json::Value> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     let of = pool.get_message_by_name("p4.config.v1.P4Info").context("P4Info is not described")?;
     let bytes = grpc::convert::p4info::to_proto(info).encode_to_vec();

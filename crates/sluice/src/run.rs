@@ -9,6 +9,7 @@
 //!
 //! Ends on SIGINT and SIGTERM; and, if it was started with capture files and nothing else, when every port has read its file to the end. SIGHUP reads certificates and roles again.
 
+use crate::bmv2::observe::ObserveArgs;
 use crate::compile::CompileArgs;
 use crate::compiler::{Compiler, LimitArgs};
 use crate::devices::{self, DeviceArg, Devices, Wanted};
@@ -114,6 +115,8 @@ pub struct Args {
     limits: LimitArgs,
     #[command(flatten)]
     state: StateArgs,
+    #[command(flatten)]
+    observe: ObserveArgs,
 }
 
 /// Runs it.
@@ -201,6 +204,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }
+    let _observer = args.observe.start(&switch, &handle, &compiler, args.device_id)?;
     // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
     let mut new_ports = Vec::new();
     let count = opened.len();

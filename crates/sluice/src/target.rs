@@ -68,12 +68,7 @@ impl Target for SwitchTarget {
     }
 
     fn compile_named(&self, source: &[u8], name: &str) -> Result<Compiled, Refusal> {
-        let text = std::str::from_utf8(source).map_err(|e| {
-            format!(
-                "the device config must be P4 source text, but it is no UTF-8: {e} (a compiled bmv2 JSON or other \
-                     binary config is not taken)"
-            )
-        })?;
+        let text = frontend::form::text(source)?;
         // A controller need not name its program.
         let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
         let output = self.compiler.compile_text(name, text, &self.options, Wants::default())?;

@@ -95,6 +95,9 @@ fn answer(request: &Request, last: bool) -> Response {
             Err(error) => response.unreadable = Some(format!("cannot read {}: {error}", path.display())),
         }
     }
+    if let (true, Source::Text { name, text }) = (wants.described && !response.failed, &request.source) {
+        response.described = crate::bmv2::compiler::json(&compiled, name, text).ok();
+    }
     if last {
         // Freeing a large program takes as long as some of its passes.
         std::mem::forget(compiled);

@@ -35,6 +35,8 @@ pub struct Wants {
     pub self_contained: bool,
     /// Messages with colours.
     pub colour: bool,
+    /// The description of a text in the form of bmv2's JSON, with the text in it.
+    pub described: bool,
 }
 
 /// A program to compile.
@@ -121,6 +123,7 @@ pub struct Response {
     /// Compiling that text instead gives the same: it is the file as it is.
     pub same_as_text: bool,
     pub sources: Vec<SourceText>,
+    pub described: Option<String>,
     /// Why the program's file cannot be read.
     pub unreadable: Option<String>,
 }

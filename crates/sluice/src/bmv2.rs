@@ -1,0 +1,95 @@
+//! bmv2's command lines: who has `p4c-bm2-ss`, `p4c`, `simple_switch` or `simple_switch_grpc` in scripts has nothing to change.
+//!
+//! ```text
+//!   called as                     or as                     becomes
+//!   p4c-bm2-ss, p4c               sluice p4c-bm2-ss|p4c     compiler.rs: P4Info, and the JSON that carries the source
+//!   simple_switch                 sluice bmv2               switch.rs: options of `sluice run`
+//!   simple_switch_grpc            sluice bmv2-grpc
+//! ```
+//!
+//! `options.rs` reads command lines as these programs do. An option that means nothing here is accepted with a note or refused by
+//! name; none is passed over silently. `observe.rs` writes pcap files and the log of packets, `config.rs` describes a running program to
+//! tools.
+//!
+//! Docs: `docs/bmv2-tools.md`. Tests: in the files; with unmodified tools, `tests/py/test_bmv2.py`.
+
+pub mod compiler;
+pub mod config;
+pub mod observe;
+pub mod options;
+pub mod switch;
+
+use anyhow::Result;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A program of bmv2's or p4c's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tool {
+    /// The compiler by itself.
+    P4cBm2Ss,
+    /// The compiler's driver.
+    P4c,
+    /// The switch with thrift.
+    SimpleSwitch,
+    /// The switch with P4Runtime and thrift.
+    SimpleSwitchGrpc,
+}
+
+impl Tool {
+    /// By its name.
+    fn named(name: &str) -> Option<Tool> {
+        Some(match name {
+            "p4c-bm2-ss" => Tool::P4cBm2Ss,
+            "p4c" => Tool::P4c,
+            "simple_switch" => Tool::SimpleSwitch,
+            "simple_switch_grpc" => Tool::SimpleSwitchGrpc,
+            _ => return None,
+        })
+    }
+
+    /// Its name, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::P4cBm2Ss => "p4c-bm2-ss",
+            Tool::P4c => "p4c",
+            Tool::SimpleSwitch => "simple_switch",
+            Tool::SimpleSwitchGrpc => "simple_switch_grpc",
+        }
+    }
+}
+
+/// A command line of another program, as it is.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Args {
+    /// Its options; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    args: Vec<OsString>,
+}
+
+/// Runs what the executable was called as, if that is one of these names.
+pub fn called_as(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let called = args.next()?;
+    let tool = Tool::named(Path::new(&called).file_name()?.to_str()?)?;
+    Some(run(tool, args))
+}
+
+/// Runs it for a subcommand.
+pub fn main(tool: Tool, args: &Args) -> Result<ExitCode> {
+    Ok(run(tool, args.args.iter().cloned()))
+}
+
+/// These programs know one code for all that goes wrong.
+fn run(tool: Tool, args: impl Iterator<Item = OsString>) -> ExitCode {
+    let text = |arg: OsString| arg.into_string().map_err(|arg| anyhow::anyhow!("{} is no UTF-8", arg.display()));
+    let result = args.map(text).collect::<Result<Vec<String>>>().and_then(|args| match tool {
+        Tool::P4cBm2Ss | Tool::P4c => compiler::main(tool, args),
+        Tool::SimpleSwitch | Tool::SimpleSwitchGrpc => switch::main(tool, args),
+    });
+    result.unwrap_or_else(|error| {
+        eprintln!("{}: {error:#}", tool.name());
+        ExitCode::from(1)
+    })
+}

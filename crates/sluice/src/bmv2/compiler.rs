@@ -1,0 +1,329 @@
+//! `p4c-bm2-ss`, and `p4c --target bmv2 --arch v1model`: P4Info and a JSON file in bmv2's form, which carries the P4 source.
+//!
+//! Sluice as a switch compiles the source of such a file; other tools read the rest of it (`bmv2::describe`). Messages are Sluice's, exit
+//! codes p4c's: 0 compiled, 1 anything else.
+
+use super::Tool;
+use super::options::{Does, Given, Spec, Takes, help, read};
+use crate::compile::{CompileArgs, parse_define};
+use crate::p4info;
+use anyhow::{Context, Result, bail};
+use bmv2::describe::{Described, describe};
+use frontend::{Compiled, DiskLoader, explain, self_contained};
+use prost::Message;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Opt {
+    Help,
+    Version,
+    Include,
+    Define,
+    Undefine,
+    Preprocess,
+    Output,
+    Standard,
+    Arch,
+    Target,
+    P4Info,
+    P4InfoOne,
+    P4InfoFormat,
+    Deny,
+    Silence,
+}
+
+const DEPENDENCIES: &str = "rules for make are not written; `cpp -M` writes them";
+const INTERNAL: &str = "it shows the inside of p4c; `sluice check --help` lists what this compiler shows";
+
+/// The options of both programs.
+const SPECS: &[Spec<Opt>] = &[
+    set(&["--help", "-h"], Takes::Nothing, Opt::Help, "Print this"),
+    set(&["--version"], Takes::Nothing, Opt::Version, "Print the version"),
+    set(&["-o", "--output"], Takes::Value, Opt::Output, "The JSON file; of p4c, the folder for it"),
+    set(&["--p4v", "--std"], Takes::Value, Opt::Standard, "The language: 16 or p4-16"),
+    set(&["-b", "--target"], Takes::Value, Opt::Target, "The target: bmv2"),
+    set(&["-a", "--arch"], Takes::Value, Opt::Arch, "The architecture, which must be the program's: v1model"),
+    set(
+        &["--p4runtime-files"],
+        Takes::Value,
+        Opt::P4Info,
+        "Write P4Info to these files (.txt, .txtpb, .json, .bin), separated by commas",
+    ),
+    set(&["--p4runtime-file"], Takes::Value, Opt::P4InfoOne, "Write P4Info to this file"),
+    set(
+        &["--p4runtime-format"],
+        Takes::Value,
+        Opt::P4InfoFormat,
+        "The format of --p4runtime-file: binary, json or text",
+    ),
+    set(&["-I"], Takes::Value, Opt::Include, "Look for included files here too"),
+    set(&["-D"], Takes::Value, Opt::Define, "Define a macro: NAME or NAME=VALUE"),
+    set(&["-U"], Takes::Value, Opt::Undefine, "Take back a -D"),
+    set(&["-E"], Takes::Nothing, Opt::Preprocess, "Print the preprocessed program and do nothing else"),
+    set(&["--Werror"], Takes::Optional, Opt::Deny, "Take a warning for an error, by its code, or all"),
+    set(&["--Wdisable"], Takes::Optional, Opt::Silence, "Do not report a warning, by its code, or all"),
+    ignored(&["--Wwarn", "--Winfo"], Takes::Optional, "warnings are reported as they are"),
+    ignored(&["-O", "-O0", "-O1", "-O2", "-O3", "-g", "-v", "-c", "-S"], Takes::Nothing, ""),
+    ignored(
+        &["--ndebug", "--nocpp", "--emit-externs", "--loopsUnroll", "--parser-inline-opt", "--doNotEmitIncludes"],
+        Takes::Nothing,
+        "",
+    ),
+    ignored(&["--maxErrorCount", "-T", "-W"], Takes::Value, ""),
+    refused(
+        &["--p4runtime-entries-file", "--p4runtime-entries-files"],
+        Takes::Value,
+        "entries of the program are loaded with it",
+    ),
+    refused(&["-M", "-MD", "-MG", "-MP"], Takes::Nothing, DEPENDENCIES),
+    refused(&["-MF", "-MT", "-MQ"], Takes::Value, DEPENDENCIES),
+    refused(&["--disable-annotations"], Takes::Optional, "annotations mean what they say"),
+    refused(&["--pp", "--toJSON", "--fromJSON", "--dump", "--top4", "--metrics"], Takes::Value, INTERNAL),
+    refused(&["--excludeFrontendPasses", "--excludeMidendPasses"], Takes::Value, INTERNAL),
+    refused(&["--listFrontendPasses", "--listMidendPasses", "--testJson"], Takes::Nothing, INTERNAL),
+];
+
+const fn set(names: &'static [&'static str], takes: Takes, option: Opt, help: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Sets(option), help }
+}
+
+const fn ignored(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Ignored(why), help: "" }
+}
+
+const fn refused(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Refused(why), help: "" }
+}
+
+/// A form of P4Info.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    Text,
+    Json,
+    Binary,
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+struct Wanted {
+    program: PathBuf,
+    compile: CompileArgs,
+    output: Option<PathBuf>,
+    p4info: Vec<(PathBuf, Format)>,
+    preprocess: bool,
+}
+
+/// Runs it.
+pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
+    let given = read(SPECS, args)?;
+    if given.has(Opt::Help) {
+        println!(
+            "Usage: {} [OPTION]... X.p4\nP4_16 to bmv2's JSON and P4Info, by Sluice\n\n{}",
+            tool.name(),
+            help(SPECS).trim_end()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if given.has(Opt::Version) {
+        println!("{} (sluice {})", tool.name(), env!("CARGO_PKG_VERSION"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for note in &given.notes {
+        eprintln!("{}: {note}", tool.name());
+    }
+    compile(&wanted(tool, &given)?)
+}
+
+fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
+    match given.last(Opt::Standard) {
+        None | Some("16" | "p4-16" | "p4_16" | "1.2") => {}
+        Some("14" | "p4-14" | "p4_14" | "1.0" | "1.1") => bail!(
+            "P4_14 is not compiled here. Translate the program with p4lang's compiler (`p4test --std p4-14 X.p4 --pp Y.p4`) and \
+             compile Y.p4; or compile it with p4lang's p4c-bm2-ss: its JSON is a program for Sluice, too"
+        ),
+        Some(other) => bail!("{other} is no version of P4: the language is 16 (or p4-16)"),
+    }
+    match given.last(Opt::Target) {
+        None | Some("bmv2" | "bmv2-ss-p4org") => {}
+        Some(other) => bail!("there is no target {other} here: it must be bmv2"),
+    }
+    match given.last(Opt::Arch) {
+        None | Some("v1model" | "psa" | "pna") => {}
+        Some(other) => bail!("there is no architecture {other} here: it must be v1model, psa or pna"),
+    }
+    let program = match given.files.as_slice() {
+        [program] => PathBuf::from(program),
+        [] => bail!("no program was given; --help lists options"),
+        [_, more, ..] => bail!("one program is compiled at a time, and {more} is another"),
+    };
+    let mut defines: Vec<(String, String)> = Vec::new();
+    for (option, value) in &given.options {
+        match option {
+            Opt::Define => defines.push(parse_define(value).map_err(anyhow::Error::msg)?),
+            Opt::Undefine => defines.retain(|(name, _)| name != value),
+            _ => {}
+        }
+    }
+    let compile = CompileArgs {
+        include_dirs: given.all(Opt::Include).map(ToString::to_string).collect(),
+        defines,
+        silent: warnings(given.all(Opt::Silence))?,
+        denied: warnings(given.all(Opt::Deny))?,
+        ..CompileArgs::default()
+    };
+    let output = match (tool, given.last(Opt::Output)) {
+        (Tool::P4c, folder) => {
+            let stem = program.file_stem().context("the program's file has no name")?;
+            Some(Path::new(folder.unwrap_or(".")).join(stem).with_extension("json"))
+        }
+        (_, file) => file.map(PathBuf::from),
+    };
+    Ok(Wanted { program, compile, output, p4info: p4info_files(given)?, preprocess: given.has(Opt::Preprocess) })
+}
+
+/// Codes of warnings; an empty one stands for all.
+fn warnings<'a>(given: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
+    let mut codes = Vec::new();
+    for name in given.flat_map(|names| names.split(',')) {
+        match explain::entry(name) {
+            _ if name.is_empty() => {
+                codes.extend(
+                    explain::entries().iter().map(|entry| entry.code.to_string()).filter(|code| code.starts_with('W')),
+                );
+            }
+            Some(entry) if entry.code.starts_with('W') => codes.push(entry.code.to_string()),
+            _ => bail!("there is no warning {name}: `sluice explain` lists codes of warnings, which begin with W"),
+        }
+    }
+    Ok(codes)
+}
+
+fn p4info_files(given: &Given<Opt>) -> Result<Vec<(PathBuf, Format)>> {
+    let mut files = Vec::new();
+    for file in given.all(Opt::P4Info).flat_map(|list| list.split(',')).filter(|file| !file.is_empty()) {
+        let format = match Path::new(file).extension().and_then(|ending| ending.to_str()) {
+            Some("txt" | "txtpb") => Format::Text,
+            Some("json") => Format::Json,
+            Some("bin") => Format::Binary,
+            _ => bail!("--p4runtime-files: {file} ends in none of .txt, .txtpb, .json and .bin, which say the format"),
+        };
+        files.push((PathBuf::from(file), format));
+    }
+    let format = match given.last(Opt::P4InfoFormat) {
+        None | Some("binary") => Format::Binary,
+        Some("text") => Format::Text,
+        Some("json") => Format::Json,
+        Some(other) => bail!("--p4runtime-format: {other} is none of binary, json and text"),
+    };
+    files.extend(given.all(Opt::P4InfoOne).map(|file| (PathBuf::from(file), format)));
+    Ok(files)
+}
+
+fn compile(wanted: &Wanted) -> Result<ExitCode> {
+    let path = &wanted.program;
+    if wanted.preprocess {
+        return preprocess(wanted);
+    }
+    let Some(compiled) = wanted.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };
+    for (file, format) in &wanted.p4info {
+        write(file, &p4info_bytes(&compiled, *format)?)?;
+    }
+    if let Some(file) = &wanted.output {
+        let source = self_contained(path, &compiled.sources, &wanted.compile.options()?)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.display().to_string();
+        write(file, json(&compiled, &name, &source)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file for switches and tools.
+pub fn json(compiled: &Compiled, name: &str, source: &str) -> Result<String> {
+    let (Some(typed), Some(program)) = (&compiled.typed, &compiled.raw) else {
+        bail!("{name} is JSON already: a P4 program is compiled to it");
+    };
+    let described = describe(&Described { typed, program, name, source });
+    Ok(serde_json::to_string_pretty(&described)? + "\n")
+}
+
+fn p4info_bytes(compiled: &Compiled, format: Format) -> Result<Vec<u8>> {
+    let info = compiled.p4info.as_deref().context("the program has no P4Info")?;
+    Ok(match format {
+        Format::Text => ::p4info::text::print(info).into_bytes(),
+        Format::Json => (serde_json::to_string_pretty(&p4info::json(info)?)? + "\n").into_bytes(),
+        Format::Binary => grpc::convert::p4info::to_proto(info).encode_to_vec(),
+    })
+}
+
+fn preprocess(wanted: &Wanted) -> Result<ExitCode> {
+    let path = &wanted.program;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let source = syntax::SourceInput { name: path.display().to_string(), text: text.into() };
+    let options = wanted.compile.options()?;
+    let options = syntax::Options { include_dirs: options.include_dirs, defines: options.defines };
+    let mut sources = base::SourceMap::new();
+    let (tokens, diagnostics) = syntax::preprocess::preprocess(source, &options, &DiskLoader, &mut sources);
+    diagnostics.iter().for_each(|diagnostic| eprintln!("{}", diagnostic.render(&sources, false)));
+    if base::diag::has_errors(&diagnostics) {
+        return Ok(ExitCode::from(1));
+    }
+    // It is a program and not a message, so it goes out as it is.
+    std::io::stdout().write_all(syntax::preprocess::to_text(&tokens, &sources).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted_of(tool: Tool, line: &str) -> Result<Wanted> {
+        wanted(tool, &read(SPECS, line.split_whitespace().map(ToString::to_string).collect())?)
+    }
+
+    #[test]
+    fn the_line_of_the_tutorials() {
+        let line = "--p4v 16 --p4runtime-files build/basic.p4.p4info.txtpb -o build/basic.json basic.p4";
+        let wanted = wanted_of(Tool::P4cBm2Ss, line).unwrap();
+        assert_eq!(wanted.program, Path::new("basic.p4"));
+        assert_eq!(wanted.output.as_deref(), Some(Path::new("build/basic.json")));
+        assert_eq!(wanted.p4info, [(PathBuf::from("build/basic.p4.p4info.txtpb"), Format::Text)]);
+    }
+
+    #[test]
+    fn the_driver_names_the_file_by_the_program() {
+        let wanted =
+            wanted_of(Tool::P4c, "--target bmv2 --arch v1model --std p4-16 -o out dir/x.p4 -DA -DB=2 -UA -Iinc")
+                .unwrap();
+        assert_eq!(wanted.output.as_deref(), Some(Path::new("out/x.json")));
+        assert_eq!(wanted.compile.defines, [("B".to_string(), "2".to_string())]);
+        assert_eq!(wanted.compile.include_dirs, ["inc"]);
+        assert_eq!(wanted_of(Tool::P4c, "x.p4").unwrap().output.as_deref(), Some(Path::new("./x.json")));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        for (line, said) in [
+            ("--p4v 14 x.p4", "P4_14 is not compiled here"),
+            ("--std p4-17 x.p4", "p4-17 is no version"),
+            ("--target dpdk x.p4", "there is no target dpdk"),
+            ("--arch tna x.p4", "there is no architecture tna"),
+            ("", "no program was given"),
+            ("x.p4 y.p4", "one program is compiled"),
+            ("--p4runtime-files a.yaml x.p4", "--p4runtime-files: a.yaml"),
+            ("--p4runtime-format yaml x.p4", "--p4runtime-format: yaml"),
+            ("--toJSON a.json x.p4", "--toJSON is not supported"),
+            ("-MD x.p4", "-MD is not supported"),
+            ("--Werror=unheard x.p4", "there is no warning unheard"),
+        ] {
+            let error = wanted_of(Tool::P4cBm2Ss, line).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{line}: {error}");
+        }
+        assert!(wanted_of(Tool::P4cBm2Ss, "--Werror --Wdisable=w0503 x.p4").unwrap().compile.denied.len() > 5);
+    }
+}

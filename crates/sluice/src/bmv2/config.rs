@@ -1,0 +1,44 @@
+//! A running program in the form of bmv2's JSON: what the thrift service answers to `bm_get_config`, from which command lines of bmv2
+//! learn tables, actions and their types.
+//!
+//! A program that arrived as JSON is answered as it came. One that arrived as P4 source is compiled again for it, in the compiler's
+//! process and with its limits: a client asks once, when it starts.
+
+use crate::compiler::Compiler;
+use crate::compiler::protocol::Wants;
+use control::pipeline::Refusal;
+use frontend::Options;
+use frontend::form::{self, Form};
+
+/// The JSON of a program that has this name and was set by this device config.
+pub fn json(compiler: &Compiler, options: &Options, name: &str, device_config: &[u8]) -> Result<String, Refusal> {
+    let text = form::text(device_config)?;
+    if !matches!(form::of(text)?, Form::P4(_)) {
+        return Ok(text.to_string());
+    }
+    let name = if name.is_empty() { "program.p4" } else { name };
+    let wants = Wants { described: true, ..Wants::default() };
+    let output = compiler.compile_text(name, text, options, wants)?;
+    output.described.ok_or(Refusal::Program(output.messages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = include_str!("../../../../examples/l3router/l3router.p4");
+
+    #[test]
+    fn source_is_described_and_json_is_answered_as_it_came() {
+        let compiler = Compiler::in_process();
+        let json = |config: &[u8]| json(&compiler, &Options::default(), "l3router.p4", config);
+        let described = json(PROGRAM.as_bytes()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&described).unwrap();
+        assert_eq!(value["sluice"]["source"], PROGRAM);
+        assert_eq!(value["pipelines"][0]["tables"][0]["name"], "MyIngress.ipv4_match");
+        // The description is a program, and it describes itself.
+        assert_eq!(json(described.as_bytes()).unwrap(), described);
+        assert!(json(b"header h {").unwrap_err().message().contains("error"), "messages of the compiler");
+        assert!(json(b"\xff").unwrap_err().message().contains("P4 source"));
+    }
+}

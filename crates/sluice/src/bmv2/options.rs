@@ -1,0 +1,201 @@
+//! Command lines as bmv2's and p4c's programs read them: `--name value` and `--name=value`, `-Ivalue` and `-I value`, options and
+//! files in any order, what stands behind `--` by itself.
+
+use anyhow::{Result, bail};
+
+/// Whether an option has a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// None.
+    Nothing,
+    /// One.
+    Value,
+    /// One behind `=`, or none.
+    Optional,
+}
+
+/// What becomes of an option.
+#[derive(Clone, Copy, Debug)]
+pub enum Does<T> {
+    /// It means this.
+    Sets(T),
+    /// It changes nothing, for this reason; said at the start if there is one.
+    Ignored(&'static str),
+    /// It cannot be given, for this reason.
+    Refused(&'static str),
+}
+
+/// An option.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec<T: 'static> {
+    /// Its names, with their dashes.
+    pub names: &'static [&'static str],
+    /// Its value.
+    pub takes: Takes,
+    /// Its effect.
+    pub does: Does<T>,
+    /// A line of help.
+    pub help: &'static str,
+}
+
+/// A command line.
+#[derive(Debug)]
+pub struct Given<T> {
+    /// Options that mean something, in order; no value is an empty one.
+    pub options: Vec<(T, String)>,
+    /// What is no option.
+    pub files: Vec<String>,
+    /// What stands behind `--`.
+    pub behind: Vec<String>,
+    /// About options that change nothing.
+    pub notes: Vec<String>,
+}
+
+impl<T: Copy + PartialEq> Given<T> {
+    /// The last value of an option.
+    pub fn last(&self, wanted: T) -> Option<&str> {
+        self.options.iter().rev().find(|(option, _)| *option == wanted).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of an option.
+    pub fn all(&self, wanted: T) -> impl Iterator<Item = &str> {
+        self.options.iter().filter(move |(option, _)| *option == wanted).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether an option is there.
+    pub fn has(&self, wanted: T) -> bool {
+        self.last(wanted).is_some()
+    }
+}
+
+/// Reads a command line.
+pub fn read<T: Copy>(specs: &[Spec<T>], args: Vec<String>) -> Result<Given<T>> {
+    let mut given = Given { options: Vec::new(), files: Vec::new(), behind: Vec::new(), notes: Vec::new() };
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        if arg == "--" {
+            given.behind = args.collect();
+            break;
+        }
+        if !arg.starts_with('-') || arg == "-" {
+            given.files.push(arg);
+            continue;
+        }
+        let Some((spec, name, value)) = find(specs, &arg) else {
+            bail!("there is no option {}; --help lists them", arg.split('=').next().unwrap_or(&arg));
+        };
+        if let Does::Refused(why) = spec.does {
+            bail!("{name} is not supported: {why}");
+        }
+        let value = match (spec.takes, value) {
+            (Takes::Nothing, Some(_)) => bail!("{name} takes no value"),
+            (Takes::Nothing | Takes::Optional, None) => String::new(),
+            (_, Some(value)) => value,
+            (Takes::Value, None) => match args.next() {
+                Some(value) => value,
+                None => bail!("{name} needs a value"),
+            },
+        };
+        match spec.does {
+            Does::Sets(option) => given.options.push((option, value)),
+            Does::Ignored("") => {}
+            Does::Ignored(why) => given.notes.push(format!("{name} changes nothing: {why}")),
+            Does::Refused(_) => {}
+        }
+    }
+    Ok(given)
+}
+
+/// The option of an argument, its name, and its value if that is in the same argument.
+fn find<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Option<(&'s Spec<T>, &'s str, Option<String>)> {
+    let named = |wanted: &str| {
+        let has = |spec: &&Spec<T>| spec.names.contains(&wanted);
+        let spec = specs.iter().find(has)?;
+        spec.names.iter().find(|name| **name == wanted).map(|name| (spec, *name))
+    };
+    if let Some((spec, name)) = named(arg) {
+        return Some((spec, name, None));
+    }
+    if arg.starts_with("--") {
+        let (name, value) = arg.split_once('=')?;
+        return named(name).map(|(spec, name)| (spec, name, Some(value.to_string())));
+    }
+    let (letter, value) = (arg.get(..2)?, arg.get(2..)?);
+    let (spec, name) = named(letter).filter(|(spec, _)| spec.takes != Takes::Nothing)?;
+    Some((spec, name, Some(value.strip_prefix('=').unwrap_or(value).to_string())))
+}
+
+/// The help of a program's options.
+pub fn help<T>(specs: &[Spec<T>]) -> String {
+    let mut text = String::new();
+    for spec in specs {
+        let value = match spec.takes {
+            Takes::Nothing => "",
+            Takes::Value => " VALUE",
+            Takes::Optional => "[=VALUE]",
+        };
+        let names = spec.names.join(", ");
+        let what = match spec.does {
+            Does::Sets(_) => spec.help.to_string(),
+            Does::Ignored("") => "Accepted; changes nothing".to_string(),
+            Does::Ignored(why) => format!("Accepted; changes nothing: {why}"),
+            Does::Refused(why) => format!("Not supported: {why}"),
+        };
+        text += &format!("  {names}{value}\n      {what}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Option {
+        Include,
+        Output,
+        Flag,
+        Error,
+    }
+
+    const SPECS: &[Spec<Option>] = &[
+        Spec { names: &["-I"], takes: Takes::Value, does: Does::Sets(Option::Include), help: "" },
+        Spec { names: &["-o", "--output"], takes: Takes::Value, does: Does::Sets(Option::Output), help: "" },
+        Spec { names: &["--flag"], takes: Takes::Nothing, does: Does::Sets(Option::Flag), help: "" },
+        Spec { names: &["--Werror"], takes: Takes::Optional, does: Does::Sets(Option::Error), help: "" },
+        Spec { names: &["--quiet"], takes: Takes::Nothing, does: Does::Ignored("it is quiet"), help: "" },
+        Spec { names: &["--dump"], takes: Takes::Value, does: Does::Refused("nothing is dumped"), help: "" },
+    ];
+
+    fn given(line: &str) -> Result<Given<Option>> {
+        read(SPECS, line.split(' ').map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn values_stand_beside_behind_and_after_an_equals_sign() {
+        let given = given("-Ia -I b a.p4 --output=c -o d --Werror --Werror=x --quiet - -- --flag e").unwrap();
+        assert_eq!(given.all(Option::Include).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(given.last(Option::Output), Some("d"));
+        assert_eq!(given.all(Option::Error).collect::<Vec<_>>(), ["", "x"]);
+        assert_eq!(given.files, ["a.p4", "-"]);
+        assert_eq!(given.behind, ["--flag", "e"]);
+        assert_eq!(given.notes, ["--quiet changes nothing: it is quiet"]);
+        assert!(!given.has(Option::Flag));
+    }
+
+    #[test]
+    fn what_cannot_be_given_is_named() {
+        for (line, said) in [
+            ("--dump x", "--dump is not supported: nothing is dumped"),
+            ("--dump=x", "--dump is not supported"),
+            ("--wrong=1", "there is no option --wrong;"),
+            ("-x", "there is no option -x;"),
+            ("-é", "there is no option -é;"),
+            ("-o", "-o needs a value"),
+            ("--flag=1", "--flag takes no value"),
+        ] {
+            let error = given(line).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{line}: {error}");
+        }
+    }
+}

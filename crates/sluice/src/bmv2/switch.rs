@@ -1,0 +1,393 @@
+//! `simple_switch` and `simple_switch_grpc`: their options become those of `sluice run`.
+//!
+//! Where bmv2 listens on all addresses without being told to, this listens on 127.0.0.1: `--grpc-server-addr 0.0.0.0:50051` says
+//! it, as Mininet's scripts do, and then it is done, without TLS (`--insecure` of `sluice run`). `simple_switch` has no P4Runtime. The
+//! port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port does not.
+
+use super::Tool;
+use super::options::{Does, Given, Spec, Takes, help, read};
+use crate::local;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Where bmv2 listens for thrift if nothing is said.
+const THRIFT_PORT: u16 = 9090;
+/// The port that means «drop» in v1model.
+const DROP_PORT: u32 = 511;
+/// The newest version of bmv2's JSON that is read.
+const JSON_VERSION: &str = "2.23";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Opt {
+    Help,
+    Version,
+    JsonVersion,
+    Interface,
+    NoP4,
+    DeviceId,
+    LogConsole,
+    LogFile,
+    LogLevel,
+    Pcap,
+    ThriftPort,
+    PacketData,
+    Grpc,
+    GrpcSsl,
+    GrpcCa,
+    GrpcCert,
+    GrpcKey,
+    GrpcClients,
+    CpuPort,
+    DropPort,
+    Queues,
+}
+
+const NANOMSG: &str = "there are no nanomsg sockets; `sluice trace` and --log-console show packets";
+
+/// What all switches of bmv2 take.
+const SPECS: &[Spec<Opt>] = &[
+    set(&["--help", "-h"], Takes::Nothing, Opt::Help, "Print this"),
+    set(&["--version", "-v"], Takes::Nothing, Opt::Version, "Print the version"),
+    set(&["--json-version"], Takes::Nothing, Opt::JsonVersion, "Print the newest version of bmv2's JSON that is read"),
+    set(
+        &["-i", "--interface"],
+        Takes::Value,
+        Opt::Interface,
+        "A port: NUMBER@INTERFACE, or as `sluice run -i` takes it",
+    ),
+    set(&["--no-p4"], Takes::Nothing, Opt::NoP4, "Start without a program; a controller sets it"),
+    set(&["--device-id"], Takes::Value, Opt::DeviceId, "The device id of P4Runtime, 0 by default"),
+    set(&["--log-console"], Takes::Nothing, Opt::LogConsole, "Write a line for each step of each packet on stdout"),
+    set(&["--log-file"], Takes::Value, Opt::LogFile, "Write them to this file"),
+    set(
+        &["-L", "--log-level"],
+        Takes::Value,
+        Opt::LogLevel,
+        "trace, debug, info, warn, error or off; trace by default",
+    ),
+    set(
+        &["--pcap"],
+        Takes::Optional,
+        Opt::Pcap,
+        "Record what ports receive and send, as INTERFACE_in.pcap and INTERFACE_out.pcap in a folder, this one by default",
+    ),
+    set(
+        &["--thrift-port"],
+        Takes::Value,
+        Opt::ThriftPort,
+        "The port of the thrift service on 127.0.0.1, 9090 by default",
+    ),
+    set(&["--dump-packet-data"], Takes::Value, Opt::PacketData, "Bytes of each packet that the log shows"),
+    ignored(&["--log-flush"], Takes::Nothing, ""),
+    ignored(
+        &["--log-file-max-size", "--log-file-max-files"],
+        Takes::Value,
+        "the file of --log-file grows; logrotate can take its copy",
+    ),
+    ignored(&["--max-port-count"], Takes::Value, ""),
+    ignored(&["--nanolog"], Takes::Value, NANOMSG),
+    ignored(&["--ret-zero-on-invalid-hdr-read"], Takes::Nothing, ""),
+    refused(&["--warn-on-invalid-hdr-read"], Takes::Nothing, "`sluice check` warns of such reads"),
+    refused(&["--notifications-addr", "--packet-in", "--debugger-addr"], Takes::Value, NANOMSG),
+    refused(&["--debugger"], Takes::Nothing, "there is no debugger; `sluice trace` shows each step of a packet"),
+    refused(
+        &["--restore-state"],
+        Takes::Value,
+        "its files are bmv2's own; `sluice run --state DIR` keeps what controllers wrote",
+    ),
+    refused(&["--use-files"], Takes::Value, "give ports files by `-i NUMBER@pcap:IN,OUT`"),
+];
+
+/// What stands behind `--`.
+const TARGET_SPECS: &[Spec<Opt>] = &[
+    set(&["--grpc-server-addr"], Takes::Value, Opt::Grpc, "Where P4Runtime listens; 127.0.0.1:9559 by default"),
+    set(&["--grpc-server-ssl"], Takes::Nothing, Opt::GrpcSsl, "Serve P4Runtime with TLS"),
+    set(&["--grpc-server-cacert"], Takes::Value, Opt::GrpcCa, "The file of the CA's certificate for clients"),
+    set(&["--grpc-server-cert"], Takes::Value, Opt::GrpcCert, "The file of the switch's certificate"),
+    set(&["--grpc-server-key"], Takes::Value, Opt::GrpcKey, "The file of its key"),
+    set(
+        &["--grpc-server-with-client-auth"],
+        Takes::Nothing,
+        Opt::GrpcClients,
+        "Only clients with a certificate are let in",
+    ),
+    set(&["--cpu-port"], Takes::Value, Opt::CpuPort, "The port number that stands for the controller"),
+    set(&["--drop-port"], Takes::Value, Opt::DropPort, "The port number that means «drop»: 511"),
+    set(&["--priority-queues"], Takes::Value, Opt::Queues, "Queues of each port: 1"),
+    ignored(&["--enable-swap"], Takes::Nothing, ""),
+    refused(
+        &["--disable-swap"],
+        Takes::Nothing,
+        "programs are always replaced; roles (`sluice run --roles`) say who may",
+    ),
+    refused(&["--dp-grpc-server-addr"], Takes::Value, "packets come from interfaces"),
+    ignored(
+        &["--max-mc-groups", "--max-l1-entries", "--max-l2-entries"],
+        Takes::Value,
+        "memory bounds multicast groups",
+    ),
+];
+
+const fn set(names: &'static [&'static str], takes: Takes, option: Opt, help: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Sets(option), help }
+}
+
+const fn ignored(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Ignored(why), help: "" }
+}
+
+const fn refused(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
+    Spec { names, takes, does: Does::Refused(why), help: "" }
+}
+
+/// Runs it.
+pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
+    let given = read(SPECS, with_folder(args))?;
+    if given.has(Opt::Help) {
+        let (general, target) = (help(SPECS), help(TARGET_SPECS));
+        println!(
+            "Usage: {} [OPTION]... PROGRAM [-- OPTION...]\nThe program is bmv2's JSON, the file of Sluice's p4c-bm2-ss, or P4 \
+             source.\n\n{general}\nBehind `--`:\n{}",
+            tool.name(),
+            target.trim_end()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    if given.has(Opt::Version) {
+        println!("{} (sluice {})", tool.name(), env!("CARGO_PKG_VERSION"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if given.has(Opt::JsonVersion) {
+        println!("{JSON_VERSION}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = read(TARGET_SPECS, given.behind.clone()).context("behind `--`")?;
+    for note in given.notes.iter().chain(&target.notes) {
+        eprintln!("{}: {note}", tool.name());
+    }
+    if let Some(folder) = pcap_folder(&given) {
+        ensure!(Path::new(folder).is_dir(), "--pcap: there is no folder {folder}");
+    }
+    crate::run_with(&translate(tool, &given, &target, crate::run_takes("thrift"))?)
+}
+
+/// The folder of `--pcap` may also stand behind it, if it is one.
+fn with_folder(args: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    let mut behind = false;
+    for arg in args {
+        behind |= arg == "--";
+        match joined.last_mut() {
+            Some(last) if !behind && last == "--pcap" && !arg.starts_with('-') && Path::new(&arg).is_dir() => {
+                *last = format!("--pcap={arg}");
+            }
+            _ => joined.push(arg),
+        }
+    }
+    joined
+}
+
+fn pcap_folder(given: &Given<Opt>) -> Option<&str> {
+    given.last(Opt::Pcap).map(|folder| if folder.is_empty() { "." } else { folder })
+}
+
+/// The command line of `sluice run` that does the same.
+fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>, has_thrift: bool) -> Result<Vec<String>> {
+    let mut run: Vec<String> = Vec::new();
+    let mut add =
+        |name: &str, value: &str| run.push(if value.is_empty() { name.into() } else { format!("{name}={value}") });
+    match (given.has(Opt::NoP4), given.files.as_slice()) {
+        (true, []) => {}
+        (true, [_, ..]) => eprintln!("{}: the program is not loaded: --no-p4", tool.name()),
+        (false, []) => bail!("no program was given; --no-p4 starts without one"),
+        (false, [_]) => {}
+        (false, [_, more, ..]) => {
+            bail!("one program is run, and {more} is another; options of the target stand behind `--`")
+        }
+    }
+    add("--device-id", &number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64).to_string());
+    let thrift = number(given, Opt::ThriftPort, "--thrift-port")?;
+    match (has_thrift, thrift) {
+        (true, port) => add("--thrift", &format!("127.0.0.1:{}", port.unwrap_or(THRIFT_PORT))),
+        (false, None) => {}
+        (false, Some(_)) => bail!("--thrift-port is not supported: this build has no thrift service"),
+    }
+    grpc(tool, target, thrift.unwrap_or(THRIFT_PORT), &mut add)?;
+    if let Some(port) = number::<u32>(target, Opt::CpuPort, "--cpu-port")? {
+        ensure!(port != 0, "--cpu-port: 0 stands for no port");
+        add("--cpu-port", &port.to_string());
+    }
+    if let Some(port) = number::<u32>(target, Opt::DropPort, "--drop-port")? {
+        ensure!(port == DROP_PORT, "--drop-port: «drop» is port {DROP_PORT} in v1model, and no other can be");
+    }
+    if let Some(queues) = number::<u32>(target, Opt::Queues, "--priority-queues")? {
+        ensure!(queues > 0, "--priority-queues: there is at least one");
+        if queues > 1 {
+            eprintln!("{}: --priority-queues: each port has one queue; priorities change nothing", tool.name());
+        }
+    }
+    observe(given, &mut add)?;
+    let ports = given.all(Opt::Interface).flat_map(|port| ["-i".to_string(), port.to_string()]);
+    let mut line: Vec<String> = ports.collect();
+    line.append(&mut run);
+    if !given.has(Opt::NoP4) {
+        line.extend(given.files.first().cloned());
+    }
+    Ok(line)
+}
+
+/// Where P4Runtime listens, and the admin socket.
+fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str, &str)) -> Result<()> {
+    if tool == Tool::SimpleSwitch {
+        for (option, name) in [(Opt::Grpc, "--grpc-server-addr"), (Opt::GrpcSsl, "--grpc-server-ssl")] {
+            ensure!(!target.has(option), "{name}: simple_switch has no P4Runtime, simple_switch_grpc has");
+        }
+        add("--grpc", "none");
+        if let Some(path) = local::path_for(thrift) {
+            add("--admin", &path.display().to_string());
+        }
+        return Ok(());
+    }
+    let address = target.last(Opt::Grpc).unwrap_or(local::ADDRESS);
+    add("--grpc", address);
+    let files = [(Opt::GrpcCert, "--tls-cert"), (Opt::GrpcKey, "--tls-key"), (Opt::GrpcCa, "--tls-client-ca")];
+    if !target.has(Opt::GrpcSsl) {
+        let given =
+            [Opt::GrpcCert, Opt::GrpcKey, Opt::GrpcCa, Opt::GrpcClients].iter().any(|option| target.has(*option));
+        ensure!(!given, "options of TLS need --grpc-server-ssl");
+        // What is asked for is done: scripts for bmv2 know nothing else.
+        add("--insecure", "");
+        return Ok(());
+    }
+    ensure!(
+        target.has(Opt::GrpcCert) && target.has(Opt::GrpcKey),
+        "--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key"
+    );
+    ensure!(
+        target.has(Opt::GrpcCa) == target.has(Opt::GrpcClients),
+        "--grpc-server-cacert and --grpc-server-with-client-auth belong together: clients are let in by a certificate or without"
+    );
+    for (option, name) in files {
+        if let Some(file) = target.last(option) {
+            add(name, file);
+        }
+    }
+    Ok(())
+}
+
+/// What is written about packets.
+fn observe(given: &Given<Opt>, add: &mut impl FnMut(&str, &str)) -> Result<()> {
+    if let Some(folder) = pcap_folder(given) {
+        add("--pcap", folder);
+    }
+    ensure!(
+        !(given.has(Opt::LogConsole) && given.has(Opt::LogFile)),
+        "--log-console and --log-file exclude one another"
+    );
+    let bytes: usize = number(given, Opt::PacketData, "--dump-packet-data")?.unwrap_or(0);
+    let steps = match given.last(Opt::LogLevel) {
+        None | Some("trace" | "debug") => true,
+        Some("info" | "warn" | "error" | "off") => false,
+        Some(other) => bail!("--log-level: {other} is none of trace, debug, info, warn, error and off"),
+    };
+    let shows_data = bytes > 0 && matches!(given.last(Opt::LogLevel), None | Some("trace" | "debug" | "info"));
+    let file = if given.has(Opt::LogConsole) { Some("-") } else { given.last(Opt::LogFile) };
+    if let Some(file) = file.filter(|_| steps || shows_data) {
+        add("--packet-log", file);
+        if !steps {
+            add("--packet-log-steps", "false");
+        }
+        if shows_data {
+            add("--packet-log-bytes", &bytes.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn number<N: std::str::FromStr>(given: &Given<Opt>, option: Opt, name: &str) -> Result<Option<N>> {
+    let parse = |text: &str| text.parse().map_err(|_| anyhow::anyhow!("{name}: {text} is no such number"));
+    given.last(option).map(parse).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_line(tool: Tool, line: &str) -> Result<String> {
+        let given = read(SPECS, with_folder(line.split_whitespace().map(ToString::to_string).collect()))?;
+        let target = read(TARGET_SPECS, given.behind.clone())?;
+        Ok(translate(tool, &given, &target, true)?.join(" "))
+    }
+
+    #[test]
+    fn the_line_of_the_tutorials() {
+        let line = "-i 1@s1-eth1 -i 2@s1-eth2 --pcap /tmp --nanolog ipc:///tmp/bm-0-log.ipc --device-id 3 build/basic.json \
+                    --log-console --thrift-port 9093 -- --grpc-server-addr 0.0.0.0:50053 --cpu-port 255";
+        assert_eq!(
+            run_line(Tool::SimpleSwitchGrpc, line).unwrap(),
+            "-i 1@s1-eth1 -i 2@s1-eth2 --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure --cpu-port=255 \
+             --pcap=/tmp --packet-log=- build/basic.json"
+        );
+    }
+
+    #[test]
+    fn what_is_not_said_is_safe() {
+        assert_eq!(
+            run_line(Tool::SimpleSwitchGrpc, "--no-p4").unwrap(),
+            "--device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
+        );
+        let plain = run_line(Tool::SimpleSwitch, "--thrift-port=9191 x.json --pcap -- --enable-swap").unwrap();
+        assert!(plain.contains("--grpc=none") && plain.contains("admin-9191.sock"), "{plain}");
+        assert!(plain.ends_with("--pcap=. x.json"), "{plain}");
+    }
+
+    #[test]
+    fn tls_needs_all_its_files() {
+        let ssl = "--no-p4 -- --grpc-server-ssl --grpc-server-cert c --grpc-server-key k";
+        let line = run_line(Tool::SimpleSwitchGrpc, ssl).unwrap();
+        assert!(line.ends_with("--grpc=127.0.0.1:9559 --tls-cert=c --tls-key=k"), "{line}");
+        for (line, said) in [
+            ("--no-p4 -- --grpc-server-ssl", "--grpc-server-ssl needs"),
+            ("--no-p4 -- --grpc-server-cert c", "options of TLS need"),
+            (&format!("{ssl} --grpc-server-cacert a"), "--grpc-server-cacert and"),
+        ] {
+            assert!(run_line(Tool::SimpleSwitchGrpc, line).unwrap_err().to_string().starts_with(said), "{line}");
+        }
+    }
+
+    #[test]
+    fn log_levels_choose_what_is_logged() {
+        let log = |line: &str| run_line(Tool::SimpleSwitch, &format!("--no-p4 {line}")).unwrap();
+        assert!(!log("").contains("--packet-log"));
+        assert!(log("--log-file f -L debug").ends_with("--packet-log=f"));
+        assert!(!log("--log-console -L info").contains("--packet-log"));
+        assert!(
+            log("--log-console -L info --dump-packet-data 64")
+                .ends_with("--packet-log=- --packet-log-steps=false --packet-log-bytes=64")
+        );
+        assert!(!log("--log-console -L off --dump-packet-data 64").contains("--packet-log"));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        for (line, said) in [
+            ("", "no program was given"),
+            ("a.json b.json", "one program is run, and b.json"),
+            ("a.json --debugger", "--debugger is not supported"),
+            ("a.json --restore-state x", "--restore-state is not supported"),
+            ("a.json --packet-in x", "--packet-in is not supported"),
+            ("a.json --device-id x", "--device-id: x is no such number"),
+            ("a.json --log-level loud", "--log-level: loud"),
+            ("a.json --log-console --log-file f", "--log-console and --log-file"),
+            ("a.json -- --drop-port 510", "--drop-port: «drop» is port 511"),
+            ("a.json -- --cpu-port 0", "--cpu-port: 0"),
+            ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
+        ] {
+            let error = run_line(Tool::SimpleSwitchGrpc, line).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{line}: {error}");
+        }
+        let error = run_line(Tool::SimpleSwitch, "a.json -- --grpc-server-addr 0.0.0.0:1").unwrap_err().to_string();
+        assert!(error.contains("simple_switch has no P4Runtime"), "{error}");
+    }
+}

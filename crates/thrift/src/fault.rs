@@ -60,7 +60,7 @@ impl From<TooLong> for Fault {
 }
 
 /// Codes of refusals that concern no argument: they are said, since no code stands for them.
-pub(crate) fn is_general(code: Code) -> bool {
+fn is_general(code: Code) -> bool {
     matches!(
         code,
         Code::PermissionDenied | Code::Unavailable | Code::Internal | Code::Aborted | Code::FailedPrecondition

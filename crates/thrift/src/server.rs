@@ -137,13 +137,17 @@ fn accept(
         };
         let Ok(ours) = stream.try_clone() else { continue };
         if !connections.admit(number, ours, most) {
-            tracing::warn!(%peer, "thrift: refused, {most} connections are in the middle of calls, which is the limit");
+            if services.complaints.allow() {
+                tracing::warn!(%peer, "thrift: refused, {most} connections are in the middle of calls, which is the limit");
+            }
             continue;
         }
         let (services, of) = (Arc::clone(services), Arc::clone(connections));
         let serve = move || {
             let _place = Place { connections: &of, number };
-            if let Err(error) = serve(&stream, peer, number, &services, &of, patience) {
+            if let Err(error) = serve(&stream, peer, number, &services, &of, patience)
+                && services.complaints.allow()
+            {
                 tracing::warn!(%peer, "thrift: the connection ends: {error}");
             }
         };

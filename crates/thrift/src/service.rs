@@ -19,7 +19,7 @@ use control::{Control, Error};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thrift::ApplicationErrorKind;
 
 /// Entities of one step of a read, during which others wait.
@@ -32,6 +32,31 @@ pub(crate) struct Services {
     switch: Arc<dyn Switch>,
     port: u16,
     state: Mutex<State>,
+    /// What goes wrong, for the log.
+    pub(crate) complaints: Complaints,
+}
+
+/// Bounds what clients can have written into the log.
+#[derive(Default)]
+pub(crate) struct Complaints(Mutex<(Option<Instant>, u32)>);
+
+/// Lines of a second.
+const COMPLAINTS_MAX: u32 = 20;
+
+impl Complaints {
+    /// Whether there is room for a line.
+    pub(crate) fn allow(&self) -> bool {
+        let (second, lines) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
+            (*second, *lines) = (Some(now), 0);
+        }
+        *lines += 1;
+        if *lines == COMPLAINTS_MAX {
+            tracing::warn!("thrift: more goes wrong than this log says, {COMPLAINTS_MAX} lines a second");
+        }
+        *lines < COMPLAINTS_MAX
+    }
 }
 
 /// What bmv2 has and the control plane has not.
@@ -198,7 +223,7 @@ fn method(name: &str) -> Answer<&'static Method> {
 
 impl Services {
     pub(crate) fn new(switch: Arc<dyn Switch>, port: u16) -> Services {
-        Services { switch, port, state: Mutex::default() }
+        Services { switch, port, state: Mutex::default(), complaints: Complaints::default() }
     }
 
     /// Runs a call.
@@ -207,7 +232,9 @@ impl Services {
         let method = match method(&call.name) {
             Ok(method) => method,
             Err(fault) => {
-                tracing::warn!(%peer, "thrift: {}", fault.message());
+                if self.complaints.allow() {
+                    tracing::warn!(%peer, "thrift: {}", fault.message());
+                }
                 return fault.outcome();
             }
         };
@@ -222,7 +249,7 @@ impl Services {
             Ok(_) => ("Ok", ""),
             Err(fault) => ("Refused", fault.message()),
         };
-        if !message.is_empty() {
+        if !message.is_empty() && self.complaints.allow() {
             tracing::warn!(%peer, method = method.name, "thrift: {message}");
         }
         if method.changes {
@@ -356,6 +383,23 @@ impl Context<'_> {
             Either::Own(fault) => Error::internal(fault.message()),
         })?;
         Ok(found)
+    }
+
+    /// The first of what a query selects that `is` accepts.
+    pub(crate) fn read_first(&self, query: Entity, is: impl Fn(&Entity) -> bool) -> control::Result<Option<Entity>> {
+        let mut found = None;
+        let read = self.read_each(query, |entity| {
+            if !is(&entity) {
+                return Ok(());
+            }
+            found = Some(entity);
+            // Nothing else is wanted.
+            Err(Fault::said(""))
+        });
+        match read {
+            Err(Either::Control(error)) => Err(error),
+            Ok(()) | Err(Either::Own(_)) => Ok(found),
+        }
     }
 
     /// Hands over what a query selects, some at a time, so that others read and write meanwhile.

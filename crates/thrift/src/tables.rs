@@ -6,7 +6,7 @@
 //! Tests: `tests/py/test_thrift.py`.
 
 use crate::arrays::{counter_value, meter_config, read_counter_value, read_rates};
-use crate::fault::{Answer, Fault, coded, is_general, table as code};
+use crate::fault::{Answer, Fault, coded, table as code};
 use crate::handles::{Name, NoEntry};
 use crate::profiles::{group_handle, group_id, member_handle, member_id};
 use crate::program::Program;
@@ -14,7 +14,8 @@ use crate::service::{BATCH, Context};
 use crate::wire::{Elements, Value};
 use control::Code;
 use control::entity::{
-    CounterData, DirectCounterEntry, DirectMeterEntry, Entity, MeterConfig, TableAction, TableEntry, Update, UpdateKind,
+    CounterData, DirectCounterEntry, DirectMeterEntry, Entity, FieldMatch, MeterConfig, TableAction, TableEntry,
+    Update, UpdateKind,
 };
 use control::schema::TableSchema;
 use std::collections::HashSet;
@@ -114,6 +115,7 @@ impl Table {
         TableEntry {
             table_id: self.id,
             meter_config: schema.direct_meter.map(|_| MeterConfig::default()),
+            counter_data: schema.direct_counter.map(|_| CounterData::default()),
             time_since_last_hit: schema.idle_timeout.then_some(0),
             ..of
         }
@@ -198,12 +200,13 @@ impl Context<'_> {
         }
     }
 
+    /// The entry with this key and priority. A key that accepts anything is no key in a query, so what is found is compared.
     fn find(&self, table: &Table, entry: TableEntry) -> Answer<Option<TableEntry>> {
-        let found = self.read(Entity::Table(table.query(entry))).map_err(|error| coded(error, code::ERROR))?;
-        Ok(found.into_iter().find_map(|entity| match entity {
-            Entity::Table(entry) => Some(entry),
-            _ => None,
-        }))
+        let (matches, priority) = (entry.matches.clone(), entry.priority);
+        let is = |entity: &Entity| matches!(entity, Entity::Table(found) if found.priority == priority && same(&found.matches, &matches));
+        let found =
+            self.read_first(Entity::Table(table.query(entry)), is).map_err(|error| coded(error, code::ERROR))?;
+        Ok(found.and_then(|entity| if let Entity::Table(entry) = entity { Some(entry) } else { None }))
     }
 
     /// The key in an argument and the priority of the options in another one.
@@ -308,6 +311,11 @@ impl Context<'_> {
 /// An entry as it was read, as a write of the same.
 fn to_write(entry: TableEntry) -> TableEntry {
     TableEntry { counter_data: None, meter_counter_data: None, time_since_last_hit: None, is_const: false, ..entry }
+}
+
+/// Whether both say the same of each field.
+fn same(a: &[FieldMatch], b: &[FieldMatch]) -> bool {
+    a.len() == b.len() && a.iter().all(|of| b.contains(of))
 }
 
 /// An entry as what identifies it.
@@ -546,13 +554,7 @@ fn counted(on: &mut Context<'_>) -> Answer<Table> {
 pub(crate) fn read_counter(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let table = counted(on)?;
     let (_, entry) = on.by_handle(&table, 3)?;
-    let query = DirectCounterEntry { table_entry: Some(identity(entry)), data: None };
-    let found = on.read(Entity::DirectCounter(query)).map_err(|error| coded(error, code::ERROR))?;
-    let data = found.into_iter().find_map(|entity| match entity {
-        Entity::DirectCounter(entry) => entry.data,
-        _ => None,
-    });
-    Ok(Some(read_counter_value(data.unwrap_or_default())))
+    Ok(Some(read_counter_value(entry.counter_data.unwrap_or_default())))
 }
 
 pub(crate) fn write_counter(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -593,35 +595,27 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// The entry of a table that has meters, as what identifies it.
+/// The entry of a table that has meters.
 fn metered(on: &mut Context<'_>) -> Answer<(Table, TableEntry)> {
     let table = on.table()?;
     if table.schema().direct_meter.is_none() {
         return Err(Fault::Coded(code::METERS_DISABLED, format!("{} has no direct meter", table.label())));
     }
     let (_, entry) = on.by_handle(&table, 3)?;
-    Ok((table, identity(entry)))
+    Ok((table, entry))
 }
 
 pub(crate) fn set_meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let (table, entry) = metered(on)?;
     let config = meter_config(on.list(4)?, table.schema().meter_type);
     let config = config.map_err(|(_, why)| Fault::Coded(code::INVALID_METER_OPERATION, why))?;
-    let write = DirectMeterEntry { table_entry: Some(entry), config: Some(config), counter_data: None };
-    on.write_one(UpdateKind::Modify, Entity::DirectMeter(write)).map_err(|error| match is_general(error.code) {
-        true => Fault::said(error.message),
-        false => Fault::Coded(code::INVALID_METER_OPERATION, error.message),
-    })?;
+    let write = DirectMeterEntry { table_entry: Some(identity(entry)), config: Some(config), counter_data: None };
+    let done = on.write_one(UpdateKind::Modify, Entity::DirectMeter(write));
+    done.map_err(|error| coded(error, code::INVALID_METER_OPERATION))?;
     Ok(None)
 }
 
 pub(crate) fn meter_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let (table, entry) = metered(on)?;
-    let query = DirectMeterEntry { table_entry: Some(entry), ..DirectMeterEntry::default() };
-    let found = on.read(Entity::DirectMeter(query)).map_err(|error| coded(error, code::ERROR))?;
-    let config = found.into_iter().find_map(|entity| match entity {
-        Entity::DirectMeter(entry) => entry.config,
-        _ => None,
-    });
-    Ok(Some(read_rates(config, table.schema().meter_type)))
+    Ok(Some(read_rates(entry.meter_config, table.schema().meter_type)))
 }

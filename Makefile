@@ -65,4 +65,4 @@ fuzz:
 
 clean:
 	$(CARGO) clean
-	rm -rf .venv .venv-finsy
+	rm -rf .venv .venv-finsy .venv-bmv2

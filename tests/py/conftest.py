@@ -37,14 +37,16 @@ def nobody():
 
 
 class Daemon:
-    """A running `sluice run`, where its P4Runtime and its metrics (if `args` want them) are. The kernel chooses the ports."""
+    """A running `sluice run`, where its P4Runtime, and its metrics and thrift (if `args` want them), are. The kernel chooses the ports."""
 
     def __init__(self, *args: str, prefix=()) -> None:
         where = [] if "--grpc" in args else ["--grpc", "127.0.0.1:0"]
         command = [*prefix, str(SLUICE), "run", *args, *where]
         wanted = r"P4Runtime on ([^ ,]+).*\n"
         if "--metrics" in args:
-            wanted += r"(?s:.*)metrics on https?://(.*)/metrics\n"
+            wanted += r"(?s:.*)metrics on https?://(?P<metrics>.*)/metrics\n"
+        if "--thrift" in args:
+            wanted += r"(?s:.*)thrift on (?P<thrift>[^ ,]+).*\n"
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
         )
@@ -60,7 +62,8 @@ class Daemon:
                 if not chunk and self.process.poll() is not None:
                     raise AssertionError(f"{command} ended: {self.output}")
             assert time.monotonic() < deadline, f"{command} is not ready: {self.output}"
-        self.address, self.metrics = (*found.groups(), None)[:2]
+        told = found.groupdict()
+        self.address, self.metrics, self.thrift = found.group(1), told.get("metrics"), told.get("thrift")
 
     def stop(self) -> int:
         """Ends it as an operator would; returns the exit code."""

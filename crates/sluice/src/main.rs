@@ -65,6 +65,7 @@ mod stats;
 mod stf;
 mod table;
 mod target;
+mod thrift;
 mod top;
 mod trace;
 mod transport;

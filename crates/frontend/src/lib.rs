@@ -263,10 +263,11 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
             // Whoever wrote the file must not read others of this machine through it.
             return Ok(stages_of(SourceInput { name, text: text.into() }, options, &text_loader, until));
         }
-        Form::Bmv2(_) => return Err(invalid("it is bmv2's JSON without P4 source".to_string())),
-    }
-    if bmv2::is_json(&source.text) {
-        return Ok((json_stages(&source, options, until), syntax::ast::Program::default()));
+        Form::Bmv2(_) if bmv2::is_json(&source.text) => {
+            return Ok((json_stages(&source, options, until), syntax::ast::Program::default()));
+        }
+        // The parser says what it is instead of a program.
+        Form::Bmv2(_) => {}
     }
     Ok(stages_of(source, options, loader, until))
 }

@@ -330,6 +330,12 @@ impl Reader {
             };
             let index = self.headers.named("header", &header)?;
             (Expr::ValidField(index), 1, format!("{}.$valid$", header.text()?))
+        } else if target.is_object() {
+            let value = self.number(&target)?;
+            let Some(width) = self.width_of(&value) else {
+                return target.fail(codes::UNSUPPORTED, "a key is a field or the validity of a header");
+            };
+            (value, width, format!("key {}", target.path()))
         } else {
             let [header, field] = target.tuple()?;
             if field.text()? == "$valid$" {

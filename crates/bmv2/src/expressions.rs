@@ -105,6 +105,9 @@ impl Reader {
     /// What can be assigned to.
     pub fn target(&self, value: &At<'_>) -> Read<Target> {
         match self.expression(value)?.0 {
+            Expr::Field(field) if self.m.field(field).varbit => {
+                value.fail(codes::UNSUPPORTED, "a field of variable length is assigned to by `assign_VL`")
+            }
             Expr::Field(field) => Ok(Target::Field(field)),
             Expr::FieldOf(header, field) => Ok(Target::FieldOf(*header, field)),
             Expr::LastField(stack, field) => Ok(Target::LastField(stack, field)),
@@ -123,11 +126,14 @@ impl Reader {
             "expression" => self.operation(&value)?,
             "field" => {
                 let [header, field] = value.tuple()?;
+                if header.is_object() {
+                    return self.field_of_computed(&header, &field);
+                }
                 if field.is_text() && field.text()? == "$valid$" {
                     let header = self.headers.named("header", &header)?;
                     return Ok((Expr::ValidField(header), Type::Number));
                 }
-                (Expr::Field(self.fixed_field(&value)?), Type::Number)
+                (Expr::Field(self.field(&value)?), Type::Number)
             }
             "hexstr" => (Expr::Number(hex(&value)?), Type::Number),
             "bool" => (Expr::Bool(value.boolean()?), Type::Bool),
@@ -148,6 +154,12 @@ impl Reader {
             "stack_field" => {
                 let [stack, field] = value.tuple()?;
                 let stack = self.stacks.named("header stack", &stack)?;
+                let ty = self.m.stacks[stack].ty;
+                // The last element itself.
+                if field.is_text() && field.text()? == "last" && !self.fields[ty].contains_key("last") {
+                    let index = Expr::Unary(UnaryOp::LastIndex, Box::new(Expr::Stack(stack)));
+                    return Ok((Expr::Element(stack, Box::new(index)), Type::Header(ty)));
+                }
                 let index = self.field_of(self.m.stacks[stack].ty, &field)?;
                 if self.m.header_types[self.m.stacks[stack].ty].fields[index].varbit {
                     return field.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
@@ -322,6 +334,45 @@ impl Reader {
             }
             other => return op.fail(codes::UNSUPPORTED, format!("there is no operation `{other}`")),
         })
+    }
+
+    /// A field, or the validity, of a header that an operation computes.
+    fn field_of_computed(&self, header: &At<'_>, field: &At<'_>) -> Read<(Expr, Type)> {
+        let (expr, ty) = self.operation(header)?;
+        let Type::Header(ty) = ty else {
+            return header.fail(codes::CONTRADICTION, format!("a field of {}", ty.noun()));
+        };
+        if field.text()? == "$valid$" {
+            let valid = Expr::Unary(UnaryOp::Valid, Box::new(expr));
+            return Ok((Expr::Unary(UnaryOp::BoolToData, Box::new(valid)), Type::Number));
+        }
+        let index = self.field_of(ty, field)?;
+        match expr {
+            Expr::Header(header) => Ok((Expr::Field(crate::model::Field { header, field: index }), Type::Number)),
+            expr => Ok((Expr::FieldOf(Box::new(expr), index), Type::Number)),
+        }
+    }
+
+    /// The width of a number that is a field or a validity.
+    pub fn width_of(&self, expr: &Expr) -> Option<u32> {
+        let of = |ty: usize, field: usize| self.m.header_types[ty].fields.get(field).map(|f| f.width);
+        match expr {
+            Expr::Field(field) => Some(self.m.field(*field).width),
+            Expr::ValidField(_) | Expr::Unary(UnaryOp::BoolToData, _) => Some(1),
+            Expr::LastField(stack, field) => of(self.m.stacks[*stack].ty, *field),
+            Expr::FieldOf(header, field) => match &**header {
+                Expr::Element(stack, _) => of(self.m.stacks[*stack].ty, *field),
+                Expr::MemberOf(union, member) => match &**union {
+                    Expr::UnionElement(stack, _) => {
+                        let union = self.m.union_stacks[*stack].elements[0];
+                        of(self.m.headers[self.m.unions[union].members[*member]].ty, *field)
+                    }
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// An operation whose right operand is a number of bits.

@@ -116,9 +116,6 @@ impl Reader {
             if !metadata && !bits.is_multiple_of(8) {
                 return ty.fail(codes::RANGE, format!("a header of {bits} bits, which is no multiple of 8"));
             }
-            if metadata && fields.iter().any(|f| f.varbit) {
-                return ty.fail(codes::UNSUPPORTED, "metadata with a field of variable length");
-            }
             let name = object.name()?.to_string();
             self.m.headers.push(Header { name, ty: header_type, metadata, union: None });
         }
@@ -242,9 +239,8 @@ impl Reader {
         for pair in root.list_of("field_aliases")? {
             let [alias, target] = pair.tuple()?;
             let field = self.fixed_field(&target)?;
-            if aliases.insert(alias.text()?, field).is_some() {
-                return alias.fail(codes::TWICE, "there is another alias of this name");
-            }
+            // A compiler writes aliases that the program asks for behind its own.
+            aliases.insert(alias.text()?, field);
         }
         for (i, (name, short)) in WELL_KNOWN.into_iter().enumerate() {
             let (header, field) = name.split_once('.').unwrap_or((name, ""));

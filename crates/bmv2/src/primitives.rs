@@ -31,13 +31,6 @@ impl Reader {
             let calls: Read<Vec<Call>> = calls.iter().map(|call| self.call(call, count)).collect();
             self.locals = 0;
             let calls = calls?;
-            for (i, (call, at)) in calls.iter().zip(object.list_of("primitives")?).enumerate() {
-                if let Primitive::Jump(to) | Primitive::JumpIfZero(_, to) = call.primitive
-                    && to <= i
-                {
-                    return at.fail(codes::CYCLE, format!("a jump back from primitive {i} to {to}"));
-                }
-            }
             self.m.actions.push(Action { name, params, calls });
         }
         Ok(())
@@ -253,7 +246,10 @@ impl Reader {
                 let [format, values] = args.tuple()?;
                 let text = format.need("value")?.text()?.to_string();
                 let mut list = Vec::new();
-                for value in values.need("value")?.list()? {
+                let values = values.need("value")?;
+                // No values are written as an object.
+                let values = if values.is_object() { Vec::new() } else { values.list()? };
+                for value in values {
                     let (expr, ty) = self.expression(&value)?;
                     list.push(match ty {
                         Type::Number => expr,

@@ -200,6 +200,8 @@ impl<'a> At<'a> {
     pub fn boolean(&self) -> Read<bool> {
         match self.value {
             Value::Bool(b) => Ok(*b),
+            // Compilers write the signedness of some fields as 0.
+            Value::Number(n) if n.as_u64().is_some_and(|n| n <= 1) => Ok(n.as_u64() == Some(1)),
             _ => self.wrong_type("a boolean"),
         }
     }

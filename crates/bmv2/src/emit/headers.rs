@@ -66,8 +66,9 @@ impl Cx<'_> {
             let ty = m.header_type(i);
             if header.metadata {
                 let slot = |f: &crate::model::FieldType| {
-                    let slot = self.b.metadata(format!("{}.{}", header.name, f.name), f.width);
-                    FieldSlots { slot, length: None }
+                    let name = format!("{}.{}", header.name, f.name);
+                    let length = f.varbit.then(|| self.b.metadata(format!("{name}.$length"), 32));
+                    FieldSlots { slot: self.b.metadata(name, f.width), length }
                 };
                 let fields = ty.fields.iter().map(slot).collect();
                 self.headers.push(HeaderSlots { fields, valid: None, wire: None, loose: false });

@@ -25,7 +25,7 @@ pub const DEPTH_MAX: usize = 8;
 /// Bytes of a method's name.
 const NAME_BYTES_MAX: usize = 256;
 /// Bytes of an answer: a table of some hundred thousand entries.
-pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// A value of any type of the protocol that bmv2's services use.
 #[derive(Clone, PartialEq, Debug)]
@@ -80,7 +80,7 @@ impl Elements {
         if self.bytes.len() > ANSWER_BYTES_MAX { Err(TooLong) } else { Ok(()) }
     }
 
-    /// Its elements, whose order is another one: those at `order`, by the places where they begin.
+    /// Bytes of its elements.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }

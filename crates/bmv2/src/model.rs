@@ -333,7 +333,8 @@ pub(crate) enum Primitive {
     /// Makes a header valid; with `false` its fields stay.
     AddHeader(Expr, bool),
     RemoveHeader(Expr),
-    MarkToDrop,
+    /// In which header the standard metadata are, if not in the one that is looked at.
+    MarkToDrop(Option<usize>),
     Count(usize, Expr),
     ExecuteMeter(usize, Expr, Target),
     RegisterRead(Target, usize, Expr),

@@ -184,17 +184,21 @@ impl Reader {
             "remove_header" => Primitive::RemoveHeader(header()?),
             "drop" => {
                 let [] = args.tuple()?;
-                Primitive::MarkToDrop
+                Primitive::MarkToDrop(None)
             }
             "mark_to_drop" => {
-                if !args.list()?.is_empty() {
-                    let [metadata] = args.tuple()?;
-                    let header = self.headers.named("header", &metadata.need("value")?)?;
-                    if self.m.well_known.get("egress_spec").is_none_or(|f| f.header != header) {
-                        return metadata.fail(codes::UNSUPPORTED, "this is not the standard metadata");
-                    }
+                // Older compilers name none.
+                if args.list()?.is_empty() {
+                    return Ok(Primitive::MarkToDrop(None));
                 }
-                Primitive::MarkToDrop
+                let [metadata] = args.tuple()?;
+                let header = self.headers.named("header", &metadata.need("value")?)?;
+                if !self.m.headers[header].metadata
+                    || !self.fields[self.m.headers[header].ty].contains_key("egress_spec")
+                {
+                    return metadata.fail(codes::CONTRADICTION, "this is no standard metadata");
+                }
+                Primitive::MarkToDrop(Some(header))
             }
             "count" => {
                 let [array, index] = args.tuple()?;

@@ -349,7 +349,8 @@ impl Engine {
                 }
             }
         }
-        self.enqueue(Item { entry: EntryKind::Deparse, ..item });
+        // It is through egress: it leaves before its clone goes through.
+        self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
     }
 
     fn deparse_end(&mut self, item: Item, sink: &mut dyn Sink) {

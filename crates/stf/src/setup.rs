@@ -632,6 +632,10 @@ pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
     if let Some(at) = names.iter().position(|n| *n == wanted) {
         return Ok(at);
     }
+    // A header alone means its validity.
+    if let Some(at) = names.iter().position(|n| n.strip_suffix(".$valid") == Some(wanted.as_str())) {
+        return Ok(at);
+    }
     let valid = wanted.strip_suffix(".valid").map(|w| format!("{w}.$valid"));
     let found: Vec<usize> = (0..names.len())
         .filter(|&i| {

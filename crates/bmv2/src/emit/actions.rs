@@ -122,9 +122,17 @@ impl Cx<'_> {
                 let header = self.header_ref(header);
                 self.for_header(&header, |cx, header| cx.remove(header));
             }
-            Primitive::MarkToDrop => {
+            Primitive::MarkToDrop(header) => {
                 for (name, value) in [("egress_spec", DROP_PORT), ("mcast_grp", 0)] {
-                    if let Some(slot) = self.standard(name) {
+                    let slot = match header {
+                        None => self.standard(name),
+                        Some(header) => {
+                            let fields = &self.m.header_type(*header).fields;
+                            let at = fields.iter().position(|f| f.name == name);
+                            at.map(|at| self.headers[*header].fields[at].slot)
+                        }
+                    };
+                    if let Some(slot) = slot {
                         self.b.set(slot, u128::from(value));
                     }
                 }

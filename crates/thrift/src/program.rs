@@ -29,6 +29,8 @@ pub(crate) struct Program {
     pub(crate) config: Result<Arc<str>, String>,
     /// Fields of keys that clients match by `valid`: a table's name and the field's place.
     valid: HashSet<(String, usize)>,
+    /// Tables without a default entry.
+    without_default: HashSet<String>,
     /// Ids of the description, by the kind of the resource and its name.
     ids: BTreeMap<(i32, String), i32>,
 }
@@ -46,7 +48,7 @@ impl Program {
     pub(crate) fn new(schema: Arc<Schema>, config: Result<String, String>) -> Program {
         let json = config.as_ref().ok().and_then(|config| serde_json::from_str(config).ok());
         let json: serde_json::Value = json.unwrap_or_default();
-        let (mut valid, mut ids) = (HashSet::new(), BTreeMap::new());
+        let (mut valid, mut without_default, mut ids) = (HashSet::new(), HashSet::new(), BTreeMap::new());
         let list = |of: &serde_json::Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
         let mut note = |kind: i32, object: &serde_json::Value| {
             if let (Some(name), Some(id)) = (object["name"].as_str(), object["id"].as_i64()) {
@@ -56,9 +58,13 @@ impl Program {
         for pipeline in list(&json, "pipelines") {
             for table in list(&pipeline, "tables") {
                 note(0, &table);
+                let name = table["name"].as_str().unwrap_or_default().to_string();
+                if table["default_entry"].is_null() {
+                    without_default.insert(name.clone());
+                }
                 for (at, field) in list(&table, "key").iter().enumerate() {
                     if field["match_type"] == "valid" {
-                        valid.insert((table["name"].as_str().unwrap_or_default().to_string(), at));
+                        valid.insert((name.clone(), at));
                     }
                 }
             }
@@ -67,7 +73,7 @@ impl Program {
         for (kind, key) in [(2, "counter_arrays"), (3, "meter_arrays"), (4, "register_arrays"), (5, "learn_lists")] {
             list(&json, key).iter().for_each(|object| note(kind, object));
         }
-        Program { schema, config: config.map(Arc::from), valid, ids }
+        Program { schema, config: config.map(Arc::from), valid, without_default, ids }
     }
 
     /// The id of an object of the description.
@@ -77,6 +83,11 @@ impl Program {
 
     pub(crate) fn table(&self, name: &str) -> Option<(u32, &TableSchema)> {
         find(name, self.schema.tables.iter().map(|(id, table)| (*id, table.name.as_str(), table)))
+    }
+
+    /// Whether the program gives a table a default entry: in P4 it does always, in JSON it need not.
+    pub(crate) fn has_default(&self, table: &TableSchema) -> bool {
+        !self.without_default.contains(&table.name)
     }
 
     /// The action of a list that has a name.
@@ -107,12 +118,12 @@ impl Program {
         Ok(Action { action_id, params: params.collect::<Answer<_>>()? })
     }
 
-    /// The name of an action, and its arguments with all their bytes.
+    /// The name of an action, and its arguments, each in as few bytes as it needs, as bmv2 tells them.
     pub(crate) fn called(&self, action: &Action) -> Option<(String, Vec<Value>)> {
         let schema = self.schema.actions.get(&action.action_id)?;
         let data = schema.params.iter().map(|param| {
-            let (_, bytes) = action.params.iter().find(|(id, _)| *id == param.id)?;
-            Some(Value::Bytes(param.value.decode(bytes, "").ok()?.to_bytes_be()))
+            let (_, sent) = action.params.iter().find(|(id, _)| *id == param.id)?;
+            Some(Value::Bytes(bytes::canonical(&param.value.decode(sent, "").ok()?)))
         });
         Some((schema.name.clone(), data.collect::<Option<_>>()?))
     }

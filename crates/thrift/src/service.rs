@@ -16,7 +16,7 @@ use crate::wire::{Call, Outcome, Value};
 use crate::{arrays, device, multicast, profiles, tables, value_sets};
 use control::entity::{Entity, Update, UpdateKind, WriteRequest};
 use control::{Control, Error};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,6 +72,8 @@ pub(crate) struct State {
 struct Loaded {
     program: Arc<Program>,
     handles: HashMap<u32, Handles>,
+    /// Tables whose default entry was set here.
+    defaults_set: HashSet<u32>,
     /// The next id to try, by profile and whether it is for groups.
     next: HashMap<(u32, bool), u32>,
 }
@@ -345,7 +347,12 @@ impl Context<'_> {
         }
         let config = self.switch.config(&schema);
         let program = Arc::new(Program::new(schema, config));
-        let loaded = Loaded { program: Arc::clone(&program), handles: HashMap::new(), next: HashMap::new() };
+        let loaded = Loaded {
+            program: Arc::clone(&program),
+            handles: HashMap::new(),
+            defaults_set: HashSet::new(),
+            next: HashMap::new(),
+        };
         self.state.loaded = Some(loaded);
         Ok(program)
     }
@@ -354,6 +361,12 @@ impl Context<'_> {
     pub(crate) fn handles(&mut self, table: u32) -> &mut Handles {
         static NONE: &str = "the program was asked for before";
         self.state.loaded.as_mut().expect(NONE).handles.entry(table).or_default()
+    }
+
+    /// Tables whose default entry was set by these services.
+    pub(crate) fn defaults_set(&mut self) -> &mut HashSet<u32> {
+        static NONE: &str = "the program was asked for before";
+        &mut self.state.loaded.as_mut().expect(NONE).defaults_set
     }
 
     /// The next id to try for a member or group of a profile.

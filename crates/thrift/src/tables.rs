@@ -49,6 +49,16 @@ impl Table {
         &self.schema().label
     }
 
+    /// Whether this is what the program runs on a miss until it is told otherwise.
+    fn is_initial(&self, action: &TableAction) -> bool {
+        let info = self.program.schema.info.tables.iter().find(|info| info.preamble.id == self.id);
+        let initial = info.and_then(|info| info.initial_default_action.as_ref());
+        match action {
+            TableAction::Action(action) => initial.is_none_or(|initial| initial.action_id == action.action_id),
+            _ => false,
+        }
+    }
+
     fn is_indirect(&self) -> bool {
         self.schema().profile.is_some()
     }
@@ -468,8 +478,13 @@ fn write_default(on: &mut Context<'_>, table: &Table, action: Option<TableAction
         let code = if same { code::DEFAULT_ENTRY_IS_CONST } else { code::DEFAULT_ACTION_IS_CONST };
         return Err(Fault::Coded(code, format!("the default entry of {} is constant", table.label())));
     }
+    let set = action.is_some();
     let entry = TableEntry { table_id: table.id, is_default_action: true, action, ..TableEntry::default() };
     on.write_one(UpdateKind::Modify, Entity::Table(entry)).map_err(|error| coded(error, code::ERROR))?;
+    match set {
+        true => on.defaults_set().insert(table.id),
+        false => on.defaults_set().remove(&table.id),
+    };
     Ok(None)
 }
 
@@ -485,6 +500,9 @@ fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
         Entity::Table(entry) => entry.action,
         _ => None,
     });
+    // What runs on a miss if the program says nothing is no entry in bmv2.
+    let silent = !table.program.has_default(table.schema()) && !on.defaults_set().contains(&table.id);
+    let action = action.filter(|action| !silent || !table.is_initial(action));
     Ok(table.action_entry(action.as_ref()))
 }
 

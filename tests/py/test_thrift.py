@@ -173,6 +173,113 @@ def test_priorities_count_as_in_bmv2(start):
     assert ours == [2**31 - 1 - 7, 2**31 - 1 - 3]
 
 
+WIDTHS = """
+#include <core.p4>
+#include <v1model.p4>
+header part_t { bit<16> a; bit<3> b; bit<5> c; }
+struct headers_t { part_t first; part_t second; }
+struct metadata_t { bool flag; bit<12> mark; }
+parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    state start {
+        packet.extract(hdr.first);
+        transition select(hdr.first.a) { 1: more; default: accept; }
+    }
+    state more { packet.extract(hdr.second); transition accept; }
+}
+control MyVerify(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    register<bit<1>>(4) flags;
+    register<int<16>>(4) signed;
+    register<bit<128>>(2) wide;
+    register<bit<64>>(2) words;
+    action act(bit<3> x, bool y, bit<128> z, bit<9> port) {
+        hdr.first.b = x;
+        meta.flag = y;
+        std.egress_spec = port;
+        wide.write(0, z);
+    }
+    action other() { meta.mark = 1; }
+    table every {
+        key = { hdr.second.isValid(): exact; hdr.first.b: exact; meta.flag: exact; meta.mark: ternary; std.ingress_port: exact; }
+        actions = { act; other; }
+        default_action = other;
+    }
+    table keyless { actions = { other; act; } default_action = act(1, true, 5, 2); }
+    table fixed { key = { hdr.first.a: lpm; } actions = { other; @defaultonly act; } const default_action = act(2, false, 6, 3); }
+    apply {
+        every.apply();
+        keyless.apply();
+        fixed.apply();
+        flags.write(0, 1);
+        signed.write(0, -1);
+        words.write(0, 7);
+    }
+}
+control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) { apply { } }
+control MyCompute(inout headers_t hdr, inout metadata_t meta) { apply { } }
+control MyDeparser(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
+V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparser()) main;
+"""
+
+
+def test_values_of_any_width(start, tmp_path):
+    (tmp_path / "widths.p4").write_text(WIDTHS)
+    _, cli = start(str(tmp_path / "widths.p4"), *PORTS)
+    key = "1 5 1 0x0f0&&&0xff0 3"
+    cli.expect(
+        (f"table_add every act {key} => 7 1 {2**100} 511 5", "handle 0"),
+        (f"table_add every act {key} => 8 1 5 5 6", refused("BAD_ACTION_DATA")),
+        (f"table_add every act {key} => 7 1 5 512 6", refused("BAD_ACTION_DATA")),
+        ("table_add every other 1 8 1 0&&&0 3 => 6", refused("BAD_MATCH_KEY")),
+        (f"table_dump_entry_from_key every {key} 5", re.compile(
+            r"second_valid +: EXACT     01\n.*: EXACT     05\n.*: EXACT     01\n.*: TERNARY   00f0 &&& 0ff0\n.*: EXACT     0003\n"
+            r"Priority: 5\nAction entry: MyIngress.act - 07, 01, 10000000000000000000000000, 01ff")),
+        ("table_add keyless other =>", refused("BAD_MATCH_KEY")),
+        ("table_set_default keyless other", ""),
+        ("table_dump keyless", "Action entry: MyIngress.other - "),
+        ("table_reset_default keyless", None),
+        ("table_dump keyless", "Action entry: MyIngress.act - 01, 01, 05, 02"),
+        ("table_set_default fixed other", refused("DEFAULT_ACTION_IS_CONST")),
+        ("table_set_default fixed act 1 1 1 1", refused("DEFAULT_ENTRY_IS_CONST")),
+        ("table_reset_default fixed", None),
+        ("table_dump fixed", "Action entry: MyIngress.act - 02, 00, 06, 03"),
+        ("register_write flags 1 1", None),
+        ("register_read flags", "flags= 0, 1, 0, 0"),
+        ("register_write flags 1 2", refused("ERROR")),
+        ("register_write signed 1 -5", None),
+        ("register_read signed", "signed= 0, -5, 0, 0"),
+        ("register_write words 0 -1", None),
+        ("register_read words", "words= -1, 0"),
+        ("register_read wide 0", refused("ERROR")),
+        ("register_write wide 0 1", refused("ERROR")),
+    )
+
+
+def test_keys_of_json_that_are_matched_by_validity(start, tmp_path):
+    (tmp_path / "widths.p4").write_text(WIDTHS)
+    _, cli = start(str(tmp_path / "widths.p4"), *PORTS)
+    config = tmp_path / "widths.json"
+    cli.expect((f"write_config_to_file {config}", None))
+    program = json.loads(config.read_text())
+    table = next(t for p in program["pipelines"] for t in p["tables"] if t["name"] == "MyIngress.every")
+    table["key"][0] |= {"match_type": "valid", "target": "second"}
+    del table["default_entry"]
+    config.write_text(json.dumps(program))
+    cli.expect((f"load_new_config_file {config}", ""), ("swap_configs", ""))
+    cli.expect(
+        ("table_add every other 1 5 1 0&&&0 3 => 6", "handle 0"),
+        ("table_add every other 0 5 1 0&&&0 3 => 6", "handle 1"),
+        ("table_dump_entry every 0", re.compile("second_valid +: VALID     01")),
+        ("table_dump_entry every 1", re.compile("second_valid +: VALID     00")),
+        # JSON need not give a table a default entry.
+        ("table_dump every", "Dumping default entry\nEMPTY"),
+        ("table_set_default every other", ""),
+        ("table_dump every", "Dumping default entry\nAction entry: MyIngress.other - "),
+        ("table_reset_default every", None),
+        ("table_dump every", "Dumping default entry\nEMPTY"),
+    )
+
+
 def test_counters_meters_and_timeouts_of_entries(cli):
     cli.expect(
         ("table_add lpm_table route 10.0.0.0/8 => 1", "handle 0"),

@@ -75,7 +75,7 @@ pub(crate) fn coded(error: Error, code: i32) -> Fault {
     }
 }
 
-/// `TableOperationErrorCode`.
+/// `TableOperationErrorCode`, as far as clients of all versions know it: an unknown code ends a command line.
 #[allow(missing_docs, dead_code, reason = "bmv2's names")]
 pub(crate) mod table {
     pub const FULL: i32 = 1;
@@ -103,7 +103,6 @@ pub(crate) mod table {
     pub const NO_SELECTION: i32 = 24;
     pub const IMMUTABLE_ENTRIES: i32 = 25;
     pub const BAD_ACTION_DATA: i32 = 26;
-    pub const NO_KEY: i32 = 27;
     pub const ERROR: i32 = 100;
 }
 

@@ -223,7 +223,7 @@ impl Context<'_> {
     fn key(&self, table: &Table, key: i16, options: i16) -> Answer<TableEntry> {
         let schema = table.schema();
         if schema.fields.is_empty() {
-            return Err(Fault::Coded(code::NO_KEY, format!("{} has no key", table.label())));
+            return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{} has no key", table.label())));
         }
         let key = table.program.key(schema, self.list(key)?, code::BAD_MATCH_KEY)?;
         let priority = match self.option(options).and_then(|options| options.field(1)) {

@@ -81,15 +81,21 @@ impl Reader {
         }
     }
 
-    /// A header, its type, and no metadata.
+    /// A header or metadata, and its type.
+    pub fn header_or_metadata(&self, value: &At<'_>) -> Read<(Expr, usize)> {
+        match self.expression(value)? {
+            (expr, Type::Header(ty)) => Ok((expr, ty)),
+            (_, other) => value.fail(codes::CONTRADICTION, format!("{} where a header should be", other.noun())),
+        }
+    }
+
+    /// A header of the packet, and its type.
     pub fn header(&self, value: &At<'_>) -> Read<(Expr, usize)> {
-        let (expr, ty) = self.expression(value)?;
-        match (ty, &expr) {
-            (Type::Header(_), Expr::Header(h)) if self.m.headers[*h].metadata => {
+        match self.header_or_metadata(value)? {
+            (Expr::Header(h), _) if self.m.headers[h].metadata => {
                 value.fail(codes::UNSUPPORTED, "metadata where a header of the packet should be")
             }
-            (Type::Header(ty), _) => Ok((expr, ty)),
-            (other, _) => value.fail(codes::CONTRADICTION, format!("{} where a header should be", other.noun())),
+            header => Ok(header),
         }
     }
 

@@ -58,7 +58,7 @@ impl Reader {
         };
         let headers = || -> Read<(Expr, Expr)> {
             let [to, from] = args.tuple()?;
-            let ((a, a_type), (b, b_type)) = (self.header(&to)?, self.header(&from)?);
+            let ((a, a_type), (b, b_type)) = (self.header_or_metadata(&to)?, self.header_or_metadata(&from)?);
             match a_type == b_type {
                 true => Ok((a, b)),
                 false => from.fail(codes::CONTRADICTION, "headers of different types"),

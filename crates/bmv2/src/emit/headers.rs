@@ -182,7 +182,11 @@ impl Cx<'_> {
             return;
         }
         let (a, b) = (self.headers[to].clone(), self.headers[from].clone());
-        let Some(valid) = a.valid else { return };
+        let Some(valid) = a.valid else {
+            // Metadata are always there, and stay if what is copied is not.
+            return self
+                .when(b.valid(), |cx| a.fields.iter().zip(&b.fields).for_each(|(x, y)| cx.b.mov(x.slot, y.slot)));
+        };
         if !a.loose && !b.loose && self.m.headers[to].union.is_none() {
             // Fields of an invalid one are zero on both sides.
             for (x, y) in a.fields.iter().zip(&b.fields) {

@@ -475,6 +475,20 @@ mod tests {
     }
 
     #[test]
+    fn records_of_threads_outside_the_runtime_wait_no_longer_than_others() {
+        let (go_on, hangs) = std::sync::mpsc::channel();
+        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::clone(&written)))), Path::new("audit")).unwrap();
+        for _ in 0..WAITING_MAX + 1 + 500 {
+            audit.record_blocking(&user(7), entry("Ok", false));
+        }
+        assert!(audit.lost() >= 499, "{}", audit.lost());
+        drop(go_on);
+        drop(audit);
+        assert!(written.lock().unwrap().starts_with(b"{\"time\":"));
+    }
+
+    #[test]
     fn a_hanging_disk_does_not_hold_up_the_end() {
         let (_go_on, hangs) = std::sync::mpsc::channel();
         let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::default()))), Path::new("audit")).unwrap();

@@ -22,6 +22,21 @@ fn a_write_is_checked_in_the_specified_order() {
 }
 
 #[test]
+fn an_operator_writes_while_nobody_is_primary() {
+    let mut bed = Bed::new();
+    let updates = vec![update(Insert, route([10, 0, 0, 0], 8, 1)), update(Insert, route([10, 0, 0, 0], 8, 1))];
+    let request = Arc::new(WriteRequest { updates, election_id: None, ..batch() });
+    let refused = bed.control.write_as_operator(&request);
+    assert_refused(refused, Code::PermissionDenied, "a controller is primary, with election id");
+    bed.control.disconnect(bed.primary);
+    let results = bed.control.write_as_operator(&request).unwrap();
+    let codes: Vec<_> = results.iter().map(|r| r.as_ref().map_err(|e| e.code).copied_code()).collect();
+    assert_eq!(codes, [Code::Ok, Code::AlreadyExists]);
+    let elsewhere = Arc::new(WriteRequest { device_id: 7, ..batch() });
+    assert_refused(bed.control.write_as_operator(&elsewhere), Code::NotFound, "no device 7");
+}
+
+#[test]
 fn a_read_needs_a_device_and_a_config_but_no_primary() {
     let mut bed = Bed::without_program();
     assert_refused(bed.control.read(7, &[]), Code::NotFound, "no device 7");

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE_S, ROOT, SLUICE, Daemon
 from test_cli import Cli
+from test_tls import certs  # noqa: F401 (a fixture)
 
 VENV = ROOT / ".venv-bmv2/bin"
 EVERYTHING = "tests/py/everything.p4"
@@ -632,10 +633,16 @@ def test_changes_are_kept_and_recorded(start, tmp_path):
     assert "exists already" in records[1]["message"] and records[0]["peer"].startswith("127.0.0.1:")
 
 
-def test_another_address_needs_insecure():
-    command = [SLUICE, "run", EVERYTHING, *PORTS, "--grpc", "none", "--admin", "none", "--thrift", "0.0.0.0:0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
-    assert done.returncode != 0 and "--insecure" in done.stderr and "thrift has no TLS" in done.stderr
+def test_another_address_and_certificates_need_insecure(certs):  # noqa: F811
+    def refusal(*options):
+        command = [SLUICE, "run", EVERYTHING, *PORTS, "--grpc", "none", "--admin", "none", *map(str, options)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
+        assert done.returncode != 0 and "--insecure" in done.stderr
+        return done.stderr
+
+    assert "thrift has no TLS" in refusal("--thrift", "0.0.0.0:0")
+    tls = ["--tls-cert", certs / "switch.pem", "--tls-key", certs / "switch.key", "--tls-client-ca", certs / "ca.pem"]
+    assert "asks for no certificate" in refusal("--thrift-port", "0", *tls)
 
 
 def test_without_a_program_everything_says_so(start):

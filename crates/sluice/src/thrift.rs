@@ -70,6 +70,12 @@ impl ThriftArgs {
             }
             tracing::warn!("{option} {address} is open to other machines without TLS (--insecure)");
         }
+        if transport.wants_certificates() && !transport.insecure() {
+            bail!(
+                "{option}: thrift asks for no certificate, so whoever can connect could do what --tls-client-ca keeps from them; --insecure \
+                 does it all the same"
+            );
+        }
         let service = Service {
             switch: Arc::clone(parts.switch),
             handle: Arc::clone(parts.handle),

@@ -218,6 +218,11 @@ impl TransportArgs {
         self.insecure
     }
 
+    /// Whether clients have to show a certificate.
+    pub fn wants_certificates(&self) -> bool {
+        self.tls_client_ca.is_some()
+    }
+
     /// For the line that says where the switch listens.
     fn how(&self) -> &'static str {
         match (&self.tls_cert, &self.tls_client_ca) {

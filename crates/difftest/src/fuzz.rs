@@ -3,6 +3,7 @@
 //! | target | bytes | must hold |
 //! | --- | --- | --- |
 //! | `p4_source` | a P4 program | the compiler ends with a program or diagnostics |
+//! | `bmv2_json` | a program in bmv2's JSON | likewise |
 //! | `ir_text` | a program's IR | if the verifier accepts it, it prints as a text that reads as the same program |
 //! | `packets` | which example, then frames ([`split_frames`]) | the interpreter and machine code do the same |
 //! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
@@ -38,8 +39,9 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 12] = [
+pub const TARGETS: [(&str, Body); 13] = [
     ("p4_source", p4_source),
+    ("bmv2_json", bmv2_json),
     ("ir_text", ir_text),
     ("packets", packets),
     ("stf_script", stf_script),
@@ -68,6 +70,25 @@ const FILTER_SEEDS: [&str; 13] = [
     "(port == 1 || port == 2) && !(length >= 1500)",
     "!!(!hdr.ipv4)",
     "port == ::1",
+];
+/// A program with a parser, a table and a checksum.
+const BMV2_SEED: &str = include_str!("fuzz/small.json");
+/// What is put in its place of what, for one seed each.
+const BMV2_SEEDS: [(&str, &str); 14] = [
+    ("", ""),
+    ("ternary", "exact"),
+    ("ternary", "lpm"),
+    ("ternary", "range"),
+    ("ternary", "optional"),
+    ("csum16", "crc32"),
+    ("push", "pop"),
+    ("mark_to_drop", "remove_header"),
+    ("register_write", "register_read"),
+    ("\"op\": \"+\"", "\"op\": \"<<\""),
+    ("\"op\": \"&\"", "\"op\": \"usat_cast\""),
+    ("stack_field", "field"),
+    ("extract_VL", "extract"),
+    ("mark_to_drop", "exit"),
 ];
 /// Sources longer than this teach nothing new.
 const SOURCE_BYTES_MAX: usize = 64 * 1024;
@@ -98,6 +119,23 @@ pub fn p4_source(bytes: &[u8]) {
         assert!(size <= lower::SIZE_LIMIT, "{size} operations and slots");
         let problems = ir::verify(program);
         assert!(problems.is_empty(), "an accepted program became wrong IR: {}", problems[0].message);
+    }
+}
+
+/// Compiles bytes as bmv2's JSON.
+pub fn bmv2_json(bytes: &[u8]) {
+    if bytes.len() > SOURCE_BYTES_MAX {
+        return;
+    }
+    let compiled = bmv2::compile(&String::from_utf8_lossy(bytes), "fuzz.json", "fuzz");
+    match compiled.program {
+        None => assert!(base::diag::has_errors(&compiled.diagnostics), "a refused program without a reason"),
+        Some(mut program) => {
+            assert!(compiled.p4info.is_some());
+            opt::optimise(&mut program, &opt::Options::default());
+            let problems = ir::verify(&program);
+            assert!(problems.is_empty(), "an accepted program became wrong IR: {}", problems[0].message);
+        }
     }
 }
 
@@ -376,6 +414,9 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     all.extend(peers.map(|(i, bytes)| ("memif", i.to_string(), bytes)));
     let filters = FILTER_SEEDS.iter().enumerate();
     all.extend(filters.map(|(i, text)| ("trace_filter", i.to_string(), text.as_bytes().to_vec())));
+    for (i, (from, to)) in BMV2_SEEDS.iter().enumerate() {
+        all.push(("bmv2_json", i.to_string(), BMV2_SEED.replace(from, to).into_bytes()));
+    }
     let vhost = pktio_vhost::fuzz::seeds().into_iter().enumerate();
     all.extend(vhost.map(|(i, bytes)| ("vhost", i.to_string(), bytes)));
     for (i, path) in examples().into_iter().enumerate() {

@@ -3,7 +3,7 @@
 //! The texts are Markdown, one file per group of codes in `crates/frontend/explain/`: a heading `## CODE: title`, paragraphs, a small
 //! wrong program, the right one, and the clause of the specification. A fence says what its program is: `p4 wrong` and `p4
 //! right` are whole programs; with `ingress` behind it, the body of an ingress control of v1model ([`Example::program`] puts the rest
-//! around it). Codes that no P4 program can cause (complaints about the compiler's own IR) have no examples.
+//! around it). Codes that no P4 program can cause (complaints about the compiler's own IR, and about bmv2's JSON) have no examples.
 //!
 //! `tests/registry.rs` holds that every code of the sources has an entry and every entry a code, that each wrong program
 //! gives its code and no other error, and that each right one is accepted.
@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     include_str!("../explain/00-preprocessor.md"),
     include_str!("../explain/01-lexical.md"),
     include_str!("../explain/02-syntax.md"),
@@ -21,6 +21,7 @@ const GROUPS: [&str; 9] = [
     include_str!("../explain/06-architecture.md"),
     include_str!("../explain/07-ir.md"),
     include_str!("../explain/08-warnings.md"),
+    include_str!("../explain/09-bmv2-json.md"),
 ];
 
 /// What there is to say about one code.

@@ -17,15 +17,14 @@ impl Cx<'_> {
         if let Some(flag) = flag {
             self.b.set(flag, 0);
         }
-        let blocks: Vec<Option<BlockId>> = (0..=calls.len())
-            .map(|i| {
-                let leads_here = |c: &Call| match c.primitive {
-                    Primitive::Jump(to) | Primitive::JumpIfZero(_, to) => to == i,
-                    _ => false,
-                };
-                calls.iter().any(leads_here).then(|| self.b.block(""))
-            })
-            .collect();
+        let mut blocks: Vec<Option<BlockId>> = vec![None; calls.len() + 1];
+        for call in calls {
+            if let Primitive::Jump(to) | Primitive::JumpIfZero(_, to) = call.primitive
+                && blocks[to].is_none()
+            {
+                blocks[to] = Some(self.b.block(""));
+            }
+        }
         for (i, call) in calls.iter().enumerate() {
             if let Some(block) = blocks[i] {
                 self.land(block);

@@ -93,6 +93,10 @@ pub trait Operator: Send + Sync + 'static {
     fn log(&self, _filter: &str) -> Result<String, String> {
         Err("what is logged cannot be changed here".to_string())
     }
+    /// Starts the process that takes over, and says which it is once it can.
+    fn restart(&self) -> Result<u32, String> {
+        Err("there is nothing to start again here".to_string())
+    }
     /// Traces packets until all are traced or the client is gone.
     fn trace(&self, _request: pb::TraceRequest, _to: &Stream<pb::TraceResponse>) -> Result<(), String> {
         Err("there is no tracing here".to_string())
@@ -199,6 +203,10 @@ impl Admin for AdminService {
 
     async fn log(&self, request: Request<pb::LogRequest>) -> Result<Response<pb::LogResponse>, Status> {
         self.change(move |on| on.log(&request.into_inner().filter).map(|filter| pb::LogResponse { filter })).await
+    }
+
+    async fn restart(&self, _: Request<pb::RestartRequest>) -> Result<Response<pb::RestartResponse>, Status> {
+        self.change(move |on| on.restart().map(|pid| pb::RestartResponse { pid })).await
     }
 
     type TraceStream = ReceiverStream<Result<pb::TraceResponse, Status>>;

@@ -264,6 +264,12 @@ impl Client {
         answer.map(|answer| answer.into_inner().filter).map_err(|status| self.refusal(&status))
     }
 
+    /// Starts a new process that takes over; its number, once the ports are all that it waits for.
+    pub fn restart(&self) -> Result<u32, ClientError> {
+        let answer = self.runtime.block_on(self.admin().restart(admin::RestartRequest {}));
+        answer.map(|answer| answer.into_inner().pid).map_err(|status| self.refusal(&status))
+    }
+
     /// Adds, removes or changes a port.
     pub fn port(&self, request: admin::PortRequest) -> Result<admin::PortResponse, ClientError> {
         let answer = self.runtime.block_on(self.admin().port(request));

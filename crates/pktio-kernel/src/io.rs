@@ -61,38 +61,65 @@ pub(crate) fn open_tap(interface: &str, queues: u16) -> io::Result<Vec<Arc<Io>>>
     (0..queues).map(|_| Ok(Arc::new(Io::Tap(Arc::new(sys::open_tap(interface, queues > 1)?))))).collect()
 }
 
-/// Opens all queues of the interface of an index, with an MTU.
-pub(crate) fn open_packet(index: u32, mtu: u32, queues: u16) -> io::Result<Vec<Arc<Io>>> {
-    let mut group = 0;
-    let mut all = Vec::new();
-    for number in 0..queues {
-        let input = socket()?;
-        sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
-        sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
-        // Kernels before 4.20 show us what they send.
-        let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
-        let ring = Ring::new(&input, mtu as usize + LINK_HEADER_BYTES)?;
-        sys::bind_packet(&input, index, sys::ETH_P_ALL)?;
-        // A switch wants every packet. Interfaces without addresses do not know the notion.
-        let all_packets = libc::packet_mreq {
-            mr_ifindex: index as i32,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, all_packets);
-        if queues > 1 {
-            join(&input, number == 0, &mut group)?;
-        }
-        let output = socket()?;
-        sys::bind_packet(&output, index, 0)?;
-        for socket in [&input, &output] {
-            // What binding left, if the interface was down just then.
-            sys::take_error(socket);
-        }
-        all.push(Arc::new(Io::Packet { input: Arc::new(input), ring, output }));
+/// The sockets of all queues of a port, with their rings, bound to no interface: nothing comes in. Making them takes a while, binding
+/// them does not.
+pub struct Sockets {
+    frame_bytes: usize,
+    queues: Vec<(OwnedFd, Ring, OwnedFd)>,
+}
+
+impl Sockets {
+    /// For an interface with an MTU.
+    pub(crate) fn new(mtu: u32, queues: u16) -> io::Result<Sockets> {
+        let frame_bytes = frame_bytes(mtu);
+        let queues = (0..queues).map(|_| {
+            let input = socket()?;
+            sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
+            sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
+            // Kernels before 4.20 show us what they send.
+            let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+            let ring = Ring::new(&input, frame_bytes)?;
+            Ok((input, ring, socket()?))
+        });
+        Ok(Sockets { frame_bytes, queues: queues.collect::<io::Result<_>>()? })
     }
-    Ok(all)
+
+    /// Whether they are for an interface with such an MTU, and for so many queues.
+    pub(crate) fn fit(&self, mtu: u32, queues: u16) -> bool {
+        self.frame_bytes == frame_bytes(mtu) && self.queues.len() == usize::from(queues)
+    }
+
+    /// Binds them to the interface of an index.
+    pub(crate) fn bind(self, index: u32) -> io::Result<Vec<Arc<Io>>> {
+        let mut group = 0;
+        let mut all = Vec::new();
+        let several = self.queues.len() > 1;
+        for (number, (input, ring, output)) in self.queues.into_iter().enumerate() {
+            sys::bind_packet(&input, index, sys::ETH_P_ALL)?;
+            // A switch wants every packet. Interfaces without addresses do not know the notion.
+            let all_packets = libc::packet_mreq {
+                mr_ifindex: index as i32,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            let _ = sys::set_option(&input, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, all_packets);
+            if several {
+                join(&input, number == 0, &mut group)?;
+            }
+            sys::bind_packet(&output, index, 0)?;
+            for socket in [&input, &output] {
+                // What binding left, if the interface was down just then.
+                sys::take_error(socket);
+            }
+            all.push(Arc::new(Io::Packet { input: Arc::new(input), ring, output }));
+        }
+        Ok(all)
+    }
+}
+
+fn frame_bytes(mtu: u32) -> usize {
+    mtu as usize + LINK_HEADER_BYTES
 }
 
 fn socket() -> io::Result<OwnedFd> {

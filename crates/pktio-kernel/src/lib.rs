@@ -43,6 +43,7 @@ mod ring;
 mod sys;
 
 pub use interface::Interface;
+pub use io::Sockets;
 
 use pktio::{Device, DeviceSpec, Error, PoolRef, PortOptions};
 
@@ -51,9 +52,30 @@ pub const QUEUES_MAX: u16 = 64;
 
 /// Opens an interface, or makes a TAP interface. Received packets come from `pool`; packets of any pool are sent.
 pub fn open(spec: &DeviceSpec, pool: PoolRef, options: &PortOptions) -> Result<Box<dyn Device>, Error> {
+    open_prepared(spec, pool, options, None)
+}
+
+/// What takes long when an interface is opened, done ahead of [`open_prepared`]: nothing comes in yet, and another process may have the
+/// interface. Nothing for other kinds of ports.
+///
+/// Errors: no such interface, no right to open sockets.
+pub fn prepare(spec: &DeviceSpec, options: &PortOptions) -> Result<Option<Sockets>, Error> {
     match spec {
-        DeviceSpec::AfPacket { interface } => port::open(spec, interface, io::Kind::Packet, pool, options),
-        DeviceSpec::Tap { interface } => port::open(spec, interface, io::Kind::Tap, pool, options),
+        DeviceSpec::AfPacket { interface } => port::prepare(spec, interface, options).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// As [`open`], with what [`prepare`] has made.
+pub fn open_prepared(
+    spec: &DeviceSpec,
+    pool: PoolRef,
+    options: &PortOptions,
+    prepared: Option<Sockets>,
+) -> Result<Box<dyn Device>, Error> {
+    match spec {
+        DeviceSpec::AfPacket { interface } => port::open(spec, interface, io::Kind::Packet, pool, options, prepared),
+        DeviceSpec::Tap { interface } => port::open(spec, interface, io::Kind::Tap, pool, options, None),
         other => Err(Error::Unsupported { device: other.to_string(), reason: "it is no interface of the kernel" }),
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::claim::Claim;
 use crate::interface::{link_state, links, note_of, refused};
-use crate::io::{Io, Kind, open_packet, open_tap};
+use crate::io::{Io, Kind, Sockets, open_tap};
 use crate::links::{Known, Links, Table, Watcher};
 use crate::netlink::Link;
 use crate::queue::KernelQueue;
@@ -46,6 +46,8 @@ pub(crate) struct Port {
 #[derive(Default)]
 struct State {
     attached: Option<Attached>,
+    /// Sockets for the next interface, made ahead.
+    unbound: Option<Sockets>,
     /// What was used before, until the queues have let go of it.
     retired: Vec<Arc<Io>>,
     /// Packets missed on sockets that are closed.
@@ -75,24 +77,37 @@ pub(crate) fn change(control: &OwnedFd, link: &Link, options: &PortOptions) -> i
     if options.up && !link.is_set_up { sys::set_up(control, &link.name) } else { Ok(()) }
 }
 
-/// Opens a port.
+/// The sockets of a port that is opened later, made ahead. They receive nothing.
+pub(crate) fn prepare(spec: &DeviceSpec, interface: &str, options: &PortOptions) -> Result<Sockets, Error> {
+    let device = spec.to_string();
+    let known = links(&device)?.named(interface);
+    let known = known.ok_or_else(|| Error::NoSuchInterface { interface: interface.to_owned() })?;
+    let mtu = options.mtu.map_or(known.link.mtu, u32::from);
+    Sockets::new(mtu, options.queues.clamp(1, QUEUES_MAX)).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::Permission { device, capability: "CAP_NET_RAW" },
+        _ => refused(&device, &error),
+    })
+}
+
+/// Opens a port, with sockets that were made ahead if they fit.
 pub(crate) fn open(
     spec: &DeviceSpec,
     interface: &str,
     kind: Kind,
     pool: PoolRef,
     options: &PortOptions,
+    prepared: Option<Sockets>,
 ) -> Result<Box<dyn Device>, Error> {
     let device = spec.to_string();
     let links = links(&device)?;
     let there = links.named(interface);
     let mut options = *options;
     options.queues = options.queues.clamp(1, QUEUES_MAX);
+    let mut unbound = None;
     let made = match (kind, &there) {
         (Kind::Packet, None) => return Err(Error::NoSuchInterface { interface: interface.to_owned() }),
         (Kind::Packet, Some(_)) => {
-            sys::packet_socket()
-                .map_err(|_| Error::Permission { device: device.clone(), capability: "CAP_NET_RAW" })?;
+            unbound = Some(prepared.map_or_else(|| prepare(spec, interface, &options), Ok)?);
             None
         }
         (Kind::Tap, _) => {
@@ -113,7 +128,7 @@ pub(crate) fn open(
         frame_max: AtomicU32::new(u32::from(MTU_DEFAULT) + u32::from(FRAME_HEADER_MAX)),
         changes: AtomicU32::new(0),
         slots: (0..count).map(|_| Mutex::new(None)).collect(),
-        state: Mutex::default(),
+        state: Mutex::new(State { unbound, ..State::default() }),
     });
     port.attach(&mut lock(&port.state), &known, links.control(), made)?;
     // What setting it up has changed; from then on news come by themselves.
@@ -124,6 +139,8 @@ pub(crate) fn open(
     if let Some(reason) = port.unopened_because() {
         return Err(Error::Device { device: port.device.clone(), reason });
     }
+    // Those of an interface that is down are made when it is set up.
+    lock(&port.state).unbound = None;
     Ok(Box::new(KernelDevice { links, port, queues_taken: false }))
 }
 
@@ -175,9 +192,11 @@ impl Port {
     }
 
     /// Opens the sockets of an interface that has been set up.
-    fn open_sockets(&self, attached: &mut Attached, known: &Known) -> io::Result<()> {
+    fn open_sockets(&self, attached: &mut Attached, ahead: Option<Sockets>, known: &Known) -> io::Result<()> {
         if attached.io.is_empty() && known.link.is_set_up {
-            attached.io = open_packet(attached.index, known.link.mtu, self.options.queues)?;
+            let (mtu, queues) = (known.link.mtu, self.options.queues);
+            let sockets = ahead.filter(|ahead| ahead.fit(mtu, queues));
+            attached.io = sockets.map_or_else(|| Sockets::new(mtu, queues), Ok)?.bind(attached.index)?;
             self.hand_out(&attached.io);
         }
         Ok(())
@@ -214,6 +233,18 @@ impl Port {
     }
 }
 
+impl Drop for Port {
+    /// Closing waits for other processors, port by port: who ends a switch, or goes on in its place, does not wait for that.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut io = std::mem::take(&mut state.retired);
+        io.extend(state.attached.take().into_iter().flat_map(|attached| attached.io));
+        self.slots.clear();
+        // Without a thread they are closed here.
+        let _ = std::thread::Builder::new().name("closing".into()).spawn(move || drop(io));
+    }
+}
+
 impl Watcher for Port {
     fn links_changed(&self, table: &Table, control: &OwnedFd) {
         let mut guard = lock(&self.state);
@@ -239,7 +270,7 @@ impl Watcher for Port {
             }
         });
         if let (Some(known), Some(attached)) = (now, &mut state.attached)
-            && let Err(error) = self.open_sockets(attached, known)
+            && let Err(error) = self.open_sockets(attached, state.unbound.take(), known)
         {
             problem = Some(format!("its sockets cannot be opened: {error}"));
         }

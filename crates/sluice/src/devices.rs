@@ -27,7 +27,7 @@ use datapath::{NewPort, PortOf, Sharing, Switch};
 use grpc::Handle;
 use grpc::proto::sluice::v1 as pb;
 use pb::kept_wiring as kept;
-use pktio::PortSpec;
+use pktio::{Device, PortSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -514,6 +514,11 @@ impl Devices {
         })?;
         self.handle.with(|control| control.links_changed(device));
         Ok(note)
+    }
+
+    /// Opens a port's device.
+    pub fn open_device(&self, spec: &PortSpec) -> Result<Box<dyn Device>> {
+        lock(&self.opener).open(spec)
     }
 
     /// Opens a port and adds it to the switch.

@@ -56,6 +56,7 @@ mod output;
 mod p4info;
 mod port;
 mod ports;
+mod restart;
 mod run;
 mod show;
 mod specialise;
@@ -63,6 +64,7 @@ mod state;
 mod state_files;
 mod stats;
 mod stf;
+mod successor;
 mod table;
 mod target;
 mod thrift;
@@ -138,6 +140,8 @@ enum Command {
     Trace(trace::Args),
     /// Replace the program of a running switch, which keeps its state; or load one under another device id.
     Load(load::Args),
+    /// Start the switch's binary anew, as it is on disk now: the new process takes over entries, ports and connections' addresses.
+    Restart(restart::Args),
     /// Remove a device of a running switch, with its program and state.
     Unload(chain::UnloadArgs),
     /// Show the devices of a running switch: programs, ports, links.
@@ -249,6 +253,7 @@ fn main() -> ExitCode {
         Command::P4info(args) => p4info::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Load(args) => load::main(&args),
+        Command::Restart(args) => restart::main(&args),
         Command::Unload(args) => chain::unload(&args),
         Command::Show(args) => chain::show(&args),
         Command::Port(args) => port::main(&args),

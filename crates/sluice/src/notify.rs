@@ -56,6 +56,11 @@ impl Service {
         !stuck.iter().any(|stuck| stuck.is_vital)
     }
 
+    /// Says that another process is the service from now on.
+    pub fn hand_over(&self, pid: u32) {
+        tell(&[NotifyState::MainPid(pid)]);
+    }
+
     /// Says that it is about to end.
     pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);

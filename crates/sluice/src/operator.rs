@@ -7,6 +7,7 @@ use crate::compiler::Compiler;
 use crate::devices::Devices;
 use crate::live::{PacketFilter, Ports, Tracer};
 use crate::stats;
+use crate::successor::Successors;
 use control::arbitration::RoleInfo;
 use control::reconcile::Report;
 use datapath::tap::{TapConfig, TappedFrame};
@@ -34,6 +35,8 @@ pub struct SwitchOperator {
     pub devices: Arc<Devices>,
     /// Compiles what runs again for traces.
     pub compiler: Arc<Compiler>,
+    /// Starts the process that takes over.
+    pub successors: Successors,
 }
 
 impl Operator for SwitchOperator {
@@ -64,6 +67,10 @@ impl Operator for SwitchOperator {
         let what = if new { "device made by the operator" } else { "program replaced by the operator" };
         tracing::info!(device, took_us = took.as_micros() as u64, "{what}");
         Ok(pb::LoadResponse { new_device: new, ..response(report, took.as_micros() as u64) })
+    }
+
+    fn restart(&self) -> Result<u32, String> {
+        self.successors.start(&self.handle)
     }
 
     fn unload(&self, request: pb::UnloadRequest) -> Result<(), String> {

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 use datapath::switch::WorkerHook;
 use pktio::{Device, DeviceSpec, HeapPool, PoolRef, PortOptions, PortSpec};
 use pktio_dpdk::{Eal, EalConfig};
+use pktio_kernel::Sockets;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Heap buffers while no port needs DPDK.
@@ -53,12 +55,14 @@ pub struct Opener {
     heap: PoolRef,
     /// Worker threads, each of which gets a queue if the device has so many.
     workers: u16,
+    /// By port, what was done ahead.
+    prepared: BTreeMap<u32, Sockets>,
 }
 
 impl Opener {
     /// Starts DPDK if one of the ports that the switch begins with needs it.
     pub fn new(specs: &[PortSpec], workers: u16) -> Result<Opener> {
-        let mut opener = Opener { eal: None, heap: HeapPool::shared(HEAP_BUFFERS), workers };
+        let mut opener = Opener { eal: None, heap: HeapPool::shared(HEAP_BUFFERS), workers, prepared: BTreeMap::new() };
         if specs.iter().any(|s| s.device.needs_dpdk()) {
             opener.start_dpdk(specs)?;
         }
@@ -84,22 +88,36 @@ impl Opener {
         Ok(self.eal.insert(eal))
     }
 
-    /// Opens a port.
-    pub fn open(&mut self, spec: &PortSpec) -> Result<Box<dyn Device>> {
+    fn options(&self, spec: &PortSpec) -> PortOptions {
         let defaults = PortOptions::default();
-        let options = PortOptions {
+        PortOptions {
             queues: spec.queues.unwrap_or(self.workers),
             descriptors: spec.descriptors.unwrap_or(defaults.descriptors),
             mtu: spec.mtu,
             memory_mb: spec.memory_mb.unwrap_or(defaults.memory_mb),
             up: spec.up,
-        };
+        }
+    }
+
+    /// Does ahead what takes long when a port is opened, while another process has it. What fails here is told when it is opened.
+    pub fn prepare(&mut self, specs: &[PortSpec]) {
+        for spec in specs {
+            if let Ok(Some(sockets)) = pktio_kernel::prepare(&spec.device, &self.options(spec)) {
+                self.prepared.insert(spec.number, sockets);
+            }
+        }
+    }
+
+    /// Opens a port.
+    pub fn open(&mut self, spec: &PortSpec) -> Result<Box<dyn Device>> {
+        let options = self.options(spec);
         let context = || format!("port {}", spec.number);
         if !spec.device.needs_dpdk() {
             return pktio::open(&spec.device, self.pool()).with_context(context);
         }
-        if let (None, DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. }) = (&self.eal, &spec.device) {
-            return pktio_kernel::open(&spec.device, self.pool(), &options).with_context(context);
+        if let DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } = &spec.device {
+            let prepared = self.prepared.remove(&spec.number);
+            return pktio_kernel::open_prepared(&spec.device, self.pool(), &options, prepared).with_context(context);
         }
         let eal = match &self.eal {
             Some(eal) => eal,

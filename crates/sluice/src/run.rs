@@ -7,7 +7,7 @@
 //!   p4runtime threads  P4Runtime and the admin service (grpc, `transport.rs`)
 //! ```
 //!
-//! Ends on SIGINT and SIGTERM; and, if it was started with capture files and nothing else, when every port has read its file to the end. SIGHUP reads certificates and roles again.
+//! Ends on SIGINT and SIGTERM; when another process takes over (`successor.rs`); and, if it was started with capture files and nothing else, when every port has read its file to the end. SIGHUP reads certificates and roles again.
 
 use crate::bmv2::observe::ObserveArgs;
 use crate::compile::CompileArgs;
@@ -18,6 +18,7 @@ use crate::operator::SwitchOperator;
 use crate::ports::{self, Opener};
 use crate::specialise::Specialise;
 use crate::state::{Kept, State, StateArgs};
+use crate::successor::{Predecessor, Successors, Takeover};
 use crate::target::{self, SwitchTarget};
 use crate::thrift::{self, ThriftArgs};
 use crate::transport::TransportArgs;
@@ -38,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 mod begin;
@@ -124,12 +125,31 @@ pub struct Args {
 
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
+    match run(args)? {
+        End::Code(code) => Ok(code),
+        // Ports and sockets are closed: all that the switch consisted of is gone.
+        End::Takeover(takeover) => {
+            takeover.give_ports();
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// How the switch ended.
+enum End {
+    Code(ExitCode),
+    /// Another process takes over.
+    Takeover(Takeover),
+}
+
+fn run(args: &Args) -> Result<End> {
     log::init(args.log_format == "json")?;
     datapath::memory::keep_freed();
     let given = ports::parse(&args.ports)?;
     if given.iter().any(|s| s.number == args.cpu_port) {
         bail!("port {} stands for the controller: choose another number or another --cpu-port", args.cpu_port);
     }
+    let mut predecessor = Predecessor::of_this_process().map_err(anyhow::Error::msg)?;
     // Signals first, so that none is lost while ports open.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
 
@@ -144,33 +164,54 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     datapath::memory::limit_cells(args.limits.state_bytes());
     let compiler = Compiler::in_children(args.limits.limits());
+    let mut open_state = || -> Result<Option<Kept>> {
+        if let Some(predecessor) = &mut predecessor {
+            predecessor.take_state().map_err(anyhow::Error::msg)?;
+        }
+        args.state.open()?.map(Kept::read).transpose()
+    };
     // A restart compiles while it reads what is kept. A directory that is about to be changed waits for a program that compiles.
     let (programs, kept) = match args.state.only_reads() {
         true => std::thread::scope(|scope| {
             let programs = scope.spawn(|| compile_all(args, &compiler));
-            let kept = args.state.open().and_then(|state| state.map(Kept::read).transpose());
+            let kept = open_state();
             let programs = programs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (programs, Some(kept))
         }),
         false => (compile_all(args, &compiler), None),
     };
-    let Some(programs) = programs? else { return Ok(ExitCode::from(1)) };
-    let kept = kept.unwrap_or_else(|| args.state.open().and_then(|state| state.map(Kept::read).transpose()))?;
+    let Some(programs) = programs? else { return Ok(End::Code(ExitCode::from(1))) };
+    let kept = kept.unwrap_or_else(open_state)?;
     let (state, mut stored) = kept.map_or((None, BTreeMap::new()), |kept| (Some(Arc::new(kept.state)), kept.devices));
     let workers = usize::from(args.workers);
     let wanted = Wanted::decide(state.as_deref(), &command_line)?;
     let specs: Vec<PortSpec> = wanted.ports.values().map(|port| port.spec.clone()).collect();
-    let mut opener = Opener::new(&specs, args.workers)?;
-    let mut opened: Vec<(PortSpec, Box<dyn Device>)> = Vec::new();
-    for spec in specs {
-        match opener.open(&spec) {
-            Ok(device) => opened.push((spec, device)),
-            Err(error) if numbers.contains(&spec.number) => return Err(error),
-            // Added while the switch ran; an operator who does not see it is not to lose the others.
-            Err(error) => tracing::error!("{error:#}; `sluice port remove {}` forgets it", spec.number),
-        }
+    // DPDK takes a card for itself when it starts.
+    let takes_card = specs.iter().any(|spec| matches!(spec.device, DeviceSpec::Pci { .. }));
+    let late = predecessor.is_some() && !takes_card;
+    if let Some(predecessor) = predecessor.as_mut().filter(|_| takes_card) {
+        predecessor.take_ports().map_err(anyhow::Error::msg)?;
     }
-    let numbers: Vec<u32> = opened.iter().map(|(spec, _)| spec.number).collect();
+    let mut opener = Opener::new(&specs, args.workers)?;
+    let open_all = |open: &mut dyn FnMut(&PortSpec) -> Result<Box<dyn Device>>| {
+        let mut opened: Vec<(PortSpec, Box<dyn Device>)> = Vec::new();
+        for spec in &specs {
+            match open(spec) {
+                Ok(device) => opened.push((spec.clone(), device)),
+                Err(error) if numbers.contains(&spec.number) => return Err(error),
+                // Added while the switch ran; an operator who does not see it is not to lose the others.
+                Err(error) => tracing::error!("{error:#}; `sluice port remove {}` forgets it", spec.number),
+            }
+        }
+        Ok(opened)
+    };
+    if late {
+        opener.prepare(&specs);
+    }
+    // Who takes over opens ports when all else is ready, and counts on all of them meanwhile.
+    let opened = if late { None } else { Some(open_all(&mut |spec| opener.open(spec))?) };
+    let numbers_of = |opened: &[(PortSpec, _)]| opened.iter().map(|(spec, _)| spec.number).collect::<Vec<u32>>();
+    let expected = opened.as_deref().map_or_else(|| specs.iter().map(|spec| spec.number).collect(), numbers_of);
     let switch = Arc::new(Switch::new(SwitchConfig {
         workers,
         device: args.device_id,
@@ -184,7 +225,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         SwitchTarget::new(Arc::clone(&switch), Arc::clone(&compiler), options, code, engine, args.specialise.into());
     let handle = Handle::new(Control::new());
     let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone(), opener));
-    devices.begin(&wanted, &command_line, &numbers)?;
+    devices.begin(&wanted, &command_line, &expected)?;
     for device in switch.devices() {
         let program = programs.get(&device).map(|(path, text)| (*path, text.as_slice()));
         let restored = match &state {
@@ -198,7 +239,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             announce!("{} is not read: the kept entries are in force (--forget begins anew)", file.display());
         }
         if !restored && !begin(args, device, &switch, &handle, program, state.as_deref())? {
-            return Ok(ExitCode::from(1));
+            return Ok(End::Code(ExitCode::from(1)));
         }
         devices.learn_name(device);
     }
@@ -209,6 +250,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let _observer = args.observe.start(&switch, &handle, &compiler, args.device_id)?;
     // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
+    let opened = match opened {
+        Some(opened) => opened,
+        None => {
+            if let Some(predecessor) = &mut predecessor {
+                predecessor.take_ports().map_err(anyhow::Error::msg)?;
+            }
+            open_all(&mut |spec| devices.open_device(spec))?
+        }
+    };
+    let numbers = numbers_of(&opened);
     let mut new_ports = Vec::new();
     let count = opened.len();
     for (spec, device) in opened {
@@ -235,12 +286,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for link in switch.links() {
         announce!("{} leads to {}", link.from, link.to);
     }
+    let (tell, told) = channel();
+    let (ready, takeovers) = channel();
     let operator = SwitchOperator {
         switch: Arc::clone(&switch),
         handle: Arc::clone(&handle),
         devices: Arc::clone(&devices),
         compiler: Arc::clone(&compiler),
+        successors: Successors::new(state.clone(), std::env::args_os().collect(), ready),
     };
+    forward(signals, takeovers, &tell)?;
     let observed = {
         let (switch, handle) = (Arc::clone(&switch), Arc::clone(&handle));
         move || {
@@ -250,7 +305,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let listeners = args.transport.serve(&handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
     let (options, device) = (args.compile.options()?, args.device_id);
-    let parts = thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
+    let parts =
+        thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
     let thrift = args.thrift.serve(parts, &args.transport, &listeners)?;
     compiler.started();
 
@@ -264,8 +320,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     // A switch with other ports goes on without them: an operator may remove those and add a file.
     let ends = !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();
-    let ended = wait(signals, &switch, ends, &mut service, on_links, || listeners.reload(), changes);
-    service.stopping();
+    let ended = wait(&told, &switch, ends, &mut service, on_links, || listeners.reload(), changes);
+    match &ended {
+        Ended::Takeover(takeover) => service.hand_over(takeover.pid),
+        _ => service.stopping(),
+    }
     compiler.stop();
     let (received, sent) =
         switch.ports().iter().fold((0, 0), |sum, port| (sum.0 + port.stats.rx_packets, sum.1 + port.stats.tx_packets));
@@ -278,7 +337,48 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     listeners.shutdown();
     // Freeing each entry takes a while, and who restarts the switch waits for its end.
     switch.devices().into_iter().filter_map(|device| switch.pipeline_of(device)).for_each(std::mem::forget);
-    Ok(ExitCode::SUCCESS)
+    Ok(match ended {
+        Ended::Takeover(takeover) => End::Takeover(takeover),
+        Ended::Signal | Ended::Input => End::Code(ExitCode::SUCCESS),
+    })
+}
+
+/// Why the switch ends.
+enum Ended {
+    Signal,
+    /// The end of all ports' input.
+    Input,
+    Takeover(Takeover),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::Signal => f.write_str("signal"),
+            Ended::Input => f.write_str("end of input"),
+            Ended::Takeover(takeover) => write!(f, "process {} takes over", takeover.pid),
+        }
+    }
+}
+
+/// What the main thread is told.
+enum Told {
+    Signal(i32),
+    Takeover(Takeover),
+}
+
+/// Lets threads wait for signals and for processes that take over: who restarts the switch does not wait for the end of a tick.
+fn forward(mut signals: Signals, takeovers: Receiver<Takeover>, tell: &Sender<Told>) -> Result<()> {
+    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+        thread.map(drop).with_context(|| format!("no thread for {name}"))
+    };
+    let of_signals = tell.clone();
+    let each = move || signals.forever().try_for_each(|signal| of_signals.send(Told::Signal(signal))).unwrap_or(());
+    spawn("signals", Box::new(each))?;
+    let of_takeovers = tell.clone();
+    let each = move || takeovers.iter().try_for_each(|one| of_takeovers.send(Told::Takeover(one))).unwrap_or(());
+    spawn("takeovers", Box::new(each))
 }
 
 /// Programs by device: the file, and the text as one that needs no other file.
@@ -354,21 +454,14 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
 
 /// Waits until there is a reason to stop; the end of input is one if `ends`.
 fn wait(
-    mut signals: Signals,
+    told: &Receiver<Told>,
     switch: &Switch,
     ends: bool,
     service: &mut Service,
     on_links: impl Fn(u64),
     reload: impl Fn(),
     changes: impl Fn() -> u64,
-) -> &'static str {
-    // A thread waits for signals: who restarts the switch does not wait for the end of a tick.
-    let (tell, told) = channel();
-    let forward = move || signals.forever().try_for_each(|signal| tell.send(signal)).unwrap_or(());
-    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(forward) {
-        tracing::error!("no thread for signals: {error}");
-        return "no thread for signals";
-    }
+) -> Ended {
     let mut quiet = Quiet::new(Instant::now(), changes(), memory::resident_bytes());
     loop {
         service.alive();
@@ -390,13 +483,14 @@ fn wait(
             if let Err(error) = switch.hold() {
                 tracing::warn!("at the end of input: {error}");
             }
-            return "end of input";
+            return Ended::Input;
         }
         match told.recv_timeout(TICK) {
-            Ok(SIGHUP) => reload(),
-            Ok(_) => return "signal",
+            Ok(Told::Signal(SIGHUP)) => reload(),
+            Ok(Told::Signal(_)) => return Ended::Signal,
+            Ok(Told::Takeover(takeover)) => return Ended::Takeover(takeover),
             Err(RecvTimeoutError::Timeout) => {}
-            // The thread is gone, so no signal comes any more.
+            // The threads are gone, so nothing comes any more.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
         }
     }

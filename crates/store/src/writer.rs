@@ -163,13 +163,36 @@ impl Store {
         layout.as_mut().ok_or_else(|| self.closed().to_string())?.set_command_line(device_id, program)
     }
 
+    /// Closes the directory, so that another process can open it. Changes are refused with `why` from then on, for `grace` in any case;
+    /// afterwards the next change opens the directory again, unless another process has it.
+    ///
+    /// Errors: what keeps the state from being complete on disk; then nothing changes.
+    pub fn lend(&self, why: &str, grace: Duration) -> Result<(), String> {
+        self.shared.wait_for_all()?;
+        let _folding = lock(&self.shared.folding);
+        let mut layout = lock(&self.shared.layout);
+        let open = layout.take().ok_or_else(|| self.closed().to_string())?;
+        *lock(&self.shared.lost) = (open.manifest.id, open.records().clone());
+        drop(open);
+        self.shared.refuse(why.to_string(), Instant::now() + grace);
+        Ok(())
+    }
+
+    /// Ends the grace of [`Store::lend`]: the next change opens the directory again.
+    pub fn take_back(&self) {
+        if let Some((_, tried)) = &mut lock(&self.shared.queue).failure {
+            *tried = Instant::now().checked_sub(RETRY).unwrap_or(*tried);
+        }
+    }
+
     /// The directory, if it is open.
     pub(crate) fn layout(&self) -> MutexGuard<'_, Option<Layout>> {
         lock(&self.shared.layout)
     }
 
     pub(crate) fn closed(&self) -> OpenError {
-        OpenError::Io { dir: self.dir.display().to_string(), why: "it is closed after an error".into() }
+        let why = self.failure().unwrap_or_else(|| "it is closed after an error".into());
+        OpenError::Io { dir: self.dir.display().to_string(), why }
     }
 
     fn fail(&self, why: String) -> String {
@@ -386,9 +409,14 @@ impl Shared {
 
     fn fail(&self, why: String) {
         tracing::error!("the state can no longer be kept, so writes are refused: {why}");
+        self.refuse(why, Instant::now());
+    }
+
+    /// Refuses changes, also those that wait; `tried` is when opening again was last tried.
+    fn refuse(&self, why: String, tried: Instant) {
         let mut queue = lock(&self.queue);
         queue.waiting.clear();
-        queue.failure = Some((why, Instant::now()));
+        queue.failure = Some((why, tried));
         self.changed.notify_all();
     }
 

@@ -314,6 +314,36 @@ fn writes_are_refused_while_the_directory_is_gone_and_kept_again_when_it_is_ther
 }
 
 #[test]
+fn a_directory_that_was_lent_is_the_other_process_s_until_that_is_gone() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().join("state");
+    let content = small(&dir);
+    let store = Store::open(&dir).unwrap();
+    store.lend("another process has it", std::time::Duration::from_secs(3600)).unwrap();
+    let refused = store.append(cells(600, 1));
+    assert_eq!(store.wait(refused).unwrap_err(), "another process has it");
+    assert!(store.stored(DEVICE).err().unwrap().to_string().contains("another process has it"));
+    // Nobody has it yet, and it stays free for that process.
+    assert!(store.reopen().is_err());
+    let other = Store::open(&dir).unwrap();
+    store.take_back();
+    let why = store.reopen().unwrap_err();
+    assert!(why.contains("another"), "{why}");
+    let ticket = other.append(cells(600, 2));
+    other.wait(ticket).unwrap();
+    drop(other);
+    store.take_back();
+    store.reopen().unwrap();
+    // The caller writes everything anew, as after a failure of the disk.
+    let entities = content.0.clone().unwrap().into_iter().enumerate();
+    let mut entities = entities.map(|(i, entity)| Ok(((i as u32).to_be_bytes().to_vec(), entity)));
+    store.replace(DEVICE, Contents::New(&router(), &mut entities), Contents::Empty).unwrap();
+    drop(store);
+    let (found, _) = open(&dir).unwrap();
+    assert_eq!((found.0.unwrap().len(), found.1), (content.0.unwrap().len(), content.1));
+}
+
+#[test]
 fn a_deleted_file_is_heard_of_before_more_is_acknowledged() {
     for name in ["log-1", "manifest", "mark", "format"] {
         let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,301 @@
+//! A new process takes over from the running one (`sluice restart`), so that packets wait only while ports change hands.
+//!
+//! ```text
+//!   running switch                                    new process: same arguments, the binary as it is on disk by now
+//!   starts it; a socket is its standard input ──────▶ compiles, starts DPDK
+//!   closes the state directory          ◀── `state` ─
+//!                                        ─── `yes` ─▶ reads it, makes machine code and tables
+//!   stops workers, closes ports, sockets ◀─ `ports` ─
+//!                                        ─── `yes` ─▶ opens ports, listens
+//!   ends
+//! ```
+//!
+//! **Invariants.** Until `ports` the running switch forwards packets, and goes on if the new process ends: then it has the directory
+//! back and writes everything into it anew. From `state` on it refuses changes (UNAVAILABLE), so the new process has all that was
+//! acknowledged. If the running switch ends on the way, the new process sees the end of its input and goes on at once.
+//!
+//! Tests: below; `tests/py/test_takeover.py`.
+
+use crate::state::State;
+use grpc::Handle;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Set for a process that is to take over.
+const VARIABLE: &str = "SLUICE_TAKES_OVER";
+/// How long a new process may take until it is ready for the ports. A million entries take three seconds.
+const READY_MAX: Duration = Duration::from_secs(120);
+/// How often it is looked whether it is still there.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long one that does not take over may take to end by itself.
+const ENDS_MAX: Duration = Duration::from_secs(1);
+/// Longest line between the two.
+const LINE_BYTES_MAX: usize = 4096;
+/// What clients are told that write meanwhile.
+const LENT: &str = "a new process of the switch takes over; try again in a moment";
+
+const STATE: &str = "state";
+const PORTS: &str = "ports";
+const YES: &str = "yes";
+
+/// The process that takes over and waits for the ports.
+pub struct Takeover {
+    /// Its number.
+    pub pid: u32,
+    socket: UnixStream,
+}
+
+impl Takeover {
+    /// Says that ports and sockets are closed.
+    pub fn give_ports(mut self) {
+        // If it has ended meanwhile nobody is left to be told.
+        let _ = writeln!(self.socket, "{YES}");
+    }
+}
+
+/// Starts processes that take over; one at a time.
+pub struct Successors {
+    state: Option<Arc<State>>,
+    arguments: Vec<OsString>,
+    ready: Mutex<Sender<Takeover>>,
+}
+
+impl Successors {
+    /// For a switch with these arguments. `ready` hears of a process that can take over, and then the switch is to end.
+    pub fn new(state: Option<Arc<State>>, arguments: Vec<OsString>, ready: Sender<Takeover>) -> Successors {
+        Successors { state, arguments, ready: Mutex::new(ready) }
+    }
+
+    /// Starts a process and waits until only the ports are missing; its number then. Refused, and nothing has changed, if that does
+    /// not come about.
+    pub fn start(&self, handle: &Handle) -> Result<u32, String> {
+        let ready = match self.ready.try_lock() {
+            Ok(ready) => ready,
+            Err(TryLockError::WouldBlock) => return Err("a new process is being started already".to_string()),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let Some(state) = &self.state else {
+            return Err(
+                "a new process would begin with nothing: `sluice run --state DIR` keeps what it takes over".into()
+            );
+        };
+        if std::process::id() == 1 {
+            return Err("this is process 1, and with it the container would end: start a new container".to_string());
+        }
+        if self.arguments.iter().skip(1).any(|argument| argument == "-") {
+            return Err("the program came from standard input, which cannot be read again: name a file".to_string());
+        }
+        let begin = Instant::now();
+        let (mut child, socket) = self.spawn()?;
+        let pid = child.id();
+        tracing::info!(pid, "a new process is to take over");
+        let mut lent = false;
+        let prepared = prepare(
+            &socket,
+            begin,
+            || child.try_wait().ok().flatten().is_some(),
+            || {
+                state.store().lend(LENT, READY_MAX)?;
+                lent = true;
+                Ok(())
+            },
+        );
+        let done = prepared.and_then(|()| {
+            tracing::info!(pid, took_ms = begin.elapsed().as_millis() as u64, "the new process is ready");
+            ready.send(Takeover { pid, socket }).map_err(|_| "the switch is ending".to_string())
+        });
+        done.map(|()| pid).map_err(|why| {
+            let why = end(&mut child, why);
+            if lent {
+                state.store().take_back();
+                // What fails here is tried again by the next change, and reported.
+                let _ = handle.with(control::Control::revive);
+            }
+            tracing::warn!("{why}; this process goes on");
+            why
+        })
+    }
+
+    fn spawn(&self) -> Result<(Child, UnixStream), String> {
+        let binary = std::env::current_exe().map_err(|e| format!("the binary's path is not known: {e}"))?;
+        // What Linux says of a file that was replaced.
+        let path = binary.to_string_lossy();
+        let binary = path.strip_suffix(" (deleted)").map_or_else(|| binary.clone(), PathBuf::from);
+        let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to the new process: {e}"))?;
+        let (name, arguments) = self.arguments.split_first().ok_or("the switch's arguments are not known")?;
+        let child = Command::new(&binary)
+            .arg0(name)
+            .args(arguments)
+            .env(VARIABLE, "1")
+            // systemd's watchdog is for the process that this names; without it, for the main one.
+            .env_remove("WATCHDOG_PID")
+            .stdin(OwnedFd::from(theirs))
+            .spawn();
+        child.map(|child| (child, ours)).map_err(|e| format!("{} cannot be started: {e}", binary.display()))
+    }
+}
+
+/// Answers a new process until it asks for the ports.
+fn prepare(
+    socket: &UnixStream,
+    begin: Instant,
+    mut has_ended: impl FnMut() -> bool,
+    mut lend: impl FnMut() -> Result<(), String>,
+) -> Result<(), String> {
+    let io = |e: std::io::Error| format!("the new process cannot be heard: {e}");
+    socket.set_read_timeout(Some(LOOK)).map_err(io)?;
+    let mut lines = BufReader::new(socket);
+    let mut answers = socket;
+    let mut line = Vec::new();
+    loop {
+        match lines.read_until(b'\n', &mut line) {
+            Ok(0) => {
+                return Err("the new process has refused to start; its messages are in the switch's log".to_string());
+            }
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(io(e)),
+        }
+        if let [text @ .., b'\n'] = &line[..] {
+            match text {
+                text if text == STATE.as_bytes() => {
+                    lend()?;
+                    writeln!(answers, "{YES}").map_err(io)?;
+                }
+                text if text == PORTS.as_bytes() => return Ok(()),
+                text => return Err(format!("the new process says `{}`", String::from_utf8_lossy(text))),
+            }
+            line.clear();
+        } else if line.len() > LINE_BYTES_MAX || begin.elapsed() > READY_MAX {
+            return Err(format!("the new process is not ready after {READY_MAX:?}"));
+        } else if has_ended() && line.is_empty() {
+            // Its children may still hold the socket.
+            return Err("the new process has refused to start; its messages are in the switch's log".to_string());
+        }
+    }
+}
+
+/// Ends a process that does not take over; why it does not, with how it ended.
+fn end(child: &mut Child, why: String) -> String {
+    let begin = Instant::now();
+    // One that has closed its socket is ending.
+    let mut ended = child.try_wait().ok().flatten();
+    while ended.is_none() && begin.elapsed() < ENDS_MAX {
+        std::thread::sleep(LOOK / 10);
+        ended = child.try_wait().ok().flatten();
+    }
+    if let Some(status) = ended {
+        return format!("{why} ({status})");
+    }
+    match child.kill().and_then(|()| child.wait()) {
+        Ok(_) => why,
+        Err(e) => format!("{why}; and it cannot be ended: {e}"),
+    }
+}
+
+/// The running switch, for the process that takes over from it.
+pub struct Predecessor {
+    socket: BufReader<UnixStream>,
+}
+
+impl Predecessor {
+    /// Whose place this process takes, if it was started for that.
+    pub fn of_this_process() -> Result<Option<Predecessor>, String> {
+        if std::env::var_os(VARIABLE).is_none() {
+            return Ok(None);
+        }
+        let wrong = |e: std::io::Error| {
+            format!("{VARIABLE} is set by `sluice restart` only: standard input is no socket ({e})")
+        };
+        let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(wrong)?;
+        let socket = UnixStream::from(input);
+        socket.peer_addr().map_err(wrong)?;
+        Ok(Some(Predecessor { socket: BufReader::new(socket) }))
+    }
+
+    /// Waits until the state directory is free.
+    pub fn take_state(&mut self) -> Result<(), String> {
+        self.ask(STATE)
+    }
+
+    /// Waits until ports and sockets are free. From then on this process is the switch.
+    pub fn take_ports(&mut self) -> Result<(), String> {
+        self.ask(PORTS)
+    }
+
+    fn ask(&mut self, for_what: &str) -> Result<(), String> {
+        let mut answer = String::new();
+        let said = writeln!(self.socket.get_mut(), "{for_what}").and_then(|()| self.socket.read_line(&mut answer));
+        match said {
+            Ok(0) => Ok(()),
+            Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(()),
+            Ok(_) if answer.trim_end() == YES => Ok(()),
+            Ok(_) => Err(format!("the running switch says `{}`", answer.trim_end())),
+            Err(e) => Err(format!("the running switch cannot be heard: {e}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_new_process_says_is_answered_in_turn() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let asking = std::thread::spawn(move || {
+            let mut predecessor = Predecessor { socket: BufReader::new(theirs) };
+            predecessor.take_state().and_then(|()| predecessor.take_ports())
+        });
+        let mut lent = 0;
+        let lend = || {
+            lent += 1;
+            Ok(())
+        };
+        prepare(&ours, Instant::now(), || false, lend).unwrap();
+        assert_eq!(lent, 1);
+        Takeover { pid: 1, socket: ours }.give_ports();
+        assert_eq!(asking.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_new_process_that_ends_or_says_something_else_is_given_nothing() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        assert!(prepare(&ours, Instant::now(), || false, || Ok(())).unwrap_err().contains("refused to start"));
+
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        writeln!(theirs, "hello").unwrap();
+        assert!(prepare(&ours, Instant::now(), || false, || Ok(())).unwrap_err().contains("`hello`"));
+
+        // A child of it may hold the socket.
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(prepare(&ours, Instant::now(), || true, || Ok(())).unwrap_err().contains("refused to start"));
+
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&[b'x'; LINE_BYTES_MAX + 1]).unwrap();
+        assert!(prepare(&ours, Instant::now(), || false, || Ok(())).is_err());
+
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        writeln!(theirs, "{STATE}").unwrap();
+        let refused = prepare(&ours, Instant::now(), || false, || Err("the disk is full".to_string()));
+        assert_eq!(refused.unwrap_err(), "the disk is full");
+    }
+
+    #[test]
+    fn without_the_running_switch_the_new_process_goes_on_alone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(ours);
+        let mut predecessor = Predecessor { socket: BufReader::new(theirs) };
+        assert_eq!(predecessor.take_state(), Ok(()));
+        assert_eq!(predecessor.take_ports(), Ok(()));
+    }
+}

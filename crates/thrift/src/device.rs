@@ -115,9 +115,9 @@ pub(crate) fn swap(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn reset(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let sessions = on.sessions()?;
     on.switch.reset().map_err(Fault::said)?;
-    on.forget_replication();
     // bmv2 keeps these.
     on.put_sessions_back(sessions)?;
+    on.forget_replication()?;
     Ok(None)
 }
 

@@ -88,6 +88,7 @@ impl Replication {
             let nodes = self.groups.remove(&group).unwrap_or_default();
             nodes.iter().for_each(|handle| _ = self.nodes.remove(handle));
         }
+        let mut free = 0;
         for (group, replicas) in now {
             let known = self.groups.contains_key(group);
             let sorted = |mut replicas: Vec<(u32, u32)>| {
@@ -98,13 +99,18 @@ impl Replication {
                 continue;
             }
             let earlier = self.groups.insert(*group, Vec::new()).unwrap_or_default();
-            earlier.iter().for_each(|handle| _ = self.nodes.remove(handle));
+            for handle in earlier {
+                self.nodes.remove(&handle);
+                free = free.min(handle);
+            }
             let mut by_rid: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
             for (port, rid) in replicas {
                 by_rid.entry(*rid).or_default().insert(*port);
             }
             for (rid, ports) in by_rid {
-                let handle = self.free_handle();
+                // Those below are taken.
+                free = (free..).find(|handle| !self.nodes.contains_key(handle)).unwrap_or(i32::MAX);
+                let handle = free;
                 self.nodes.insert(handle, Node { rid, ports, lags: BTreeSet::new(), group: Some(*group) });
                 self.groups.entry(*group).or_default().push(handle);
             }
@@ -169,6 +175,11 @@ impl Context<'_> {
         };
         let now: BTreeMap<u32, Vec<(u32, u32)>> = found.into_iter().filter_map(group).collect();
         self.state.replication.follow(&now);
+        if !self.state.replication.mirrors.is_empty() {
+            // Another client, or another program, may have removed some.
+            let there: BTreeSet<u32> = self.sessions()?.iter().map(|session| session.session_id).collect();
+            self.state.replication.mirrors.retain(|session, _| there.contains(session));
+        }
         Ok(self.state.replication.clone())
     }
 
@@ -183,7 +194,14 @@ impl Context<'_> {
 
     fn put_group(&self, next: &Replication, group_id: u32, kind: UpdateKind) -> Answer<()> {
         let replicas = next.replicas(group_id).into_iter().map(replica).collect();
-        let group = MulticastGroup { group_id, replicas, metadata: vec![] };
+        let query = MulticastGroup { group_id, ..MulticastGroup::default() };
+        let old = self.read(Entity::MulticastGroup(query)).map_err(|error| coded(error, code::ERROR))?;
+        // What a controller wrote beside the copies stays.
+        let metadata = old.into_iter().find_map(|entity| match entity {
+            Entity::MulticastGroup(group) if group.group_id == group_id => Some(group.metadata),
+            _ => None,
+        });
+        let group = MulticastGroup { group_id, replicas, metadata: metadata.unwrap_or_default() };
         self.write_one(kind, Entity::MulticastGroup(group)).map_err(|error| match error.code {
             Code::ResourceExhausted => Fault::Coded(code::TABLE_FULL, error.message),
             _ => coded(error, code::ERROR),
@@ -381,10 +399,12 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The program begins anew, without groups.
-    pub(crate) fn forget_replication(&mut self) {
+    /// The program begins anew, without groups; sessions that mirror to one mirror to nothing.
+    pub(crate) fn forget_replication(&mut self) -> Answer<()> {
         let mirrors = std::mem::take(&mut self.state.replication.mirrors);
         self.state.replication = Replication { mirrors, ..Replication::default() };
+        let of = self.state.replication.clone();
+        of.mirrors.iter().try_for_each(|(session, (group, port))| self.put_session(&of, *session, Some(*group), *port))
     }
 
     fn put_session(&self, of: &Replication, id: u32, group: Option<u32>, port: Option<u32>) -> Answer<()> {

@@ -398,20 +398,15 @@ impl Context<'_> {
         Ok(found)
     }
 
-    /// The first of what a query selects that `is` accepts.
-    pub(crate) fn read_first(&self, query: Entity, is: impl Fn(&Entity) -> bool) -> control::Result<Option<Entity>> {
-        let mut found = None;
-        let read = self.read_each(query, |entity| {
-            if !is(&entity) {
-                return Ok(());
-            }
-            found = Some(entity);
-            // Nothing else is wanted.
-            Err(Fault::said(""))
+    /// Hands over what a query selects as long as `more` says so.
+    pub(crate) fn read_some(&self, query: Entity, mut more: impl FnMut(Entity) -> bool) -> control::Result<()> {
+        let read = self.read_each(query, |entity| match more(entity) {
+            true => Ok(()),
+            false => Err(Fault::said("")),
         });
         match read {
             Err(Either::Control(error)) => Err(error),
-            Ok(()) | Err(Either::Own(_)) => Ok(found),
+            Ok(()) | Err(Either::Own(_)) => Ok(()),
         }
     }
 

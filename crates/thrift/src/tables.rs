@@ -213,10 +213,17 @@ impl Context<'_> {
     /// The entry with this key and priority. A key that accepts anything is no key in a query, so what is found is compared.
     fn find(&self, table: &Table, entry: TableEntry) -> Answer<Option<TableEntry>> {
         let (matches, priority) = (entry.matches.clone(), entry.priority);
-        let is = |entity: &Entity| matches!(entity, Entity::Table(found) if found.priority == priority && same(&found.matches, &matches));
-        let found =
-            self.read_first(Entity::Table(table.query(entry)), is).map_err(|error| coded(error, code::ERROR))?;
-        Ok(found.and_then(|entity| if let Entity::Table(entry) = entity { Some(entry) } else { None }))
+        let is = |found: &TableEntry| found.priority == priority && same(&found.matches, &matches);
+        let mut found = None;
+        let read = self.read_some(Entity::Table(table.query(entry)), |entity| match entity {
+            Entity::Table(entry) if is(&entry) => {
+                found = Some(entry);
+                false
+            }
+            _ => true,
+        });
+        read.map_err(|error| coded(error, code::ERROR))?;
+        Ok(found)
     }
 
     /// The key in an argument and the priority of the options in another one.
@@ -350,38 +357,44 @@ pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
     if table.schema().is_const {
         return Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} is constant", table.label())));
     }
+    // Some at a time: a table may have more entries than there is memory for a list of them.
+    while clear_some(on, &table)? {}
+    if on.bool(3)? {
+        return reset_default(on);
+    }
+    Ok(None)
+}
+
+/// Deletes the first entries that are not constant; false when there are none.
+fn clear_some(on: &mut Context<'_>, table: &Table) -> Answer<bool> {
     let mut entries = Vec::new();
     let query = TableEntry { table_id: table.id, ..TableEntry::default() };
-    let read = on.read_each(Entity::Table(query), |entity| {
-        // Constant entries of a table that has others, too, stay.
+    on.read_some(Entity::Table(query), |entity| {
         if let Entity::Table(entry) = entity
             && !entry.is_const
         {
             entries.push(identity(entry));
         }
-        Ok(())
-    });
-    read.map_err(|error| error.fault(code::ERROR))?;
-    for batch in entries.chunks(BATCH) {
-        let delete =
-            |entry: &TableEntry| Update { kind: UpdateKind::Delete, entity: Some(Entity::Table(entry.clone())) };
-        let results = on.write(batch.iter().map(delete).collect()).map_err(|error| coded(error, code::ERROR))?;
-        for (entry, result) in batch.iter().zip(results) {
-            match result {
-                Ok(()) => {
-                    let name = table.name_of(entry);
-                    name.iter().for_each(|name| on.handles(table.id).remove(name));
-                }
-                // Another client was faster.
-                Err(error) if error.code == Code::NotFound => {}
-                Err(error) => return Err(coded(error, code::ERROR)),
+        entries.len() < BATCH
+    })
+    .map_err(|error| coded(error, code::ERROR))?;
+    let delete = |entry: &TableEntry| Update { kind: UpdateKind::Delete, entity: Some(Entity::Table(entry.clone())) };
+    if entries.is_empty() {
+        return Ok(false);
+    }
+    let results = on.write(entries.iter().map(delete).collect()).map_err(|error| coded(error, code::ERROR))?;
+    for (entry, result) in entries.iter().zip(results) {
+        match result {
+            Ok(()) => {
+                let name = table.name_of(entry);
+                name.iter().for_each(|name| on.handles(table.id).remove(name));
             }
+            // Another client was faster.
+            Err(error) if error.code == Code::NotFound => {}
+            Err(error) => return Err(coded(error, code::ERROR)),
         }
     }
-    if on.bool(3)? {
-        return reset_default(on);
-    }
-    Ok(None)
+    Ok(true)
 }
 
 pub(crate) fn add(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -592,7 +605,10 @@ pub(crate) fn reset_counters(on: &mut Context<'_>) -> Answer<Option<Value>> {
         if let Entity::Table(entry) = entity {
             entries.push(identity(entry));
         }
-        Ok(())
+        match entries.len() > ENTRIES_MAX {
+            true => Err(Fault::said(format!("{} has more than {ENTRIES_MAX} entries, {SHOW}", table.label()))),
+            false => Ok(()),
+        }
     });
     read.map_err(|error| error.fault(code::ERROR))?;
     for batch in entries.chunks(BATCH) {

@@ -10,6 +10,7 @@
 //! | `prefixes` | prefixes of every file, compiled: no panic, no hang, no runaway memory |
 //! | `mutants` | accepted programs with a few tokens changed, likewise |
 //! | `generated` | scripts of p4c's test generator for programs of any origin |
+//! | `bmv2-json` | JSON that `p4c-bm2-ss` made of samples, with their scripts |
 //! | `programs` | how long real programs take to compile, and the traffic scripts of `tests/real/` |
 //!
 //! Each case is a process of its own with a limit on time and memory, so that a crash or a hang is one failed case and not the
@@ -17,6 +18,7 @@
 //! missed. What the counts were, and which wrong programs are accepted on purpose, is in `docs/p4-coverage.md`.
 
 mod accept;
+mod bmv2;
 mod files;
 mod generated;
 mod mangled;
@@ -45,24 +47,27 @@ pub struct Options {
     seed: u64,
     /// The reference compiler's `p4test`, to compare compile times with.
     p4test: Option<PathBuf>,
+    /// Of the suite `bmv2-json`: where the JSON is.
+    json: Option<PathBuf>,
     /// Of the suite `generated`: `SCRIPTS=ROOT`, folders.
     generated: Vec<String>,
 }
 
 const ENGINES: [&str; 4] = ["raw", "interp", "jit", "all"];
-const SUITES: [&str; 7] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants", "generated"];
+const SUITES: [&str; 8] = ["accept", "stf", "refuse", "programs", "prefixes", "mutants", "generated", "bmv2-json"];
 /// Those that run unless others are named.
 const OF_THE_CHECKOUT: usize = 6;
 
 impl Options {
-    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH] [--generated SCRIPTS=ROOT]`.
+    /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH] [--generated SCRIPTS=ROOT]
+    /// [--json DIR]`.
     pub fn parse(args: &[&str]) -> Result<Options> {
         let mut dir = None;
         let (mut engines, mut suites) = (
             ENGINES.map(String::from).to_vec(),
             SUITES[..OF_THE_CHECKOUT].iter().map(|s| s.to_string()).collect::<Vec<_>>(),
         );
-        let (mut cuts, mut mutants, mut seed, mut p4test, mut generated) = (64, 16, 1, None, vec![]);
+        let (mut cuts, mut mutants, mut seed, mut p4test, mut generated, mut json) = (64, 16, 1, None, vec![], None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if !arg.starts_with('-') {
@@ -78,12 +83,13 @@ impl Options {
                 "--mutants" => mutants = number()?,
                 "--seed" => seed = number()? as u64,
                 "--generated" => generated.push(value.to_string()),
+                "--json" => json = Some(PathBuf::from(value)),
                 "--p4test" => p4test = Some(PathBuf::from(value)),
                 flag => bail!("p4c-corpus has no option {flag}"),
             }
         }
         let dir = dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?;
-        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test, generated })
+        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test, generated, json })
     }
 }
 
@@ -130,6 +136,7 @@ pub fn run(options: Options) -> Result<ExitCode> {
             "accept" => suites.push(accept::run(&context)?),
             "stf" => suites.extend(stf::run(&context)?),
             "refuse" => suites.push(refuse::run(&context)?),
+            "bmv2-json" => suites.extend(bmv2::run(&context, options.json.as_deref())?),
             "generated" => suites.extend(generated::run(&context, &options.generated)?),
             "programs" => suites.extend(real::run(&context)?),
             "prefixes" => {

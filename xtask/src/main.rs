@@ -30,12 +30,12 @@ cargo xtask COMMAND
                         compiles programs of growing size: no phase may be worse than n log n; so many times larger
   stopped [SECONDS]     stops workers at random instructions while tables change: every packet must have been right (60 seconds)
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]
-             [--generated SCRIPTS=ROOT]
+             [--generated SCRIPTS=ROOT] [--json DIR]
                         holds Sluice against the checkout DIR of p4lang/p4c; 1 when a bar is missed
                         suites: accept, stf, refuse, programs, prefixes, mutants; engines of stf: raw, interp, jit,
                         all; prefixes of each file (64); mutations of each program (16) and their seed (1);
                         p4c's `p4test`, to compare compile times with; the suite `generated`: scripts of p4testgen for
-                        the programs below ROOT, in folders named like them
+                        the programs below ROOT, in folders named like them; the suite `bmv2-json`: JSON of the samples in DIR
 ";
 
 fn main() -> Result<ExitCode> {

@@ -153,27 +153,6 @@ def test_every_match_kind(cli):
     )
 
 
-def test_priorities_count_as_in_bmv2(start):
-    """The lowest number is matched first, for packets as well."""
-    switch, cli = start("examples/acl/acl.p4", *PORTS)
-    answers = cli.run("show_tables", "show_actions")
-    table = re.search(r"^(\S+) +\[.*\(ternary", answers[0], re.M).group(1)
-    shown = Cli(switch.address)
-    keys = len(re.findall(r"\((?:ternary|range|exact|lpm|optional), ", next(x for x in answers[0].splitlines() if x.startswith(table))))
-    assert keys > 0
-    kinds = re.findall(r"\((ternary|range|exact|lpm), (\d+)\)", next(x for x in answers[0].splitlines() if x.startswith(table)))
-    anything = {"ternary": lambda _: "0&&&0", "range": lambda w: f"0->{2 ** int(w) - 1}", "lpm": lambda _: "0/0", "exact": lambda _: "0"}
-    key = " ".join(anything[kind](width) for kind, width in kinds)
-    before = len(shown.entries(table))
-    action = next(x.split()[0] for x in cli.one(f"table_show_actions {table}").splitlines() if x.endswith("[]"))
-    for priority in (7, 3):
-        assert "has been added" in cli.one(f"table_add {table} {action} {key} => {priority}")
-    lines = shown.entries(table)[: before + 2]
-    assert len(lines) == before + 2
-    ours = sorted(int(number) for line in lines for number in re.findall(r" (2147483\d+) ", line))
-    assert ours == [2**31 - 1 - 7, 2**31 - 1 - 3]
-
-
 WIDTHS = """
 #include <core.p4>
 #include <v1model.p4>
@@ -221,6 +200,26 @@ control MyCompute(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control MyDeparser(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr); } }
 V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparser()) main;
 """
+
+
+def test_packets_see_entries_in_the_order_of_bmv2s_priorities(start, tmp_path):
+    (tmp_path / "widths.p4").write_text(WIDTHS)
+    switch, cli = start(str(tmp_path / "widths.p4"), *PORTS)
+    shown = Cli(switch.address)
+    # The other tables change nothing now.
+    cli.expect(("table_set_default keyless other", ""), ("table_add fixed other 0/0 =>", "handle 0"))
+    cli.expect(
+        ("table_add every act 1 5 0 0&&&0 1 => 0 0 0 2 7", "handle 0"),
+        ("table_add every act 1 5 0 0&&&1 1 => 0 0 0 3 3", "handle 1"),
+    )
+    sent = lambda: re.findall(r"^port (\d+): ", shown.sluice("trace", "--port", "1", "--packet", "0001a0 000200"), re.M)  # noqa: E731
+    # The lowest number comes first.
+    assert sent() == ["3"]
+    cli.expect(("table_delete every 1", ""))
+    assert sent() == ["2"]
+    cli.expect(("table_modify every act 0 0 0 0 1", ""))
+    assert sent() == ["1"]
+    assert "2147483640 " in shown.entries("every")[0]
 
 
 def test_values_of_any_width(start, tmp_path):

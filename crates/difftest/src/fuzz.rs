@@ -15,6 +15,7 @@
 //! | `trace_filter` | a filter of `sluice trace` | it is read or refused, and what is read takes any packet or not |
 //! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | nothing but the guest's memory is touched, with bounded work |
 //! | `memif` | what a memif peer writes and says (`pktio_memif::fuzz`) | bursts end, and touch nothing but the peer's memory |
+//! | `thrift` | what a thrift client sends (`thrift_service::fuzz`) | calls are read within bounds or refused, and written as they were read |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
 //!
@@ -39,7 +40,7 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 13] = [
+pub const TARGETS: [(&str, Body); 14] = [
     ("p4_source", p4_source),
     ("bmv2_json", bmv2_json),
     ("ir_text", ir_text),
@@ -53,6 +54,7 @@ pub const TARGETS: [(&str, Body); 13] = [
     ("trace_filter", trace_filter),
     ("vhost", vhost),
     ("memif", memif),
+    ("thrift", thrift),
 ];
 
 /// Every word and sign of the language.
@@ -397,6 +399,11 @@ pub fn vhost(bytes: &[u8]) {
     pktio_vhost::fuzz::any(bytes);
 }
 
+/// What a thrift client sends.
+pub fn thrift(bytes: &[u8]) {
+    thrift_service::fuzz::any(bytes);
+}
+
 /// Inputs to begin with, by target: the examples as they are.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
@@ -412,6 +419,8 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     all.extend(damages.map(|(i, bytes)| ("state_files", i.to_string(), bytes)));
     let peers = pktio_memif::fuzz_seeds().into_iter().enumerate();
     all.extend(peers.map(|(i, bytes)| ("memif", i.to_string(), bytes)));
+    let calls = thrift_service::fuzz::seeds().into_iter().enumerate();
+    all.extend(calls.map(|(i, bytes)| ("thrift", i.to_string(), bytes)));
     let filters = FILTER_SEEDS.iter().enumerate();
     all.extend(filters.map(|(i, text)| ("trace_filter", i.to_string(), text.as_bytes().to_vec())));
     for (i, (from, to)) in BMV2_SEEDS.iter().enumerate() {

@@ -16,6 +16,7 @@
 mod arrays;
 mod device;
 mod fault;
+pub mod fuzz;
 mod handles;
 mod multicast;
 mod profiles;

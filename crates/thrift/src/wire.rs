@@ -307,6 +307,16 @@ fn write_value(out: &mut Writer, value: &Value) -> thrift::Result<()> {
     }
 }
 
+/// A call as a client sends it.
+pub fn request(call: &Call) -> thrift::Result<Vec<u8>> {
+    let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
+    let kind = if call.oneway { TMessageType::OneWay } else { TMessageType::Call };
+    out.write_message_begin(&TMessageIdentifier::new(&call.name, kind, call.sequence))?;
+    write_value(&mut out, &call.arguments)?;
+    out.write_message_end()?;
+    Ok(out.transport)
+}
+
 /// The answer to a call; the method's name is without that of its service.
 pub fn answer(method: &str, sequence: i32, outcome: Outcome) -> thrift::Result<Vec<u8>> {
     let mut out = TBinaryOutputProtocol::new(Vec::new(), true);

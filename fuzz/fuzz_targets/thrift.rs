@@ -1,0 +1,4 @@
+//! See `difftest::fuzz::thrift`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| difftest::fuzz::thrift(bytes));

@@ -8,7 +8,7 @@ use crate::model::{Model, Node, Table};
 use base::entry::MatchKind;
 use p4info::ids::{Allocation, Allocator};
 use p4info::model::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Builds the P4Info.
 pub(crate) fn build(m: &Model, program: &ir::Program, declared: &Declared) -> P4Info {
@@ -30,6 +30,7 @@ pub(crate) fn build(m: &Model, program: &ir::Program, declared: &Declared) -> P4
     for ext in &program.externs {
         names.push((kind_of(&ext.kind), &ext.name));
     }
+    names.extend(m.actions.iter().map(|a| (ObjectKind::Action, &*a.name)));
     names.extend(m.value_sets.iter().map(|s| (ObjectKind::ValueSet, &*s.name)));
     let mut allocator = Allocator::default();
     for (kind, name) in &names {
@@ -38,8 +39,9 @@ pub(crate) fn build(m: &Model, program: &ir::Program, declared: &Declared) -> P4
     }
     let allocation = allocator.allocate();
     let of = Info { program, allocation };
-    let mut info = P4Info { pkg_info: PkgInfo { arch: "v1model".into(), ..PkgInfo::default() }, ..P4Info::default() };
-    of.actions(&tables, &mut info);
+    let pkg_info = PkgInfo { arch: "v1model".into(), ..PkgInfo::default() };
+    let mut info = P4Info { pkg_info, from_names: true, ..P4Info::default() };
+    of.actions(m, &tables, &mut info);
     for (table, id) in &tables {
         info.tables.push(of.table(table, *id));
     }
@@ -108,26 +110,26 @@ impl Info<'_> {
         self.id(ObjectKind::Action, &self.program.actions[action.index()].name)
     }
 
-    fn actions(&self, tables: &[(&Table, ir::TableId)], info: &mut P4Info) {
-        let mut seen = std::collections::BTreeSet::new();
-        for (_, id) in tables {
-            for listed in &self.program.tables[id.index()].actions {
-                if !seen.insert(listed.action) {
-                    continue;
-                }
-                let action = &self.program.actions[listed.action.index()];
-                let param = |(i, (name, width)): (usize, &(String, u32))| Param {
-                    id: i as u32 + 1,
-                    name: name.clone(),
-                    bitwidth: *width,
-                    ..Param::default()
-                };
-                info.actions.push(Action {
-                    preamble: self.preamble(ObjectKind::Action, &action.name),
-                    params: action.params.iter().enumerate().map(param).collect(),
-                    restriction: None,
-                });
+    /// Actions of tables, then others, which controllers may know because the source calls them.
+    fn actions(&self, m: &Model, tables: &[(&Table, ir::TableId)], info: &mut P4Info) {
+        let mut seen = BTreeSet::new();
+        let of_tables = tables.iter().flat_map(|(_, id)| &self.program.tables[id.index()].actions);
+        let listed = of_tables.map(|a| &self.program.actions[a.action.index()]).map(|a| (&a.name, &a.params));
+        for (name, params) in listed.chain(m.actions.iter().map(|a| (&a.name, &a.params))) {
+            if !seen.insert(name) {
+                continue;
             }
+            let param = |(i, (name, width)): (usize, &(String, u32))| Param {
+                id: i as u32 + 1,
+                name: name.clone(),
+                bitwidth: *width,
+                ..Param::default()
+            };
+            info.actions.push(Action {
+                preamble: self.preamble(ObjectKind::Action, name),
+                params: params.iter().enumerate().map(param).collect(),
+                restriction: None,
+            });
         }
     }
 

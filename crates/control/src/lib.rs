@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** nothing here knows sockets, async, or protobuf.
 
+mod adopt;
 pub mod arbitration;
 mod arrays;
 pub mod bytes;

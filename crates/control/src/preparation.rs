@@ -11,6 +11,7 @@
 //!
 //! Tests: `tests/p4runtime/configs.rs`; with real programs, `crates/sluice/tests/compiler.rs`.
 
+use crate::adopt::adopt;
 use crate::compare::{Comparison, Side, compare};
 use crate::control::{ConfigAction, Control, Device, SetConfigRequest};
 use crate::error::{Error, Result};
@@ -36,7 +37,8 @@ impl Preparation {
     /// Compiles and builds.
     pub fn run(self) -> Result<Prepared> {
         let Preparation { target, config, earlier } = self;
-        let compiled = target.compile_named(&config.device_config, &config.name).map_err(Refusal::error)?;
+        let mut compiled = target.compile_named(&config.device_config, &config.name).map_err(Refusal::error)?;
+        adopt(&mut compiled, &config.claims);
         check_claims(&compiled.p4info, &config.claims)?;
         check_platform(compiled.p4info.pkg_info.platform_properties.as_ref())?;
         check_platform(config.platform.as_ref())?;

@@ -44,6 +44,9 @@ pub struct P4Info {
     pub externs: Vec<Extern>,
     /// Named types that the above refer to.
     pub type_info: TypeInfo,
+    /// Whether it was made from names alone, so that a controller who has the source's may know other ids and more headers. Not
+    /// part of the message.
+    pub from_names: bool,
 }
 
 /// The kinds of objects, with the prefix of their ids.

@@ -271,7 +271,7 @@ impl Describer<'_> {
             let (_, target) = targets.next().unwrap_or_else(|| (None, self.layout.scalar("key", key.width)));
             keys.push(json!({
                 "match_type": match_type(key.kind),
-                "name": key.name,
+                "name": key_name(&key.name),
                 "target": target.target(),
                 "mask": target.mask(),
             }));
@@ -332,6 +332,11 @@ impl Describer<'_> {
         }
         lists
     }
+}
+
+/// p4c names the validity of a header as the field that stands for it.
+fn key_name(name: &str) -> String {
+    name.strip_suffix(".isValid()").map_or_else(|| name.to_string(), |header| format!("{header}.$valid$"))
 }
 
 /// Optional keys are ternary ones in this format.

@@ -231,13 +231,7 @@ impl Tracer {
         members.chain(drawn).collect()
     }
 
-    fn run(
-        &self,
-        state: Arc<State>,
-        draws: Option<&Draws>,
-        port: u32,
-        frame: &[u8],
-    ) -> Runs {
+    fn run(&self, state: Arc<State>, draws: Option<&Draws>, port: u32, frame: &[u8]) -> Runs {
         let mut oracle = Oracle::with_state(Arc::clone(&self.program), state, true);
         if let Some(draws) = draws {
             oracle = oracle.with_draws(draws.clone());

@@ -304,13 +304,6 @@ fn run_with(args: &[String]) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Whether `sluice run` has an option.
-fn run_takes(option: &str) -> bool {
-    let command = command();
-    let run = command.find_subcommand("run");
-    run.is_some_and(|run| run.get_arguments().any(|arg| arg.get_long() == Some(option)))
-}
-
 /// Rust ignores SIGPIPE and makes output that cannot be written a panic. A reader that has gone is no error for what it was
 /// told before; a full disk is one, and so are diagnostics that nobody gets: they may say why the program is refused.
 fn end_quietly_without_output() {

@@ -159,7 +159,7 @@ impl Cx<'_> {
         for (i, piece) in pieces.iter().enumerate() {
             bits += u64::from(piece.value.width(program));
             let last = pieces.get(i + 1).is_none_or(|next| next.header != piece.header);
-            whole_words &= piece.length.is_none() && !(last && bits % 16 != 0);
+            whole_words &= piece.length.is_none() && (!last || bits.is_multiple_of(16));
         }
         let sums = matches!(algorithm, HashAlgorithm::Csum16 | HashAlgorithm::Xor16);
         let mut out = Vec::new();

@@ -133,7 +133,7 @@ enum Command {
     /// Run an STF script on a program.
     Stf(stf::Args),
     /// Run the switch.
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Print a program's P4Info as protobuf text.
     P4info(p4info::Args),
     /// Show step by step what a program, or a running switch, does with a packet.

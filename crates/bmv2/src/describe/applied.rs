@@ -102,11 +102,7 @@ impl Walk<'_> {
             }
         }
         match &call.callee {
-            Callee::TableApply(table) => {
-                if self.seen.insert((*table, within)) {
-                    self.found.push((*table, within));
-                }
-            }
+            Callee::TableApply(table) if self.seen.insert((*table, within)) => self.found.push((*table, within)),
             Callee::ControlApply(reference) => {
                 if let Some(id) = self.typed.resolve(*reference, Some(within)) {
                     self.control(id);

@@ -254,13 +254,10 @@ impl PacketLog {
 
     fn packet(&mut self, frame: &TappedFrame, lines: &mut Vec<Line>) {
         if self.bytes > 0 {
-            let (what, preposition) = if frame.sent { ("Sending", "on") } else { ("Received", "on") };
+            let what = if frame.sent { "Sending" } else { "Received" };
             let shown = &frame.data[..frame.data.len().min(self.bytes)];
             let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
-            lines.push(Line::info(format!(
-                "{what} packet of length {} {preposition} port {}: {hex}",
-                frame.length, frame.port
-            )));
+            lines.push(Line::info(format!("{what} packet of length {} on port {}: {hex}", frame.length, frame.port)));
         }
         if frame.sent || !self.steps {
             return;
@@ -369,7 +366,7 @@ impl<'a> Narrator<'a> {
             let mut open: Option<(&str, &str)> = None;
             let mut in_state = String::new();
             let mut last_primitive = None;
-            let mut end = |open: &mut Option<(&str, &str)>, lines: &mut Vec<Line>| {
+            let end = |open: &mut Option<(&str, &str)>, lines: &mut Vec<Line>| {
                 if let Some((kind, name)) = open.take() {
                     lines.push(Line::debug(format!("{kind} '{name}': end")));
                 }

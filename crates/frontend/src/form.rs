@@ -13,7 +13,8 @@
 use serde::Deserialize;
 
 /// What there is to choose from, for messages.
-pub const FORMS: &str = "P4 source, the file that `p4c-bm2-ss` writes, bmv2's JSON, or a P4DeviceConfig message with one of these";
+pub const FORMS: &str =
+    "P4 source, the file that `p4c-bm2-ss` writes, bmv2's JSON, or a P4DeviceConfig message with one of these";
 
 /// A program's text.
 #[derive(Debug, PartialEq, Eq)]
@@ -148,7 +149,8 @@ mod tests {
     fn what_is_none_of_the_forms_is_refused_with_their_names() {
         let elf = b"\x7fELF\x02\x01\x01\x00\xff\xfe";
         let cut = &message(b"\xff\xff header h {}")[..8];
-        for bytes in [&elf[..], cut, &message(&[0xff]), b"\x08\x01\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        for bytes in [&elf[..], cut, &message(&[0xff]), b"\x08\x01\x1a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"]
+        {
             let why = text(bytes).unwrap_err();
             assert!(why.contains("P4 source") && why.contains("bmv2's JSON"), "{why}");
         }

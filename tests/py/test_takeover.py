@@ -179,6 +179,13 @@ def test_a_new_process_that_does_not_start_changes_nothing(messages, tmp_path, s
     assert "error" in one.stop()
 
 
+def test_what_was_begun_anew_is_not_begun_anew_again(messages, tmp_path, switch):  # noqa: F811
+    one = switch(str(ROUTER), "--state", str(tmp_path / "state"), "--forget")
+    Routes(controller(messages, one.address)).write([(INSERT, 1, 7)])
+    assert one.restart().returncode == 0
+    assert Routes(controller(messages, one.address)).read() == {1: 7}
+
+
 def test_what_keeps_nothing_cannot_be_taken_over(tmp_path, switch):
     one = switch(str(ROUTER))
     done = one.restart()

@@ -164,14 +164,15 @@ fn run(args: &Args) -> Result<End> {
     }
     datapath::memory::limit_cells(args.limits.state_bytes());
     let compiler = Compiler::in_children(args.limits.limits());
+    let keeping = if predecessor.is_some() { args.state.taking_over() } else { args.state.clone() };
     let mut open_state = || -> Result<Option<Kept>> {
         if let Some(predecessor) = &mut predecessor {
             predecessor.take_state().map_err(anyhow::Error::msg)?;
         }
-        args.state.open()?.map(Kept::read).transpose()
+        keeping.open()?.map(Kept::read).transpose()
     };
     // A restart compiles while it reads what is kept. A directory that is about to be changed waits for a program that compiles.
-    let (programs, kept) = match args.state.only_reads() {
+    let (programs, kept) = match keeping.only_reads() {
         true => std::thread::scope(|scope| {
             let programs = scope.spawn(|| compile_all(args, &compiler));
             let kept = open_state();

@@ -25,7 +25,7 @@ use store::{Store, Stored, StoredConfig};
 const NAMED_MAX: usize = 20;
 
 /// Arguments of a switch that keeps its state.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub struct StateArgs {
     /// Keep program and entities in this directory, and begin with what it holds.
     #[arg(long, value_name = "DIR")]
@@ -42,6 +42,11 @@ pub struct State {
 }
 
 impl StateArgs {
+    /// For a process that takes over with the arguments of the first one: `--forget` was about what that one found.
+    pub fn taking_over(&self) -> StateArgs {
+        StateArgs { forget: false, ..self.clone() }
+    }
+
     /// Whether opening the directory, if one is named, changes nothing in it: it holds a state, which is not to be dropped.
     pub fn only_reads(&self) -> bool {
         !self.forget && self.dir().is_none_or(|dir| dir.join(store::FORMAT_FILE).exists())

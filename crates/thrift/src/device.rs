@@ -95,7 +95,7 @@ pub(crate) fn id_from_name(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 /// Takes a program that `bm_swap_configs` starts. It is compiled now, so that what is wrong is said now.
 pub(crate) fn load(on: &mut Context<'_>) -> Answer<Option<Value>> {
-    let text = on.text(1)?;
+    let text = on.long_text(1)?;
     if on.state.waiting.is_some() {
         return Err(Fault::Coded(ONGOING_SWAP, "a program waits for bm_swap_configs already".to_string()));
     }

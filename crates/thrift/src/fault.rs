@@ -8,6 +8,9 @@ use crate::wire::{Outcome, TooLong};
 use control::{Code, Error};
 use thrift::ApplicationErrorKind;
 
+/// Bytes of a text that a client is sent: a compiler has much to say.
+const SAID_BYTES_MAX: usize = 8 << 10;
+
 /// A refusal.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Fault {
@@ -45,7 +48,13 @@ impl Fault {
     pub(crate) fn outcome(self) -> Outcome {
         match self {
             Fault::Coded(code, _) => Outcome::Exception(code),
-            Fault::Said(kind, why) => Outcome::Failed(kind, why),
+            Fault::Said(kind, mut why) => {
+                if why.len() > SAID_BYTES_MAX {
+                    why.truncate(why.floor_char_boundary(SAID_BYTES_MAX));
+                    why.push_str(" ...");
+                }
+                Outcome::Failed(kind, why)
+            }
         }
     }
 }
@@ -138,4 +147,19 @@ pub(crate) mod multicast {
     pub const INVALID_GROUP: i32 = 3;
     pub const INVALID_NODE: i32 = 4;
     pub const ERROR: i32 = 5;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_cut() {
+        let Outcome::Failed(_, text) = Fault::said("é".repeat(SAID_BYTES_MAX)).outcome() else { panic!() };
+        assert_eq!(text.len(), SAID_BYTES_MAX + 4);
+        assert_eq!(
+            Fault::said("short").outcome(),
+            Outcome::Failed(ApplicationErrorKind::InternalError, "short".into())
+        );
+    }
 }

@@ -10,7 +10,7 @@
 //!
 //! Tests: below, `tests/py/test_thrift.py`.
 
-use crate::service::Services;
+use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -148,7 +148,7 @@ fn accept(
             if let Err(error) = serve(&stream, peer, number, &services, &of, patience)
                 && services.complaints.allow()
             {
-                tracing::warn!(%peer, "thrift: the connection ends: {error}");
+                tracing::warn!(%peer, "thrift: the connection ends: {}", logged(&error));
             }
         };
         if let Err(error) = std::thread::Builder::new().name("thrift-client".to_string()).spawn(serve) {

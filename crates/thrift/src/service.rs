@@ -14,6 +14,7 @@ use crate::program::Program;
 use crate::switch::{Record, Switch};
 use crate::wire::{Call, Outcome, Value};
 use crate::{arrays, device, multicast, profiles, tables, value_sets};
+use base::visible;
 use control::entity::{Entity, Update, UpdateKind, WriteRequest};
 use control::{Control, Error};
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,23 @@ use thrift::ApplicationErrorKind;
 const STEP: usize = 1024;
 /// Updates of one step of a large write.
 pub(crate) const BATCH: usize = 4096;
+/// Bytes of a name that a client gives.
+const NAME_BYTES_MAX: usize = 1024;
+/// Bytes of a text in the log, and in the audit log.
+const LOGGED_BYTES_MAX: usize = 500;
+
+/// A text that may hold what a client sent, for the log: of one line, without characters that a terminal obeys, and cut.
+pub(crate) fn logged(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.len() >= LOGGED_BYTES_MAX {
+            out.push_str(&format!(" ... ({} bytes)", text.len()));
+            break;
+        }
+        if visible::steers(c) { visible::shown(c, &mut out) } else { out.push(c) }
+    }
+    out
+}
 
 /// The services of a device.
 pub(crate) struct Services {
@@ -235,7 +253,7 @@ impl Services {
             Ok(method) => method,
             Err(fault) => {
                 if self.complaints.allow() {
-                    tracing::warn!(%peer, "thrift: {}", fault.message());
+                    tracing::warn!(%peer, "thrift: {}", logged(fault.message()));
                 }
                 return fault.outcome();
             }
@@ -248,8 +266,8 @@ impl Services {
             (method.run)(&mut context)
         };
         let (outcome, message) = match &answer {
-            Ok(_) => ("Ok", ""),
-            Err(fault) => ("Refused", fault.message()),
+            Ok(_) => ("Ok", String::new()),
+            Err(fault) => ("Refused", logged(fault.message())),
         };
         if !message.is_empty() && self.complaints.allow() {
             tracing::warn!(%peer, method = method.name, "thrift: {message}");
@@ -257,7 +275,7 @@ impl Services {
         if method.changes {
             let what = subject(&call.arguments);
             let (method, took) = (call.name.as_str(), start.elapsed());
-            self.switch.record(Record { peer, method, what, outcome, message, took });
+            self.switch.record(Record { peer, method, what, outcome, message: &message, took });
         }
         answer.map_or_else(Fault::outcome, Outcome::Result)
     }
@@ -310,7 +328,20 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// A name.
     pub(crate) fn text(&self, id: i16) -> Answer<&'a str> {
+        let text = self.long_text(id)?;
+        match text.len() <= NAME_BYTES_MAX {
+            true => Ok(text),
+            false => Err(Fault::arguments(format!(
+                "argument {id} is a name of {} bytes; the most are {NAME_BYTES_MAX}",
+                text.len()
+            ))),
+        }
+    }
+
+    /// A text of any length, as a program is.
+    pub(crate) fn long_text(&self, id: i16) -> Answer<&'a str> {
         std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is no text (UTF-8)")))
     }
 
@@ -479,5 +510,21 @@ impl Either {
             Either::Control(error) => crate::fault::coded(error, code),
             Either::Own(fault) => fault,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_is_one_short_line() {
+        assert_eq!(logged("there is no table `a`"), "there is no table `a`");
+        assert_eq!(logged("a\n2026 ERROR b\r\x1b[2J\u{202e}\t"), "a\\u{a}2026 ERROR b\\u{d}\\u{1b}[2J\\u{202e}\\u{9}");
+        let long = logged(&"é".repeat(3 << 20));
+        assert!(long.len() < 600 && long.ends_with("... (6291456 bytes)"), "{long}");
+        // A character of several bytes is not cut in two.
+        assert!(logged(&format!("x{}", "é".repeat(500))).starts_with("xé"));
+        assert!(logged(&"\n".repeat(5000)).len() < 600);
     }
 }

@@ -124,6 +124,19 @@ fn ports_are_kernel_interfaces_only() {
 }
 
 #[test]
+fn names_have_a_bound_and_programs_have_none_but_that_of_a_message() {
+    let (server, _) = start(4, PATIENCE);
+    let client = TcpStream::connect(server.address()).unwrap();
+    let texts = |id: u8, length: usize| {
+        [&[11, 0, id][..], &(length as u32).to_be_bytes(), "x".repeat(length).as_bytes()].concat()
+    };
+    let add = ask(&client, "standard:bm_mt_get_num_entries", &texts(2, 1025));
+    assert!(text(&add).contains("argument 2 is a name of 1025 bytes"), "{}", text(&add));
+    assert!(text(&ask(&client, "standard:bm_mt_get_num_entries", &texts(2, 1024))).contains("there is no device"));
+    assert!(text(&ask(&client, "standard:bm_load_new_config", &texts(1, 3 << 20))).contains("no program fits"));
+}
+
+#[test]
 fn what_is_no_call_ends_its_connection_and_no_other() {
     let (server, _) = start(8, PATIENCE);
     let other = TcpStream::connect(server.address()).unwrap();

@@ -594,6 +594,7 @@ def test_the_others_write_too(start):
 
 def test_a_primary_controller_alone_writes(start):
     switch, cli = start(EVERYTHING, *PORTS)
+    cli.expect(("mc_mgrp_create 1", ""), ("mirroring_add_mc 101 1", None))
     listening = subprocess.Popen([SLUICE, "listen", "--grpc", switch.address], cwd=ROOT)
     try:
         deadline = time.monotonic() + PATIENCE_S
@@ -601,11 +602,12 @@ def test_a_primary_controller_alone_writes(start):
             time.sleep(0.05)
         assert "a controller is primary" in cli.fails("table_add exact_table answer 1 => 5")
         assert "a controller is primary" in cli.fails("reset_state")
-        cli.expect(("table_num_entries exact_table", "0"))
+        assert "a controller is primary" in cli.fails("mirroring_delete 101")
+        cli.expect(("table_num_entries exact_table", "0"), ("mirroring_get 101", "port=None, mgid=1"))
     finally:
         listening.kill()
         listening.wait(timeout=PATIENCE_S)
-    cli.expect(("table_add exact_table answer 1 => 5", "handle 0"))
+    cli.expect(("table_add exact_table answer 1 => 5", "handle 0"), ("mirroring_delete 101", None))
 
 
 def test_changes_are_kept_and_recorded(start, tmp_path):

@@ -438,13 +438,14 @@ impl Context<'_> {
 
     fn delete_session(&mut self) -> Answer<bool> {
         let id = self.session_id()?;
-        self.state.replication.mirrors.remove(&id);
         let session = CloneSession { session_id: id, ..CloneSession::default() };
-        match self.write_one(UpdateKind::Delete, Entity::CloneSession(session)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.code == Code::NotFound => Ok(false),
-            Err(error) => Err(Fault::said(error.message)),
-        }
+        let there_was = match self.write_one(UpdateKind::Delete, Entity::CloneSession(session)) {
+            Ok(()) => true,
+            Err(error) if error.code == Code::NotFound => false,
+            Err(error) => return Err(Fault::said(error.message)),
+        };
+        self.state.replication.mirrors.remove(&id);
+        Ok(there_was)
     }
 
     /// The port and group of a session.

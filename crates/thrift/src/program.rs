@@ -5,6 +5,7 @@
 //! be the end of a fully qualified one, if it is the only such end: some commands send what their user typed.
 
 use crate::fault::{Answer, Fault};
+use crate::service::logged;
 use crate::wire::Value;
 use base::Bits;
 use base::entry::MatchKind;
@@ -12,6 +13,8 @@ use control::bytes;
 use control::entity::{Action, FieldMatch, MatchValue};
 use control::schema::{FieldSchema, ListedAction, Schema, TableSchema, View};
 use p4info::ActionScope;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -27,12 +30,58 @@ pub(crate) struct Program {
     pub(crate) schema: Arc<Schema>,
     /// In bmv2's JSON, which clients read names and widths from; or why there is none.
     pub(crate) config: Result<Arc<str>, String>,
+    described: Described,
+}
+
+/// What the description says and the schema does not.
+#[derive(Default)]
+struct Described {
     /// Fields of keys that clients match by `valid`: a table's name and the field's place.
     valid: HashSet<(String, usize)>,
     /// Tables without a default entry.
     without_default: HashSet<String>,
-    /// Ids of the description, by the kind of the resource and its name.
+    /// Ids, by the kind of the resource and its name.
     ids: BTreeMap<(i32, String), i32>,
+}
+
+/// What is read of the description. All else is skipped, however deep it is nested.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Description {
+    pipelines: Vec<Pipeline>,
+    counter_arrays: Vec<Object>,
+    meter_arrays: Vec<Object>,
+    register_arrays: Vec<Object>,
+    learn_lists: Vec<Object>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pipeline {
+    tables: Vec<Table>,
+    action_profiles: Vec<Object>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Table {
+    name: Option<String>,
+    id: Option<i64>,
+    default_entry: Option<IgnoredAny>,
+    key: Vec<KeyField>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct KeyField {
+    match_type: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Object {
+    name: Option<String>,
+    id: Option<i64>,
 }
 
 /// A field of a key in the client's form: the bytes that identify an entry, and what it sends.
@@ -43,42 +92,53 @@ pub(crate) struct Key {
     pub(crate) bytes: Vec<u8>,
 }
 
+impl Described {
+    fn read(config: &str) -> serde_json::Result<Described> {
+        let from: Description = serde_json::from_str(config)?;
+        let mut out = Described::default();
+        let mut note = |kind: i32, objects: Vec<Object>| {
+            out.ids.extend(objects.into_iter().filter_map(|object| Some(((kind, object.name?), object.id? as i32))));
+        };
+        note(2, from.counter_arrays);
+        note(3, from.meter_arrays);
+        note(4, from.register_arrays);
+        note(5, from.learn_lists);
+        for pipeline in from.pipelines {
+            note(1, pipeline.action_profiles);
+            for table in pipeline.tables {
+                let name = table.name.unwrap_or_default();
+                if table.default_entry.is_none() {
+                    out.without_default.insert(name.clone());
+                }
+                let by_valid = |(_, field): &(usize, &KeyField)| field.match_type.as_deref() == Some("valid");
+                let places = table.key.iter().enumerate().filter(by_valid);
+                out.valid.extend(places.map(|(at, _)| (name.clone(), at)));
+                note(0, vec![Object { name: Some(name), id: table.id }]);
+            }
+        }
+        Ok(out)
+    }
+}
+
 impl Program {
     /// Reads of the description what the schema does not say.
     pub(crate) fn new(schema: Arc<Schema>, config: Result<String, String>) -> Program {
-        let json = config.as_ref().ok().and_then(|config| serde_json::from_str(config).ok());
-        let json: serde_json::Value = json.unwrap_or_default();
-        let (mut valid, mut without_default, mut ids) = (HashSet::new(), HashSet::new(), BTreeMap::new());
-        let list = |of: &serde_json::Value, key: &str| of[key].as_array().cloned().unwrap_or_default();
-        let mut note = |kind: i32, object: &serde_json::Value| {
-            if let (Some(name), Some(id)) = (object["name"].as_str(), object["id"].as_i64()) {
-                ids.insert((kind, name.to_string()), id as i32);
-            }
-        };
-        for pipeline in list(&json, "pipelines") {
-            for table in list(&pipeline, "tables") {
-                note(0, &table);
-                let name = table["name"].as_str().unwrap_or_default().to_string();
-                if table["default_entry"].is_null() {
-                    without_default.insert(name.clone());
-                }
-                for (at, field) in list(&table, "key").iter().enumerate() {
-                    if field["match_type"] == "valid" {
-                        valid.insert((name.clone(), at));
-                    }
-                }
-            }
-            list(&pipeline, "action_profiles").iter().for_each(|profile| note(1, profile));
-        }
-        for (kind, key) in [(2, "counter_arrays"), (3, "meter_arrays"), (4, "register_arrays"), (5, "learn_lists")] {
-            list(&json, key).iter().for_each(|object| note(kind, object));
-        }
-        Program { schema, config: config.map(Arc::from), valid, without_default, ids }
+        let described = config.as_ref().map_or_else(
+            |_| Described::default(),
+            |config| {
+                Described::read(config).unwrap_or_else(|error| {
+                    let why = logged(&error.to_string());
+                    tracing::warn!("thrift: the program's description is not read, so ids are missing: {why}");
+                    Described::default()
+                })
+            },
+        );
+        Program { schema, config: config.map(Arc::from), described }
     }
 
     /// The id of an object of the description.
     pub(crate) fn id_of(&self, kind: i32, name: &str) -> Option<i32> {
-        self.ids.get(&(kind, name.to_string())).copied()
+        self.described.ids.get(&(kind, name.to_string())).copied()
     }
 
     pub(crate) fn table(&self, name: &str) -> Option<(u32, &TableSchema)> {
@@ -87,7 +147,7 @@ impl Program {
 
     /// Whether the program gives a table a default entry: in P4 it does always, in JSON it need not.
     pub(crate) fn has_default(&self, table: &TableSchema) -> bool {
-        !self.without_default.contains(&table.name)
+        !self.described.without_default.contains(&table.name)
     }
 
     /// The action of a list that has a name.
@@ -274,7 +334,7 @@ impl Program {
             let bytes = field.value.width.div_ceil(8) as usize;
             let first = take(bytes)?;
             params.push(match field.kind? {
-                MatchKind::Exact if self.valid.contains(&(table.name.clone(), at)) => {
+                MatchKind::Exact if self.described.valid.contains(&(table.name.clone(), at)) => {
                     of(VALID, 5, vec![(1, Value::Bool(first.iter().any(|byte| *byte != 0)))])
                 }
                 MatchKind::Exact => of(EXACT, 2, vec![(1, Value::Bytes(first))]),
@@ -309,4 +369,29 @@ pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T
 /// A number of so many bits; zeros may stand before it.
 pub(crate) fn number(width: u32, bytes: &[u8], what: &str) -> Result<Bits, String> {
     bytes::parse(width, bytes, what).map_err(|error| error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_read_however_deep_they_are_nested() {
+        let deep = format!("{}1{}", "[{\"x\":".repeat(500), "}]".repeat(500));
+        let text = format!(
+            r#"{{"__meta__": {{"version": [2, 18]}}, "parsers": {deep}, "actions": [{{"name": "a", "primitives": {deep}}}],
+                "pipelines": [{{"name": "ingress", "conditionals": {deep}, "action_profiles": [{{"name": "p", "id": 4}}], "tables": [
+                    {{"name": "t", "id": 7, "key": [{{"match_type": "exact", "target": {deep}}}, {{"match_type": "valid"}}],
+                      "default_entry": {{"action_id": 1, "x": {deep}}}}},
+                    {{"name": "u", "id": 8, "default_entry": null}}, {{"name": "v", "id": 9}}]}}],
+                "counter_arrays": [{{"name": "c", "id": 1, "x": {deep}}}], "meter_arrays": [{{"name": "m", "id": 2}}],
+                "register_arrays": [{{"name": "r", "id": 3}}, {{"id": 5}}], "learn_lists": [{{"name": "l", "id": 6}}]}}"#
+        );
+        let described = Described::read(&text).unwrap();
+        let ids = [(0, "t"), (0, "v"), (1, "p"), (2, "c"), (3, "m"), (4, "r"), (5, "l"), (0, "c")];
+        let found = ids.map(|(kind, name)| described.ids.get(&(kind, name.to_string())).copied());
+        assert_eq!(found, [Some(7), Some(9), Some(4), Some(1), Some(2), Some(3), Some(6), None]);
+        assert_eq!(described.valid, HashSet::from([("t".to_string(), 1)]));
+        assert_eq!(described.without_default, HashSet::from(["u".to_string(), "v".to_string()]));
+    }
 }

@@ -457,6 +457,30 @@ def test_multicast_and_mirroring(start):
     assert saved() == ["multicast 7 3:1", "clone 101"]
 
 
+def test_a_change_of_several_groups_is_made_whole_or_not_at_all(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    saved = lambda: [x for x in Cli(switch.address).sluice("config", "save", "-").splitlines() if x.startswith(("multicast", "clone"))]  # noqa: E731
+    cli.expect(
+        ("mc_mgrp_create 11", ""),
+        ("mc_mgrp_create 12", ""),
+        ("mirroring_add_mc 101 11", None),
+        ("mc_set_lag_membership 0 2", ""),
+        ("mc_node_create 1 | 0", "handle 0"),
+        ("mc_node_create 1 1", "handle 1"),
+        ("mc_node_create 1 | 0", "handle 2"),
+        ("mc_node_associate 11 0", ""),
+        ("mc_node_associate 12 1", ""),
+        ("mc_node_associate 12 2", ""),
+    )
+    before, dump = saved(), cli.one("mc_dump")
+    assert before == ["multicast 11 2:1", "multicast 12 1:1 2:1", "clone 101 2:1"]
+    # Group 12 would have port 1 twice.
+    cli.expect(("mc_set_lag_membership 0 1", refused("ERROR")))
+    assert (saved(), cli.one("mc_dump")) == (before, dump)
+    cli.expect(("mc_set_lag_membership 0 3", ""))
+    assert saved() == ["multicast 11 3:1", "multicast 12 1:1 3:1", "clone 101 3:1"]
+
+
 def test_the_engine_without_aggregation_groups(cli):
     plain = (str(VENV / "python"), "-c", PLAIN, "--pre", "SimplePre")
     answers, _ = cli.session("mc_mgrp_create 1", "mc_node_create 5 1 2", "mc_node_associate 1 0", "mc_dump", command=plain)

@@ -21,12 +21,15 @@ use grpc::peer::{Origin, Peer};
 use grpc::proto::p4::v1 as pb;
 use grpc::proto::sluice::v1 as admin;
 use grpc::{Handle, convert};
+use prost::Message;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use thrift_service::{Port, Record, Server};
 
 /// Entities of a text of all of them.
 const ENTITIES_MAX: usize = 1 << 20;
+/// Their bytes as P4Runtime encodes them: their text has more, and must fit into an answer.
+const ENTITIES_BYTES_MAX: usize = thrift_service::wire::ANSWER_BYTES_MAX;
 /// Entities of one step of a read.
 const STEP: usize = 1024;
 
@@ -54,8 +57,8 @@ pub struct Parts<'a> {
 }
 
 impl ThriftArgs {
-    /// Listens, if it is asked for.
-    pub fn serve(&self, parts: Parts<'_>, transport: &TransportArgs, listeners: &Listeners) -> Result<Option<Server>> {
+    /// Where it is asked for, and allowed.
+    pub fn check(&self, transport: &TransportArgs) -> Result<Option<(&'static str, SocketAddr)>> {
         let (option, address) = match (&self.thrift, self.thrift_port) {
             (Some(address), _) => ("--thrift", socket_address("--thrift", address)?),
             (None, Some(port)) => ("--thrift-port", SocketAddr::from(([127, 0, 0, 1], port))),
@@ -76,6 +79,12 @@ impl ThriftArgs {
                  does it all the same"
             );
         }
+        Ok(Some((option, address)))
+    }
+
+    /// Listens, if it is asked for.
+    pub fn serve(&self, parts: Parts<'_>, transport: &TransportArgs, listeners: &Listeners) -> Result<Option<Server>> {
+        let Some((option, address)) = self.check(transport)? else { return Ok(None) };
         let service = Service {
             switch: Arc::clone(parts.switch),
             handle: Arc::clone(parts.handle),
@@ -165,7 +174,7 @@ impl thrift_service::Switch for Service {
     fn entities(&self) -> Result<String, String> {
         let view = self.handle.with(|control| control.config(self.device)).map_err(message)?;
         let names = Names::new(convert::p4info::to_proto(&view.ok_or("no program runs")?.p4info));
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for query in entities::config::queries(&names, true) {
             let query = convert::entity(pb::Entity { entity: Some(query) });
             let opened = self.handle.with(|control| control.open_read(self.device, &Default::default(), &[query]));
@@ -176,11 +185,17 @@ impl thrift_service::Switch for Service {
                 if some.is_empty() {
                     break;
                 }
-                found.extend(some.into_iter().filter_map(|entity| convert::entity_to_proto(entity).entity));
-                if found.len() > ENTITIES_MAX {
+                for entity in some {
+                    let entity = convert::entity_to_proto(entity);
+                    bytes += entity.encoded_len();
+                    found.extend(entity.entity);
+                }
+                if found.len() > ENTITIES_MAX || bytes > ENTITIES_BYTES_MAX {
                     self.handle.with(|control| control.close_read(id));
                     return Err(format!(
-                        "there are more than {ENTITIES_MAX} entities; `sluice config save` writes any number"
+                        "there are more than {ENTITIES_MAX} entities, or more than {} MiB of them; `sluice config save` writes any \
+                         number",
+                        ENTITIES_BYTES_MAX >> 20
                     ));
                 }
             }

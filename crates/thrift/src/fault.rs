@@ -62,7 +62,7 @@ impl Fault {
 impl From<TooLong> for Fault {
     fn from(_: TooLong) -> Fault {
         Fault::said(format!(
-            "the answer has more than {} MB; `sluice table show` and P4Runtime read tables of any size",
+            "the answer has more than {} MiB; `sluice table show`, `sluice config save` and P4Runtime have no such limit",
             crate::wire::ANSWER_BYTES_MAX >> 20
         ))
     }

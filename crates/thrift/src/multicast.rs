@@ -15,10 +15,10 @@
 
 use crate::fault::{Answer, Fault, coded, multicast as code};
 use crate::service::Context;
-use crate::wire::Value;
+use crate::wire::{Bounded, TooLong, Value};
 use control::Code;
-use control::entity::{CloneSession, Entity, MulticastGroup, Replica, ReplicaPort, UpdateKind};
-use serde_json::json;
+use control::entity::{CloneSession, Entity, MulticastGroup, Replica, ReplicaPort, Update, UpdateKind};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes, and groups; as many as bmv2 has.
@@ -185,14 +185,35 @@ impl Context<'_> {
 
     /// Takes a change, after groups have the replicas that follow from it.
     fn change(&mut self, next: Replication, groups: impl IntoIterator<Item = u32>) -> Answer<()> {
-        for group in groups {
-            self.put_group(&next, group, UpdateKind::Modify)?;
+        self.change_by(next, groups, UpdateKind::Modify)
+    }
+
+    /// Writes groups, and the sessions that mirror to them, and takes a change; if anything is refused, nothing has changed.
+    fn change_by(&mut self, next: Replication, groups: impl IntoIterator<Item = u32>, kind: UpdateKind) -> Answer<()> {
+        let groups: BTreeSet<u32> = groups.into_iter().collect();
+        let mut updates = Vec::new();
+        for group in &groups {
+            let group = match kind {
+                UpdateKind::Delete => MulticastGroup { group_id: *group, ..MulticastGroup::default() },
+                _ => self.group(&next, *group)?,
+            };
+            updates.push(Update { kind, entity: Some(Entity::MulticastGroup(group)) });
+        }
+        for (session, (group, port)) in next.mirrors.iter().filter(|(_, (group, _))| groups.contains(group)) {
+            updates.push(self.session_update(&next, *session, Some(*group), *port)?);
+        }
+        if !updates.is_empty() {
+            self.write_all(updates).map_err(|error| match error.code {
+                Code::ResourceExhausted => Fault::Coded(code::TABLE_FULL, error.message),
+                _ => coded(error, code::ERROR),
+            })?;
         }
         self.state.replication = next;
         Ok(())
     }
 
-    fn put_group(&self, next: &Replication, group_id: u32, kind: UpdateKind) -> Answer<()> {
+    /// A group with the copies of its nodes.
+    fn group(&self, next: &Replication, group_id: u32) -> Answer<MulticastGroup> {
         let replicas = next.replicas(group_id).into_iter().map(replica).collect();
         let query = MulticastGroup { group_id, ..MulticastGroup::default() };
         let old = self.read(Entity::MulticastGroup(query)).map_err(|error| coded(error, code::ERROR))?;
@@ -201,17 +222,7 @@ impl Context<'_> {
             Entity::MulticastGroup(group) if group.group_id == group_id => Some(group.metadata),
             _ => None,
         });
-        let group = MulticastGroup { group_id, replicas, metadata: metadata.unwrap_or_default() };
-        self.write_one(kind, Entity::MulticastGroup(group)).map_err(|error| match error.code {
-            Code::ResourceExhausted => Fault::Coded(code::TABLE_FULL, error.message),
-            _ => coded(error, code::ERROR),
-        })?;
-        for (session, (group, port)) in &next.mirrors {
-            if *group == group_id {
-                self.put_session(next, *session, Some(*group), *port)?;
-            }
-        }
-        Ok(())
+        Ok(MulticastGroup { group_id, replicas, metadata: metadata.unwrap_or_default() })
     }
 
     fn node<'a>(&self, of: &'a mut Replication, argument: i16) -> Answer<(i32, &'a mut Node)> {
@@ -240,8 +251,7 @@ pub(crate) fn create_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
         return Err(Fault::Coded(code::TABLE_FULL, format!("{NODES_MAX} multicast groups, which is the limit")));
     }
     next.groups.insert(id, Vec::new());
-    on.put_group(&next, id, UpdateKind::Insert)?;
-    on.state.replication = next;
+    on.change_by(next, Some(id), UpdateKind::Insert)?;
     Ok(Some(Value::I32(given)))
 }
 
@@ -249,24 +259,13 @@ pub(crate) fn destroy_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     // As in bmv2, one that is not there is no error.
     let Ok(id) = on.group_id(&next, 2) else { return Ok(None) };
-    let group = MulticastGroup { group_id: id, ..MulticastGroup::default() };
-    let deleted = on.write_one(UpdateKind::Delete, Entity::MulticastGroup(group));
-    deleted.map_err(|error| coded(error, code::ERROR))?;
     for handle in next.groups.remove(&id).unwrap_or_default() {
         if let Some(node) = next.nodes.get_mut(&handle) {
             node.group = None;
         }
     }
-    let mirrors: Vec<(u32, Option<u32>)> = next
-        .mirrors
-        .iter()
-        .filter(|(_, (group, _))| *group == id)
-        .map(|(session, (_, port))| (*session, *port))
-        .collect();
-    for (session, port) in mirrors {
-        on.put_session(&next, session, Some(id), port)?;
-    }
-    on.state.replication = next;
+    // Sessions that mirror to it go on, without its copies.
+    on.change_by(next, Some(id), UpdateKind::Delete)?;
     Ok(None)
 }
 
@@ -349,17 +348,55 @@ pub(crate) fn set_lag(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let now = on.replication()?;
     // A node of ours is one of bmv2's first and one of its second level.
-    let groups = now.groups.iter().map(|(id, nodes)| json!({ "id": id, "l1_handles": nodes }));
-    let first = now.nodes.iter().map(|(at, node)| json!({ "handle": at, "rid": node.rid, "l2_handle": at }));
-    let second = now.nodes.iter().map(|(at, node)| json!({ "handle": at, "ports": node.ports, "lags": node.lags }));
-    let lags = now.lags.iter().map(|(id, ports)| json!({ "id": id, "ports": ports }));
-    let all = json!({
-        "mgrps": groups.collect::<Vec<_>>(),
-        "l1_handles": first.collect::<Vec<_>>(),
-        "l2_handles": second.collect::<Vec<_>>(),
-        "lags": lags.collect::<Vec<_>>(),
-    });
-    Ok(Some(Value::text(all.to_string())))
+    let all = Entries {
+        mgrps: now.groups.iter().map(|(id, nodes)| ToldGroup { id: *id, l1_handles: nodes }).collect(),
+        l1_handles: now.nodes.iter().map(|(at, node)| First { handle: *at, rid: node.rid, l2_handle: *at }).collect(),
+        l2_handles: now
+            .nodes
+            .iter()
+            .map(|(at, node)| Second { handle: *at, ports: &node.ports, lags: &node.lags })
+            .collect(),
+        lags: now.lags.iter().map(|(id, ports)| Lag { id: *id, ports }).collect(),
+    };
+    // All ports of all nodes would be more than an answer may be.
+    let mut text = Bounded::default();
+    serde_json::to_writer(&mut text, &all).map_err(|_| TooLong)?;
+    Ok(Some(Value::Bytes(text.into_bytes())))
+}
+
+/// What `bm_mc_get_entries` tells, as JSON.
+#[derive(Serialize)]
+struct Entries<'a> {
+    mgrps: Vec<ToldGroup<'a>>,
+    l1_handles: Vec<First>,
+    l2_handles: Vec<Second<'a>>,
+    lags: Vec<Lag<'a>>,
+}
+
+#[derive(Serialize)]
+struct ToldGroup<'a> {
+    id: u32,
+    l1_handles: &'a [i32],
+}
+
+#[derive(Serialize)]
+struct First {
+    handle: i32,
+    rid: u32,
+    l2_handle: i32,
+}
+
+#[derive(Serialize)]
+struct Second<'a> {
+    handle: i32,
+    ports: &'a BTreeSet<u32>,
+    lags: &'a BTreeSet<u32>,
+}
+
+#[derive(Serialize)]
+struct Lag<'a> {
+    id: u32,
+    ports: &'a BTreeSet<u32>,
 }
 
 // Mirroring sessions.
@@ -403,11 +440,18 @@ impl Context<'_> {
     pub(crate) fn forget_replication(&mut self) -> Answer<()> {
         let mirrors = std::mem::take(&mut self.state.replication.mirrors);
         self.state.replication = Replication { mirrors, ..Replication::default() };
-        let of = self.state.replication.clone();
-        of.mirrors.iter().try_for_each(|(session, (group, port))| self.put_session(&of, *session, Some(*group), *port))
+        let of = &self.state.replication;
+        let updates =
+            of.mirrors.iter().map(|(session, (group, port))| self.session_update(of, *session, Some(*group), *port));
+        let updates = updates.collect::<Answer<Vec<_>>>()?;
+        match updates.is_empty() {
+            true => Ok(()),
+            false => self.write_all(updates).map_err(|error| Fault::said(error.message)),
+        }
     }
 
-    fn put_session(&self, of: &Replication, id: u32, group: Option<u32>, port: Option<u32>) -> Answer<()> {
+    /// The update that gives a session its copies.
+    fn session_update(&self, of: &Replication, id: u32, group: Option<u32>, port: Option<u32>) -> Answer<Update> {
         let mut replicas: Vec<(u32, u32)> = port.map(|port| (port, 0)).into_iter().collect();
         for copy in group.map_or(vec![], |group| of.replicas(group)) {
             if !replicas.contains(&copy) {
@@ -418,7 +462,7 @@ impl Context<'_> {
         let old = self.session(id)?;
         let kind = if old.is_some() { UpdateKind::Modify } else { UpdateKind::Insert };
         let session = CloneSession { session_id: id, replicas, ..old.unwrap_or_default() };
-        self.write_one(kind, Entity::CloneSession(session)).map_err(|error| Fault::said(error.message))
+        Ok(Update { kind, entity: Some(Entity::CloneSession(session)) })
     }
 
     fn add_session(&mut self, group: Option<i32>, port: Option<i32>) -> Answer<()> {
@@ -427,7 +471,8 @@ impl Context<'_> {
         let group = group.map(|group| u32::try_from(group).map_err(|_| Fault::said(format!("{group} is no group"))));
         let (port, group) = (port.transpose()?, group.transpose()?);
         let mut next = self.replication()?;
-        self.put_session(&next, id, group, port)?;
+        let update = self.session_update(&next, id, group, port)?;
+        self.write_all(vec![update]).map_err(|error| Fault::said(error.message))?;
         match group {
             Some(group) => next.mirrors.insert(id, (group, port)),
             None => next.mirrors.remove(&id),

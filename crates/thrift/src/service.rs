@@ -15,8 +15,8 @@ use crate::switch::{Record, Switch};
 use crate::wire::{Call, Outcome, Value};
 use crate::{arrays, device, multicast, profiles, tables, value_sets};
 use base::visible;
-use control::entity::{Entity, Update, UpdateKind, WriteRequest};
-use control::{Control, Error};
+use control::entity::{Atomicity, Entity, Update, UpdateKind, WriteRequest};
+use control::{Code, Control, Error};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -470,9 +470,9 @@ impl Context<'_> {
     }
 
     /// Carries updates out, and answers when what they did would come back after a crash.
-    pub(crate) fn write(&self, updates: Vec<Update>) -> control::Result<Vec<control::Result<()>>> {
+    fn carry_out(&self, updates: Vec<Update>, atomicity: Atomicity) -> control::Result<Vec<control::Result<()>>> {
         let device_id = self.switch.device_id();
-        let request = Arc::new(WriteRequest { device_id, updates, ..WriteRequest::default() });
+        let request = Arc::new(WriteRequest { device_id, updates, atomicity, ..WriteRequest::default() });
         let (results, change) = self.control(|control| {
             let results = control.write_as_operator(&request)?;
             Ok::<_, Error>((results, control.last_change(device_id)))
@@ -487,6 +487,20 @@ impl Context<'_> {
             }));
         }
         Ok(results)
+    }
+
+    /// Writes each update that is not refused.
+    pub(crate) fn write(&self, updates: Vec<Update>) -> control::Result<Vec<control::Result<()>>> {
+        self.carry_out(updates, Atomicity::ContinueOnError)
+    }
+
+    /// Writes all updates, or none if one is refused.
+    pub(crate) fn write_all(&self, updates: Vec<Update>) -> control::Result<()> {
+        let results = self.carry_out(updates, Atomicity::RollbackOnError)?;
+        let mut errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+        // The others were taken back because of this one.
+        let cause = errors.iter().position(|error| error.code != Code::Aborted).unwrap_or(0);
+        if errors.is_empty() { Ok(()) } else { Err(errors.swap_remove(cause)) }
     }
 
     pub(crate) fn write_one(&self, kind: UpdateKind, entity: Entity) -> control::Result<()> {

@@ -9,7 +9,8 @@
 //!
 //! Tests: below.
 
-use std::io::{self, Read};
+use crate::fault::Fault;
+use std::io::{self, Read, Write};
 use thrift::protocol::{
     TBinaryInputProtocol, TBinaryOutputProtocol, TFieldIdentifier, TInputProtocol, TListIdentifier, TMapIdentifier,
     TMessageIdentifier, TMessageType, TOutputProtocol, TStructIdentifier, TType,
@@ -22,9 +23,11 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub const VALUES_MAX: usize = 1 << 16;
 /// Structs and lists within one another.
 pub const DEPTH_MAX: usize = 8;
+/// Fields of a struct; the largest that a method takes has 6.
+pub const FIELDS_MAX: usize = 32;
 /// Bytes of a method's name.
 const NAME_BYTES_MAX: usize = 256;
-/// Bytes of an answer: a table of some hundred thousand entries.
+/// Bytes of what is answered: a table of some hundred thousand entries. The name of the method is beside it.
 pub const ANSWER_BYTES_MAX: usize = 32 << 20;
 
 /// A value of any type of the protocol that bmv2's services use.
@@ -97,6 +100,30 @@ impl Elements {
 #[derive(Debug)]
 pub struct TooLong;
 
+/// A text that grows to the bytes of an answer, and no more.
+#[derive(Default)]
+pub(crate) struct Bounded(Vec<u8>);
+
+impl Bounded {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > ANSWER_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Value {
     /// A text.
     pub fn text(text: impl Into<String>) -> Value {
@@ -115,6 +142,24 @@ impl Value {
             Value::Struct(_) => TType::Struct,
             Value::List(_) | Value::Elements(_) => TType::List,
             Value::Map(_) => TType::Map,
+        }
+    }
+
+    /// Bytes of its encoded form.
+    fn len_bytes(&self) -> usize {
+        let counted = |bytes: usize| 4 + bytes;
+        match self {
+            Value::Bool(_) | Value::I8(_) => 1,
+            Value::I16(_) => 2,
+            Value::I32(_) => 4,
+            Value::I64(_) | Value::Double(_) => 8,
+            Value::Bytes(bytes) => counted(bytes.len()),
+            Value::Struct(fields) => fields.iter().map(|(_, value)| 3 + value.len_bytes()).sum::<usize>() + 1,
+            Value::List(values) => 1 + counted(values.iter().map(Value::len_bytes).sum()),
+            Value::Elements(list) => 1 + counted(list.len_bytes()),
+            Value::Map(pairs) => {
+                2 + counted(pairs.iter().map(|(key, value)| counted(key.len()) + counted(value.len())).sum())
+            }
         }
     }
 
@@ -152,12 +197,12 @@ pub enum Outcome {
 }
 
 /// What is left of a message's bytes.
-struct Bounded<'a> {
+struct Incoming<'a> {
     from: &'a mut dyn Read,
     left: usize,
 }
 
-impl Read for Bounded<'_> {
+impl Read for Incoming<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && !into.is_empty() {
             return Err(io::Error::other(format!("the message has more than {MESSAGE_BYTES_MAX} bytes")));
@@ -170,7 +215,7 @@ impl Read for Bounded<'_> {
 }
 
 struct Reader<'a> {
-    protocol: TBinaryInputProtocol<Bounded<'a>>,
+    protocol: TBinaryInputProtocol<Incoming<'a>>,
     values_left: usize,
 }
 
@@ -181,9 +226,9 @@ fn wrong(why: impl Into<String>) -> thrift::Error {
 /// Reads a request.
 pub fn read_call(from: &mut dyn Read) -> thrift::Result<Call> {
     let names = TConfiguration::builder().max_string_size(Some(NAME_BYTES_MAX)).build()?;
-    let bounded = Bounded { from, left: MESSAGE_BYTES_MAX };
+    let incoming = Incoming { from, left: MESSAGE_BYTES_MAX };
     let mut reader =
-        Reader { protocol: TBinaryInputProtocol::with_config(bounded, true, names), values_left: VALUES_MAX };
+        Reader { protocol: TBinaryInputProtocol::with_config(incoming, true, names), values_left: VALUES_MAX };
     let begin = reader.protocol.read_message_begin()?;
     let oneway = match begin.message_type {
         TMessageType::Call => false,
@@ -218,6 +263,9 @@ impl Reader<'_> {
                     let field = self.protocol.read_field_begin()?;
                     if field.field_type == TType::Stop {
                         break;
+                    }
+                    if fields.len() == FIELDS_MAX {
+                        return Err(wrong(format!("a struct has more than {FIELDS_MAX} fields")));
                     }
                     let id = field.id.ok_or_else(|| wrong("a field has no number"))?;
                     let value = self.value(field.field_type, depth + 1)?;
@@ -317,10 +365,13 @@ pub fn request(call: &Call) -> thrift::Result<Vec<u8>> {
     Ok(out.transport)
 }
 
-/// The answer to a call; the method's name is without that of its service.
+/// The answer to a call; the method's name is without that of its service. One that is too long is a refusal instead.
 pub fn answer(method: &str, sequence: i32, outcome: Outcome) -> thrift::Result<Vec<u8>> {
     let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
     let (kind, body) = match outcome {
+        Outcome::Result(Some(value)) if value.len_bytes() > ANSWER_BYTES_MAX => {
+            return answer(method, sequence, Fault::from(TooLong).outcome());
+        }
         Outcome::Result(result) => {
             (TMessageType::Reply, Value::Struct(result.into_iter().map(|value| (0, value)).collect()))
         }

@@ -87,6 +87,11 @@ fn small_values_without_number_and_nesting_without_end_are_refused() {
     assert!(refusal(&call("standard:x", &nested(DEPTH_MAX + 1))).contains("deep"));
     let twice = Value::Struct(vec![(1, Value::I32(0)), (1, Value::I32(1))]);
     assert!(refusal(&call("standard:x", &twice)).contains("twice"));
+    let wide = |fields: usize| Value::Struct((0..fields).map(|id| (id as i16, Value::Bool(true))).collect());
+    assert!(read(&call("standard:x", &wide(FIELDS_MAX))).is_ok());
+    assert!(refusal(&call("standard:x", &wide(FIELDS_MAX + 1))).contains("32 fields"));
+    let inside = Value::Struct(vec![(1, Value::List(vec![wide(FIELDS_MAX + 1)]))]);
+    assert!(refusal(&call("standard:x", &inside)).contains("32 fields"));
 }
 
 #[test]
@@ -119,6 +124,37 @@ fn a_list_in_encoded_form_is_the_same_list() {
     let plain = Value::List(entries.into_iter().rev().collect());
     let plain = answer("m", 1, Outcome::Result(Some(plain))).unwrap();
     assert_eq!(answer("m", 1, Outcome::Result(Some(Value::Elements(turned)))).unwrap(), plain);
+}
+
+#[test]
+fn lengths_are_those_of_the_encoded_form() {
+    let mut list = Elements::of(&Value::I64(0));
+    list.push(&Value::I64(7)).unwrap();
+    let map = Value::Map(vec![("mtu".to_string(), "1500".to_string()), (String::new(), String::new())]);
+    let all =
+        [arguments(), Value::I8(1), Value::Elements(list), map, Value::List(vec![]), Value::List(vec![arguments(); 3])];
+    for value in all {
+        let mut out = TBinaryOutputProtocol::new(Vec::new(), true);
+        write_value(&mut out, &value).unwrap();
+        assert_eq!(value.len_bytes(), out.transport.len(), "{value:?}");
+    }
+}
+
+#[test]
+fn answers_of_all_kinds_have_a_bound() {
+    let of = |bytes: usize| answer("m", 1, Outcome::Result(Some(Value::Bytes(vec![b'x'; bytes])))).unwrap();
+    let longest = of(ANSWER_BYTES_MAX - 4);
+    assert!(longest.ends_with(b"xxxx\0") && longest.len() > ANSWER_BYTES_MAX);
+    let refused = of(ANSWER_BYTES_MAX - 3);
+    assert!(refused.len() < 1000);
+    assert!(String::from_utf8_lossy(&refused).contains("the answer has more than 32 MiB"));
+    // So it is with many texts, none of which is long.
+    let many = Value::List(vec![Value::Struct(vec![(1, Value::Bytes(vec![0; 1 << 20]))]); 33]);
+    assert!(answer("m", 1, Outcome::Result(Some(many))).unwrap().len() < 1000);
+    let mut text = Bounded::default();
+    text.write_all(&vec![b'x'; ANSWER_BYTES_MAX]).unwrap();
+    assert!(text.write_all(b"x").is_err());
+    assert_eq!(text.into_bytes().len(), ANSWER_BYTES_MAX);
 }
 
 proptest! {

@@ -144,6 +144,7 @@ def test_every_match_kind(cli):
         ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 0", "handle 2"),
         ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 -1", refused("BAD_MATCH_KEY")),
         ("table_add acl_table answer 0&&&0 0->65535 5&&&0xff => 8 30", refused("BAD_MATCH_KEY")),
+        ("table_add acl_table answer 0&&&0 20->10 0&&&0 => 9 10", refused("BAD_MATCH_KEY")),
         ("table_dump_entry acl_table 0", re.compile(r"TERNARY   0a000000 &&& ff000000\n.*RANGE     000a -> 0014\n.*TERNARY   0000 &&& 0000\nPriority: 10\n")),
         ("table_dump_entry acl_table 2", "Priority: 0\nAction entry: MyIngress.answer - 07"),
         ("table_dump_entry_from_key acl_table 0&&&0 0->65535 5&&&0xffff 20", "Dumping entry 0x1"),
@@ -309,6 +310,7 @@ def test_entries_of_the_program_have_handles_and_stay(cli):
         ("table_dump const_table", re.compile("Dumping entry 0x0\n.*0007\nAction entry: MyIngress.answer - 46", re.S)),
         ("table_delete const_table 0", refused("IMMUTABLE_TABLE_ENTRIES")),
         ("table_modify const_table answer 0 => 1", refused("IMMUTABLE_TABLE_ENTRIES")),
+        ("table_add const_table answer 1 => 1", refused("IMMUTABLE_TABLE_ENTRIES")),
         ("table_clear const_table", refused("IMMUTABLE_TABLE_ENTRIES")),
         ("table_num_entries const_table", "1"),
     )

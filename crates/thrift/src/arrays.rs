@@ -5,7 +5,7 @@
 
 use crate::fault::{Answer, Fault, array as code, coded, meter};
 use crate::program::find;
-use crate::service::Context;
+use crate::service::{BATCH, Context};
 use crate::wire::{Elements, Value};
 use base::Bits;
 use control::bytes;
@@ -289,17 +289,17 @@ pub(crate) fn register_write_range(on: &mut Context<'_>) -> Answer<Option<Value>
         return Err(Fault::Coded(code::INVALID_INDEX, why));
     }
     let data = register_data(on, &array, cell, 5)?;
-    let cells: Vec<i64> = (i64::from(from)..i64::from(to)).collect();
-    for some in cells.chunks(crate::service::BATCH) {
-        let update = |index: &i64| control::entity::Update {
+    for first in (from..to).step_by(BATCH) {
+        let update = |index: i32| control::entity::Update {
             kind: UpdateKind::Modify,
             entity: Some(Entity::Register(RegisterEntry {
                 register_id: array.id,
-                index: Some(*index),
+                index: Some(i64::from(index)),
                 data: Some(data.clone()),
             })),
         };
-        let results = on.write(some.iter().map(update).collect()).map_err(|error| coded(error, code::ERROR))?;
+        let some = first..to.min(first.saturating_add(BATCH as i32));
+        let results = on.write(some.map(update).collect()).map_err(|error| coded(error, code::ERROR))?;
         if let Some(error) = results.into_iter().find_map(Result::err) {
             return Err(coded(error, code::ERROR));
         }

@@ -68,6 +68,11 @@ impl Handles {
         Some(self.handle(number))
     }
 
+    /// How many entries have handles.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// The handle of an entry that has one.
     pub(crate) fn known(&self, name: &[u8]) -> Option<i32> {
         self.numbers.get(name).map(|number| self.handle(*number))
@@ -139,7 +144,9 @@ mod tests {
     fn what_is_gone_gives_its_number_back() {
         let mut handles = Handles::default();
         (0..10u8).for_each(|i| assert_eq!(handles.of(&[i]), Some(i32::from(i))));
+        assert_eq!(handles.len(), 10);
         handles.retain(|name| name[0] % 2 == 0);
+        assert_eq!(handles.len(), 5);
         assert_eq!(handles.known(&[4]), Some(4));
         assert_eq!(handles.of(&[100]).map(|handle| handle & 0xff), Some(1));
         assert_eq!(handles.of(&[101]).map(|handle| handle & 0xff), Some(3));

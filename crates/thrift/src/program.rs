@@ -278,6 +278,10 @@ impl Program {
             }
             (MatchKind::Range, RANGE) => {
                 let (low, high) = (part(6, 1)?, part(6, 2)?);
+                // With equally many bytes.
+                if low.to_bytes_be() > high.to_bytes_be() {
+                    return Err(format!("{what}: the range's low end is above its high end"));
+                }
                 keep(&low);
                 keep(&high);
                 let all = low.is_zero() && high == ones;

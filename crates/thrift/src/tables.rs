@@ -189,6 +189,20 @@ impl Context<'_> {
         }
     }
 
+    /// Makes sure that one more entry can have a handle. Those of entries that other clients have deleted are taken back now at the latest.
+    fn make_room(&mut self, table: &Table) -> Answer<()> {
+        if self.handles(table.id).len() >= ENTRIES_MAX {
+            self.look(table)?;
+        }
+        match self.handles(table.id).len() < ENTRIES_MAX {
+            true => Ok(()),
+            false => {
+                let why = format!("{} has {ENTRIES_MAX} entries, {SHOW}", table.label());
+                Err(Fault::Coded(code::FULL, why))
+            }
+        }
+    }
+
     /// The entry that the handle in an argument stands for, as it is now, with its name.
     fn by_handle(&mut self, table: &Table, argument: i16) -> Answer<(Name, TableEntry)> {
         let handle = self.i32(argument)?;
@@ -260,18 +274,22 @@ impl Context<'_> {
         Ok(TableAction::Action(table.program.call(id, &data, code::BAD_ACTION_DATA)?))
     }
 
-    /// Writes an entry, with the codes that its refusals have.
+    /// Refuses a change of what the program says once for all: an entry, or a table to which one is to be added.
+    fn check_may_change(&self, table: &Table, entry: Option<&TableEntry>) -> Answer<()> {
+        let what = match entry {
+            _ if table.schema().is_const => "is constant",
+            Some(entry) if entry.is_const => "has this entry as a constant one",
+            _ => return Ok(()),
+        };
+        Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} {what}", table.label())))
+    }
+
+    /// Writes an entry, with the codes that its refusals have. Its key has been checked ([`Program::key`]).
     fn write_entry(&self, table: &Table, kind: UpdateKind, entry: TableEntry) -> Answer<()> {
         self.write_one(kind, Entity::Table(entry)).map_err(|error| match error.code {
             Code::AlreadyExists => Fault::Coded(code::DUPLICATE_ENTRY, error.message),
             Code::ResourceExhausted => Fault::Coded(code::FULL, error.message),
             Code::NotFound => Fault::Coded(code::INVALID_HANDLE, error.message),
-            Code::PermissionDenied if error.message.contains("constant") => {
-                Fault::Coded(code::IMMUTABLE_ENTRIES, error.message)
-            }
-            Code::InvalidArgument | Code::OutOfRange if error.message.contains("match field") => {
-                Fault::Coded(code::BAD_MATCH_KEY, error.message)
-            }
             _ => coded(error, code::ERROR),
         })?;
         tracing::debug!("thrift: an entry of {} is written", table.label());
@@ -280,10 +298,12 @@ impl Context<'_> {
 
     /// Adds an entry; its handle.
     fn add_entry(&mut self, table: &Table, action: TableAction) -> Answer<Option<Value>> {
+        self.check_may_change(table, None)?;
         self.complete(table)?;
         let options = 6 - i16::from(table.is_indirect());
         let entry = TableEntry { action: Some(action), ..self.key(table, 3, options)? };
         let name = table.name_of(&entry).ok_or_else(|| table.lost())?;
+        self.make_room(table)?;
         self.write_entry(table, UpdateKind::Insert, entry)?;
         let handle = self.handles(table.id).of(&name);
         let full = || Fault::said(format!("{}: the entry is added, but there is no handle left for it", table.label()));
@@ -292,6 +312,7 @@ impl Context<'_> {
 
     fn modify_entry(&mut self, table: &Table, action: TableAction) -> Answer<Option<Value>> {
         let (_, entry) = self.by_handle(table, 3)?;
+        self.check_may_change(table, Some(&entry))?;
         self.write_entry(table, UpdateKind::Modify, TableEntry { action: Some(action), ..to_write(entry) })?;
         Ok(None)
     }
@@ -342,6 +363,11 @@ fn identity(entry: TableEntry) -> TableEntry {
 
 pub(crate) fn count(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let table = on.table()?;
+    let count = count_entries(on, &table)?;
+    Ok(Some(Value::I64(count as i64)))
+}
+
+fn count_entries(on: &Context<'_>, table: &Table) -> Answer<usize> {
     let mut count = 0;
     let query = TableEntry { table_id: table.id, ..TableEntry::default() };
     let counted = on.read_each(Entity::Table(query), |_| {
@@ -349,7 +375,7 @@ pub(crate) fn count(on: &mut Context<'_>) -> Answer<Option<Value>> {
         Ok(())
     });
     counted.map_err(|error| error.fault(code::ERROR))?;
-    Ok(Some(Value::I64(count)))
+    Ok(count)
 }
 
 pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -357,16 +383,23 @@ pub(crate) fn clear(on: &mut Context<'_>) -> Answer<Option<Value>> {
     if table.schema().is_const {
         return Err(Fault::Coded(code::IMMUTABLE_ENTRIES, format!("{} is constant", table.label())));
     }
-    // Some at a time: a table may have more entries than there is memory for a list of them.
-    while clear_some(on, &table)? {}
+    // Some at a time: a table may have more entries than there is memory for a list of them. No more than there are now: what others add
+    // meanwhile may stay.
+    let mut left = count_entries(on, &table)?;
+    while left > 0 {
+        match clear_some(on, &table, left.min(BATCH))? {
+            0 => break,
+            gone => left = left.saturating_sub(gone),
+        }
+    }
     if on.bool(3)? {
         return reset_default(on);
     }
     Ok(None)
 }
 
-/// Deletes the first entries that are not constant; false when there are none.
-fn clear_some(on: &mut Context<'_>, table: &Table) -> Answer<bool> {
+/// Deletes the first so many entries that are not constant; how many there were.
+fn clear_some(on: &mut Context<'_>, table: &Table, most: usize) -> Answer<usize> {
     let mut entries = Vec::new();
     let query = TableEntry { table_id: table.id, ..TableEntry::default() };
     on.read_some(Entity::Table(query), |entity| {
@@ -375,12 +408,12 @@ fn clear_some(on: &mut Context<'_>, table: &Table) -> Answer<bool> {
         {
             entries.push(identity(entry));
         }
-        entries.len() < BATCH
+        entries.len() < most
     })
     .map_err(|error| coded(error, code::ERROR))?;
     let delete = |entry: &TableEntry| Update { kind: UpdateKind::Delete, entity: Some(Entity::Table(entry.clone())) };
     if entries.is_empty() {
-        return Ok(false);
+        return Ok(0);
     }
     let results = on.write(entries.iter().map(delete).collect()).map_err(|error| coded(error, code::ERROR))?;
     for (entry, result) in entries.iter().zip(results) {
@@ -394,7 +427,7 @@ fn clear_some(on: &mut Context<'_>, table: &Table) -> Answer<bool> {
             Err(error) => return Err(coded(error, code::ERROR)),
         }
     }
-    Ok(true)
+    Ok(entries.len())
 }
 
 pub(crate) fn add(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -436,6 +469,7 @@ pub(crate) fn modify_to_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn delete(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let table = on.table()?;
     let (name, entry) = on.by_handle(&table, 3)?;
+    on.check_may_change(&table, Some(&entry))?;
     on.write_entry(&table, UpdateKind::Delete, identity(entry))?;
     on.handles(table.id).remove(&name);
     Ok(None)
@@ -451,6 +485,7 @@ pub(crate) fn set_timeout(on: &mut Context<'_>) -> Answer<Option<Value>> {
         return Err(Fault::Coded(code::ERROR, format!("a timeout of {ms} ms")));
     }
     let (_, entry) = on.by_handle(&table, 3)?;
+    on.check_may_change(&table, Some(&entry))?;
     let entry = TableEntry { idle_timeout_ns: i64::from(ms) * NS_PER_MS, ..to_write(entry) };
     on.write_entry(&table, UpdateKind::Modify, entry)?;
     Ok(None)
@@ -568,6 +603,9 @@ pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
         return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{} has no entry with this key", table.label())));
     };
     let name = table.name_of(&entry).ok_or_else(|| table.lost())?;
+    if on.handles(table.id).known(&name).is_none() {
+        on.make_room(&table)?;
+    }
     let handle = on.handles(table.id).of(&name);
     let handle = handle.ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
     table.told(handle, &entry).map(Some)

@@ -144,7 +144,6 @@ def test_every_match_kind(cli):
         ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 0", "handle 2"),
         ("table_add acl_table answer 0&&&0 0->65535 0&&&0 => 7 -1", refused("BAD_MATCH_KEY")),
         ("table_add acl_table answer 0&&&0 0->65535 5&&&0xff => 8 30", refused("BAD_MATCH_KEY")),
-        ("table_add acl_table answer 0&&&0 20->10 0&&&0 => 9 10", refused("BAD_MATCH_KEY")),
         ("table_dump_entry acl_table 0", re.compile(r"TERNARY   0a000000 &&& ff000000\n.*RANGE     000a -> 0014\n.*TERNARY   0000 &&& 0000\nPriority: 10\n")),
         ("table_dump_entry acl_table 2", "Priority: 0\nAction entry: MyIngress.answer - 07"),
         ("table_dump_entry_from_key acl_table 0&&&0 0->65535 5&&&0xffff 20", "Dumping entry 0x1"),
@@ -524,7 +523,13 @@ def test_programs_are_swapped(start, tmp_path):
         ("swap_configs", refused("NO_ONGOING_SWAP")),
         (f"load_new_config_file {config}", "Loading new Json config"),
         (f"load_new_config_file {config}", refused("ONGOING_SWAP")),
+        ("mc_set_lag_membership 0 1 2", ""),
+        ("mc_node_create 0 3 | 0", "handle 0"),
         ("swap_configs", "Swapping configs"),
+        # LAGs, and nodes in no group, stay.
+        ("mc_mgrp_create 1", ""),
+        ("mc_node_associate 1 0", ""),
+        ("mc_dump", "-> (ports=[3], lags=[0])"),
         ("table_add ipv4_match route 10.0.0.0/8 => 1 2", "handle 0"),
         ("table_num_entries exact_table", "Invalid table name"),
     )
@@ -681,6 +686,46 @@ def test_without_a_program_everything_says_so(start):
     assert done.returncode == 1 and "Error when requesting JSON config from switch" in done.stdout
 
 
+SCRIPT = """
+import sys, bm_cli
+sys.path.append(bm_cli.__path__[0])
+import runtime_CLI
+from bm_runtime.standard import Standard
+from bm_runtime.standard.ttypes import *
+
+standard, = runtime_CLI.thrift_connect(sys.argv[1], int(sys.argv[2]), [("standard", Standard.Client)])
+
+def refusal(call):
+    try:
+        return call()
+    except InvalidTableOperation as x:
+        return TableOperationErrorCode._VALUES_TO_NAMES[x.code]
+    except InvalidRegisterOperation as x:
+        return RegisterOperationErrorCode._VALUES_TO_NAMES[x.code]
+
+def acl(low, high, priority):
+    ternary = lambda of: BmMatchParam(type=BmMatchParamType.TERNARY, ternary=BmMatchParamTernary(bytes(of), bytes(of)))
+    range_ = BmMatchParam(type=BmMatchParamType.RANGE, range=BmMatchParamRange(low, high))
+    key, options = [ternary(4), range_, ternary(2)], BmAddEntryOptions(priority=priority)
+    return refusal(lambda: standard.bm_mt_add_entry(0, "acl_table", key, "answer", [bytes([0, 9])], options))
+
+print(acl(bytes([0, 10]), bytes([0, 20]), 1), acl(bytes([0, 20]), bytes([0, 10]), 2), acl(bytes([1, 0, 0]), bytes([0, 10]), 3))
+print(refusal(lambda: standard.bm_register_write_range(0, "cells", 0, 10000, 7)), standard.bm_register_read_all(0, "cells").count(7))
+print(refusal(lambda: standard.bm_register_write_range(0, "cells", 9999, 10001, 7)))
+print(standard.bm_get_id_from_name(0, 0, "MyIngress.acl_table") >= 0)
+"""
+
+
+def test_methods_that_no_command_calls(start, tmp_path):
+    program = tmp_path / "large.p4"
+    program.write_text((ROOT / EVERYTHING).read_text().replace("register<bit<32>>(8) cells", "register<bit<32>>(10000) cells"))
+    _, cli = start(str(program), *PORTS)
+    done = subprocess.run(
+        [VENV / "python", "-c", SCRIPT, cli.host, cli.port], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.stdout.splitlines() == ["0 BAD_MATCH_KEY BAD_MATCH_KEY", "None 10000", "INVALID_INDEX", "True"], done.stdout + done.stderr
+
+
 def test_hostile_bytes_end_their_connections_only(start):
     switch, cli = start(EVERYTHING, *PORTS)
     address = (cli.host, int(cli.port))
@@ -706,15 +751,41 @@ def test_hostile_bytes_end_their_connections_only(start):
     assert "memory" in cli.one("show_ports")
 
 
+def test_names_of_clients_make_no_lines_of_the_log(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+
+    def ask(table):
+        method = b"standard:bm_mt_get_num_entries"
+        call = struct.pack(">Ii", 0x80010001, len(method)) + method + struct.pack(">i", 9)
+        call += struct.pack(">bhi", 8, 1, 0) + struct.pack(">bhi", 11, 2, len(table)) + table + b"\0"
+        with socket.create_connection((cli.host, int(cli.port)), timeout=PATIENCE_S) as client:
+            client.sendall(call)
+            return client.recv(4096)
+
+    assert ask(b"x\n2026 ERROR forged \x1b[2J")
+    assert b"the most are 1024" in ask(b"y" * 3_000_000)
+    assert ask(b"z" * 1024)
+    assert switch.stop() == 0
+    lines = switch.output.splitlines()
+    assert any("there is no table `x\\u{a}2026 ERROR forged \\u{1b}[2J`" in line for line in lines), switch.output[-3000:]
+    assert "y" * 20 not in switch.output
+    assert any("z" * 400 in line and "(10" in line for line in lines) and max(map(len, lines)) < 1500
+
+
 def test_a_table_of_many_entries(start, tmp_path):
     entries = tmp_path / "entries"
     entries.write_text("".join(f"add MyIngress.exact_table a:{n} MyIngress.answer(result:1)\n" for n in range(1, 2001)))
     program = tmp_path / "large.p4"
     program.write_text((ROOT / EVERYTHING).read_text().replace("size = 64", "size = 4096"))
-    _, cli = start(str(program), *PORTS, "--entries", str(entries))
+    switch, cli = start(str(program), *PORTS, "--entries", str(entries))
     dump, count = cli.run("table_dump exact_table", "table_num_entries exact_table")
     assert count == "2000" and dump.count("Dumping entry 0x") == 2000
     cli.expect(("table_delete exact_table 1999", "Deleting"), ("table_clear exact_table", None), ("table_num_entries exact_table", "0"))
+    # What another client added is cleared, too.
+    shown = Cli(switch.address)
+    shown.table("add", "exact_table", "a:5", "answer(1)")
+    cli.expect(("table_dump_entry_from_key exact_table 5", "Dumping entry"), ("table_clear exact_table", None))
+    assert shown.entries("exact_table") == []
 
 
 def test_every_command_of_help_is_run_here(cli):

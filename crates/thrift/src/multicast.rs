@@ -27,6 +27,8 @@ const NODES_MAX: usize = 4096;
 const PORTS_MAX: usize = 4096;
 /// Aggregation groups.
 const LAGS_MAX: usize = 256;
+/// Ports and aggregation groups of all nodes, and ports of all aggregation groups.
+const MEMBERS_MAX: usize = 1 << 20;
 /// What bmv2 has for the hash of a packet that chooses a port of an aggregation group.
 const LAG_HASH: usize = 255;
 /// `MirroringOperationErrorCode`.
@@ -64,6 +66,11 @@ impl Replication {
             replicas.extend(ports.map(|port| (port, node.rid)));
         }
         replicas
+    }
+
+    fn members(&self) -> usize {
+        let of_nodes = self.nodes.values().map(|node| node.ports.len() + node.lags.len());
+        of_nodes.chain(self.lags.values().map(BTreeSet::len)).sum()
     }
 
     fn free_handle(&self) -> i32 {
@@ -139,14 +146,14 @@ fn bytes_of(port: u32) -> Vec<u8> {
     bytes[zeros..].to_vec()
 }
 
-/// Digits of a map of ports, the highest number first.
-fn ports(value: Option<&Value>) -> Answer<BTreeSet<u32>> {
+/// Digits of a map of ports or, with another `most`, of aggregation groups, the highest number first.
+fn map(value: Option<&Value>, most: usize) -> Answer<BTreeSet<u32>> {
     let digits = match value {
         Some(Value::Bytes(digits)) => digits.as_slice(),
         _ => &[],
     };
-    let wrong = || Fault::Coded(code::ERROR, format!("a map of ports is {PORTS_MAX} digits 0 and 1 at most"));
-    if digits.len() > PORTS_MAX {
+    let wrong = || Fault::Coded(code::ERROR, format!("this map is {most} digits 0 and 1 at most"));
+    if digits.len() > most {
         return Err(wrong());
     }
     let mut ports = BTreeSet::new();
@@ -190,6 +197,9 @@ impl Context<'_> {
 
     /// Writes groups, and the sessions that mirror to them, and takes a change; if anything is refused, nothing has changed.
     fn change_by(&mut self, next: Replication, groups: impl IntoIterator<Item = u32>, kind: UpdateKind) -> Answer<()> {
+        if next.members() > MEMBERS_MAX {
+            return Err(Fault::Coded(code::TABLE_FULL, format!("nodes have {MEMBERS_MAX} ports, which is the limit")));
+        }
         let groups: BTreeSet<u32> = groups.into_iter().collect();
         let mut updates = Vec::new();
         for group in &groups {
@@ -277,7 +287,7 @@ pub(crate) fn create_node(on: &mut Context<'_>) -> Answer<Option<Value>> {
         return Err(Fault::Coded(code::TABLE_FULL, format!("{NODES_MAX} nodes, which is the limit")));
     }
     let handle = next.free_handle();
-    let (ports, lags) = (ports(on.option(3))?, ports(on.option(4))?);
+    let (ports, lags) = (map(on.option(3), PORTS_MAX)?, map(on.option(4), LAGS_MAX)?);
     next.nodes.insert(handle, Node { rid: u32::from(rid), ports, lags, group: None });
     on.change(next, None)?;
     Ok(Some(Value::I32(handle)))
@@ -285,7 +295,7 @@ pub(crate) fn create_node(on: &mut Context<'_>) -> Answer<Option<Value>> {
 
 pub(crate) fn update_node(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
-    let (ports, lags) = (ports(on.option(3))?, ports(on.option(4))?);
+    let (ports, lags) = (map(on.option(3), PORTS_MAX)?, map(on.option(4), LAGS_MAX)?);
     let (_, node) = on.node(&mut next, 2)?;
     (node.ports, node.lags) = (ports, lags);
     let group = node.group;
@@ -338,7 +348,7 @@ pub(crate) fn set_lag(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let wrong =
         || Fault::Coded(code::ERROR, format!("{given} is no aggregation group; they run from 0 to {}", LAGS_MAX - 1));
     let lag = lag.ok_or_else(wrong)?;
-    next.lags.insert(lag, ports(on.option(3))?);
+    next.lags.insert(lag, map(on.option(3), PORTS_MAX)?);
     let used = next.nodes.values().filter(|node| node.lags.contains(&lag));
     let groups: BTreeSet<u32> = used.filter_map(|node| node.group).collect();
     on.change(next, groups)?;
@@ -571,6 +581,7 @@ mod tests {
         assert_eq!(of.replicas(7), [(1, 5), (3, 5), (11, 5), (9, 0)]);
         assert_eq!(of.replicas(8), []);
         assert_eq!(of.free_handle(), 2);
+        assert_eq!(of.members(), 7);
         of.dissociate(0);
         of.nodes.remove(&0);
         assert_eq!((of.replicas(7), of.free_handle()), (vec![(9, 0)], 0));
@@ -594,7 +605,7 @@ mod tests {
 
     #[test]
     fn maps_of_ports_begin_with_the_highest() {
-        let of = |digits: &str| ports(Some(&Value::text(digits)));
+        let of = |digits: &str| map(Some(&Value::text(digits)), PORTS_MAX);
         assert_eq!(of("1010").unwrap(), BTreeSet::from([1, 3]));
         assert_eq!(of("").unwrap(), BTreeSet::new());
         assert!(of("12").is_err());

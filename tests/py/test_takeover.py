@@ -26,13 +26,14 @@ PAGE = """
 $ examples/hosts add 2
 h1: 10.0.0.1, behind port1
 h2: 10.0.0.2, behind port2
-$ sluice run examples/l2/l2.p4 -i 1@port1 -i 2@port2 --state state > switch.log 2>&1 &
+$ sluice run examples/l2/l2.p4 -i 1@port1 -i 2@port2 -i 3@tap:tap3 --state state > switch.log 2>&1 &
 ```
 ```console retry
 $ sluice port show
 port  device  kind       bound to  state  ...
 1     port1   af_packet  1         up     ...
 2     port2   af_packet  1         up     ...
+3     tap:tap3  tap      1         up     ...
 ```
 ```console
 $ sluice table add switching vid:1 dstAddr:02:00:00:00:00:01 'forward(port:1)'
@@ -48,9 +49,12 @@ $ sluice port show
 port  device  kind       bound to  state  ...
 1     port1   af_packet  1         up     ...
 2     port2   af_packet  1         up     ...
+3     tap:tap3  tap      1         up     ...
 $ ip netns exec h1 ping -c 1 -W 5 10.0.0.2
 ...
 1 packets transmitted, 1 received, 0% packet loss...
+...
+$ sluice port set 3 mtu=1400
 ...
 $ sluice restart --json
 {"away_ms":...,"pid":...,"took_ms":...}
@@ -191,6 +195,58 @@ def test_what_keeps_nothing_cannot_be_taken_over(tmp_path, switch):
     done = one.restart()
     assert done.returncode == 1
     assert "`sluice run --state DIR` keeps what it takes over" in done.stderr
+
+
+def test_what_can_be_known_before_is_known_before(tmp_path, switch):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    metrics = ("--metrics", f"127.0.0.1:{free_port()}", "--metrics-token-file", str(token))
+    one = switch(str(ROUTER), "--state", str(tmp_path / "state"), *metrics)
+    token.write_text("")
+    done = one.restart()
+    assert done.returncode == 1 and "refused to start" in done.stderr, done
+    token.write_text("secret\n")
+    # A directory that is gone is nobody's to take over.
+    os.rename(tmp_path / "state", tmp_path / "moved")
+    done = one.restart()
+    assert done.returncode == 1, done
+    os.rename(tmp_path / "moved", tmp_path / "state")
+    deadline = time.monotonic() + PATIENCE_S
+    while one.restart().returncode != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_no_file_is_handed_down(tmp_path, switch):
+    one = switch(str(ROUTER), "--state", str(tmp_path / "state"), "-i", f"2@memif:{tmp_path}/memif.sock")
+    counts = []
+    for _ in range(3):
+        assert one.restart().returncode == 0
+        counts.append(len(os.listdir(f"/proc/{one.pid}/fd")))
+    assert max(counts) - min(counts) <= 1, counts
+
+
+def test_a_switch_that_is_told_to_end_leaves_none(tmp_path, switch):
+    for pause_s in (0.0, 0.03, 0.06):
+        one = switch(str(ROUTER), "--state", str(tmp_path / f"state-{pause_s}"))
+        results = []
+        restarting = threading.Thread(target=lambda one=one, results=results: results.append(one.restart()))
+        restarting.start()
+        time.sleep(pause_s)
+        try:
+            os.kill(one.daemon.process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        restarting.join(PATIENCE_S)
+        if results[0].returncode == 0 and one.pid != one.daemon.process.pid:
+            os.kill(one.pid, signal.SIGTERM)
+        # All that has the output open has ended.
+        reading = threading.Thread(target=one.daemon.process.stdout.read)
+        reading.start()
+        reading.join(PATIENCE_S)
+        assert not reading.is_alive(), results
+        one.daemon.process.wait(PATIENCE_S)
+        one.daemon.process.stdout.close()
 
 
 def test_two_restarts_at_once_are_one(tmp_path, switch):

@@ -176,6 +176,11 @@ impl Client {
         Ok(Client { runtime, channel, place: Place::Unix(path.to_path_buf()), note: None })
     }
 
+    /// Whether the switch is on this machine for certain: it is asked by its Unix socket.
+    pub fn is_local(&self) -> bool {
+        matches!(self.place, Place::Unix(_))
+    }
+
     /// With something to say when the switch refuses a call for want of rights.
     pub fn noting(self, note: Option<String>) -> Client {
         Client { note, ..self }
@@ -264,10 +269,14 @@ impl Client {
         answer.map(|answer| answer.into_inner().filter).map_err(|status| self.refusal(&status))
     }
 
-    /// Starts a new process that takes over; its number, once the ports are all that it waits for.
-    pub fn restart(&self) -> Result<u32, ClientError> {
-        let answer = self.runtime.block_on(self.admin().restart(admin::RestartRequest {}));
-        answer.map(|answer| answer.into_inner().pid).map_err(|status| self.refusal(&status))
+    /// Starts a new process that takes over; its number, once the ports are all that it waits for. `None` if the connection broke: the
+    /// switch may have ended before its answer was out.
+    pub fn restart(&self) -> Result<Option<u32>, ClientError> {
+        match self.runtime.block_on(self.admin().restart(admin::RestartRequest {})) {
+            Ok(answer) => Ok(Some(answer.into_inner().pid)),
+            Err(status) if status.source().is_some() => Ok(None),
+            Err(status) => Err(self.refusal(&status)),
+        }
     }
 
     /// Adds, removes or changes a port.

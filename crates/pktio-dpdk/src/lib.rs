@@ -60,5 +60,5 @@ mod queue;
 mod vdev;
 mod vhost;
 
-pub use eal::{Eal, EalConfig, HugepageUse, WorkerRegistration, register_worker, take_log};
+pub use eal::{Eal, EalConfig, HugepageUse, WorkerRegistration, close_on_exec, register_worker, take_log};
 pub use pktio::PortOptions;

@@ -234,14 +234,17 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Closing waits for other processors, port by port: who ends a switch, or goes on in its place, does not wait for that.
+    /// Closing packet sockets waits for other processors, port by port: who ends a switch, or goes on in its place, does not wait for
+    /// that. A TAP's file is closed at once, for the next who opens it.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut io = std::mem::take(&mut state.retired);
         io.extend(state.attached.take().into_iter().flat_map(|attached| attached.io));
         self.slots.clear();
-        // Without a thread they are closed here.
-        let _ = std::thread::Builder::new().name("closing".into()).spawn(move || drop(io));
+        if self.kind == Kind::Packet {
+            // Without a thread they are closed here.
+            let _ = std::thread::Builder::new().name("closing".into()).spawn(move || drop(io));
+        }
     }
 }
 

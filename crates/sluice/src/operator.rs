@@ -36,7 +36,7 @@ pub struct SwitchOperator {
     /// Compiles what runs again for traces.
     pub compiler: Arc<Compiler>,
     /// Starts the process that takes over.
-    pub successors: Successors,
+    pub successors: Arc<Successors>,
 }
 
 impl Operator for SwitchOperator {

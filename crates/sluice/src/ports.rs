@@ -99,13 +99,18 @@ impl Opener {
         }
     }
 
-    /// Does ahead what takes long when a port is opened, while another process has it. What fails here is told when it is opened.
-    pub fn prepare(&mut self, specs: &[PortSpec]) {
+    /// Does ahead what takes long when a port is opened, while another process has it; what would keep ports from being opened.
+    pub fn prepare(&mut self, specs: &[PortSpec]) -> Vec<(u32, anyhow::Error)> {
+        let mut failed = Vec::new();
         for spec in specs {
-            if let Ok(Some(sockets)) = pktio_kernel::prepare(&spec.device, &self.options(spec)) {
-                self.prepared.insert(spec.number, sockets);
+            let prepared = pktio_kernel::prepare(&spec.device, &self.options(spec));
+            match prepared.with_context(|| format!("port {}", spec.number)) {
+                Ok(Some(sockets)) => drop(self.prepared.insert(spec.number, sockets)),
+                Ok(None) => {}
+                Err(error) => failed.push((spec.number, error)),
             }
         }
+        failed
     }
 
     /// Opens a port.

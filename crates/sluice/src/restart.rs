@@ -7,11 +7,14 @@ use crate::output::JsonArgs;
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
 use grpc::client::ClientError;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long the new process may take to listen, once it has everything.
 const LISTENS_MAX: Duration = Duration::from_secs(60);
+/// The same if the answer that would have named it did not come, for the switch may have been told to end.
+const UNNAMED_MAX: Duration = Duration::from_secs(5);
 /// How often it is asked.
 const ASK: Duration = Duration::from_millis(2);
 
@@ -27,7 +30,9 @@ pub struct Args {
 /// Runs the command.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let begin = Instant::now();
-    let pid = match args.server.connect()?.restart() {
+    let client = args.server.connect()?;
+    let is_local = client.is_local();
+    let pid = match client.restart() {
         Ok(pid) => pid,
         Err(ClientError::Refused(reason)) => {
             eprintln!("sluice: the switch runs on as it is: {reason}");
@@ -43,15 +48,22 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         {
             break;
         }
-        if ready.elapsed() > LISTENS_MAX {
-            bail!("process {pid} has taken over and does not answer after {LISTENS_MAX:?}; the switch's log says why");
+        // One that nobody has waited for yet has no binary any more.
+        let is_gone =
+            |pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        let ended = is_local && pid.is_some_and(is_gone);
+        if ended || ready.elapsed() > if pid.is_some() { LISTENS_MAX } else { UNNAMED_MAX } {
+            let Some(pid) = pid else { bail!("the connection broke, and no switch answers; its log says why") };
+            let state = if ended { "has ended" } else { "does not answer" };
+            bail!("process {pid} has taken over and {state}; the switch's log says why");
         }
         std::thread::sleep(ASK);
     }
     let (took, away) = (begin.elapsed().as_millis() as u64, ready.elapsed().as_millis() as u64);
+    let who = pid.map_or("a new process".to_string(), |pid| format!("process {pid}"));
     args.output.print_line(
         || serde_json::json!({ "pid": pid, "took_ms": took, "away_ms": away }),
-        || format!("process {pid} has taken over after {took} ms; P4Runtime was away for {away} ms of these"),
+        || format!("{who} has taken over after {took} ms; P4Runtime was away for {away} ms of these"),
     );
     Ok(ExitCode::SUCCESS)
 }

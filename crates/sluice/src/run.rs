@@ -206,8 +206,14 @@ fn run(args: &Args) -> Result<End> {
         }
         Ok(opened)
     };
+    if predecessor.is_some() && specs.iter().any(|spec| matches!(spec.device, DeviceSpec::Pcap { .. })) {
+        bail!("ports of capture files would begin anew in another process");
+    }
     if late {
-        opener.prepare(&specs);
+        let failed = opener.prepare(&specs);
+        if let Some((_, error)) = failed.into_iter().find(|(number, _)| numbers.contains(number)) {
+            return Err(error);
+        }
     }
     // Who takes over opens ports when all else is ready, and counts on all of them meanwhile.
     let opened = if late { None } else { Some(open_all(&mut |spec| opener.open(spec))?) };
@@ -249,7 +255,15 @@ fn run(args: &Args) -> Result<End> {
     for (id, (path, _)) in programs.iter().filter(|(id, _)| !switch.devices().contains(id)) {
         announce!("device {id} was unloaded, so {} is not loaded; `sluice load` makes it again", path.display());
     }
-    let _observer = args.observe.start(&switch, &handle, &compiler, args.device_id)?;
+    for spec in &specs {
+        let owner = devices.of_port(spec.number);
+        if let Some(problem) = switch.pipeline_of(owner).and_then(|p| target::port_problem(p.program(), spec.number)) {
+            bail!("-i {}@{}: {problem}", spec.number, spec.device);
+        }
+    }
+    let (options, device) = (args.compile.options()?, args.device_id);
+    let transport = args.transport.read()?;
+    args.thrift.check(&args.transport)?;
     // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
     let opened = match opened {
         Some(opened) => opened,
@@ -260,14 +274,12 @@ fn run(args: &Args) -> Result<End> {
             open_all(&mut |spec| devices.open_device(spec))?
         }
     };
+    let _observer = args.observe.start(&switch, &handle, &compiler, args.device_id)?;
     let numbers = numbers_of(&opened);
     let mut new_ports = Vec::new();
     let count = opened.len();
     for (spec, device) in opened {
         let owner = devices.of_port(spec.number);
-        if let Some(problem) = switch.pipeline_of(owner).and_then(|p| target::port_problem(p.program(), spec.number)) {
-            bail!("-i {}@{}: {problem}", spec.number, spec.device);
-        }
         let of = if owner == args.device_id { String::new() } else { format!(", of device {owner}") };
         announce!("port {} is {}{of}", spec.number, spec.device);
         if let Some(note) = device.note() {
@@ -289,12 +301,13 @@ fn run(args: &Args) -> Result<End> {
     }
     let (tell, told) = channel();
     let (ready, takeovers) = channel();
+    let successors = Arc::new(Successors::new(state.clone(), std::env::args_os().collect(), ready));
     let operator = SwitchOperator {
         switch: Arc::clone(&switch),
         handle: Arc::clone(&handle),
         devices: Arc::clone(&devices),
         compiler: Arc::clone(&compiler),
-        successors: Successors::new(state.clone(), std::env::args_os().collect(), ready),
+        successors: Arc::clone(&successors),
     };
     forward(signals, takeovers, &tell)?;
     let observed = {
@@ -304,8 +317,8 @@ fn run(args: &Args) -> Result<End> {
             metrics::text(metrics::Observed { stats: stats::collect(&switch), rpcs, lost_events })
         }
     };
-    let listeners = args.transport.serve(&handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
-    let (options, device) = (args.compile.options()?, args.device_id);
+    let listeners =
+        args.transport.serve(transport, &handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
     let parts =
         thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
     let thrift = args.thrift.serve(parts, &args.transport, &listeners)?;
@@ -324,7 +337,10 @@ fn run(args: &Args) -> Result<End> {
     let ended = wait(&told, &switch, ends, &mut service, on_links, || listeners.reload(), changes);
     match &ended {
         Ended::Takeover(takeover) => service.hand_over(takeover.pid),
-        _ => service.stopping(),
+        Ended::Signal | Ended::Input => {
+            successors.stop();
+            service.stopping();
+        }
     }
     compiler.stop();
     let (received, sent) =

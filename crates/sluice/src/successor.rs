@@ -12,7 +12,8 @@
 //!
 //! **Invariants.** Until `ports` the running switch forwards packets, and goes on if the new process ends: then it has the directory
 //! back and writes everything into it anew. From `state` on it refuses changes (UNAVAILABLE), so the new process has all that was
-//! acknowledged. If the running switch ends on the way, the new process sees the end of its input and goes on at once.
+//! acknowledged. If the running switch crashes on the way, the new process sees the end of its input and goes on at once; if it is told to
+//! end, it says `no`, and no switch is left.
 //!
 //! Tests: below; `tests/py/test_takeover.py`.
 
@@ -26,7 +27,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Set for a process that is to take over.
@@ -45,6 +46,8 @@ const LENT: &str = "a new process of the switch takes over; try again in a momen
 const STATE: &str = "state";
 const PORTS: &str = "ports";
 const YES: &str = "yes";
+const NO: &str = "no";
+const ENDING: &str = "the switch is ending";
 
 /// The process that takes over and waits for the ports.
 pub struct Takeover {
@@ -65,23 +68,48 @@ impl Takeover {
 pub struct Successors {
     state: Option<Arc<State>>,
     arguments: Vec<OsString>,
-    ready: Mutex<Sender<Takeover>>,
+    /// `None` once a process has taken over, or the switch ends.
+    ready: Mutex<Option<Sender<Takeover>>>,
+    /// The one that is being started.
+    started: Mutex<Started>,
+}
+
+#[derive(Default)]
+struct Started {
+    socket: Option<UnixStream>,
+    /// The switch ends, and nobody is to go on.
+    over: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Successors {
     /// For a switch with these arguments. `ready` hears of a process that can take over, and then the switch is to end.
     pub fn new(state: Option<Arc<State>>, arguments: Vec<OsString>, ready: Sender<Takeover>) -> Successors {
-        Successors { state, arguments, ready: Mutex::new(ready) }
+        Successors { state, arguments, ready: Mutex::new(Some(ready)), started: Mutex::default() }
+    }
+
+    /// Lets no process take over any more: the switch is told to end.
+    pub fn stop(&self) {
+        let mut started = lock(&self.started);
+        started.over = true;
+        if let Some(socket) = &mut started.socket {
+            // If it has ended, so much the better.
+            let _ = writeln!(socket, "{NO} {ENDING}");
+        }
     }
 
     /// Starts a process and waits until only the ports are missing; its number then. Refused, and nothing has changed, if that does
     /// not come about.
     pub fn start(&self, handle: &Handle) -> Result<u32, String> {
-        let ready = match self.ready.try_lock() {
+        let mut ready = match self.ready.try_lock() {
             Ok(ready) => ready,
             Err(TryLockError::WouldBlock) => return Err("a new process is being started already".to_string()),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
+        let Some(to_main) = &*ready else { return Err("a new process has taken over already".to_string()) };
         let Some(state) = &self.state else {
             return Err(
                 "a new process would begin with nothing: `sluice run --state DIR` keeps what it takes over".into()
@@ -96,6 +124,13 @@ impl Successors {
         let begin = Instant::now();
         let (mut child, socket) = self.spawn()?;
         let pid = child.id();
+        {
+            let mut started = lock(&self.started);
+            started.socket = socket.try_clone().ok();
+            if started.over {
+                return Err(end(&mut child, ENDING.to_string()));
+            }
+        }
         tracing::info!(pid, "a new process is to take over");
         let mut lent = false;
         let prepared = prepare(
@@ -103,6 +138,8 @@ impl Successors {
             begin,
             || child.try_wait().ok().flatten().is_some(),
             || {
+                // What the disk has refused may work by now.
+                handle.with(control::Control::revive).map_err(|e| e.message)?;
                 state.store().lend(LENT, READY_MAX)?;
                 lent = true;
                 Ok(())
@@ -110,10 +147,14 @@ impl Successors {
         );
         let done = prepared.and_then(|()| {
             tracing::info!(pid, took_ms = begin.elapsed().as_millis() as u64, "the new process is ready");
-            ready.send(Takeover { pid, socket }).map_err(|_| "the switch is ending".to_string())
+            to_main.send(Takeover { pid, socket }).map_err(|_| ENDING.to_string())
         });
+        if done.is_ok() {
+            *ready = None;
+        }
         done.map(|()| pid).map_err(|why| {
             let why = end(&mut child, why);
+            lock(&self.started).socket = None;
             if lent {
                 state.store().take_back();
                 // What fails here is tried again by the next change, and reported.
@@ -130,6 +171,7 @@ impl Successors {
         let path = binary.to_string_lossy();
         let binary = path.strip_suffix(" (deleted)").map_or_else(|| binary.clone(), PathBuf::from);
         let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to the new process: {e}"))?;
+        pktio_dpdk::close_on_exec();
         let (name, arguments) = self.arguments.split_first().ok_or("the switch's arguments are not known")?;
         let child = Command::new(&binary)
             .arg0(name)

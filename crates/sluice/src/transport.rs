@@ -85,15 +85,25 @@ pub struct Listeners {
     audit: Audit,
 }
 
+/// What is to be had before anything listens.
+pub struct Read {
+    tls: Option<Tls>,
+    access: Arc<Access>,
+    audit: Audit,
+    /// Where P4Runtime listens.
+    grpc: Option<SocketAddr>,
+    metrics: Option<ReadMetrics>,
+}
+
+struct ReadMetrics {
+    address: SocketAddr,
+    tls: Option<Tls>,
+    token: Option<String>,
+}
+
 impl TransportArgs {
-    /// Reads certificates, roles and the token, and listens.
-    pub fn serve(
-        &self,
-        handle: &Arc<Handle>,
-        operator: Arc<dyn Operator>,
-        metrics: MetricsSource,
-        devices: &[u64],
-    ) -> Result<Listeners> {
+    /// Reads certificates, roles and the token, opens the audit log, and finds what of the addresses is wrong.
+    pub fn read(&self) -> Result<Read> {
         let tls = self.tls()?;
         let access = match &self.roles {
             Some(file) => Arc::new(Access::load(file).context("--roles")?),
@@ -103,6 +113,38 @@ impl TransportArgs {
             Some(file) => Audit::to_file(file).with_context(|| format!("--audit: cannot write {}", file.display()))?,
             None => Audit::default(),
         };
+        let grpc = match self.grpc.as_str() {
+            "none" => None,
+            address => Some(socket_address("--grpc", address)?),
+        };
+        if let Some(address) = grpc {
+            self.check_private("--grpc", address, tls.is_some())?;
+        }
+        let metrics = self.metrics.as_ref().map(|address| self.read_metrics(address)).transpose()?;
+        Ok(Read { tls, access, audit, grpc, metrics })
+    }
+
+    fn read_metrics(&self, address: &str) -> Result<ReadMetrics> {
+        let address = socket_address("--metrics", address)?;
+        let tls = match self.metrics_tls_cert.as_deref().zip(self.metrics_tls_key.as_deref()) {
+            Some((cert, key)) => Some(Tls::load_http1(cert, key).context("cannot serve metrics with TLS")?),
+            None => None,
+        };
+        self.check_private("--metrics", address, tls.is_some())?;
+        let token = self.metrics_token_file.as_deref().map(read_token).transpose()?;
+        Ok(ReadMetrics { address, tls, token })
+    }
+
+    /// Listens.
+    pub fn serve(
+        &self,
+        read: Read,
+        handle: &Arc<Handle>,
+        operator: Arc<dyn Operator>,
+        metrics: MetricsSource,
+        devices: &[u64],
+    ) -> Result<Listeners> {
+        let Read { tls, access, audit, grpc, metrics: wanted } = read;
         let options = ServeOptions {
             operator: Some(operator),
             tls: tls.clone(),
@@ -118,12 +160,10 @@ impl TransportArgs {
             keepalive: Duration::from_secs(u64::from(self.grpc_keepalive)),
             ..ServeOptions::default()
         };
-        let server = self.serve_p4runtime(handle, options, devices)?;
+        let server = self.serve_p4runtime(handle, grpc, options, devices)?;
         let mut certificates: Vec<Tls> = tls.into_iter().collect();
-        let metrics = match &self.metrics {
-            None => None,
-            Some(address) => Some(self.serve_metrics(address, metrics, &mut certificates)?),
-        };
+        certificates.extend(wanted.as_ref().and_then(|wanted| wanted.tls.clone()));
+        let metrics = wanted.map(|wanted| serve_metrics(wanted, metrics)).transpose()?;
         Ok(Listeners { server, _metrics: metrics, certificates, access, audit })
     }
 
@@ -132,14 +172,13 @@ impl TransportArgs {
         Ok(Some(Tls::load(cert, key, self.tls_client_ca.as_deref()).context("cannot serve with TLS")?))
     }
 
-    fn serve_p4runtime(&self, handle: &Arc<Handle>, options: ServeOptions, devices: &[u64]) -> Result<Option<Server>> {
-        let wanted = match self.grpc.as_str() {
-            "none" => None,
-            address => Some(socket_address("--grpc", address)?),
-        };
-        if let Some(address) = wanted {
-            self.check_private("--grpc", address, options.tls.is_some())?;
-        }
+    fn serve_p4runtime(
+        &self,
+        handle: &Arc<Handle>,
+        wanted: Option<SocketAddr>,
+        options: ServeOptions,
+        devices: &[u64],
+    ) -> Result<Option<Server>> {
         let wants_socket = self.admin.as_deref() != Some("none");
         if wanted.is_none() && !wants_socket {
             return Ok(None);
@@ -173,28 +212,6 @@ impl TransportArgs {
             announce!("admin service on {}", path.display());
         }
         Ok(Some(server))
-    }
-
-    fn serve_metrics(
-        &self,
-        address: &str,
-        source: MetricsSource,
-        certificates: &mut Vec<Tls>,
-    ) -> Result<MetricsServer> {
-        let socket = socket_address("--metrics", address)?;
-        let tls = match self.metrics_tls_cert.as_deref().zip(self.metrics_tls_key.as_deref()) {
-            Some((cert, key)) => Some(Tls::load_http1(cert, key).context("cannot serve metrics with TLS")?),
-            None => None,
-        };
-        self.check_private("--metrics", socket, tls.is_some())?;
-        let token = self.metrics_token_file.as_deref().map(read_token).transpose()?;
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        certificates.extend(tls.clone());
-        let options = MetricsOptions { tls, token, ..MetricsOptions::default() };
-        let server = grpc::metrics::serve(socket, source, options)
-            .with_context(|| format!("cannot serve metrics on {address} (--metrics chooses another address)"))?;
-        announce!("metrics on {scheme}://{}/metrics", server.address());
-        Ok(server)
     }
 
     /// Refuses to listen in clear text where other machines can connect, unless told to.
@@ -260,6 +277,16 @@ impl Listeners {
             server.shutdown();
         }
     }
+}
+
+fn serve_metrics(wanted: ReadMetrics, source: MetricsSource) -> Result<MetricsServer> {
+    let ReadMetrics { address, tls, token } = wanted;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let options = MetricsOptions { tls, token, ..MetricsOptions::default() };
+    let server = grpc::metrics::serve(address, source, options)
+        .with_context(|| format!("cannot serve metrics on {address} (--metrics chooses another address)"))?;
+    announce!("metrics on {scheme}://{}/metrics", server.address());
+    Ok(server)
 }
 
 fn read_token(file: &Path) -> Result<String> {

@@ -208,11 +208,14 @@ impl Layout {
         let mut layout = Layout::open(dir)?;
         if anew {
             tracing::warn!(dir = %dir.display(), "the directory is empty: all that is in force is written into it");
-            for (name, value) in records {
-                layout.set_record(name, value).map_err(io)?;
-            }
         } else if layout.manifest.id != id {
             return Err(io("it is not the directory that the switch used, but another switch's; put that back".into()));
+        }
+        // Another process may have had it meanwhile, and have written its own.
+        for (name, value) in records {
+            if layout.record(name) != Some(value) {
+                layout.set_record(name, value).map_err(io)?;
+            }
         }
         Ok(layout)
     }

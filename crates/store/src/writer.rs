@@ -166,16 +166,28 @@ impl Store {
     /// Closes the directory, so that another process can open it. Changes are refused with `why` from then on, for `grace` in any case;
     /// afterwards the next change opens the directory again, unless another process has it.
     ///
-    /// Errors: what keeps the state from being complete on disk; then nothing changes.
+    /// Errors: what keeps the state from being complete on disk, and the directory that is not where it was; then nothing changes.
     pub fn lend(&self, why: &str, grace: Duration) -> Result<(), String> {
-        self.shared.wait_for_all()?;
-        let _folding = lock(&self.shared.folding);
-        let mut layout = lock(&self.shared.layout);
-        let open = layout.take().ok_or_else(|| self.closed().to_string())?;
-        *lock(&self.shared.lost) = (open.manifest.id, open.records().clone());
-        drop(open);
-        self.shared.refuse(why.to_string(), Instant::now() + grace);
-        Ok(())
+        loop {
+            self.shared.wait_for_all()?;
+            let _folding = lock(&self.shared.folding);
+            let mut layout = lock(&self.shared.layout);
+            let mut queue = lock(&self.shared.queue);
+            if let Some((failure, _)) = &queue.failure {
+                return Err(failure.clone());
+            }
+            if queue.kept < queue.last {
+                // Something came in between.
+                continue;
+            }
+            let open = layout.as_mut().ok_or("the directory is closed")?;
+            open.check()?;
+            *lock(&self.shared.lost) = (open.manifest.id, open.records().clone());
+            *layout = None;
+            queue.failure = Some((why.to_string(), Instant::now() + grace));
+            self.shared.changed.notify_all();
+            return Ok(());
+        }
     }
 
     /// Ends the grace of [`Store::lend`]: the next change opens the directory again.
@@ -409,14 +421,9 @@ impl Shared {
 
     fn fail(&self, why: String) {
         tracing::error!("the state can no longer be kept, so writes are refused: {why}");
-        self.refuse(why, Instant::now());
-    }
-
-    /// Refuses changes, also those that wait; `tried` is when opening again was last tried.
-    fn refuse(&self, why: String, tried: Instant) {
         let mut queue = lock(&self.queue);
         queue.waiting.clear();
-        queue.failure = Some((why, tried));
+        queue.failure = Some((why, Instant::now()));
         self.changed.notify_all();
     }
 

@@ -331,16 +331,34 @@ fn a_directory_that_was_lent_is_the_other_process_s_until_that_is_gone() {
     assert!(why.contains("another"), "{why}");
     let ticket = other.append(cells(600, 2));
     other.wait(ticket).unwrap();
+    other.set_command_line(DEVICE, b"the other's").unwrap();
     drop(other);
     store.take_back();
     store.reopen().unwrap();
-    // The caller writes everything anew, as after a failure of the disk.
+    // The caller writes everything anew, as after a failure of the disk; what the store has of its own is back already.
     let entities = content.0.clone().unwrap().into_iter().enumerate();
     let mut entities = entities.map(|(i, entity)| Ok(((i as u32).to_be_bytes().to_vec(), entity)));
     store.replace(DEVICE, Contents::New(&router(), &mut entities), Contents::Empty).unwrap();
     drop(store);
     let (found, _) = open(&dir).unwrap();
     assert_eq!((found.0.unwrap().len(), found.1), (content.0.unwrap().len(), content.1));
+}
+
+#[test]
+fn a_directory_that_is_gone_is_not_lent() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (dir, aside) = (temporary.path().join("state"), temporary.path().join("aside"));
+    small(&dir);
+    let store = Store::open(&dir).unwrap();
+    std::fs::rename(&dir, &aside).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // It is looked for once a second.
+    while store.failure().is_none() && std::time::Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let why = store.lend("another process has it", std::time::Duration::from_secs(3600)).unwrap_err();
+    assert!(why.contains("was deleted or moved"), "{why}");
+    assert!(Store::open(&aside).is_err(), "it is still this process's");
 }
 
 #[test]

@@ -145,8 +145,23 @@ impl Cx<'_> {
         self.resize(&Value::unsigned(low), width)
     }
 
-    /// The whole value of an expression that is a number.
+    /// The whole value of an expression that is a number. One of too many bits is a fault, after which values mean nothing.
     pub(super) fn exact(&mut self, expr: &Expr) -> Value {
+        let nothing = Value::unsigned(Operand::new_const(1, 0));
+        if self.gives_up() || !self.faults.is_empty() {
+            return nothing;
+        }
+        // Of operands within the limit, so it is twice that at most.
+        let value = self.exact_of(expr);
+        let width = self.width(&value.operand);
+        if width > lower::WIDTH_LIMIT {
+            self.fault(format!("a value of {width} bits; the widest has {}", lower::WIDTH_LIMIT));
+            return nothing;
+        }
+        value
+    }
+
+    fn exact_of(&mut self, expr: &Expr) -> Value {
         match expr {
             Expr::Number(n) => constant(n),
             Expr::Field(field) => self.field_value(*field),

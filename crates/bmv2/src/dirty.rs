@@ -21,6 +21,9 @@ const CLEAN: u8 = 1;
 const DIRTY: u8 = 2;
 const VALID: u8 = 4;
 
+/// States that are kept for a stage, one byte for each block and header. Beyond that all headers are loose.
+const STATES_MAX: usize = 64 << 20;
+
 #[derive(Clone, Copy)]
 enum Part {
     Valid(usize),
@@ -37,6 +40,9 @@ pub(crate) fn loose_headers(program: &Program, stages: &Stages, followed: &Follo
         }
     }
     let count = followed.headers.len();
+    if program.stages.iter().any(|stage| stage.blocks.len().saturating_mul(count) > STATES_MAX) {
+        return vec![true; count];
+    }
     let mut walk = Walk { program, parts, loose: vec![false; count] };
     for header in &followed.surely_loose {
         walk.loose[*header] = true;

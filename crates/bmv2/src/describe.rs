@@ -176,7 +176,7 @@ struct Describer<'a> {
 }
 
 impl Describer<'_> {
-    /// The pipelines; actions get their ids on the way, one for each table that has them, as from p4c.
+    /// The pipelines; assigns ids to actions, one for each table that lists the action, as p4c does.
     fn pipelines(&mut self) -> Vec<Value> {
         let names = match self.instances.pipelines.is_empty() {
             true => vec![NO_PIPELINE.to_string()],

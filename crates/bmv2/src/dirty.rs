@@ -21,7 +21,8 @@ const CLEAN: u8 = 1;
 const DIRTY: u8 = 2;
 const VALID: u8 = 4;
 
-/// States that are kept for a stage, one byte for each block and header. Beyond that all headers are loose.
+/// States that are kept for a stage, one byte for each block and header: 64 MB, a small part of what a compiling process may have (2 GB).
+/// Beyond that all headers are loose.
 const STATES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy)]

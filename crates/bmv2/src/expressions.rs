@@ -7,8 +7,8 @@ use crate::read::{At, Read};
 use num_bigint::BigInt;
 use num_traits::Num;
 
-/// Most digits of a number.
-const DIGITS_MAX: usize = 16 * 1024;
+/// Most digits of a number: hexadecimal ones of the widest value.
+const DIGITS_MAX: usize = lower::WIDTH_LIMIT as usize / 4;
 
 /// The type of an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

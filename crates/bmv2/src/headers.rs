@@ -6,8 +6,8 @@ use crate::names::{Names, Reader};
 use crate::read::{At, Read};
 use std::collections::HashMap;
 
-/// Most bits of a header.
-const HEADER_BITS_MAX: u64 = 1 << 16;
+/// Most bits of a header: those of the widest value.
+const HEADER_BITS_MAX: u64 = lower::WIDTH_LIMIT as u64;
 /// Largest value of an error.
 const ERROR_MAX: u32 = 4096;
 

@@ -1,6 +1,6 @@
 //! Reading JSON with the path at hand: every refusal says where, as `pipelines[0].tables[3].key[1].target`.
 //!
-//! Attributes that nobody asks for are ignored, as bmv2 ignores them. A missing attribute and `null` are the same.
+//! Unknown attributes are ignored, as in bmv2. A missing attribute and `null` are the same.
 //! Nesting is bounded before the text is parsed, because the parser, the values and what reads them recurse.
 
 use crate::codes;
@@ -277,7 +277,7 @@ impl Finder<'_> {
                 self.element(index.parse().ok()?)?;
                 rest = after;
             } else {
-                // Names of attributes that are asked for have neither dots nor brackets.
+                // Names of known attributes contain neither dots nor brackets.
                 let name = rest.strip_prefix('.').unwrap_or(rest);
                 let end = name.find(['.', '[']).unwrap_or(name.len());
                 self.member(&name[..end])?;

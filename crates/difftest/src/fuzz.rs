@@ -75,7 +75,7 @@ const FILTER_SEEDS: [&str; 13] = [
 ];
 /// A program with a parser, a table and a checksum.
 const BMV2_SEED: &str = include_str!("fuzz/small.json");
-/// What is put in its place of what, for one seed each.
+/// Substitutions in the sample text: each pair, replaced and replacement, gives one seed.
 const BMV2_SEEDS: [(&str, &str); 14] = [
     ("", ""),
     ("ternary", "exact"),

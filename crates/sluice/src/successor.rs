@@ -119,7 +119,9 @@ impl Successors {
             return Err("this is process 1, and with it the container would end: start a new container".to_string());
         }
         if self.arguments.iter().skip(1).any(|argument| argument == "-") {
-            return Err("the program came from standard input, which cannot be read again: name a file".to_string());
+            return Err(
+                "an argument is `-`, and a new process has other standard files: name a file instead".to_string()
+            );
         }
         let begin = Instant::now();
         let (mut child, socket) = self.spawn()?;

@@ -127,7 +127,7 @@ fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> 
     group
 }
 
-/// Lines of a file as they are shown, in which places are elsewhere if characters became escapes.
+/// Lines of a file as they are shown. Where control characters became escapes, columns are shifted accordingly.
 struct Excerpt<'a> {
     shown: Cow<'a, str>,
     /// Behind each escape, in the order of the text: the place in the file's text, and that in what is shown.

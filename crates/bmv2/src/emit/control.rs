@@ -1,6 +1,6 @@
 //! Pipelines: a block for each node; and the tables' declarations.
 //!
-//! What learn lists are asked for is sent at the end of ingress, with the values that fields have then; of several
+//! Digests of learn lists are sent at the end of ingress, with the values that fields have then; of several
 //! requests the last one counts.
 
 use super::{Cx, Role};

@@ -8,7 +8,7 @@ use crate::model::{Expr, ExtractTo, KeyPart, ParserOp, ParserValue, State, Trans
 use base::Bits;
 use ir::{BinOp, BlockId, Mark, Op, Operand, StageKind};
 
-/// More bits than any packet has.
+/// More bits than any packet has: frames end at 65,344 bytes.
 const BITS_MAX: u128 = 1 << 24;
 
 impl Cx<'_> {

@@ -4,7 +4,7 @@
 //! codes p4c's: 0 compiled, 1 anything else.
 
 use super::Tool;
-use super::options::{Does, Given, Spec, Takes, help, read};
+use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
 use crate::compile::{CompileArgs, parse_define};
 use crate::p4info;
 use anyhow::{Context, Result, bail};
@@ -84,18 +84,6 @@ const SPECS: &[Spec<Opt>] = &[
     refused(&["--excludeFrontendPasses", "--excludeMidendPasses"], Takes::Value, INTERNAL),
     refused(&["--listFrontendPasses", "--listMidendPasses", "--testJson"], Takes::Nothing, INTERNAL),
 ];
-
-const fn set(names: &'static [&'static str], takes: Takes, option: Opt, help: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Sets(option), help }
-}
-
-const fn ignored(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Ignored(why), help: "" }
-}
-
-const fn refused(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Refused(why), help: "" }
-}
 
 /// A form of P4Info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -38,6 +38,21 @@ pub struct Spec<T: 'static> {
     pub help: &'static str,
 }
 
+/// An option that has an effect.
+pub const fn set<T>(names: &'static [&'static str], takes: Takes, option: T, help: &'static str) -> Spec<T> {
+    Spec { names, takes, does: Does::Sets(option), help }
+}
+
+/// An option that is accepted and changes nothing, with the reason.
+pub const fn ignored<T>(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<T> {
+    Spec { names, takes, does: Does::Ignored(why), help: "" }
+}
+
+/// An option that is refused, with the reason.
+pub const fn refused<T>(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<T> {
+    Spec { names, takes, does: Does::Refused(why), help: "" }
+}
+
 /// A command line.
 #[derive(Debug)]
 pub struct Given<T> {

@@ -5,7 +5,7 @@
 //! port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port does not.
 
 use super::Tool;
-use super::options::{Does, Given, Spec, Takes, help, read};
+use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
 use crate::local;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
@@ -128,18 +128,6 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
         "memory bounds multicast groups",
     ),
 ];
-
-const fn set(names: &'static [&'static str], takes: Takes, option: Opt, help: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Sets(option), help }
-}
-
-const fn ignored(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Ignored(why), help: "" }
-}
-
-const fn refused(names: &'static [&'static str], takes: Takes, why: &'static str) -> Spec<Opt> {
-    Spec { names, takes, does: Does::Refused(why), help: "" }
-}
 
 /// Runs it.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {

@@ -48,9 +48,39 @@ use base::Span;
 use base::diag::{Diagnostic, has_errors};
 use context::Lowerer;
 use sema::TypedProgram;
+use sema::typed::Instance;
+
+/// An architecture that programs can be loaded for.
+struct Supported {
+    /// As P4Info calls it.
+    name: &'static str,
+    /// The type of `main`.
+    package: &'static str,
+    /// The include file that declares it.
+    file: &'static str,
+    /// Whether a package is this architecture's, and not one of the program's own with its name.
+    is_for: fn(&TypedProgram, &Instance) -> bool,
+    /// Lowers a program of this architecture.
+    lower: fn(&mut Lowerer<'_>, &Instance),
+}
+
+const SUPPORTED: &[Supported] = &[Supported {
+    name: "v1model",
+    package: "V1Switch",
+    file: "v1model.p4",
+    is_for: v1model::is_for,
+    lower: v1model::lower,
+}];
 
 /// The architectures that programs can be loaded for, for messages.
-pub(crate) const ARCHITECTURES: &str = "v1model (`V1Switch` of v1model.p4)";
+pub(crate) fn architectures() -> String {
+    let all: Vec<String> = SUPPORTED.iter().map(|a| format!("{} (`{}` of {})", a.name, a.package, a.file)).collect();
+    all.join(", ")
+}
+
+fn supported(program: &TypedProgram, main: &Instance) -> Option<&'static Supported> {
+    SUPPORTED.iter().find(|architecture| (architecture.is_for)(program, main))
+}
 
 /// What lowering yields.
 #[derive(Clone, Debug, Default)]
@@ -69,10 +99,10 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
     let mut cx = Lowerer::new(program, name);
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
-        Some(main) => match package_name(program, main) {
-            Some(_) if v1model::is_for(program, main) => v1model::lower(&mut cx, main),
-            Some(other) => standalone::lower(&mut cx, main, other),
-            None => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
+        Some(main) => match (supported(program, main), package_name(program, main)) {
+            (Some(architecture), _) => (architecture.lower)(&mut cx, main),
+            (None, Some(other)) => standalone::lower(&mut cx, main, other),
+            (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
         },
     }
     cx.finish()
@@ -81,10 +111,10 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
 /// The name of the architecture a program is written for, if it is a supported one.
 pub fn architecture(program: &TypedProgram) -> Option<&'static str> {
     let main = program.instances.get(program.main?.index())?;
-    v1model::is_for(program, main).then_some("v1model")
+    supported(program, main).map(|architecture| architecture.name)
 }
 
-fn package_name<'p>(program: &'p TypedProgram, main: &sema::typed::Instance) -> Option<&'p str> {
+fn package_name<'p>(program: &'p TypedProgram, main: &Instance) -> Option<&'p str> {
     match main.of {
         sema::typed::InstanceOf::Package(id) => Some(&program.types.block_types[id.index()].name),
         _ => None,

@@ -73,7 +73,7 @@ fn not_loadable(cx: &Lowerer<'_>, main: &Instance, package: &str) -> Diagnostic 
     };
     Diagnostic::error(codes::UNKNOWN_ARCHITECTURE, main.span, message)
         .note(declared, "declared here")
-        .help(format!("the architectures that can be loaded: {}", crate::ARCHITECTURES))
+        .help(format!("the architectures that can be loaded: {}", crate::architectures()))
 }
 
 /// The blocks that a package is made from, those of packages inside it included.

@@ -7,7 +7,7 @@
 //! `tests/v1model.rs`.
 
 mod cells;
-mod externs;
+pub(crate) mod externs;
 
 use crate::codes;
 use crate::context::{Binding, Lowerer};

@@ -34,13 +34,13 @@ fn leaves(value: &Tree) -> Vec<Operand> {
 
 impl Lowerer<'_> {
     /// Bits of a register's cell for values of a type; `None` if it has none or too many.
-    pub(super) fn cell_width(&self, ty: &Type) -> Option<u32> {
+    pub(crate) fn cell_width(&self, ty: &Type) -> Option<u32> {
         let widths = leaves(&self.zero(ty)).iter().map(|o| u64::from(self.width(o))).sum::<u64>();
         u32::try_from(widths).ok().filter(|w| (1..=base::bits::MAX_WIDTH).contains(w))
     }
 
     /// A value of a type as the bit string of a cell.
-    pub(super) fn pack_cell(&mut self, value: &Tree, ty: &Type) -> Operand {
+    pub(crate) fn pack_cell(&mut self, value: &Tree, ty: &Type) -> Operand {
         // A list of values for a header has no validity yet: it gets the type's own shape.
         let shaped = match leaves(value).len() == leaves(&self.zero(ty)).len() {
             true => value.clone(),
@@ -58,7 +58,7 @@ impl Lowerer<'_> {
     }
 
     /// The value of a type that a cell's bit string stands for.
-    pub(super) fn unpack_cell(&mut self, cell: SlotId, ty: &Type) -> Tree {
+    pub(crate) fn unpack_cell(&mut self, cell: SlotId, ty: &Type) -> Tree {
         let shape = self.zero(ty);
         if let Tree::Leaf(_) = shape {
             return cell.into();

@@ -40,7 +40,7 @@ pub(super) struct V1Model {
 
 impl Lowerer<'_> {
     /// Declares the instances of externs that have state.
-    pub(super) fn declare_externs(&mut self) {
+    pub(crate) fn declare_externs(&mut self) {
         let mut arch = self.arch.take();
         if let Some(arch) = &mut arch {
             for i in 0..self.p.instances.len() {
@@ -53,7 +53,7 @@ impl Lowerer<'_> {
     }
 
     /// The name of a plain enum's member.
-    fn member_name(&self, ty: &Type, value: Option<&Value>) -> Option<&str> {
+    pub(crate) fn member_name(&self, ty: &Type, value: Option<&Value>) -> Option<&str> {
         match (ty, value?) {
             (Type::Enum(id), Value::Enum(i)) => Some(&self.p.types.enums[id.index()].members.get(*i as usize)?.name),
             _ => None,
@@ -507,14 +507,14 @@ fn assign(cx: &mut Lowerer<'_>, place: Option<&Place>, value: SlotId) {
 }
 
 /// The type of a register's cells.
-fn register_type(instance: &Instance) -> Option<&Type> {
+pub(crate) fn register_type(instance: &Instance) -> Option<&Type> {
     match &instance.ty {
         Type::Extern(_, args) => args.first(),
         _ => None,
     }
 }
 
-fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &str) {
+pub(crate) fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &str) {
     cx.report(Diagnostic::warning(codes::NO_EFFECT, call.call.span, message));
 }
 
@@ -542,7 +542,7 @@ fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer
 }
 
 /// An index of at most 64 bits; what does not fit them is no index of anything, and neither is the largest number.
-fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
+pub(crate) fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
     let width = cx.width(&index);
     if width <= 64 {
         return index;

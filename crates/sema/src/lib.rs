@@ -49,9 +49,12 @@ pub fn embedded(name: &str) -> Option<&'static str> {
     match name {
         "core.p4" => Some(include_str!("../p4include/core.p4")),
         "v1model.p4" => Some(include_str!("../p4include/v1model.p4")),
+        "psa.p4" => Some(include_str!("../p4include/psa.p4")),
+        "bmv2/psa.p4" => Some(include_str!("../p4include/bmv2/psa.p4")),
+        "dpdk/psa.p4" => Some(include_str!("../p4include/dpdk/psa.p4")),
         _ => None,
     }
 }
 
 /// The names that [`embedded`] knows.
-pub const EMBEDDED: &[&str] = &["core.p4", "v1model.p4"];
+pub const EMBEDDED: &[&str] = &["core.p4", "v1model.p4", "psa.p4", "bmv2/psa.p4", "dpdk/psa.p4"];

@@ -1,0 +1,3 @@
+// Where bmv2's psa_switch has the Portable Switch Architecture.
+
+#include <psa.p4>

@@ -1,0 +1,421 @@
+//! `InternetChecksum` and `Checksum`: objects that add up what one run of a block gives them.
+//!
+//! **`InternetChecksum`** is a variable with the one's complement sum of its data:
+//!
+//! ```text
+//! ck.add({a, b})        %0 = hash csum16 (a, b)       $sum = $sum + ~%0, end around
+//! ck.subtract({a, b})   %0 = hash csum16 (~a, ~b)     $sum = $sum + ~%0, end around
+//! ck.get()              ~$sum
+//! ```
+//!
+//! Where all data since `clear` were added in the block of operations that calls `get`, this is one `hash` over all of
+//! them, and nobody reads the variable.
+//!
+//! **`Checksum`** has any algorithm, so its data must be known together. Each call of `update` keeps copies of its data; `get`
+//! is a `hash` over the copies of the calls that may have come since `clear`, in their order. The copies of a call that is not
+//! on all paths to `get` have a length, which is zero where the call was not run. A call of `update` that comes again before
+//! `clear`, in a loop, is refused.
+//!
+//! Both begin anew whenever the parser or control that declares them is applied.
+//!
+//! Specification: PSA 7.7 and appendix B. Tests: `tests/psa.rs`, `tests/stf/psa/checksums.stf` at the root.
+
+use crate::arch::ExternCall;
+use crate::codes;
+use crate::context::Lowerer;
+use crate::tree::Tree;
+use base::Span;
+use base::diag::Diagnostic;
+use ir::{BinOp, BlockId, CastKind, Cfg, HashAlgorithm, Inst, Op, Operand, SlotId, Stage, StageId, UnOp};
+use sema::typed::InstanceId;
+use std::collections::{BTreeSet, HashMap};
+
+/// Bits of what `InternetChecksum` adds up.
+const WORD: u32 = 16;
+
+/// Data to be hashed, by operand: the value, and of a varbit its length.
+type Data = Vec<(Operand, Option<Operand>)>;
+
+/// The checksum objects of a program.
+#[derive(Default)]
+pub(crate) struct Checksums {
+    /// Sums of `InternetChecksum`s.
+    sums: HashMap<InstanceId, SlotId>,
+    /// What an `InternetChecksum` has been given since it was cleared, as long as that is one block of operations.
+    given: HashMap<InstanceId, (StageId, BlockId, Data)>,
+    /// An assignment of a number to this slot stands for the call of that number until the stage is done.
+    mark: Option<SlotId>,
+    notes: Vec<Note>,
+}
+
+/// A call of a method of a `Checksum`.
+enum Note {
+    Clear(InstanceId),
+    /// Copies of the data, each with a slot for its length, which is whole where there is no other.
+    Update(InstanceId, Vec<Kept>),
+    /// The result, and its bits.
+    Get(InstanceId, HashAlgorithm, SlotId, u32),
+}
+
+/// A copy of an operand.
+struct Kept {
+    value: SlotId,
+    width: u32,
+    /// Of a varbit: its length when it was copied.
+    length: Option<Operand>,
+    /// As many bits as are to be hashed.
+    present: SlotId,
+}
+
+impl Checksums {
+    /// The block that declares the object is applied, or `clear` is called.
+    pub fn clear(&mut self, cx: &mut Lowerer<'_>, object: InstanceId, is_internet: bool) {
+        if is_internet {
+            let sum = self.sum(cx, object);
+            cx.b.set(sum, 0);
+            self.given.insert(object, (cx.b.current_stage(), cx.b.current(), Data::new()));
+        } else {
+            self.note(cx, Note::Clear(object));
+        }
+    }
+
+    /// A call of a method of an `InternetChecksum`; `None` if it has no such method.
+    pub fn internet(
+        &mut self,
+        cx: &mut Lowerer<'_>,
+        object: InstanceId,
+        method: &str,
+        call: &ExternCall<'_>,
+    ) -> Option<Tree> {
+        let sum = self.sum(cx, object);
+        match method {
+            "clear" => self.clear(cx, object, true),
+            "add" | "subtract" => self.add(cx, object, call, method == "subtract"),
+            "get" => return Some(self.complement(cx, object, sum)),
+            "get_state" => return Some(cx.freeze(&sum.into())),
+            "set_state" => {
+                cx.b.mov(sum, call.value(0).operand());
+                self.given.remove(&object);
+            }
+            _ => return None,
+        }
+        Some(Tree::Nothing)
+    }
+
+    fn sum(&mut self, cx: &mut Lowerer<'_>, object: InstanceId) -> SlotId {
+        *self.sums.entry(object).or_insert_with(|| cx.b.local(format!("{}.$sum", cx.p.instance(object).path), WORD))
+    }
+
+    fn add(&mut self, cx: &mut Lowerer<'_>, object: InstanceId, call: &ExternCall<'_>, subtract: bool) {
+        let Some(data) = data_of(cx, call) else { return };
+        let bits: u64 = data.iter().filter(|(_, length)| length.is_none()).map(|(o, _)| u64::from(cx.width(o))).sum();
+        if !bits.is_multiple_of(WORD.into()) {
+            let message = format!("an `InternetChecksum` is given {bits} bits");
+            let help = "it adds up words of 16 bits: give it a multiple of that";
+            return cx.report(Diagnostic::error(codes::EXTERN_MISUSE, call.call.span, message).help(help));
+        }
+        let here = (cx.b.current_stage(), cx.b.current());
+        let has_varbit = data.iter().any(|(_, length)| length.is_some());
+        match self.given.get_mut(&object) {
+            Some((stage, block, given)) if (*stage, *block) == here && !subtract && !has_varbit => {
+                given.extend(data.iter().cloned());
+            }
+            _ => _ = self.given.remove(&object),
+        }
+        let data: Data = match subtract {
+            true => data.into_iter().map(|(o, length)| (cx.b.un(UnOp::Not, o).into(), length)).collect(),
+            false => data,
+        };
+        let sum = self.sum(cx, object);
+        let hash = csum16(cx, &data);
+        let words = cx.b.un(UnOp::Not, hash);
+        let [a, b] = [sum, words].map(|s| cx.b.cast(CastKind::Zext, WORD + 1, s));
+        let wide = cx.b.bin(BinOp::Add, a, b);
+        let low = cx.b.cast(CastKind::Trunc, WORD, wide);
+        let carry = cx.b.slice(wide, WORD, WORD);
+        let carry = cx.b.cast(CastKind::Zext, WORD, carry);
+        cx.b.emit(Op::Bin { op: BinOp::Add, dst: sum, a: low.into(), b: carry.into() });
+    }
+
+    /// `get()`
+    fn complement(&mut self, cx: &mut Lowerer<'_>, object: InstanceId, sum: SlotId) -> Tree {
+        let here = (cx.b.current_stage(), cx.b.current());
+        match self.given.get(&object) {
+            Some((stage, block, given)) if (*stage, *block) == here && !given.is_empty() => {
+                let given = given.clone();
+                csum16(cx, &given).into()
+            }
+            _ => cx.b.un(UnOp::Not, sum).into(),
+        }
+    }
+
+    /// A call of a method of a `Checksum`; `None` if it has no such method.
+    pub fn any(
+        &mut self,
+        cx: &mut Lowerer<'_>,
+        object: InstanceId,
+        algorithm: HashAlgorithm,
+        method: &str,
+        call: &ExternCall<'_>,
+    ) -> Option<Tree> {
+        match method {
+            "clear" => self.note(cx, Note::Clear(object)),
+            "update" => {
+                let data = data_of(cx, call)?;
+                let name = format!("{}.$data", cx.p.instance(object).path);
+                let mut kept = Vec::with_capacity(data.len());
+                for (value, length) in data {
+                    let width = cx.width(&value);
+                    let copy = cx.b.local(&name, width);
+                    cx.b.mov(copy, value);
+                    let present = cx.b.local(format!("{name}.$length"), 32);
+                    kept.push(Kept { value: copy, width, length, present });
+                }
+                self.note(cx, Note::Update(object, kept));
+            }
+            "get" => {
+                let width = cx.scalar_width(&call.call.result).unwrap_or(1).max(1);
+                let dst = cx.b.local(format!("{}.$result", cx.p.instance(object).path), width);
+                self.note(cx, Note::Get(object, algorithm, dst, width));
+                return Some(cx.freeze(&dst.into()));
+            }
+            _ => return None,
+        }
+        Some(Tree::Nothing)
+    }
+
+    fn note(&mut self, cx: &mut Lowerer<'_>, note: Note) {
+        let mark = *self.mark.get_or_insert_with(|| cx.b.local("$checksum", 32));
+        cx.b.set(mark, self.notes.len() as u128);
+        self.notes.push(note);
+    }
+
+    /// Puts operations in the place of the notes of a stage.
+    pub fn finish_stage(&mut self, cx: &mut Lowerer<'_>, stage: StageId) {
+        self.given.clear();
+        let notes = std::mem::take(&mut self.notes);
+        let Some(mark) = self.mark.filter(|_| !notes.is_empty()) else { return };
+        let code = Code::new(&cx.b.program().stages[stage.index()], mark);
+        let objects: BTreeSet<InstanceId> = notes.iter().map(Note::object).collect();
+        let mut replaced: HashMap<(BlockId, usize), Vec<Op>> = HashMap::new();
+        let mut first = Vec::new();
+        for object in objects {
+            if let Err(span) = code.resolve(object, &notes, &mut replaced, &mut first) {
+                let message = "`update` of a `Checksum` comes again before `clear`";
+                let help = "call `clear` in the loop, or use an `InternetChecksum`";
+                cx.report(Diagnostic::error(codes::UNSUPPORTED_EXTERN, span, message).help(help));
+            }
+        }
+        cx.b.charge(first.len() + replaced.values().map(Vec::len).sum::<usize>());
+        let blocks = &mut cx.b.program_mut().stages[stage.index()].blocks;
+        for (b, block) in blocks.iter_mut().enumerate() {
+            let mut insts = Vec::with_capacity(block.insts.len());
+            if b == Stage::START.index() {
+                insts.extend(first.drain(..).map(|op| Inst { op, span: Span::NONE }));
+            }
+            for (i, inst) in block.insts.drain(..).enumerate() {
+                if number_of(&inst.op, mark).is_none() {
+                    insts.push(inst);
+                } else if let Some(ops) = replaced.remove(&(BlockId::from_index(b), i)) {
+                    insts.extend(ops.into_iter().map(|op| Inst { op, span: inst.span }));
+                }
+            }
+            block.insts = insts;
+        }
+    }
+}
+
+impl Note {
+    fn object(&self) -> InstanceId {
+        match self {
+            Note::Clear(object) | Note::Update(object, _) | Note::Get(object, ..) => *object,
+        }
+    }
+}
+
+/// The call's first argument, kept as it is now.
+fn data_of(cx: &mut Lowerer<'_>, call: &ExternCall<'_>) -> Option<Data> {
+    let value = cx.freeze(&call.value(0));
+    let mut data = Data::new();
+    value.for_each_wire_leaf(&mut |o, length| data.push((o.clone(), length.cloned())));
+    data.retain(|(o, _)| cx.width(o) > 0);
+    Some(data)
+}
+
+fn csum16(cx: &mut Lowerer<'_>, data: &Data) -> SlotId {
+    let dst = cx.b.temp(WORD);
+    let mut varbits = Vec::new();
+    for (i, (_, length)) in data.iter().enumerate() {
+        if let Some(length) = length {
+            varbits.push((i as u32, cx.as_slot(length)));
+        }
+    }
+    let data = data.iter().map(|(o, _)| o.clone()).collect();
+    let base = Operand::new_const(WORD, 0);
+    cx.b.emit(Op::Hash { algorithm: HashAlgorithm::Csum16, dst, base, max: None, data, varbits, payload: false });
+    dst
+}
+
+fn number_of(op: &Op, mark: SlotId) -> Option<usize> {
+    match op {
+        Op::Mov { dst, src: Operand::Const(number) } if *dst == mark => usize::try_from(number.to_u64()?).ok(),
+        _ => None,
+    }
+}
+
+/// The notes of a stage in their places.
+struct Code {
+    cfg: Cfg,
+    /// By block in reverse post-order: the position of the operation, the note's number and place in the source.
+    notes: Vec<(BlockId, Vec<(usize, usize, Span)>)>,
+}
+
+/// Which updates have come since `clear`: on some path, and on all.
+#[derive(Clone, Default, PartialEq)]
+struct Came {
+    may: BTreeSet<usize>,
+    must: BTreeSet<usize>,
+}
+
+impl Code {
+    fn new(stage: &Stage, mark: SlotId) -> Code {
+        let cfg = Cfg::new(stage);
+        let in_block = |block: &BlockId| {
+            let insts = stage.blocks[block.index()].insts.iter().enumerate();
+            let notes = insts.filter_map(|(i, inst)| Some((i, number_of(&inst.op, mark)?, inst.span)));
+            (*block, notes.collect())
+        };
+        Code { notes: cfg.rpo.iter().map(in_block).collect(), cfg }
+    }
+
+    /// The operations for the notes of one object; `Err` is the place of an update that comes again.
+    fn resolve(
+        &self,
+        object: InstanceId,
+        notes: &[Note],
+        replaced: &mut HashMap<(BlockId, usize), Vec<Op>>,
+        first: &mut Vec<Op>,
+    ) -> Result<(), Span> {
+        let at = self.solve(object, notes)?;
+        // In the order of execution, as far as there is one.
+        let own = |n: &usize| notes.get(*n).is_some_and(|note| note.object() == object);
+        let order: Vec<usize> = self.notes.iter().flat_map(|(_, all)| all.iter().map(|n| n.1)).filter(own).collect();
+        let mut partly = BTreeSet::new();
+        for (b, (block, all)) in self.notes.iter().enumerate() {
+            let mut came = at[b].clone();
+            for &(i, n, span) in all.iter().filter(|(_, n, _)| own(n)) {
+                if let Note::Get(_, algorithm, dst, width) = &notes[n] {
+                    partly.extend(came.may.difference(&came.must).copied());
+                    let op = hash_of(*algorithm, (*dst, *width), &order, &came, notes);
+                    replaced.insert((*block, i), vec![op]);
+                }
+                came.step(n, &notes[n], span)?;
+            }
+        }
+        let absent = |n: usize| match &notes[n] {
+            Note::Update(_, kept) => kept.iter().map(|k| zero(k.present)).collect(),
+            _ => Vec::new(),
+        };
+        let all_absent: Vec<Op> = partly.iter().flat_map(|n| absent(*n)).collect();
+        first.extend(all_absent.iter().cloned());
+        for (block, all) in &self.notes {
+            for &(i, n, _) in all.iter().filter(|(_, n, _)| own(n)) {
+                match &notes[n] {
+                    Note::Clear(_) => _ = replaced.insert((*block, i), all_absent.clone()),
+                    // Lengths are the data's own, also where they are not asked for: what is not read goes.
+                    Note::Update(_, kept) => _ = replaced.insert((*block, i), kept.iter().map(Kept::whole).collect()),
+                    Note::Get(..) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What has come when each block begins.
+    fn solve(&self, object: InstanceId, notes: &[Note]) -> Result<Vec<Came>, Span> {
+        let mut at: Vec<Option<Came>> = vec![None; self.notes.len()];
+        if let Some(start) = at.first_mut() {
+            *start = Some(Came::default());
+        }
+        loop {
+            let mut changed = false;
+            for b in 0..self.notes.len() {
+                let Some(mut came) = at[b].clone() else { continue };
+                let (block, all) = &self.notes[b];
+                for &(_, n, span) in all {
+                    if let Some(note) = notes.get(n).filter(|note| note.object() == object) {
+                        came.step(n, note, span)?;
+                    }
+                }
+                for succ in &self.cfg.succs[block.index()] {
+                    let Some(to) = self.cfg.rpo_index[succ.index()] else { continue };
+                    let known = &mut at[to as usize];
+                    let joined = known.as_ref().map_or_else(|| came.clone(), |known| known.join(&came));
+                    if known.as_ref() != Some(&joined) {
+                        *known = Some(joined);
+                        changed = true;
+                    }
+                }
+            }
+            if !changed {
+                return Ok(at.into_iter().map(Option::unwrap_or_default).collect());
+            }
+        }
+    }
+}
+
+impl Came {
+    fn step(&mut self, number: usize, note: &Note, span: Span) -> Result<(), Span> {
+        match note {
+            Note::Clear(_) => *self = Came::default(),
+            Note::Update(..) => {
+                self.must.insert(number);
+                if !self.may.insert(number) {
+                    return Err(span);
+                }
+            }
+            Note::Get(..) => {}
+        }
+        Ok(())
+    }
+
+    fn join(&self, other: &Came) -> Came {
+        Came {
+            may: self.may.union(&other.may).copied().collect(),
+            must: self.must.intersection(&other.must).copied().collect(),
+        }
+    }
+}
+
+impl Kept {
+    /// Its length is all of it.
+    fn whole(&self) -> Op {
+        let all = || Operand::new_const(32, self.width.into());
+        Op::Mov { dst: self.present, src: self.length.clone().unwrap_or_else(all) }
+    }
+}
+
+fn zero(slot: SlotId) -> Op {
+    Op::Mov { dst: slot, src: Operand::new_const(32, 0) }
+}
+
+/// The hash over what has come, in order.
+fn hash_of(
+    algorithm: HashAlgorithm,
+    (dst, width): (SlotId, u32),
+    order: &[usize],
+    came: &Came,
+    notes: &[Note],
+) -> Op {
+    let (mut data, mut varbits) = (Vec::new(), Vec::new());
+    for n in order.iter().filter(|n| came.may.contains(n)) {
+        let Note::Update(_, kept) = &notes[*n] else { continue };
+        for kept in kept {
+            if kept.length.is_some() || !came.must.contains(n) {
+                varbits.push((data.len() as u32, kept.present));
+            }
+            data.push(Operand::Slot(kept.value));
+        }
+    }
+    Op::Hash { algorithm, dst, base: Operand::new_const(width, 0), max: None, data, varbits, payload: false }
+}

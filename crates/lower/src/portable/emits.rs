@@ -1,0 +1,236 @@
+//! A deparser as two stages: a control that computes what the deparser computes, and a deparser that only emits.
+//!
+//! Where packets are copied, it is between the two: what the deparser says of a copy (metadata, digests) is known then, and
+//! the frame is still as it came. And a packet that is dropped need not be put together. A deparser that does nothing
+//! but emit leaves an unmoved header where it is (`jit/src/deparse.rs`).
+//!
+//! A header is emitted as it is when `emit` is called. If the deparser changes it behind that, a copy is made there; if the
+//! call is not on all paths, a flag says whether it was run.
+//!
+//! ```text
+//! hdr.a.n = 1;  b.emit(hdr.a);            =>  stage control D       hdr.a.n = 1   $emit = c
+//! if (c) { b.emit(hdr.b); }                   stage deparser D.emit  emit hdr.a   branch $emit: emit hdr.b
+//! ```
+//!
+//! An `emit` in a loop has no place in this and is refused.
+//!
+//! Tests: `tests/psa.rs`, `tests/stf/psa/emits.stf` at the root.
+
+use crate::codes;
+use crate::context::Lowerer;
+use base::diag::Diagnostic;
+use ir::{
+    BlockId, Cfg, FieldWidth, HeaderId, Inst, Op, Operand, SlotId, SlotKind, Stage, StageId, StageKind, Terminator,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Blocks with calls of `emit` up to which paths are looked at; calls in further ones count as not on all paths and their
+/// headers as changed.
+const BLOCKS_MAX: usize = 256;
+
+/// The calls of `emit` of a deparser that is lowered as a control.
+pub(crate) struct Emits {
+    /// An assignment of a number to this slot stands for the call of that number until the stage is done.
+    mark: SlotId,
+    headers: Vec<HeaderId>,
+}
+
+/// A call of `emit`.
+struct Site {
+    header: HeaderId,
+    block: BlockId,
+    inst: usize,
+    span: base::Span,
+}
+
+/// What is known of a block with calls.
+struct Around {
+    /// Blocks that come after it.
+    behind: BTreeSet<BlockId>,
+    /// Whether all packets that reach the end of the stage come through it.
+    on_all_paths: bool,
+}
+
+impl Lowerer<'_> {
+    /// Emits a header: at once, or, in a deparser that is split, by a note of it.
+    pub fn emit_header(&mut self, header: HeaderId) {
+        match &mut self.emits {
+            None => self.b.emit(Op::Emit { header }),
+            Some(emits) => {
+                let (mark, number) = (emits.mark, emits.headers.len() as u128);
+                emits.headers.push(header);
+                self.b.set(mark, number);
+            }
+        }
+    }
+
+    /// Lowers a deparser by `body`, which makes it a control stage, to that and to a stage that emits.
+    pub fn split_deparser(&mut self, body: impl FnOnce(&mut Self) -> StageId) -> (StageId, StageId) {
+        let mark = self.b.local("$emit", 32);
+        let outer = self.emits.replace(Emits { mark, headers: Vec::new() });
+        let stage = body(self);
+        let emits = std::mem::replace(&mut self.emits, outer);
+        let headers = emits.map_or(Vec::new(), |e| e.headers);
+        let name = format!("{}.emit", self.b.program().stages[stage.index()].name);
+        let emitted = self.place_emits(stage, mark, &headers);
+        let out = self.open_stage(&name, StageKind::Deparser);
+        for (header, flag) in emitted {
+            let Some(flag) = flag else {
+                self.b.emit(Op::Emit { header });
+                continue;
+            };
+            let skip = self.split(flag.into());
+            self.b.emit(Op::Emit { header });
+            self.b.fall_through(skip);
+            self.b.switch_to(skip);
+        }
+        self.close_stage();
+        (stage, out)
+    }
+
+    /// Puts in the place of the notes what the emitting stage must know; the headers to emit in order, each with the flag that
+    /// says whether.
+    fn place_emits(
+        &mut self,
+        stage: StageId,
+        mark: SlotId,
+        headers: &[HeaderId],
+    ) -> Vec<(HeaderId, Option<SlotId>)> {
+        let cfg = Cfg::new(&self.b.program().stages[stage.index()]);
+        let sites = self.sites(stage, &cfg, mark, headers);
+        let around = self.around(stage, &cfg, &sites);
+        let mut out = Vec::new();
+        let mut notes: HashMap<(BlockId, usize), Vec<Op>> = HashMap::new();
+        for site in &sites {
+            let here = around.get(&site.block);
+            if here.is_some_and(|a| a.behind.contains(&site.block)) {
+                let message = "`emit` in a loop is not supported in a deparser of this architecture";
+                let help = "emit a whole header stack: its valid elements are emitted in order";
+                self.report(Diagnostic::error(codes::UNSUPPORTED_EXTERN, site.span, message).help(help));
+                continue;
+            }
+            let ops = notes.entry((site.block, site.inst)).or_default();
+            let header = match here.is_none_or(|a| self.changes_behind(stage, site, a)) {
+                false => site.header,
+                true => self.copy_of(site.header, ops),
+            };
+            let flag = here.is_none_or(|a| !a.on_all_paths).then(|| {
+                let flag = self.b.metadata("$emits", 1);
+                ops.push(Op::Mov { dst: flag, src: Self::bit(true) });
+                flag
+            });
+            self.b.charge(ops.len());
+            out.push((header, flag));
+        }
+        let blocks = &mut self.b.program_mut().stages[stage.index()].blocks;
+        for (b, block) in blocks.iter_mut().enumerate() {
+            let mut insts = Vec::with_capacity(block.insts.len());
+            for (i, inst) in block.insts.drain(..).enumerate() {
+                if is_mark(&inst.op, mark).is_none() {
+                    insts.push(inst);
+                } else if let Some(ops) = notes.remove(&(BlockId::from_index(b), i)) {
+                    insts.extend(ops.into_iter().map(|op| Inst { op, span: inst.span }));
+                }
+            }
+            block.insts = insts;
+        }
+        out
+    }
+
+    /// The calls in an order in which every path runs those that are on it.
+    fn sites(&self, stage: StageId, cfg: &Cfg, mark: SlotId, headers: &[HeaderId]) -> Vec<Site> {
+        let blocks = &self.b.program().stages[stage.index()].blocks;
+        let mut sites = Vec::new();
+        for &block in &cfg.rpo {
+            for (i, inst) in blocks[block.index()].insts.iter().enumerate() {
+                let number = is_mark(&inst.op, mark).and_then(|n| usize::try_from(n).ok());
+                if let Some(header) = number.and_then(|n| headers.get(n)) {
+                    sites.push(Site { header: *header, block, inst: i, span: inst.span });
+                }
+            }
+        }
+        sites
+    }
+
+    fn around(&mut self, stage: StageId, cfg: &Cfg, sites: &[Site]) -> BTreeMap<BlockId, Around> {
+        let blocks: BTreeSet<BlockId> = sites.iter().map(|s| s.block).collect();
+        self.b.charge(blocks.len().min(BLOCKS_MAX) * cfg.rpo.len() / 8);
+        let stage = &self.b.program().stages[stage.index()];
+        let in_order = cfg.rpo.iter().filter(|b| blocks.contains(b)).take(BLOCKS_MAX);
+        in_order.map(|block| (*block, Around::new(stage, cfg, *block))).collect()
+    }
+
+    /// Whether a call's header is written behind it.
+    fn changes_behind(&self, stage: StageId, site: &Site, around: &Around) -> bool {
+        let program = self.b.program();
+        let blocks = &program.stages[stage.index()].blocks;
+        let rest = blocks[site.block.index()].insts[site.inst..].iter();
+        let mut changes = false;
+        for inst in rest.chain(around.behind.iter().flat_map(|b| &blocks[b.index()].insts)) {
+            inst.op.for_each_def(program, |slot| {
+                changes |= match program.slots[slot.index()].kind {
+                    SlotKind::Field(h) | SlotKind::Valid(h) | SlotKind::VarbitLength(h) => h == site.header,
+                    SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => false,
+                }
+            });
+        }
+        changes
+    }
+
+    /// Another header, to which `ops` copy this one.
+    fn copy_of(&mut self, header: HeaderId, ops: &mut Vec<Op>) -> HeaderId {
+        let original = self.b.program().headers[header.index()].clone();
+        let mut fields = Vec::new();
+        for field in &original.fields {
+            let width = self.b.program().width(field.slot);
+            let width = field.varbit_length.map_or(FieldWidth::Fixed(width), |_| FieldWidth::Varbit(width));
+            fields.push((field.name.as_str(), width));
+        }
+        let mut name = format!("{}.$emitted", original.name);
+        while !self.header_names.insert(name.clone()) {
+            name.push('\'');
+        }
+        let copy = self.b.header(name, &fields);
+        let made = self.b.program().headers[copy.index()].clone();
+        let mut mov = |dst: SlotId, src: SlotId| ops.push(Op::Mov { dst, src: Operand::Slot(src) });
+        mov(made.valid, original.valid);
+        for (to, from) in made.fields.iter().zip(&original.fields) {
+            mov(to.slot, from.slot);
+            if let (Some(to), Some(from)) = (to.varbit_length, from.varbit_length) {
+                mov(to, from);
+            }
+        }
+        copy
+    }
+}
+
+/// The number of the call that an operation stands for.
+fn is_mark(op: &Op, mark: SlotId) -> Option<u64> {
+    match op {
+        Op::Mov { dst, src: Operand::Const(number) } if *dst == mark => number.to_u64(),
+        _ => None,
+    }
+}
+
+impl Around {
+    fn new(stage: &Stage, cfg: &Cfg, block: BlockId) -> Around {
+        let mut behind = BTreeSet::new();
+        let mut todo = cfg.succs[block.index()].clone();
+        while let Some(next) = todo.pop() {
+            if behind.insert(next) {
+                todo.extend(&cfg.succs[next.index()]);
+            }
+        }
+        // Without this block, is there a way to the end?
+        let mut seen = BTreeSet::from([block]);
+        let mut todo = vec![Stage::START];
+        let mut on_all_paths = true;
+        while let Some(next) = todo.pop() {
+            if seen.insert(next) {
+                on_all_paths &= !matches!(stage.blocks[next.index()].term, Terminator::Next);
+                todo.extend(&cfg.succs[next.index()]);
+            }
+        }
+        Around { behind, on_all_paths }
+    }
+}

@@ -1,0 +1,281 @@
+//! What ebpf_model, ubpf_model and xdp_model have in common: a program in front of a port, for which a packet passes or
+//! does not.
+//!
+//! - A packet that *passes* leaves by the port that the include file's `PASS_PORT` says, an expression of the port that it
+//!   came in by. By default it is that port, as in the test benches of the reference compiler's back ends.
+//! - A parser that rejects ends the program. What becomes of the packet is each model's.
+//!
+//! The models are in `ebpf.rs`, `ubpf.rs` and `xdp.rs`; their externs in `bpf/externs.rs`.
+//!
+//! Reference for behaviour: the models' include files and the back ends `ebpf` and `ubpf` of p4c.
+
+mod externs;
+mod lookup3;
+mod modules;
+
+use crate::codes;
+use crate::context::{Binding, Env, Lowerer};
+use crate::tree::Tree;
+use base::Span;
+use ir::{EntryKind, Fate, Intrinsic, Operand, SlotId, StageId, StageKind};
+use sema::TypedProgram;
+use sema::typed::{Control, ControlId, Instance, InstanceId, InstanceOf, Param, Parser, ParserId};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Counter of packets that the program does not let pass.
+pub(crate) const FILTER_DROP: &str = "filter drop";
+/// Counter of packets that the program ends as an error.
+pub(crate) const FILTER_ABORT: &str = "filter abort";
+/// Counter of packets that the parser rejects.
+pub(crate) const PARSER_REJECT: &str = "parser reject";
+
+/// The function of the include files that says by which port a packet that passes leaves.
+const PASS_PORT: &str = "__pass_port";
+
+/// Bits of a port, and of a packet's length.
+const PORT_WIDTH: u32 = 32;
+
+/// Which model a program is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Model {
+    Ebpf,
+    Ubpf,
+    Xdp,
+}
+
+impl Model {
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Ebpf => "ebpf_model",
+            Model::Ubpf => "ubpf_model",
+            Model::Xdp => "xdp_model",
+        }
+    }
+}
+
+/// Which block is being lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Parser,
+    Pipeline,
+    Deparser,
+}
+
+/// What the blocks and the externs share.
+pub(crate) struct State {
+    pub model: Model,
+    pub role: Role,
+    /// The port that the packet came in by.
+    pub input_port: SlotId,
+    /// Bytes of the packet as received.
+    pub packet_length: SlotId,
+    /// Whether the parser has accepted.
+    pub accepted: SlotId,
+    /// ubpf_model: whether `mark_to_drop` was called.
+    pub drop: Option<SlotId>,
+    /// ubpf_model: what `truncate` cuts to; 0 for nothing.
+    pub truncate: Option<SlotId>,
+    /// Microseconds since the switch started, if somebody asks.
+    pub now: Option<SlotId>,
+}
+
+pub(crate) type Shared = Rc<RefCell<State>>;
+
+/// The instances that `main` is made from: a parser, then controls.
+pub(crate) struct Blocks {
+    pub parser: (ParserId, InstanceId),
+    pub controls: Vec<(ControlId, InstanceId)>,
+}
+
+impl Blocks {
+    /// The blocks of a package with the given numbers of parameters, the parser's first.
+    pub fn find(cx: &mut Lowerer<'_>, main: &Instance, package: &str, params: &[usize]) -> Option<Blocks> {
+        let p = cx.p;
+        let instance = |i: usize| main.args.get(i).and_then(|a| a.value.as_instance());
+        let parser = instance(0).and_then(|id| match p.instance(id).of {
+            InstanceOf::Parser(parser) => Some((parser, id)),
+            _ => None,
+        });
+        let control = |i: usize| {
+            instance(i).and_then(|id| match p.instance(id).of {
+                InstanceOf::Control(control) => Some((control, id)),
+                _ => None,
+            })
+        };
+        let controls: Option<Vec<_>> = (1..params.len()).map(control).collect();
+        let (Some(parser), Some(controls)) = (parser, controls) else {
+            let message = format!("`{package}` needs a parser and {} behind it", plural(params.len() - 1, "control"));
+            cx.refuse(codes::NO_MAIN, main.span, message);
+            return None;
+        };
+        let first = p.parsers[parser.0.index()].params.len();
+        let others = controls.iter().map(|(id, _)| p.controls[id.index()].params.len());
+        if !std::iter::once(first).chain(others).eq(params.iter().copied()) {
+            let message = format!("a block of `{package}` has the wrong number of parameters");
+            cx.refuse(codes::BLOCK_PARAMETERS, main.span, message);
+            return None;
+        }
+        Some(Blocks { parser, controls })
+    }
+
+    /// The parser as declared.
+    pub fn parser<'p>(&self, p: &'p TypedProgram) -> &'p Parser {
+        &p.parsers[self.parser.0.index()]
+    }
+
+    /// Control number `i` as declared.
+    pub fn control<'p>(&self, p: &'p TypedProgram, i: usize) -> &'p Control {
+        &p.controls[self.controls[i].0.index()]
+    }
+}
+
+fn plural(n: usize, what: &str) -> String {
+    if n == 1 { format!("one {what}") } else { format!("{n} {what}s") }
+}
+
+/// Makes the slots that every model has and declares externs and tables. `named`: slots of the program's own metadata that
+/// stand for the port and the length.
+pub(crate) fn begin(cx: &mut Lowerer<'_>, model: Model, named: &HashMap<String, SlotId>) -> Shared {
+    let mut slot = |name: &str, which: Intrinsic| {
+        let slot = named.get(name).copied().unwrap_or_else(|| cx.b.metadata(format!("${name}"), PORT_WIDTH));
+        cx.b.intrinsic(which, slot);
+        slot
+    };
+    let input_port = slot("input_port", Intrinsic::IngressPort);
+    let packet_length = slot("packet_length", Intrinsic::PacketLength);
+    let accepted = cx.b.metadata("$accepted", 1);
+    let state = State {
+        model,
+        role: Role::Parser,
+        input_port,
+        packet_length,
+        accepted,
+        drop: None,
+        truncate: None,
+        now: None,
+    };
+    let shared: Shared = Rc::new(RefCell::new(state));
+    cx.arch = Some(Box::new(externs::Bpf::new(shared.clone())));
+    cx.declare_externs();
+    cx.declare_tables();
+    shared
+}
+
+/// The stage of the parser; it notes whether it accepts.
+pub(crate) fn parser_stage(cx: &mut Lowerer<'_>, shared: &Shared, blocks: &Blocks, values: Vec<Binding>) -> StageId {
+    let (id, instance) = blocks.parser;
+    let parser = &cx.p.parsers[id.index()];
+    shared.borrow_mut().role = Role::Parser;
+    cx.env = bound(cx, instance, &parser.params, values);
+    let name = cx.env.prefix.to_string();
+    let stage = cx.open_stage(&name, StageKind::Parser);
+    cx.b.set_span(parser.span);
+    let accept = cx.new_join("accept");
+    cx.accept = Some(accept);
+    cx.exit = None;
+    cx.parser_body(id);
+    cx.accept = None;
+    if cx.is_used(accept) {
+        cx.land(accept);
+        let accepted = shared.borrow().accepted;
+        cx.b.set(accepted, 1);
+    }
+    cx.close_stage();
+    stage
+}
+
+/// The stage of control number `i`; `end` puts code behind it.
+pub(crate) fn control_stage(
+    cx: &mut Lowerer<'_>,
+    shared: &Shared,
+    blocks: &Blocks,
+    (i, role): (usize, Role),
+    values: Vec<Binding>,
+    end: impl FnOnce(&mut Lowerer<'_>),
+) -> StageId {
+    let (id, instance) = blocks.controls[i];
+    let control = &cx.p.controls[id.index()];
+    shared.borrow_mut().role = role;
+    cx.env = bound(cx, instance, &control.params, values);
+    let name = cx.env.prefix.to_string();
+    let kind = if role == Role::Deparser { StageKind::Deparser } else { StageKind::Control };
+    let stage = cx.open_stage(&name, kind);
+    cx.b.set_span(control.span);
+    let exit = cx.new_join("exit");
+    cx.exit = Some(exit);
+    cx.control_body(id);
+    cx.exit = None;
+    cx.land(exit);
+    if !cx.b.is_terminated() {
+        end(cx);
+    }
+    cx.close_stage();
+    stage
+}
+
+/// A stage of the architecture's own.
+pub(crate) fn glue(cx: &mut Lowerer<'_>, name: &str, code: impl FnOnce(&mut Lowerer<'_>)) -> StageId {
+    let stage = cx.open_stage(name, StageKind::Control);
+    code(cx);
+    cx.close_stage();
+    stage
+}
+
+fn bound(cx: &Lowerer<'_>, instance: InstanceId, params: &[Param], values: Vec<Binding>) -> Env {
+    let mut env = cx.instance_env(instance);
+    env.bindings.extend(params.iter().map(|p| p.local).zip(values));
+    env
+}
+
+/// Ends the packet here where a condition does not hold.
+pub(crate) fn unless(cx: &mut Lowerer<'_>, cond: Operand, end: impl FnOnce(&mut Lowerer<'_>)) {
+    let (go_on, other) = (cx.b.block(""), cx.b.block(""));
+    cx.b.branch(cond, go_on, other);
+    cx.b.switch_to(other);
+    end(cx);
+    cx.b.switch_to(go_on);
+}
+
+/// Drops the packet.
+pub(crate) fn drop(cx: &mut Lowerer<'_>, reason: &str) {
+    let reason = cx.b.drop_reason(reason);
+    cx.b.fate(Fate::Drop(reason));
+}
+
+/// The port by which a packet that passes leaves.
+pub(crate) fn pass_port(cx: &mut Lowerer<'_>, input_port: SlotId) -> Operand {
+    cx.library_function(PASS_PORT, input_port.into()).unwrap_or(input_port.into())
+}
+
+/// Whether a stage writes a slot.
+pub(crate) fn writes(cx: &Lowerer<'_>, stage: StageId, slot: SlotId) -> bool {
+    let program = cx.b.program();
+    let mut writes = false;
+    for inst in program.stages[stage.index()].blocks.iter().flat_map(|b| &b.insts) {
+        inst.op.for_each_def(program, |s| writes |= s == slot);
+    }
+    writes
+}
+
+/// The way in.
+pub(crate) fn entry(cx: &mut Lowerer<'_>, kind: EntryKind, stages: &[StageId]) {
+    cx.b.set_span(Span::NONE);
+    cx.b.entry(kind, stages);
+}
+
+/// Slots of a struct's scalar fields by their names.
+pub(crate) fn named_slots(cx: &Lowerer<'_>, ty: &sema::Type, tree: &Tree) -> HashMap<String, SlotId> {
+    let Some(info) = cx.p.types.struct_info(ty) else { return HashMap::new() };
+    let fields = info.fields.iter().zip(tree.children());
+    fields.filter_map(|(f, t)| Some((f.name.to_string(), t.operand().slot()?))).collect()
+}
+
+/// Whether a package has a name and number of parameters.
+pub(crate) fn is_package(program: &TypedProgram, main: &Instance, name: &str, params: usize) -> bool {
+    let InstanceOf::Package(id) = main.of else { return false };
+    let declared = &program.types.block_types[id.index()];
+    &*declared.name == name && declared.params.len() == params
+}

@@ -55,7 +55,7 @@ pub fn build(program: &TypedProgram, sources: &SourceMap, arch: &str) -> (P4Info
 /// What an extern type is to the control plane.
 fn extern_kind(type_name: &str) -> Option<ObjectKind> {
     Some(match type_name {
-        "counter" | "Counter" => ObjectKind::Counter,
+        "counter" | "Counter" | "CounterArray" => ObjectKind::Counter,
         "direct_counter" | "DirectCounter" => ObjectKind::DirectCounter,
         "meter" | "Meter" => ObjectKind::Meter,
         "direct_meter" | "DirectMeter" => ObjectKind::DirectMeter,

@@ -18,7 +18,7 @@
 bit<32> __pass_port(in bit<32> port) { return PASS_PORT; }
 #endif
 
-// Counters of 32 bits with the indices 0 to max_index; controllers read and write them as registers.
+// Counters with the indices 0 to max_index. For controllers the calls are packets, and what they add is bytes.
 extern CounterArray {
     CounterArray(bit<32> max_index, bool sparse);
     void increment(in bit<32> index);

@@ -2,7 +2,7 @@
 //!
 //! | extern | becomes |
 //! | --- | --- |
-//! | `CounterArray` | a register of 32-bit cells that are read, added to and written |
+//! | `CounterArray` | a counter: each call counts as a packet, and what it adds as bytes |
 //! | `array_table`, `hash_table` | the table's size |
 //! | `Register` | a register; an index that is no number, or has more than 64 bits, is hashed; indices count modulo the size |
 //! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (RFC 1624 for the first two) |
@@ -20,13 +20,10 @@ use crate::tree::Tree;
 use crate::v1model::externs::register_type;
 use base::Bits;
 use base::diag::Diagnostic;
-use ir::{BinOp, ExternKind, HashAlgorithm, Intrinsic, Op, Operand, SlotId};
+use ir::{BinOp, CounterUnit, ExternKind, HashAlgorithm, Intrinsic, Op, Operand, SlotId};
 use sema::Type;
 use sema::Value;
 use sema::typed::{InstanceId, InstanceOf, Table};
-
-/// Bits of a cell of a `CounterArray`.
-const COUNTER_WIDTH: u32 = 32;
 
 /// The architecture.
 pub(super) struct Bpf {
@@ -45,8 +42,10 @@ impl Architecture for Bpf {
         let instance = p.instance(id);
         let InstanceOf::Extern(extern_id) = instance.of else { return };
         let number = |name: &str| instance.arg(name).and_then(Value::to_u64).unwrap_or(0);
-        let (size, width) = match p.extern_name(extern_id) {
-            "CounterArray" => (number("max_index") + 1, COUNTER_WIDTH),
+        let kind = match p.extern_name(extern_id) {
+            "CounterArray" => {
+                ExternKind::Counter { size: number("max_index") + 1, unit: CounterUnit::Both, direct: None }
+            }
             "Register" => {
                 let ty = register_type(instance);
                 let Some(width) = ty.and_then(|ty| cx.cell_width(ty)) else {
@@ -54,12 +53,11 @@ impl Architecture for Bpf {
                     let message = format!("register `{}` cannot hold values of type `{ty}`", instance.path);
                     return cx.refuse(codes::UNSUPPORTED_TYPE, instance.span, message);
                 };
-                (number("size"), width)
+                ExternKind::Register { size: number("size"), width, initial: Bits::zero(width) }
             }
             // The maps have no state of their own; others are refused where they are used.
             _ => return,
         };
-        let kind = ExternKind::Register { size, width, initial: Bits::zero(width) };
         let made = cx.b.extern_instance(ir::Extern { name: instance.path.clone(), span: instance.span, kind });
         cx.externs.insert(id, made);
     }
@@ -121,25 +119,20 @@ impl Architecture for Bpf {
         let p = cx.p;
         let InstanceOf::Extern(extern_id) = p.instance(instance).of else { return Tree::Nothing };
         let name = p.extern_name(extern_id);
-        let Some(register) = cx.externs.get(&instance).copied() else {
+        let Some(object) = cx.externs.get(&instance).copied() else {
             return cx.foreign_method(name, &p.instance(instance).path, method, call);
         };
-        let ExternKind::Register { size, width, .. } = cx.b.program().externs[register.index()].kind else {
+        if let ("CounterArray", "increment" | "add") = (name, method) {
+            let more = if method == "add" { call.value(1).operand() } else { Operand::new_const(32, 1) };
+            let index = call.value(0).operand();
+            cx.b.emit(Op::Count { counter: object, index, bytes: Some(more) });
+            return Tree::Nothing;
+        }
+        let ExternKind::Register { size, width, .. } = cx.b.program().externs[object.index()].kind else {
             return Tree::Nothing;
         };
-        let ty = register_type(p.instance(instance));
+        let (register, ty) = (object, register_type(p.instance(instance)));
         match (name, method) {
-            ("CounterArray", "increment" | "add") => {
-                let index = call.value(0).operand();
-                let more = match method {
-                    "add" => call.value(1).operand(),
-                    _ => Operand::new_const(COUNTER_WIDTH, 1),
-                };
-                let cell = cx.b.temp(width);
-                cx.b.emit(Op::RegisterRead { register, dst: cell, index: index.clone() });
-                let src = cx.b.bin(BinOp::Add, cell, more).into();
-                cx.b.emit(Op::RegisterWrite { register, index, src });
-            }
             ("Register", "read") => {
                 let index = cell_index(cx, call, size);
                 let cell = cx.b.temp(width);

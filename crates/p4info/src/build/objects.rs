@@ -113,7 +113,10 @@ impl<'p> Builder<'p> {
         let preamble = self.preamble(kind, &instance.path, &instance.annotations, spelled_out);
         let Type::Extern(extern_id, type_args) = &instance.ty else { return };
         let type_name = self.program.extern_name(*extern_id);
-        let size = ["size", "n_counters", "n_meters"].iter().find_map(|name| instance.arg(name)?.to_u64()).unwrap_or(0);
+        let size = ["size", "n_counters", "n_meters"].iter().find_map(|name| instance.arg(name)?.to_u64());
+        // A `CounterArray` of ebpf_model.
+        let last = || instance.arg("max_index")?.to_u64()?.checked_add(1);
+        let size = size.or_else(last).unwrap_or(0);
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         let unit = instance.args.iter().find(|arg| &*arg.name == "type").and_then(|arg| match (&arg.ty, &arg.value) {
             (Type::Enum(id), Value::Enum(member)) => {

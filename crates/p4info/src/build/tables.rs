@@ -27,6 +27,9 @@ const ATTACHING: [&str; 9] = [
     "pna_direct_meter",
 ];
 
+/// Values of `implementation` that say how many entries a table has (ebpf_model).
+const SIZED_MAPS: [&str; 2] = ["array_table", "hash_table"];
+
 impl Builder<'_> {
     /// Only tables take action data from controllers: an action that is merely called has no parameters for them.
     pub(super) fn action(&mut self, id: typed::ActionId, name: &str, is_listed: bool) {
@@ -143,6 +146,11 @@ impl Builder<'_> {
                     let Some(id) = self.program.resolve(*reference, Some(instance)) else { continue };
                     let attached = self.program.instance(id);
                     let InstanceOf::Extern(extern_id) = attached.of else { continue };
+                    if SIZED_MAPS.contains(&self.program.extern_name(extern_id)) {
+                        let size = attached.arg("size").and_then(Value::to_u64).filter(|size| *size > 0);
+                        result.size = size.and_then(|size| i64::try_from(size).ok()).unwrap_or(result.size);
+                        continue;
+                    }
                     let Some(kind) = extern_kind(self.program.extern_name(extern_id)) else { continue };
                     let object = self.id(kind, &attached.path);
                     match kind {

@@ -10,6 +10,7 @@ mod p4rt_fuzz;
 mod scale;
 mod stopped;
 mod tidy;
+mod tutorials;
 
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ cargo xtask COMMAND
                         all; prefixes of each file (64); mutations of each program (16) and their seed (1);
                         p4c's `p4test`, to compare compile times with; the suite `generated`: scripts of p4testgen for
                         the programs below ROOT, in folders named like them; the suite `bmv2-json`: JSON of the samples in DIR
+  tutorials DIR [--exercise NAME,...] [--sluice PATH] [--p4-utils DIR]
+                        runs an unmodified checkout of p4lang/tutorials, nsg-ethz/p4-learning (with one of nsg-ethz/p4-utils) or
+                        jafingerhut/p4-guide in Mininet, as root, and checks what its READMEs promise
 ";
 
 fn main() -> Result<ExitCode> {
@@ -56,6 +60,7 @@ fn main() -> Result<ExitCode> {
         ["stopped"] => stopped::run(60),
         ["stopped", seconds] => stopped::run(seconds.parse()?),
         ["p4c-corpus", rest @ ..] => corpus::run(corpus::Options::parse(rest)?),
+        ["tutorials", rest @ ..] => tutorials::run(rest),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)

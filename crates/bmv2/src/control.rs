@@ -14,6 +14,7 @@ use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 use ir::HashAlgorithm;
 use num_bigint::BigInt;
+use std::collections::HashMap;
 
 /// Entries of a table whose size is not given.
 const TABLE_SIZE: u64 = 1024;
@@ -158,10 +159,11 @@ impl Reader {
                 return object.need("type")?.fail(codes::UNSUPPORTED, format!("tables of type `{other}` are not here"));
             }
         };
+        let positions: HashMap<usize, usize> = actions.iter().enumerate().rev().map(|(at, a)| (*a, at)).collect();
         let position = |id: &At<'_>| -> Read<usize> {
             let action = self.actions.with_id("action", id)?;
-            match actions.iter().position(|a| *a == action) {
-                Some(position) => Ok(position),
+            match positions.get(&action) {
+                Some(position) => Ok(*position),
                 None => id.fail(codes::CONTRADICTION, "the action is not one of the table's"),
             }
         };

@@ -30,7 +30,8 @@ use std::collections::HashMap;
 const VERSION: [u32; 2] = [2, 23];
 /// The primitive of every action, which no switch of bmv2's knows.
 pub const PRIMITIVE: &str = "compile_p4_source_with_sluice";
-/// The field of the file that is Sluice's own: an object with `source` (P4 text that needs no other file) and `name` (its file).
+/// The field of the file that is Sluice's own: an object with `source` (P4 text that needs no other file), `name` (its file)
+/// and `bmv2` (whether the program behaves as in bmv2 where that differs from P4).
 pub const FIELD: &str = "sluice";
 /// The pipeline of programs without any.
 const NO_PIPELINE: &str = "ingress";
@@ -45,6 +46,8 @@ pub struct Described<'a> {
     pub name: &'a str,
     /// The program as one text that needs no other file.
     pub source: &'a str,
+    /// It behaves as in bmv2.
+    pub bmv2: bool,
 }
 
 /// The description of a program.
@@ -83,7 +86,7 @@ pub fn describe(input: &Described) -> Value {
         "force_arith": [],
         "extern_instances": [],
         "field_aliases": layout.aliases(),
-        (FIELD): { "source": input.source, "name": input.name },
+        (FIELD): { "source": input.source, "name": input.name, "bmv2": input.bmv2 },
     });
     if let Value::Object(file) = &mut file {
         file.extend(layout.json());

@@ -12,7 +12,7 @@
 //! **Fields of invalid headers.** bmv2 keeps their values; the IR's headers have zeros there. A header of which that can
 //! be seen is *loose*: its fields and validity are slots of their own, and a header of the IR is there for the wire only.
 //! All others are headers of the IR, which passes and engines know best. Which are loose is found by lowering the
-//! program with all headers loose and following what may be in them (`dirty.rs`); then it is lowered again.
+//! program with all headers loose and following what may be in them (`lower::dirty`); then it is lowered again.
 
 mod actions;
 mod arithmetic;
@@ -22,13 +22,13 @@ mod headers;
 mod parser;
 
 use crate::codes;
-use crate::dirty;
 use crate::model::{Field, Model};
 use crate::places::Spans;
 use base::diag::Diagnostic;
 use base::{Bits, Span};
 use headers::HeaderSlots;
 use ir::{BinOp, BlockId, Builder, CounterUnit, ExternId, ExternKind, Operand, SlotId, StageKind, TableId, UnOp};
+use lower::dirty::{self, Followed};
 use lower::simple_switch::{PacketHeader, Stages, Switch, glue};
 use std::collections::HashMap;
 
@@ -80,16 +80,6 @@ struct Lowered {
     faults: Vec<Diagnostic>,
     overrun: Option<Span>,
     declared: Declared,
-}
-
-/// The slots of headers in a program whose headers are all loose: what `dirty.rs` follows.
-pub(crate) struct Followed {
-    /// By header: validity and fields; nothing for metadata.
-    pub headers: Vec<Option<(SlotId, Vec<SlotId>)>>,
-    /// Headers that are loose whatever happens.
-    pub surely_loose: Vec<usize>,
-    pub clones_at_egress: bool,
-    pub clones_at_ingress: bool,
 }
 
 fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered, Followed) {

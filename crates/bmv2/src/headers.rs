@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 /// Most bits of a header: those of the widest value.
 const HEADER_BITS_MAX: u64 = lower::WIDTH_LIMIT as u64;
-/// Largest value of an error.
+/// Largest value of an error. p4c numbers errors from 0; the list of them is as long as the largest value, so a
+/// value of four billions must not make one.
 const ERROR_MAX: u32 = 4096;
 
 /// Errors of P4_16's core library.

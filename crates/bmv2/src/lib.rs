@@ -18,7 +18,6 @@
 pub mod codes;
 mod control;
 pub mod describe;
-mod dirty;
 mod emit;
 mod expressions;
 mod headers;
@@ -43,7 +42,7 @@ use read::{At, Read};
 
 /// Major version of the format.
 const MAJOR: u32 = 2;
-/// Newest minor version.
+/// Newest minor version: of behavioral-model's JSON_format.md as it was read for this. A newer one may say what is not understood here.
 const MINOR_MAX: u32 = 24;
 
 /// What compiling a text gives.
@@ -59,18 +58,16 @@ pub struct Compiled {
     pub p4info: Option<P4Info>,
 }
 
-/// Whether a text is an object that a compiler made for bmv2, or was to be one.
-pub fn is_json(text: &str) -> bool {
-    let begin = text.trim_start_matches('\u{feff}').trim_start();
-    begin.starts_with('{')
-        && ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| text.contains(key))
+/// Whether a text that begins as JSON is what a compiler made for bmv2, or was to be that. Which texts do: `frontend::form`.
+pub fn is_program(json: &str) -> bool {
+    ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| json.contains(key))
 }
 
 /// Compiles a text. `file` is its name in messages, `name` the program's.
 pub fn compile(text: &str, file: &str, name: &str) -> Compiled {
     let mut sources = SourceMap::new();
-    let id = sources.add(file, text);
     let text = text.trim_start_matches('\u{feff}');
+    let id = sources.add(file, text);
     let (model, spans) = match read_program(text, &mut sources) {
         Ok(read) => read,
         Err(fault) => {

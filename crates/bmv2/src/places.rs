@@ -7,13 +7,16 @@ use crate::read::{At, Read};
 use base::{SourceMap, Span};
 use std::collections::BTreeMap;
 
-/// Largest line and column that are kept; others are no place.
+/// Largest line and column that are kept; others are no place. Each line up to the last one with a fragment costs a byte of its file's text,
+/// and each column up to a fragment, too: with the limits below that is 8 MB at most, besides the fragments.
 const LINE_MAX: u32 = 1 << 17;
 const COLUMN_MAX: u32 = 512;
-/// Most bytes of a fragment that are kept.
+/// Most bytes of a fragment that are kept: a line of a message.
 const FRAGMENT_BYTES_MAX: usize = 160;
-/// Most files that are kept.
+/// Most files that are kept: the program's and those that it includes.
 const FILES_MAX: usize = 64;
+/// Most bytes of a file's name, which each place has.
+const NAME_BYTES_MAX: usize = 512;
 
 /// A place, to be asked for once all are known; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,7 +41,13 @@ impl Places {
         let column = info.get("column").map_or(Ok(0), |c| c.number())?;
         let fragment = info.get("source_fragment").map_or(Ok(""), |f| f.text())?;
         let known = self.files.contains_key(file) || self.files.len() < FILES_MAX;
-        if file.is_empty() || file.len() > 512 || line == 0 || line > LINE_MAX || column > COLUMN_MAX || !known {
+        if file.is_empty()
+            || file.len() > NAME_BYTES_MAX
+            || line == 0
+            || line > LINE_MAX
+            || column > COLUMN_MAX
+            || !known
+        {
             return Ok(Place(0));
         }
         let fragment = fragment.trim_end_matches(" ...");

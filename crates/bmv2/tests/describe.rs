@@ -95,7 +95,7 @@ fn described(source: &str) -> Value {
     let compiled = frontend::compile(input, &Options::default(), Until::Ir).unwrap();
     let (typed, program) = (compiled.typed.as_ref(), compiled.raw.as_ref());
     let (Some(typed), Some(program)) = (typed, program) else { panic!("{}", compiled.render(false)) };
-    describe(&Described { typed, program, name: "x.p4", source })
+    describe(&Described { typed, program, name: "x.p4", source, bmv2: true })
 }
 
 /// The items of a list by their names.

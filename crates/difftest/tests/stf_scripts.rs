@@ -22,7 +22,10 @@ fn hex(bytes: &[u8]) -> String {
 /// What is wrong with a script's runs, one line each.
 fn run(script: &Path, verbose: bool) -> Vec<String> {
     let program = script.with_extension("p4");
-    let compiled = match frontend::compile(Input::File(&program), &Options::default(), Until::Ir) {
+    // Scripts of bmv2's behaviour lie in a folder of their own.
+    let bmv2 = script.parent().is_some_and(|folder| folder.ends_with("tests/stf/bmv2"));
+    let options = Options { bmv2, ..Options::default() };
+    let compiled = match frontend::compile(Input::File(&program), &options, Until::Ir) {
         Ok(compiled) if !compiled.failed() => compiled,
         Ok(compiled) => return vec![compiled.render(false)],
         Err(error) => return vec![error.to_string()],

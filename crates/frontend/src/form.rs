@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   P4 source
-//!   JSON with the field `sluice`   what `p4c-bm2-ss` of Sluice writes: it carries the P4 source
+//!   JSON with the field `sluice`   what `p4c-bm2-ss` of Sluice writes: it carries the P4 source, and how to compile it
 //!   bmv2's JSON                    what p4c writes for `simple_switch`
 //!   a P4DeviceConfig message       with one of these in `device_data`, as libraries for bmv2 send it
 //! ```
@@ -10,7 +10,7 @@
 //! P4 source never begins with `{`, and no text begins like the message. Bytes may come from anyone: a message is taken apart
 //! without recursion and without copies, JSON without building a tree.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What there is to choose from, for messages.
 pub const FORMS: &str =
@@ -28,13 +28,23 @@ pub enum Form<'a> {
 }
 
 /// P4 source that a JSON file carries.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// P4 text that needs no other file.
     pub source: String,
     /// The name of the file that it was made of.
     #[serde(default)]
     pub name: String,
+    /// It behaves as in bmv2 (`Options::bmv2`), whatever the options of the switch are.
+    #[serde(default)]
+    pub bmv2: bool,
+}
+
+impl Carried {
+    /// JSON with nothing else in it.
+    pub fn alone(&self) -> String {
+        serde_json::json!({ "sluice": self }).to_string()
+    }
 }
 
 /// The text in a device config, taken out of a `P4DeviceConfig` if it is in one.
@@ -47,7 +57,7 @@ pub fn text(config: &[u8]) -> Result<&str, String> {
     })
 }
 
-/// What a text is. JSON that is no program is refused.
+/// What a text is. JSON that carries no program is refused; other texts that begin like it are for the P4 parser, which says what they are.
 pub fn of(text: &str) -> Result<Form<'_>, String> {
     #[derive(Deserialize)]
     struct File {
@@ -59,10 +69,12 @@ pub fn of(text: &str) -> Result<Form<'_>, String> {
     }
     match serde_json::from_str::<File>(begin) {
         Ok(File { sluice: Some(carried) }) => Ok(Form::Carried(carried)),
-        Ok(File { sluice: None }) => Ok(Form::Bmv2(begin)),
-        // bmv2's front end says more about other files, with the place in them.
+        // bmv2's front end says more about files that are wrong, with the place in them.
+        Ok(File { sluice: None }) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
+        Ok(File { sluice: None }) => Ok(Form::P4(text)),
         Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
-        Err(_) => Ok(Form::Bmv2(begin)),
+        Err(_) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
+        Err(_) => Ok(Form::P4(text)),
     }
 }
 
@@ -136,7 +148,10 @@ mod tests {
             assert_eq!(text(&wrapped), Ok(program));
         }
         let (source, name) = ("// p4\n".to_string(), "a.p4".to_string());
-        assert_eq!(of(carried), Ok(Form::Carried(Carried { source, name })));
+        let carried_source = Carried { source, name, bmv2: false };
+        assert_eq!(of(carried), Ok(Form::Carried(carried_source.clone())));
+        let as_in_bmv2 = Carried { bmv2: true, ..carried_source };
+        assert_eq!(of(&as_in_bmv2.alone()), Ok(Form::Carried(as_in_bmv2)));
         assert_eq!(of(bmv2), Ok(Form::Bmv2(bmv2)));
         assert_eq!(of(&long), Ok(Form::P4(&long)));
         // Extras, and fields in another order.
@@ -167,7 +182,9 @@ mod tests {
 
     #[test]
     fn deep_json_takes_no_stack() {
-        let deep = format!("{{\"a\": {}", "[".repeat(5_000_000));
-        assert_eq!(of(&deep), Ok(Form::Bmv2(&deep)));
+        for (key, of_bmv2) in [("a", false), ("parsers", true)] {
+            let deep = format!("{{\"{key}\": {}", "[".repeat(5_000_000));
+            assert_eq!(of(&deep), Ok(if of_bmv2 { Form::Bmv2(&deep) } else { Form::P4(&deep) }));
+        }
     }
 }

@@ -37,6 +37,8 @@ pub struct Options {
     pub opt: opt::Options,
     /// Warnings that are silenced or taken for errors.
     pub warnings: Warnings,
+    /// v1model programs behave as in bmv2 where that differs (`lower::Options::bmv2`). bmv2's JSON always does.
+    pub bmv2: bool,
 }
 
 /// What to compile.
@@ -187,8 +189,17 @@ fn read_stdin() -> std::io::Result<String> {
 }
 
 /// A program as one text that needs no other file: as it is if it includes only files that come with the compiler or is JSON, else
-/// preprocessed, with `#line` where its lines are from. `sources` is what its compilation has read.
+/// preprocessed, with `#line` where its lines are from. JSON says in it that it behaves as in bmv2. `sources` is what its compilation has
+/// read.
 pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
+    let source = text_alone(path, sources, options)?;
+    if !options.bmv2 || !matches!(form::of(&source), Ok(Form::P4(_))) {
+        return Ok(source);
+    }
+    Ok(Carried { source, name: path.display().to_string(), bmv2: true }.alone())
+}
+
+fn text_alone(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
     let text = read_text(path)?;
     if !matches!(form::of(&text), Ok(Form::P4(_))) {
         return Ok(text);
@@ -258,16 +269,13 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     };
     match form::of(&source.text).map_err(invalid)? {
         Form::P4(_) => {}
-        Form::Carried(Carried { source: text, name }) => {
+        Form::Carried(Carried { source: text, name, bmv2 }) => {
             let name = if name.is_empty() { source.name } else { name };
+            let options = Options { bmv2: bmv2 || options.bmv2, ..options.clone() };
             // Whoever wrote the file must not read others of this machine through it.
-            return Ok(stages_of(SourceInput { name, text: text.into() }, options, &text_loader, until));
+            return Ok(stages_of(SourceInput { name, text: text.into() }, &options, &text_loader, until));
         }
-        Form::Bmv2(_) if bmv2::is_json(&source.text) => {
-            return Ok((json_stages(&source, options, until), syntax::ast::Program::default()));
-        }
-        // The parser says what it is instead of a program.
-        Form::Bmv2(_) => {}
+        Form::Bmv2(_) => return Ok((json_stages(&source, options, until), syntax::ast::Program::default())),
     }
     Ok(stages_of(source, options, loader, until))
 }
@@ -360,7 +368,7 @@ fn stages_of(
         return (out, parsed.program);
     }
 
-    let lowered = lower::lower(&typed, &program_name);
+    let lowered = lower::lower_with(&typed, &program_name, lower::Options { bmv2: options.bmv2 });
     out.diagnostics.extend(lowered.diagnostics);
     out.unloadable = lowered.unloadable;
     out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));

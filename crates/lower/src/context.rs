@@ -7,6 +7,7 @@
 
 use crate::arch::Architecture;
 use crate::codes;
+use crate::loose::Loose;
 use crate::tree::Tree;
 use crate::{Lowered, cleanup};
 use base::diag::Diagnostic;
@@ -155,6 +156,8 @@ pub(crate) struct Lowerer<'p> {
     pub in_table_action: bool,
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
+    /// Which headers keep their fields while they are invalid; none of them in P4.
+    pub loose: Option<Loose>,
     inlined: usize,
     steps: usize,
     gave_up: bool,
@@ -198,6 +201,7 @@ impl<'p> Lowerer<'p> {
             direct: HashMap::new(),
             in_table_action: false,
             action_locals: HashMap::new(),
+            loose: None,
             inlined: 0,
             steps: 0,
             gave_up: false,

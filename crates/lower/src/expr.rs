@@ -4,7 +4,8 @@
 //! later operand has side effects. `&&`, `||` and `?:` become branches when the side that may not be evaluated has
 //! effects, and plain operations otherwise.
 //!
-//! **Comparison** of headers needs no look at validity beyond comparing the bits: the fields of invalid headers are zero.
+//! **Comparison** of headers needs no look at validity beyond comparing the bits: the fields of invalid headers are zero. Where they are
+//! kept, `loose.rs` compares.
 //!
 //! Specification: P4_16, chapter "Expressions".
 
@@ -85,7 +86,7 @@ impl Lowerer<'_> {
 
     fn aggregate(&mut self, children: Vec<Tree>, ty: &Type) -> Tree {
         match self.p.types.underlying(ty) {
-            Type::Header(_) => Tree::Header(HeaderTree { id: None, valid: Self::bit(true), fields: children.into() }),
+            Type::Header(_) => Tree::Header(HeaderTree::of_values(children.into())),
             Type::HeaderUnion(_) => Tree::Union(children.into()),
             Type::Stack(..) => Tree::Stack { elements: children.into(), next: None },
             _ => Tree::Struct(children.into()),
@@ -162,6 +163,9 @@ impl Lowerer<'_> {
 
     /// One bit: whether two values of one shape are equal.
     pub fn equal(&mut self, a: &Tree, b: &Tree) -> Operand {
+        if self.loose.is_some() {
+            return self.equal_where_fields_are_kept(a, b);
+        }
         let collect = |t: &Tree| {
             let mut operands = Vec::new();
             comparable(t, &mut operands);

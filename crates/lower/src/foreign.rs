@@ -165,7 +165,7 @@ impl Lowerer<'_> {
             self.select(&valid, f, &zero)
         });
         let fields = fields.collect();
-        Tree::Header(HeaderTree { id: None, valid, fields })
+        Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
     }
 
     /// A varbit whose length is whole bytes within its type and whose value has no further bits.

@@ -110,6 +110,7 @@ impl Lowerer<'_> {
             if let Tree::Header(h) = &a.tree {
                 cx.invalidate_siblings(h);
                 match (h.id, &h.valid) {
+                    _ if h.loose => cx.make_loose_valid(h),
                     (Some(header), _) => cx.b.emit(Op::SetValid { header }),
                     (None, Operand::Slot(valid)) => cx.b.set(*valid, 1),
                     _ => {}
@@ -124,7 +125,7 @@ impl Lowerer<'_> {
         self.for_each_alternative(place, |cx, a| {
             a.tree.for_each_header(&mut |h| {
                 cx.invalidate_siblings(h);
-                cx.clear_header(h);
+                cx.invalidate(h);
             });
         });
     }
@@ -139,8 +140,19 @@ impl Lowerer<'_> {
             if let Tree::Header(other) = member
                 && other.valid != h.valid
             {
-                self.clear_header(other);
+                self.invalidate(other);
             }
+        }
+    }
+
+    /// Makes a header invalid; the fields of a loose one stay.
+    fn invalidate(&mut self, h: &HeaderTree) {
+        match h.valid {
+            Operand::Slot(valid) if h.loose => {
+                self.b.set(valid, 0);
+                self.forget(h);
+            }
+            _ => self.clear_header(h),
         }
     }
 
@@ -152,7 +164,7 @@ impl Lowerer<'_> {
             for i in (count.min(size)..size).rev() {
                 cx.store_element(elements, i, i - count);
             }
-            elements.iter().take(count).for_each(|e| cx.reset(e));
+            elements.iter().take(count).for_each(|e| e.for_each_header(&mut |h| cx.invalidate(h)));
             if let Some(next) = next {
                 let count = count.min(size) as u128;
                 let sum = cx.b.bin(BinOp::Add, *next, Operand::new_const(32, count));
@@ -171,7 +183,8 @@ impl Lowerer<'_> {
             for i in 0..size.saturating_sub(count) {
                 cx.store_element(elements, i, i + count);
             }
-            elements.iter().skip(size.saturating_sub(count)).for_each(|e| cx.reset(e));
+            let freed = elements.iter().skip(size.saturating_sub(count));
+            freed.for_each(|e| e.for_each_header(&mut |h| cx.invalidate(h)));
             if let Some(next) = next {
                 let count = Operand::new_const(32, count.min(size) as u128);
                 cx.b.emit(Op::Bin { op: BinOp::SatSubU, dst: *next, a: (*next).into(), b: count });

@@ -13,7 +13,8 @@
 //!
 //! **Promises.** `lower` never panics on a checked program: what it cannot do it refuses with an `E06xx` diagnostic that
 //! names the construct and its place. The result passes `ir::verify`. The fields of invalid headers are zero: `store.rs`
-//! and `header.rs` are the only files that write header slots, and they guard.
+//! and `header.rs` are the only files that write header slots, and they guard. For bmv2 ([`Options::bmv2`]) headers that keep their
+//! fields are slots of their own (`loose.rs`).
 //!
 //! **Only this crate knows architectures by name**, and only the files behind [`arch::Architecture`] do.
 //!
@@ -25,10 +26,12 @@ mod call;
 mod cleanup;
 pub mod codes;
 mod context;
+pub mod dirty;
 mod entries;
 mod expr;
 mod foreign;
 mod header;
+mod loose;
 mod parser;
 mod path;
 pub mod simple_switch;
@@ -47,8 +50,12 @@ pub use context::{SIZE_LIMIT, WIDTH_LIMIT};
 use base::Span;
 use base::diag::{Diagnostic, has_errors};
 use context::Lowerer;
+use loose::Loose;
 use sema::TypedProgram;
 use sema::typed::Instance;
+
+/// The architecture of bmv2's `simple_switch`.
+const BMV2: &str = "v1model";
 
 /// An architecture that programs can be loaded for.
 struct Supported {
@@ -94,9 +101,34 @@ pub struct Lowered {
     pub unloadable: Vec<Diagnostic>,
 }
 
+/// How to lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// v1model programs behave as in bmv2 where that differs from P4_16 and from v1model's declarations. What that is: `docs/bmv2.md`.
+    pub bmv2: bool,
+}
+
 /// Lowers a checked program. `name` is the program's name in messages.
 pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
+    lower_with(program, name, Options::default())
+}
+
+/// As [`lower`], with options.
+pub fn lower_with(program: &TypedProgram, name: &str, options: Options) -> Lowered {
+    if !options.bmv2 || architecture(program) != Some(BMV2) {
+        return lower_once(program, name, None).0;
+    }
+    // All headers loose, and again with those that must be.
+    let (all, loose) = lower_once(program, name, Some(Loose::default()));
+    let followed = all.program.as_ref().and_then(|ir| Some((ir, loose?.followed(ir)?)));
+    let Some((ir, (stages, followed))) = followed else { return all };
+    let loose = dirty::loose_headers(ir, &stages, &followed);
+    lower_once(program, name, Some(Loose::new(loose))).0
+}
+
+fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>) -> (Lowered, Option<Loose>) {
     let mut cx = Lowerer::new(program, name);
+    cx.loose = loose;
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
         Some(main) => match (supported(program, main), package_name(program, main)) {
@@ -105,7 +137,8 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
             (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
         },
     }
-    cx.finish()
+    let loose = cx.loose.take();
+    (cx.finish(), loose)
 }
 
 /// The name of the architecture a program is written for, if it is a supported one.

@@ -225,7 +225,7 @@ impl Lowerer<'_> {
             Type::Header(id) => {
                 let fields = &p.types.fields_of(id).fields;
                 let fields = fields.iter().map(|f| self.lookahead(&f.ty, offset, span)).collect();
-                Tree::Header(HeaderTree { id: None, valid: Self::bit(true), fields })
+                Tree::Header(HeaderTree::of_values(fields))
             }
             Type::Struct(id) => {
                 let fields = &p.types.fields_of(id).fields;
@@ -333,6 +333,9 @@ impl Lowerer<'_> {
         }
         self.invalidate_siblings(h);
         self.b.emit(Op::Extract { header: *header, varbit_bits: varbit });
+        if h.loose {
+            self.take_from_wire(h, *header);
+        }
         self.facts.extend(h.valid.slot());
     }
 
@@ -367,6 +370,7 @@ impl Lowerer<'_> {
                 a.tree.for_each_header(&mut |h| headers.push(h.clone()));
                 for header in headers {
                     match header.id {
+                        Some(wire) if header.loose => cx.emit_loose(&header, wire),
                         Some(header) => cx.b.emit(Op::Emit { header }),
                         None => cx.unfit_for_wire(&Tree::Header(header), &e.ty, "emitted", e.span),
                     }

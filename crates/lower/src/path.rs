@@ -20,7 +20,7 @@ pub(crate) struct Alternative {
     pub guard: Option<Operand>,
     /// The storage (or value, if the path starts at one).
     pub tree: Tree,
-    /// The validity of the header it is a field of.
+    /// The validity of the header it is a field of, if writes are lost while that is invalid.
     pub valid: Option<SlotId>,
 }
 
@@ -73,7 +73,7 @@ impl Place {
     fn children(self, index: usize) -> Place {
         let alternatives = self.alternatives.into_iter().map(|a| {
             let valid = match &a.tree {
-                Tree::Header(HeaderTree { valid: Operand::Slot(valid), .. }) => Some(*valid),
+                Tree::Header(HeaderTree { valid: Operand::Slot(valid), loose: false, .. }) => Some(*valid),
                 _ => a.valid,
             };
             Alternative { guard: a.guard, tree: a.tree.child(index), valid }

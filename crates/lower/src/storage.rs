@@ -130,7 +130,11 @@ impl Lowerer<'_> {
         if kind == SlotKind::Temp || !fixed.is_multiple_of(8) || varbits > 1 || zero_width {
             let fields = self.fields(name, id, kind, span);
             let valid = self.scalar(&format!("{name}.$valid"), 1, kind).operand();
-            return Tree::Header(HeaderTree { id: None, valid, fields });
+            let tree = HeaderTree { id: None, loose: kind != SlotKind::Temp && self.next_is_loose(), valid, fields };
+            if kind != SlotKind::Temp {
+                self.note_header(&tree);
+            }
+            return Tree::Header(tree);
         }
         let mut unique = name.to_string();
         let mut number = 1;
@@ -138,8 +142,16 @@ impl Lowerer<'_> {
             number += 1;
             unique = format!("{name}#{number}");
         }
-        let fields: Vec<(&str, FieldWidth)> = flat.iter().map(|(n, w)| (n.as_str(), *w)).collect();
-        let header = self.b.header(unique, &fields);
+        let widths: Vec<(&str, FieldWidth)> = flat.iter().map(|(n, w)| (n.as_str(), *w)).collect();
+        if self.next_is_loose() {
+            let wire = self.b.header(format!("{unique}.$wire"), &widths);
+            let fields = self.fields(&unique, id, kind, span);
+            let valid = self.scalar(&format!("{unique}.$valid"), 1, kind).operand();
+            let tree = HeaderTree { id: Some(wire), loose: true, valid, fields };
+            self.note_header(&tree);
+            return Tree::Header(tree);
+        }
+        let header = self.b.header(unique, &widths);
         let made = &self.b.program().headers[header.index()];
         let valid = Operand::Slot(made.valid);
         let leaves: Vec<Tree> = made
@@ -151,7 +163,9 @@ impl Lowerer<'_> {
             })
             .collect();
         let fields = self.regroup(id, &mut leaves.into_iter());
-        Tree::Header(HeaderTree { id: Some(header), valid, fields })
+        let tree = HeaderTree { id: Some(header), loose: false, valid, fields };
+        self.note_header(&tree);
+        Tree::Header(tree)
     }
 
     fn flatten_header(&self, prefix: &str, id: StructId, out: &mut Vec<FlatField>) {
@@ -236,7 +250,8 @@ impl Lowerer<'_> {
                 Tree::Varbit { value: Operand::new_const(width, 0), length: Operand::new_const(32, 0) }
             }
             Type::Header(id) => {
-                Tree::Header(HeaderTree { id: None, valid: Operand::new_const(1, 0), fields: self.zero_fields(id) })
+                let (valid, fields) = (Operand::new_const(1, 0), self.zero_fields(id));
+                Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
             }
             Type::HeaderUnion(id) => Tree::Union(self.zero_fields(id)),
             Type::Struct(id) => Tree::Struct(self.zero_fields(id)),
@@ -290,7 +305,7 @@ impl Lowerer<'_> {
             _ => return Tree::Nothing,
         };
         match ty {
-            Type::Header(_) => Tree::Header(HeaderTree { id: None, valid: Self::bit(true), fields: children }),
+            Type::Header(_) => Tree::Header(HeaderTree::of_values(children)),
             Type::HeaderUnion(_) => Tree::Union(children),
             Type::Stack(..) => Tree::Stack { elements: children, next: None },
             _ => Tree::Struct(children),

@@ -4,6 +4,8 @@
 //! (P4_16, "Operations on headers") and the fields of an invalid header stay zero. A whole header is copied with its
 //! validity; the source's fields are zero if it is invalid, so no guard is needed.
 //!
+//! Headers that keep their fields (`loose.rs`) are written without guards.
+//!
 //! **Overlap.** `{ a, b } = { b, a }` and `s = { s.y, s.x }` must read before they write: the value is frozen when it
 //! names a slot of the target at another place.
 
@@ -97,8 +99,7 @@ impl Lowerer<'_> {
             }
             (Tree::Header(to), Tree::Header(value)) => self.store_header(to, value, guard),
             (Tree::Header(to), Tree::Struct(fields)) => {
-                let value = HeaderTree { id: None, valid: Self::bit(true), fields: fields.clone() };
-                self.store_header(to, &value, guard);
+                self.store_header(to, &HeaderTree::of_values(fields.clone()), guard);
             }
             (Tree::Union(to), Tree::Union(value)) => {
                 // Member by member without the rule of one valid member: the source keeps it.
@@ -148,6 +149,10 @@ impl Lowerer<'_> {
         if to.valid == value.valid && to.valid.slot().is_some() {
             return;
         }
+        if to.loose {
+            return self.copy_to_loose(to, value, guard);
+        }
+        let value = &self.without_kept_fields(value);
         let surely_valid = match &value.valid {
             Operand::Const(c) => c.is_true(),
             Operand::Slot(s) => self.facts.contains(s),
@@ -204,8 +209,8 @@ impl Lowerer<'_> {
     /// Makes a header invalid and its fields zero.
     pub fn clear_header(&mut self, h: &HeaderTree) {
         match h.id {
-            Some(header) => self.b.emit(Op::SetInvalid { header }),
-            None => {
+            Some(header) if !h.loose => self.b.emit(Op::SetInvalid { header }),
+            _ => {
                 if let Operand::Slot(valid) = h.valid {
                     self.b.set(valid, 0);
                 }

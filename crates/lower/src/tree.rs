@@ -34,10 +34,19 @@ pub(crate) enum Tree {
 pub(crate) struct HeaderTree {
     /// The IR header, for storage that has one.
     pub id: Option<HeaderId>,
+    /// Storage that keeps its fields while it is invalid: the slots are its own, and `id` is for the wire only (`loose.rs`).
+    pub loose: bool,
     /// One bit.
     pub valid: Operand,
     /// By P4 field; a field of struct type is a subtree.
     pub fields: Rc<[Tree]>,
+}
+
+impl HeaderTree {
+    /// A valid header with these values in its fields.
+    pub fn of_values(fields: Rc<[Tree]>) -> HeaderTree {
+        HeaderTree { id: None, loose: false, valid: Operand::Const(Bits::from_bool(true)), fields }
+    }
 }
 
 impl Tree {
@@ -132,7 +141,8 @@ impl Tree {
             Tree::Varbit { value, length } => Tree::Varbit { value: f(value), length: f(length) },
             Tree::Header(h) => {
                 let valid = f(&h.valid);
-                Tree::Header(HeaderTree { id: None, valid, fields: h.fields.iter().map(|t| t.map(f)).collect() })
+                let fields = h.fields.iter().map(|t| t.map(f)).collect();
+                Tree::Header(HeaderTree { id: None, loose: false, valid, fields })
             }
             Tree::Union(c) => Tree::Union(c.iter().map(|t| t.map(f)).collect()),
             Tree::Struct(c) => Tree::Struct(c.iter().map(|t| t.map(f)).collect()),

@@ -11,15 +11,18 @@ pub(crate) mod externs;
 
 use crate::codes;
 use crate::context::{Binding, Lowerer};
-use crate::simple_switch::{PacketHeader, Stages, Switch, glue};
+use crate::simple_switch::{Stages, Switch, glue};
 use crate::tree::Tree;
-use ir::{ControllerHeader, Op, Operand, SlotId, SlotKind, StageId, StageKind, UnOp};
+use ir::{BinOp, ControllerHeader, Op, Operand, SlotId, SlotKind, StageId, StageKind, UnOp};
 use sema::typed::{Annotation, ControlId, Instance, InstanceId, InstanceOf, Param, ParserId, find_annotation};
 use sema::types::{StructId, StructKind};
 use sema::{Type, TypedProgram};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+
+/// Bits of the number of a digest that is sent at the end of ingress.
+const LEARN_BITS: u32 = 16;
 
 /// Which of the six blocks is being lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +45,9 @@ struct State {
     field_lists: BTreeMap<u64, Vec<SlotId>>,
     /// Digests by the type of their data.
     digests: Vec<(Type, ir::ExternId)>,
+    /// As bmv2 does: the number of the digest that ingress asked for last, from 1, and what is sent at its end.
+    learn: Option<SlotId>,
+    learned: Vec<(ir::ExternId, Vec<Operand>)>,
 }
 
 type Shared = Rc<RefCell<State>>;
@@ -78,7 +84,15 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     cx.parser_error = switch.standard.get("parser_error").copied();
     let mut field_lists = BTreeMap::new();
     collect_field_lists(cx, &parser.params[2].ty, &meta, &BTreeSet::new(), &mut field_lists);
-    let state = State { role: BlockRole::Parser, switch, truncate: None, field_lists, digests: Vec::new() };
+    let state = State {
+        role: BlockRole::Parser,
+        switch,
+        truncate: None,
+        field_lists,
+        digests: Vec::new(),
+        learn: None,
+        learned: Vec::new(),
+    };
     let shared: Shared = Rc::new(RefCell::new(state));
     cx.arch = Some(Box::new(externs::V1Model { state: shared.clone() }));
     cx.declare_externs();
@@ -96,7 +110,10 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     };
     let state = shared.borrow();
     let mut headers = Vec::new();
-    phv.hdr.for_each_header(&mut |h| headers.extend(h.id.map(|id| PacketHeader::of(cx.b.program(), id))));
+    phv.hdr.for_each_header(&mut |h| headers.extend(cx.packet_header(h)));
+    if let Some(loose) = &mut cx.loose {
+        loose.blocks = Some((stages, state.switch.clones_at_ingress, state.switch.clones_at_egress));
+    }
     glue(&mut cx.b, &state.switch, stages, &headers).into_iter().for_each(|warning| cx.report(warning));
     cx.b.program_mut().field_lists = state.field_lists.clone().into_iter().collect();
     state.switch.declare_requests(&mut cx.b);
@@ -213,6 +230,9 @@ impl Phv {
         cx.control_body(id);
         cx.exit = None;
         cx.land(exit);
+        if role == BlockRole::Ingress {
+            send_learned(cx, shared);
+        }
         let truncate = shared.borrow().truncate;
         if let (BlockRole::Deparser, Some(bytes)) = (role, truncate) {
             let bytes = cx.b.un(UnOp::Not, bytes).into();
@@ -220,6 +240,16 @@ impl Phv {
         }
         cx.close_stage();
         stage
+    }
+}
+
+/// Sends the digest that was asked for last, with the values that its fields have now.
+fn send_learned(cx: &mut Lowerer<'_>, shared: &Shared) {
+    let (learn, learned) = (shared.borrow().learn, shared.borrow().learned.clone());
+    let Some(learn) = learn else { return };
+    for (number, (digest, data)) in (1..).zip(learned) {
+        let asked = cx.b.bin(BinOp::Eq, learn, Operand::new_const(LEARN_BITS, number));
+        cx.if_else(asked.into(), |cx| cx.b.emit(Op::Digest { digest, data }), |_| {});
     }
 }
 

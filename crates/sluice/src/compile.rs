@@ -25,6 +25,10 @@ pub struct CompileArgs {
     /// (`staged`), or many up to each table that caches do not hold (`auto`).
     #[arg(long, value_name = "rtc|staged|auto", default_value = "auto")]
     pub strategy: jit::Strategy,
+    /// Follow bmv2 where it differs from P4: fields of invalid headers keep their values, and what docs/bmv2.md lists. bmv2's JSON
+    /// always does.
+    #[arg(long)]
+    pub bmv2: bool,
     /// Do not report a warning, by its code.
     #[arg(short = 'W', value_name = "no-CODE", value_parser = parse_silent)]
     pub silent: Vec<String>,
@@ -119,6 +123,7 @@ impl CompileArgs {
                 deny_all: self.denied.iter().any(|d| d == ALL_WARNINGS),
             },
             opt: self.without()?.passes(),
+            bmv2: self.bmv2,
         })
     }
 

@@ -13,7 +13,8 @@ use ir::{BinOp, CastKind, HashAlgorithm, Op, Operand, UnOp};
 use num_bigint::{BigInt, Sign};
 use num_traits::Signed;
 
-/// Widest result of a shift by an amount that is known at run time only, if it is not cut.
+/// Widest result of a shift by an amount that is known at run time only, if it is not cut: shifting by an amount of n bits may
+/// add 2^n - 1 bits, so each bit of the amount doubles the result. This allows amounts of 10 bits; wider ones are masked by p4c or by hand.
 const SHIFTED_BITS_MAX: u32 = 2048;
 
 /// A whole number: unsigned, or in two's complement.

@@ -14,10 +14,11 @@
 //! The old `clone3`, `resubmit` and `recirculate` with a list of values keep the variables named there, as a field list
 //! of their own.
 
-use super::{BlockRole, Shared};
+use super::{BlockRole, LEARN_BITS, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};
 use crate::codes;
 use crate::context::Lowerer;
+use crate::loose::Piece;
 use crate::path::Place;
 use crate::simple_switch::{ASSERT_DROP, DROP_PORT, NO_FIELD_LIST};
 use crate::tree::Tree;
@@ -28,7 +29,9 @@ use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Op, Operand, SlotId,
 use sema::Type;
 use sema::Value;
 use sema::consteval::is_signed;
-use sema::typed::{Call, Callee, Expr, ExprKind, Instance, InstanceId, InstanceOf, LocalId, Table, find_annotation};
+use sema::typed::{
+    BinaryOp, Call, Callee, Expr, ExprKind, Instance, InstanceId, InstanceOf, LocalId, Table, find_annotation,
+};
 
 /// Field lists made from old-style calls are numbered from here; written ones are `bit<8>`.
 const OLD_STYLE_LISTS: u64 = 256;
@@ -240,7 +243,8 @@ impl Architecture for V1Model {
             ("direct_counter", "count") => {}
             ("meter", "execute_meter") => {
                 let index = index_operand(cx, call.value(0).operand());
-                self.colour(cx, call, 1, |dst| Op::Meter { meter: ext, dst, index });
+                let within = in_range(cx, ext, &index);
+                self.colour(cx, call, 1, within, |dst| Op::Meter { meter: ext, dst, index });
             }
             ("direct_meter", "read") => match cx.direct.get(&ext).copied() {
                 Some(colour) => {
@@ -261,10 +265,17 @@ impl Architecture for V1Model {
                     return Tree::Nothing;
                 };
                 let dst = cx.b.temp(width);
+                let within = in_range(cx, ext, &index);
                 cx.b.emit(Op::RegisterRead { register: ext, dst, index });
                 if let (Some(place), Some(ty)) = (call.place(0), register_type(p.instance(instance))) {
-                    let value = cx.unpack_cell(dst, ty);
-                    cx.assign(place, &value);
+                    cx.if_else(
+                        within,
+                        |cx| {
+                            let value = cx.unpack_cell(dst, ty);
+                            cx.assign(place, &value);
+                        },
+                        |_| {},
+                    );
                 }
             }
             ("register", "write") => {
@@ -323,7 +334,7 @@ impl V1Model {
 
     fn verify_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
         let error = self.state.borrow().switch.standard.get("checksum_error").copied();
-        when(cx, call, |cx| {
+        when_there(cx, call, |cx| {
             if let (Some(sum), Some(error)) = (self.checksum(cx, call, payload), error) {
                 let wrong = cx.b.bin(BinOp::Ne, sum, call.value(2).operand());
                 cx.b.emit(Op::Bin { op: BinOp::Or, dst: error, a: error.into(), b: wrong.into() });
@@ -332,7 +343,7 @@ impl V1Model {
     }
 
     fn update_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
-        when(cx, call, |cx| {
+        when_there(cx, call, |cx| {
             if let Some(sum) = self.checksum(cx, call, payload) {
                 assign(cx, call.place(2), sum);
             }
@@ -344,8 +355,19 @@ impl V1Model {
         // `bit<0>` has one value, and it is there already.
         if cx.scalar_width(ty).is_some_and(|w| w > 0) {
             let signed = is_signed(&cx.p.types, ty);
-            let value = cx.random_between(signed, call.value(1).operand(), call.value(2).operand());
-            assign(cx, call.place(0), value);
+            let (low, high) = (call.value(1).operand(), call.value(2).operand());
+            let some = match cx.loose {
+                None => Lowerer::bit(true),
+                Some(_) => cx.binary(BinaryOp::Le, signed, low.clone(), high.clone()),
+            };
+            cx.if_else(
+                some,
+                |cx| {
+                    let value = cx.random_between(signed, low, high);
+                    assign(cx, call.place(0), value);
+                },
+                |_| {},
+            );
         }
     }
 
@@ -369,7 +391,31 @@ impl V1Model {
                 made
             }
         };
+        if cx.loose.is_some() && self.role() == BlockRole::Ingress {
+            return self.learn(cx, digest, data);
+        }
         cx.b.emit(Op::Digest { digest, data });
+    }
+
+    /// A digest that is sent at the end of ingress, unless another one is asked for before.
+    fn learn(&self, cx: &mut Lowerer<'_>, digest: ir::ExternId, data: Vec<Operand>) {
+        // What is no variable keeps the value that it has here.
+        let data = data.into_iter().map(|value| match &value {
+            Operand::Slot(slot) if cx.b.program().slots[slot.index()].kind == SlotKind::Temp => {
+                let width = cx.width(&value);
+                let kept = cx.b.local("$learned", width);
+                cx.b.mov(kept, value);
+                kept.into()
+            }
+            _ => value,
+        });
+        let data = data.collect();
+        let known = self.state.borrow().learn;
+        let slot = known.unwrap_or_else(|| cx.b.metadata("$learn", LEARN_BITS));
+        let mut state = self.state.borrow_mut();
+        state.learn = Some(slot);
+        state.learned.push((digest, data));
+        cx.b.set(slot, state.learned.len() as u128);
     }
 
     fn digest_name(&self, cx: &Lowerer<'_>, ty: &Type) -> String {
@@ -446,11 +492,19 @@ impl V1Model {
         Operand::new_const(16, u128::from(index))
     }
 
-    fn colour(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, result: usize, op: impl FnOnce(SlotId) -> Op) {
+    /// Writes a meter's answer to argument `result` where `within` holds.
+    fn colour(
+        &self,
+        cx: &mut Lowerer<'_>,
+        call: &ExternCall<'_>,
+        result: usize,
+        within: Operand,
+        op: impl FnOnce(SlotId) -> Op,
+    ) {
         let dst = cx.b.temp(2);
         cx.b.emit(op(dst));
         if let (Some(place), Some(arg)) = (call.place(result), call.call.args.get(result)) {
-            assign_colour(cx, place, &arg.ty, dst);
+            cx.if_else(within, |cx| assign_colour(cx, place, &arg.ty, dst), |_| {});
         }
     }
 }
@@ -518,6 +572,36 @@ pub(crate) fn no_effect(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, message: &s
     cx.report(Diagnostic::warning(codes::NO_EFFECT, call.call.span, message));
 }
 
+/// Whether what is read by an index is written to its target: in bmv2 only if the index is there.
+fn in_range(cx: &mut Lowerer<'_>, ext: ir::ExternId, index: &Operand) -> Operand {
+    let (ExternKind::Register { size, .. } | ExternKind::Meter { size, .. }) = cx.b.program().externs[ext.index()].kind
+    else {
+        return Lowerer::bit(true);
+    };
+    let width = cx.width(index);
+    let any = width < 64 && size >> width != 0;
+    match (&cx.loose, index) {
+        (None, _) => Lowerer::bit(true),
+        _ if any => Lowerer::bit(true),
+        (_, Operand::Const(c)) => Lowerer::bit(c.to_u64().is_some_and(|i| i < size)),
+        _ => cx.b.bin(BinOp::Ult, index.clone(), Operand::new_const(width, u128::from(size))).into(),
+    }
+}
+
+/// Runs `f` where the call's first argument holds; in bmv2 only if the header of the checksum, its third one, is valid.
+fn when_there(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer<'_>)) {
+    when(cx, call, |cx| {
+        let checksum = match call.place(2) {
+            Some(place) => place.slots().first().copied().map(Operand::Slot),
+            None => Some(call.value(2).operand()),
+        };
+        match checksum.and_then(|c| cx.header_of(&c)) {
+            Some(valid) => cx.if_else(valid.into(), f, |_| {}),
+            None => f(cx),
+        }
+    });
+}
+
 /// Runs `f` where the call's first argument holds.
 fn when(cx: &mut Lowerer<'_>, call: &ExternCall<'_>, f: impl FnOnce(&mut Lowerer<'_>)) {
     let cond = call.value(0).operand();
@@ -562,18 +646,18 @@ fn hash_op(
     data: &Tree,
     payload: bool,
 ) -> Op {
-    let (mut operands, mut lengths) = (Vec::new(), Vec::new());
+    let mut pieces = Vec::new();
     data.for_each_wire_leaf(&mut |value, length| {
         // `bit<0>` has nothing to hash.
-        if cx.width(value) == 0 {
-            return;
+        if cx.width(value) > 0 {
+            pieces.push(Piece { value: value.clone(), length: length.cloned() });
         }
-        if let Some(length) = length {
-            lengths.push((operands.len() as u32, length.clone()));
-        }
-        operands.push(value.clone());
     });
-    let varbits = lengths.into_iter().map(|(i, length)| (i, cx.as_slot(&length))).collect();
+    let is_sum = matches!(algorithm, HashAlgorithm::Csum16 | HashAlgorithm::Xor16);
+    let pieces = cx.left_out(is_sum, pieces);
+    let lengths = pieces.iter().enumerate().filter_map(|(i, piece)| Some((i as u32, piece.length.clone()?)));
+    let varbits = lengths.map(|(i, length)| (i, cx.as_slot(&length))).collect();
+    let operands = pieces.into_iter().map(|piece| piece.value).collect();
     Op::Hash { algorithm, dst, base, max, data: operands, varbits, payload }
 }
 

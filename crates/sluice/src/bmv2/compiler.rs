@@ -222,17 +222,17 @@ fn compile(wanted: &Wanted) -> Result<ExitCode> {
         let source = self_contained(path, &compiled.sources, &wanted.compile.options()?)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let name = path.display().to_string();
-        write(file, json(&compiled, &name, &source)?.as_bytes())?;
+        write(file, json(&compiled, &name, &source, true)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file for switches and tools.
-pub fn json(compiled: &Compiled, name: &str, source: &str) -> Result<String> {
+/// The file for switches and tools. `bmv2`: whether the program behaves as in bmv2 when it is compiled from the file.
+pub fn json(compiled: &Compiled, name: &str, source: &str, bmv2: bool) -> Result<String> {
     let (Some(typed), Some(program)) = (&compiled.typed, &compiled.raw) else {
         bail!("{name} is JSON already: a P4 program is compiled to it");
     };
-    let described = describe(&Described { typed, program, name, source });
+    let described = describe(&Described { typed, program, name, source, bmv2 });
     Ok(serde_json::to_string_pretty(&described)? + "\n")
 }
 

@@ -6,6 +6,7 @@
 use super::cage;
 use super::protocol::{Request, Response, Source, source_texts};
 use control::pipeline::Refusal;
+use frontend::form::Carried;
 use frontend::{Compiled, Input, Until, self_contained};
 use std::io::Write;
 use std::process::ExitCode;
@@ -89,14 +90,20 @@ fn answer(request: &Request, last: bool) -> Response {
         match self_contained(path, &compiled.sources, &options) {
             Ok(text) => {
                 // The files that come with the compiler are the same ones for a text.
-                response.same_as_text = compiled.sources.files().next().is_some_and(|main| *main.text == *text);
+                let says_it = |main: &base::span::SourceFile| {
+                    let carried =
+                        Carried { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
+                    options.bmv2 && carried.alone() == text
+                };
+                let main = compiled.sources.files().next();
+                response.same_as_text = main.is_some_and(|main| *main.text == *text || says_it(main));
                 response.self_contained = Some(text.into_bytes());
             }
             Err(error) => response.unreadable = Some(format!("cannot read {}: {error}", path.display())),
         }
     }
     if let (true, Source::Text { name, text }) = (wants.described && !response.failed, &request.source) {
-        response.described = crate::bmv2::compiler::json(&compiled, name, text).ok();
+        response.described = crate::bmv2::compiler::json(&compiled, name, text, options.bmv2).ok();
     }
     if last {
         // Freeing a large program takes as long as some of its passes.

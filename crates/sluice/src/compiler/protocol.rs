@@ -48,6 +48,8 @@ pub struct Request {
     silent: Vec<String>,
     denied: Vec<String>,
     deny_all: bool,
+    /// Behaviour is bmv2's.
+    bmv2: bool,
     /// Passes that do not run.
     without: Vec<String>,
     verify: bool,
@@ -58,7 +60,7 @@ pub struct Request {
 
 impl Request {
     pub fn new(source: Source, options: &Options, wants: Wants, limits: Option<Limits>) -> Request {
-        let Options { include_dirs, defines, opt, warnings } = options.clone();
+        let Options { include_dirs, defines, opt, warnings, bmv2 } = options.clone();
         let Warnings { silent, denied, deny_all } = warnings;
         Request {
             source,
@@ -67,6 +69,7 @@ impl Request {
             silent,
             denied,
             deny_all,
+            bmv2,
             without: opt.disabled.into_iter().collect(),
             verify: opt.verify,
             wants,
@@ -81,6 +84,7 @@ impl Request {
             defines: self.defines.clone(),
             opt: opt::Options { disabled: self.without.iter().cloned().collect(), verify: self.verify },
             warnings: Warnings { silent: self.silent.clone(), denied: self.denied.clone(), deny_all: self.deny_all },
+            bmv2: self.bmv2,
         }
     }
 

@@ -10,11 +10,10 @@
 //! field = x          clean → dirty
 //! ```
 //!
-//! Needs the IR of `emit` before passes. Conservative: a header that is loose for no reason costs speed only.
+//! Needs the IR of `loose.rs`, or of `crates/bmv2`, before passes. Conservative: a header that is loose for no reason costs speed only.
 
-use crate::emit::Followed;
+use crate::simple_switch::Stages;
 use ir::{BlockId, EntryKind, Op, Operand, Program, SlotId, StageId, Terminator};
-use lower::simple_switch::Stages;
 use std::collections::HashMap;
 
 const CLEAN: u8 = 1;
@@ -31,8 +30,21 @@ enum Part {
     Field(usize),
 }
 
+/// The slots of headers in a program whose headers are all loose.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// By header: validity and fields; nothing for metadata.
+    pub headers: Vec<Option<(SlotId, Vec<SlotId>)>>,
+    /// Headers that are loose whatever happens.
+    pub surely_loose: Vec<usize>,
+    /// Whether ingress asks for clones, which are parsed again.
+    pub clones_at_ingress: bool,
+    /// Whether egress asks for clones, which go through egress again.
+    pub clones_at_egress: bool,
+}
+
 /// By header: whether it is loose.
-pub(crate) fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
+pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
     let mut parts = HashMap::new();
     for (header, slots) in followed.headers.iter().enumerate() {
         if let Some((valid, fields)) = slots {

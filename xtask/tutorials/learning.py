@@ -1,0 +1,212 @@
+"""nsg-ethz/p4-learning: solutions of its exercises in Mininet by p4-utils, tables by its thrift library and `simple_switch_CLI`."""
+
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import bm_cli
+from bench import Bench, Mininet, copy, wait_for
+
+MESSAGE = "Hello H2"
+
+
+def prepare(checkout: Path, work: Path, exercise: str) -> Bench:
+    """A copy of an exercise in which the solution stands in the place of the skeleton."""
+    folder = PARTS[exercise][0]
+    copy(checkout, work, folder)
+    solution = work / folder / "solution"
+    if solution.is_dir():
+        shutil.copytree(solution, work / folder, dirs_exist_ok=True)
+    return Bench(work / folder)
+
+
+def network(bench: Bench, script: str = "network.py") -> Mininet:
+    """Starts a network; what p4-utils writes into switches must be taken."""
+    # bmv2's Python has this module at the top, its package on PyPI has it inside.
+    path = f"{os.environ.get('PYTHONPATH', '')}:{bm_cli.__path__[0]}"
+    net = Mininet(bench, "python3", script, env={"PYTHONPATH": path})
+    bench.check("all commands of the switches are taken", not re.search(r"(?i)traceback|invalid", net.begin), net.begin)
+    return net
+
+
+def script_on_host(bench: Bench, *command: str, log: str):
+    """A controller, which runs beside the network."""
+    os.environ["PYTHONPATH"] = f"{os.environ.get('PYTHONPATH', '')}:{bm_cli.__path__[0]}"
+    return bench.start("python3", "-u", *command, log=log)
+
+
+def all_reach_each_other(net: Mininet) -> bool:
+    text = net.do("pingall", timeout=600)
+    found = re.search(r"Results: (\d+)% dropped \((\d+)/(\d+) received\)", text)
+    return net.bench.check(
+        f"pingall: {found.group(3) if found else 'some'} of all", found and found.group(1) == "0", text
+    )
+
+
+def packets(interface: str) -> int:
+    """Packets that an interface has received from its switch."""
+    return int(Path(f"/sys/class/net/{interface}/statistics/tx_packets").read_text())
+
+
+def spread(bench: Bench, net: Mininet, command: str, links: list[str]) -> list[int]:
+    """By link: the packets that a command sends through it."""
+    before = [packets(link) for link in links]
+    net.do(command, timeout=300)
+    time.sleep(1)
+    return [packets(link) - count for link, count in zip(links, before, strict=True)]
+
+
+def reflector(bench: Bench) -> None:
+    net = network(bench)
+    net.shell.sendline("h1 python3 -u send_receive.py")
+    net.shell.expect_exact("to send a packet:")
+    net.shell.sendline("")
+    came = net.shell.expect(["A packet was reflected", "to send a packet:.*to send a packet:"])
+    bench.check("a packet comes back with its addresses swapped", came == 0, net.tail())
+    net.shell.sendintr()
+    net.shell.expect_exact("mininet> ")
+    net.stop()
+
+
+def repeater(bench: Bench) -> None:
+    for script in ["network.py", "network_table.py"]:
+        net = network(bench, script)
+        listener = net.listen("h2", "receive.py", said="")
+        time.sleep(2)
+        net.do(f'h1 python3 send.py 10.0.0.2 "{MESSAGE}"')
+        bench.check(f"{script}: a message comes", listener.wait(lambda text: MESSAGE in text, 30), listener.text())
+        bench.check(f"{script}: h1 pings h2", net.pings("h1", "h2"))
+        text = net.do("iperf h1 h2")
+        bench.check(f"{script}: iperf", re.search(r"[\d.]+ [KMG]bits/sec", text), text)
+        net.stop()
+
+
+def l2_forwarding(bench: Bench) -> None:
+    net = network(bench)
+    all_reach_each_other(net)
+    net.stop()
+
+
+def l2_flooding(bench: Bench) -> None:
+    for script in ["network-all-ports.py", "network-other-ports.py"]:
+        net = network(bench, script)
+        if script == "network-other-ports.py":
+            controller = script_on_host(bench, "switch_controller.py", log="controller.log")
+            wait_for(lambda: controller.process.poll() is not None, 60)  # noqa: B023
+        all_reach_each_other(net)
+        net.stop()
+
+
+def l2_learning(bench: Bench) -> None:
+    net = network(bench, "network_cpu.py")
+    script_on_host(bench, "l2_learning_controller.py", "s1", "cpu", log="controller.log")
+    time.sleep(5)
+    all_reach_each_other(net)
+    _, text = bench.run("sh", "-c", "echo table_dump dmac | simple_switch_CLI --thrift-port 9090")
+    bench.check("the controller has learnt four addresses", text.count("Dumping entry") == 4, text)
+    net.stop()
+    bench.not_asserted("learning by digests: p4-utils takes them from bmv2's nanomsg socket, which there is not")
+
+
+def mpls(bench: Bench) -> None:
+    net = network(bench)
+    all_reach_each_other(net)
+    net.stop()
+
+
+def rsvp(bench: Bench) -> None:
+    net = network(bench)
+    controller = script_on_host(bench, "rsvp_controller.py", log="controller.log")
+    bench.check("its controller starts", wait_for(lambda: controller.process.poll() is None, 10), controller.text())
+    all_reach_each_other(net)
+    net.stop()
+
+
+LINKS = [f"s1-eth{port}" for port in range(2, 6)]
+
+
+def ecmp(bench: Bench) -> None:
+    net = network(bench)
+    all_reach_each_other(net)
+    counts = spread(bench, net, "h1 ping -c 10 -i 0.1 h2", LINKS)
+    bench.check("one flow takes one path", sum(count >= 10 for count in counts) == 1, counts)
+    counts = spread(bench, net, "h1 python3 send.py 10.0.6.2 200", LINKS)
+    bench.check("many flows take all paths", min(counts) > 0 and sum(counts) >= 200, counts)
+    net.stop()
+
+
+def flowlet(bench: Bench) -> None:
+    net = network(bench)
+    all_reach_each_other(net)
+    counts = spread(bench, net, "h1 ping -c 20 -i 0.3 h2", LINKS)
+    bench.check("pings with gaps between them take several paths", sum(count > 0 for count in counts) > 1, counts)
+    net.stop()
+
+
+def heavy_hitter(bench: Bench) -> None:
+    net = network(bench)
+    all_reach_each_other(net)
+    listener = net.listen("h2", "receive.py", said="")
+    time.sleep(2)
+    net.do("h1 python3 send.py 10.0.2.2 1200", timeout=300)
+    time.sleep(3)
+    counts = [int(n) for n in re.findall(r"total: (\d+)", listener.text())]
+    bench.check("1000 packets of a flow come, and no more", counts and max(counts) == 1000, listener.text()[-500:])
+    net.stop()
+
+
+def sketch(bench: Bench) -> None:
+    net = network(bench)
+    setting = ["cm-sketch-controller.py", "--option", "set_hashes"]
+    done = script_on_host(bench, *setting, log="set_hashes.log")
+    bench.check("the controller sets the hashes", done.process.wait(60) == 0, done.text())
+    net.do("h1 python3 send.py --n-pkt 500 --n-hh 5 --n-sfw 50", timeout=300)
+    decode = ["cm-sketch-controller.py", "--option", "decode", "--n", "500", "--mod", "4096"]
+    done = script_on_host(bench, *decode, log="decode.log")
+    bench.check("it reads the registers", done.process.wait(60) == 0, done.text())
+    text = done.text()
+    # No count is less than what was sent, and the sketch is large enough for few to be more.
+    pairs = re.findall(r"Packets sent and read by the cms: (\d+)/(\d+)", text)
+    right = pairs and all(int(sent) <= int(read) for sent, read in pairs)
+    bench.check("the counts are those of the flows", right, text[-1500:])
+    net.stop()
+
+
+def routing(bench: Bench) -> None:
+    net = network(bench)
+    done = script_on_host(bench, "routing-controller.py", log="controller.log")
+    bench.check("the controller writes the routes", done.process.wait(120) == 0, done.text())
+    all_reach_each_other(net)
+    net.stop()
+
+
+def traceroutable(bench: Bench) -> None:
+    net = network(bench)
+    done = script_on_host(bench, "routing-controller.py", log="controller.log")
+    bench.check("the controller writes the routes", done.process.wait(120) == 0, done.text())
+    all_reach_each_other(net)
+    net.stop()
+
+
+PARTS = {
+    "01-Reflector": ("exercises/01-Reflector", reflector),
+    "02-Repeater": ("exercises/02-Repeater/thrift", repeater),
+    "03-L2_Basic_forwarding": ("exercises/03-L2_Basic_forwarding/thrift", l2_forwarding),
+    "03-L2_Flooding": ("exercises/03-L2_Flooding/thrift", l2_flooding),
+    "04-L2_Learning": ("exercises/04-L2_Learning/thrift", l2_learning),
+    "04-MPLS-basics": ("exercises/04-MPLS/thrift/mpls_basics", mpls),
+    "04-MPLS-stacked": ("exercises/04-MPLS/thrift/mpls_stacked", mpls),
+    "05-ECMP": ("exercises/05-ECMP", ecmp),
+    "05-Flowlet_Switching": ("exercises/05-Flowlet_Switching", flowlet),
+    "06-Heavy_Hitter_Detector": ("exercises/06-Heavy_Hitter_Detector", heavy_hitter),
+    "07-Count-Min-Sketch": ("exercises/07-Count-Min-Sketch", sketch),
+    "08-Simple_Routing": ("exercises/08-Simple_Routing/thrift", routing),
+    "09-Traceroutable": ("exercises/09-Traceroutable", traceroutable),
+}
+
+
+def exercises(_: Path) -> list[tuple[str, object]]:
+    """By name."""
+    return [(name, run) for name, (_, run) in PARTS.items()]

@@ -1,0 +1,41 @@
+"""Runs one exercise of a checkout: `run.py SUITE CHECKOUT WORK EXERCISE`; `run.py SUITE CHECKOUT` lists the exercises.
+
+`cargo xtask tutorials` starts it as root in namespaces of its own. The last line that it prints is the result in JSON.
+"""
+
+import importlib
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pexpect
+
+import bench
+
+
+def main() -> int:
+    suite, checkout, *rest = sys.argv[1:]
+    module = importlib.import_module(suite)
+    checkout = Path(checkout).resolve()
+    names = [name for name, _ in module.exercises(checkout)]
+    if not rest:
+        print("\n".join(names))
+        return 0
+    work, exercise = Path(rest[0]), rest[1]
+    bench.hide_tmp(work)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    run = dict(module.exercises(checkout))[exercise]
+    at = module.prepare(checkout, work, exercise)
+    try:
+        run(at)
+    except bench.Unmet:
+        pass
+    except (pexpect.ExceptionPexpect, subprocess.SubprocessError, OSError, IndexError, KeyError, ValueError) as error:
+        at.check(f"runs to its end ({type(error).__name__})", False, traceback.format_exc())
+    print(at.result())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

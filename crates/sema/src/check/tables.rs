@@ -685,6 +685,16 @@ impl<'a> Checker<'a> {
                 let message = format!("`{}` is a list in braces", property.name);
                 self.error(syntax::codes::UNEXPECTED_TOKEN, value.span, message);
             }
+            "psa_empty_group_action" | "pna_empty_group_action" => {
+                let value = self.empty_group_action(t, &property.name, value);
+                t.properties.push(Property {
+                    name: property.name.text.clone(),
+                    is_const: property.is_const,
+                    value,
+                    annotations: self.annotations(&property.annotations),
+                    span: property.span,
+                });
+            }
             _ => {
                 let annotations = self.annotations(&property.annotations);
                 let value = self.property_value(t, property, value, &annotations);
@@ -698,6 +708,25 @@ impl<'a> Checker<'a> {
                 });
             }
         }
+    }
+
+    /// What runs where a group has no members: an action as in `default_action`. The value says whether it is `NoAction`.
+    fn empty_group_action(&mut self, t: &Table, name: &ast::Name, value: &'a ast::Expr) -> Expr {
+        let (path, args) = match &value.kind {
+            ast::ExprKind::Path(path) => (path, None),
+            ast::ExprKind::Call { callee, args, .. } if let ast::ExprKind::Path(path) = &callee.kind => {
+                (path, Some(args.as_slice()))
+            }
+            _ => {
+                self.error(codes::BAD_ACTION, value.span, format!("`{name}` is an action"));
+                return self.poison(value.span);
+            }
+        };
+        let is_nothing = &*path.name.text == "NoAction" && args.is_none_or(<[_]>::is_empty);
+        if !is_nothing && self.action_call(t, path, args, value.span).is_none() {
+            return self.poison(value.span);
+        }
+        Expr { kind: ExprKind::Const(Value::Bool(is_nothing)), ty: Type::Bool, span: value.span }
     }
 
     /// The properties that say what priorities mean.

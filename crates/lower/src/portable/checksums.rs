@@ -400,13 +400,7 @@ fn zero(slot: SlotId) -> Op {
 }
 
 /// The hash over what has come, in order.
-fn hash_of(
-    algorithm: HashAlgorithm,
-    (dst, width): (SlotId, u32),
-    order: &[usize],
-    came: &Came,
-    notes: &[Note],
-) -> Op {
+fn hash_of(algorithm: HashAlgorithm, (dst, width): (SlotId, u32), order: &[usize], came: &Came, notes: &[Note]) -> Op {
     let (mut data, mut varbits) = (Vec::new(), Vec::new());
     for n in order.iter().filter(|n| came.may.contains(n)) {
         let Note::Update(_, kept) = &notes[*n] else { continue };

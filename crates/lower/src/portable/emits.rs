@@ -90,12 +90,7 @@ impl Lowerer<'_> {
 
     /// Puts in the place of the notes what the emitting stage must know; the headers to emit in order, each with the flag that
     /// says whether.
-    fn place_emits(
-        &mut self,
-        stage: StageId,
-        mark: SlotId,
-        headers: &[HeaderId],
-    ) -> Vec<(HeaderId, Option<SlotId>)> {
+    fn place_emits(&mut self, stage: StageId, mark: SlotId, headers: &[HeaderId]) -> Vec<(HeaderId, Option<SlotId>)> {
         let cfg = Cfg::new(&self.b.program().stages[stage.index()]);
         let sites = self.sites(stage, &cfg, mark, headers);
         let around = self.around(stage, &cfg, &sites);

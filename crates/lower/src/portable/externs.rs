@@ -60,7 +60,8 @@ impl Externs {
         let instance = p.instance(id);
         let InstanceOf::Extern(extern_id) = instance.of else { return };
         let number = |name| instance.arg(name).and_then(Value::to_u64).unwrap_or(0);
-        let unit = cx.instance_enum(instance, "type").map_or(ir::CounterUnit::Both, |n| Lowerer::unit(&n.to_lowercase()));
+        let unit =
+            cx.instance_enum(instance, "type").map_or(ir::CounterUnit::Both, |n| Lowerer::unit(&n.to_lowercase()));
         let kind = match p.extern_name(extern_id) {
             "Counter" => ExternKind::Counter { size: number("n_counters"), unit, direct: None },
             "DirectCounter" => ExternKind::Counter { size: 0, unit, direct: None },

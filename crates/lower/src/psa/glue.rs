@@ -96,8 +96,11 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
             let [class_of_service, clone, clone_session_id, drop, resubmit, multicast_group, egress_port] = all;
             IngressOutput { class_of_service, clone, clone_session_id, drop, resubmit, multicast_group, egress_port }
         });
-        let egress = slots(&fields.egress_out)
-            .map(|[clone, clone_session_id, drop]| EgressOutput { clone, clone_session_id, drop });
+        let egress = slots(&fields.egress_out).map(|[clone, clone_session_id, drop]| EgressOutput {
+            clone,
+            clone_session_id,
+            drop,
+        });
         // After an error there is nothing to join.
         let (Some(ingress), Some(egress)) = (ingress, egress) else { return };
         let all = [stages.ip, stages.ig, stages.id, stages.ep, stages.eg, stages.ed];

@@ -1,11 +1,11 @@
 """Our P4Runtime .proto files say the same as the published ones.
 
-`crates/grpc/proto` is written by hand. Whatever a client was generated from, it must be able to talk to this switch, so
+`crates/messages/proto` is written by hand. Whatever a client was generated from, it must be able to talk to this switch, so
 every message, field, oneof, enum and method is compared with the `p4runtime` package from PyPI: names, numbers, types,
 labels, options that reach the wire.
 
 Run: pip install p4runtime pytest && pytest tests/py/test_descriptors.py
-The descriptor set comes from `cargo run -p grpc --example dump_descriptors`; set SLUICE_DESCRIPTOR_SET to a file that
+The descriptor set comes from `cargo run -p messages --example dump_descriptors`; set SLUICE_DESCRIPTOR_SET to a file that
 this command wrote before to skip the build.
 """
 
@@ -45,7 +45,7 @@ def ours(tmp_path_factory):
         path = str(tmp_path_factory.mktemp("descriptors") / "p4runtime.fds")
         root = pathlib.Path(__file__).resolve().parents[2]
         subprocess.run(
-            ["cargo", "run", "--quiet", "-p", "grpc", "--example", "dump_descriptors", path], cwd=root, check=True
+            ["cargo", "run", "--quiet", "-p", "messages", "--example", "dump_descriptors", path], cwd=root, check=True
         )
     descriptors = descriptor_pb2.FileDescriptorSet()
     descriptors.ParseFromString(pathlib.Path(path).read_bytes())

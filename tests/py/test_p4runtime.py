@@ -31,7 +31,7 @@ def descriptor_set() -> bytes:
     if path:
         return pathlib.Path(path).read_bytes()
     with tempfile.NamedTemporaryFile(suffix=".fds") as file:
-        command = ["cargo", "run", "-q", "-p", "grpc", "--example", "dump_descriptors", file.name]
+        command = ["cargo", "run", "-q", "-p", "messages", "--example", "dump_descriptors", file.name]
         subprocess.run(command, cwd=ROOT, check=True)
         return pathlib.Path(file.name).read_bytes()
 

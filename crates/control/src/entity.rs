@@ -1,7 +1,7 @@
 //! Requests and answers as plain values: what P4Runtime messages say, before anyone looks whether they make sense.
 //!
 //! Field by field the entities of `p4.v1` (P4Runtime specification, "P4 Entity Messages"); numbers that mean "unset" in
-//! the protocol mean it here, too. `grpc::convert` makes these from messages and messages from these.
+//! the protocol mean it here, too. `messages::convert` makes these from messages and messages from these.
 
 /// A 128-bit election id.
 pub type ElectionId = u128;

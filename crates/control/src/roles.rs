@@ -5,7 +5,7 @@
 //! find nothing, and digests and idle timeouts are not told. Objects that a role has for itself are closed to other
 //! roles, but for the default role, which always has full access.
 //!
-//! Which messages carry configurations is decided in `grpc::convert`. Tests: `crates/control/tests/p4runtime/roles.rs`.
+//! Which messages carry configurations is decided in `messages::convert`. Tests: `crates/control/tests/p4runtime/roles.rs`.
 
 use crate::entity::Entity;
 use crate::error::{Error, Result};

@@ -5,10 +5,10 @@
 //!
 //! Tests: `tests/messages.rs` with a counting allocator, `tests/fuzz_regressions.rs` without.
 
-use grpc::convert;
-use grpc::proto::p4::v1 as pb;
-use grpc::proto::sluice::v1 as admin;
 use grpc::wire::schema;
+use messages::convert;
+use messages::p4::v1 as pb;
+use messages::sluice::v1 as admin;
 use prost::Message;
 use std::sync::OnceLock;
 

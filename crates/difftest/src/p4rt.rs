@@ -247,7 +247,7 @@ fn connected(program: &Path, engine: EngineKind) -> Result<Control, String> {
 /// Decodes bytes as a message of a client, and does what it says: whatever that is, there is an answer. The first byte chooses
 /// the message, the program is a fixed one.
 pub fn fuzz_message(bytes: &[u8]) {
-    use grpc::proto::p4::v1 as pb;
+    use messages::p4::v1 as pb;
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/py/everything.p4");
     let mut subject = Subject::new(&program, EngineKind::Interpreter, 0).expect("it compiles");
@@ -255,7 +255,7 @@ pub fn fuzz_message(bytes: &[u8]) {
     match choice % 4 {
         0 => {
             let Ok(message) = pb::WriteRequest::decode(bytes) else { return };
-            let Ok(request) = grpc::convert::write_request(message) else { return };
+            let Ok(request) = messages::convert::write_request(message) else { return };
             let (device_id, election_id) = (DEVICE, Some(ELECTION));
             let request = WriteRequest { device_id, role: Role::default(), election_id, ..request };
             let results = control.write(&request).expect("the primary may write");
@@ -266,21 +266,21 @@ pub fn fuzz_message(bytes: &[u8]) {
         }
         1 => {
             let Ok(message) = pb::ReadRequest::decode(bytes) else { return };
-            let entities = grpc::convert::read_entities(message.entities);
+            let entities = messages::convert::read_entities(message.entities);
             let (found, results) = control.read(DEVICE, &entities).expect("there is a program");
             assert_eq!(results.len(), entities.len());
-            found.into_iter().map(grpc::convert::entity_to_proto).for_each(drop);
+            found.into_iter().map(messages::convert::entity_to_proto).for_each(drop);
         }
         2 => {
             let Ok(message) = pb::StreamMessageRequest::decode(bytes) else { return };
             let client = control.connect();
-            let events = control.stream_request(client, grpc::convert::stream_request(message));
-            events.into_iter().flatten().for_each(|(_, event)| drop(grpc::convert::event_to_proto(event)));
+            let events = control.stream_request(client, messages::convert::stream_request(message));
+            events.into_iter().flatten().for_each(|(_, event)| drop(messages::convert::event_to_proto(event)));
             control.disconnect(client);
         }
         _ => {
-            let Ok(p4info) = grpc::proto::p4::config::v1::P4Info::decode(bytes) else { return };
-            let claims = grpc::convert::p4info::claims(&p4info);
+            let Ok(p4info) = messages::p4::config::v1::P4Info::decode(bytes) else { return };
+            let claims = messages::convert::p4info::claims(&p4info);
             let device_config = std::fs::read(&program).unwrap_or_default();
             let config = ForwardingConfig { device_config, claims, ..Default::default() };
             let action = ConfigAction::Verify;
@@ -316,7 +316,7 @@ pub fn log_seeds() -> Vec<Vec<Vec<u8>>> {
 
 /// Messages to begin with: writes and reads that make sense.
 pub fn message_seeds() -> Vec<Vec<u8>> {
-    use grpc::proto::p4::v1 as pb;
+    use messages::p4::v1 as pb;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/py/everything.p4");
     let subject = Subject::new(&program, EngineKind::Interpreter, 0).expect("it compiles");
     let (mut dice, model) = (Dice::new(1), &subject.model);
@@ -327,21 +327,21 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
             control::entity::UpdateKind::Modify => 2,
             control::entity::UpdateKind::Delete => 3,
         },
-        entity: update.entity.map(grpc::convert::entity_to_proto),
+        entity: update.entity.map(messages::convert::entity_to_proto),
     };
     let mut seeds = Vec::new();
     for _ in 0..24 {
         let updates = (0..3).map(|_| update(generate::update(&mut dice, model))).collect();
         let request = pb::WriteRequest { updates, ..Default::default() };
         seeds.push([vec![0], request.encode_to_vec()].concat());
-        let entities = vec![grpc::convert::entity_to_proto(generate::query(&mut dice, model))];
+        let entities = vec![messages::convert::entity_to_proto(generate::query(&mut dice, model))];
         seeds.push([vec![1], pb::ReadRequest { entities, ..Default::default() }.encode_to_vec()].concat());
     }
     let packet =
         pb::PacketOut { payload: vec![1; 20], metadata: vec![pb::PacketMetadata { metadata_id: 1, value: vec![3] }] };
     let update = Some(pb::stream_message_request::Update::Packet(packet));
     seeds.push([vec![2], pb::StreamMessageRequest { update }.encode_to_vec()].concat());
-    let info = grpc::convert::p4info::to_proto(&model.info);
+    let info = messages::convert::p4info::to_proto(&model.info);
     seeds.push([vec![3], info.encode_to_vec()].concat());
     seeds
 }
@@ -397,9 +397,9 @@ fn over_the_wire(request: WriteRequest) -> Result<WriteRequest, String> {
 }
 
 fn entity_over_the_wire(entity: Entity) -> Result<Entity, String> {
-    let bytes = grpc::convert::entity_to_proto(entity.clone()).encode_to_vec();
-    let message = grpc::proto::p4::v1::Entity::decode(bytes.as_slice()).map_err(|e| e.to_string())?;
-    let back = grpc::convert::entity(message);
+    let bytes = messages::convert::entity_to_proto(entity.clone()).encode_to_vec();
+    let message = messages::p4::v1::Entity::decode(bytes.as_slice()).map_err(|e| e.to_string())?;
+    let back = messages::convert::entity(message);
     if back.as_ref() == Some(&entity) {
         return Ok(entity);
     }

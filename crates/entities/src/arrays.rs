@@ -6,7 +6,7 @@ use crate::names::{Names, find, id_of};
 use crate::text::name_text;
 use crate::values;
 use crate::{Change, Kind, Verb};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use serde_json::{Value, json};
 use stf::Command;

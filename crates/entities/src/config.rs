@@ -14,7 +14,7 @@ use crate::arrays::{at_index, whole};
 use crate::names::{Names, id_of, name_of};
 use crate::text::name_text;
 use crate::{Change, KINDS, Kind, Verb, encoded, kind_of, update};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use pb::update::Type;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -6,8 +6,8 @@
 use crate::names::{Names, find, id_of, name_of};
 use crate::text::{bytes_text, name_text, port_bytes, port_text};
 use crate::{Change, Kind, Verb};
-use grpc::proto::p4::config::v1 as config;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::config::v1 as config;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use pb::table_action::Type as ActionType;
 use serde_json::{Value, json};

@@ -29,7 +29,7 @@ pub mod values;
 
 pub use names::{Names, id_of, name_of};
 
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use prost::Message;
 use serde_json::Value;

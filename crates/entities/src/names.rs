@@ -2,8 +2,8 @@
 
 use crate::text::{Holds, holds, width};
 use base::entry::{ActionCall, MatchKind};
-use grpc::proto::p4::config::v1 as config;
 use ir::Program;
+use messages::p4::config::v1 as config;
 use std::collections::HashMap;
 
 /// A P4Info, and its tables as the reader of lines wants them: at the same positions.

@@ -2,7 +2,7 @@
 
 use crate::names::{Names, name_of};
 use crate::text::{Holds, value_json, value_text};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use serde_json::{Value, json};
 
 /// The header before packets for controllers, as P4Info calls it.

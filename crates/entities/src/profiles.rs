@@ -3,8 +3,8 @@
 use crate::names::{Names, find, id_of, name_of};
 use crate::text::{name_text, port_bytes, port_text};
 use crate::{Change, Kind, Verb};
-use grpc::proto::p4::config::v1 as config;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::config::v1 as config;
+use messages::p4::v1 as pb;
 use pb::action_profile_group::member::WatchKind;
 use pb::entity::Entity;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use crate::names::Names;
 use crate::text::{bytes_text, port_bytes, port_text};
 use crate::{Change, Kind, Verb};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use pb::packet_replication_engine_entry::Type;
 use serde_json::{Value, json};

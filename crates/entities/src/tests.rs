@@ -1,6 +1,6 @@
 use super::*;
 use expect_test::expect;
-use grpc::proto::p4::config::v1 as config;
+use messages::p4::config::v1 as config;
 use pb::field_match::FieldMatchType;
 use pb::table_action::Type as ActionType;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Names and values as words of a line.
 
-use grpc::proto::p4::config::v1 as config;
+use messages::p4::config::v1 as config;
 
 /// As many digits as the width has, or as the value needs.
 pub fn hex(bytes: &[u8], width: u32) -> String {

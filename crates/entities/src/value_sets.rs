@@ -4,8 +4,8 @@
 use crate::names::{Names, find, id_of, key, name_of};
 use crate::text::name_text;
 use crate::{Change, Kind, Verb};
-use grpc::proto::p4::config::v1 as config;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::config::v1 as config;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use serde_json::{Value, json};
 use stf::Command;

@@ -4,8 +4,8 @@
 //!
 //! Types come from a server: nothing here panics on odd ones. Tests: below.
 
-use grpc::proto::p4::config::v1 as config;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::config::v1 as config;
+use messages::p4::v1 as pb;
 use pb::p4_data::Data;
 
 /// A type as P4 writes it.

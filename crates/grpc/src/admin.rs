@@ -6,9 +6,9 @@
 //!
 //! Tests: below, through a socket; `tests/py/test_cli.py` with the real switch.
 
-use crate::proto::sluice::v1 as pb;
+use crate::services::admin::admin_server::{Admin, AdminServer};
 use crate::status;
-use pb::admin_server::{Admin, AdminServer};
+use messages::sluice::v1 as pb;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,8 +228,8 @@ impl Admin for AdminService {
 mod tests {
     use super::*;
     use crate::Handle;
+    use crate::services::admin::admin_client::AdminClient;
     use control::Control;
-    use pb::admin_client::AdminClient;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[derive(Default)]

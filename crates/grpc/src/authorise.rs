@@ -8,11 +8,11 @@
 
 use crate::access::{About, role_name};
 use crate::admission::Call;
-use crate::convert;
-use crate::proto::p4::v1 as pb;
 use crate::status;
 use control::arbitration::ArbitrationRequest;
 use control::entity::{ElectionId, Role};
+use messages::convert;
+use messages::p4::v1 as pb;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tonic::{Code, Request, Status};

@@ -1,10 +1,10 @@
 //! What the server does of what P4Runtime leaves to servers, for controllers that want to know before they try (P4Runtime
 //! specification, "Capabilities RPC"). Tests: `tests/loopback.rs`.
 
-use crate::proto::p4::v1 as pb;
-use crate::proto::sluice::v1::Capabilities;
 use control::arbitration::{CLIENTS_MAX, ROLES_MAX};
 use control::control::UPDATES_MAX;
+use messages::p4::v1 as pb;
+use messages::sluice::v1::Capabilities;
 use prost::Message;
 
 /// What [`experimental`] holds, as `google.protobuf.Any` names it.

@@ -11,12 +11,13 @@ pub use crate::tls::ClientTls;
 pub use encoded::Counted;
 
 use crate::admin::AdminStats;
-use crate::proto::google::rpc;
-use crate::proto::p4::config::v1::P4Info;
-use crate::proto::p4::v1 as pb;
-use crate::proto::sluice::v1 as admin;
 use crate::serve::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
-use pb::p4_runtime_client::P4RuntimeClient;
+use crate::services::admin::admin_client::AdminClient;
+use crate::services::p4runtime::p4_runtime_client::P4RuntimeClient;
+use messages::google::rpc;
+use messages::p4::config::v1::P4Info;
+use messages::p4::v1 as pb;
+use messages::sluice::v1 as admin;
 pub use pb::stream_message_response::Update as StreamUpdate;
 use prost::Message;
 use std::error::Error;
@@ -233,8 +234,8 @@ impl Client {
         }
     }
 
-    fn admin(&self) -> admin::admin_client::AdminClient<Channel> {
-        admin::admin_client::AdminClient::new(self.channel.clone())
+    fn admin(&self) -> AdminClient<Channel> {
+        AdminClient::new(self.channel.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }

@@ -14,7 +14,7 @@
 //! Threads: any. Tests: `tests/load.rs`, `tests/limits.rs`.
 
 use crate::budget::Charge;
-use crate::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use prost::Message;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

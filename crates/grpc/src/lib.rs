@@ -1,8 +1,8 @@
 //! P4Runtime over gRPC: the only crate with an async runtime.
 //!
 //! [`serve`] runs the service on a thread of its own; a [`Handle`] shares the control plane between it, the command line
-//! and whoever polls the switch. `convert` turns messages into the control plane's values and back, `status` errors into
-//! statuses; the protocol's rules are in `control`.
+//! and whoever polls the switch. `services` are the generated clients and servers, `status` turns errors into statuses;
+//! messages and their conversion are in `messages`, the protocol's rules in `control`.
 
 pub mod access;
 pub mod admin;
@@ -12,17 +12,16 @@ mod authorise;
 pub mod budget;
 mod capabilities;
 pub mod client;
-pub mod convert;
 mod events;
 mod listen;
 pub mod metrics;
 pub mod peer;
 mod places;
-pub mod proto;
 mod reads;
 pub mod rpcs;
 mod serve;
 pub mod server;
+pub mod services;
 mod socket;
 pub mod status;
 pub mod tls;

@@ -13,12 +13,12 @@
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
 
-use crate::convert;
-use crate::proto::p4::v1 as pb;
 use crate::server::Handle;
 use crate::status;
 use control::reads::ReadId;
 use control::{Error, Result};
+use messages::convert;
+use messages::p4::v1 as pb;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};

@@ -5,9 +5,9 @@
 //! `google.rpc.Status` in the `grpc-status-details-bin` trailer. Trailers have limits, so messages are left out of the
 //! details once they exceed [`DETAILS_BYTES_MAX`]; the codes stay complete.
 
-use crate::proto::google::rpc;
-use crate::proto::p4::v1 as pb;
 use control::{Code, Error};
+use messages::google::rpc;
+use messages::p4::v1 as pb;
 use prost::Message;
 use tonic::Status;
 

@@ -8,7 +8,7 @@
 //! Wire format: protobuf encoding guide, "Message Structure" (varint, I64, LEN, I32; groups are refused, as no message here has any).
 //! Threads: none; the schema is made once and shared. Tests: below, `crates/difftest` (fuzz target `messages`, with a counting allocator).
 
-use crate::proto::FILE_DESCRIPTOR_SET;
+use messages::FILE_DESCRIPTOR_SET;
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
@@ -458,7 +458,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::p4::v1 as pb;
+    use messages::p4::v1 as pb;
 
     fn write() -> MessageId {
         schema().method("/p4.v1.P4Runtime/Write").expect("the method").input
@@ -476,8 +476,8 @@ mod tests {
         assert!(size_of::<pb::FieldMatch>() <= bound("p4.v1.FieldMatch"));
         assert!(size_of::<pb::P4Data>() <= bound("p4.v1.P4Data"));
         assert!(size_of::<pb::StreamMessageRequest>() <= bound("p4.v1.StreamMessageRequest"));
-        assert!(size_of::<crate::proto::p4::config::v1::P4Info>() <= bound("p4.config.v1.P4Info"));
-        assert!(size_of::<crate::proto::sluice::v1::BindRequest>() <= bound("sluice.v1.BindRequest"));
+        assert!(size_of::<messages::p4::config::v1::P4Info>() <= bound("p4.config.v1.P4Info"));
+        assert!(size_of::<messages::sluice::v1::BindRequest>() <= bound("sluice.v1.BindRequest"));
     }
 
     #[test]

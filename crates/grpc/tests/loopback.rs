@@ -8,10 +8,10 @@ use abi::state::DigestMessage;
 use base::Bits;
 use control::Control;
 use fixture::{FakeSwitch, id};
-use grpc::proto::google::rpc;
-use grpc::proto::p4::v1 as pb;
-use grpc::proto::p4::v1::p4_runtime_client::P4RuntimeClient;
+use grpc::services::p4runtime::p4_runtime_client::P4RuntimeClient;
 use grpc::{Handle, Server, serve};
+use messages::google::rpc;
+use messages::p4::v1 as pb;
 use p4info::ObjectKind;
 use pb::set_forwarding_pipeline_config_request::Action as ConfigAction;
 use pb::stream_message_request::Update as Said;
@@ -276,7 +276,7 @@ async fn requests_are_refused_with_the_code_of_the_control_plane() {
 
 #[tokio::test]
 async fn what_is_left_to_servers_is_told_as_experimental_capabilities() {
-    use grpc::proto::sluice::v1::Capabilities;
+    use messages::sluice::v1::Capabilities;
     use prost::Message;
     let mut bed = Bed::new().await;
     let told = bed.client.capabilities(pb::CapabilitiesRequest::default()).await.unwrap().into_inner();

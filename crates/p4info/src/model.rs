@@ -2,7 +2,7 @@
 //!
 //! The same tree as the `p4.config.v1` messages (P4Runtime specification, "The P4Info Message"), without protobuf:
 //! alternatives are enums, absent things are `Option` or empty, and [`NewType`] keeps the underlying type that the message
-//! drops when the controller's view is translated. `text` prints it; `grpc::convert` makes messages of it.
+//! drops when the controller's view is translated. `text` prints it; `messages::convert` makes messages of it.
 //!
 //! Promises of a built P4Info: ids are unique over all objects and carry their kind's prefix; names are unique within a
 //! kind; every id and type name that is referred to exists.

@@ -10,7 +10,7 @@ use crate::complete;
 use crate::stats::ServerArgs;
 use anyhow::{Context, Result, bail, ensure};
 use clap_complete::ArgValueCompleter;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use pb::capture_response::Frame;
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;

@@ -14,7 +14,7 @@ use clap_complete::ArgValueCompleter;
 use datapath::PortOf;
 use grpc::admin::AdminStats;
 use grpc::client::ClientError;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use std::process::ExitCode;
 
 /// Arguments of `unload`.

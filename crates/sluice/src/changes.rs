@@ -16,7 +16,7 @@ use anyhow::Result;
 use clap_complete::ArgValueCompleter;
 use entities::{Change, Names, Verb, config};
 use grpc::client::{Client, ClientError, Primary};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use prost::Message;
 use std::process::ExitCode;

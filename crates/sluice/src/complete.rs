@@ -7,7 +7,7 @@ use crate::stats::ServerArgs;
 use clap::Parser;
 use clap_complete::CompletionCandidate;
 use entities::{Names, name_of};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use pb::packet_replication_engine_entry::Type as Replication;
 use std::ffi::OsStr;

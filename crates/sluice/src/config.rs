@@ -12,7 +12,7 @@ use clap::Subcommand;
 use entities::Names;
 use entities::config::{Step, Wanted, plan, queries, text};
 use grpc::client::{Client, ClientError, Primary};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::update::Type as UpdateType;
 use serde_json::json;
 use std::io::{Read, Write};

@@ -25,7 +25,7 @@ use control::pipeline::ForwardingConfig;
 use control::reconcile::Report;
 use datapath::{NewPort, PortOf, Sharing, Switch};
 use grpc::Handle;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use pb::kept_wiring as kept;
 use pktio::{Device, PortSpec};
 use std::collections::{BTreeMap, BTreeSet};

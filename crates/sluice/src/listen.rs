@@ -12,7 +12,7 @@ use anyhow::Result;
 use clap_complete::ArgValueCompleter;
 use entities::{Names, id_of, values};
 use grpc::client::StreamUpdate;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::entity::Entity;
 use serde_json::json;
 use std::io::IsTerminal;

@@ -7,7 +7,7 @@ use crate::compile::ProgramArgs;
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
 use grpc::client::ClientError;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use pb::load_request::State;
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@
 //! Tests: at the end of the file.
 
 use grpc::admin::AdminStats;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;

@@ -14,7 +14,7 @@ use datapath::tap::{TapConfig, TappedFrame};
 use datapath::{PortOf, Switch};
 use grpc::Handle;
 use grpc::admin::{AdminStats, Operator, Stream};
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

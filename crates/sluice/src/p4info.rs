@@ -3,7 +3,7 @@
 use crate::compile::ProgramArgs;
 use crate::output::JsonArgs;
 use anyhow::{Context, Result};
-use grpc::proto::FILE_DESCRIPTOR_SET;
+use messages::FILE_DESCRIPTOR_SET;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use std::process::ExitCode;
@@ -34,6 +34,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 pub fn json(info: &p4info::P4Info) -> Result<serde_json::Value> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     let of = pool.get_message_by_name("p4.config.v1.P4Info").context("P4Info is not described")?;
-    let bytes = grpc::convert::p4info::to_proto(info).encode_to_vec();
+    let bytes = messages::convert::p4info::to_proto(info).encode_to_vec();
     Ok(serde_json::to_value(DynamicMessage::decode(of, bytes.as_slice())?)?)
 }

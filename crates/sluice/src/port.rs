@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::admin::AdminStats;
 use grpc::client::{Client, ClientError};
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use pb::port_request::{Add, Change, Service, Set};
 use pktio::PortSpec;
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use datapath::Switch;
 use grpc::admin::AdminStats;
 use grpc::client::{Client, ClientError, ClientTls};
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

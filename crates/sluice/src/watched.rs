@@ -9,7 +9,7 @@
 
 use datapath::Switch;
 use grpc::admin::AdminStats;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 
 /// Reads it; `None` if nobody has watched so far.
 pub fn collect(switch: &Switch) -> Option<pb::Watched> {

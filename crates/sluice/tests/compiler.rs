@@ -1,8 +1,8 @@
 //! A running switch compiles in a process of its own: what a program asks too much of ends there, with a reason, and nobody else
 //! waits. The switch is the real one, asked over P4Runtime.
 
-use grpc::proto::p4::v1 as pb;
-use pb::p4_runtime_client::P4RuntimeClient;
+use grpc::services::p4runtime::p4_runtime_client::P4RuntimeClient;
+use messages::p4::v1 as pb;
 use pb::set_forwarding_pipeline_config_request::Action;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -18,7 +18,7 @@ use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
-use grpc::proto::sluice::v1::KeptDevice;
+use messages::sluice::v1::KeptDevice;
 use prost::Message;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 use control::Error;
 use control::entity::{Entity, MatchValue, TableAction, TableEntry};
 use control::pipeline::ForwardingConfig;
-use grpc::convert;
-use grpc::proto::p4::config::v1::P4Info;
-use grpc::proto::p4::v1 as pb;
-use grpc::proto::sluice::v1 as state;
+use messages::convert;
+use messages::p4::config::v1::P4Info;
+use messages::p4::v1 as pb;
+use messages::sluice::v1 as state;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{DecodeError, Message};
 

@@ -16,7 +16,7 @@ use crate::layout::{Layout, explain};
 use crate::log::Overlay;
 use crate::manifest::table_name;
 use crate::tables::{Writer, merge, to_merge};
-use grpc::proto::sluice::v1::state_manifest::File as Sealed;
+use messages::sluice::v1::state_manifest::File as Sealed;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,8 +12,8 @@ use crate::frames::{Chain, Fault, Tail, intact_frames, judge_tail};
 use crate::log::{self, Overlay};
 use crate::manifest::{self, Acknowledged, MANIFEST, MARK, Mark, blob_name, log_name};
 use crate::tables::{Damage, Merged, Reader, Source, Table};
-use grpc::proto::sluice::v1::StateManifest;
-use grpc::proto::sluice::v1::state_manifest::{Config, File as Sealed};
+use messages::sluice::v1::StateManifest;
+use messages::sluice::v1::state_manifest::{Config, File as Sealed};
 use std::sync::Arc;
 
 /// What this version writes.

@@ -14,8 +14,8 @@
 
 use crate::folder::Folder;
 use crate::frames::{Chain, Fault, intact_frames};
-use grpc::proto::sluice::v1::StateManifest;
-use grpc::proto::sluice::v1::state_manifest::File as Sealed;
+use messages::sluice::v1::StateManifest;
+use messages::sluice::v1::state_manifest::File as Sealed;
 use prost::Message;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

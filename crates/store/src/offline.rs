@@ -29,8 +29,8 @@ use crate::{Finding, OpenError, encode, forget};
 use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
-use grpc::proto::FILE_DESCRIPTOR_SET;
-use grpc::proto::sluice::v1::{DumpedConfig, DumpedRecord, KeptConfig, KeptDevice, StateManifest};
+use messages::FILE_DESCRIPTOR_SET;
+use messages::sluice::v1::{DumpedConfig, DumpedRecord, KeptConfig, KeptDevice, StateManifest};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ fn open(dir: &Path) -> Result<Folder, OpenError> {
 
 /// Each config that a device has, with its slot.
 fn configs(manifest: &StateManifest) -> Vec<(u64, &'static str, u64)> {
-    let of = |device: &grpc::proto::sluice::v1::state_manifest::Device| {
+    let of = |device: &messages::sluice::v1::state_manifest::Device| {
         let kept = device.kept.unwrap_or_default();
         let slots = [("running", kept.running), ("saved", kept.saved)];
         slots.into_iter().filter_map(|(slot, number)| Some((device.device_id, slot, number?))).collect::<Vec<_>>()

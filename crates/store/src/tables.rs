@@ -16,7 +16,7 @@ use crate::folder::Folder;
 use crate::frames::{Chain, Frames, Stop};
 use crate::log::{self, Change};
 use crate::manifest::{chain_of, is_complete, seed, table_name};
-use grpc::proto::sluice::v1::state_manifest::File as Sealed;
+use messages::sluice::v1::state_manifest::File as Sealed;
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};

@@ -7,7 +7,7 @@
 
 use crate::OpenError;
 use crate::writer::Store;
-use grpc::proto::sluice::v1::KeptWiring;
+use messages::sluice::v1::KeptWiring;
 use prost::Message;
 
 /// Which record.

@@ -7,7 +7,7 @@
 //! Used by `sluice bench --control`.
 
 use super::{Client, ClientError, MESSAGE_BYTES_MAX};
-use crate::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};

@@ -15,7 +15,7 @@ use super::fill::{Entries, Fill};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{CellAlignment, Table};
 use grpc::client::Client;
-use grpc::proto::p4::v1 as pb;
+use messages::p4::v1 as pb;
 use pb::update::Type;
 use prost::bytes::Bytes;
 use std::io::{BufRead, BufReader};

@@ -6,8 +6,8 @@
 //! other values by a different seed.
 
 use anyhow::{Context, Result, bail, ensure};
-use grpc::proto::p4::config::v1::{self as config, P4Info, match_field::Match, match_field::MatchType};
-use grpc::proto::p4::v1 as pb;
+use messages::p4::config::v1::{self as config, P4Info, match_field::Match, match_field::MatchType};
+use messages::p4::v1 as pb;
 use pb::update::Type;
 use prost::Message;
 use prost::bytes::Bytes;

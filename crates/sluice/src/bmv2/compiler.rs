@@ -241,7 +241,7 @@ fn p4info_bytes(compiled: &Compiled, format: Format) -> Result<Vec<u8>> {
     Ok(match format {
         Format::Text => ::p4info::text::print(info).into_bytes(),
         Format::Json => (serde_json::to_string_pretty(&p4info::json(info)?)? + "\n").into_bytes(),
-        Format::Binary => grpc::convert::p4info::to_proto(info).encode_to_vec(),
+        Format::Binary => messages::convert::p4info::to_proto(info).encode_to_vec(),
     })
 }
 

@@ -9,8 +9,9 @@ use control::Control;
 use control::entity::{Update, UpdateKind};
 use datapath::Pipeline;
 use entities::{Change, Names, config};
-use grpc::proto::p4::v1 as pb;
-use grpc::{Handle, convert};
+use grpc::Handle;
+use messages::convert;
+use messages::p4::v1 as pb;
 use std::path::Path;
 use stf::{Line, ScriptError, Setup, Target};
 

@@ -4,7 +4,7 @@
 
 use crate::watched;
 use grpc::admin::AdminStats;
-use grpc::proto::sluice::v1 as pb;
+use messages::sluice::v1 as pb;
 use serde_json::{Value, json};
 
 /// What tables are ordered by.

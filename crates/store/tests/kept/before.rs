@@ -2,7 +2,7 @@
 
 use super::*;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode};
-use grpc::proto::sluice::v1::{KeptConfig, KeptDevice};
+use messages::sluice::v1::{KeptConfig, KeptDevice};
 use prost::Message;
 
 /// A directory as versions before wrote them: a config with a route, which the log of format 3 replaces and adds to.
@@ -14,7 +14,7 @@ fn old(dir: &Path, format: &str) {
     keyspace("devices").insert("1/command-line", b"as it was started").unwrap();
     let config = KeptConfig { device_config: b"router".to_vec(), cookie: Some(77), ..KeptConfig::default() };
     keyspace("configs").insert(3u64.to_be_bytes(), config.encode_to_vec()).unwrap();
-    let value = |entity: &Entity| grpc::convert::entity_to_proto(entity.clone()).encode_to_vec();
+    let value = |entity: &Entity| messages::convert::entity_to_proto(entity.clone()).encode_to_vec();
     for change in super::damaged::cells(0, 3).changes {
         let After::Is(entity) = change.after else { unreachable!("cells have values") };
         keyspace("entities-3").insert(change.key, value(&entity)).unwrap();

@@ -17,7 +17,7 @@ use control::pipeline::ForwardingConfig;
 use control::restore::Parts;
 use control::{Code, Control};
 use fixture::{FakeSwitch, id};
-use grpc::proto::sluice::v1::KeptWiring;
+use messages::sluice::v1::KeptWiring;
 use p4info::ObjectKind;
 use random::Random;
 use std::collections::BTreeMap;
@@ -424,7 +424,7 @@ fn a_journal_that_works_again_is_given_everything() {
 
 #[test]
 fn devices_ports_and_links_come_back() {
-    use grpc::proto::sluice::v1::{KeptWiring, kept_wiring};
+    use messages::sluice::v1::{KeptWiring, kept_wiring};
     use store::Wiring;
     let dir = tempfile::tempdir().unwrap();
     let now = KeptWiring {

@@ -1,4 +1,4 @@
-//! The messages and services (P4Runtime, our admin service) as Rust types, generated at build time from `proto/`.
+//! The messages as Rust types, generated at build time from `proto/`.
 //!
 //! Generated code only: what the messages mean is decided in `control`, and `convert` turns one into the other. The
 //! module tree repeats the protobuf packages, because the generated code refers to siblings by relative path.
@@ -7,27 +7,27 @@
 #![allow(clippy::all, reason = "generated")]
 
 /// The compiled `.proto` files and all they import, as an encoded `google.protobuf.FileDescriptorSet`.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/p4runtime.fds"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/messages.fds"));
 
 pub mod google {
     pub mod rpc {
-        tonic::include_proto!("google.rpc");
+        include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));
     }
 }
 
 pub mod p4 {
     pub mod v1 {
-        tonic::include_proto!("p4.v1");
+        include!(concat!(env!("OUT_DIR"), "/p4.v1.rs"));
     }
     pub mod config {
         pub mod v1 {
-            tonic::include_proto!("p4.config.v1");
+            include!(concat!(env!("OUT_DIR"), "/p4.config.v1.rs"));
         }
     }
 }
 
 pub mod sluice {
     pub mod v1 {
-        tonic::include_proto!("sluice.v1");
+        include!(concat!(env!("OUT_DIR"), "/sluice.v1.rs"));
     }
 }

@@ -6,7 +6,7 @@ fn main() -> std::process::ExitCode {
         eprintln!("usage: dump_descriptors <file>");
         return std::process::ExitCode::from(2);
     };
-    match std::fs::write(&path, grpc::proto::FILE_DESCRIPTOR_SET) {
+    match std::fs::write(&path, messages::FILE_DESCRIPTOR_SET) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot write {}: {error}", path.display());

@@ -1,0 +1,28 @@
+//! Where a measured program comes from.
+
+use std::path::Path;
+
+/// Where a program comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file of this repository, or any other.
+    File(std::path::PathBuf),
+    /// Generated text.
+    Text(String),
+}
+
+impl Source {
+    /// The program's text, without what it includes.
+    pub fn text(&self) -> std::io::Result<String> {
+        match self {
+            Source::File(path) => std::fs::read_to_string(path),
+            Source::Text(text) => Ok(text.clone()),
+        }
+    }
+}
+
+/// A program of `examples/`.
+pub fn example(name: &str) -> Source {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    Source::File(root.join(name).join(format!("{name}.p4")))
+}

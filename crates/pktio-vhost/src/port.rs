@@ -1,0 +1,103 @@
+//! A port, as workers, service and device share it.
+//!
+//! Ring 2i goes to the guest, ring 2i+1 comes from it (virtio 1.2, 5.1.2).
+//!
+//! Threads: any; a pair's rings belong to the holder of its lock.
+
+use crate::events::Waker;
+use crate::lock::Lock;
+use crate::memory::Allowed;
+use crate::ring::Ring;
+use crate::terms::Fault;
+use pktio::{FRAME_HEADER_MAX, PoolRef, QueueCounters};
+use shared_memory::Caller;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A port, as workers, service and device share it.
+pub(crate) struct Port {
+    pub pairs: Vec<Pair>,
+    pub pool: PoolRef,
+    /// Longer frames are not sent; of large frames, longer segments.
+    pub frame_max: AtomicU32,
+    /// Whether a guest is there whose first pair works.
+    pub is_up: AtomicBool,
+    pub caller: Caller,
+    /// Wakes the service thread.
+    pub bell: pktio::Bell,
+    /// What workers have found in rings, for the service thread.
+    pub faults: Mutex<Vec<Found>>,
+    /// Sessions so far.
+    pub sessions: AtomicU64,
+    /// What front ends may share.
+    pub allowed: Allowed,
+    pub stops: AtomicBool,
+}
+
+/// A fault of a session's ring. The session may have ended since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub session: u64,
+    pub ring: usize,
+    pub fault: Fault,
+}
+
+/// Two rings, on cache lines of their own.
+#[repr(align(128))]
+pub(crate) struct Pair {
+    pub rings: Lock<Rings>,
+    pub counters: QueueCounters,
+    pub waker: Waker,
+    /// Whether there is a ring to the guest; read without the lock.
+    pub can_send: AtomicBool,
+}
+
+#[derive(Default)]
+pub(crate) struct Rings {
+    pub from_guest: Option<Ring>,
+    pub to_guest: Option<Ring>,
+    /// The worker sleeps: the guest is to kick.
+    pub is_armed: bool,
+    /// Whether the guest has something to kick with.
+    pub has_kick: bool,
+    /// Whose the rings are.
+    pub session: u64,
+}
+
+impl Rings {
+    /// Which rings' guests are to be called: to the guest, from it.
+    #[inline]
+    pub(crate) fn take_calls(&mut self) -> [bool; 2] {
+        [&mut self.to_guest, &mut self.from_guest].map(|ring| ring.as_mut().is_some_and(Ring::take_call))
+    }
+}
+
+impl Port {
+    pub(crate) fn set_mtu(&self, mtu: u16) {
+        self.frame_max.store(u32::from(mtu) + u32::from(FRAME_HEADER_MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn mtu(&self) -> u16 {
+        (self.frame_max.load(Ordering::Relaxed) - u32::from(FRAME_HEADER_MAX)) as u16
+    }
+
+    #[inline]
+    /// Calls the guest for rings that it waits for, and reports a fault.
+    pub(crate) fn tell(&self, pair: usize, calls: [bool; 2], fault: Option<Found>) {
+        for (ring, is_wanted) in calls.into_iter().enumerate() {
+            if is_wanted {
+                self.caller.call(2 * pair + ring);
+            }
+        }
+        if let Some(fault) = fault {
+            self.report(fault);
+        }
+    }
+
+    /// Once per ring: it is dead afterwards. The write to our own eventfd does not block.
+    #[cold]
+    pub(crate) fn report(&self, fault: Found) {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+        self.bell.ring();
+    }
+}

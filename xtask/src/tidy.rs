@@ -1,5 +1,8 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks.
 
+mod code_map;
+mod modules;
+
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -35,6 +38,8 @@ pub fn run() -> Result<ExitCode> {
     trust(&mut findings)?;
     crate::figures::check(&mut findings)?;
     crate::links::check(&files, &mut findings)?;
+    code_map::check(&mut findings)?;
+    modules::check(&files, &mut findings)?;
     for finding in &findings {
         println!("{finding}");
     }

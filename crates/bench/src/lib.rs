@@ -37,6 +37,7 @@ pub mod reference;
 pub mod report;
 pub mod rng;
 pub mod rows;
+pub mod source;
 pub mod subject;
 pub mod updates;
 pub mod workers;

@@ -11,7 +11,8 @@
 
 use crate::measure::{Ratio, Series};
 use crate::rows::{Bar, Row, Settings, compared, timed};
-use crate::subject::{self, Source};
+use crate::source::Source;
+use crate::subject;
 use crate::workload::Workload;
 use anyhow::{Context, Result, ensure};
 use std::sync::Arc;

@@ -2,13 +2,13 @@
 
 use crate::entry::{Entry, Kinds};
 use crate::reference::{self, Reference};
+use crate::source::Source;
 use crate::workload::{Entries, Workload};
 use abi::state::PipelineState;
 use anyhow::{Context, Result, bail};
 use datapath::executor::Executor;
 use datapath::{CodeOptions, EngineKind, Pipeline, Specialise};
 use frontend::{Compiled, Input, Until};
-use std::path::Path;
 use std::sync::Arc;
 
 /// How P4 programs are compiled.
@@ -42,25 +42,6 @@ impl Subject {
     pub fn settle(&self, options: &Options) {
         if let Some(pipeline) = &self.pipeline {
             pipeline.recompile(options.specialise);
-        }
-    }
-}
-
-/// Where a program comes from.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// A file of this repository, or any other.
-    File(std::path::PathBuf),
-    /// Generated text.
-    Text(String),
-}
-
-impl Source {
-    /// The program's text, without what it includes.
-    pub fn text(&self) -> std::io::Result<String> {
-        match self {
-            Source::File(path) => std::fs::read_to_string(path),
-            Source::Text(text) => Ok(text.clone()),
         }
     }
 }
@@ -161,10 +142,4 @@ pub fn c(workload: &Workload, batched: bool) -> Result<Subject> {
     reference.commit()?;
     let name = if batched { "C, batched" } else { "C, plain" };
     Ok(Subject { name: name.to_string(), executor: Box::new(reference), record_words: 0, slow: false, pipeline: None })
-}
-
-/// A program of `examples/`.
-pub fn example(name: &str) -> Source {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    Source::File(root.join(name).join(format!("{name}.p4")))
 }

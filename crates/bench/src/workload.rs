@@ -10,7 +10,7 @@ pub mod vxlan;
 
 use crate::entry::Entry;
 use crate::frames::Frames;
-use crate::subject::Source;
+use crate::source::Source;
 use abi::state::PipelineState;
 use anyhow::Result;
 use std::sync::Arc;

@@ -3,8 +3,9 @@
 //! A tree becomes a [`Bool`] over [`Number`]s, in which conversions are explicit and every name is a position, so that
 //! evaluation needs no names and cannot fail.
 
+use crate::error::Error;
 use crate::parser::{Node, Tree};
-use crate::{Error, Operand, Scope};
+use crate::scope::{Operand, Scope};
 use base::entry::MatchKind;
 use num_bigint::BigInt;
 

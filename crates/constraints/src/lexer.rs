@@ -1,6 +1,6 @@
 //! Text to tokens. Blanks and P4's comments stand between them.
 
-use crate::Error;
+use crate::error::Error;
 use num_bigint::BigInt;
 use std::ops::Range;
 

@@ -16,54 +16,15 @@
 //! Tests: `tests/language.rs`; in requests, `crates/control/tests/p4runtime/constraints.rs`.
 
 mod check;
+mod error;
 mod eval;
 mod lexer;
 mod parser;
+mod scope;
 
+pub use error::Error;
 pub use eval::Values;
-
-use base::entry::MatchKind;
-use std::ops::Range;
-
-/// What a name of a constraint stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operand {
-    /// A field of the key.
-    Field(MatchKind, u32),
-    /// A parameter of the action, so many bits wide.
-    Param(u32),
-}
-
-/// The names that a constraint may use, in the order of the values it is checked with.
-#[derive(Clone, Default, Debug)]
-pub struct Scope {
-    /// Fields of the key, or parameters.
-    pub names: Vec<(String, Operand)>,
-    /// Whether there is a `::priority`.
-    pub has_priority: bool,
-}
-
-/// Why a text is no constraint.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Error {
-    /// Bytes of the text.
-    pub place: Range<usize>,
-    /// What is wrong.
-    pub message: String,
-    /// What would be right, if that is known.
-    pub help: Option<String>,
-}
-
-impl Error {
-    fn new(place: Range<usize>, message: impl Into<String>) -> Error {
-        Error { place, message: message.into(), help: None }
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Error {
-        self.help = Some(help.into());
-        self
-    }
-}
+pub use scope::{Operand, Scope};
 
 /// A constraint, ready to be checked against.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]

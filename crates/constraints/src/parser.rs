@@ -1,7 +1,7 @@
 //! Tokens to trees. From weakest to strongest: `;`, `->`, `||`, `&&`, comparisons, `!` and `-`, `::`. Implication and
 //! comparisons do not associate: `a == b == c` is refused. Nesting is bounded, so the recursion of later steps is, too.
 
-use crate::Error;
+use crate::error::Error;
 use crate::lexer::{Kind, Token};
 use num_bigint::BigInt;
 use std::net::{Ipv4Addr, Ipv6Addr};

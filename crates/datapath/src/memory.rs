@@ -12,11 +12,13 @@
 #![allow(unsafe_code)]
 
 mod budget;
+mod process;
 
 pub(crate) use budget::{Reservation, entry_fits};
 pub use budget::{half_of_memory, limit_cells, limit_entries};
+pub use process::{give_back, resident_bytes};
 
-use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_option_set, mi_option_t};
 use std::time::{Duration, Instant};
 
 /// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory goes back, -1 for never.
@@ -33,12 +35,6 @@ pub fn keep_freed() {
         // SAFETY: sets an option that exists; mimalloc reads options at any time.
         unsafe { mi_option_set(PURGE_DELAY, KEPT_MS) };
     }
-}
-
-/// Returns freed memory to the system, in as few pieces as possible.
-pub fn give_back() {
-    // SAFETY: returns what nobody uses.
-    unsafe { mi_collect(true) };
 }
 
 /// Runs `work` and then gives freed memory back, also after a panic: compiling a program takes far more than requests do.
@@ -89,18 +85,6 @@ impl Quiet {
     pub fn given_back(&mut self, resident: u64) {
         self.resident_then = resident;
     }
-}
-
-/// Bytes of this process in memory, shared pages included; 0 where the system does not say.
-pub fn resident_bytes() -> u64 {
-    statm_bytes()[0]
-}
-
-/// Bytes of this process in memory, and how many of them are files or shared (`proc(5)`, `statm`); zeros where the system does not say.
-fn statm_bytes() -> [u64; 2] {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let field = |at| pages.split(' ').nth(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-    [field(1), field(2)].map(|pages| pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

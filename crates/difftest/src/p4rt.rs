@@ -34,11 +34,6 @@ use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The ports of the switch that is asked.
-pub const PORTS: [u32; 4] = [1, 2, 3, 4];
-/// The controller's.
-pub const CPU_PORT: u32 = 510;
-
 const DEVICE: u64 = 7;
 const ELECTION: u128 = (3 << 64) | 9;
 

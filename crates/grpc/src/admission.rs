@@ -19,12 +19,12 @@
 
 use crate::access::{About, Access, Kind};
 use crate::audit::{Audit, Entry};
-use crate::authorise::Sender;
 use crate::budget::{Budget, Charge};
+use crate::handle::Handle;
 use crate::listen::Link;
 use crate::peer::{Origin, Peer, PeerKey};
 use crate::places::Busy;
-use crate::server::Handle;
+use crate::sender::Sender;
 use crate::status;
 use crate::wire::{Method, Shape, Value, WireError, packed, schema};
 use messages::convert;

@@ -6,11 +6,12 @@
 //!
 //! Threads: any. Tests: below (arbitrary bytes), `tests/rights.rs` through a socket.
 
-use crate::access::{About, role_name};
+use crate::access::About;
 use crate::admission::Call;
+use crate::sender::{about, sender};
 use crate::status;
 use control::arbitration::ArbitrationRequest;
-use control::entity::{ElectionId, Role};
+use control::entity::Role;
 use messages::convert;
 use messages::p4::v1 as pb;
 use std::collections::BTreeMap;
@@ -33,17 +34,6 @@ pub(crate) fn authorised<T: Subject>(mut request: Request<T>) -> Result<(T, Arc<
     let message = request.into_inner();
     call.admit(message.about(), message.described())?;
     Ok((message, call))
-}
-
-fn about(device: u64, role: &Role) -> About {
-    About { device: Some(device), role: Some(role_name(&role.name, role.id)) }
-}
-
-/// `device 1, role sdn, election id 7`.
-fn sender(device: u64, role: &Role, election_id: Option<ElectionId>) -> String {
-    let role = role_name(&role.name, role.id);
-    let id = election_id.map(|id| format!(", election id {id}")).unwrap_or_default();
-    format!("device {device}, role {role}{id}")
 }
 
 /// What a claim to be primary is about.
@@ -144,37 +134,10 @@ impl Subject for pb::CapabilitiesRequest {
     }
 }
 
-/// The fields of a writing request that say who sends it, read by the decoder of the whole message and nothing else: for refusing a large
-/// request before it is decoded. `WriteRequest` and `SetForwardingPipelineConfigRequest` have them under the same numbers.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Sender {
-    #[prost(uint64, tag = "1")]
-    pub(crate) device_id: u64,
-    #[prost(uint64, tag = "2")]
-    pub(crate) role_id: u64,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) election_id: Option<pb::Uint128>,
-    #[prost(string, tag = "6")]
-    pub(crate) role: String,
-}
-
-impl Sender {
-    pub(crate) fn role(&self) -> Role {
-        convert::role(self.role.clone(), self.role_id)
-    }
-
-    pub(crate) fn about(&self) -> About {
-        about(self.device_id, &self.role())
-    }
-
-    pub(crate) fn described(&self) -> String {
-        sender(self.device_id, &self.role(), convert::election_id(self.election_id))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sender::Sender;
     use prost::Message;
 
     /// Fields of the messages' own numbers in any order and any number, some of them broken.

@@ -5,15 +5,13 @@
 //!
 //! Tests: below, and `tests/py/test_cli.py` with the real switch.
 
-mod encoded;
-
-pub use crate::tls::ClientTls;
-pub use encoded::Counted;
+pub mod encoded;
 
 use crate::admin::AdminStats;
 use crate::serve::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use crate::services::admin::admin_client::AdminClient;
 use crate::services::p4runtime::p4_runtime_client::P4RuntimeClient;
+pub use crate::tls::ClientTls;
 use messages::google::rpc;
 use messages::p4::config::v1::P4Info;
 use messages::p4::v1 as pb;

@@ -14,6 +14,7 @@
 //! Threads: any. Tests: `tests/load.rs`, `tests/limits.rs`.
 
 use crate::budget::Charge;
+use crate::status;
 use messages::p4::v1 as pb;
 use prost::Message;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::Stream;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Events that may wait for a client.
 const EVENTS_MAX: usize = 4096;
@@ -184,6 +185,11 @@ impl Drop for EventStream {
     fn drop(&mut self) {
         self.0.clear();
     }
+}
+
+/// Why a stream ends whose client does not read.
+pub(crate) fn not_read(why: &str) -> Status {
+    status::new(Code::ResourceExhausted, format!("the stream's client does not read what it is sent: {why}"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
 
-use crate::server::Handle;
+use crate::handle::Handle;
 use crate::status;
 use control::reads::ReadId;
 use control::{Error, Result};

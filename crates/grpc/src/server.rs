@@ -1,16 +1,14 @@
 //! The P4Runtime service.
 //!
 //! ```text
-//!   client ══stream══▶ task per stream ──▶ Handle::control (one lock) ──▶ switch
+//!   client ══stream══▶ task per stream ──▶ Handle (one lock) ──▶ switch
 //!      ▲                                     │ events
 //!      └── bounded channel per client ◀──────┘◀── packet_in, tick: from whoever polls the switch
 //! ```
 //!
-//! Every request takes the control plane's lock on a blocking thread, so a long one never holds up the runtime. Programs are compiled
-//! and made machine code of without that lock ([`Handle::prepared`]), so writes, reads and packet-ins go on meanwhile.
-//! Events are queued while the lock is held, which keeps them in order. A client that does not read loses packets and
-//! notifications once its queue (`events`) is full; it never loses an arbitration update: its stream is closed instead. So is one that takes
-//! nothing of a full queue for [`Service`]'s patience, and one whose rights are taken away.
+//! A request takes the control plane's lock on a blocking thread, so a long one never holds up the runtime. Programs are
+//! compiled without that lock ([`Handle::prepared`]), so writes, reads and packet-ins go on meanwhile. A stream is closed
+//! when its client takes nothing of a full queue for [`Service`]'s patience, and when its rights are taken away.
 //!
 //! Services see a request through `authorise` only. Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`, `tests/rights.rs`.
 
@@ -18,218 +16,27 @@ use crate::admission::Call;
 use crate::audit::GRANTED;
 use crate::authorise::{self, authorised};
 use crate::capabilities;
-use crate::events::{self, EventSender, Outgoing};
+use crate::events::{self, Outgoing};
+use crate::handle::Handle;
 use crate::reads::{self, OpenRead};
-use crate::rpcs::RpcCounts;
 use crate::services::p4runtime::p4_runtime_server::P4Runtime;
 use crate::status;
-use abi::state::DigestMessage;
 use control::arbitration::{ArbitrationUpdate, ClientId};
-use control::control::{ConfigAction, Events, Losses, SetConfigRequest, StreamErrorAbout, StreamEvent, StreamRequest};
-use control::journal::Slot;
+use control::control::{ConfigAction, SetConfigRequest, StreamEvent, StreamRequest};
 use control::pipeline::ForwardingConfig;
-use control::preparation::{Preparation, Prepared};
-use control::reconcile::Report;
-use control::restore::{Parts, Restored};
 use control::{Control, Error};
 use messages::convert::{self, p4info};
 use messages::p4::config::v1 as config_pb;
 use messages::p4::v1 as pb;
 use prost::Message;
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Programs that may wait for another one that is being compiled. Each has its text in memory, and a thread of those for requests.
-const PROGRAMS_WAITING_MAX: usize = 8;
-
-/// Bytes of a packet-out that is sent back to who sent it, with what was wrong about it.
-const ECHO_BYTES_MAX: usize = 16 << 10;
-
-/// The control plane, shared between the service and those who feed it.
-#[derive(Default)]
-pub struct Handle {
-    control: Mutex<Control>,
-    clients: Mutex<HashMap<ClientId, EventSender>>,
-    lost: [AtomicU64; 3],
-    rpcs: Arc<RpcCounts>,
-    /// Held while a program is prepared.
-    preparing: Mutex<()>,
-    /// Programs that are prepared or wait for that.
-    programs: AtomicUsize,
-}
-
 /// How often a stream looks whether its client reads, at most.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
-
-/// Events that clients did not take in time, so that they were dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs, reason = "what they are called everywhere")]
-pub struct LostEvents {
-    pub packets: u64,
-    pub digests: u64,
-    pub idle_timeouts: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Handle {
-    /// Shares a control plane.
-    pub fn new(control: Control) -> Arc<Handle> {
-        Arc::new(Handle { control: Mutex::new(control), ..Handle::default() })
-    }
-
-    /// Does something with the control plane, for the command line.
-    pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
-        f(&mut lock(&self.control))
-    }
-
-    /// Compiles and builds a program, one at a time; to be called without the control plane.
-    pub fn prepared(&self, preparation: Preparation) -> Result<Prepared, Error> {
-        let (_place, before) = Place::take(&self.programs);
-        if before > PROGRAMS_WAITING_MAX {
-            let message = format!(
-                "{PROGRAMS_WAITING_MAX} other programs wait to be compiled, which is the most: try again later"
-            );
-            return Err(Error::exhausted(message));
-        }
-        let _turn = lock(&self.preparing);
-        preparation.run()
-    }
-
-    /// Replaces the running program without a client, with what was written into it.
-    pub fn replace(&self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report, Error> {
-        let preparation = self.with(|control| control.prepare(device_id, config, true))?;
-        let prepared = self.prepared(preparation)?;
-        self.with(|control| control.replace_prepared(device_id, prepared, losses))
-    }
-
-    /// Puts a kept config and its entities back without a client.
-    pub fn restore(
-        &self,
-        device_id: u64,
-        slot: Slot,
-        config: ForwardingConfig,
-        entities: &dyn Parts,
-    ) -> Result<Restored, Error> {
-        let restored = self.with(|control| control.prepare(device_id, config, false))?.restore(entities)?;
-        self.with(|control| control.put_back(device_id, slot, restored))
-    }
-
-    /// Loads a program without a client.
-    pub fn load(&self, device_id: u64, config: ForwardingConfig) -> Result<(), Error> {
-        let preparation = self.with(|control| control.prepare(device_id, config, false))?;
-        let prepared = self.prepared(preparation)?;
-        self.with(|control| control.load_prepared(device_id, prepared))
-    }
-
-    /// A frame that the data plane sent to the controller.
-    pub fn packet_in(&self, device_id: u64, frame: &[u8]) {
-        self.run(|control| control.packet_in(device_id, frame));
-    }
-
-    /// Digest messages since the last call, and the passing of time on any steady clock.
-    pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) {
-        self.run(|control| control.tick(device_id, digests, now_ns));
-    }
-
-    /// Calls so far.
-    pub fn rpcs(&self) -> &Arc<RpcCounts> {
-        &self.rpcs
-    }
-
-    /// Events that clients did not take in time.
-    pub fn lost_events(&self) -> LostEvents {
-        let [packets, digests, idle_timeouts] = [0, 1, 2].map(|i: usize| self.lost[i].load(Ordering::Relaxed));
-        LostEvents { packets, digests, idle_timeouts }
-    }
-
-    fn run(&self, f: impl FnOnce(&mut Control) -> Events) {
-        let mut control = lock(&self.control);
-        let mut events = f(&mut control);
-        // Closing a stream makes its client leave, of which others hear.
-        while !events.is_empty() {
-            events = self.deliver(events).into_iter().flat_map(|gone| control.disconnect(gone)).collect();
-        }
-    }
-
-    /// Queues events; returns clients that had to be dropped.
-    fn deliver(&self, events: Events) -> Vec<ClientId> {
-        let mut clients = lock(&self.clients);
-        let mut gone = Vec::new();
-        for (client, event) in events {
-            let Some(sender) = clients.get(&client) else { continue };
-            let kind = match &event {
-                StreamEvent::PacketIn(_) => Some(0),
-                StreamEvent::Digest(_) => Some(1),
-                StreamEvent::IdleTimeout(_) => Some(2),
-                StreamEvent::Error(_) | StreamEvent::Arbitration(_) => None,
-            };
-            let must_arrive = matches!(event, StreamEvent::Arbitration(_));
-            if sender.offer(|| convert::event_to_proto(within_bounds(event))) {
-                continue;
-            }
-            // An error is the client's own doing, and news to nobody else.
-            kind.into_iter().for_each(|kind| self.count_lost(kind));
-            if must_arrive {
-                sender.outgoing().cut(not_read("it would have missed who is primary"));
-                clients.remove(&client);
-                gone.push(client);
-            }
-        }
-        gone
-    }
-
-    /// Removes a device and ends the streams of its clients, who are told.
-    pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
-        let gone = self.with(|control| control.remove_device(device_id))?;
-        let mut clients = lock(&self.clients);
-        for client in gone {
-            if let Some(sender) = clients.remove(&client) {
-                // Who does not read finds out when the stream ends.
-                let why = status::new(Code::NotFound, format!("device {device_id} was unloaded"));
-                sender.outgoing().end(why);
-            }
-        }
-        Ok(())
-    }
-
-    fn count_lost(&self, kind: usize) {
-        self.lost[kind].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Ends all streams.
-    pub(crate) fn close_streams(&self) {
-        lock(&self.clients).clear();
-    }
-
-    fn leave(&self, client: ClientId) {
-        lock(&self.clients).remove(&client);
-        self.run(|control| control.disconnect(client));
-    }
-}
-
-/// A place among the programs that are prepared, given back also when preparing one panics.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Place<'_> {
-    /// A place, and how many were taken before.
-    fn take(places: &AtomicUsize) -> (Place<'_>, usize) {
-        (Place(places), places.fetch_add(1, Ordering::AcqRel))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// The service; cheap to clone.
 #[derive(Clone)]
@@ -250,7 +57,7 @@ impl Service {
         f: impl FnOnce(&mut Control) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Status> {
         let handle = Arc::clone(&self.handle);
-        let done = tokio::task::spawn_blocking(move || f(&mut lock(&handle.control))).await;
+        let done = tokio::task::spawn_blocking(move || handle.with(f)).await;
         done.map_err(|_| status::new(Code::Internal, "the request's task failed"))?.map_err(|e| status::of_error(&e))
     }
 
@@ -263,14 +70,12 @@ impl Service {
     ) -> Result<R, Status> {
         let handle = Arc::clone(&self.handle);
         let done = tokio::task::spawn_blocking(move || {
-            let (result, change) = {
-                let mut control = lock(&handle.control);
-                (f(&mut control)?, control.last_change(device_id))
-            };
+            let (result, change) =
+                handle.with(|control| Ok::<_, Error>((f(control)?, control.last_change(device_id))))?;
             if let Some((journal, ticket)) = change
                 && let Err(why) = journal.wait(ticket)
             {
-                let taken_back = lock(&handle.control).take_back();
+                let taken_back = handle.with(Control::take_back);
                 return Err(match taken_back {
                     Ok(()) => Error::unavailable(format!("nothing of the request is kept or in force: {why}")),
                     Err(e) => Error::unavailable(format!("nothing of the request is kept ({why}), and {e}")),
@@ -355,9 +160,9 @@ impl P4Runtime for Service {
         let request = SetConfigRequest { device_id: request.device_id, role, election_id, action, config };
         let handle = Arc::clone(&self.handle);
         let set = move || {
-            let preparation = lock(&handle.control).prepare_config(&request)?;
+            let preparation = handle.with(|control| control.prepare_config(&request))?;
             let prepared = preparation.map(|preparation| handle.prepared(preparation)).transpose()?;
-            lock(&handle.control).set_config_prepared(request, prepared)
+            handle.with(|control| control.set_config_prepared(request, prepared))
         };
         let done = tokio::task::spawn_blocking(set).await;
         done.map_err(|_| Status::internal("the request's task failed"))?.map_err(|e| status::of_error(&e))?;
@@ -406,7 +211,7 @@ impl P4Runtime for Service {
         let handle = Arc::clone(&self.handle);
         let client = self.call(|control| Ok(control.connect())).await?;
         let outgoing = Arc::clone(sender.outgoing());
-        lock(&handle.clients).insert(client, sender);
+        handle.enter(client, sender);
         let stream = ClientStream { handle, client, outgoing, call, patience: self.patience };
         tokio::spawn(stream.serve(request.into_inner()));
         Ok(Response::new(Box::pin(events)))
@@ -420,26 +225,6 @@ impl P4Runtime for Service {
         let version = self.call(move |control| control.capabilities(device_id)).await?;
         Ok(Response::new(capabilities::response(version)))
     }
-}
-
-/// An error goes with what it is about, of which the beginning is enough to know it by.
-fn within_bounds(mut event: StreamEvent) -> StreamEvent {
-    if let StreamEvent::Error(error) = &mut event {
-        error.error.message = status::cut(std::mem::take(&mut error.error.message));
-        if let StreamErrorAbout::PacketOut(packet) = &mut error.about {
-            packet.payload.truncate(ECHO_BYTES_MAX);
-            let bytes: usize = packet.metadata.iter().map(|(_, value)| value.len() + 8).sum();
-            if bytes > ECHO_BYTES_MAX {
-                packet.metadata.clear();
-            }
-        }
-    }
-    event
-}
-
-/// Why a stream ends whose client does not read.
-fn not_read(why: &str) -> Status {
-    status::new(Code::ResourceExhausted, format!("the stream's client does not read what it is sent: {why}"))
 }
 
 /// A client's stream, as the task sees it that serves it.
@@ -475,7 +260,7 @@ impl ClientStream {
                     if self.outgoing.stuck() < self.patience {
                         continue;
                     }
-                    let status = not_read(&format!("its queue was full for {:?}", self.patience));
+                    let status = events::not_read(&format!("its queue was full for {:?}", self.patience));
                     tracing::warn!(peer = %self.call.peer(), "a stream is closed: {}", status.message());
                     self.outgoing.cut(status);
                     break;

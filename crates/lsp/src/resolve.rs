@@ -11,8 +11,9 @@
 
 mod body;
 mod expr;
+mod properties;
 
-pub use body::PROPERTIES;
+pub use properties::PROPERTIES;
 
 use crate::index::{Def, DefId, DefKind, Index, Scope, Site, Ty};
 use base::{SourceMap, Span};

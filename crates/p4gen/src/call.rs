@@ -3,49 +3,9 @@
 //! Nothing calls itself: a body calls only what was declared before. `out` and `inout` arguments may be the same variable
 //! twice, elements of stacks, slices: copy-in and copy-out are visible.
 
-use crate::program::{Gen, Place, Var};
+use crate::declared::{Callable, Dir, Param, Place, Var};
+use crate::generator::Gen;
 use crate::types::Type;
-
-/// Direction of a parameter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dir {
-    /// Action data.
-    None,
-    /// `in`
-    In,
-    /// `out`
-    Out,
-    /// `inout`
-    InOut,
-}
-
-/// A parameter.
-#[derive(Clone, Debug)]
-pub struct Param {
-    /// Its direction.
-    pub dir: Dir,
-    /// Its type.
-    pub ty: Type,
-    /// Its name.
-    pub name: String,
-    /// Whether a call can leave it out.
-    pub default: bool,
-}
-
-/// A function or action.
-#[derive(Clone, Debug)]
-pub struct Callable {
-    /// Its name.
-    pub name: String,
-    /// Its result, if it is a function that has one.
-    pub result: Option<Type>,
-    /// Its parameters.
-    pub params: Vec<Param>,
-    /// What one call costs.
-    pub cost: u64,
-    /// The only table that may run it, if it reads that table's direct meter.
-    pub table: Option<String>,
-}
 
 impl Gen {
     /// Declares a function.

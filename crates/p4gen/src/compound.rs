@@ -1,6 +1,6 @@
 //! Expressions of type `bool` and of the types that are neither numbers nor `bool`.
 
-use crate::program::Gen;
+use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {

@@ -1,24 +1,8 @@
 //! Controls: sub-controls with constructor parameters, ingress, egress, checksums, the deparser.
 
-use crate::call::Param;
-use crate::externs::{ExternInstance, ExternKind};
-use crate::program::{Gen, Half, Place};
+use crate::declared::{Control, ExternInstance, ExternKind, Half, Place};
+use crate::generator::Gen;
 use crate::types::Type;
-
-/// A control or parser that can be instantiated.
-#[derive(Clone, Debug)]
-pub struct Control {
-    /// Its name.
-    pub name: String,
-    /// Parameters after those that every control has.
-    pub params: Vec<Param>,
-    /// Types of constructor parameters.
-    pub ctor: Vec<Type>,
-    /// What applying it costs.
-    pub cost: u64,
-    /// Whether it is a parser; these have another first parameter.
-    pub parser: bool,
-}
 
 impl Gen {
     /// Constructor parameters: their declaration and types. They are in scope afterwards.
@@ -313,8 +297,8 @@ impl Gen {
 /// What was in scope around a control.
 struct Outer {
     scope: usize,
-    actions: Vec<crate::call::Callable>,
-    tables: Vec<crate::table::Table>,
+    actions: Vec<crate::declared::Callable>,
+    tables: Vec<crate::declared::Table>,
     instances: Vec<(String, usize)>,
     unnamed: Vec<usize>,
     externs: Vec<ExternInstance>,

@@ -3,7 +3,7 @@
 //! Every compound expression is in parentheses, so that a reducer can take operands out. Function arguments may change
 //! variables that stand elsewhere in the same expression: the order of evaluation is then visible.
 
-use crate::program::Gen;
+use crate::generator::Gen;
 use crate::types::Type;
 
 /// The widest value that expressions build on the way to another width.

@@ -1,27 +1,8 @@
 //! v1model's externs: instances, and statements that use them where they may stand.
 
-use crate::program::{Gen, Half, Place};
+use crate::declared::{ExternInstance, ExternKind, Half, Place};
+use crate::generator::Gen;
 use crate::types::Type;
-
-/// What an instance is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ExternKind {
-    /// With the width of its index.
-    Counter(u32),
-    /// With the width of its index.
-    Meter(u32),
-    /// With its content and the width of its index.
-    Register(Type, u32),
-}
-
-/// An instance in scope.
-#[derive(Clone, Debug)]
-pub struct ExternInstance {
-    /// Its name.
-    pub name: String,
-    /// What it is.
-    pub kind: ExternKind,
-}
 
 /// Clone sessions and multicast groups are numbered from 1 to this.
 const SESSIONS: u32 = 3;

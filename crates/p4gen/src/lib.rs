@@ -21,7 +21,9 @@
 //! | `table` | tables |
 //! | `control` | controls, ingress and egress, deparser, checksums |
 //! | `externs` | v1model's externs |
-//! | `program` | the order of everything; scopes; the text |
+//! | `generator` | scopes, and the text that grows |
+//! | `declared` | what can be used |
+//! | `program` | the order of everything |
 //!
 //! Invariants: every statement stands on a line of its own, and every compound expression is in parentheses, so that a
 //! reducer needs to know no grammar. Canary: a program counts in the counter `canary` what can never happen (a constant
@@ -32,14 +34,17 @@
 mod call;
 mod compound;
 mod control;
+mod declared;
 mod dice;
 mod expr;
 mod externs;
+mod generator;
 mod parser;
 mod program;
 mod related;
 mod stmt;
 mod table;
+mod type_decls;
 mod types;
 
 pub use dice::Dice;

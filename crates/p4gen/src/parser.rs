@@ -2,9 +2,8 @@
 //!
 //! States go forward, or back where bytes were extracted, so every parser ends with its packet.
 
-use crate::call::Param;
-use crate::control::Control;
-use crate::program::{Gen, Half, Place};
+use crate::declared::{Control, Half, Param, Place};
+use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {
@@ -50,7 +49,7 @@ impl Gen {
         for _ in 0..self.dice.below(2) {
             let ty = Type::Header(self.dice.below(self.types.headers.len() - 1));
             let name = self.name("p");
-            let dir = *self.dice.pick(&[crate::call::Dir::Out, crate::call::Dir::InOut]);
+            let dir = *self.dice.pick(&[crate::declared::Dir::Out, crate::declared::Dir::InOut]);
             self.declare(&name, &ty, true);
             params.push(Param { dir, ty, name, default: false });
         }

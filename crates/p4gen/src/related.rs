@@ -4,7 +4,8 @@
 //! Random conditions of random variables are hardly ever about the same thing, so a compiler that concludes too much from one
 //! of them, or keeps what it concluded for too long, would do the right thing with all of them.
 
-use crate::program::{Gen, Place};
+use crate::declared::Place;
+use crate::generator::Gen;
 use crate::types::Type;
 
 /// What is asked, and the values that all questions are about.

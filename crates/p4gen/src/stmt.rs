@@ -1,6 +1,7 @@
 //! Statements that can stand in more than one kind of body.
 
-use crate::program::{Gen, Place, Var};
+use crate::declared::{Place, Var};
+use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {

@@ -1,19 +1,8 @@
 //! Tables: keys of every match kind, actions with bound arguments, constant entries, direct externs, action profiles.
 
-use crate::call::{Callable, Dir};
-use crate::program::{Gen, Place};
+use crate::declared::{Callable, Dir, Place, Table};
+use crate::generator::Gen;
 use crate::types::Type;
-
-/// A table in scope.
-#[derive(Clone, Debug)]
-pub struct Table {
-    /// Its name.
-    pub name: String,
-    /// Names of its actions.
-    pub actions: Vec<String>,
-    /// What applying it costs.
-    pub cost: u64,
-}
 
 /// An action in a table's list: the action and its directed arguments.
 struct Listed {

@@ -10,7 +10,7 @@
 //! ([`may_grow`]): a port that would need more is refused then. Behind each call that may have set a handler, ours is put back
 //! if it is gone ([`shared_memory::verify`]).
 //!
-//! Threads: control calls are serialised by one mutex ([`Inner::lock`]), since ethdev's control functions are not thread
+//! Threads: control calls are serialised by one mutex ([`Shared::lock`]), since ethdev's control functions are not thread
 //! safe. Packet calls take no lock.
 #![allow(unsafe_code)]
 
@@ -18,14 +18,15 @@ use crate::device::PortDevice;
 use crate::pool::{BYTES_PER_BUFFER, BYTES_PER_LARGE_BUFFER, LARGE_BUFFERS, MbufPool};
 use crate::port::{Driver, ETHDEV};
 use crate::queue::Port;
+use crate::shared::Shared;
 use crate::vdev::{self, PortPlan, c_string};
 use crate::{ffi, hugepages, vhost};
 use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, PoolRef, PortOptions};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What DPDK needs besides the buffers: rings, queues, device structures.
 const OVERHEAD_BYTES: u64 = 64 << 20;
@@ -63,35 +64,9 @@ pub enum HugepageUse {
 /// A running DPDK.
 #[derive(Clone)]
 pub struct Eal {
-    inner: Arc<Inner>,
+    inner: Arc<Shared>,
     notices: Arc<[String]>,
     hugepages: bool,
-}
-
-pub(crate) struct Inner {
-    mbufs: Arc<MbufPool>,
-    control: Mutex<Control>,
-}
-
-/// What control calls change.
-#[derive(Default)]
-pub(crate) struct Control {
-    /// Numbers virtual devices, whose names are unique for the life of the process.
-    next_number: u32,
-}
-
-impl Inner {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn pool(&self) -> PoolRef {
-        Arc::clone(&self.mbufs) as PoolRef
-    }
-
-    pub(crate) fn mbufs(&self) -> &MbufPool {
-        &self.mbufs
-    }
 }
 
 impl Eal {
@@ -114,8 +89,7 @@ impl Eal {
         ffi::shim_ask_before_growing(may_grow);
         let mbufs = MbufPool::create(c"sluice", config.buffers)
             .map_err(|error| eal_error(failure(&format!("no memory for {} packet buffers", config.buffers), error)))?;
-        let inner = Inner { mbufs: Arc::new(mbufs), control: Mutex::default() };
-        Ok(Eal { inner: Arc::new(inner), notices: notice.into_iter().collect(), hugepages })
+        Ok(Eal { inner: Arc::new(Shared::new(mbufs)), notices: notice.into_iter().collect(), hugepages })
     }
 
     /// What the user should know about the start, one sentence each; empty when all is well.
@@ -164,7 +138,7 @@ impl Eal {
             descriptors: options.descriptors,
             mtu: options.mtu.or(plan.mtu).unwrap_or(0),
         };
-        let (mut error, pool) = (0, self.inner.mbufs.as_ptr());
+        let (mut error, pool) = (0, self.inner.mbufs().as_ptr());
         // SAFETY: the port exists and nobody else uses it; a C string or null; the pool lives as long as the process.
         let shim = unsafe { ffi::shim_eth_open(number, plan.vdev_name(), pool, &mut config, &mut error) };
         let Some(shim) = NonNull::new(shim) else {

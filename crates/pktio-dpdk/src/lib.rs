@@ -57,6 +57,7 @@ mod hugepages;
 mod pool;
 mod port;
 mod queue;
+mod shared;
 mod vdev;
 mod vhost;
 

@@ -6,9 +6,9 @@
 #![allow(unsafe_code)]
 
 use crate::device::Behind;
-use crate::eal::Control;
 use crate::ffi;
 use crate::queue::{Kind, Port};
+use crate::shared::Control;
 use pktio::{LinkState, MacAddress, PortStats};
 use pktio_kernel::Interface;
 

@@ -7,9 +7,9 @@
 //! control lock. Tests: `tests/ports.rs`, `tests/offload.rs`.
 #![allow(unsafe_code)]
 
-use crate::eal::Inner;
 use crate::ffi;
 use crate::pool::{MBUF_VTABLE, make_mbufs};
+use crate::shared::Shared;
 use pktio::{FRAME_HEADER_MAX, Packet, PortStats, Queue, QueueCounters, RawPacket, offload};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ pub(crate) struct Kind {
 
 /// An open port of the shim; closed when the last holder is gone.
 pub(crate) struct Port {
-    pub eal: Arc<Inner>,
+    pub eal: Arc<Shared>,
     /// A structure of this kind, which begins with `shim_port`.
     shim: NonNull<c_void>,
     kind: &'static Kind,
@@ -40,7 +40,7 @@ unsafe impl Sync for Port {}
 impl Port {
     /// Takes over what the shim has opened, of this kind and with this many queues.
     pub(crate) fn new(
-        eal: &Arc<Inner>,
+        eal: &Arc<Shared>,
         shim: NonNull<c_void>,
         kind: &'static Kind,
         queues: u16,

@@ -2,8 +2,11 @@
 
 use crate::claim::Claim;
 use crate::links::{Known, Links};
-use crate::port::change;
+use crate::netlink::Link;
+use crate::sys;
 use pktio::{Error, LinkState, MacAddress, PortOptions};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// An existing interface, claimed for a port as long as this lives.
@@ -56,6 +59,14 @@ impl Interface {
             Some(known) => note_of(&self.name, &known),
         }
     }
+}
+
+/// Gives an interface what the port's user asked for, and nothing else.
+pub(crate) fn change(control: &OwnedFd, link: &Link, options: &PortOptions) -> io::Result<()> {
+    if let Some(mtu) = options.mtu.filter(|mtu| u32::from(*mtu) != link.mtu) {
+        sys::set_mtu(control, &link.name, mtu)?;
+    }
+    if options.up && !link.is_set_up { sys::set_up(control, &link.name) } else { Ok(()) }
 }
 
 pub(crate) fn link_state(known: &Known) -> LinkState {

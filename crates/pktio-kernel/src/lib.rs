@@ -33,6 +33,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod claim;
+mod device;
 mod interface;
 mod io;
 mod links;
@@ -42,13 +43,11 @@ mod queue;
 mod ring;
 mod sys;
 
+pub use device::QUEUES_MAX;
 pub use interface::Interface;
 pub use io::Sockets;
 
 use pktio::{Device, DeviceSpec, Error, PoolRef, PortOptions};
-
-/// Most queues of a port.
-pub const QUEUES_MAX: u16 = 64;
 
 /// Opens an interface, or makes a TAP interface. Received packets come from `pool`; packets of any pool are sent.
 pub fn open(spec: &DeviceSpec, pool: PoolRef, options: &PortOptions) -> Result<Box<dyn Device>, Error> {
@@ -61,7 +60,7 @@ pub fn open(spec: &DeviceSpec, pool: PoolRef, options: &PortOptions) -> Result<B
 /// Errors: no such interface, no right to open sockets.
 pub fn prepare(spec: &DeviceSpec, options: &PortOptions) -> Result<Option<Sockets>, Error> {
     match spec {
-        DeviceSpec::AfPacket { interface } => port::prepare(spec, interface, options).map(Some),
+        DeviceSpec::AfPacket { interface } => device::prepare(spec, interface, options).map(Some),
         _ => Ok(None),
     }
 }
@@ -74,8 +73,8 @@ pub fn open_prepared(
     prepared: Option<Sockets>,
 ) -> Result<Box<dyn Device>, Error> {
     match spec {
-        DeviceSpec::AfPacket { interface } => port::open(spec, interface, io::Kind::Packet, pool, options, prepared),
-        DeviceSpec::Tap { interface } => port::open(spec, interface, io::Kind::Tap, pool, options, None),
+        DeviceSpec::AfPacket { interface } => device::open(spec, interface, io::Kind::Packet, pool, options, prepared),
+        DeviceSpec::Tap { interface } => device::open(spec, interface, io::Kind::Tap, pool, options, None),
         other => Err(Error::Unsupported { device: other.to_string(), reason: "it is no interface of the kernel" }),
     }
 }

@@ -1,4 +1,4 @@
-//! A port to the kernel: follows its interface, opens its sockets when it comes, and hands them to the queues.
+//! What a port's device and queues share: it follows the interface, opens sockets when that comes, and hands them to the queues.
 //!
 //! ```text
 //!   no interface of the name ──▶ claimed, down ──set up──▶ open ──gone──▶ no interface of the name
@@ -8,19 +8,14 @@
 //! Sockets reach a queue through a slot, with a number that says that there are others ([`Port::changes`]). The port keeps
 //! its own reference to sockets until the queue has let go of them, so they are closed here and not on a worker.
 //!
-//! Threads: `links_changed` on whoever looks at links, most often the thread of `links`; the device on control.
+//! Threads: `links_changed` on whoever looks at links, most often the thread of `links`.
 
 use crate::claim::Claim;
-use crate::interface::{link_state, links, note_of, refused};
+use crate::interface::{change, note_of, refused};
 use crate::io::{Io, Kind, Sockets, open_tap};
-use crate::links::{Known, Links, Table, Watcher};
-use crate::netlink::Link;
-use crate::queue::KernelQueue;
-use crate::{QUEUES_MAX, sys};
-use pktio::{
-    Device, DeviceSpec, Error, FRAME_HEADER_MAX, LinkState, MTU_DEFAULT, MacAddress, PoolRef, PortOptions, PortStats,
-    Queue, QueueCounters,
-};
+use crate::links::{Known, Table, Watcher};
+use crate::sys;
+use pktio::{Error, FRAME_HEADER_MAX, MTU_DEFAULT, PoolRef, PortOptions, QueueCounters};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What device and queues share.
 pub(crate) struct Port {
     /// As its user named it, for messages.
-    device: String,
+    pub device: String,
     interface: String,
-    kind: Kind,
+    pub kind: Kind,
     options: PortOptions,
     pub pool: PoolRef,
     pub counters: Vec<QueueCounters>,
@@ -40,20 +35,21 @@ pub(crate) struct Port {
     /// Counts changes of the slots.
     pub changes: AtomicU32,
     pub slots: Vec<Mutex<Option<Arc<Io>>>>,
-    state: Mutex<State>,
+    pub state: Mutex<State>,
 }
 
+/// What the interface is, and what is open on it.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     attached: Option<Attached>,
     /// Sockets for the next interface, made ahead.
-    unbound: Option<Sockets>,
+    pub unbound: Option<Sockets>,
     /// What was used before, until the queues have let go of it.
     retired: Vec<Arc<Io>>,
     /// Packets missed on sockets that are closed.
     missed: u64,
-    last: Option<Known>,
-    note: Option<String>,
+    pub last: Option<Known>,
+    pub note: Option<String>,
 }
 
 /// The interface that the port has.
@@ -69,92 +65,33 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives an interface what the port's user asked for, and nothing else.
-pub(crate) fn change(control: &OwnedFd, link: &Link, options: &PortOptions) -> io::Result<()> {
-    if let Some(mtu) = options.mtu.filter(|mtu| u32::from(*mtu) != link.mtu) {
-        sys::set_mtu(control, &link.name, mtu)?;
-    }
-    if options.up && !link.is_set_up { sys::set_up(control, &link.name) } else { Ok(()) }
-}
-
-/// The sockets of a port that is opened later, made ahead. They receive nothing.
-pub(crate) fn prepare(spec: &DeviceSpec, interface: &str, options: &PortOptions) -> Result<Sockets, Error> {
-    let device = spec.to_string();
-    let known = links(&device)?.named(interface);
-    let known = known.ok_or_else(|| Error::NoSuchInterface { interface: interface.to_owned() })?;
-    let mtu = options.mtu.map_or(known.link.mtu, u32::from);
-    Sockets::new(mtu, options.queues.clamp(1, QUEUES_MAX)).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Error::Permission { device, capability: "CAP_NET_RAW" },
-        _ => refused(&device, &error),
-    })
-}
-
-/// Opens a port, with sockets that were made ahead if they fit.
-pub(crate) fn open(
-    spec: &DeviceSpec,
-    interface: &str,
-    kind: Kind,
-    pool: PoolRef,
-    options: &PortOptions,
-    prepared: Option<Sockets>,
-) -> Result<Box<dyn Device>, Error> {
-    let device = spec.to_string();
-    let links = links(&device)?;
-    let there = links.named(interface);
-    let mut options = *options;
-    options.queues = options.queues.clamp(1, QUEUES_MAX);
-    let mut unbound = None;
-    let made = match (kind, &there) {
-        (Kind::Packet, None) => return Err(Error::NoSuchInterface { interface: interface.to_owned() }),
-        (Kind::Packet, Some(_)) => {
-            unbound = Some(prepared.map_or_else(|| prepare(spec, interface, &options), Ok)?);
-            None
-        }
-        (Kind::Tap, _) => {
-            // One that is made here is ours to set up.
-            options.up |= there.is_none();
-            Some(open_tap(interface, options.queues).map_err(|error| tap_refused(&device, &error))?)
-        }
-    };
-    let known = links.named(interface).ok_or_else(|| Error::NoSuchInterface { interface: interface.to_owned() })?;
-    let count = usize::from(options.queues);
-    let port = Arc::new(Port {
-        device,
-        interface: interface.to_owned(),
-        kind,
-        options,
-        pool,
-        counters: (0..count).map(|_| QueueCounters::default()).collect(),
-        frame_max: AtomicU32::new(u32::from(MTU_DEFAULT) + u32::from(FRAME_HEADER_MAX)),
-        changes: AtomicU32::new(0),
-        slots: (0..count).map(|_| Mutex::new(None)).collect(),
-        state: Mutex::new(State { unbound, ..State::default() }),
-    });
-    port.attach(&mut lock(&port.state), &known, links.control(), made)?;
-    // What setting it up has changed; from then on news come by themselves.
-    let watcher: Arc<dyn Watcher> = Arc::clone(&port) as Arc<dyn Watcher>;
-    links.add_watcher(Arc::downgrade(&watcher));
-    let now = links.poll(|table| table.clone());
-    port.links_changed(&now, links.control());
-    if let Some(reason) = port.unopened_because() {
-        return Err(Error::Device { device: port.device.clone(), reason });
-    }
-    // Those of an interface that is down are made when it is set up.
-    lock(&port.state).unbound = None;
-    Ok(Box::new(KernelDevice { links, port, queues_taken: false }))
-}
-
-/// Why a TAP interface cannot be made.
-fn tap_refused(device: &str, error: &io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::NotFound => Error::File { path: "/dev/net/tun".into(), reason: error.to_string() },
-        _ => refused(device, error),
-    }
-}
-
 impl Port {
+    /// A port without an interface, with sockets for the first one.
+    pub(crate) fn new(
+        device: String,
+        interface: &str,
+        kind: Kind,
+        options: PortOptions,
+        pool: PoolRef,
+        unbound: Option<Sockets>,
+    ) -> Port {
+        let count = usize::from(options.queues);
+        Port {
+            device,
+            interface: interface.to_owned(),
+            kind,
+            options,
+            pool,
+            counters: (0..count).map(|_| QueueCounters::default()).collect(),
+            frame_max: AtomicU32::new(u32::from(MTU_DEFAULT) + u32::from(FRAME_HEADER_MAX)),
+            changes: AtomicU32::new(0),
+            slots: (0..count).map(|_| Mutex::new(None)).collect(),
+            state: Mutex::new(State { unbound, ..State::default() }),
+        }
+    }
+
     /// Takes an interface: claims it, changes what is to be changed, opens its sockets if it is set up.
-    fn attach(
+    pub(crate) fn attach(
         &self,
         state: &mut State,
         known: &Known,
@@ -203,7 +140,7 @@ impl Port {
     }
 
     /// Why the sockets could not be opened though the interface is set up.
-    fn unopened_because(&self) -> Option<String> {
+    pub(crate) fn unopened_because(&self) -> Option<String> {
         let state = lock(&self.state);
         let is_open = state.attached.as_ref().is_some_and(|attached| !attached.io.is_empty());
         let is_set_up = state.last.as_ref().is_some_and(|known| known.link.is_set_up);
@@ -225,7 +162,7 @@ impl Port {
     }
 
     /// Packets that the kernel has dropped for want of room.
-    fn missed(&self) -> u64 {
+    pub(crate) fn missed(&self) -> u64 {
         let mut state = lock(&self.state);
         let State { attached, missed, .. } = &mut *state;
         *missed += attached.iter().flat_map(|attached| &attached.io).map(|io| io.take_missed()).sum::<u64>();
@@ -284,74 +221,5 @@ impl Watcher for Port {
         let gone = || format!("interface `{}` is gone; the port waits for one of this name", self.interface);
         state.note = problem.or_else(|| now.map_or_else(|| Some(gone()), |known| note_of(&self.interface, known)));
         state.last = now.cloned();
-    }
-}
-
-/// The control side.
-struct KernelDevice {
-    links: Arc<Links>,
-    port: Arc<Port>,
-    queues_taken: bool,
-}
-
-impl KernelDevice {
-    /// The interface as it is now.
-    fn now<T>(&self, read: impl FnOnce(&State) -> T) -> T {
-        // The watcher's turn comes before the result: it has taken the lock and given it back.
-        self.links.poll(|_| ());
-        read(&lock(&self.port.state))
-    }
-}
-
-impl Device for KernelDevice {
-    fn name(&self) -> &str {
-        &self.port.device
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.port.kind {
-            Kind::Packet => "af_packet",
-            Kind::Tap => "tap",
-        }
-    }
-
-    fn queue_count(&self) -> u16 {
-        self.port.slots.len() as u16
-    }
-
-    fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
-        if std::mem::replace(&mut self.queues_taken, true) {
-            return Vec::new();
-        }
-        let queue = |index| Box::new(KernelQueue::new(Arc::clone(&self.port), index)) as Box<dyn Queue>;
-        (0..self.port.slots.len()).map(queue).collect()
-    }
-
-    fn pool(&self) -> PoolRef {
-        Arc::clone(&self.port.pool)
-    }
-
-    fn link(&self) -> LinkState {
-        self.now(|state| state.last.as_ref().map_or_else(LinkState::default, link_state))
-    }
-
-    fn stats(&self) -> PortStats {
-        let mut stats = PortStats::default();
-        self.port.counters.iter().for_each(|counters| stats += counters.read());
-        stats.rx_dropped += self.port.missed();
-        stats
-    }
-
-    fn mac(&self) -> Option<MacAddress> {
-        self.now(|state| state.last.as_ref().and_then(|known| known.link.mac).map(MacAddress))
-    }
-
-    fn mtu(&self) -> u16 {
-        self.links.poll(|_| ());
-        (self.port.frame_max.load(Ordering::Relaxed) - u32::from(FRAME_HEADER_MAX)) as u16
-    }
-
-    fn note(&self) -> Option<String> {
-        self.now(|state| state.note.clone())
     }
 }

@@ -8,7 +8,8 @@
 //! counters say what was done. An access outside of the memory faults, for its pages are mapped alone.
 
 use crate::handshake::Building;
-use crate::memory::{Layout, Made, Memory};
+use crate::layout::{Layout, Made};
+use crate::memory::Memory;
 use crate::port::{Link, Port, PortConfig};
 use crate::receive::Receiver;
 use crate::ring::Ring;

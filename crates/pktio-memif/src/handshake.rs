@@ -12,7 +12,8 @@
 //! An error is the reason, for the peer and the log. Threads: the service thread's. Tests: `tests/hostile.rs`,
 //! `tests/pair.rs`.
 
-use crate::memory::{Layout, Made, Memory, REGIONS_MAX};
+use crate::layout::{Layout, Made};
+use crate::memory::{Memory, REGIONS_MAX};
 use crate::port::{Ends, Link, Port, Sender, lock};
 use crate::receive::Receiver;
 use crate::ring::{MASK_INTERRUPTS, RING_LOG2_MAX, Ring};

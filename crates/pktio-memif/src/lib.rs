@@ -26,6 +26,7 @@
 
 mod fuzz;
 mod handshake;
+mod layout;
 mod memory;
 mod port;
 mod receive;
@@ -88,7 +89,7 @@ pub fn open(spec: &DeviceSpec, options: &Options, pool: PoolRef) -> Result<Box<d
         queues: options.queues.max(1),
         memory_bytes: options.memory_bytes,
     };
-    let layout = memory::Layout {
+    let layout = layout::Layout {
         to_server: config.queues,
         to_client: config.queues,
         log2: config.ring_log2,

@@ -11,7 +11,7 @@
 //! Threads: one at a time. Tests: `tests.rs`, `tests/hostile.rs`.
 #![allow(unsafe_code)]
 
-use crate::memory::Buffers;
+use crate::layout::Buffers;
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{BUFFER_CAPACITY, HEADROOM, Packet, Pool, PortStats};
 use shared_memory::{Watch, copy, prefetch};

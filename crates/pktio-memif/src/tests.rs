@@ -1,6 +1,7 @@
 //! Rings, their ends and a peer that writes anything: both ends in one process, on memory like that of a port.
 
-use crate::memory::{Layout, Made, Memory};
+use crate::layout::{Layout, Made};
+use crate::memory::Memory;
 use crate::receive::{Fault, Receiver};
 use crate::ring::{DESCRIPTOR_BYTES, Descriptor, HEADER_BYTES, NEXT, Ring};
 use crate::transmit::{Stop, Transmitter};

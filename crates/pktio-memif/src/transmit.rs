@@ -10,7 +10,7 @@
 //! Threads: one at a time; workers that share a ring lock it. Tests: `tests.rs`, `tests/hostile.rs`.
 #![allow(unsafe_code)]
 
-use crate::memory::Buffers;
+use crate::layout::Buffers;
 use crate::receive::{Fault, PIECES_MAX};
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{Packet, PortStats};

@@ -4,7 +4,7 @@
 //! ([`PIECES_MAX`] a packet). Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
 use crate::memory::{Log, Memory};
-use crate::ring::{Budget, CHAINS_MAX, Desc, INDIRECT, NEXT, PIECES_MAX, Table, Terms, WRITE};
+use crate::terms::{Budget, CHAINS_MAX, Desc, INDIRECT, NEXT, PIECES_MAX, Table, Terms, WRITE};
 use pktio::offload::{self, VirtioNetHeader};
 use pktio::{Packet, Pool};
 use shared_memory::Slice;

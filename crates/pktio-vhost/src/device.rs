@@ -5,7 +5,8 @@
 use crate::events::Waker;
 use crate::lock::Lock;
 use crate::memory::Allowed;
-use crate::queue::{Pair, PairQueue, Port, Rings};
+use crate::port::{Pair, Port, Rings};
+use crate::queue::PairQueue;
 use crate::service::{Running, Way};
 use pktio::{Bell, Device, Error, LinkState, MacAddress, PoolRef, PortStats, Queue, QueueCounters};
 use shared_memory::Notifier;

@@ -5,8 +5,9 @@
 use crate::device::{Options, make_port};
 use crate::memory::{Allowed, Memory};
 use crate::message::{self, HEADER_BYTES, Region};
-use crate::ring::{Burst, Parts, Ring, Terms};
+use crate::ring::Ring;
 use crate::session::Session;
+use crate::terms::{Burst, Parts, Terms};
 use crate::{packed, split};
 use pktio::HeapPool;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

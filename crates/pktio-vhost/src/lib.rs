@@ -55,10 +55,12 @@ mod lock;
 mod memory;
 mod message;
 mod packed;
+mod port;
 mod queue;
 mod ring;
 mod service;
 mod session;
 mod split;
+mod terms;
 
 pub use device::{Options, QUEUES_MAX, open};

@@ -7,7 +7,7 @@
 
 use crate::chain::{self, Piece, Read, Room, Written};
 use crate::memory::Memory;
-use crate::ring::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, NEXT, PIECES_MAX, Parts, Table, Terms, WRITE};
+use crate::terms::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, NEXT, PIECES_MAX, Parts, Table, Terms, WRITE};
 use pktio::{Packet, Pool};
 use shared_memory::Slice;
 use std::sync::Arc;

@@ -8,107 +8,17 @@
 //!
 //! Threads: each queue on its worker; pairs are shared with the service thread. Tests: `tests/honest.rs`.
 
-use crate::events::Waker;
-use crate::lock::Lock;
-use crate::memory::Allowed;
-use crate::ring::{BURST_MAX, Burst, Fault, Ring};
+use crate::port::Found;
 use crate::service::Running;
+use crate::terms::{BURST_MAX, Burst};
 use pktio::offload;
-use pktio::{FRAME_HEADER_MAX, Packet, PoolRef, PortStats, Queue, QueueCounters, Wake};
-use shared_memory::Caller;
+use pktio::{Packet, PortStats, Queue, Wake};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How often a worker tries for a ring that another one uses: as long as a burst takes.
 const TRIES: u32 = 2000;
-
-/// A port, as workers, service and device share it.
-pub(crate) struct Port {
-    pub pairs: Vec<Pair>,
-    pub pool: PoolRef,
-    /// Longer frames are not sent; of large frames, longer segments.
-    pub frame_max: AtomicU32,
-    /// Whether a guest is there whose first pair works.
-    pub is_up: AtomicBool,
-    pub caller: Caller,
-    /// Wakes the service thread.
-    pub bell: pktio::Bell,
-    /// What workers have found in rings, for the service thread.
-    pub faults: Mutex<Vec<Found>>,
-    /// Sessions so far.
-    pub sessions: AtomicU64,
-    /// What front ends may share.
-    pub allowed: Allowed,
-    pub stops: AtomicBool,
-}
-
-/// A fault of a session's ring. The session may have ended since.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub session: u64,
-    pub ring: usize,
-    pub fault: Fault,
-}
-
-/// Two rings, on cache lines of their own.
-#[repr(align(128))]
-pub(crate) struct Pair {
-    pub rings: Lock<Rings>,
-    pub counters: QueueCounters,
-    pub waker: Waker,
-    /// Whether there is a ring to the guest; read without the lock.
-    pub can_send: AtomicBool,
-}
-
-#[derive(Default)]
-pub(crate) struct Rings {
-    pub from_guest: Option<Ring>,
-    pub to_guest: Option<Ring>,
-    /// The worker sleeps: the guest is to kick.
-    pub is_armed: bool,
-    /// Whether the guest has something to kick with.
-    pub has_kick: bool,
-    /// Whose the rings are.
-    pub session: u64,
-}
-
-impl Rings {
-    /// Which rings' guests are to be called: to the guest, from it.
-    #[inline]
-    fn take_calls(&mut self) -> [bool; 2] {
-        [&mut self.to_guest, &mut self.from_guest].map(|ring| ring.as_mut().is_some_and(Ring::take_call))
-    }
-}
-
-impl Port {
-    pub(crate) fn set_mtu(&self, mtu: u16) {
-        self.frame_max.store(u32::from(mtu) + u32::from(FRAME_HEADER_MAX), Ordering::Relaxed);
-    }
-
-    pub(crate) fn mtu(&self) -> u16 {
-        (self.frame_max.load(Ordering::Relaxed) - u32::from(FRAME_HEADER_MAX)) as u16
-    }
-
-    #[inline]
-    fn tell(&self, pair: usize, calls: [bool; 2], fault: Option<Found>) {
-        for (ring, is_wanted) in calls.into_iter().enumerate() {
-            if is_wanted {
-                self.caller.call(2 * pair + ring);
-            }
-        }
-        if let Some(fault) = fault {
-            self.report(fault);
-        }
-    }
-
-    /// Once per ring: it is dead afterwards. The write to our own eventfd does not block.
-    #[cold]
-    pub(crate) fn report(&self, fault: Found) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
-        self.bell.ring();
-    }
-}
 
 pub(crate) struct PairQueue {
     /// Keeps the port open.

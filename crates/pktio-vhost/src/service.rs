@@ -8,9 +8,9 @@
 //! Threads: this one, told to stop by `Running`'s drop. Tests: `tests/hostile.rs`, `tests/honest.rs`.
 
 use crate::connection::{Connection, Ended};
-use crate::queue::{Found, Port};
-use crate::ring::Fault;
+use crate::port::{Found, Port};
 use crate::session::Session;
+use crate::terms::Fault;
 use heartbeat::Heartbeat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};

@@ -11,8 +11,9 @@
 use crate::events;
 use crate::memory::{Log, Memory};
 use crate::message::{self, Message, REGIONS_MAX, Request, RingAddress, RingFile};
-use crate::queue::{Found, Port};
-use crate::ring::{Fault, Parts, Ring, SIZE_MAX, Terms};
+use crate::port::{Found, Port};
+use crate::ring::Ring;
+use crate::terms::{Fault, Parts, SIZE_MAX, Terms};
 use crate::{packed, split};
 use pktio::offload::{Accepted, GsoType};
 use shared_memory::{Notifier, PeerFile};

@@ -8,7 +8,7 @@
 
 use crate::chain::{self, HEADER_MAX, Piece, Read, Room, Written};
 use crate::memory::{Memory, Place};
-use crate::ring::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, Parts, Table, Terms};
+use crate::terms::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, Parts, Table, Terms};
 use pktio::offload::VirtioNetHeader;
 use pktio::{Packet, Pool};
 use shared_memory::Slice;

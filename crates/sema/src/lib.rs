@@ -4,9 +4,11 @@
 //! [`typed::Program`], which is what `lower` and `p4info` read; its module text states the shape. [`embedded`] has the
 //! library files for the preprocessor.
 
+mod annotation;
 mod check;
 pub mod codes;
 pub mod consteval;
+mod ids;
 pub mod lint;
 mod scope;
 pub mod typed;

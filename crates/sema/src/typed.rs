@@ -27,27 +27,20 @@
 //! came as a run-time parameter (`packet_in packet`) is an [`ExprKind::Local`] of extern type. `C.apply(...)` on a type and
 //! constructor calls in arguments or table properties have become anonymous instance declarations.
 
-use crate::types::{BlockKind, Type, TypeTable, TypeVar, id};
+use crate::types::{BlockKind, Type, TypeTable, TypeVar};
 use crate::value::Value;
 use base::Span;
 use std::sync::Arc;
 
 mod body;
 
+pub use crate::annotation::{Annotation, AnnotationBody};
+pub use crate::ids::{
+    ActionId, ControlId, ExternFunctionId, ExternId, FrameId, FunctionId, InstanceId, LocalId, ParserId, TableId,
+    ValueSetId,
+};
 pub use body::*;
 pub use syntax::ast::{AnnotationToken, AnnotationTokenKind, BinaryOp, Direction, UnaryOp};
-
-id!(/** A function with a body: index into [`Program::functions`]. */ FunctionId);
-id!(/** An extern function: index into [`Program::extern_functions`]. */ ExternFunctionId);
-id!(/** An extern object type: index into [`Program::externs`]. */ ExternId);
-id!(/** An action: index into [`Program::actions`]. */ ActionId);
-id!(/** A table: index into [`Program::tables`]. */ TableId);
-id!(/** A control: index into [`Program::controls`]. */ ControlId);
-id!(/** A parser: index into [`Program::parsers`]. */ ParserId);
-id!(/** A frame: index into [`Program::frames`]. */ FrameId);
-id!(/** A variable or parameter: index into [`Frame::locals`] of the frame of the body it stands in. */ LocalId);
-id!(/** A parser value set: index into [`Program::value_sets`]. */ ValueSetId);
-id!(/** An elaborated instance: index into [`Program::instances`]. */ InstanceId);
 
 /// A checked program.
 #[derive(Clone, Debug, Default)]
@@ -84,65 +77,6 @@ pub struct Program {
     pub instances: Vec<Instance>,
     /// The instance of `main`.
     pub main: Option<InstanceId>,
-}
-
-// ---------------------------------------------------------------------------------------------------- annotations
-
-/// An annotation, its expressions evaluated.
-#[derive(Clone, Debug)]
-pub struct Annotation {
-    /// The name after `@`.
-    pub name: Arc<str>,
-    /// What follows.
-    pub body: AnnotationBody,
-    /// All of it.
-    pub span: Span,
-}
-
-/// The body of an annotation.
-#[derive(Clone, Debug)]
-pub enum AnnotationBody {
-    /// `@name`
-    Empty,
-    /// `@name(...)`
-    Unstructured {
-        /// As written.
-        tokens: Vec<AnnotationToken>,
-        /// The values, if the body reads as a list of compile-time known expressions.
-        values: Option<Vec<Value>>,
-    },
-    /// `@name[a, b]`
-    List(Vec<Value>),
-    /// `@name[k = a, l = b]`
-    KeyValues(Vec<(Arc<str>, Value)>),
-}
-
-impl Annotation {
-    /// The values of `@name(a, b)` or `@name[a, b]`.
-    pub fn values(&self) -> Option<&[Value]> {
-        match &self.body {
-            AnnotationBody::Unstructured { values, .. } => values.as_deref(),
-            AnnotationBody::List(values) => Some(values),
-            AnnotationBody::Empty => Some(&[]),
-            AnnotationBody::KeyValues(_) => None,
-        }
-    }
-
-    /// The single string of `@name("text")`.
-    pub fn as_str(&self) -> Option<&str> {
-        match self.values()? {
-            [Value::Str(s)] => Some(s),
-            _ => None,
-        }
-    }
-
-    /// The single integer of `@name(3)`.
-    pub fn as_u64(&self) -> Option<u64> {
-        match self.values()? {
-            [value] => value.to_u64(),
-            _ => None,
-        }
-    }
 }
 
 /// The first annotation of a name.
@@ -560,6 +494,17 @@ pub struct State {
     pub annotations: Vec<Annotation>,
     /// All of it.
     pub span: Span,
+}
+
+impl State {
+    /// The states that it goes on to.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        let (direct, cases) = match &self.transition {
+            Transition::Direct(target) => (Some(*target), &[][..]),
+            Transition::Select { cases, .. } => (None, cases.as_slice()),
+        };
+        direct.into_iter().chain(cases.iter().map(|c| c.target))
+    }
 }
 
 /// Where a state goes on.

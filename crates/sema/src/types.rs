@@ -12,37 +12,15 @@
 //!
 //! Specification: P4_16, chapter "Data types". Tests: with the checker, `crates/sema/tests`.
 
-use crate::typed::{Annotation, ExternId, ParserId, TableId};
+use crate::annotation::Annotation;
+use crate::ids::{ExternId, ParserId, TableId};
 use crate::value::Value;
 use base::Span;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-        pub struct $name(pub u32);
-        impl $name {
-            /// The index into its vector.
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-            /// From a position in its vector.
-            pub fn from_index(index: usize) -> $name {
-                $name(index as u32)
-            }
-        }
-    };
-}
-pub(crate) use id;
-
-id!(/** A struct, header or header union: index into [`TypeTable::structs`]. */ StructId);
-id!(/** An enum of either kind: index into [`TypeTable::enums`]. */ EnumId);
-id!(/** A `type` declaration: index into [`TypeTable::newtypes`]. */ NewtypeId);
-id!(/** A parser, control or package type as named: index into [`TypeTable::block_types`]. */ BlockTypeId);
-id!(/** A type parameter, or a type still to be found by inference. */ TypeVar);
+pub use crate::ids::{BlockTypeId, EnumId, NewtypeId, StructId, TypeVar};
 
 /// A type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -4,7 +4,7 @@
 //! `bit<8>` and `int<8>` values are both [`Value::Bits`], and a value of a serialisable enum or of a `type` is the value
 //! of its underlying type.
 
-use crate::typed::InstanceId;
+use crate::ids::InstanceId;
 use base::Bits;
 use num_bigint::BigInt;
 use std::sync::Arc;

@@ -10,6 +10,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `mapping` | [`Mapping`]: what is checked, and how |
+//! | `file` | what a peer's file is |
 //! | `slice` | [`Slice`]: reads, writes and copies |
 //! | `access` | prefetches, and the copy of short frames |
 //! | `guard` | the SIGBUS handler and its registry |
@@ -26,6 +27,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod access;
+mod error;
+mod file;
 mod guard;
 mod limit;
 mod mapping;
@@ -37,9 +40,10 @@ mod received;
 mod slice;
 
 pub use access::{copy, prefetch, prefetch_to_write};
+pub use error::MapError;
 pub use guard::{is_guarding, verify};
 pub use limit::Limit;
-pub use mapping::{MapError, Mapping};
+pub use mapping::Mapping;
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
 pub use pause::Pause;
 pub use peer::Peer;

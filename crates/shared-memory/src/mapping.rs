@@ -11,6 +11,8 @@
 //! Threads: any. Tests: below and `tests/damage.rs`.
 #![allow(unsafe_code)]
 
+use crate::error::MapError;
+use crate::file::{QUICK_BYTES, is_memory};
 use crate::guard::{Refused, Registration};
 use crate::quota::{Quota, Taken};
 use crate::received::Closer;
@@ -23,9 +25,6 @@ use std::ptr::NonNull;
 /// Magic numbers of `statfs(2)`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-
-/// As much memory as is freed at once: within a few milliseconds, in pages of 4 KB.
-pub(crate) const QUICK_BYTES: usize = 32 << 20;
 
 /// A range of a file that a peer shares. Bytes may change, and their file may shrink, at any time.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ pub struct Mapping {
 
 /// What was mapped around the range: whole pages, unmapped on drop.
 #[derive(Debug)]
-pub(crate) struct Pages {
+struct Pages {
     at: NonNull<u8>,
     len: usize,
     _taken: Taken,
@@ -56,37 +55,6 @@ unsafe impl Send for Pages {}
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
-
-/// Why a file was not mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum MapError {
-    /// Not memory: a device, a pipe, a socket, or a file on a disk.
-    #[error("its file is not in memory (it must be a memfd, or a file of tmpfs or hugetlbfs)")]
-    NotMemory,
-    /// The file ends before the range does.
-    #[error("the region ends at byte {end} of its file, which has {file}")]
-    BeyondFile {
-        /// Where the range would end.
-        end: u64,
-        /// How long the file is.
-        file: u64,
-    },
-    /// The range is empty, or its end is no number.
-    #[error("the region is empty or its end overflows")]
-    BadRange,
-    /// The owner has as many mappings as its quota says.
-    #[error("more than {most} regions are mapped for this port at a time")]
-    Quota {
-        /// What the quota says.
-        most: usize,
-    },
-    /// The quotas of all owners are more than a process can have.
-    #[error("this process cannot guard more shared memory: it has as many ports with peers as it can serve")]
-    TooMany,
-    /// The kernel refused.
-    #[error("the kernel refuses to map it: {0}")]
-    System(#[from] io::Error),
-}
 
 impl Mapping {
     /// Maps `len` bytes from `offset` of a file, to read and to write. The file may be closed afterwards.
@@ -186,27 +154,6 @@ impl Drop for Pages {
         // SAFETY: mapped by `Mapping::new`; no slice of it is left, since they borrow the mapping, which is gone.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
-}
-
-/// Whether closing a file in memory may free more than [`QUICK_BYTES`].
-pub(crate) fn is_large(file: BorrowedFd<'_>) -> bool {
-    let mut about = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel writes a `stat`, for which all zeros is valid too.
-    let blocks = unsafe {
-        if libc::fstat(file.as_raw_fd(), about.as_mut_ptr()) != 0 {
-            return true;
-        }
-        about.assume_init().st_blocks
-    };
-    // Blocks are of 512 bytes, whatever the file system says.
-    u64::try_from(blocks).unwrap_or(0).saturating_mul(512) > QUICK_BYTES as u64
-}
-
-/// Whether a file is in memory: a memfd, or a file of tmpfs or hugetlbfs. Only these have seals (`fcntl(2)`), and the question
-/// is answered by the kernel alone; every other one about a file may wait for the server of its file system.
-pub(crate) fn is_memory(file: impl AsFd) -> bool {
-    // SAFETY: asks for flags.
-    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GET_SEALS) >= 0 }
 }
 
 /// Bytes of a page of this file's mappings, a power of two, if it is a file in memory.

@@ -5,8 +5,8 @@
 //!
 //! Threads: any. Tests: below.
 
+use crate::error::MapError;
 use crate::guard::SLOTS;
-use crate::mapping::MapError;
 use crate::received::Closer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

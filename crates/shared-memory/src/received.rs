@@ -15,7 +15,7 @@
 //! Threads: any. Tests: below, and `tests/hostile.rs` of both ports.
 #![allow(unsafe_code)]
 
-use crate::mapping::{Pages, is_large, is_memory};
+use crate::file::{is_large, is_memory};
 use crate::notify::is_eventfd;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -31,15 +31,23 @@ const WAITING_MAX: usize = 32;
 pub const FILES_MAX: usize = 253;
 
 /// Closes files of a port's peers, or of a socket's, or unmaps memory of a quota's. Clones are the same one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Closer(Arc<Mutex<Queue>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     files: VecDeque<OwnedFd>,
-    pages: VecDeque<Pages>,
+    /// What unmaps its pages when it is dropped.
+    pages: VecDeque<Box<dyn Send>>,
     /// Whether there is a thread, which closes another one.
     is_closing: bool,
+}
+
+impl std::fmt::Debug for Closer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let queue = self.lock();
+        f.debug_struct("Closer").field("files", &queue.files.len()).field("pages", &queue.pages.len()).finish()
+    }
 }
 
 impl Closer {
@@ -58,10 +66,10 @@ impl Closer {
         self.start(queue);
     }
 
-    /// Unmaps pages.
-    pub(crate) fn unmap(&self, pages: Pages) {
+    /// Drops pages, which unmaps them.
+    pub(crate) fn unmap(&self, pages: impl Send + 'static) {
         let mut queue = self.lock();
-        queue.pages.push_back(pages);
+        queue.pages.push_back(Box::new(pages));
         self.start(queue);
     }
 
@@ -142,7 +150,8 @@ impl Drop for PeerFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Mapping, QUICK_BYTES};
+    use crate::file::QUICK_BYTES;
+    use crate::mapping::Mapping;
     use crate::quota::Quota;
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
     use std::io::Write;

@@ -18,7 +18,10 @@
 
 pub mod cage;
 pub mod child;
+mod limits;
 pub mod protocol;
+
+pub use limits::{LimitArgs, Limits};
 
 use base::FileId;
 use control::pipeline::Refusal;
@@ -35,13 +38,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Memory of a child unless the command line says otherwise: four times what the largest program of the reference compiler's corpus
-/// takes, and enough for the largest that the compiler's own limits let through.
-pub const MEMORY_MB_DEFAULT: u64 = 2048;
-/// Less does not hold the executable, its libraries and a stack.
-pub const MEMORY_MB_MIN: u64 = 256;
-/// Seconds for a program unless the command line says otherwise; switch.p4 takes 0.2.
-pub const TIME_S_DEFAULT: u64 = 30;
 /// Bytes of an answer. The IR of the largest program that may be loaded has some 30 MB.
 const RESPONSE_BYTES_MAX: usize = 128 << 20;
 /// Bytes kept of what a child writes to stderr: its last words, for messages.
@@ -52,42 +48,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const END_TIME: Duration = Duration::from_secs(1);
 /// The hidden subcommand.
 pub const SUBCOMMAND: &str = "compile-child";
-
-/// Bounds on one compilation.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Address space of the child.
-    pub memory_bytes: u64,
-    /// On the clock; about as much processor time.
-    pub time: Duration,
-}
-
-/// The options of a switch.
-#[derive(clap::Args, Clone, Copy, Debug)]
-pub struct LimitArgs {
-    /// Megabytes that compiling a program may take.
-    #[arg(long, value_name = "MB", default_value_t = MEMORY_MB_DEFAULT, value_parser = clap::value_parser!(u64).range(MEMORY_MB_MIN..=1 << 20))]
-    compile_memory: u64,
-    /// Seconds that compiling a program may take, and as many that making machine code of it may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = TIME_S_DEFAULT, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    compile_time: u64,
-    /// Megabytes that counters, meters and registers of all programs may take, and that the switch may have in use when an entry is added;
-    /// half of the memory by default.
-    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
-    state_memory: Option<u64>,
-}
-
-impl LimitArgs {
-    /// The same of programs' state, in bytes.
-    pub fn state_bytes(&self) -> u64 {
-        self.state_memory.map_or_else(datapath::memory::half_of_memory, |mb| mb << 20)
-    }
-
-    /// As bounds.
-    pub fn limits(&self) -> Limits {
-        Limits { memory_bytes: self.compile_memory << 20, time: Duration::from_secs(self.compile_time) }
-    }
-}
 
 /// What was compiled. What a program was refused for is in `messages`.
 #[derive(Debug, Default)]

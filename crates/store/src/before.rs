@@ -9,8 +9,8 @@
 //!
 //! Tests: `tests/kept/before.rs`.
 
-use crate::OpenError;
 use crate::encode;
+use crate::error::OpenError;
 use crate::folder::Folder;
 use crate::layout::Layout;
 use crate::log::{Overlay, config_of};

@@ -10,9 +10,10 @@
 //!
 //! Tests: `tests/kept`.
 
+use crate::error::explain;
 use crate::folder::Folder;
 use crate::image::Logged;
-use crate::layout::{Layout, explain};
+use crate::layout::Layout;
 use crate::log::Overlay;
 use crate::manifest::table_name;
 use crate::tables::{Writer, merge, to_merge};

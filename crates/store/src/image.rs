@@ -6,8 +6,9 @@
 //!
 //! Tests: `tests/kept/damaged.rs`.
 
-use crate::OpenError;
+use crate::error::{Finding, OpenError, Severity};
 use crate::folder::Folder;
+use crate::format::{FORMAT, FORMAT_FILE, FORMAT_LINE, FORMATS_BEFORE};
 use crate::frames::{Chain, Fault, Tail, intact_frames, judge_tail};
 use crate::log::{self, Overlay};
 use crate::manifest::{self, Acknowledged, MANIFEST, MARK, Mark, blob_name, log_name};
@@ -15,15 +16,6 @@ use crate::tables::{Damage, Merged, Reader, Source, Table};
 use messages::sluice::v1::StateManifest;
 use messages::sluice::v1::state_manifest::{Config, File as Sealed};
 use std::sync::Arc;
-
-/// What this version writes.
-pub const FORMAT: &str = "4";
-/// What it makes one of its own.
-pub const FORMATS_BEFORE: [&str; 2] = ["2", "3"];
-/// The first words of the file `format`.
-pub const FORMAT_LINE: &str = "sluice state ";
-/// Its file.
-pub const FORMAT_FILE: &str = "format";
 
 /// A record of the log.
 #[derive(Clone)]
@@ -34,41 +26,6 @@ pub struct Logged {
     pub config: u64,
     /// As `log::record` made it.
     pub record: Arc<Vec<u8>>,
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Severity {
-    /// Everything is there.
-    Note,
-    /// What a crash left of a record that was never acknowledged.
-    Torn,
-    /// The system did not let it be read.
-    Unreadable,
-    /// What was acknowledged is not there.
-    Damage,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// How bad.
-    pub severity: Severity,
-    /// Its file in the directory.
-    pub file: String,
-    /// Bytes from the file's beginning.
-    pub at: u64,
-    /// What was found.
-    pub why: String,
-    /// What is lost by it; empty if nothing is.
-    pub lost: String,
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, byte {}: {}", self.file, self.at, self.why)?;
-        if self.lost.is_empty() { Ok(()) } else { write!(f, "; lost: {}", self.lost) }
-    }
 }
 
 /// What kind of directory it is.

@@ -17,13 +17,15 @@
 //! that no manifest names are left over from a change that a crash cut off; opening removes them. A start that finds anything damaged
 //! changes nothing (`image`).
 
+use crate::encode;
+use crate::error::{OpenError, Severity, explain};
 use crate::folder::Folder;
+use crate::format::{FORMAT, FORMAT_FILE, FORMAT_LINE};
 use crate::frames::{Chain, PAYLOAD_BYTES_MAX};
-use crate::image::{FORMAT, FORMAT_FILE, FORMAT_LINE, Image, Kind, Logged, Severity, blob, entities, kind};
+use crate::image::{Image, Logged, blob, entities};
 use crate::log;
 use crate::manifest::{self, Acknowledged, MANIFEST, Mark, blob_name, log_name, table_name};
 use crate::tables::{Damage, Writer};
-use crate::{OpenError, before, encode};
 use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
@@ -36,7 +38,6 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -171,55 +172,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Opens a directory, or makes one.
-    pub fn open(dir: &Path) -> Result<Layout, OpenError> {
-        let name = dir.display().to_string();
-        let io = |why: String| OpenError::Io { dir: name.clone(), why };
-        if dir.exists() && !dir.is_dir() {
-            return Err(io("this is no directory".to_string()));
-        }
-        std::fs::create_dir_all(dir).map_err(|e| io(explain(&e)))?;
-        let folder = Arc::new(Folder::open(dir).map_err(|e| io(explain(&e)))?);
-        if !folder.lock(true).map_err(|e| io(explain(&e)))? {
-            return Err(OpenError::InUse(name));
-        }
-        match kind(&folder)? {
-            Kind::New => {
-                let layout = Layout::begin(folder).map_err(&io)?;
-                layout.write_format().map_err(io)?;
-                Ok(layout)
-            }
-            Kind::Current => Layout::open_current(folder),
-            Kind::Before(format) => before::migrate(folder, &format),
-        }
-    }
-
-    /// Opens a directory again after a failure. If it was lost, an empty one in its place is taken for the wish to begin anew there: `records`
-    /// go into it, and the caller writes the rest. Nothing is made where nothing is.
-    pub fn reopen(dir: &Path, id: u64, records: &Records) -> Result<Layout, OpenError> {
-        let io = |why: String| OpenError::Io { dir: dir.display().to_string(), why };
-        let gone = "it is gone; make an empty directory there, and all that is in force is written into it";
-        let folder = Folder::open(dir).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => io(gone.to_string()),
-            _ => io(explain(&e)),
-        })?;
-        let anew = kind(&folder)? == Kind::New;
-        drop(folder);
-        let mut layout = Layout::open(dir)?;
-        if anew {
-            tracing::warn!(dir = %dir.display(), "the directory is empty: all that is in force is written into it");
-        } else if layout.manifest.id != id {
-            return Err(io("it is not the directory that the switch used, but another switch's; put that back".into()));
-        }
-        // Another process may have had it meanwhile, and have written its own.
-        for (name, value) in records {
-            if layout.record(name) != Some(value) {
-                layout.set_record(name, value).map_err(io)?;
-            }
-        }
-        Ok(layout)
-    }
-
     /// Begins anew in a directory; what it holds under our names is given up. Not yet ours: `format` comes last.
     pub(crate) fn begin(folder: Arc<Folder>) -> Result<Layout, String> {
         let io = |e: std::io::Error| explain(&e);
@@ -260,7 +212,7 @@ impl Layout {
         self.folder.replace(FORMAT_FILE, line.as_bytes()).map_err(|e| explain(&e))
     }
 
-    fn open_current(folder: Arc<Folder>) -> Result<Layout, OpenError> {
+    pub(crate) fn open_current(folder: Arc<Folder>) -> Result<Layout, OpenError> {
         let dir = folder.path().display().to_string();
         let of = dir.clone();
         let io = |e: std::io::Error| OpenError::Io { dir: of.clone(), why: explain(&e) };
@@ -625,16 +577,6 @@ const COMMAND_LINE: &str = "/command-line";
 /// The name of the record of a device's program of the command line.
 pub fn command_line_name(device_id: u64) -> String {
     format!("{device_id}{COMMAND_LINE}")
-}
-
-/// An error of the system in words for an operator.
-pub fn explain(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            format!("{error}; free some space, then writes are taken again without a restart")
-        }
-        _ => error.to_string(),
-    }
 }
 
 #[cfg(test)]

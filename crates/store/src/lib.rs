@@ -22,81 +22,23 @@
 
 mod before;
 mod encode;
+mod error;
 mod fold;
 mod folder;
+mod format;
 pub mod frames;
 mod image;
 mod layout;
 pub mod log;
 mod manifest;
 pub mod offline;
+mod opening;
 mod tables;
 mod wiring;
 mod writer;
 
-pub use image::{FORMAT_FILE, Finding, Severity};
+pub use error::{Finding, OpenError, Severity};
+pub use format::FORMAT_FILE;
 pub use layout::{Kept, KeptConfig, Stored, StoredConfig, Values};
 pub use wiring::Wiring;
 pub use writer::{Store, forget};
-
-/// Why a directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process has it.
-    #[error("{0} is in use by another process; one directory is for one switch")]
-    InUse(String),
-    /// Not ours.
-    #[error("{0} is not empty and holds no state of a switch; choose another directory")]
-    Foreign(String),
-    /// Of another version.
-    #[error(
-        "{dir} has format {found}, this version reads {}, {} and {}; run the version that wrote it, or choose another directory",
-        image::FORMATS_BEFORE[0],
-        image::FORMATS_BEFORE[1],
-        image::FORMAT
-    )]
-    Format {
-        /// The directory.
-        dir: String,
-        /// What its `format` file says.
-        found: String,
-    },
-    /// A record whose checksum is right and that makes no sense.
-    #[error(
-        "{dir}: {what} cannot be read: {why}; was it written by a newer version? restore the directory from a backup, or start with --forget"
-    )]
-    Broken {
-        /// The directory.
-        dir: String,
-        /// The record.
-        what: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// What is on the disk is not what was written there.
-    #[error(
-        "{dir} is damaged: {finding}{}; `sluice state check {dir}` lists all; restore a backup (`sluice state restore BACKUP NEWDIR`), or \
-         save what can be read (`sluice state dump --salvage {dir} > FILE`, `sluice state restore FILE NEWDIR`), or begin anew with --forget",
-        and_more(.more)
-    )]
-    Damaged {
-        /// The directory.
-        dir: String,
-        /// The worst that was found.
-        finding: Box<Finding>,
-        /// So many other findings.
-        more: usize,
-    },
-    /// The disk, or who may use it.
-    #[error("{dir}: {why}")]
-    Io {
-        /// The directory.
-        dir: String,
-        /// What the system says.
-        why: String,
-    },
-}
-
-fn and_more(findings: &usize) -> String {
-    if *findings == 0 { String::new() } else { format!(" (and {findings} more)") }
-}

@@ -18,14 +18,16 @@
 //!
 //! Tests: `tests/kept/offline.rs`, `tests/py/test_state.py`.
 
+use crate::error::{Finding, OpenError, Severity, explain};
 use crate::folder::Folder;
+use crate::format::FORMAT_FILE;
 use crate::frames::{Chain, HEADER_BYTES};
-use crate::image::{self, FORMAT_FILE, Image, Kind, Severity, blob, kind};
-use crate::layout::{Layout, explain};
+use crate::image::{self, Image, Kind, blob, kind};
 use crate::log::Overlay;
 use crate::manifest::{self, Acknowledged, MANIFEST, MARK, Mark, log_name};
 use crate::tables::Damage;
-use crate::{Finding, OpenError, encode, forget};
+use crate::writer::forget;
+use crate::{encode, opening};
 use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
@@ -386,7 +388,7 @@ fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
     if lines.after("#")?.is_none_or(|rest| format!("# {rest}") != DUMP_LINE) {
         return Err(format!("this is no dump: its first line is not `{DUMP_LINE}`"));
     }
-    let mut layout = Layout::open(into).map_err(|e| e.to_string())?;
+    let mut layout = opening::open(into).map_err(|e| e.to_string())?;
     let (of_record, of_config) = (descriptor("sluice.v1.DumpedRecord")?, descriptor("sluice.v1.DumpedConfig")?);
     let of_entity = descriptor("p4.v1.Entity")?;
     let mut devices: BTreeMap<u64, KeptDevice> = BTreeMap::new();

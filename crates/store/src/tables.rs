@@ -341,7 +341,7 @@ pub fn merge(folder: &Folder, id: u64, number: u64, tables: &[Sealed], many: usi
     let sources: Result<Vec<_>, Damage> = tables[from..].iter().map(open).collect();
     let mut merged = Merged::new(sources.map_err(|e| e.to_string())?);
     let cleared = if is_all { vec![] } else { merged.cleared() };
-    let io = |e: std::io::Error| crate::layout::explain(&e);
+    let io = |e: std::io::Error| crate::error::explain(&e);
     let mut writer = Writer::table(folder, id, number, cleared.iter().map(Vec::as_slice)).map_err(io)?;
     while let Some((key, value)) = merged.next().map_err(|e| e.to_string())? {
         if value.is_some() || !is_all {

@@ -5,7 +5,7 @@
 //!
 //! Tests: `tests/kept`, `tests/py/test_devices.py`.
 
-use crate::OpenError;
+use crate::error::OpenError;
 use crate::writer::Store;
 use messages::sluice::v1::KeptWiring;
 use prost::Message;

@@ -8,13 +8,15 @@
 //! Locks: `queue` is held for moments; `layout` while the disk is written, by the threads or by [`Store::replace`]; `folding` during
 //! a fold, and by who removes configs or closes the directory. They are taken in the order `folding`, `layout`, `queue`.
 
-use crate::OpenError;
+use crate::error::{OpenError, explain};
 use crate::fold::Fold;
 use crate::folder::Folder;
-use crate::image::{FORMAT_FILE, Kind, kind};
-use crate::layout::{Kept, Layout, Records, Stored, explain};
+use crate::format::FORMAT_FILE;
+use crate::image::{Kind, kind};
+use crate::layout::{Kept, Layout, Records, Stored};
 use crate::log;
 use crate::manifest::{MANIFEST, MARK, is_numbered};
+use crate::opening;
 use control::journal::{Batch, Contents, Journal, Slot, Ticket};
 use heartbeat::Heartbeat;
 use messages::sluice::v1::KeptDevice;
@@ -113,7 +115,7 @@ impl Store {
 
     /// As `open`, for a log of another length.
     pub fn open_with(dir: &Path, fold_bytes: usize) -> Result<Store, OpenError> {
-        let layout = Layout::open(dir)?;
+        let layout = opening::open(dir)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -307,7 +309,7 @@ impl Journal for Store {
         }
         // One process opens it once.
         *layout = None;
-        match Layout::reopen(&self.dir, lost.0, &lost.1) {
+        match opening::reopen(&self.dir, lost.0, &lost.1) {
             Ok(opened) => {
                 lost.0 = opened.manifest.id;
                 *layout = Some(opened);

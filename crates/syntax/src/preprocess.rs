@@ -16,6 +16,7 @@
 //! several lines.
 
 mod condition;
+mod definition;
 mod macros;
 mod strings;
 
@@ -28,7 +29,7 @@ use crate::codes;
 use crate::lexer::{Lexer, lex};
 use crate::loader::{FileLoader, Options, SourceInput};
 use crate::token::{BadToken, Interner, Token, TokenKind};
-use macros::Macro;
+use definition::Macro;
 
 /// Bounds on what a program may ask of the preprocessor.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use crate::frames::{Frames, Writer};
 use crate::generated;
 use crate::prefixes;
 use crate::rng::Rng;
-use crate::subject::Source;
+use crate::source::Source;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 

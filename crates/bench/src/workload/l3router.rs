@@ -5,7 +5,7 @@ use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
 use crate::rng::Rng;
-use crate::subject::example;
+use crate::source::example;
 use std::sync::Arc;
 
 /// What entries may be.

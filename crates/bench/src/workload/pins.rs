@@ -5,7 +5,7 @@ use super::{Flows, Workload, sequence};
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
 use crate::rng::Rng;
-use crate::subject::Source;
+use crate::source::Source;
 use abi::state::PipelineState;
 use anyhow::{Context, Result};
 use base::Bits;

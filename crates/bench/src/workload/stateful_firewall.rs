@@ -4,7 +4,7 @@ use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::rng::Rng;
-use crate::subject::example;
+use crate::source::example;
 use std::sync::Arc;
 
 /// What entries may be.

@@ -6,7 +6,7 @@
 //!
 //! Both bounds are the process's and are off until they are set. Tests: `tests/state_memory.rs`.
 
-use super::{give_back, statm_bytes};
+use super::process::{give_back, statm_bytes};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! Updates and queries that make sense for a program: what a good controller could send, about things that are there and
 //! things that are not.
 
-use super::PORTS;
 use super::model::Model;
 use super::table_rules::{Value, value_of};
+use super::target::PORTS;
 use crate::generate::Dice;
 use base::Bits;
 use base::entry::MatchKind;

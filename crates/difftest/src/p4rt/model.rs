@@ -5,7 +5,7 @@
 //! the specification orders only some checks. `possible` are answers that depend on limits which the program does not fix.
 //! Rules of table entries and actions are in `table_rules`, the rest is here.
 
-use super::{CPU_PORT, PORTS};
+use super::target::{CPU_PORT, PORTS};
 use control::Code;
 use control::entity::*;
 use p4info::{ActionProfile, DataType, MeterType, ObjectKind, P4Info, SelectorSize};

@@ -1,12 +1,16 @@
 //! A switch without packets: programs, their state, and ports that exist.
 
-use super::{CPU_PORT, PORTS};
 use control::pipeline::{Built, Compiled, Refusal, Target};
 use datapath::{EngineKind, Keep};
 use frontend::{Input, Options, Until};
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The ports of the switch that is asked.
+pub const PORTS: [u32; 4] = [1, 2, 3, 4];
+/// The controller's.
+pub const CPU_PORT: u32 = 510;
 
 pub(super) struct Switch {
     engine: EngineKind,

@@ -1,6 +1,6 @@
 //! One script on many engines, and the first difference.
 
-use super::{Counts, Depth, Finding, Kind, guard, no_passes};
+use super::finding::{Counts, Depth, Finding, Kind, guard, no_passes};
 use crate::round::{different_lookups, visible_state};
 use datapath::drops::RuntimeDrop;
 use datapath::{EngineKind, Local, Sent, Specialise};
@@ -157,7 +157,7 @@ fn run(
         let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options.into()))?;
         let pipeline = loaded.map_err(|e| Finding {
             kind: Kind::Load,
-            place: format!("{name}: {}", super::plain(&e.to_string())),
+            place: format!("{name}: {}", super::finding::plain(&e.to_string())),
             what: format!("{name} cannot be loaded: {e}"),
         })?;
         engines.push(Engine { name, local: Local::new(Arc::new(pipeline)), setup: Setup::new(), batches: 0 });

@@ -1,7 +1,8 @@
 //! Makes a failing case small, knowing no grammar: lines go, with all between their braces, and parts of lines between
 //! parentheses, while the case still fails in the same way.
 
-use super::{Case, Counts, Depth, Finding};
+use super::case::Case;
+use super::finding::{Counts, Depth, Finding};
 use std::time::{Duration, Instant};
 
 /// Reduces `case` while `fails` says of smaller ones that they still fail, until `limit` has passed.
@@ -25,7 +26,7 @@ pub fn fails_like(finding: &Finding, depth: Depth) -> impl FnMut(&Case) -> bool 
     move |case| match case.check(depth, &mut Counts::default()) {
         Ok(()) => false,
         Err(found) if found.kind != finding.kind => false,
-        Err(found) => finding.kind == super::Kind::Difference || found.place == finding.place,
+        Err(found) => finding.kind == super::finding::Kind::Difference || found.place == finding.place,
     }
 }
 

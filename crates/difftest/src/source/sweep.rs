@@ -1,6 +1,8 @@
 //! Many cases one after the other: counts, and what was found, each kind of fault once.
 
-use super::{Case, Counts, Depth, Finding, Kind, mutate, reduce};
+use super::case::Case;
+use super::finding::{Counts, Depth, Finding, Kind};
+use super::{mutate, reduce};
 use crate::generate::Dice;
 use std::collections::BTreeMap;
 use std::ops::Range;

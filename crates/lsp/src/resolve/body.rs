@@ -1,42 +1,12 @@
 //! Names in statements, tables and parser states.
 
 use super::Resolver;
+use super::properties::PROPERTIES;
 use crate::index::{DefKind, Site, Ty};
 use syntax::ast::{
     ActionRef, Block, ExprKind, ForCollection, Keyset, KeysetKind, Name, State, Stmt, StmtKind, SwitchLabel, TableDecl,
     TablePropertyKind, TransitionKind,
 };
-
-/// Properties of tables: name, how it is written, what it does (P4_16, section "Tables", and v1model).
-pub const PROPERTIES: [(&str, &str, &str); 11] = [
-    ("key", "key = { expression: match_kind; ... }", "What is looked up, and how each part is matched."),
-    ("actions", "actions = { action; ... }", "The actions that entries and the default action can run."),
-    (
-        "entries",
-        "entries = { keyset: action; ... }",
-        "Entries that the table begins with; with `const`, all it ever has.",
-    ),
-    ("default_action", "default_action = action(arguments);", "What runs where no entry matches."),
-    ("size", "size = entries;", "How many entries the table holds at most."),
-    (
-        "largest_priority_wins",
-        "largest_priority_wins = bool;",
-        "Whether of entries that match the one with the largest priority runs.",
-    ),
-    ("priority_delta", "priority_delta = number;", "How much the priorities of entries without one differ."),
-    ("counters", "counters = direct_counter;", "Counts what each entry matches (v1model)."),
-    ("meters", "meters = direct_meter;", "Meters what each entry matches (v1model)."),
-    (
-        "implementation",
-        "implementation = action_profile | action_selector;",
-        "Where actions of entries are kept, to be shared or chosen by hash (v1model).",
-    ),
-    (
-        "support_timeout",
-        "support_timeout = bool;",
-        "Whether controllers hear of entries that match nothing for a while (v1model).",
-    ),
-];
 
 impl Resolver<'_> {
     pub(super) fn block(&mut self, block: &Block) {

@@ -1,12 +1,13 @@
 //! Messages to entities.
 
+use super::ids::{election_id, role};
 use crate::proto::p4::v1 as pb;
 use control::entity as to;
 
 /// A batch of updates; an atomicity that the protocol does not have is refused.
 pub fn write_request(request: pb::WriteRequest) -> Result<to::WriteRequest, control::Error> {
     #[allow(deprecated, reason = "older controllers give their role by number")]
-    let role = super::role(request.role, request.role_id);
+    let role = role(request.role, request.role_id);
     let atomicity = match pb::write_request::Atomicity::try_from(request.atomicity) {
         Ok(pb::write_request::Atomicity::RollbackOnError) => to::Atomicity::RollbackOnError,
         Ok(pb::write_request::Atomicity::DataplaneAtomic) => to::Atomicity::DataplaneAtomic,
@@ -19,7 +20,7 @@ pub fn write_request(request: pb::WriteRequest) -> Result<to::WriteRequest, cont
     Ok(to::WriteRequest {
         device_id: request.device_id,
         role,
-        election_id: super::election_id(request.election_id),
+        election_id: election_id(request.election_id),
         updates: request.updates.into_iter().map(update).collect(),
         atomicity,
     })

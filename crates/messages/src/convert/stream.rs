@@ -1,7 +1,8 @@
 //! Messages of the stream channel.
 
 use super::entity_out::{p4_data, table_entry};
-use super::{election_id, role, role_config, uint128};
+use super::ids::{election_id, role, uint128};
+use super::role_config::role_config;
 use crate::proto::google::rpc;
 use crate::proto::p4::v1 as pb;
 use control::Code;

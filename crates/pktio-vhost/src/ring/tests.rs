@@ -2,9 +2,12 @@
 //! and hostile (random memory, endless chains).
 
 use super::*;
+use crate::memory::Log;
 use crate::memory::tests::{allowed, memfd};
 use crate::message::Region;
+use crate::terms::*;
 use crate::{chain, packed, split};
+use pktio::offload::Accepted;
 use pktio::{HeapPool, offload};
 use proptest::prelude::*;
 

@@ -5,7 +5,6 @@
 //! more than [`MAX_KINDS`] masks and ranges in one `select`, further ones are not looked at.
 
 use super::catalog::{COVERED_CASE, NO_PROGRESS, NO_TRANSITION, UNREACHABLE_STATE};
-use super::flow::targets;
 use super::visit::{self, Visitor};
 use super::{Context, warning};
 use crate::typed::*;
@@ -196,7 +195,7 @@ fn unreachable(cx: &mut Context, parser: &Parser, covered: &[Vec<Option<Span>>])
     let n = parser.states.len();
     let next = |i: usize| {
         let covered = covered[i].iter().map(Option::is_some).chain(std::iter::repeat(false));
-        targets(&parser.states[i]).zip(covered).filter_map(|(t, covered)| match t {
+        parser.states[i].targets().zip(covered).filter_map(|(t, covered)| match t {
             Target::State(to) if !covered => Some(to as usize),
             _ => None,
         })
@@ -298,7 +297,7 @@ fn loops(cx: &mut Context, parser: &Parser, reached: &[bool]) {
 fn idle_loops(parser: &Parser, idle: &[bool]) -> Vec<Vec<usize>> {
     let next = |i: usize| -> Vec<usize> {
         let all =
-            targets(&parser.states[i]).filter_map(|t| if let Target::State(s) = t { Some(s as usize) } else { None });
+            parser.states[i].targets().filter_map(|t| if let Target::State(s) = t { Some(s as usize) } else { None });
         all.filter(|to| idle[*to]).collect()
     };
     let n = parser.states.len();

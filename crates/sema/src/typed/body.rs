@@ -1,12 +1,12 @@
 //! What stands in bodies: expressions, calls, statements. The promises are those of the module above.
 
-use super::{
-    ActionId, Annotation, BinaryOp, Direction, ExternFunctionId, ExternId, FunctionId, LocalId, TableId, UnaryOp,
-};
+use crate::annotation::Annotation;
+use crate::ids::{ActionId, ExternFunctionId, ExternId, FunctionId, LocalId, TableId};
 use crate::types::Type;
 use crate::value::Value;
 use base::Span;
 use std::sync::Arc;
+use syntax::ast::{BinaryOp, Direction, UnaryOp};
 
 // ---------------------------------------------------------------------------------------------------- expressions
 

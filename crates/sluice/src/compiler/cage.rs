@@ -14,7 +14,7 @@
 //! Each is taken where the system has it; a kernel without Landlock runs the compiler all the same, whose own rules about included files
 //! then stand alone.
 
-use super::Limits;
+use super::limits::Limits;
 use super::protocol::{Request, Source};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,

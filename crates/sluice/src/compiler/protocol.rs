@@ -4,7 +4,7 @@
 //! postcard's encoding of these types; both ends are one executable, so there are no versions. A program is the text of its IR
 //! (`ir::print`), which has the places in the source.
 
-use super::Limits;
+use super::limits::Limits;
 use base::{FileId, SourceMap, Span};
 use frontend::{Options, Warnings};
 use p4info::P4Info;

@@ -2,7 +2,8 @@
 //!
 //! Tests: `script/tests.rs`, by whole lines.
 
-use super::*;
+use super::command::*;
+use abi::state::CrcParameters;
 
 /// The first place of a character outside of quotes that a test accepts.
 pub(super) fn outside_quotes(text: &str, accept: impl Fn(char) -> bool) -> Option<usize> {

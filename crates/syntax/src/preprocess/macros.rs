@@ -6,26 +6,6 @@
 
 use super::*;
 
-/// A macro.
-#[derive(Debug)]
-pub(super) struct Macro {
-    /// Parameters of a function-like macro; the last of a variadic one is `__VA_ARGS__` or its own name.
-    params: Option<Vec<Arc<str>>>,
-    variadic: bool,
-    body: Vec<Token>,
-    /// Where it is defined.
-    span: Span,
-}
-
-impl Macro {
-    fn same_as(&self, other: &Macro) -> bool {
-        self.params == other.params
-            && self.variadic == other.variadic
-            && self.body.len() == other.body.len()
-            && self.body.iter().zip(&other.body).all(|(a, b)| a.kind == b.kind && a.text() == b.text())
-    }
-}
-
 /// The body of a macro being read again.
 struct Frame {
     tokens: Vec<Token>,

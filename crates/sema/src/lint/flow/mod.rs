@@ -25,9 +25,8 @@ mod conditions;
 mod entries;
 mod parser;
 mod states;
+mod trail;
 mod walk;
-
-pub(super) use parser::targets;
 
 use super::places::{FramePlaces, Layouts, Ref};
 use crate::typed::*;

@@ -55,19 +55,11 @@ fn at(bits: &Bits, place: u32) -> u8 {
     MEMBERS.iter().zip(bits).filter(|(_, plane)| *plane >> (place % 64) & 1 != 0).fold(0, |s, (member, _)| s | member)
 }
 
-/// The states that a state goes on to.
-pub(in crate::lint) fn targets(state: &State) -> impl Iterator<Item = Target> {
-    let (direct, cases) = match &state.transition {
-        Transition::Direct(target) => (Some(*target), &[][..]),
-        Transition::Select { cases, .. } => (None, cases.as_slice()),
-    };
-    direct.into_iter().chain(cases.iter().map(|c| c.target))
-}
-
 /// The states that can be reached from `start`, each before those it leads to, but for loops.
 fn reverse_postorder(parser: &Parser) -> Vec<usize> {
     let next = |i: usize| -> Vec<usize> {
-        targets(&parser.states[i])
+        parser.states[i]
+            .targets()
             .filter_map(|t| if let Target::State(s) = t { Some(s as usize) } else { None })
             .collect()
     };
@@ -156,7 +148,7 @@ pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, 
         solver.accepted(group, &mut result.effects);
     }
     result.completes =
-        order.iter().any(|i| states[*i].completes && targets(&parser.states[*i]).any(|t| t == Target::Accept));
+        order.iter().any(|i| states[*i].completes && parser.states[*i].targets().any(|t| t == Target::Accept));
     result.find_interest();
     (result, solver.implied())
 }
@@ -267,7 +259,7 @@ impl<'a> Solver<'a> {
                     continue;
                 }
                 let after = self.transfers[*i].apply(&self.begin[*i]);
-                for target in targets(&self.parser.states[*i]) {
+                for target in self.parser.states[*i].targets() {
                     let Target::State(to) = target else { continue };
                     let begin = &mut self.begin[to as usize];
                     for (have, more) in begin.iter_mut().zip(after) {
@@ -287,7 +279,7 @@ impl<'a> Solver<'a> {
                 continue;
             }
             let after = self.transfers[*i].apply(&self.begin[*i]);
-            if targets(&self.parser.states[*i]).any(|t| t == Target::Accept) {
+            if self.parser.states[*i].targets().any(|t| t == Target::Accept) {
                 end.iter_mut().zip(after).for_each(|(e, a)| *e |= a);
             }
             self.note_valid(*i, group, &after);

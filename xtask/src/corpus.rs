@@ -4,8 +4,8 @@
 //!
 //! | suite | what runs |
 //! | --- | --- |
-//! | `accept` | `sluice check --time` on every sample that needs only `core.p4` or v1model |
-//! | `stf` | `sluice stf` on every v1model sample with a script, on each engine |
+//! | `accept` | `sluice check --time` on every sample that needs no architecture but ours |
+//! | `stf` | `sluice stf` on every sample with a script for an architecture of ours, on each engine |
 //! | `refuse` | `sluice check` on every wrong program, and whether the first error is on p4c's line |
 //! | `prefixes` | prefixes of every file, compiled: no panic, no hang, no runaway memory |
 //! | `mutants` | accepted programs with a few tokens changed, likewise |

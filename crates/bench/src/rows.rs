@@ -325,6 +325,22 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 
+/// A program for each architecture that there is one for, on the same packets: ratios are to v1model's.
+pub fn architectures(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
+    let mut subjects = vec![subject::sluice("v1model", workload, &settings.options)?];
+    for name in ["psa"] {
+        let source = crate::source::example_for(workload.program, name);
+        let other = Workload { source, ..workload.same_but_frames() };
+        subjects.push(subject::sluice(name, &other, &settings.options)?);
+    }
+    let fates = compared(title, &mut subjects, workload, settings)?;
+    let series = timed(&mut subjects, workload, settings)?;
+    let (first, others) = series.split_first().context("there are subjects")?;
+    let ratio = |s: &Series| Bar::without(&format!("{} / {}", s.name, first.name), Ratio::new(s, first));
+    let bars = others.iter().map(ratio).collect();
+    Ok(Row { name: title.to_string(), series, bars, fates })
+}
+
 /// A program by each engine and way through its code, beside C: ratios are to the code that a switch runs after a second.
 pub fn engines(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let with = |strategy: jit::Strategy| {

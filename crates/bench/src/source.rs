@@ -21,6 +21,12 @@ impl Source {
     }
 }
 
+/// A program of `examples/` for another architecture than v1model.
+pub fn example_for(name: &str, architecture: &str) -> Source {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    Source::File(root.join(name).join(format!("{name}_{architecture}.p4")))
+}
+
 /// A program of `examples/`.
 pub fn example(name: &str) -> Source {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

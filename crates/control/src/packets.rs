@@ -54,7 +54,7 @@ impl Forwarding {
 
     /// Puts the controller header in front of a packet and sends it through the program.
     pub(crate) fn packet_out(&self, packet: &Packet) -> Result<()> {
-        let cpu_port = self.target.cpu_port().ok_or_else(|| {
+        let cpu_port = self.cpu_port().ok_or_else(|| {
             Error::precondition("the switch has no port for the controller, so packets cannot be sent from it")
         })?;
         let fields = self.header_fields(PACKET_OUT).unwrap_or_default();

@@ -435,10 +435,10 @@ impl Forwarding {
 }
 
 /// Extern entries are for externs that have no entities of their own in the protocol (P4Runtime specification, "ExternEntry").
-/// Those of v1model that have state all have: a P4Info lists no others, so an id of one is an id that is not there.
+/// Those of the architectures here that have state all have: a P4Info lists no others, so an id of one is an id that is not there.
 fn no_extern(extern_type_id: u32, extern_id: u32) -> Error {
     Error::not_found(format!(
-        "the P4Info has no extern {extern_id:#010x} of type {extern_type_id:#x}: all externs of v1model have entities of \
+        "the P4Info has no extern {extern_id:#010x} of type {extern_type_id:#x}: all externs of its architecture have entities of \
          their own (counters, meters, registers, action profiles, digests)"
     ))
 }

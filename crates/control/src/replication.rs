@@ -22,16 +22,22 @@ pub(crate) struct ReplicationEntries {
 }
 
 impl Forwarding {
+    /// The controller's port: the one that the program's architecture fixes, else the switch's.
+    pub(crate) fn cpu_port(&self) -> Option<u32> {
+        self.built.program.cpu_port.map(|port| port as u32).or_else(|| self.target.cpu_port())
+    }
+
     /// A port that exists, by the bytes that name it.
     pub(crate) fn existing_port(&self, port: &[u8], name: &str) -> Result<u32> {
         let bits = bytes::parse(32, port, format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
         let port = bits.to_u64().unwrap_or_default() as u32;
-        let port = match self.target.cpu_port() {
+        let port = match self.cpu_port() {
             Some(cpu) if port == SDN_PORT_CPU || port == cpu => return Ok(cpu),
             _ => port,
         };
         let ports = self.target.ports();
-        if ports.contains(&port) {
+        let is_recirculation = self.built.program.recirculation_port == Some(port.into());
+        if is_recirculation || ports.contains(&port) {
             return Ok(port);
         }
         let ports: Vec<String> = ports.iter().map(u32::to_string).collect();

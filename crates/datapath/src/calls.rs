@@ -250,11 +250,11 @@ unsafe fn slice<'a, T>(first: *const T, count: u32) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(first, count as usize) }
 }
 
-unsafe extern "C" fn meter(ctx: *const WorkerCtx, ext: u32, index: u64, bytes: u32) -> u32 {
+unsafe extern "C" fn meter(ctx: *const WorkerCtx, ext: u32, index: u64, bytes: u32, before: u32) -> u32 {
     // SAFETY: compiled code passes its worker's context.
     let runtime = unsafe { runtime(ctx) };
     match runtime.meters.get(ext as usize) {
-        Some(Some(meters)) => meters.colour(runtime.worker, index, bytes, runtime.now_us),
+        Some(Some(meters)) => meters.colour_after(runtime.worker, index, (bytes, before), runtime.now_us),
         _ => Meters::GREEN,
     }
 }

@@ -6,11 +6,13 @@
 //!
 //! ```text
 //! IngressEnd   clone?     -> copy of the packet as received -> CloneIngress (per replica)
+//!              drop?      -> dropped                                                (and nothing else)
 //!              resubmit?  -> the packet as received         -> Reingress            (and nothing else)
 //!              multicast? -> copy per replica               -> Egress               (and nothing else)
 //!              drop port? -> dropped;  else unicast         -> Egress
 //! EgressEnd    clone?     -> copy, headers as they are      -> Egress (per replica); the packet itself -> Deparse
 //! DeparseEnd   recirculate -> the packet as deparsed        -> Reingress
+//! FrameEnd     clone?     -> copy of the packet as deparsed -> CloneIngress (per replica); the packet itself -> Deparse
 //! ```
 //!
 //! The order and what metadata survives follow bmv2's simple_switch (docs/simple_switch.md of behavioral-model):
@@ -32,7 +34,7 @@
 
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
-use crate::replication::{Replica, Replication};
+use crate::replication::{CloneSession, Replica, Replication};
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
 use base::ids::SlotId;
 use ir::layout::RecordLayout;
@@ -74,7 +76,7 @@ struct Item {
     ingress_port: u32,
     timestamp_us: u64,
     passes: u32,
-    /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions).
+    /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions, unless the program has them cut first).
     truncate: u32,
 }
 
@@ -110,6 +112,8 @@ pub struct Engine {
     /// Records of the packets of a batch, `layout.words()` each; the descriptors of `batch` point at them.
     records: Vec<u64>,
     waiting: VecDeque<Item>,
+    /// The clone session that is there as long as the control plane has made none of its number.
+    default_session: Option<(u32, Arc<CloneSession>)>,
     /// Units that are left for the burst, and of these for the packet that is being replicated.
     work_left: u32,
     share: u32,
@@ -125,9 +129,14 @@ impl Engine {
         for (desc, record) in batch.packets.iter_mut().zip(records.chunks_exact_mut(words)) {
             desc.record = record.as_mut_ptr();
         }
+        let default_session = program.cpu_session.zip(program.cpu_port).map(|(session, port)| {
+            let replicas = vec![Replica { port: port as u32, instance: 0 }];
+            (session as u32, Arc::new(CloneSession { replicas, ..CloneSession::default() }))
+        });
         Engine {
             records,
             layout,
+            default_session,
             program,
             replication,
             batch,
@@ -136,6 +145,12 @@ impl Engine {
             work_left: WORK_MAX,
             share: 0,
         }
+    }
+
+    /// The port to the controller, if the program's architecture fixes it.
+    #[inline]
+    pub fn cpu_port(&self) -> Option<u32> {
+        self.program.cpu_port.map(|port| port as u32)
     }
 
     /// Units that the calls of [`receive`](Engine::receive) from here on may cost together. To be called for each received burst.
@@ -263,27 +278,24 @@ impl Engine {
         match point {
             0 => self.ingress_end(item, now_us, sink),
             1 => self.egress_end(item, now_us, sink),
-            _ => self.deparse_end(item, sink),
+            2 => self.deparse_end(item, sink),
+            _ => self.frame_end(item, now_us, sink),
         }
     }
 
     fn ingress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
         if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
-            let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
             let list = self.get(&item.record, Intrinsic::CloneFieldList);
-            match self.replication.session(session) {
+            match self.clone_session(&item.record) {
                 None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) => {
-                    for replica in self.affordable(&session.replicas, &item, sink) {
-                        let mut record = self.preserved(&item.record, list);
-                        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.ingress_clone);
-                        self.ingress_intrinsics(&mut record, &item, item.packet.len());
-                        self.egress_intrinsics(&mut record, *replica, now_us);
-                        let truncate = session.packet_length_bytes;
-                        self.copy(&item, record, EntryKind::CloneIngress, 0, truncate, sink);
-                    }
+                    let instance_type = self.program.instance_types.ingress_clone;
+                    self.clone_frames(&item, &session, list, instance_type, now_us, sink);
                 }
             }
+        }
+        if self.get(&item.record, Intrinsic::DropFlag) != 0 {
+            return sink.drop(self.ingress_drop(), item.packet);
         }
         if self.take(&mut item.record, Intrinsic::ResubmitFlag) != 0 {
             let list = self.get(&item.record, Intrinsic::ResubmitFieldList);
@@ -306,7 +318,7 @@ impl Engine {
             for replica in self.affordable(others, &item, sink) {
                 let mut record = item.record.clone();
                 self.egress_intrinsics(&mut record, *replica, now_us);
-                self.copy(&item, record, EntryKind::Egress, item.consumed, 0, sink);
+                self.copy(&item, record, sink);
             }
             // The last replica takes the packet itself.
             self.egress_intrinsics(&mut item.record, *last, now_us);
@@ -314,8 +326,7 @@ impl Engine {
         }
         let to = self.get(&item.record, Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
-            let reason = self.program.drops.iter().position(|d| d == INGRESS_DROP).unwrap_or(0);
-            return sink.drop(DropReason::Program(reason as u32), item.packet);
+            return sink.drop(self.ingress_drop(), item.packet);
         }
         self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.normal);
         self.egress_intrinsics(&mut item.record, Replica { port: to as u32, instance: 0 }, now_us);
@@ -324,9 +335,8 @@ impl Engine {
 
     fn egress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
         if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
-            let session = self.get(&item.record, Intrinsic::CloneSession) as u32;
             let list = self.get(&item.record, Intrinsic::CloneFieldList);
-            match self.replication.session(session) {
+            match self.clone_session(&item.record) {
                 None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) if item.passes < PASS_LIMIT => {
                     for replica in self.affordable(&session.replicas, &item, sink) {
@@ -353,12 +363,78 @@ impl Engine {
         self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
     }
 
+    /// Where the copies of a packet go: to a session's ports.
+    fn clone_session(&self, record: &[u64]) -> Option<Arc<CloneSession>> {
+        let id = self.get(record, Intrinsic::CloneSession) as u32;
+        let default = || self.default_session.as_ref().filter(|(of, _)| *of == id).map(|(_, session)| session.clone());
+        self.replication.session(id).or_else(default)
+    }
+
     fn deparse_end(&mut self, item: Item, sink: &mut dyn Sink) {
         let list = self.get(&item.record, Intrinsic::RecirculateFieldList);
         let mut record = self.preserved(&item.record, list);
         self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.recirculate);
         self.ingress_intrinsics(&mut record, &item, item.packet.len());
         self.again(item, record, EntryKind::Reingress, sink);
+    }
+
+    fn frame_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
+        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
+            let list = self.get(&item.record, Intrinsic::CloneFieldList);
+            match self.clone_session(&item.record) {
+                None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
+                Some(session) if item.passes < PASS_LIMIT => {
+                    let instance_type = self.program.instance_types.egress_clone;
+                    item.passes += 1;
+                    self.clone_frames(&item, &session, list, instance_type, now_us, sink);
+                    item.passes -= 1;
+                }
+                Some(session) => {
+                    let copies = session.replicas.len() as u64;
+                    sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
+                }
+            }
+        }
+        // It is through egress: it leaves before its clones go through.
+        self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
+    }
+
+    /// Copies of the frame as it is, which are parsed anew and go through egress.
+    fn clone_frames(
+        &mut self,
+        item: &Item,
+        session: &CloneSession,
+        list: u64,
+        instance_type: u64,
+        now_us: u64,
+        sink: &mut dyn Sink,
+    ) {
+        let cuts_first = self.program.cuts_clones_first;
+        for replica in self.affordable(&session.replicas, item, sink) {
+            let mut record = self.preserved(&item.record, list);
+            self.set(&mut record, Intrinsic::InstanceType, instance_type);
+            self.set(&mut record, Intrinsic::ClassOfService, session.class_of_service.into());
+            let whole = item.packet.len();
+            let cut = match session.packet_length_bytes {
+                bytes @ 1.. if cuts_first => whole.min(bytes as usize),
+                _ => whole,
+            };
+            self.ingress_intrinsics(&mut record, item, cut);
+            self.egress_intrinsics(&mut record, *replica, now_us);
+            let Some(mut packet) = self.duplicate(item, sink) else { continue };
+            if cut < whole {
+                packet.truncate(cut);
+            }
+            let truncate = if cuts_first { 0 } else { session.packet_length_bytes };
+            let clone = item.child(packet, record, EntryKind::CloneIngress);
+            self.enqueue(Item { consumed: 0, truncate, ..clone });
+        }
+    }
+
+    /// Why a packet is dropped that ingress has dropped.
+    fn ingress_drop(&self) -> DropReason {
+        let reason = self.program.drops.iter().position(|d| d == INGRESS_DROP).unwrap_or(0);
+        DropReason::Program(reason as u32)
     }
 
     /// Sends the packet itself back to ingress.
@@ -372,18 +448,10 @@ impl Engine {
         self.enqueue(Item { record, entry, consumed: 0, passes: item.passes + 1, ..item });
     }
 
-    /// Makes a copy of the packet wait for an entry.
-    fn copy(
-        &mut self,
-        item: &Item,
-        record: Box<[u64]>,
-        entry: EntryKind,
-        consumed: u32,
-        truncate: u32,
-        sink: &mut dyn Sink,
-    ) {
+    /// Makes a copy of the packet wait for egress.
+    fn copy(&mut self, item: &Item, record: Box<[u64]>, sink: &mut dyn Sink) {
         if let Some(packet) = self.duplicate(item, sink) {
-            self.enqueue(Item { consumed, truncate, ..item.child(packet, record, entry) });
+            self.enqueue(item.child(packet, record, EntryKind::Egress));
         }
     }
 

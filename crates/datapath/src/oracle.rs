@@ -242,6 +242,7 @@ fn point_code(point: ReplicationPoint) -> u32 {
         ReplicationPoint::IngressEnd => 0,
         ReplicationPoint::EgressEnd => 1,
         ReplicationPoint::DeparseEnd => 2,
+        ReplicationPoint::FrameEnd => 3,
     }
 }
 

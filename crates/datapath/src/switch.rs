@@ -279,9 +279,14 @@ impl Switch {
         self.mailboxes.len()
     }
 
-    /// The controller's port number.
+    /// The controller's port number, for programs whose architecture leaves it open.
     pub fn cpu_port(&self) -> Option<u32> {
         self.cpu_port
+    }
+
+    /// The controller's port number in a device's program.
+    pub fn cpu_port_of(&self, device: u64) -> Option<u32> {
+        self.pipeline_of(device).and_then(|p| p.program().cpu_port).map(|port| port as u32).or(self.cpu_port)
     }
 
     /// Microseconds since the switch started: the clock of all timestamps.

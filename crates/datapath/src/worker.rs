@@ -374,7 +374,8 @@ impl Worker {
             return (now, now);
         };
         let drops = running.pipeline.drops(self.setup.index);
-        let mut sink = slot.ports.sink(drops, self.setup.cpu_port, &self.setup.events);
+        let cpu_port = running.engine.cpu_port().or(self.setup.cpu_port);
+        let mut sink = slot.ports.sink(drops, cpu_port, &self.setup.events);
         let now_us = self.clock.us_at(now);
         running.engine.set_work(self.work_left);
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);

@@ -1,4 +1,4 @@
-//! A meter cell: two token buckets (RFC 2698 and RFC 2697, colour-blind), and what each colour has counted. The formula is
+//! A meter cell: two token buckets (RFC 2698 and RFC 2697), and what each colour has counted. The formula is
 //! spelled out at [`MeterConfig`]; the fast path implements it again and is compared with this.
 //!
 //! Tests: at the end of the file.
@@ -64,32 +64,33 @@ impl MeterCell {
         self.config
     }
 
-    /// The colour of a packet of `bytes` that counts as `units`, which are taken from the buckets.
-    pub fn execute(&mut self, units: u64, bytes: u64, now_us: u64) -> Colour {
-        let colour = self.colour(units, now_us);
+    /// The colour of a packet of `bytes` that counts as `units`, which are taken from the buckets. Without an earlier colour
+    /// it is green before.
+    pub fn execute(&mut self, units: u64, bytes: u64, before: Colour, now_us: u64) -> Colour {
+        let colour = self.colour(units, before, now_us);
         let counted = &mut self.counts[colour as usize];
         counted.packets = counted.packets.wrapping_add(1);
         counted.bytes = counted.bytes.wrapping_add(bytes);
         colour
     }
 
-    fn colour(&mut self, units: u64, now_us: u64) -> Colour {
+    fn colour(&mut self, units: u64, before: Colour, now_us: u64) -> Colour {
         let Some(config) = self.config else { return Colour::Green };
         let elapsed = u128::from(now_us.saturating_sub(self.last_us));
         self.last_us = self.last_us.max(now_us);
         let fill =
             |level: u128, rate: u64, burst: u64| (u128::from(burst) * SCALE).min(level + elapsed * u128::from(rate));
         if config.eburst > 0 {
-            return self.single_rate(config, units, elapsed);
+            return self.single_rate(config, units, before, elapsed);
         }
         self.committed = fill(self.committed, config.cir, config.cburst);
         self.peak = fill(self.peak, config.pir, config.pburst);
         let need = u128::from(units) * SCALE;
-        if self.peak < need {
+        if before == Colour::Red || self.peak < need {
             return Colour::Red;
         }
         self.peak -= need;
-        if self.committed < need {
+        if before == Colour::Yellow || self.committed < need {
             return Colour::Yellow;
         }
         self.committed -= need;
@@ -97,15 +98,15 @@ impl MeterCell {
     }
 
     /// RFC 2697.
-    fn single_rate(&mut self, config: MeterConfig, units: u64, elapsed: u128) -> Colour {
+    fn single_rate(&mut self, config: MeterConfig, units: u64, before: Colour, elapsed: u128) -> Colour {
         let filled = self.committed + elapsed * u128::from(config.cir);
         self.committed = filled.min(u128::from(config.cburst) * SCALE);
         self.peak = (u128::from(config.eburst) * SCALE).min(self.peak + (filled - self.committed));
         let need = u128::from(units) * SCALE;
-        if self.committed >= need {
+        if before == Colour::Green && self.committed >= need {
             self.committed -= need;
             Colour::Green
-        } else if self.peak >= need {
+        } else if before <= Colour::Yellow && self.peak >= need {
             self.peak -= need;
             Colour::Yellow
         } else {
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn bursts_run_green_then_yellow_then_red() {
         let mut cell = MeterCell::new(Some(CONFIG));
-        let colours: Vec<Colour> = (0..5).map(|_| cell.execute(1, 64, 1000)).collect();
+        let colours: Vec<Colour> = (0..5).map(|_| cell.execute(1, 64, Colour::Green, 1000)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red, Colour::Red]);
     }
 
@@ -131,14 +132,14 @@ mod tests {
     fn buckets_fill_at_their_rates_and_not_above_their_bursts() {
         let mut cell = MeterCell::new(Some(CONFIG));
         (0..3).for_each(|_| {
-            cell.execute(1, 64, 0);
+            cell.execute(1, 64, Colour::Green, 0);
         });
         // 5 ms bring one unit to the peak bucket and half a unit to the committed one.
-        assert_eq!(cell.execute(1, 64, 4_999), Colour::Red);
-        assert_eq!(cell.execute(1, 64, 5_000), Colour::Yellow);
-        assert_eq!(cell.execute(1, 64, 10_000), Colour::Green);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 4_999), Colour::Red);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 5_000), Colour::Yellow);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 10_000), Colour::Green);
         // After a long pause only the bursts are there.
-        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, 1 << 40)).collect();
+        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 1 << 40)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
     }
 
@@ -146,29 +147,29 @@ mod tests {
     fn time_that_goes_back_fills_nothing() {
         let mut cell = MeterCell::new(Some(CONFIG));
         (0..3).for_each(|_| {
-            cell.execute(1, 64, 10_000);
+            cell.execute(1, 64, Colour::Green, 10_000);
         });
-        assert_eq!(cell.execute(1, 64, 5_000), Colour::Red);
-        assert_eq!(cell.execute(1, 64, 14_999), Colour::Red);
-        assert_eq!(cell.execute(1, 64, 15_000), Colour::Yellow);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 5_000), Colour::Red);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 14_999), Colour::Red);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 15_000), Colour::Yellow);
     }
 
     #[test]
     fn an_unset_cell_is_green() {
-        assert_eq!(MeterCell::default().execute(u64::MAX, 64, 0), Colour::Green);
+        assert_eq!(MeterCell::default().execute(u64::MAX, 64, Colour::Green, 0), Colour::Green);
     }
 
     #[test]
     fn one_rate_overflows_into_the_excess_bucket() {
         let config = MeterConfig { cir: 100, cburst: 2, pir: 100, pburst: 2, eburst: 1 };
         let mut cell = MeterCell::new(Some(config));
-        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, 1000)).collect();
+        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 1000)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
         // 30 ms bring three units: two to the committed bucket, and what that has no room for to the other.
-        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, 31_000)).collect();
+        let colours: Vec<Colour> = (0..4).map(|_| cell.execute(1, 64, Colour::Green, 31_000)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Yellow, Colour::Red]);
         // One unit: it belongs to the committed bucket.
-        assert_eq!(cell.execute(1, 64, 41_000), Colour::Green);
+        assert_eq!(cell.execute(1, 64, Colour::Green, 41_000), Colour::Green);
     }
 
     #[test]
@@ -176,16 +177,16 @@ mod tests {
         // P4Runtime: what is fine for one rate and two colours marks packets identically with the other kinds.
         let two = MeterConfig { cir: 100, cburst: 2, pir: 100, pburst: 2, eburst: 0 };
         let mut cell = MeterCell::new(Some(two));
-        let colours: Vec<Colour> = (0..3).map(|_| cell.execute(1, 64, 0)).collect();
+        let colours: Vec<Colour> = (0..3).map(|_| cell.execute(1, 64, Colour::Green, 0)).collect();
         assert_eq!(colours, [Colour::Green, Colour::Green, Colour::Red]);
     }
 
     #[test]
     fn colours_are_counted_also_without_a_configuration() {
         let mut cell = MeterCell::default();
-        cell.execute(1, 60, 0);
+        cell.execute(1, 60, Colour::Green, 0);
         cell.configure(Some(CONFIG));
-        (0..4).for_each(|_| _ = cell.execute(1, 100, 0));
+        (0..4).for_each(|_| _ = cell.execute(1, 100, Colour::Green, 0));
         let of = |packets, bytes| CounterValue { packets, bytes };
         assert_eq!(cell.counts(), [of(3, 260), of(1, 100), of(1, 100)]);
         cell.reset_counts();

@@ -213,28 +213,45 @@ impl State {
         }
     }
 
-    /// Runs a meter (`ir::Op::Meter`).
+    /// Runs a meter for a packet that has no colour yet.
     pub fn meter_execute(&self, meter: ExternId, index: u64, bytes: u64, now_us: u64) -> Colour {
+        self.meter_execute_after(meter, index, bytes, Colour::Green, now_us)
+    }
+
+    /// Runs a meter (`ir::Op::Meter`).
+    pub fn meter_execute_after(&self, meter: ExternId, index: u64, bytes: u64, before: Colour, now_us: u64) -> Colour {
         let ExternKind::Meter { unit, size, .. } = self.program.externs[meter.index()].kind else {
             return Colour::Green;
         };
         match &mut self.lock().externs[meter.index()] {
             Cells::Meter(cells) if index < size => {
-                cells.entry(index).or_default().execute(units(unit, bytes), bytes, now_us)
+                cells.entry(index).or_default().execute(units(unit, bytes), bytes, before, now_us)
             }
             _ => Colour::Green,
         }
     }
 
-    /// Runs the meter of an entry (`ir::Op::MeterDirect`); green if the entry is gone.
+    /// Runs the meter of an entry for a packet that has no colour yet.
     pub fn meter_direct_execute(&self, meter: ExternId, entry: u64, bytes: u64, now_us: u64) -> Colour {
+        self.meter_direct_execute_after(meter, entry, bytes, Colour::Green, now_us)
+    }
+
+    /// Runs the meter of an entry (`ir::Op::MeterDirect`); green if the entry is gone.
+    pub fn meter_direct_execute_after(
+        &self,
+        meter: ExternId,
+        entry: u64,
+        bytes: u64,
+        before: Colour,
+        now_us: u64,
+    ) -> Colour {
         let ExternKind::Meter { unit, direct: Some(table), .. } = self.program.externs[meter.index()].kind else {
             return Colour::Green;
         };
         let mut content = self.lock();
         let found = content.tables[table.index()].by_serial(entry);
         let cell = found.map(|installed| installed.meters.entry(meter).or_default());
-        cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), bytes, now_us))
+        cell.map_or(Colour::Green, |cell| cell.execute(units(unit, bytes), bytes, before, now_us))
     }
 
     /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.

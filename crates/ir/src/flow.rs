@@ -140,10 +140,6 @@ impl Op {
             | Op::Extract { varbit_bits: Some(a), .. }
             | Op::Advance { bits: a }
             | Op::Truncate { bytes: a }
-            | Op::Count { index: a, .. }
-            | Op::CountDirect { hit: a, .. }
-            | Op::Meter { index: a, .. }
-            | Op::MeterDirect { hit: a, .. }
             | Op::RegisterRead { index: a, .. }
             | Op::Assert { cond: a, .. } => f(a),
             Op::Bin { a, b, .. }
@@ -152,6 +148,12 @@ impl Op {
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter().chain(selector).for_each(f),
+            Op::Count { index: a, bytes, .. } | Op::CountDirect { hit: a, bytes, .. } => {
+                [a].into_iter().chain(bytes).for_each(f);
+            }
+            Op::Meter { index: a, before, bytes, .. } | Op::MeterDirect { hit: a, before, bytes, .. } => {
+                [a].into_iter().chain(before).chain(bytes).for_each(f);
+            }
             Op::Hash { base, max, data, .. } => {
                 f(base);
                 max.iter().chain(data).for_each(f);
@@ -182,10 +184,6 @@ impl Op {
             | Op::Extract { varbit_bits: Some(a), .. }
             | Op::Advance { bits: a }
             | Op::Truncate { bytes: a }
-            | Op::Count { index: a, .. }
-            | Op::CountDirect { hit: a, .. }
-            | Op::Meter { index: a, .. }
-            | Op::MeterDirect { hit: a, .. }
             | Op::RegisterRead { index: a, .. }
             | Op::Assert { cond: a, .. } => f(a),
             Op::Bin { a, b, .. }
@@ -194,6 +192,12 @@ impl Op {
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter_mut().chain(selector).for_each(f),
+            Op::Count { index: a, bytes, .. } | Op::CountDirect { hit: a, bytes, .. } => {
+                [a].into_iter().chain(bytes).for_each(f);
+            }
+            Op::Meter { index: a, before, bytes, .. } | Op::MeterDirect { hit: a, before, bytes, .. } => {
+                [a].into_iter().chain(before).chain(bytes).for_each(f);
+            }
             Op::Hash { base, max, data, .. } => {
                 f(base);
                 max.iter_mut().chain(data).for_each(f);

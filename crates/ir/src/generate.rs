@@ -639,7 +639,7 @@ impl Generator<'_> {
         self.b.emit(Op::Apply { table: id, keys, selector: Vec::new(), hit, action, entry, data });
         self.scope.push(hit);
         if self.chance(2) {
-            self.b.emit(Op::CountDirect { counter: table.direct[0], hit: hit.into(), entry });
+            self.b.emit(Op::CountDirect { counter: table.direct[0], hit: hit.into(), entry, bytes: None });
         }
         if self.chance(4) {
             return;
@@ -717,10 +717,10 @@ impl Generator<'_> {
         let index = self.operand(4);
         if self.chance(2) {
             let dst = self.b.temp(8);
-            self.b.emit(Op::Meter { meter: self.meter, dst, index });
+            self.b.emit(Op::Meter { meter: self.meter, dst, index, before: None, bytes: None });
             self.scope.push(dst);
         } else {
-            self.b.emit(Op::Count { counter: self.counter, index });
+            self.b.emit(Op::Count { counter: self.counter, index, bytes: None });
         }
     }
 }

@@ -195,16 +195,24 @@ pub enum Op {
     /// The action must be the one that was matched: this stands behind the branch or switch that has seen it.
     ActionParam { dst: SlotId, table: TableId, action: u32, param: u32, data: SlotId },
 
-    /// Counts the packet (its length when it entered the stage's entry) at `index` (at most 64 bits); out of range counts
-    /// nothing.
-    Count { counter: ExternId, index: Operand },
+    /// Counts the packet at `index` (at most 64 bits); out of range counts nothing. `bytes` (32 bits) is its length, which is
+    /// the one it had when it entered the stage's entry if there is none.
+    Count { counter: ExternId, index: Operand, bytes: Option<Operand> },
     /// Counts the packet at the entry that a lookup gave, which is the default one on a miss; nothing if `hit` is 0.
-    CountDirect { counter: ExternId, hit: Operand, entry: SlotId },
+    CountDirect { counter: ExternId, hit: Operand, entry: SlotId, bytes: Option<Operand> },
     /// `dst` (at least 2 bits) = colour (0 green, 1 yellow, 2 red) of the meter at `index`; out of range is green. The
-    /// formula is at `base::entry::MeterConfig`.
-    Meter { meter: ExternId, dst: SlotId, index: Operand },
+    /// formula is at `base::entry::MeterConfig`. `before` (2 bits) is the colour that the packet had: without it the meter is
+    /// colour-blind. `bytes` as for `Count`.
+    Meter { meter: ExternId, dst: SlotId, index: Operand, before: Option<Operand>, bytes: Option<Operand> },
     /// `dst` = colour of the meter of the entry that a lookup gave, which is the default one on a miss; green if `hit` is 0.
-    MeterDirect { meter: ExternId, dst: SlotId, hit: Operand, entry: SlotId },
+    MeterDirect {
+        meter: ExternId,
+        dst: SlotId,
+        hit: Operand,
+        entry: SlotId,
+        before: Option<Operand>,
+        bytes: Option<Operand>,
+    },
     /// `dst` = cell; out of range gives 0.
     RegisterRead { register: ExternId, dst: SlotId, index: Operand },
     /// cell = `src`; out of range writes nothing.
@@ -265,6 +273,9 @@ pub enum ReplicationPoint {
     EgressEnd,
     /// After deparsing: recirculate, at `Reingress`.
     DeparseEnd,
+    /// After deparsing: copies of the frame as it is now are asked for and go on at `CloneIngress`; the packet itself goes on
+    /// at `EntryKind::Deparse`.
+    FrameEnd,
 }
 
 /// How a packet leaves the pipeline.

@@ -166,7 +166,7 @@ words! {
     /// Words of replication points.
     POINTS: ReplicationPoint =
         ReplicationPoint::IngressEnd => "ingress_end", ReplicationPoint::EgressEnd => "egress_end",
-        ReplicationPoint::DeparseEnd => "deparse_end",
+        ReplicationPoint::DeparseEnd => "deparse_end", ReplicationPoint::FrameEnd => "frame_end",
 }
 
 words! {
@@ -218,6 +218,8 @@ impl StageKind {
 pub fn op_text(program: &Program, op: &Op) -> String {
     let slot = |s: &SlotId| slot_text(program, *s);
     let arg = |o: &Operand| operand_text(program, o);
+    let optional =
+        |word: &str, o: &Option<Operand>| o.as_ref().map_or(String::new(), |o| format!(" {word} {}", arg(o)));
     let args = |list: &[Operand]| joined(list.iter().map(arg));
     let header = |h: &HeaderId| header_text(program, *h);
     let ext = |e: &ExternId| extern_text(program, *e);
@@ -250,13 +252,19 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         Op::ActionParam { dst, table, action, param, data } => {
             format!("{} = param {}, {action}, {param}, {}", slot(dst), table_text(program, *table), slot(data))
         }
-        Op::Count { counter, index } => format!("count {}, {}", ext(counter), arg(index)),
-        Op::CountDirect { counter, hit, entry } => {
-            format!("count_direct {}, {}, {}", ext(counter), arg(hit), slot(entry))
+        Op::Count { counter, index, bytes } => {
+            format!("count {}, {}{}", ext(counter), arg(index), optional("bytes", bytes))
         }
-        Op::Meter { meter, dst, index } => format!("{} = meter {}, {}", slot(dst), ext(meter), arg(index)),
-        Op::MeterDirect { meter, dst, hit, entry } => {
-            format!("{} = meter_direct {}, {}, {}", slot(dst), ext(meter), arg(hit), slot(entry))
+        Op::CountDirect { counter, hit, entry, bytes } => {
+            format!("count_direct {}, {}, {}{}", ext(counter), arg(hit), slot(entry), optional("bytes", bytes))
+        }
+        Op::Meter { meter, dst, index, before, bytes } => {
+            let given = optional("before", before) + &optional("bytes", bytes);
+            format!("{} = meter {}, {}{given}", slot(dst), ext(meter), arg(index))
+        }
+        Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
+            let given = optional("before", before) + &optional("bytes", bytes);
+            format!("{} = meter_direct {}, {}, {}{given}", slot(dst), ext(meter), arg(hit), slot(entry))
         }
         Op::RegisterRead { register, dst, index } => {
             format!("{} = read {}, {}", slot(dst), ext(register), arg(index))
@@ -331,6 +339,18 @@ impl Printer<'_> {
         }
         if let Some(port) = p.drop_port {
             self.line(format_args!("drop_port {port}"));
+        }
+        if let Some(port) = p.cpu_port {
+            self.line(format_args!("cpu_port {port}"));
+        }
+        if let Some(port) = p.recirculation_port {
+            self.line(format_args!("recirculation_port {port}"));
+        }
+        if let Some(session) = p.cpu_session {
+            self.line(format_args!("cpu_session {session}"));
+        }
+        if p.cuts_clones_first {
+            self.line("cuts_clones_first");
         }
         if p.instance_types != InstanceTypes::default() {
             let InstanceTypes { normal, ingress_clone, egress_clone, recirculate, replication, resubmit } =

@@ -54,6 +54,14 @@ pub struct Program {
     pub drops: Vec<String>,
     /// The value of `EgressSpec` that means drop, if the architecture has one.
     pub drop_port: Option<u64>,
+    /// The number of the port to the controller, if the architecture fixes it.
+    pub cpu_port: Option<u64>,
+    /// The number of the port that leads back to ingress, if the architecture has one.
+    pub recirculation_port: Option<u64>,
+    /// The clone session that leads to `cpu_port` as long as the control plane has made no session of that number.
+    pub cpu_session: Option<u64>,
+    /// Whether the copies of a clone session are cut to its length when they are made; else they are when they are sent.
+    pub cuts_clones_first: bool,
     /// The values of `InstanceType` for packets that did not come from a port.
     pub instance_types: InstanceTypes,
     /// Controller headers' layouts: packet-in and packet-out (P4Runtime `@controller_header`).
@@ -306,7 +314,8 @@ pub enum EntryKind {
     /// Resubmitted or recirculated: as `Ingress`, but preserved slots keep their values (they come from the record). The
     /// engine clears all others but the intrinsics in the record; the optimiser relies on that.
     Reingress,
-    /// An ingress-to-egress clone: the original packet is parsed again, then egress. Slots as for `Reingress`.
+    /// A clone that is parsed again, then egress: of the packet as received (from `IngressEnd`) or as deparsed (from
+    /// `FrameEnd`). Slots as for `Reingress`.
     CloneIngress,
     /// A copy for egress, with all slots from the record.
     Egress,
@@ -383,7 +392,11 @@ intrinsics! {
     MulticastGroup = "multicast_group",
     /// Set by the runtime before egress: the replica's instance id.
     EgressRid = "egress_rid",
-    /// Read at `IngressEnd` and `EgressEnd`: 1 when a clone is asked for.
+    /// Read at `IngressEnd`: 1 when the packet itself is dropped, whatever else it asks for but clones.
+    DropFlag = "drop_flag",
+    /// Set by the runtime before egress, for copies of a clone session: the session's class of service.
+    ClassOfService = "class_of_service",
+    /// Read at `IngressEnd`, `EgressEnd` and `FrameEnd`: 1 when a clone is asked for.
     CloneFlag = "clone_flag",
     /// Read with `CloneFlag`: the clone session.
     CloneSession = "clone_session",

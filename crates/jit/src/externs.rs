@@ -14,6 +14,9 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{BinOp, CounterUnit, ExternId, ExternKind, HashAlgorithm, Operand, SlotId};
 use std::mem::offset_of;
 
+/// What an operation tells a meter: the colour before, and the length.
+type Given<'o> = (Option<&'o Operand>, Option<&'o Operand>);
+
 // Counters and meters.
 impl Translator<'_, '_> {
     fn extern_name(&self, ext: ExternId) -> &str {
@@ -29,18 +32,25 @@ impl Translator<'_, '_> {
         Error::Binding(format!("extern `{}` is bound as something else", self.extern_name(ext)))
     }
 
-    pub fn count(&mut self, counter: ExternId, index: &Operand) -> Result<(), Error> {
+    pub fn count(&mut self, counter: ExternId, index: &Operand, bytes: Option<&Operand>) -> Result<(), Error> {
         let ExternBinding::Counter { size } = self.extern_binding(counter)? else {
             return Err(self.wrong_binding(counter));
         };
         let index = self.read(index);
         let index = self.saturate_to_word(&index);
         let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
-        self.count_if(counter, inside, index);
+        let bytes = self.given_length(bytes);
+        self.count_if(counter, inside, index, bytes);
         Ok(())
     }
 
-    pub fn count_direct(&mut self, counter: ExternId, hit: &Operand, entry: SlotId) -> Result<(), Error> {
+    pub fn count_direct(
+        &mut self,
+        counter: ExternId,
+        hit: &Operand,
+        entry: SlotId,
+        bytes: Option<&Operand>,
+    ) -> Result<(), Error> {
         let ExternBinding::Counter { size } = self.extern_binding(counter)? else {
             return Err(self.wrong_binding(counter));
         };
@@ -52,14 +62,20 @@ impl Translator<'_, '_> {
         let entry = self.read_flag(entry);
         let index = self.entry_index(counter, entry)?;
         let inside = self.icmp_imm(IntCC::UnsignedLessThan, index, size);
-        self.count_if(counter, inside, index);
+        let bytes = self.given_length(bytes);
+        self.count_if(counter, inside, index, bytes);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
         Ok(())
     }
 
-    fn count_if(&mut self, counter: ExternId, inside: Value, index: Value) {
+    /// The length that an operation gives, or the packet's.
+    fn given_length(&mut self, bytes: Option<&Operand>) -> Value {
+        bytes.map_or(self.entry_len, |bytes| self.read_word(bytes))
+    }
+
+    fn count_if(&mut self, counter: ExternId, inside: Value, index: Value, bytes: Value) {
         let ExternKind::Counter { unit, .. } = self.program.externs[counter.index()].kind else {
             unreachable!("the verifier checks that `{}` is a counter", self.extern_name(counter))
         };
@@ -76,21 +92,27 @@ impl Translator<'_, '_> {
             self.add_to_cell(cell, 0, None);
         }
         if unit != CounterUnit::Packets {
-            self.add_to_cell(cell, 8, Some(self.entry_len));
+            self.add_to_cell(cell, 8, Some(bytes));
         }
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
     }
 
-    pub fn meter(&mut self, meter: ExternId, dst: SlotId, index: &Operand) {
+    pub fn meter(&mut self, meter: ExternId, dst: SlotId, index: &Operand, given: Given<'_>) {
         let index = self.read(index);
         let index = self.saturate_to_word(&index);
-        let colour = self.call_meter(meter, index);
+        let colour = self.call_meter(meter, index, given);
         self.write_number(dst, colour);
     }
 
-    pub fn meter_direct(&mut self, meter: ExternId, dst: SlotId, hit: &Operand, entry: SlotId) -> Result<(), Error> {
+    pub fn meter_direct(
+        &mut self,
+        meter: ExternId,
+        dst: SlotId,
+        (hit, entry): (&Operand, SlotId),
+        given: Given<'_>,
+    ) -> Result<(), Error> {
         let hit = self.read_word(hit);
         let (ask, done) = (self.b.create_block(), self.b.create_block());
         let colour = self.b.append_block_param(done, I64);
@@ -100,7 +122,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(ask);
         let entry = self.read_flag(entry);
         let index = self.entry_index(meter, entry)?;
-        let result = self.call_meter(meter, index);
+        let result = self.call_meter(meter, index, given);
         self.b.ins().jump(done, &[result.into()]);
         self.b.seal_block(done);
         self.b.switch_to_block(done);
@@ -108,11 +130,15 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn call_meter(&mut self, meter: ExternId, index: Value) -> Value {
-        let bytes = self.b.ins().ireduce(I32, self.entry_len);
+    fn call_meter(&mut self, meter: ExternId, index: Value, (before, bytes): Given<'_>) -> Value {
+        let bytes = self.given_length(bytes);
+        let bytes = self.b.ins().ireduce(I32, bytes);
+        let green = self.iconst(0);
+        let before = before.map_or(green, |before| self.read_word(before));
+        let before = self.b.ins().ireduce(I32, before);
         let ext = self.i32_const(meter.0);
         let ctx = self.context();
-        let colour = self.call(self.runtime.meter as usize, &[ctx, ext, index, bytes], Some(I32));
+        let colour = self.call(self.runtime.meter as usize, &[ctx, ext, index, bytes, before], Some(I32));
         self.b.ins().uextend(I64, colour.expect("the call has a result"))
     }
 }

@@ -56,9 +56,10 @@ pub(crate) struct ProgramFacts {
     pub assigned: BitSet,
     /// What is summed more than once.
     pub sums: Sums,
-    /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, and after `DeparseEnd`.
+    /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, after `DeparseEnd`, and after `FrameEnd`.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
+    pub spilled_after_frame: BitSet,
 }
 
 impl ProgramFacts {
@@ -108,22 +109,28 @@ impl ProgramFacts {
             fields,
             all_fields: BitSet::full(fields),
             spilled_before_deparse: empty.clone(),
-            spilled_after_deparse: empty,
+            spilled_after_deparse: empty.clone(),
+            spilled_after_frame: empty,
         };
         facts.find_spilled(program);
         Ok(facts)
     }
 
     /// The runtime reads intrinsics and field lists; the entries `Egress` and `Deparse` read what they use before they
-    /// set it, and `Egress` may hand it on to another `Egress` or `Deparse`. So the set is a least fixed point.
+    /// set it, and `Egress` may hand it on to another `Egress` or `Deparse`. So the set is a least fixed point. `Deparse` hands
+    /// nothing on but what the runtime reads.
     fn find_spilled(&mut self, program: &Program) {
         let mut base = BitSet::new(program.slots.len());
         program.intrinsics.iter().for_each(|(_, slot)| base.insert(slot.index()));
         program.field_lists.iter().flat_map(|(_, slots)| slots).for_each(|slot| base.insert(slot.index()));
         self.spilled_after_deparse = base.clone();
+        self.spilled_after_frame = base.clone();
         self.spilled_before_deparse = base;
         let read =
             [EntryKind::Deparse, EntryKind::Egress].map(|kind| program.entry(kind).map(|e| Graph::new(program, e)));
+        if let Some(deparse) = &read[0] {
+            self.spilled_after_frame.union(&deparse.live_at_start(program, self));
+        }
         loop {
             let mut grown = self.spilled_before_deparse.clone();
             let mut changed = false;
@@ -174,6 +181,7 @@ impl ProgramFacts {
     pub fn recorded(&self) -> Vec<SlotId> {
         let mut all = self.spilled_before_deparse.clone();
         all.union(&self.spilled_after_deparse);
+        all.union(&self.spilled_after_frame);
         all.iter().map(SlotId::from_index).collect()
     }
 
@@ -182,6 +190,7 @@ impl ProgramFacts {
         match point {
             ir::ReplicationPoint::IngressEnd | ir::ReplicationPoint::EgressEnd => &self.spilled_before_deparse,
             ir::ReplicationPoint::DeparseEnd => &self.spilled_after_deparse,
+            ir::ReplicationPoint::FrameEnd => &self.spilled_after_frame,
         }
     }
 }

@@ -108,10 +108,16 @@ impl Translator<'_, '_> {
             Op::ActionParam { dst, table, action, param, data } => {
                 self.action_param(*dst, *table, *action, *param, *data)?;
             }
-            Op::Count { counter, index } => self.count(*counter, index)?,
-            Op::CountDirect { counter, hit, entry } => self.count_direct(*counter, hit, *entry)?,
-            Op::Meter { meter, dst, index } => self.meter(*meter, *dst, index),
-            Op::MeterDirect { meter, dst, hit, entry } => self.meter_direct(*meter, *dst, hit, *entry)?,
+            Op::Count { counter, index, bytes } => self.count(*counter, index, bytes.as_ref())?,
+            Op::CountDirect { counter, hit, entry, bytes } => {
+                self.count_direct(*counter, hit, *entry, bytes.as_ref())?;
+            }
+            Op::Meter { meter, dst, index, before, bytes } => {
+                self.meter(*meter, *dst, index, (before.as_ref(), bytes.as_ref()));
+            }
+            Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
+                self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
+            }
             Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
@@ -208,6 +214,7 @@ impl Translator<'_, '_> {
                             ReplicationPoint::IngressEnd => 0,
                             ReplicationPoint::EgressEnd => 1,
                             ReplicationPoint::DeparseEnd => 2,
+                            ReplicationPoint::FrameEnd => 3,
                         },
                     );
                 }

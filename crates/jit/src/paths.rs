@@ -646,6 +646,8 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
         | Intrinsic::EgressPort
         | Intrinsic::MulticastGroup
         | Intrinsic::EgressRid
+        | Intrinsic::DropFlag
+        | Intrinsic::ClassOfService
         | Intrinsic::CloneFlag
         | Intrinsic::CloneSession
         | Intrinsic::CloneFieldList

@@ -55,6 +55,8 @@ pub(crate) enum TableProperty {
     Meters,
     /// `true` when entries may time out.
     IdleTimeout,
+    /// What runs where an entry's group is empty.
+    EmptyGroupAction,
     /// Known and without effect here.
     Ignored,
     /// Not of this architecture.
@@ -69,6 +71,12 @@ pub(crate) trait Architecture {
     fn function(&mut self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> Tree;
     /// Emits a call of an extern's method.
     fn method(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId, method: &str, call: &ExternCall<'_>) -> Tree;
+    /// An instance of a parser or control is applied: emits what begins anew with it.
+    fn enter(&mut self, _: &mut Lowerer<'_>, _block: InstanceId) {}
+    /// Whether direct counters count and direct meters run at each lookup; else they do where actions call them.
+    fn runs_direct_at_lookup(&self) -> bool {
+        true
+    }
     /// A table with a direct meter was applied: emits what the architecture does with the colour of a hit besides what
     /// actions do.
     fn direct_meter(&mut self, cx: &mut Lowerer<'_>, table: &Table, meter: ir::ExternId, hit: SlotId, colour: SlotId);

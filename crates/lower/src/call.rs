@@ -290,11 +290,21 @@ impl Lowerer<'_> {
         self.inline(&control.params, args, env, None, None, span, |cx| cx.control_body(id));
     }
 
+    /// Tells the architecture that the current instance is applied.
+    pub fn enter_instance(&mut self) {
+        let mut arch = self.arch.take();
+        if let (Some(arch), Some(instance)) = (&mut arch, self.env.instance) {
+            arch.enter(self, instance);
+        }
+        self.arch = arch;
+    }
+
     /// Variables and `apply` block of the current control.
     pub fn control_body(&mut self, id: ControlId) {
         let p = self.p;
         let control = &p.controls[id.index()];
         self.mark(Mark::Block(self.env.prefix.to_string()));
+        self.enter_instance();
         self.returning(None, |cx| {
             cx.stmts(&control.locals);
             cx.block(&control.body);

@@ -8,6 +8,7 @@
 use crate::arch::Architecture;
 use crate::codes;
 use crate::loose::Loose;
+use crate::portable::emits::Emits;
 use crate::tree::Tree;
 use crate::{Lowered, cleanup};
 use base::diag::Diagnostic;
@@ -121,6 +122,8 @@ pub(crate) struct Lowerer<'p> {
     pub unloadable: Vec<Diagnostic>,
     /// The package is of no known architecture, so everything it calls is somebody else's.
     pub package_is_foreign: bool,
+    /// The include file of the program's architecture, for messages.
+    pub architecture_file: &'static str,
     /// Messages given already, by place and code: inlining meets the same code often.
     reported: HashSet<(Span, &'static str)>,
     pub arch: Option<Box<dyn Architecture>>,
@@ -150,12 +153,15 @@ pub(crate) struct Lowerer<'p> {
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
-    /// While a table's action is lowered: what the matched entry's meter said, by direct meter.
+    /// While a table's action is lowered: what the matched entry's meter said, by direct meter; where actions call direct
+    /// counters and meters, the matched entry.
     pub direct: HashMap<ir::ExternId, SlotId>,
     /// Whether a table's action is being lowered.
     pub in_table_action: bool,
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
+    /// Calls of `emit` in a deparser that is lowered as a control.
+    pub emits: Option<Emits>,
     /// Which headers keep their fields while they are invalid; none of them in P4.
     pub loose: Option<Loose>,
     inlined: usize,
@@ -176,6 +182,7 @@ impl<'p> Lowerer<'p> {
             diags: Vec::new(),
             unloadable: Vec::new(),
             package_is_foreign: false,
+            architecture_file: "its include file",
             reported: HashSet::new(),
             arch: None,
             env: Env { frame: FrameId(u32::MAX), instance: None, prefix: "".into(), bindings: HashMap::new() },
@@ -201,6 +208,7 @@ impl<'p> Lowerer<'p> {
             direct: HashMap::new(),
             in_table_action: false,
             action_locals: HashMap::new(),
+            emits: None,
             loose: None,
             inlined: 0,
             steps: 0,

@@ -72,7 +72,8 @@ impl Lowerer<'_> {
 
     fn cannot_load(&mut self, span: Span, what: &str) {
         let message = format!("{what} has no implementation in this switch");
-        let help = "the program can be checked, not loaded; what v1model.p4 and core.p4 declare can be used";
+        let file = self.architecture_file;
+        let help = format!("the program can be checked, not loaded; what {file} and core.p4 declare can be used");
         self.not_loadable(Diagnostic::error(codes::UNSUPPORTED_EXTERN, span, message).help(help));
     }
 

@@ -34,6 +34,8 @@ mod header;
 mod loose;
 mod parser;
 mod path;
+mod portable;
+mod psa;
 pub mod simple_switch;
 mod standalone;
 mod stmt;
@@ -71,13 +73,16 @@ struct Supported {
     lower: fn(&mut Lowerer<'_>, &Instance),
 }
 
-const SUPPORTED: &[Supported] = &[Supported {
-    name: "v1model",
-    package: "V1Switch",
-    file: "v1model.p4",
-    is_for: v1model::is_for,
-    lower: v1model::lower,
-}];
+const SUPPORTED: &[Supported] = &[
+    Supported {
+        name: "v1model",
+        package: "V1Switch",
+        file: "v1model.p4",
+        is_for: v1model::is_for,
+        lower: v1model::lower,
+    },
+    Supported { name: "psa", package: "PSA_Switch", file: "psa.p4", is_for: psa::is_for, lower: psa::lower },
+];
 
 /// The architectures that programs can be loaded for, for messages.
 pub(crate) fn architectures() -> String {
@@ -132,7 +137,10 @@ fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>) -> (Lowe
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
         Some(main) => match (supported(program, main), package_name(program, main)) {
-            (Some(architecture), _) => (architecture.lower)(&mut cx, main),
+            (Some(architecture), _) => {
+                cx.architecture_file = architecture.file;
+                (architecture.lower)(&mut cx, main);
+            }
             (None, Some(other)) => standalone::lower(&mut cx, main, other),
             (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
         },

@@ -30,6 +30,7 @@ impl Lowerer<'_> {
     pub fn parser_body(&mut self, id: ParserId) {
         let p = self.p;
         let parser = &p.parsers[id.index()];
+        self.enter_instance();
         self.stmts(&parser.locals);
         let mut states = States { blocks: vec![None; parser.states.len()], waiting: VecDeque::new() };
         let start = self.state_block(id, &mut states, parser.start);
@@ -358,7 +359,7 @@ impl Lowerer<'_> {
 
     /// A method of `packet_out`.
     pub fn packet_out(&mut self, method: &str, call: &Call) -> Tree {
-        if self.stage_kind != StageKind::Deparser {
+        if self.stage_kind != StageKind::Deparser && self.emits.is_none() {
             self.refuse(codes::MISPLACED, call.span, format!("`packet_out.{method}` can be called in deparsers only"));
         } else if method != "emit" {
             self.refuse(codes::UNSUPPORTED_EXTERN, call.span, format!("`packet_out.{method}` is not supported"));
@@ -371,7 +372,7 @@ impl Lowerer<'_> {
                 for header in headers {
                     match header.id {
                         Some(wire) if header.loose => cx.emit_loose(&header, wire),
-                        Some(header) => cx.b.emit(Op::Emit { header }),
+                        Some(header) => cx.emit_header(header),
                         None => cx.unfit_for_wire(&Tree::Header(header), &e.ty, "emitted", e.span),
                     }
                 }

@@ -266,6 +266,7 @@ impl Fields {
         let Paths { normal, multicast, clone_i2e, clone_e2e, resubmit, recirculate, .. } = self.paths;
         let program = cx.b.program_mut();
         program.cpu_port = Some(PORT_CPU);
+        program.recirculation_port = Some(PORT_RECIRCULATE);
         program.cpu_session = Some(SESSION_TO_CPU);
         program.cuts_clones_first = true;
         program.instance_types = InstanceTypes {

@@ -186,9 +186,12 @@ impl Lowerer<'_> {
                     format!("table property `{}` has no meaning in this architecture", property.name),
                 )),
                 TableProperty::IdleTimeout => {
-                    let on = self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_bool());
-                    self.table_mut(info.table).idle_timeout = on.unwrap_or(false);
+                    let value = self.p.eval(&property.value, Some(instance));
+                    let notify = self.member_name(&property.value.ty, value.as_ref()) == Some("NOTIFY_CONTROL");
+                    let on = value.and_then(|v| v.as_bool()).unwrap_or(notify);
+                    self.table_mut(info.table).idle_timeout = on;
                 }
+                TableProperty::EmptyGroupAction => self.empty_group_action(property, info.table),
                 TableProperty::Implementation | TableProperty::Counters | TableProperty::Meters => {
                     self.attach(property, &meaning, instance, info);
                 }
@@ -200,6 +203,34 @@ impl Lowerer<'_> {
                 format!("`selector` keys of table `{}` have no effect without an action selector", table.name);
             self.report(Diagnostic::warning(codes::IDLE_SELECTOR_KEY, table.span, message));
         }
+    }
+
+    /// The table's size is that of the object that a property names.
+    fn capacity(&mut self, property: &typed::Property, instance: InstanceId, id: ir::TableId) {
+        let resolved = match &property.value.kind {
+            ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
+            _ => self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_instance()),
+        };
+        let size = resolved.and_then(|id| self.p.instance(id).arg("size")?.to_u64());
+        let Some(size) = size.filter(|size| *size > 0) else {
+            let message = format!("the value of `{}` has no size that a table can have", property.name);
+            return self.refuse(codes::UNSUPPORTED_TABLE, property.span, message);
+        };
+        let table = self.table_mut(id);
+        if !table.const_entries {
+            table.size = size.max(table.entries.len() as u64);
+        }
+    }
+
+    /// A group without members counts as a miss, so its action is the default action.
+    fn empty_group_action(&mut self, property: &typed::Property, id: ir::TableId) {
+        if self.p.eval(&property.value, None).and_then(|v| v.as_bool()) == Some(true) {
+            return;
+        }
+        let name = &self.b.program().tables[id.index()].name;
+        let message = format!("`{}` of table `{name}` is not supported", property.name);
+        let help = "a group without members counts as a miss: the table's default action runs";
+        self.report(Diagnostic::error(codes::UNSUPPORTED_TABLE, property.span, message).help(help));
     }
 
     fn attach(
@@ -483,17 +514,21 @@ impl Lowerer<'_> {
             data: to.data,
         });
         // A default entry has direct resources like any other (P4Runtime, "Default Entry").
-        for &counter in info.counters.iter() {
-            self.b.emit(Op::CountDirect { counter, hit: Self::bit(true), entry: to.entry });
-        }
-        for &meter in info.meters.iter() {
-            self.run_direct_meter(table, meter, &to);
+        if self.arch.as_ref().is_some_and(|a| !a.runs_direct_at_lookup()) {
+            self.direct.extend(info.counters.iter().chain(info.meters.iter()).map(|ext| (*ext, to.entry)));
+        } else {
+            for &counter in info.counters.iter() {
+                self.b.emit(Op::CountDirect { counter, hit: Self::bit(true), entry: to.entry, bytes: None });
+            }
+            for &meter in info.meters.iter() {
+                self.run_direct_meter(table, meter, &to);
+            }
         }
         let outer = std::mem::replace(&mut self.in_table_action, true);
         self.run_action(table, &info, &to, cases.unwrap_or(&[]));
         self.in_table_action = outer;
-        for meter in info.meters.iter() {
-            self.direct.remove(meter);
+        for ext in info.counters.iter().chain(info.meters.iter()) {
+            self.direct.remove(ext);
         }
         self.b.set_span(saved);
         to.hit.into()
@@ -502,7 +537,8 @@ impl Lowerer<'_> {
     /// Runs a direct meter: once for each lookup, whether the action asks for the colour or not.
     fn run_direct_meter(&mut self, table: &typed::Table, meter: ir::ExternId, to: &Applied) {
         let dst = self.b.temp(2);
-        self.b.emit(Op::MeterDirect { meter, dst, hit: Self::bit(true), entry: to.entry });
+        let (hit, entry) = (Self::bit(true), to.entry);
+        self.b.emit(Op::MeterDirect { meter, dst, hit, entry, before: None, bytes: None });
         self.direct.insert(meter, dst);
         let mut arch = self.arch.take();
         if let Some(arch) = &mut arch {

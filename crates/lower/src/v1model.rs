@@ -298,7 +298,8 @@ fn field_list_indices(annotations: &[Annotation]) -> Vec<u64> {
     named.flat_map(|a| a.values().unwrap_or(&[])).filter_map(sema::Value::to_u64).collect()
 }
 
-fn controller_headers(cx: &mut Lowerer<'_>) {
+/// Tells the program the layouts of `@controller_header` headers.
+pub(crate) fn controller_headers(cx: &mut Lowerer<'_>) {
     let p = cx.p;
     let mut found: Vec<ControllerHeader> = Vec::new();
     for (i, info) in p.types.structs.iter().enumerate() {

@@ -27,6 +27,7 @@ fn entries_behind(point: ReplicationPoint) -> &'static [EntryKind] {
         ReplicationPoint::IngressEnd => &[EntryKind::Egress, EntryKind::CloneIngress, EntryKind::Reingress],
         ReplicationPoint::EgressEnd => &[EntryKind::Deparse, EntryKind::Egress],
         ReplicationPoint::DeparseEnd => &[EntryKind::Reingress],
+        ReplicationPoint::FrameEnd => &[EntryKind::CloneIngress, EntryKind::Deparse],
     }
 }
 

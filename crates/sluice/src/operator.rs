@@ -233,7 +233,7 @@ impl SwitchOperator {
         let links = self.switch.links().into_iter().map(|link| link.from);
         let links = links.filter(|end| end.device == device).map(|end| end.port);
         Ports {
-            there: ours().map(|port| port.number).chain(links).chain(self.switch.cpu_port()).collect(),
+            there: ours().map(|port| port.number).chain(links).chain(self.switch.cpu_port_of(device)).collect(),
             out_of_service: ours().filter(|port| !port.in_service).map(|port| port.number).collect(),
         }
     }

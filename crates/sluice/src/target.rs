@@ -169,8 +169,10 @@ pub fn port_problem(program: &ir::Program, number: u32) -> Option<String> {
     if width < 32 && number >> width != 0 {
         return Some(format!("port {number} does not fit in the program's port numbers, which are bit<{width}>"));
     }
-    (program.drop_port == Some(u64::from(number)))
-        .then(|| format!("port {number} means «drop» in this program's architecture"))
+    let meanings =
+        [(program.drop_port, "«drop»"), (program.cpu_port, "the controller"), (program.recirculation_port, "ingress")];
+    let (_, meaning) = meanings.into_iter().find(|(port, _)| *port == Some(u64::from(number)))?;
+    Some(format!("port {number} means {meaning} in this program's architecture"))
 }
 
 #[cfg(test)]

@@ -7,8 +7,20 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-/// The architecture files that come with the compiler.
-const OURS: [&str; 2] = ["core.p4", "v1model.p4"];
+/// The architecture files that come with the compiler, and which architecture each is of.
+const OURS: [(&str, &str); 11] = [
+    ("core.p4", "none"),
+    ("v1model.p4", "v1model"),
+    ("psa.p4", "psa"),
+    ("bmv2/psa.p4", "psa"),
+    ("dpdk/psa.p4", "psa"),
+    ("pna.p4", "pna"),
+    ("bmv2/pna.p4", "pna"),
+    ("dpdk/pna.p4", "pna"),
+    ("ebpf_model.p4", "ebpf_model"),
+    ("xdp_model.p4", "xdp_model"),
+    ("ubpf_model.p4", "ubpf_model"),
+];
 
 /// All files below `dir` with this extension, sorted.
 pub fn below(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
@@ -66,7 +78,18 @@ pub fn architectures(program: &Path, samples: &Path) -> BTreeSet<String> {
 
 /// Whether a program needs no architecture file but ours (it may declare an architecture itself).
 pub fn needs_only_ours(program: &Path, samples: &Path) -> bool {
-    architectures(program, samples).iter().all(|name| OURS.contains(&name.as_str()))
+    architectures(program, samples).iter().all(|name| architecture_of(name).is_some())
+}
+
+/// The architecture of ours that a program is for: that of a file that it includes; `none` if there is no such file.
+pub fn architecture(program: &Path, samples: &Path) -> &'static str {
+    let included = architectures(program, samples);
+    let mut known = included.iter().filter_map(|name| architecture_of(name));
+    known.find(|architecture| *architecture != "none").unwrap_or("none")
+}
+
+fn architecture_of(file: &str) -> Option<&'static str> {
+    OURS.iter().find(|(name, _)| *name == file).map(|(_, architecture)| *architecture)
 }
 
 fn includes(file: &Path) -> Vec<String> {
@@ -99,11 +122,15 @@ mod tests {
         write("part.p4", "# include<core.p4>\n");
         write("ours.p4", "#include \"part.p4\"\n#include <v1model.p4>\n");
         write("theirs.p4", "#include \"sub/part.p4\"\n");
-        write("sub/part.p4", "#include <bmv2/psa.p4>\n");
+        write("sub/part.p4", "#include <tna.p4>\n");
+        write("psa.p4", "#include \"bmv2/psa.p4\"\n");
         write("sub/main.p4", "#include \"../part.p4\"\nP() main ;\n");
         assert!(needs_only_ours(&dir.join("ours.p4"), &dir));
         assert!(!needs_only_ours(&dir.join("theirs.p4"), &dir));
-        let names: Vec<PathBuf> = ["ours.p4", "part.p4", "sub/main.p4", "theirs.p4"].map(|n| dir.join(n)).to_vec();
+        let of = |name: &str| architecture(&dir.join(name), &dir);
+        assert_eq!([of("ours.p4"), of("psa.p4"), of("part.p4")], ["v1model", "psa", "none"]);
+        let names: Vec<PathBuf> =
+            ["ours.p4", "part.p4", "psa.p4", "sub/main.p4", "theirs.p4"].map(|n| dir.join(n)).to_vec();
         assert_eq!(programs(&dir).unwrap(), names);
         std::fs::remove_dir_all(&dir).unwrap();
     }

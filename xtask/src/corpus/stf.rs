@@ -1,4 +1,4 @@
-//! `stf`: every v1model sample with a script, on each engine.
+//! `stf`: every sample with a script for an architecture of ours, on each engine.
 //!
 //! bmv2 passes all but `extern-funcs-bmv2`, whose extern functions live in a C++ module of its own: that one must be refused by
 //! name, and so is not counted as passed.
@@ -6,7 +6,7 @@
 use super::report::{Bar, Case, Suite, Verdict};
 use super::{Corpus, files, process};
 use anyhow::Result;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 
 /// Programs whose externs are code that we do not have.
 const NEEDS_CODE: [&str; 1] = ["extern-funcs-bmv2"];
@@ -14,8 +14,7 @@ const NEEDS_CODE: [&str; 1] = ["extern-funcs-bmv2"];
 /// One suite per engine.
 pub fn run(corpus: &Corpus) -> Result<Vec<Suite>> {
     let mut programs = files::programs(&corpus.samples)?;
-    let is_v1model = |p: &PathBuf| files::architectures(p, &corpus.samples).iter().any(|a| a == "v1model.p4");
-    programs.retain(|p| p.with_extension("stf").exists() && is_v1model(p));
+    programs.retain(|p| p.with_extension("stf").exists() && files::architecture(p, &corpus.samples) != "none");
     let suite = |engine: &String| {
         let cases = process::for_each(&programs, |program| {
             let mut command = process::command(&corpus.sluice);
@@ -32,6 +31,15 @@ pub fn run(corpus: &Corpus) -> Result<Vec<Suite>> {
         let top: Vec<_> = suite.cases.iter().filter(|c| !c.name.contains('/')).collect();
         let passed = top.iter().filter(|c| c.verdict == Verdict::Passed).count();
         suite.remarks.push(format!("without the folders below: {passed} of {}", top.len()));
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (program, case) in programs.iter().zip(&suite.cases) {
+            let (passed, all) = counts.entry(files::architecture(program, &corpus.samples)).or_default();
+            *passed += usize::from(case.verdict == Verdict::Passed);
+            *all += 1;
+        }
+        for (architecture, (passed, all)) in counts {
+            suite.remarks.push(format!("architecture {architecture}: {passed} of {all}"));
+        }
         for case in suite.cases.iter().filter(|c| c.verdict != Verdict::Passed) {
             let reason = case.details.get("reason").and_then(|r| r.as_str()).unwrap_or_default();
             suite.remarks.push(format!("not passed: {}: {reason}", case.name));

@@ -138,13 +138,14 @@ impl Cx<'_> {
             }
             Primitive::Count(counter, index) => {
                 let index = self.index(index);
-                self.b.emit(Op::Count { counter: self.counters[*counter], index });
+                self.b.emit(Op::Count { counter: self.counters[*counter], index, bytes: None });
             }
             Primitive::ExecuteMeter(meter, index, to) => {
                 let size = self.m.meters[*meter].size;
                 let index = self.index(index);
                 let dst = self.b.temp(2);
-                self.b.emit(Op::Meter { meter: self.meters[*meter], dst, index: index.clone() });
+                let meter = self.meters[*meter];
+                self.b.emit(Op::Meter { meter, dst, index: index.clone(), before: None, bytes: None });
                 self.assign_in_range(to, dst, &index, size);
             }
             Primitive::RegisterRead(to, register, index) => {

@@ -321,13 +321,14 @@ impl Cx<'_> {
         self.b.emit(Op::Apply { table: ids.table, keys, selector, hit, action, entry, data });
         let always: Operand = Bits::from_bool(true).into();
         if let Some(counter) = ids.counter {
-            self.b.emit(Op::CountDirect { counter, hit: always.clone(), entry });
+            self.b.emit(Op::CountDirect { counter, hit: always.clone(), entry, bytes: None });
         }
         if let Some(meter) = table.meter
             && self.b.program().tables[ids.table.index()].direct.contains(&self.meters[meter])
         {
             let colour = self.b.temp(2);
-            self.b.emit(Op::MeterDirect { meter: self.meters[meter], dst: colour, hit: always, entry });
+            let ext = self.meters[meter];
+            self.b.emit(Op::MeterDirect { meter: ext, dst: colour, hit: always, entry, before: None, bytes: None });
             if let Some(result) = m.meters[meter].result {
                 self.when(Operand::Slot(hit), |cx| {
                     let width = cx.m.field(result).width;

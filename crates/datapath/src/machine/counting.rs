@@ -29,7 +29,11 @@ pub(super) fn counting(program: &Program) -> Program {
         for inst in std::mem::take(&mut block.insts) {
             let count = match &inst.op {
                 Op::Apply { table, action, .. } => Some(Inst {
-                    op: Op::Count { counter: ExternId::from_index(own + table.index()), index: Operand::Slot(*action) },
+                    op: Op::Count {
+                        counter: ExternId::from_index(own + table.index()),
+                        index: Operand::Slot(*action),
+                        bytes: None,
+                    },
                     span: inst.span,
                 }),
                 _ => None,

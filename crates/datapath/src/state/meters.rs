@@ -67,20 +67,20 @@ impl Buckets {
         MeterConfig { cir: self.cir, cburst: self.cburst, pir: self.pir, pburst: self.pburst, eburst: self.eburst }
     }
 
-    fn take(&mut self, units: u64, now_us: u64) -> u32 {
+    fn take(&mut self, units: u64, before: u32, now_us: u64) -> u32 {
         let elapsed = u128::from(now_us.saturating_sub(self.last_us));
         self.last_us = self.last_us.max(now_us);
         if self.eburst > 0 {
-            return self.take_single_rate(units, elapsed);
+            return self.take_single_rate(units, before, elapsed);
         }
         self.committed = (u128::from(self.cburst) * SCALE).min(self.committed + elapsed * u128::from(self.cir));
         self.peak = (u128::from(self.pburst) * SCALE).min(self.peak + elapsed * u128::from(self.pir));
         let need = u128::from(units) * SCALE;
-        if self.peak < need {
+        if before >= Meters::RED || self.peak < need {
             return Meters::RED;
         }
         self.peak -= need;
-        if self.committed < need {
+        if before == Meters::YELLOW || self.committed < need {
             return Meters::YELLOW;
         }
         self.committed -= need;
@@ -88,17 +88,17 @@ impl Buckets {
     }
 
     /// RFC 2697.
-    fn take_single_rate(&mut self, units: u64, elapsed: u128) -> u32 {
+    fn take_single_rate(&mut self, units: u64, before: u32, elapsed: u128) -> u32 {
         let filled = self.committed + elapsed * u128::from(self.cir);
         self.committed = filled.min(u128::from(self.cburst) * SCALE);
         let excess = self.peak + (filled - self.committed);
         self.peak = excess.min(u128::from(self.eburst) * SCALE);
         let need = u128::from(units) * SCALE;
-        if self.committed >= need {
+        if before == Meters::GREEN && self.committed >= need {
             self.committed -= need;
             return Meters::GREEN;
         }
-        if self.peak >= need {
+        if before <= Meters::YELLOW && self.peak >= need {
             self.peak -= need;
             return Meters::YELLOW;
         }
@@ -133,20 +133,20 @@ impl Meters {
         self.cells.get(usize::try_from(index).ok()?)
     }
 
-    /// The colour of a packet on `worker`'s thread, and counts it; green out of range.
-    pub(crate) fn colour(&self, worker: usize, index: u64, bytes: u32, now_us: u64) -> u32 {
+    /// The colour of a packet on `worker`'s thread that has one already, and counts it; green out of range.
+    pub(crate) fn colour_after(&self, worker: usize, index: u64, (bytes, before): (u32, u32), now_us: u64) -> u32 {
         let Some(cell) = self.cell(index) else { return Meters::GREEN };
-        let colour = self.mark(cell, bytes, now_us);
+        let colour = self.mark(cell, bytes, before, now_us);
         self.counts.count(worker, 3 * index + u64::from(colour), bytes.into());
         colour
     }
 
-    fn mark(&self, cell: &Cell, bytes: u32, now_us: u64) -> u32 {
+    fn mark(&self, cell: &Cell, bytes: u32, before: u32, now_us: u64) -> u32 {
         if cell.configured.load(Ordering::Acquire) == 0 {
             return Meters::GREEN;
         }
         let units = if self.unit == CounterUnit::Packets { 1 } else { u64::from(bytes) };
-        cell.with(|buckets| buckets.take(units, now_us))
+        cell.with(|buckets| buckets.take(units, before, now_us))
     }
 
     /// What a cell marked green, yellow and red; `None` if there is no such cell.

@@ -347,8 +347,9 @@ impl Switch {
     /// Whether a device can send by a port now: the controller's port always, a link always, a port of the outside when its
     /// link was up when it was last looked at, one that the device has not never.
     pub fn port_is_up(&self, at: PortOf) -> bool {
+        let cpu_port = self.cpu_port_of(at.device);
         let inner = self.lock();
-        self.cpu_port == Some(at.port)
+        cpu_port == Some(at.port)
             || inner.ports.iter().any(|p| p.number == at.port && p.bound_to == at.device && p.up)
             || inner.links.iter().any(|link| link.from == at)
     }

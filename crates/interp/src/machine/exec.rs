@@ -2,10 +2,12 @@
 
 use super::Machine;
 use crate::hash;
+use crate::meter::Colour;
 use crate::state::Match;
 use crate::trace::Event;
 use abi::PipelineState;
 use abi::state::DigestMessage;
+use base::entry::ActionCall;
 use base::ids::{HeaderId, SlotId, TableId};
 use base::{Bits, Span};
 use ir::flow::for_each_header_slot;
@@ -119,30 +121,45 @@ impl Machine<'_> {
         }
     }
 
+    /// The length that an operation gives, or the packet's.
+    fn given_length(&self, bytes: &Option<Operand>) -> u64 {
+        bytes.as_ref().map_or(self.length, |bytes| self.number(bytes))
+    }
+
+    /// The colour that an operation gives; green if it gives none.
+    fn colour(&self, before: &Option<Operand>) -> Colour {
+        match before.as_ref().map_or(0, |before| self.number(before)) {
+            0 => Colour::Green,
+            1 => Colour::Yellow,
+            _ => Colour::Red,
+        }
+    }
+
     /// Counters, meters, registers.
     fn stateful(&mut self, inst: &Inst) {
         let span = inst.span;
         match &inst.op {
-            Op::Count { counter, index } => {
+            Op::Count { counter, index, bytes } => {
                 let index = self.number(index);
                 self.note_extern(span, *counter, || format!("count cell {index}"));
-                self.state.count(*counter, index, self.length);
+                self.state.count(*counter, index, self.given_length(bytes));
             }
-            Op::CountDirect { counter, hit, entry } => {
+            Op::CountDirect { counter, hit, entry, bytes } => {
                 if self.value(hit).is_true() {
                     self.note_extern(span, *counter, || "count the entry".to_string());
-                    self.state.count_direct(*counter, self.handle(*entry), self.length);
+                    self.state.count_direct(*counter, self.handle(*entry), self.given_length(bytes));
                 }
             }
-            Op::Meter { meter, dst, index } => {
-                let index = self.number(index);
-                let colour = self.state.meter_execute(*meter, index, self.length, self.host.now_us());
+            Op::Meter { meter, dst, index, before, bytes } => {
+                let (index, bytes, before) = (self.number(index), self.given_length(bytes), self.colour(before));
+                let colour = self.state.meter_execute_after(*meter, index, bytes, before, self.host.now_us());
                 self.note_extern(span, *meter, || format!("cell {index} says {colour:?}"));
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }
-            Op::MeterDirect { meter, dst, hit, entry } => {
+            Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
                 let entry = if self.value(hit).is_true() { self.handle(*entry) } else { 0 };
-                let colour = self.state.meter_direct_execute(*meter, entry, self.length, self.host.now_us());
+                let (bytes, before) = (self.given_length(bytes), self.colour(before));
+                let colour = self.state.meter_direct_execute_after(*meter, entry, bytes, before, self.host.now_us());
                 self.note_extern(span, *meter, || format!("the entry's cell says {colour:?}"));
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }

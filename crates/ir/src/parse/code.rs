@@ -172,12 +172,12 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
         "advance" => Op::Advance { bits: c.operand()? },
         "emit" => Op::Emit { header: c.header_id()? },
         "truncate" => Op::Truncate { bytes: c.operand()? },
-        "count" => Op::Count { counter: c.extern_id()?, index: c.next_operand()? },
+        "count" => Op::Count { counter: c.extern_id()?, index: c.next_operand()?, bytes: optional(c, "bytes")? },
         "count_direct" => {
             let counter = c.extern_id()?;
             let hit = c.next_operand()?;
             c.comma()?;
-            Op::CountDirect { counter, hit, entry: c.slot()? }
+            Op::CountDirect { counter, hit, entry: c.slot()?, bytes: optional(c, "bytes")? }
         }
         "write" => {
             let register = c.extern_id()?;
@@ -213,6 +213,11 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
 }
 
 /// Operations with one destination, and `apply` with four.
+/// An operand behind a word, if the word is there.
+fn optional(c: &mut Cursor<'_>, word: &str) -> Result<Option<Operand>> {
+    Ok(if c.eat_word(word) { Some(c.operand()?) } else { None })
+}
+
 fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
     let dst = c.slot()?;
     if c.eat_punct(",") {
@@ -266,12 +271,16 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
             c.comma()?;
             Op::ActionParam { dst, table, action, param, data: c.slot()? }
         }
-        "meter" => Op::Meter { dst, meter: c.extern_id()?, index: c.next_operand()? },
+        "meter" => {
+            let (meter, index) = (c.extern_id()?, c.next_operand()?);
+            Op::Meter { dst, meter, index, before: optional(c, "before")?, bytes: optional(c, "bytes")? }
+        }
         "meter_direct" => {
             let meter = c.extern_id()?;
             let hit = c.next_operand()?;
             c.comma()?;
-            Op::MeterDirect { meter, dst, hit, entry: c.slot()? }
+            let entry = c.slot()?;
+            Op::MeterDirect { meter, dst, hit, entry, before: optional(c, "before")?, bytes: optional(c, "bytes")? }
         }
         "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()? },
         "hash" => {

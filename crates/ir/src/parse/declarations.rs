@@ -60,6 +60,12 @@ impl<'a> Reader<'a> {
             "errors" => take!(names => |p: &mut crate::Program, v| p.errors = v),
             "drops" => take!(names => |p: &mut crate::Program, v| p.drops = v),
             "drop_port" => take!(Cursor::number => |p: &mut crate::Program, v| p.drop_port = Some(v)),
+            "cpu_port" => take!(Cursor::number => |p: &mut crate::Program, v| p.cpu_port = Some(v)),
+            "recirculation_port" => {
+                take!(Cursor::number => |p: &mut crate::Program, v| p.recirculation_port = Some(v))
+            }
+            "cpu_session" => take!(Cursor::number => |p: &mut crate::Program, v| p.cpu_session = Some(v)),
+            "cuts_clones_first" => self.program.cuts_clones_first = true,
             "instance_types" => take!(instance_types => |p: &mut crate::Program, v| p.instance_types = v),
             "controller_header" => {
                 take!(controller_header => |p: &mut crate::Program, v| p.controller_headers.push(v))

@@ -132,6 +132,10 @@ fn only_in(kind: StageKind, found: StageKind) -> Check {
     }
 }
 
+fn given_length(p: &Program, bytes: &Option<Operand>) -> Check {
+    bytes.iter().try_for_each(|bytes| want("the length", bytes.width(p), 32))
+}
+
 /// Widths and kinds; all ids are in range.
 fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
     let width = |s: &SlotId| p.width(*s);
@@ -193,11 +197,13 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the handle", width(data), 64)?;
             want("the destination", width(dst), *param_width)
         }
-        Op::Count { counter, index } => {
+        Op::Count { counter, index, bytes } => {
             rule(matches!(kind(p, *counter), ExternKind::Counter { direct: None, .. }), "this is no counter array")?;
+            given_length(p, bytes)?;
             at_most("the index", w(index), 64)
         }
-        Op::CountDirect { counter, hit, entry } => {
+        Op::CountDirect { counter, hit, entry, bytes } => {
+            given_length(p, bytes)?;
             rule(
                 matches!(kind(p, *counter), ExternKind::Counter { direct: Some(_), .. }),
                 "this is no direct counter",
@@ -205,12 +211,16 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the condition", w(hit), 1)?;
             want("the handle", width(entry), 64)
         }
-        Op::Meter { meter, dst, index } => {
+        Op::Meter { meter, dst, index, before, bytes } => {
+            given_length(p, bytes)?;
+            before.iter().try_for_each(|before| want("the colour before", w(before), 2))?;
             rule(matches!(kind(p, *meter), ExternKind::Meter { direct: None, .. }), "this is no meter array")?;
             rule(width(dst) >= 2, "a colour has 2 bits or more")?;
             at_most("the index", w(index), 64)
         }
-        Op::MeterDirect { meter, dst, hit, entry } => {
+        Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
+            given_length(p, bytes)?;
+            before.iter().try_for_each(|before| want("the colour before", w(before), 2))?;
             rule(matches!(kind(p, *meter), ExternKind::Meter { direct: Some(_), .. }), "this is no direct meter")?;
             rule(width(dst) >= 2, "a colour has 2 bits or more")?;
             want("the condition", w(hit), 1)?;

@@ -317,7 +317,7 @@ unsafe extern "C" fn select(group: *const c_void, hash: u64) -> *const EntryHead
     choose(&group.members, &BTreeSet::new(), hash).map_or(std::ptr::null(), |m| group.entries[&m])
 }
 
-unsafe extern "C" fn meter(_: *const WorkerCtx, ext: u32, index: u64, bytes: u32) -> u32 {
+unsafe extern "C" fn meter(_: *const WorkerCtx, ext: u32, index: u64, bytes: u32, _before: u32) -> u32 {
     // No meter of the tests is configured; the arguments are checked all the same.
     assert!(ext < 64 && bytes > 0 && index < u64::MAX);
     0

@@ -30,6 +30,9 @@ use ir::{BinOp, BlockId, CastKind, Cfg, HashAlgorithm, Inst, Op, Operand, SlotId
 use sema::typed::InstanceId;
 use std::collections::{BTreeSet, HashMap};
 
+/// Notes of blocks that cost one unit of the budget. An operand of a `hash` costs one.
+const NOTES_PER_UNIT: usize = 8;
+
 /// Bits of what `InternetChecksum` adds up.
 const WORD: u32 = 16;
 
@@ -143,6 +146,7 @@ impl Checksums {
         match self.given.get(&object) {
             Some((stage, block, given)) if (*stage, *block) == here && !given.is_empty() => {
                 let given = given.clone();
+                cx.b.charge(given.len());
                 csum16(cx, &given).into()
             }
             _ => cx.b.un(UnOp::Not, sum).into(),
@@ -196,6 +200,12 @@ impl Checksums {
         let notes = std::mem::take(&mut self.notes);
         let Some(mark) = self.mark.filter(|_| !notes.is_empty()) else { return };
         let code = Code::new(&cx.b.program().stages[stage.index()], mark);
+        // Every `get` may have all data, and every block all updates.
+        let data: usize = notes.iter().map(Note::operands).sum();
+        let (gets, blocks) = (notes.iter().filter(|n| matches!(n, Note::Get(..))).count(), code.notes.len());
+        if !cx.b.charge(gets.saturating_mul(data) + blocks.saturating_mul(notes.len()) / NOTES_PER_UNIT) {
+            return;
+        }
         let objects: BTreeSet<InstanceId> = notes.iter().map(Note::object).collect();
         let mut replaced: HashMap<(BlockId, usize), Vec<Op>> = HashMap::new();
         let mut first = Vec::new();
@@ -226,6 +236,13 @@ impl Checksums {
 }
 
 impl Note {
+    fn operands(&self) -> usize {
+        match self {
+            Note::Update(_, kept) => kept.len(),
+            Note::Clear(_) | Note::Get(..) => 0,
+        }
+    }
+
     fn object(&self) -> InstanceId {
         match self {
             Note::Clear(object) | Note::Update(object, _) | Note::Get(object, ..) => *object,

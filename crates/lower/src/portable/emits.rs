@@ -28,6 +28,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// headers as changed.
 const BLOCKS_MAX: usize = 256;
 
+/// Blocks and writes that are looked at for one unit of the budget.
+const WORK_PER_UNIT: usize = 16;
+
 /// The calls of `emit` of a deparser that is lowered as a control.
 pub(crate) struct Emits {
     /// An assignment of a number to this slot stands for the call of that number until the stage is done.
@@ -45,11 +48,16 @@ struct Site {
 
 /// What is known of a block with calls.
 struct Around {
-    /// Blocks that come after it.
-    behind: BTreeSet<BlockId>,
+    /// Whether it comes again.
+    is_in_loop: bool,
     /// Whether all packets that reach the end of the stage come through it.
     on_all_paths: bool,
+    /// Headers that blocks behind it write.
+    written_behind: BTreeSet<HeaderId>,
 }
+
+/// By block: the headers that it writes, each with the last operation that does.
+type Writes = Vec<HashMap<HeaderId, usize>>;
 
 impl Lowerer<'_> {
     /// Emits a header: at once, or, in a deparser that is split, by a note of it.
@@ -93,19 +101,27 @@ impl Lowerer<'_> {
     fn place_emits(&mut self, stage: StageId, mark: SlotId, headers: &[HeaderId]) -> Vec<(HeaderId, Option<SlotId>)> {
         let cfg = Cfg::new(&self.b.program().stages[stage.index()]);
         let sites = self.sites(stage, &cfg, mark, headers);
-        let around = self.around(stage, &cfg, &sites);
+        let writes = self.writes(stage);
+        let around = self.around(stage, &cfg, &sites, &writes);
+        let has_loops = cfg.loop_heads().contains(&true);
         let mut out = Vec::new();
         let mut notes: HashMap<(BlockId, usize), Vec<Op>> = HashMap::new();
         for site in &sites {
+            if self.is_too_large() {
+                break;
+            }
             let here = around.get(&site.block);
-            if here.is_some_and(|a| a.behind.contains(&site.block)) {
+            if here.map_or(has_loops, |a| a.is_in_loop) {
                 let message = "`emit` in a loop is not supported in a deparser of this architecture";
                 let help = "emit a whole header stack: its valid elements are emitted in order";
                 self.report(Diagnostic::error(codes::UNSUPPORTED_EXTERN, site.span, message).help(help));
                 continue;
             }
             let ops = notes.entry((site.block, site.inst)).or_default();
-            let header = match here.is_none_or(|a| self.changes_behind(stage, site, a)) {
+            let last_write = writes[site.block.index()].get(&site.header);
+            let changes = here.is_none_or(|a| a.written_behind.contains(&site.header))
+                || last_write.is_some_and(|last| *last > site.inst);
+            let header = match changes {
                 false => site.header,
                 true => self.copy_of(site.header, ops),
             };
@@ -147,29 +163,32 @@ impl Lowerer<'_> {
         sites
     }
 
-    fn around(&mut self, stage: StageId, cfg: &Cfg, sites: &[Site]) -> BTreeMap<BlockId, Around> {
-        let blocks: BTreeSet<BlockId> = sites.iter().map(|s| s.block).collect();
-        self.b.charge(blocks.len().min(BLOCKS_MAX) * cfg.rpo.len() / 8);
-        let stage = &self.b.program().stages[stage.index()];
-        let in_order = cfg.rpo.iter().filter(|b| blocks.contains(b)).take(BLOCKS_MAX);
-        in_order.map(|block| (*block, Around::new(stage, cfg, *block))).collect()
+    /// What the blocks of a stage write of headers.
+    fn writes(&self, stage: StageId) -> Writes {
+        let program = self.b.program();
+        let of_block = |block: &ir::Block| {
+            let mut last = HashMap::new();
+            for (i, inst) in block.insts.iter().enumerate() {
+                inst.op.for_each_def(program, |slot| match program.slots[slot.index()].kind {
+                    SlotKind::Field(h) | SlotKind::Valid(h) | SlotKind::VarbitLength(h) => _ = last.insert(h, i),
+                    SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => {}
+                });
+            }
+            last
+        };
+        program.stages[stage.index()].blocks.iter().map(of_block).collect()
     }
 
-    /// Whether a call's header is written behind it.
-    fn changes_behind(&self, stage: StageId, site: &Site, around: &Around) -> bool {
-        let program = self.b.program();
-        let blocks = &program.stages[stage.index()].blocks;
-        let rest = blocks[site.block.index()].insts[site.inst..].iter();
-        let mut changes = false;
-        for inst in rest.chain(around.behind.iter().flat_map(|b| &blocks[b.index()].insts)) {
-            inst.op.for_each_def(program, |slot| {
-                changes |= match program.slots[slot.index()].kind {
-                    SlotKind::Field(h) | SlotKind::Valid(h) | SlotKind::VarbitLength(h) => h == site.header,
-                    SlotKind::HeaderPart | SlotKind::Metadata | SlotKind::Local | SlotKind::Temp => false,
-                }
-            });
+    /// Nothing is known where that would take too long.
+    fn around(&mut self, stage: StageId, cfg: &Cfg, sites: &[Site], writes: &Writes) -> BTreeMap<BlockId, Around> {
+        let blocks: BTreeSet<BlockId> = sites.iter().map(|s| s.block).collect();
+        let work = cfg.rpo.len() + writes.iter().map(HashMap::len).sum::<usize>();
+        if !self.b.charge(blocks.len().min(BLOCKS_MAX) * work / WORK_PER_UNIT) {
+            return BTreeMap::new();
         }
-        changes
+        let stage = &self.b.program().stages[stage.index()];
+        let in_order = cfg.rpo.iter().filter(|b| blocks.contains(b)).take(BLOCKS_MAX);
+        in_order.map(|block| (*block, Around::new(stage, cfg, *block, writes))).collect()
     }
 
     /// Another header, to which `ops` copy this one.
@@ -208,7 +227,7 @@ fn is_mark(op: &Op, mark: SlotId) -> Option<u64> {
 }
 
 impl Around {
-    fn new(stage: &Stage, cfg: &Cfg, block: BlockId) -> Around {
+    fn new(stage: &Stage, cfg: &Cfg, block: BlockId, writes: &Writes) -> Around {
         let mut behind = BTreeSet::new();
         let mut todo = cfg.succs[block.index()].clone();
         while let Some(next) = todo.pop() {
@@ -226,6 +245,7 @@ impl Around {
                 todo.extend(&cfg.succs[next.index()]);
             }
         }
-        Around { behind, on_all_paths }
+        let written_behind = behind.iter().flat_map(|b| writes[b.index()].keys().copied()).collect();
+        Around { is_in_loop: behind.contains(&block), on_all_paths, written_behind }
     }
 }

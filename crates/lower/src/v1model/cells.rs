@@ -75,7 +75,7 @@ impl Lowerer<'_> {
     }
 
     /// A random number in `low..=high`; `low` if `high` is less.
-    pub(super) fn random_between(&mut self, signed: bool, low: Operand, high: Operand) -> SlotId {
+    pub(crate) fn random_between(&mut self, signed: bool, low: Operand, high: Operand) -> SlotId {
         let width = self.width(&low);
         if width <= 64 && !signed {
             let dst = self.b.temp(width);

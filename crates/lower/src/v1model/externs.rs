@@ -63,7 +63,8 @@ impl Lowerer<'_> {
         }
     }
 
-    fn instance_enum(&self, instance: &Instance, arg: &str) -> Option<String> {
+    /// The name of the enum member that a constructor parameter is.
+    pub(crate) fn instance_enum(&self, instance: &Instance, arg: &str) -> Option<String> {
         let arg = instance.args.iter().find(|a| &*a.name == arg)?;
         self.member_name(&arg.ty, Some(&arg.value)).map(str::to_string)
     }
@@ -238,13 +239,13 @@ impl Architecture for V1Model {
         match (name, method) {
             ("counter", "count") => {
                 let index = index_operand(cx, call.value(0).operand());
-                cx.b.emit(Op::Count { counter: ext, index });
+                cx.b.emit(Op::Count { counter: ext, index, bytes: None });
             }
             ("direct_counter", "count") => {}
             ("meter", "execute_meter") => {
                 let index = index_operand(cx, call.value(0).operand());
                 let within = in_range(cx, ext, &index);
-                self.colour(cx, call, 1, within, |dst| Op::Meter { meter: ext, dst, index });
+                self.colour(cx, call, 1, within, |dst| Op::Meter { meter: ext, dst, index, before: None, bytes: None });
             }
             ("direct_meter", "read") => match cx.direct.get(&ext).copied() {
                 Some(colour) => {
@@ -637,7 +638,7 @@ pub(crate) fn index_operand(cx: &mut Lowerer<'_>, index: Operand) -> Operand {
     cx.b.select(beyond, Bits::ones(64), low).into()
 }
 
-fn hash_op(
+pub(crate) fn hash_op(
     cx: &mut Lowerer<'_>,
     algorithm: HashAlgorithm,
     dst: SlotId,
@@ -662,7 +663,7 @@ fn hash_op(
 }
 
 /// Names for `Tree::for_each_told_leaf`.
-fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
+pub(crate) fn leaf_names(cx: &Lowerer<'_>, prefix: &str, ty: &Type, names: &mut Vec<String>) {
     let join = |name: &str| if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
     match cx.p.types.underlying(ty) {
         ty @ (Type::Header(id) | Type::Struct(id) | Type::HeaderUnion(id)) => {

@@ -5,7 +5,8 @@ const NAME_MAX: usize = 64;
 /// More slips than this make another word.
 const EDITS_MAX: usize = 3;
 
-/// The candidate with the smallest edit distance to a name, if that is small enough to be a slip.
+/// The candidate with the smallest edit distance to a name, if that is small enough to be a slip; a swap of neighbours counts as one
+/// edit (optimal string alignment).
 pub fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     // Of a name of one or two letters every other would be one slip away.
     let limit = if name.len() < 3 || name.len() > NAME_MAX { 0 } else { (name.len() / 3).clamp(1, EDITS_MAX) };
@@ -14,30 +15,10 @@ pub fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str> + Clone
     }
     candidates
         .filter(|c| c.len().abs_diff(name.len()) <= limit && *c != name)
-        .map(|c| (distance(name, c), c))
+        .map(|c| (strsim::osa_distance(name, c), c))
         .filter(|(d, _)| *d <= limit)
         .min()
         .map(|(_, c)| c)
-}
-
-/// Edit distance; a swap of neighbours counts as one slip.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut before: Vec<usize> = Vec::new();
-    let mut previous: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replace = previous[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replace.min(previous[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(before[j - 2] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut previous, row);
-    }
-    previous[b.len()]
 }
 
 #[cfg(test)]

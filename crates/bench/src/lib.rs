@@ -11,7 +11,7 @@
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
-//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`csv`] reads what was written |
+//! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
 //! | [`ports`] | plots of what `bench/ports/run.py` has measured |
 //!
 //! **Invariant:** whatever runs batches is called by one loop with the same buffers, frames and timing; only the function
@@ -21,7 +21,6 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod compare;
-pub mod csv;
 pub mod entry;
 pub mod frames;
 pub mod generated;
@@ -35,8 +34,8 @@ pub mod ports;
 pub mod prefixes;
 pub mod reference;
 pub mod report;
-pub mod rng;
 pub mod rows;
+pub mod sheet;
 pub mod source;
 pub mod subject;
 pub mod updates;

@@ -3,8 +3,8 @@
 //! One file for each workload and kind of ports, `ports-WORK-LINK.svg`: a group of bars for each size and direction. Another
 //! one, `ports-WORK-LINK-latency.svg`, where something was measured at a part of its highest rate.
 
-use crate::csv::Csv;
 use crate::plot::{self, Bar, Group, Legend};
+use crate::sheet::Sheet;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(csv: &Csv) -> Result<Columns> {
+    fn of(csv: &Sheet) -> Result<Columns> {
         let at = |name: &str| csv.column(name);
         Ok(Columns {
             work: at("work")?,
@@ -87,7 +87,7 @@ fn number(text: &str) -> Result<f64> {
 
 /// Draws all plots of a file; where they are.
 pub fn plots(file: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
-    let csv = Csv::read(file)?;
+    let csv = Sheet::read(file)?;
     let columns = Columns::of(&csv).with_context(|| file.display().to_string())?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut kinds: Vec<(&str, &str)> = Vec::new();

@@ -1,10 +1,10 @@
 //! What a run leaves behind: tables on the terminal; CSV files and plots below one folder.
 
-use crate::csv::Csv;
 use crate::machine;
 use crate::measure::{Ratio, Series, quantile};
 use crate::plot::{self, Legend};
 use crate::rows::Row;
+use crate::sheet::Sheet;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use plotters::prelude::*;
@@ -129,9 +129,9 @@ impl Report {
     fn merge(&self, file: &str, name: &str, columns: &[&str], lines: Vec<Vec<String>>) -> Result<()> {
         let path = self.folder.join(file);
         let header = [&["name"], columns, &LAST].concat();
-        let mut csv = Csv::new(&header);
+        let mut csv = Sheet::new(&header);
         if path.exists() {
-            match Csv::read(&path) {
+            match Sheet::read(&path) {
                 Ok(old) if old.header == csv.header => csv.lines = old.lines,
                 // Of another version of this program.
                 _ => {
@@ -362,7 +362,7 @@ mod tests {
         report("--batch 16", false).row("one", &row(30.0)).expect("it is written");
         report("", false).row("one", &row(40.0)).expect("it is written");
         report("", true).row("one", &row(50.0)).expect("it is written");
-        let csv = |file: &str| Csv::read(&folder.join(file)).expect("it was written");
+        let csv = |file: &str| Sheet::read(&folder.join(file)).expect("it was written");
         let cycles = csv("cycles.csv");
         let (median, options) = (cycles.column("median").expect("so"), cycles.column("options").expect("so"));
         let all: Vec<_> =

@@ -10,7 +10,6 @@ use crate::frames::{Frames, Writer};
 use crate::generated;
 use crate::measure::Track;
 use crate::report::{Figure, Figures};
-use crate::rng::Rng;
 use crate::rows::{Settings, with_lock};
 use crate::source::Source;
 use crate::subject::{self, Subject};
@@ -21,6 +20,7 @@ use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
 use datapath::{EngineKind, Pipeline};
+use random::Random;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,10 +54,10 @@ const CHUNK: usize = 1024;
 
 impl Content {
     fn new(key: Key, count: usize) -> Content {
-        let mut rng = Rng::new(SEED, 5);
+        let mut rng = Random::stream(SEED, 5);
         let wide = |(value, len): (u32, u32)| (value.into(), len);
         let keys = match key {
-            Key::Exact => (0..count).map(|i| (u128::from(rng.next()) << 64 | i as u128, 128)).collect(),
+            Key::Exact => (0..count).map(|i| (u128::from(rng.next_u64()) << 64 | i as u128, 128)).collect(),
             Key::Ipv4 | Key::Vrf => tables::workload::ipv4_prefixes(count, SEED).into_iter().map(wide).collect(),
             Key::Ipv6 => tables::workload::ipv6_prefixes(count, SEED),
         };
@@ -84,13 +84,13 @@ impl Content {
             Key::Vrf => vec![KeyMatch::Exact(Bits::new(12, (i % VRFS) as u128)), prefix(32)],
         };
         // Routes lead to a thousand next hops; other entries are each of their own.
-        let data = if self.key == Key::Exact { i as u128 } else { Rng::new(SEED, i as u64).below(1000).into() };
+        let data = if self.key == Key::Exact { i as u128 } else { Random::stream(SEED, i as u64).below(1000).into() };
         let call = ActionCall { action: 0, args: vec![Bits::new(48, data), Bits::new(16, data & 0xfff)] };
         TableEntry { key, priority: 0, action: EntryAction::Call(call), idle_timeout_ns: 0 }
     }
 
     fn frames(&self) -> Frames {
-        let (mut rng, mut w) = (Rng::new(SEED, 6), Writer::default());
+        let (mut rng, mut w) = (Random::stream(SEED, 6), Writer::default());
         let mut frames = Frames::with_room(FLOWS, 64);
         for _ in 0..FLOWS.min(4 * self.keys.len()) {
             let i = rng.index(self.keys.len());
@@ -99,7 +99,7 @@ impl Content {
             let rest = if len >= width {
                 0
             } else {
-                (u128::from(rng.next()) << 64 | u128::from(rng.next())) >> (128 - width + len)
+                (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())) >> (128 - width + len)
             };
             let address = value | rest;
             w.clear().ethernet(0x0200_0000_0002, (i % VRFS) as u64).be::<2>(0x86dd).be::<8>(0).be::<8>(0).be::<8>(0);

@@ -77,7 +77,7 @@ pub enum Flows {
 }
 
 /// The flow of each packet, in order.
-pub fn sequence(flows: Flows, rng: &mut crate::rng::Rng) -> Vec<u32> {
+pub fn sequence(flows: Flows, rng: &mut random::Random) -> Vec<u32> {
     match flows {
         Flows::Uniform(n) | Flows::New { packets: n, .. } => {
             let mut order: Vec<u32> = (0..n as u32).collect();

@@ -8,9 +8,9 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::{ExternId, TableId};
 use common::Engines;
 use datapath::{EngineKind, Local, Sent, Specialise};
+use random::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tables::workload::Random;
 
 /// A route leads to a hop and a port; a hop to a neighbour, and some packets look up the port, too. The neighbour, which is known by
 /// two numbers, decides by which port packets leave; hits in `link` are counted by entry.
@@ -219,7 +219,7 @@ fn draw(random: &mut Random) -> (TableId, TableEntry) {
 #[test]
 fn joined_tables_say_what_tables_say() {
     for seed in 1..=6 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut engines = Engines::new(&program());
         // More prefixes than are compared one by one.
         let mut there: Vec<(TableId, Vec<KeyMatch>)> = Vec::new();
@@ -256,7 +256,7 @@ fn joined_tables_say_what_tables_say() {
             }
             for _ in 0..5 {
                 let [a, b, c] = [3, 3, 2].map(|n| random.below(n) as u8);
-                engines.check(&[a, b, c, random.next() as u8], &what);
+                engines.check(&[a, b, c, random.next_u64() as u8], &what);
             }
             engines.check(&routes[random.below(40) as usize].to_be_bytes(), &what);
         }
@@ -277,7 +277,7 @@ fn joined_tables_say_what_tables_say() {
 fn parameters_of_other_rows_and_other_parameters_are_looked_up() {
     let [home, pair, one, last] = [1, 2, 3, 4].map(TableId);
     let mut engines = Engines::new(&common::matching(&[("k", 32), ("l", 32)], 5, CROSSED_TABLES, CROSSED));
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for i in 0..40u32 {
         let numbers = [random.below(6), random.below(6), random.below(6)];
         let route = entry(prefix(i << 20, 14), 0, &[(16, numbers[0]), (16, numbers[1])]);
@@ -332,7 +332,7 @@ fn packets_wait_for_routes_and_not_for_their_hops() {
 
     let mut engines = Engines::new(&program);
     engines.each(fill);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for step in 0..40 {
         engines.recompile(Specialise::Contents);
         for _ in 0..50 {

@@ -8,8 +8,8 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
 use common::Engines;
 use datapath::Specialise;
+use random::Random;
 use std::sync::Arc;
-use tables::workload::Random;
 
 /// A frame's first bits are looked up in a table of prefixes, which says the port it leaves by, or drops it.
 fn program(width: u32, size: u64) -> Arc<ir::Program> {
@@ -58,13 +58,13 @@ fn prefix(random: &mut Random, width: u32, least: u32) -> (u32, u32) {
 fn address(random: &mut Random, least: u32) -> u32 {
     let values = if least > 0 { 2 } else { 6 };
     let octet = |random: &mut Random| [0, 1, 10, 127, 128, 255][random.below(values) as usize];
-    u32::from_be_bytes([octet(random), octet(random), octet(random), random.next() as u8])
+    u32::from_be_bytes([octet(random), octet(random), octet(random), random.next_u64() as u8])
 }
 
 #[test]
 fn every_change_of_prefixes_is_what_all_code_sees() {
     for (seed, width, least) in [(1, 32, 0), (2, 32, 0), (3, 24, 0), (4, 17, 0), (5, 9, 0), (6, 32, 22)] {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut engines = Engines::new(&program(width, 1024));
         let mut there: Vec<(u32, u32)> = Vec::new();
         for step in 0..500u32 {

@@ -8,9 +8,9 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
 use common::Engines;
 use datapath::Specialise;
+use random::Random;
 use std::fmt::Write;
 use std::sync::Arc;
-use tables::workload::Random;
 
 /// A frame's first fields are looked up in a table that says the port it leaves by, one of two, or drops it.
 fn program(fields: &[(u32, &str)]) -> Arc<ir::Program> {
@@ -61,7 +61,7 @@ fn value(random: &mut Random, width: u32) -> Bits {
     match random.below(3) {
         0 => low,
         1 => low.shl(u64::from(width.saturating_sub(2))),
-        _ => Bits::new(width, u128::from(random.next() & 0x0101_0101_0101_0101)),
+        _ => Bits::new(width, u128::from(random.next_u64() & 0x0101_0101_0101_0101)),
     }
 }
 
@@ -76,7 +76,7 @@ fn key(random: &mut Random, (width, kind): (u32, &str)) -> KeyMatch {
             KeyMatch::Lpm { value: value(random, width).and(&mask), prefix_len }
         }
         _ => {
-            let mask = if any { Bits::zero(width) } else { Bits::new(width, random.next().into()) };
+            let mask = if any { Bits::zero(width) } else { Bits::new(width, random.next_u64().into()) };
             KeyMatch::Ternary { value: value(random, width).and(&mask), mask }
         }
     }
@@ -102,7 +102,7 @@ fn rules_in_the_code_are_those_of_the_table() {
         &[(48, "lpm"), (16, "optional")],
     ];
     for (seed, fields) in shapes.into_iter().enumerate() {
-        let mut random = Random(seed as u64);
+        let mut random = Random::new(seed as u64);
         let mut engines = Engines::new(&program(fields));
         let mut there: Vec<TableEntry> = Vec::new();
         for (round, wanted) in [1, 4, 17, 62, 63, 64, 65, 100, 127, 128, 140, 500, 127, 63, 20].into_iter().enumerate()
@@ -139,7 +139,7 @@ fn rules_in_the_code_are_those_of_the_table() {
 #[test]
 fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
     let fields = [(32, "ternary"), (16, "ternary")];
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut engines = Engines::new(&program(&fields));
     let mut there: Vec<TableEntry> = Vec::new();
     let near = |random: &mut Random| Bits::new(32, u128::from(10 << 24 | random.below(1 << 22)));

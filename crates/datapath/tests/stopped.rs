@@ -24,6 +24,7 @@ use datapath::engine::{Engine, Sink};
 use datapath::replication::Replica;
 use datapath::{ACKNOWLEDGE_MAX, EngineKind, Pipeline, Specialise};
 use pktio::{HeapPool, Packet};
+use random::Random;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -474,20 +475,8 @@ extern "C" fn stand(_: libc::c_int) {
     }
 }
 
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % n
-    }
-}
-
 fn worker(pipeline: &Pipeline, index: usize, model: &Model, stop: &AtomicBool) -> u64 {
-    let mut random = Random(index as u64);
+    let mut random = Random::new(index as u64);
     let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
     let mut executor = pipeline.executor(index);
     let pool = HeapPool::shared(64);
@@ -520,7 +509,7 @@ fn worker(pipeline: &Pipeline, index: usize, model: &Model, stop: &AtomicBool) -
 }
 
 fn write(pipeline: &Pipeline, model: &Model, stop: &AtomicBool) -> (u64, u64) {
-    let (mut random, mut label) = (Random(99), 0);
+    let (mut random, mut label) = (Random::new(99), 0);
     let (mut made, mut refused) = (0, 0);
     let state = pipeline.state();
     while !stop.load(Ordering::Relaxed) {
@@ -583,7 +572,7 @@ fn workers_that_are_stopped_at_any_instruction_run_no_code_that_does_not_fit() {
             }
             compiled
         });
-        let (start, mut random, mut stops) = (Instant::now(), Random(5), 0);
+        let (start, mut random, mut stops) = (Instant::now(), Random::new(5), 0);
         while start.elapsed() < Duration::from_millis(ms) && !workers.iter().any(|w| w.is_finished()) {
             std::thread::sleep(Duration::from_micros(random.below(3000)));
             STAND.store(true, Ordering::Relaxed);

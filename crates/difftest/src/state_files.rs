@@ -127,14 +127,8 @@ mod tests {
 
     #[test]
     fn damage_at_random_places_loses_nothing_silently() {
-        // Xorshift (Marsaglia 2003).
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut byte = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        };
+        let mut random = random::Random::new(1);
+        let mut byte = || random.next_u64() as u8;
         for round in 0..400 {
             let bytes: Vec<u8> = (0..DAMAGE_BYTES * (1 + round % 3)).map(|_| byte()).collect();
             println!("{bytes:?}");

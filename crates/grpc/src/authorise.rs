@@ -164,11 +164,8 @@ mod tests {
 
     #[test]
     fn the_early_reading_of_a_sender_is_that_of_the_decoded_message_for_any_bytes() {
-        let mut state = 1u64;
-        let mut random = move |n: u64| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (state >> 33) % n
-        };
+        let mut numbers = random::Random::new(1);
+        let mut random = move |n: u64| numbers.below(n);
         let (mut writes, mut configs) = (0, 0);
         for _ in 0..50_000 {
             let bytes = arbitrary(&mut random, 0);

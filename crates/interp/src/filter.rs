@@ -382,13 +382,8 @@ mod tests {
             "",
         ];
         let program = program();
-        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-        let mut draw = |n: usize| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed % n as u64) as usize
-        };
+        let mut random = random::Random::new(1);
+        let mut draw = |n: usize| random.index(n);
         let mut read = 0;
         for _ in 0..20_000 {
             let length = draw(12);

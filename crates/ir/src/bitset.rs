@@ -297,11 +297,8 @@ mod tests {
         for bound in [1, 63, 64, 65, LEAF_BITS, LEAF_BITS + 1, LEAF_BITS * FAN, LEAF_BITS * FAN + 1, 40_000] {
             let mut sets: Vec<(BitSet, BTreeSet<usize>)> =
                 (0..4).map(|_| (BitSet::new(bound), BTreeSet::new())).collect();
-            let mut seed = bound as u64;
-            let mut below = |n: usize| {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (seed >> 33) as usize % n
-            };
+            let mut random = random::Random::new(bound as u64);
+            let mut below = |n: usize| random.index(n);
             for _ in 0..2_000 {
                 let (to, from, i) = (below(4), below(4), below(bound));
                 match below(8) {

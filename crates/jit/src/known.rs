@@ -253,11 +253,8 @@ mod tests {
 
     #[test]
     fn a_test_of_two_places_holds_where_both_do() {
-        let mut state = 1u64;
-        let mut below = |n: u64| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            (state >> 33) % n
-        };
+        let mut random = random::Random::new(1);
+        let mut below = |n: u64| random.below(n);
         let holds = |test: &FrameTest, frame: &[u8; 24]| {
             let from = test.at.offset as usize;
             let bytes = frame[from..from + test.size as usize].iter().rev();

@@ -182,6 +182,7 @@ impl Translator<'_, '_> {
 mod tests {
     use super::*;
     use abi::EntryShape;
+    use random::Random;
 
     fn rule(mask: u64, value: u64) -> Rule {
         Rule { mask: vec![mask], value: vec![value & mask], entry: EntryShape { entry: std::ptr::null(), call: None } }
@@ -192,24 +193,19 @@ mod tests {
         rows.fold(u64::MAX, |common, (c, rows)| common & rows[byte_of(key, c.byte) as usize]) != 0
     }
 
-    fn random(seed: &mut u64) -> u64 {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        *seed ^ *seed >> 29
-    }
-
     #[test]
     fn what_meets_a_rule_passes_and_most_else_does_not() {
-        let mut seed = 3;
+        let mut random = Random::new(3);
         for count in [1, 5, 64, 100, 1000, 5000] {
             // One network, hosts in it, and any ports.
             let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xffff_ffff_0000_ffff];
             let rules: Vec<Rule> =
-                (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random(&mut seed) >> 8)).collect();
+                (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8)).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
             let sieve = Sieve::new(&rules).expect("one byte tells");
             let mut passed = 0;
             for i in 0..4000 {
-                let any = random(&mut seed);
+                let any = random.next_u64();
                 let near = rules[i % rules.len()];
                 let key = if i % 2 == 0 { any } else { (any & !near.mask[0]) | near.value[0] };
                 let meets = rules.iter().any(|r| key & r.mask[0] == r.value[0]);
@@ -223,14 +219,14 @@ mod tests {
     /// Of hosts and networks of 100.64.0.0/10, with a port each.
     #[test]
     fn keys_of_the_network_that_all_rules_are_about_are_kept_back_too() {
-        let mut seed = 5;
+        let mut random = Random::new(5);
         for count in [5, 100] {
             let masks = [0xffff_ffff_0000_ffff, 0xffff_ff00_0000_0000, 0xffff_0000_0000_ffff];
-            let network = |seed: &mut u64| 0x6440_0000_0000_0000 | random(seed) >> 10;
-            let rules: Vec<Rule> = (0..count).map(|i| rule(masks[i % 3], network(&mut seed))).collect();
+            let network = |random: &mut Random| 0x6440_0000_0000_0000 | random.next_u64() >> 10;
+            let rules: Vec<Rule> = (0..count).map(|i| rule(masks[i % 3], network(&mut random))).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
             let sieve = Sieve::new(&rules).expect("few bytes tell");
-            let passed = (0..2000).filter(|_| passes(&sieve, network(&mut seed))).count();
+            let passed = (0..2000).filter(|_| passes(&sieve, network(&mut random))).count();
             assert!(passed < 500, "{passed} of 2000 keys of the network pass with {count} rules");
         }
     }

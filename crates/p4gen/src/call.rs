@@ -42,9 +42,9 @@ impl Gen {
     pub fn action(&mut self, first: &[String], table: Option<String>) {
         let mark = self.scope.len();
         let name = self.name("a");
-        let count = [0, 0, 1, 2][self.dice.below(4)];
+        let count = [0, 0, 1, 2][self.dice.index(4)];
         let mut params = self.params(count, false);
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let ty = loop {
                 let ty = self.scalar();
                 if !matches!(ty, Type::Error | Type::Enum(_)) {

@@ -11,7 +11,7 @@ impl Gen {
             return self.simple_bool();
         }
         let d = depth - 1;
-        match self.dice.below(14) {
+        match self.dice.index(14) {
             0 | 1 => self.simple_bool(),
             2..=4 => self.comparison(d),
             5 | 6 => {

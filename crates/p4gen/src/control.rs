@@ -9,7 +9,7 @@ impl Gen {
     pub fn ctor_params(&mut self) -> (String, Vec<Type>) {
         let mut list = Vec::new();
         let mut types = Vec::new();
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let ty = match self.scalar() {
                 ty @ (Type::Bit(_) | Type::Int(_) | Type::Bool | Type::Enum(_) | Type::SerEnum(_)) => ty,
                 _ => Type::Bit(8),
@@ -29,7 +29,7 @@ impl Gen {
         if fit.is_empty() {
             return;
         }
-        for _ in 0..self.dice.below(4) {
+        for _ in 0..self.dice.index(4) {
             let at = *self.dice.pick(&fit);
             let Control { name: block, ctor, cost, .. } = self.controls[at].clone();
             if !self.affords(cost) {
@@ -102,7 +102,7 @@ impl Gen {
 
     /// Variables, actions, tables, instances.
     fn locals(&mut self, unique: bool) {
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let ty = self.variable_type();
             let name = self.name("v");
             let text = self.ty(&ty);
@@ -117,10 +117,10 @@ impl Gen {
             self.declare(&name, &ty, true);
         }
         self.declare_externs();
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..1 + self.dice.index(4) {
             self.action(&[], None);
         }
-        for _ in 0..self.dice.below(2 + self.size as usize / 2) {
+        for _ in 0..self.dice.index(2 + self.size as usize / 2) {
             self.table(unique);
         }
         self.declare_instances(false);
@@ -229,7 +229,7 @@ impl Gen {
         self.calls = false;
         self.open(format!("control {name}(inout Headers hdr, inout Meta meta) {{"));
         self.open("apply {");
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let algorithm = *self.dice.pick(&["csum16", "csum16", "crc16", "crc32", "xor16", "identity"]);
             let payload = if self.dice.one_in(4) { "_with_payload" } else { "" };
             let cond = self.bool_expr(1);
@@ -262,7 +262,7 @@ impl Gen {
             order.truncate(1);
         }
         for field in order {
-            match self.dice.below(8) {
+            match self.dice.index(8) {
                 0 => {
                     let cond = self.bool_expr(2);
                     self.open(format!("if ({cond}) {{"));

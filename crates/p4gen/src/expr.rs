@@ -42,7 +42,7 @@ impl Gen {
     /// A literal or constant of a type.
     pub fn literal(&mut self, ty: &Type) -> String {
         match ty {
-            Type::Bool => ["false", "true"][self.dice.below(2)].into(),
+            Type::Bool => ["false", "true"][self.dice.index(2)].into(),
             Type::Bit(w) => self.bit_literal(*w),
             Type::Int(w) => self.int_literal(*w),
             Type::New(i) => {
@@ -66,10 +66,10 @@ impl Gen {
 
     /// Random hex digits of at most `width` bits; corner values more often than chance would have them.
     pub fn digits(&mut self, width: u32) -> String {
-        match self.dice.below(8) {
+        match self.dice.index(8) {
             0 => return "0".into(),
             1 => return "1".into(),
-            2 | 3 => return self.dice.below(1 << width.min(4)).to_string(),
+            2 | 3 => return self.dice.index(1 << width.min(4)).to_string(),
             4 => return self.hex(width, |_| true),
             5 => return self.hex(width, |i| i == width - 1),
             6 => return self.hex(width, |i| i != width - 1),
@@ -95,7 +95,7 @@ impl Gen {
     }
 
     fn int_literal(&mut self, width: u32) -> String {
-        match self.dice.below(4) {
+        match self.dice.index(4) {
             0 if width > 1 => format!("(-{width}s{})", self.digits(width - 1)),
             1 if width > 1 => format!("{width}s{}", self.digits(width - 1)),
             2 if width > 1 => format!("((int<{width}>){})", self.digits(width - 1)),
@@ -189,7 +189,7 @@ impl Gen {
             return self.leaf(&ty);
         }
         let d = depth - 1;
-        match self.dice.below(24) {
+        match self.dice.index(24) {
             0..=3 => self.leaf(&ty),
             4..=10 => self.arithmetic(&ty, d),
             11 | 12 => self.shift(&ty, d),
@@ -220,10 +220,10 @@ impl Gen {
                 format!("({} + {number})", self.expr(&ty, d))
             }
             22 if self.dice.one_in(3) => {
-                let header = self.dice.below(self.types.headers.len().max(1));
+                let header = self.dice.index(self.types.headers.len().max(1));
                 match self.types.headers.get(header) {
                     Some(h) if self.types.varbit(header).is_none() && !self.only_constants => {
-                        let what = ["minSizeInBits", "minSizeInBytes"][self.dice.below(2)];
+                        let what = ["minSizeInBits", "minSizeInBytes"][self.dice.index(2)];
                         let name = h.name.clone();
                         match self.scope.iter().find(|v| v.ty == Type::Header(header) && !v.path.contains('@')) {
                             Some(v) => format!("((bit<{width}>){}.{what}())", v.path),
@@ -258,7 +258,7 @@ impl Gen {
             return self.leaf(&ty);
         }
         let d = depth - 1;
-        match self.dice.below(16) {
+        match self.dice.index(16) {
             0 | 1 => self.leaf(&ty),
             2..=7 => self.arithmetic(&ty, d),
             8 | 9 => self.shift(&ty, d),
@@ -291,7 +291,7 @@ impl Gen {
         let op = *self.dice.pick(&["<<", ">>"]);
         let value = self.expr(ty, depth);
         let width = self.types.size(ty);
-        let amount = match self.dice.below(6) {
+        let amount = match self.dice.index(6) {
             0 => self.dice.range(0, width + 2).to_string(),
             1 => (*self.dice.pick(&[1, 31, 32, 63, 64, 127, 128, 300, 100_000])).to_string(),
             2 => {
@@ -320,7 +320,7 @@ impl Gen {
                 _ => None,
             })
             .collect();
-        let (base, from, low, signed) = if !wide.is_empty() && self.dice.below(3) != 0 {
+        let (base, from, low, signed) = if !wide.is_empty() && self.dice.index(3) != 0 {
             let (i, w) = *self.dice.pick(&wide);
             let path = self.scope[i].path.clone();
             let low = self.dice.range(0, w - width);
@@ -331,7 +331,7 @@ impl Gen {
             (self.expr(&ty, depth), from, low, matches!(ty, Type::Int(_)))
         };
         debug_assert!(low + width <= from);
-        match self.dice.below(4) {
+        match self.dice.index(4) {
             0 => format!("{base}[{low}+:{width}]"),
             1 if !self.only_constants && self.dice.one_in(3) => {
                 let index = self.varying(8);
@@ -362,7 +362,7 @@ impl Gen {
     }
 
     fn cast_to_bit(&mut self, width: u32, depth: u32) -> String {
-        let from = match self.dice.below(8) {
+        let from = match self.dice.index(8) {
             0 => Type::Int(width),
             1 if width == 1 => Type::Bool,
             2 | 3 => {
@@ -387,9 +387,9 @@ impl Gen {
 
     /// Arithmetic on numbers without a width.
     fn int_constant(&mut self, width: u32) -> String {
-        let mut text = self.dice.below(1000).to_string();
-        for _ in 0..self.dice.below(3) {
-            let n = 1 + self.dice.below(40);
+        let mut text = self.dice.index(1000).to_string();
+        for _ in 0..self.dice.index(3) {
+            let n = 1 + self.dice.index(40);
             let op = *self.dice.pick(&["+", "*", "<<", "-"]);
             text = format!("({text} {op} {n})");
         }
@@ -402,7 +402,7 @@ impl Gen {
             return None;
         }
         let text = match self.place.is_parser() {
-            true if self.calls => match self.dice.below(3) {
+            true if self.calls => match self.dice.index(3) {
                 0 if width <= 200 => return Some(format!("pkt.lookahead<bit<{width}>>()")),
                 1 => "pkt.length()".to_string(),
                 _ => {

@@ -18,7 +18,7 @@ impl Gen {
 
     /// Declares counters, meters and registers in the control being written.
     pub fn declare_externs(&mut self) {
-        for _ in 0..self.dice.below(4) {
+        for _ in 0..self.dice.index(4) {
             let (width, index) = self.index_type();
             let args = |first: &str| match (first.is_empty(), index.is_empty()) {
                 (true, true) => String::new(),
@@ -28,7 +28,7 @@ impl Gen {
             };
             let size = self.dice.range(1, 16);
             let unit = *self.dice.pick(&["packets", "bytes", "packets_and_bytes"]);
-            let kind = match self.dice.below(4) {
+            let kind = match self.dice.index(4) {
                 0 => {
                     let name = self.name("counter_");
                     self.line(format!("counter{}({size}, CounterType.{unit}) {name};", args("")));
@@ -77,7 +77,7 @@ impl Gen {
             // Objects cannot be reached elsewhere; functions without state are the same everywhere.
             Place::State | Place::Plain | Place::Function(_) | Place::Top => return false,
         }
-        match self.dice.below(12) {
+        match self.dice.index(12) {
             0..=4 => self.object_statement(),
             5 | 6 => self.hash_statement(),
             7 => self.fate_statement(),
@@ -105,14 +105,14 @@ impl Gen {
         if self.externs.is_empty() {
             return false;
         }
-        let at = self.dice.below(self.externs.len());
+        let at = self.dice.index(self.externs.len());
         let ExternInstance { name, kind } = self.externs[at].clone();
         if name == "canary" {
             return false;
         }
         let index = |g: &mut Gen, width: u32| {
             let value = g.expr(&Type::Bit(width), 1);
-            if width > 4 && g.dice.below(4) != 0 { format!("({value} & 7)") } else { value }
+            if width > 4 && g.dice.index(4) != 0 { format!("({value} & 7)") } else { value }
         };
         match kind {
             ExternKind::Counter(width) => {
@@ -184,7 +184,7 @@ impl Gen {
         }
         let cond = self.bool_expr(2);
         self.open(format!("if ({cond}) {{"));
-        match self.dice.below(4) {
+        match self.dice.index(4) {
             0 => self.line("mark_to_drop(sm);"),
             1 => {
                 let group = self.dice.range(1, SESSIONS);
@@ -203,7 +203,7 @@ impl Gen {
     fn replication_statement(&mut self) {
         let list = self.dice.range(1, 3);
         let session = self.dice.range(1, SESSIONS);
-        let statement = match (self.half, self.dice.below(3)) {
+        let statement = match (self.half, self.dice.index(3)) {
             (Half::Ingress, 0) => format!("resubmit_preserving_field_list({list});"),
             (Half::Ingress, 1) => format!("clone(CloneType.I2E, {session});"),
             (Half::Ingress, _) => format!("clone_preserving_field_list(CloneType.I2E, {session}, {list});"),

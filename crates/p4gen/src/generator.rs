@@ -1,14 +1,14 @@
 //! The state of the generator: scopes, and the text that grows.
 
 use crate::declared::{Callable, Control, ExternInstance, Half, Place, Table, Var};
-use crate::dice::Dice;
 use crate::types::{Type, Types};
+use random::Random;
 use std::fmt::Write;
 use std::ops::Range;
 
 /// The generator.
 pub struct Gen {
-    pub(crate) dice: Dice,
+    pub(crate) dice: Random,
     pub(crate) types: Types,
     pub(crate) scope: Vec<Var>,
     pub(crate) functions: Vec<Callable>,
@@ -58,7 +58,7 @@ pub const BODY_COST_MAX: u64 = 3000;
 impl Gen {
     /// Before the first line. Constructs whose number is in `sites` are written another way.
     pub(crate) fn new(seed: u64, size: u32, sites: Range<u64>) -> Gen {
-        let mut dice = Dice::new(seed);
+        let mut dice = Random::new(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x9e37_79b9_7f4a_7c15));
         let typed_index = dice.one_in(2);
         Gen {
             dice,

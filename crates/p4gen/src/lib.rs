@@ -35,7 +35,6 @@ mod call;
 mod compound;
 mod control;
 mod declared;
-mod dice;
 mod expr;
 mod externs;
 mod generator;
@@ -47,5 +46,4 @@ mod table;
 mod type_decls;
 mod types;
 
-pub use dice::Dice;
 pub use program::{Generated, program, rewritten};

@@ -9,7 +9,7 @@ use crate::types::Type;
 impl Gen {
     /// Declares sub-parsers and the parser.
     pub fn parsers(&mut self) {
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             self.sub_parser();
         }
         let outer = self.begin();
@@ -46,14 +46,14 @@ impl Gen {
         self.declare("meta", &Type::Struct(headers + 1), true);
         // Headers come as parameters of their own.
         let mut params: Vec<Param> = Vec::new();
-        for _ in 0..self.dice.below(2) {
-            let ty = Type::Header(self.dice.below(self.types.headers.len() - 1));
+        for _ in 0..self.dice.index(2) {
+            let ty = Type::Header(self.dice.index(self.types.headers.len() - 1));
             let name = self.name("p");
             let dir = *self.dice.pick(&[crate::declared::Dir::Out, crate::declared::Dir::InOut]);
             self.declare(&name, &ty, true);
             params.push(Param { dir, ty, name, default: false });
         }
-        let more = self.dice.below(2) as u32;
+        let more = self.dice.index(2) as u32;
         params.extend(self.params(more, false));
         let list = self.param_list(&params);
         let (ctor_list, ctor) = self.ctor_params();
@@ -71,12 +71,12 @@ impl Gen {
     /// Value sets: name and type.
     fn value_sets(&mut self) -> Vec<(String, Type)> {
         let mut sets = Vec::new();
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let name = self.name("vs");
             let width = *self.dice.pick(&[1, 2, 3, 8, 16]);
             self.line(format!("value_set<bit<{width}>>(4) {name};"));
-            for _ in 0..self.dice.below(3) {
-                let value = self.dice.below(1 << width.min(4));
+            for _ in 0..self.dice.index(3) {
+                let value = self.dice.index(1 << width.min(4));
                 self.setup.push(format!("value_set {name} {value}"));
             }
             sets.push((name, Type::Bit(width)));
@@ -101,7 +101,7 @@ impl Gen {
             }
             let mut consumed = false;
             for _ in 0..self.dice.range(0, 2) {
-                if self.dice.below(4) != 0 {
+                if self.dice.index(4) != 0 {
                     consumed |= self.extract();
                 } else {
                     self.parser_statement();
@@ -143,7 +143,7 @@ impl Gen {
         let (path, header) = self.dice.pick(&places).clone();
         if self.types.varbit(header).is_some() {
             let value = self.expr(&Type::Bit(8), 1);
-            let length = match self.dice.below(6) {
+            let length = match self.dice.index(6) {
                 0 => format!("(bit<32>){value}"),
                 1 => format!("((bit<32>)({value} & 3)) << 4"),
                 _ => format!("((bit<32>)({value} & 3)) << 3"),
@@ -159,7 +159,7 @@ impl Gen {
     }
 
     fn parser_statement(&mut self) {
-        match self.dice.below(10) {
+        match self.dice.index(10) {
             0 | 1 => {
                 let (cond, error) = (self.bool_expr(2), self.literal(&Type::Error));
                 // Mostly true: what follows an error is not parsed.
@@ -206,8 +206,8 @@ impl Gen {
             targets.extend(names[..=at].iter().cloned());
         }
         let forward = |g: &mut Gen| {
-            if at + 1 < names.len() && g.dice.below(5) != 0 {
-                let i = at + 1 + g.dice.below(names.len() - at - 1);
+            if at + 1 < names.len() && g.dice.index(5) != 0 {
+                let i = at + 1 + g.dice.index(names.len() - at - 1);
                 names[i].clone()
             } else {
                 "accept".to_string()
@@ -218,14 +218,14 @@ impl Gen {
             return self.line(format!("transition {next};"));
         }
         let mut keys: Vec<(String, Type)> = Vec::new();
-        for _ in 0..[1, 1, 1, 2, 2, 3][self.dice.below(6)] {
+        for _ in 0..[1, 1, 1, 2, 2, 3][self.dice.index(6)] {
             if self.dice.one_in(3)
                 && let Some((path, width)) = self.asked_before()
             {
                 keys.push((path, Type::Bit(width)));
                 continue;
             }
-            let ty = match self.dice.below(6) {
+            let ty = match self.dice.index(6) {
                 0 => match self.scalar() {
                     Type::New(_) => Type::Bit(4),
                     ty => ty,
@@ -249,9 +249,9 @@ impl Gen {
             let next = if self.dice.one_in(20) { "reject".to_string() } else { next };
             self.line(format!("{set}: {next};"));
         }
-        if consumed || self.dice.below(8) != 0 {
+        if consumed || self.dice.index(8) != 0 {
             let next = forward(self);
-            let word = ["default", "_"][self.dice.below(2)];
+            let word = ["default", "_"][self.dice.index(2)];
             self.line(format!("{word}: {next};"));
         }
         self.close("}");
@@ -263,14 +263,14 @@ impl Gen {
             return (*self.dice.pick(&fit)).clone();
         }
         match ty {
-            Type::Bit(w) => match self.dice.below(6) {
+            Type::Bit(w) => match self.dice.index(6) {
                 0 => {
                     let (value, mask) = (self.digits(*w), self.digits(*w));
                     format!("{value} &&& {mask}")
                 }
                 1 => {
-                    let high = self.dice.below(1 << (*w).min(6));
-                    let low = self.dice.below(high + 1);
+                    let high = self.dice.index(1 << (*w).min(6));
+                    let low = self.dice.index(high + 1);
                     format!("{low} .. {high}")
                 }
                 2 => "_".into(),
@@ -280,7 +280,7 @@ impl Gen {
                     self.only_constants = false;
                     value
                 }
-                _ => self.dice.below(1 << (*w).min(3)).to_string(),
+                _ => self.dice.index(1 << (*w).min(3)).to_string(),
             },
             _ if self.dice.one_in(4) => "_".into(),
             _ => self.literal(ty),

@@ -40,11 +40,11 @@ impl Gen {
         self.declare_packet_types();
         self.line("T pick<T>(in T x, in T y, in bool first) { if (first) { return x; } return y; }");
         self.line("bool swap<T>(inout T x, inout T y) { T z = x; x = y; y = z; return false; }");
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..1 + self.dice.index(4) {
             self.function();
         }
         self.parsers();
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             self.sub_control();
         }
         self.pipeline();
@@ -54,7 +54,7 @@ impl Gen {
 
     fn declare_constants(&mut self) {
         self.only_constants = true;
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..1 + self.dice.index(4) {
             let ty = self.scalar();
             let name = self.name("C");
             let value = self.expr(&ty, 2);
@@ -68,18 +68,18 @@ impl Gen {
     /// `Headers` and `Meta`: what all blocks share.
     fn declare_packet_types(&mut self) {
         let mut fields: Vec<(String, Type)> = Vec::new();
-        for _ in 0..2 + self.dice.below(4) {
-            let header = Type::Header(self.dice.below(self.types.headers.len()));
+        for _ in 0..2 + self.dice.index(4) {
+            let header = Type::Header(self.dice.index(self.types.headers.len()));
             fields.push((self.name("h"), header));
         }
-        for _ in 0..self.dice.below(3) {
-            let header = Type::Header(self.dice.below(self.types.headers.len()));
+        for _ in 0..self.dice.index(3) {
+            let header = Type::Header(self.dice.index(self.types.headers.len()));
             let n = self.dice.range(1, 4);
             fields.push((self.name("s"), Type::Stack(Box::new(header), n)));
         }
         if !self.types.unions.is_empty() {
-            for _ in 0..self.dice.below(3) {
-                let union = Type::Union(self.dice.below(self.types.unions.len()));
+            for _ in 0..self.dice.index(3) {
+                let union = Type::Union(self.dice.index(self.types.unions.len()));
                 if self.dice.one_in(4) {
                     fields.push((self.name("s"), Type::Stack(Box::new(union), 2)));
                 } else {
@@ -98,7 +98,7 @@ impl Gen {
         self.types.structs.push(crate::types::Fields { name: "Headers".into(), fields });
 
         let mut fields: Vec<(String, Type)> = Vec::new();
-        for _ in 0..3 + self.dice.below(6) {
+        for _ in 0..3 + self.dice.index(6) {
             let ty = if self.dice.one_in(5) { self.variable_type() } else { self.scalar() };
             fields.push((self.name("m"), ty));
         }
@@ -106,7 +106,7 @@ impl Gen {
         for (name, ty) in &fields {
             let kept = !matches!(ty, Type::Stack(..) | Type::Union(_) | Type::Tuple(_));
             if kept && self.dice.one_in(2) {
-                let lists = ["1", "1", "2", "1, 2"][self.dice.below(4)];
+                let lists = ["1", "1", "2", "1, 2"][self.dice.index(4)];
                 self.line(format!("@field_list({lists})"));
             }
             let text = self.ty(ty);

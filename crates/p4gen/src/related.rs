@@ -86,7 +86,7 @@ impl Gen {
             }
             points.push(point);
         }
-        let (narrowed, written) = match self.dice.below(4) {
+        let (narrowed, written) = match self.dice.index(4) {
             0 => (path.clone(), false),
             1 | 2 => (path.clone(), true),
             _ => {
@@ -107,7 +107,7 @@ impl Gen {
     /// A value that has to do with the others: one of them, perhaps with a bit changed, negated, one more.
     fn near(&mut self, s: &Subject) -> Vec<bool> {
         let mut point = self.dice.pick(&s.points).clone();
-        match self.dice.below(8) {
+        match self.dice.index(8) {
             0 | 1 => {
                 let at = *self.dice.pick(&s.bits) as usize;
                 point[at] = !point[at];
@@ -122,7 +122,7 @@ impl Gen {
                 }
             }
             3 if self.dice.one_in(3) => {
-                let at = self.dice.below(point.len());
+                let at = self.dice.index(point.len());
                 point[at] = !point[at];
             }
             _ => {}
@@ -151,7 +151,7 @@ impl Gen {
         let value = self.number(&c);
         let path = &s.path;
         let op = if self.dice.one_in(3) { "!=" } else { "==" };
-        match self.dice.below(if depth > 0 { 17 } else { 12 }) {
+        match self.dice.index(if depth > 0 { 17 } else { 12 }) {
             0..=2 => format!("({path} {op} {value})"),
             3 | 4 => {
                 let mask = self.mask(s);
@@ -159,7 +159,7 @@ impl Gen {
                 let exact = !self.dice.one_in(8);
                 let seen: Vec<bool> = c.iter().zip(&mask).map(|(c, m)| *c && (*m || !exact)).collect();
                 let (mask, seen) = (self.number(&mask), self.number(&seen));
-                match self.dice.below(3) {
+                match self.dice.index(3) {
                     0 => format!("(({mask} & {path}) {op} {seen})"),
                     _ => format!("(({path} & {mask}) {op} {seen})"),
                 }
@@ -193,7 +193,7 @@ impl Gen {
                 let near = self.near(s);
                 let other = other.unwrap_or_else(|| self.number(&near));
                 let mut first = c.clone();
-                let (text, high) = match self.dice.below(2) {
+                let (text, high) = match self.dice.index(2) {
                     0 => (format!("({path} ++ {other})"), false),
                     _ => (format!("({other} ++ {path})"), true),
                 };
@@ -257,7 +257,7 @@ impl Gen {
         let value = self.number(&c);
         let mask = self.mask(s);
         let mask = self.number(&mask);
-        match self.dice.below(8) {
+        match self.dice.index(8) {
             0 | 1 => self.line(format!("{path} = {value};")),
             2 => self.line(format!("{path} = ({path} + {value});")),
             3 => self.line(format!("{path} = ({path} & {mask});")),
@@ -287,7 +287,7 @@ impl Gen {
                 self.assignment();
                 continue;
             }
-            match self.dice.below(9) {
+            match self.dice.index(9) {
                 0 | 1 => self.touch(s),
                 2..=4 if depth > 0 => self.ask(s, depth - 1),
                 5 if depth > 0 => self.statement(depth - 1),
@@ -325,7 +325,7 @@ impl Gen {
                 self.close_open(format!("}} else if ({cond}) {{"));
                 self.chapter(s, depth);
             }
-            if self.dice.below(3) != 0 {
+            if self.dice.index(3) != 0 {
                 self.close_open("} else {");
                 self.chapter(s, depth);
             }
@@ -345,7 +345,7 @@ impl Gen {
     fn ask_switch(&mut self, s: &Subject, depth: u32) {
         let mask = self.mask(s);
         let masked = self.number(&mask);
-        let (subject, is_masked) = match self.dice.below(3) {
+        let (subject, is_masked) = match self.dice.index(3) {
             0 => (format!("({} & {masked})", s.path), true),
             1 => (format!("(~{})", s.path), false),
             _ => (s.path.clone(), false),
@@ -382,7 +382,7 @@ impl Gen {
         let table = self.tables[*self.dice.pick(&fit)].clone();
         self.cost += 2 * table.cost;
         let name = &table.name;
-        match self.dice.below(4) {
+        match self.dice.index(4) {
             0 if !table.actions.is_empty() => {
                 let action = self.dice.pick(&table.actions).clone();
                 self.open(format!("switch ({name}.apply().action_run) {{"));
@@ -430,7 +430,7 @@ impl Gen {
     fn ask_validity(&mut self, header: &str, depth: u32) {
         self.cost += 2;
         let valid = format!("{header}.isValid()");
-        let cond = match self.dice.below(4) {
+        let cond = match self.dice.index(4) {
             0 => format!("(!{valid})"),
             1 => {
                 let other = self.bool_expr(1);
@@ -465,7 +465,7 @@ impl Gen {
                 self.assignment();
                 continue;
             }
-            match self.dice.below(5) {
+            match self.dice.index(5) {
                 0 | 1 => self.change_validity(header),
                 2 | 3 if depth > 0 => self.ask_validity(header, depth - 1),
                 _ => self.statement(depth),

@@ -25,7 +25,7 @@ impl Gen {
     pub fn statement(&mut self, depth: u32) {
         self.cost += 1;
         let in_parser = self.place.is_parser();
-        match self.dice.below(44) {
+        match self.dice.index(44) {
             0..=9 => self.assignment(),
             10..=12 => self.local(),
             13..=16 if depth > 0 => self.if_statement(depth - 1),
@@ -77,7 +77,7 @@ impl Gen {
         let Some(ty) = self.target_type() else { return self.line(";") };
         let Some(target) = self.lvalue(&ty) else { return };
         if let Type::Bit(w) | Type::Int(w) = ty {
-            match self.dice.below(10) {
+            match self.dice.index(10) {
                 0 => {
                     let op = *self.dice.pick(&["+=", "-=", "*=", "&=", "|=", "^=", "|+|=", "|-|="]);
                     let value = self.expr(&ty, 2);
@@ -95,7 +95,7 @@ impl Gen {
                     let low = self.dice.range(0, w - 1);
                     let width = self.dice.range(1, w - low);
                     let value = self.expr(&Type::Bit(width), 2);
-                    let slice = match self.dice.below(4) {
+                    let slice = match self.dice.index(4) {
                         0 => format!("{low}+:{width}"),
                         1 => format!("({})+:{width}", self.varying(7)),
                         _ => format!("{}:{low}", low + width - 1),
@@ -143,7 +143,7 @@ impl Gen {
         let text = self.ty(&ty);
         let fresh = self.name("v");
         let name = if self.dice.one_in(5) { self.hide_one().unwrap_or(fresh) } else { fresh };
-        match self.dice.below(6) {
+        match self.dice.index(6) {
             0 => self.line(format!("{text} {name};")),
             1 if self.types.has_literals(&ty) && !matches!(ty, Type::Header(_)) => {
                 self.only_constants = true;
@@ -208,7 +208,7 @@ impl Gen {
         };
         // Random numbers of wide types would never meet a case.
         let subject = match ty {
-            Type::Bit(w) if w > 2 && self.dice.below(4) != 0 => {
+            Type::Bit(w) if w > 2 && self.dice.index(4) != 0 => {
                 format!("({} & {})", self.expr(&ty, 2), self.dice.range(1, 3))
             }
             _ => self.expr(&ty, 2),
@@ -227,7 +227,7 @@ impl Gen {
             _ => vec!["0".into(), "1".into(), "-1".into(), "-2".into()],
         };
         self.dice.shuffle(&mut labels);
-        let count = 1 + self.dice.below(labels.len());
+        let count = 1 + self.dice.index(labels.len());
         // Cases by their labels, with where their bodies are written; without labels the default.
         let mut cases: Vec<(Vec<String>, usize, usize)> = Vec::new();
         let mut open: Vec<String> = Vec::new();
@@ -283,7 +283,7 @@ impl Gen {
         let rounds = self.dice.range(0, 3);
         let mut writable = false;
         let mut element = ty.clone();
-        let head = match self.dice.below(6) {
+        let head = match self.dice.index(6) {
             0 | 1 => {
                 let extra = if self.dice.one_in(3) { format!(" && {}", self.bool_expr(1)) } else { String::new() };
                 format!("for ({text} {name} = 0; ({name} < {rounds}){extra}; {name} = ({name} + 1)) {{")
@@ -336,7 +336,7 @@ impl Gen {
         if self.dice.one_in(3) {
             let cond = self.bool_expr(1);
             self.open(format!("if ({cond}) {{"));
-            let word = ["break;", "continue;"][self.dice.below(2)];
+            let word = ["break;", "continue;"][self.dice.index(2)];
             self.line(word);
             self.close("}");
         }

@@ -70,7 +70,7 @@ impl Gen {
         self.line("NoAction;");
         self.close("}");
         if implementation.is_none() && !listed.is_empty() && self.dice.one_in(2) {
-            let at = self.dice.below(listed.len());
+            let at = self.dice.index(listed.len());
             let data = self.action_data(&listed[at].action);
             let constant = if self.dice.one_in(3) { "const " } else { "" };
             let call = listed[at].call(&data);
@@ -115,7 +115,7 @@ impl Gen {
     /// Keys: expression, type, match kind, position.
     fn keys(&mut self, selector: bool) -> Vec<(String, Type, &'static str, usize)> {
         let mut keys: Vec<(String, Type, &'static str, usize)> = Vec::new();
-        let count = [0, 1, 1, 1, 2, 2, 3, 4][self.dice.below(8)].max(usize::from(selector));
+        let count = [0, 1, 1, 1, 2, 2, 3, 4][self.dice.index(8)].max(usize::from(selector));
         let outer = std::mem::replace(&mut self.calls, false);
         // Prefixes of an address alone have ways of their own, in engines and in compiled code.
         let address = if count == 1 && !selector && self.dice.one_in(2) { Some(self.address_width()) } else { None };
@@ -133,7 +133,7 @@ impl Gen {
             };
             let plain = matches!(ty, Type::Bit(_));
             let has_lpm = keys.iter().any(|k| k.2 == "lpm");
-            let kind = match self.dice.below(8) {
+            let kind = match self.dice.index(8) {
                 _ if address.is_some() => "lpm",
                 0..=2 => "exact",
                 3 if plain && !has_lpm => "lpm",
@@ -151,7 +151,7 @@ impl Gen {
             keys.push((expr, ty, kind, at));
         }
         if selector {
-            for at in count..count + 1 + self.dice.below(2) {
+            for at in count..count + 1 + self.dice.index(2) {
                 let ty = Type::Bit(self.types.width(&mut self.dice));
                 let expr = self.expr(&ty, 0);
                 keys.push((expr, ty, "selector", at));
@@ -172,7 +172,7 @@ impl Gen {
         let mut candidates: Vec<Callable> =
             self.actions.iter().filter(|a| a.table.as_ref().is_none_or(|t| t == table)).cloned().collect();
         self.dice.shuffle(&mut candidates);
-        let count = self.dice.below(4);
+        let count = self.dice.index(4);
         let mut listed: Vec<Listed> = Vec::new();
         for action in candidates {
             let needed = action.table.is_some();
@@ -213,7 +213,7 @@ impl Gen {
                 continue;
             }
             seen.push(set.clone());
-            let at = self.dice.below(listed.len());
+            let at = self.dice.index(listed.len());
             let data = self.action_data(&listed[at].action);
             let call = listed[at].call(&data);
             let priority =
@@ -228,11 +228,11 @@ impl Gen {
         let small = |g: &mut Gen| match ty {
             Type::Bit(w) | Type::Int(w) => {
                 let bits = (*w).min(3).saturating_sub(u32::from(matches!(ty, Type::Int(_))));
-                g.dice.below(1 << bits).to_string()
+                g.dice.index(1 << bits).to_string()
             }
             Type::New(i) => {
                 let (name, width) = g.types.news[*i].clone();
-                format!("({name}){}", g.dice.below(1 << width.min(3)))
+                format!("({name}){}", g.dice.index(1 << width.min(3)))
             }
             _ => g.literal(ty),
         };
@@ -246,7 +246,7 @@ impl Gen {
                 let (value, mask) = (self.hex(*w, |i| bits[i as usize]), self.hex(*w, |i| i >= *w - length));
                 format!("{value} &&& {mask}")
             }
-            ("ternary", Type::Bit(w)) => match self.dice.below(4) {
+            ("ternary", Type::Bit(w)) => match self.dice.index(4) {
                 0 => "_".into(),
                 1 => small(self),
                 _ => {
@@ -256,8 +256,8 @@ impl Gen {
                 }
             },
             ("range", Type::Bit(w)) => {
-                let high = self.dice.below(1 << (*w).min(6));
-                let low = self.dice.below(high + 1);
+                let high = self.dice.index(1 << (*w).min(6));
+                let low = self.dice.index(high + 1);
                 format!("{low} .. {high}")
             }
             ("ternary" | "optional", _) if self.dice.one_in(3) => "_".into(),
@@ -278,7 +278,7 @@ impl Gen {
             let call = if listed.is_empty() {
                 "NoAction()".to_string()
             } else {
-                let at = self.dice.below(listed.len());
+                let at = self.dice.index(listed.len());
                 let action = listed[at].action.clone();
                 let data: Vec<String> = action
                     .params
@@ -286,7 +286,7 @@ impl Gen {
                     .filter(|p| p.dir == Dir::None)
                     .map(|p| {
                         let width = self.types.size(&p.ty).min(6);
-                        format!("{}:{}", p.name, self.dice.below(1 << width))
+                        format!("{}:{}", p.name, self.dice.index(1 << width))
                     })
                     .collect();
                 format!("{}({})", action.name, data.join(", "))
@@ -359,7 +359,7 @@ impl Gen {
         self.open(format!("switch ({}.apply().action_run) {{", table.name));
         let mut actions = table.actions.clone();
         self.dice.shuffle(&mut actions);
-        let count = 1 + self.dice.below(actions.len());
+        let count = 1 + self.dice.index(actions.len());
         for (i, action) in actions[..count].iter().enumerate() {
             if i + 1 < count && self.dice.one_in(4) {
                 self.line(format!("{action}:"));

@@ -16,12 +16,12 @@ impl Gen {
     /// A type of one value that a variable can have.
     pub fn scalar(&mut self) -> Type {
         let width = self.types.width(&mut self.dice);
-        match self.dice.below(16) {
+        match self.dice.index(16) {
             0 | 1 => Type::Bool,
             2..=4 => Type::Int(width),
-            5 if !self.types.news.is_empty() => Type::New(self.dice.below(self.types.news.len())),
+            5 if !self.types.news.is_empty() => Type::New(self.dice.index(self.types.news.len())),
             6 | 7 if !self.types.enums.is_empty() => {
-                let i = self.dice.below(self.types.enums.len());
+                let i = self.dice.index(self.types.enums.len());
                 if self.types.enums[i].repr.is_some() { Type::SerEnum(i) } else { Type::Enum(i) }
             }
             8 if self.dice.one_in(3) => Type::Error,
@@ -41,22 +41,22 @@ impl Gen {
 
     /// A type that a local variable or parameter can have.
     pub fn variable_type(&mut self) -> Type {
-        match self.dice.below(12) {
-            0 if self.types.plain_structs > 0 => Type::Struct(self.dice.below(self.types.plain_structs)),
-            1 if !self.types.headers.is_empty() => Type::Header(self.dice.below(self.types.headers.len())),
+        match self.dice.index(12) {
+            0 if self.types.plain_structs > 0 => Type::Struct(self.dice.index(self.types.plain_structs)),
+            1 if !self.types.headers.is_empty() => Type::Header(self.dice.index(self.types.headers.len())),
             2 if self.dice.one_in(2) => {
-                let n = 1 + self.dice.below(3);
+                let n = 1 + self.dice.index(3);
                 Type::Tuple((0..n).map(|_| self.scalar()).collect())
             }
             3 if self.dice.one_in(4) && !self.types.headers.is_empty() => {
-                let header = Type::Header(self.dice.below(self.types.headers.len()));
+                let header = Type::Header(self.dice.index(self.types.headers.len()));
                 Type::Stack(Box::new(header), self.dice.range(1, 3))
             }
             5 if self.dice.one_in(3) && self.types.structs.last().is_some_and(|s| s.name == "Meta") => {
                 Type::Struct(self.types.structs.len() - 1)
             }
             4 if self.dice.one_in(4) && !self.types.unions.is_empty() => {
-                Type::Union(self.dice.below(self.types.unions.len()))
+                Type::Union(self.dice.index(self.types.unions.len()))
             }
             _ => self.scalar(),
         }
@@ -64,35 +64,35 @@ impl Gen {
 
     /// Declares types of all kinds.
     pub fn declare_types(&mut self) {
-        for _ in 0..3 + self.dice.below(4) {
+        for _ in 0..3 + self.dice.index(4) {
             let width = any_width(&mut self.dice);
             self.types.widths.push(width);
         }
         self.types.widths.extend([8, 16]);
         self.declare_errors();
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let name = self.name("t");
             let ty = self.scalar();
             let text = self.types.name(&ty);
             self.line(format!("typedef {text} {name};"));
             self.types.typedefs.push((name, ty));
         }
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             let name = self.name("n");
             let width = self.types.width(&mut self.dice);
             self.line(format!("type bit<{width}> {name};"));
             self.types.news.push((name, width));
         }
-        for _ in 0..1 + self.dice.below(3) {
+        for _ in 0..1 + self.dice.index(3) {
             self.declare_enum();
         }
-        for _ in 0..2 + self.dice.below(4) {
+        for _ in 0..2 + self.dice.index(4) {
             self.declare_header();
         }
-        for _ in 0..self.dice.below(3) {
+        for _ in 0..self.dice.index(3) {
             self.declare_union();
         }
-        for _ in 0..1 + self.dice.below(3) {
+        for _ in 0..1 + self.dice.index(3) {
             self.declare_struct();
         }
         if self.dice.one_in(2) {
@@ -103,7 +103,7 @@ impl Gen {
 
     fn declare_errors(&mut self) {
         if self.dice.one_in(2) {
-            let names: Vec<String> = (0..1 + self.dice.below(3)).map(|_| self.name("Error")).collect();
+            let names: Vec<String> = (0..1 + self.dice.index(3)).map(|_| self.name("Error")).collect();
             self.line(format!("error {{ {} }}", names.join(", ")));
             self.types.errors = names;
         }
@@ -115,7 +115,7 @@ impl Gen {
     fn declare_enum(&mut self) {
         let name = self.name("E");
         let serialisable = self.dice.one_in(2);
-        let count = 1 + self.dice.below(4);
+        let count = 1 + self.dice.index(4);
         let members: Vec<String> = (0..count).map(|_| self.name("M")).collect();
         let mut decl = EnumDecl { name, repr: None, members, values: Vec::new() };
         if serialisable {
@@ -137,7 +137,7 @@ impl Gen {
         let name = self.name("H");
         let mut fields: Vec<(String, Type)> = Vec::new();
         let mut bits = 0;
-        let count = [0, 1, 2, 3, 3, 4, 5, 6][self.dice.below(8)];
+        let count = [0, 1, 2, 3, 3, 4, 5, 6][self.dice.index(8)];
         for _ in 0..count {
             let ty = self.wire_scalar();
             bits += self.types.size(&ty);
@@ -145,12 +145,12 @@ impl Gen {
         }
         if !bits.is_multiple_of(8) {
             let rest = 8 - bits % 8;
-            let at = self.dice.below(fields.len() + 1);
+            let at = self.dice.index(fields.len() + 1);
             fields.insert(at, (self.name("f"), Type::Bit(rest)));
         }
         if self.dice.one_in(5) {
             let max = *self.dice.pick(&[8, 16, 32, 40, 64, 120, 128, 256]);
-            let at = self.dice.below(fields.len() + 1);
+            let at = self.dice.index(fields.len() + 1);
             fields.insert(at, (self.name("v"), Type::Varbit(max)));
         }
         self.fields_decl("header", &name, &fields);
@@ -159,8 +159,8 @@ impl Gen {
 
     fn declare_union(&mut self) {
         let mut fields: Vec<(String, Type)> = Vec::new();
-        for _ in 0..1 + self.dice.below(3) {
-            let header = self.dice.below(self.types.headers.len());
+        for _ in 0..1 + self.dice.index(3) {
+            let header = self.dice.index(self.types.headers.len());
             fields.push((self.name("u"), Type::Header(header)));
         }
         let name = self.name("U");
@@ -175,7 +175,7 @@ impl Gen {
         self.line(format!("T {a};"));
         self.line(format!("bit<8> {b};"));
         self.close("}");
-        for _ in 0..1 + self.dice.below(2) {
+        for _ in 0..1 + self.dice.index(2) {
             let ty = self.scalar();
             let name = format!("{name}<{}>", self.types.name(&ty));
             self.types.structs.push(Fields { name, fields: vec![(a.clone(), ty), (b.clone(), Type::Bit(8))] });
@@ -193,10 +193,10 @@ impl Gen {
 
     fn declare_struct(&mut self) {
         let mut fields: Vec<(String, Type)> = Vec::new();
-        for _ in 0..1 + self.dice.below(4) {
-            let ty = match self.dice.below(8) {
-                0 if !self.types.structs.is_empty() => Type::Struct(self.dice.below(self.types.structs.len())),
-                1 => Type::Header(self.dice.below(self.types.headers.len())),
+        for _ in 0..1 + self.dice.index(4) {
+            let ty = match self.dice.index(8) {
+                0 if !self.types.structs.is_empty() => Type::Struct(self.dice.index(self.types.structs.len())),
+                1 => Type::Header(self.dice.index(self.types.headers.len())),
                 2 => Type::Tuple(vec![self.scalar(), self.scalar()]),
                 _ => self.scalar(),
             };

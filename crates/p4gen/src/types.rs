@@ -1,6 +1,6 @@
 //! Types of generated programs, their declarations and their spelling.
 
-use crate::dice::Dice;
+use random::Random;
 
 /// A type of P4_16.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,13 +87,13 @@ const WIDTHS: [u32; 34] = [
 ];
 
 /// A width from all there are.
-pub fn any_width(dice: &mut Dice) -> u32 {
+pub fn any_width(dice: &mut Random) -> u32 {
     if dice.one_in(6) { dice.range(1, 140) } else { *dice.pick(&WIDTHS) }
 }
 
 impl Types {
     /// A width that this program prefers, or any.
-    pub fn width(&self, dice: &mut Dice) -> u32 {
+    pub fn width(&self, dice: &mut Random) -> u32 {
         if self.widths.is_empty() || dice.one_in(8) { any_width(dice) } else { *dice.pick(&self.widths) }
     }
 

@@ -1,6 +1,7 @@
 //! Programs with small mistakes never make the checker panic, and what it accepts keeps the promises of the typed
 //! program. Mutations are made by token from the programs in `ok/`: left out, doubled, or another name of the program.
 
+use random::Random;
 use std::sync::Arc;
 use syntax::{MemoryLoader, Options, SourceInput};
 
@@ -34,16 +35,6 @@ fn tokens(text: &str) -> Vec<(usize, usize)> {
     result
 }
 
-/// A fixed sequence of numbers that look random.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
-}
-
 #[test]
 fn mutated_programs_do_not_panic_and_accepted_ones_are_sound() {
     let rounds: usize = std::env::var("SEMA_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
@@ -55,17 +46,17 @@ fn mutated_programs_do_not_panic_and_accepted_ones_are_sound() {
         ("instances", include_str!("err/instances.p4")),
     ] {
         let tokens = tokens(text);
-        let mut numbers = Numbers(tokens.len() as u64);
+        let mut numbers = Random::new(tokens.len() as u64);
         for _ in 0..rounds {
             let mut mutated = text.to_string();
             // From the back, so that earlier ranges stay right.
-            let mut places: Vec<usize> = (0..=numbers.below(2)).map(|_| numbers.below(tokens.len())).collect();
+            let mut places: Vec<usize> = (0..=numbers.index(2)).map(|_| numbers.index(tokens.len())).collect();
             places.sort_unstable();
             places.dedup();
             for place in places.into_iter().rev() {
                 let (start, end) = tokens[place];
-                let other = tokens[numbers.below(tokens.len())];
-                let replacement = match numbers.below(4) {
+                let other = tokens[numbers.index(tokens.len())];
+                let replacement = match numbers.index(4) {
                     0 => String::new(),
                     1 => format!("{0} {0}", &text[start..end]),
                     _ => text[other.0..other.1].to_string(),

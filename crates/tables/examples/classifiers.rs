@@ -9,11 +9,11 @@ use abi::EntryHeader;
 use base::Bits;
 use base::entry::MatchKind::Ternary;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use random::Random;
 use std::arch::x86_64::_rdtsc;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tables::workload::Random;
 use tables::{Domain, Runs, Table, TableSpec};
 
 fn runs(entry: &TableEntry) -> Runs<'_> {
@@ -24,7 +24,7 @@ fn runs(entry: &TableEntry) -> Runs<'_> {
 }
 
 fn any(random: &mut Random, width: u32) -> Bits {
-    Bits::new(width, u128::from(random.next()) << 64 | u128::from(random.next()))
+    Bits::new(width, u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()))
 }
 
 /// Masks that differ: of addresses a prefix, of other fields all or nothing.
@@ -77,7 +77,7 @@ fn cycles(keys: &[u64], words: usize, mut look: impl FnMut(&[u64]) -> usize) -> 
 }
 
 fn measure(name: &str, widths: &[u32], rules: usize, mask_count: usize) {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let masks = masks(widths, mask_count, &mut random);
     let mut seen = HashSet::new();
     let mut entries = Vec::new();

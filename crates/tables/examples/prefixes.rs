@@ -9,11 +9,12 @@ use abi::EntryHeader;
 use base::Bits;
 use base::entry::MatchKind::{Exact, Lpm};
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
+use random::Random;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-use tables::workload::{Random, ipv4_prefixes, ipv6_prefixes};
+use tables::workload::{ipv4_prefixes, ipv6_prefixes};
 use tables::{Domain, Runs, Table, TableSpec};
 
 /// Counts the bytes that are in use.
@@ -85,7 +86,7 @@ impl Content {
         if self.vrf {
             key.insert(0, KeyMatch::Exact(Bits::new(12, u128::from(i as u64 % VRFS))));
         }
-        let hop = if self.hops == 0 { i as u64 } else { Random(i as u64).below(self.hops) };
+        let hop = if self.hops == 0 { i as u64 } else { Random::new(i as u64).below(self.hops) };
         let args = vec![Bits::new(48, hop.into()), Bits::new(9, u128::from(hop & 255))];
         TableEntry { key, priority: 0, action: EntryAction::Call(ActionCall { action: 0, args }), idle_timeout_ns: 0 }
     }
@@ -105,13 +106,13 @@ impl Content {
 
     /// Keys of packets whose destinations some prefix covers.
     fn keys(&self, count: usize, words: usize) -> Vec<u64> {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let mut keys = Vec::with_capacity(count * words);
         for _ in 0..count {
             let i = random.below(self.prefixes.len() as u64) as usize;
             let (value, len) = self.prefixes[i];
             let rest = if len == 128 { 0 } else { u128::MAX >> len };
-            let any = u128::from(random.next()) << 64 | u128::from(random.next());
+            let any = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
             let value = (value << (128 - self.width) | any & rest) >> (128 - self.width);
             let vrf = i as u64 % VRFS;
             match (self.width, self.vrf) {

@@ -7,32 +7,8 @@
 //!
 //! Tests: below.
 
+use random::Random;
 use std::collections::HashSet;
-
-/// Splitmix64: a small generator whose numbers follow from its seed.
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    #[allow(clippy::should_implement_trait, reason = "it never ends, and nobody iterates over it")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `n`, which is not zero.
-    pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
-
-    /// 128 bits.
-    fn wide(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
-    }
-}
 
 /// How often prefixes of a length occur, in thousandths.
 type Lengths = &'static [(u32, u64)];
@@ -98,12 +74,12 @@ impl Family {
         let block = blocks
             [(random.below(blocks.len() as u64) * random.below(blocks.len() as u64) / blocks.len() as u64) as usize];
         let first_bits = if self.width == 32 { 8 } else { 16 };
-        let value = u128::from(block) << (self.width - first_bits) | random.wide() & ones(self.width - first_bits);
+        let value = u128::from(block) << (self.width - first_bits) | random.next_u128() & ones(self.width - first_bits);
         (value & !ones(self.width - len), len)
     }
 
     fn prefixes(&self, count: usize, seed: u64) -> Vec<(u128, u32)> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut blocks: Vec<u64> = if self.width == 32 {
             (1..224).filter(|b| *b != 10 && *b != 127).collect()
         } else {
@@ -132,7 +108,8 @@ impl Family {
             let free = len.saturating_sub(allocated).min(16);
             let low = random.below(1 << free).min(random.below(1 << free));
             let inside = u128::from(low) << (self.width - allocated.min(*len) - free);
-            let rest = if *len > allocated + free { random.wide() & ones(self.width - allocated - free) } else { 0 };
+            let rest =
+                if *len > allocated + free { random.next_u128() & ones(self.width - allocated - free) } else { 0 };
             let value = (allocation | inside | rest) & !ones(self.width - len);
             if seen.insert((value, *len)) {
                 prefixes.push((value, *len));

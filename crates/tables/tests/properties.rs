@@ -7,7 +7,7 @@ use abi::StateError;
 use base::Bits;
 use base::entry::KeyMatch;
 use base::entry::MatchKind::{self, Exact, Lpm, Optional, Range, Ternary};
-use common::{Linear, Random, call, call_of, entry, key_bytes};
+use common::{Draw, Linear, Random, call, call_of, entry, key_bytes};
 use tables::{Domain, Runs, SpecError, Table, TableSpec};
 
 fn spec(keys: &[(u32, MatchKind)], size: u64) -> TableSpec {
@@ -26,7 +26,7 @@ fn table(spec: TableSpec) -> Table {
 fn check(spec: TableSpec, changes: u64, seed: u64) {
     let what = format!("{spec:?}, seed {seed}");
     let (keys, size) = (&spec.keys.clone()[..], spec.size);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut fast = table(spec);
     let layout = fast.binding().key;
     let mut slow = Linear::default();
@@ -166,7 +166,7 @@ fn prefixes_beside_exact_fields() {
 fn prefixes_shaped_like_the_internets() {
     for seed in 0..4 {
         let direct = seed % 2 == 0;
-        let (mut random, mut slow) = (Random(seed), Linear::default());
+        let (mut random, mut slow) = (Random::new(seed), Linear::default());
         let mut fast = table(TableSpec { direct, ..spec(&[(32, Lpm)], 2000) });
         let prefixes = tables::workload::ipv4_prefixes(800, seed);
         for step in 0..2500u64 {
@@ -191,7 +191,7 @@ fn prefixes_shaped_like_the_internets() {
                 .map(|_| {
                     let (value, len) = prefixes[random.below(800) as usize];
                     let rest = u32::MAX.checked_shr(len).unwrap_or(0);
-                    Bits::new(32, u128::from(value | random.next() as u32 & rest))
+                    Bits::new(32, u128::from(value | random.next_u64() as u32 & rest))
                 })
                 .collect();
             let layout = fast.binding().key;
@@ -294,7 +294,7 @@ fn tables_of_many_masks_become_tables_of_few_and_many_again() {
     for (keys, seed) in
         [&[(32, Ternary), (32, Ternary)][..], &[(32, Ternary), (16, Range), (9, Optional)]].into_iter().zip(0..)
     {
-        let (mut random, mut slow) = (Random(seed), Linear::default());
+        let (mut random, mut slow) = (Random::new(seed), Linear::default());
         let mut fast = table(spec(keys, 4000));
         let layout = fast.binding().key;
         // Of how many masks the rules of a phase have, and how many rules there are in the end.
@@ -379,7 +379,7 @@ fn deleted_entries_make_room_while_a_worker_holds_them() {
     let mut worker = domain.register().expect("a slot is free");
     worker.online();
     let mut table = Table::new(spec(&[(32, Exact)], 1), Runs::Call(&call(0)), domain.clone()).expect("a table");
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut indices = Vec::new();
     for _ in 0..40 {
         let new = entry(vec![random.key(32, Exact)], 0, 1);

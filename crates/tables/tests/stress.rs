@@ -102,7 +102,7 @@ fn stress(
             let (layout, stop, lookups) = (&binding.key, &stop, &lookups);
             scope.spawn(move || {
                 let probe = probe;
-                let mut random = Random(1000 + reader as u64);
+                let mut random = Random::new(1000 + reader as u64);
                 let keys: Vec<(Vec<Bits>, Vec<u8>)> = (0..4096)
                     .map(|_| {
                         let values = key(&mut random);
@@ -141,7 +141,7 @@ fn stress(
             });
         }
         let start = Instant::now();
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         // On a busy machine the readers may come late.
         while start.elapsed() < duration() || lookups.load(Ordering::Relaxed) == 0 || writes <= 100 {
             for _ in 0..16 {
@@ -375,13 +375,13 @@ fn groups_that_change() {
             let mut worker = domain.register().expect("a slot is free");
             let stop = &stop;
             scope.spawn(move || {
-                let mut random = Random(reader as u64);
+                let mut random = Random::new(reader as u64);
                 while !stop.load(Ordering::Relaxed) {
                     worker.online();
                     for _ in 0..BATCH {
                         // SAFETY: the group is live; the worker is online.
                         unsafe {
-                            let chosen = select(holder as *const std::ffi::c_void, random.next());
+                            let chosen = select(holder as *const std::ffi::c_void, random.next_u64());
                             assert!(!chosen.is_null(), "the group is never empty");
                             tag(chosen);
                         }
@@ -391,7 +391,7 @@ fn groups_that_change() {
             });
         }
         let start = Instant::now();
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         while start.elapsed() < duration() {
             let mut set = || (1 + random.below(700) as u32, of(random.below(8) as usize));
             let members: Vec<_> = (0..8).map(|_| set()).take(1 + start.elapsed().subsec_nanos() as usize % 8).collect();

@@ -7,7 +7,7 @@ mod common;
 
 use base::entry::MatchKind::{self, Exact, Lpm, Ternary};
 use base::entry::{KeyMatch, TableEntry};
-use common::{Random, call, call_of, entry};
+use common::{Draw, Random, call, call_of, entry};
 use std::collections::HashSet;
 use tables::{Domain, Runs, Table, TableSpec};
 
@@ -52,7 +52,7 @@ fn check(keys: &[(u32, MatchKind)], direct: bool, idle_timeout: bool, seed: u64)
     let (members, selector, size) = (false, false, 20_000);
     let spec = TableSpec { keys: keys.to_vec(), size, actions, members, selector, idle_timeout, direct };
     let mut table = Table::new(spec, Runs::Call(&call(0)), Domain::new(1)).expect("a table of this shape");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut there: Vec<TableEntry> = Vec::new();
     let mut walk: Option<Walk> = None;
     let priority = i32::from(keys.iter().any(|(_, kind)| kind.needs_priority()));
@@ -131,10 +131,10 @@ fn what_is_read_may_be_written_to_another_table() {
     };
     let domain = Domain::new(1);
     let table = || Table::new(spec(), Runs::Call(&call(0)), std::sync::Arc::clone(&domain)).expect("a possible table");
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let mut first = table();
     for i in 0..200_000 {
-        let new = entry(vec![KeyMatch::Exact(base::Bits::new(48, u128::from(random.next() >> 16)))], 0, i);
+        let new = entry(vec![KeyMatch::Exact(base::Bits::new(48, u128::from(random.next_u64() >> 16)))], 0, i);
         first.insert(&new, Runs::Call(call_of(&new)), 0).expect("a new key");
     }
     domain.renew_seeds();

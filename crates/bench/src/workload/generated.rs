@@ -5,8 +5,8 @@ use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::generated;
 use crate::prefixes;
-use crate::rng::Rng;
 use crate::source::Source;
+use random::Random;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn address(i: u64) -> u64 {
 }
 
 /// `count` numbers below `n`: each once, in no order, before any comes again.
-fn every(n: usize, count: usize, rng: &mut Rng) -> Vec<u32> {
+fn every(n: usize, count: usize, rng: &mut Random) -> Vec<u32> {
     let mut all = Vec::with_capacity(count + n);
     while all.len() < count {
         all.extend(sequence(Flows::Uniform(n), rng));
@@ -46,7 +46,7 @@ fn every(n: usize, count: usize, rng: &mut Rng) -> Vec<u32> {
 pub fn exact(n: usize, flows: usize) -> Workload {
     let mut frames = Frames::with_room(flows, 64);
     let mut w = Writer::default();
-    let asked = every(n, flows, &mut Rng::new(SEED, 1));
+    let asked = every(n, flows, &mut Random::stream(SEED, 1));
     for &i in &asked {
         w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
@@ -68,7 +68,7 @@ fn tcp(w: &mut Writer, from: u32, to: u32, protocol: u8, ports: (u64, u64)) {
 pub fn lpm(n: usize, flows: usize) -> Workload {
     let routes = prefixes::ipv4(n, SEED);
     let mut frames = Frames::with_room(flows, 64);
-    let (mut rng, mut w) = (Rng::new(SEED, 1), Writer::default());
+    let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
     // Prefixes that the first frames' addresses are in, of all lengths.
     let mut met = HashSet::new();
     for (k, i) in every(routes.len(), flows, &mut rng).into_iter().enumerate() {
@@ -98,11 +98,11 @@ pub fn ternary(n: usize, masks: usize, flows: usize) -> Workload {
         [src, dst, 0xff, if k % 2 == 0 { 0xffff } else { 0 }, if k % 3 == 0 { 0 } else { 0xffff }]
     };
     let values = |i: usize| {
-        let mut rng = Rng::new(SEED, 0x3000_0000 + i as u64);
+        let mut rng = Random::stream(SEED, 0x3000_0000 + i as u64);
         [rng.below(1 << 32), rng.below(1 << 32), 6 + 11 * rng.below(2), rng.below(1 << 16), rng.below(1 << 16)]
     };
     let mut frames = Frames::with_room(flows, 64);
-    let (mut rng, mut w) = (Rng::new(SEED, 1), Writer::default());
+    let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
     for _ in 0..flows {
         let i = rng.index(n);
         let (value, mask) = (values(i), mask(i));
@@ -135,7 +135,7 @@ pub fn tables(n: usize) -> Workload {
     let n = n.clamp(1, TABLES.len());
     let mut frames = Frames::with_room(ENTRIES as usize, 64);
     let mut w = Writer::default();
-    for i in sequence(Flows::Uniform(ENTRIES as usize), &mut Rng::new(SEED, 1)) {
+    for i in sequence(Flows::Uniform(ENTRIES as usize), &mut Random::stream(SEED, 1)) {
         w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
     }

@@ -5,8 +5,8 @@
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
-use crate::rng::Rng;
 use crate::source::example;
+use random::Random;
 use std::sync::Arc;
 
 /// What entries may be.
@@ -33,7 +33,7 @@ const FIRST_VLAN: u64 = 10;
 
 /// Address, VLAN and port: every other one of a VLAN's stations is behind its trunk.
 fn station(seed: u64, i: u64) -> (u64, u64, u64) {
-    let mut rng = Rng::new(seed, 0x1000_0000 + i);
+    let mut rng = Random::stream(seed, 0x1000_0000 + i);
     let (vlan, tagged) = (i % VLANS, i / VLANS % 2);
     (0x0200_0000_0000 | rng.below(1 << 16) << 24 | i, FIRST_VLAN + vlan, 1 + vlan + VLANS * tagged)
 }
@@ -70,10 +70,10 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
     let stations = (stations as u64).next_multiple_of(2 * VLANS);
     let pairs = stations / (2 * VLANS);
     let mut w = Writer::default();
-    let order = sequence(flows, &mut Rng::new(seed, 4));
+    let order = sequence(flows, &mut Random::stream(seed, 4));
     let mut frames = Frames::with_room(order.len(), size);
     for flow in order {
-        let mut rng = Rng::new(seed, 0x4000_0000 + u64::from(flow));
+        let mut rng = Random::stream(seed, 0x4000_0000 + u64::from(flow));
         let vlan = rng.below(VLANS);
         let mut one = |tagged: u64| (rng.below(pairs) * 2 + tagged) * VLANS + vlan;
         let (from, to) = (one(0), one(1));
@@ -81,17 +81,17 @@ pub fn workload(stations: usize, flows: Flows, size: usize, seed: u64) -> Worklo
         frames.push(port, &w.0);
     }
     let mut odd = Frames::default();
-    let mut rng = Rng::new(seed, 5);
+    let mut rng = Random::stream(seed, 5);
     for i in 0..10_000 {
         let from = rng.below(stations);
         let to = if i % 2 == 0 { rng.below(stations) } else { rng.below(pairs) * 2 * VLANS + from % (2 * VLANS) };
         let mut port = write(seed, from, to, 64, &mut w);
         match i % 8 {
-            0 => w.0[rng.index(18)] = rng.next() as u8,
+            0 => w.0[rng.index(18)] = rng.next_u64() as u8,
             1 => w.0.truncate(rng.index(24)),
             2 => port = rng.below(20) as u16,
             3 => {
-                w.0.splice(12..12, [0x81, 0, rng.next() as u8, rng.below(20) as u8]);
+                w.0.splice(12..12, [0x81, 0, rng.next_u64() as u8, rng.below(20) as u8]);
             }
             _ => {}
         }

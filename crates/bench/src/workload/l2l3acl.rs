@@ -10,8 +10,8 @@ use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
-use crate::rng::Rng;
 use crate::source::example;
+use random::Random;
 use std::sync::Arc;
 
 /// What entries may be.
@@ -102,7 +102,7 @@ impl Size {
 
 /// A station's address, VLAN and port: an access port's, or a trunk's every fourth time.
 fn station(size: &Size, i: usize) -> (u64, u64, u64) {
-    let mut rng = Rng::new(size.seed, 0x1000_0000 + i as u64);
+    let mut rng = Random::stream(size.seed, 0x1000_0000 + i as u64);
     let mac = 0x0200_0000_0000 | (rng.below(1 << 16) << 24) | i as u64;
     if size.mixed && i % 4 == 3 {
         (mac, FIRST_VLAN + rng.below(size.vlans as u64), TRUNKS.start() + rng.below(8))
@@ -125,7 +125,7 @@ fn source(random: u64) -> u32 {
 /// Rules over different masks; sources from 10.0.0.0/8, which no other frame has, or from where all frames come from: a frame
 /// then has the destination, protocol and ports of a rule once in many millions.
 fn rules(size: &Size) -> Vec<Rule> {
-    let mut rng = Rng::new(size.seed, 2);
+    let mut rng = Random::stream(size.seed, 2);
     let from = |random: u64| if size.near { source(random).into() } else { 10 << 24 | random };
     let shape = |i: usize| {
         let (src, dst) = ([32, 24, 16, 12, 28][i % 5], [0, 32, 24, 16, 8][(i / 5 + i) % 5]);
@@ -170,7 +170,7 @@ fn entries(size: &Size, routes: &[(u32, u32)], emit: &mut dyn FnMut(&Entry)) {
         let kind = if i % 1000 == 999 { SWITCH_DROP } else { FORWARD };
         emit(&Entry::exact(kind, &[vid, mac], &[if kind == FORWARD { port } else { 0 }]));
     }
-    let mut rng = Rng::new(size.seed, 3);
+    let mut rng = Random::stream(size.seed, 3);
     for hop in 0..size.next_hops as u64 {
         let port =
             if size.mixed && hop % 2 == 1 { ACCESS.start() + rng.below(8) } else { TRUNKS.start() + rng.below(8) };
@@ -191,12 +191,12 @@ fn entries(size: &Size, routes: &[(u32, u32)], emit: &mut dyn FnMut(&Entry)) {
 fn flow(size: &Size, routes: &[(u32, u32)], rules: &[Rule], i: u64, w: &mut Writer) -> u16 {
     // Who speaks with whom: of new flows again and again the same, with other addresses of hosts and other ports.
     let pair = if let Flows::New { pairs, .. } = size.flows { i % pairs as u64 } else { i };
-    let mut rng = Rng::new(size.seed, 0x4000_0000 + pair);
+    let mut rng = Random::stream(size.seed, 0x4000_0000 + pair);
     let (mac, vid, port) = station(size, rng.index(size.stations));
     let &(address, prefix_len) = rng.pick(routes);
     let mut to = address | (rng.below(1 << 32) as u32 & !prefixes::mask(prefix_len));
     if let Flows::New { .. } = size.flows {
-        rng = Rng::new(size.seed, 0x2000_0000_0000 + i);
+        rng = Random::stream(size.seed, 0x2000_0000_0000 + i);
     }
     let mut from = source(rng.below(1 << 22));
     let (mut protocol, mut sport, mut dport) = ([6, 17][rng.index(2)], rng.below(1 << 16), rng.below(1 << 16));
@@ -228,7 +228,7 @@ fn flow(size: &Size, routes: &[(u32, u32)], rules: &[Rule], i: u64, w: &mut Writ
 
 /// Frames that take the ways that others do not: every field of some frames changed at random, and cut off.
 fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
-    let mut rng = Rng::new(size.seed, 5);
+    let mut rng = Random::stream(size.seed, 5);
     let mut frames = Frames::default();
     let mut w = Writer::default();
     let mixed = Size { mixed: true, ..*size };
@@ -236,7 +236,7 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
         let mut port = flow(&mixed, routes, rules, rng.below(1 << 30), &mut w);
         match i % 16 {
             // A byte of the first 42.
-            0..=5 => w.0[rng.index(42)] = rng.next() as u8,
+            0..=5 => w.0[rng.index(42)] = rng.next_u64() as u8,
             6 => w.0.truncate(rng.index(64)),
             // Runs out of hops.
             7 => {
@@ -250,7 +250,7 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
             // Another type; a tag where none was.
             11 => w.0[13] = 6,
             12 => {
-                w.0.splice(12..12, [0x81, 0, rng.next() as u8, rng.below(30) as u8]);
+                w.0.splice(12..12, [0x81, 0, rng.next_u64() as u8, rng.below(30) as u8]);
             }
             _ => {}
         }
@@ -262,7 +262,7 @@ fn odd(size: &Size, routes: &[(u32, u32)], rules: &[Rule]) -> Frames {
 /// Everything for one size.
 pub fn workload(size: Size) -> Workload {
     let routes = prefixes::ipv4(size.routes, size.seed);
-    let order = sequence(size.flows, &mut Rng::new(size.seed, 4));
+    let order = sequence(size.flows, &mut Random::stream(size.seed, 4));
     let rules = rules(&size);
     let mut frames = Frames::with_room(order.len(), size.frame + 4);
     let mut w = Writer::default();

@@ -4,8 +4,8 @@ use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
-use crate::rng::Rng;
 use crate::source::example;
+use random::Random;
 use std::sync::Arc;
 
 /// What entries may be.
@@ -39,7 +39,7 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
     let hops = (count as u64 / 10).clamp(1, 2048);
     let mut w = Writer::default();
     let write = |routes: &[(u32, u32)], i: u64, w: &mut Writer| {
-        let mut rng = Rng::new(seed, 0x4000_0000 + i);
+        let mut rng = Random::stream(seed, 0x4000_0000 + i);
         let &(address, prefix_len) = rng.pick(routes);
         let to = address | (rng.below(1 << 32) as u32 & !prefixes::mask(prefix_len));
         let from = 0x6440_0000 | rng.below(1 << 22) as u32;
@@ -47,18 +47,18 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
         w.ipv4(from, to, 17, 2 + rng.below(62) as u8, size.saturating_sub(34)).pad(size);
         1 + rng.below(PORTS) as u16
     };
-    let order = sequence(flows, &mut Rng::new(seed, 4));
+    let order = sequence(flows, &mut Random::stream(seed, 4));
     let mut frames = Frames::with_room(order.len(), size);
     for flow in order {
         let port = write(&routes, flow.into(), &mut w);
         frames.push(port, &w.0);
     }
     let mut odd = Frames::default();
-    let mut rng = Rng::new(seed, 5);
+    let mut rng = Random::stream(seed, 5);
     for i in 0..10_000 {
         let port = write(&routes, rng.below(1 << 30), &mut w);
         match i % 4 {
-            0 => w.0[rng.index(34)] = rng.next() as u8,
+            0 => w.0[rng.index(34)] = rng.next_u64() as u8,
             1 if i % 8 == 1 => w.0.truncate(rng.index(40)),
             _ => {}
         }

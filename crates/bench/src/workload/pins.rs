@@ -4,7 +4,6 @@
 use super::{Flows, Workload, sequence};
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
-use crate::rng::Rng;
 use crate::source::Source;
 use abi::state::PipelineState;
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use base::ids::TableId;
 use ir::Program;
+use random::Random;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn entries(program: &Program, state: &dyn PipelineState, routes: &[(u32, u32)]) 
         add(("ipv4_table", "set_nexthop_id"), 0, &key, &[1 + i as u128 % u128::from(NEXT_HOPS)])?;
     }
     // From sources that no frame has.
-    let mut rng = Rng::new(SEED, 2);
+    let mut rng = Random::stream(SEED, 2);
     for i in 0..250 {
         let src = u128::from(10 << 24 | rng.below(1 << 24));
         let mask = [0xffff_ffff, 0xffff_ff00, 0xffff_0000][i % 3];
@@ -117,8 +117,8 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
     let mut w = Writer::default();
     let mut frames = Frames::with_room(flows, 64);
     let mut odd = Frames::default();
-    for i in sequence(Flows::Uniform(flows), &mut Rng::new(SEED, 4)) {
-        let mut rng = Rng::new(SEED, 0x4000_0000 + u64::from(i));
+    for i in sequence(Flows::Uniform(flows), &mut Random::stream(SEED, 4)) {
+        let mut rng = Random::stream(SEED, 0x4000_0000 + u64::from(i));
         let &(address, len) = rng.pick(&routes);
         let to = address | (rng.below(1 << 32) as u32 & !prefixes::mask(len));
         let from = 0x6440_0000 | rng.below(1 << 22) as u32;
@@ -130,7 +130,7 @@ pub fn workload(path: &Path, flows: usize) -> Workload {
             match odd.len() % 4 {
                 0 => w.0.truncate(rng.index(64)),
                 1 => w.0[22] = rng.below(2) as u8,
-                _ => w.0[rng.index(38)] = rng.next() as u8,
+                _ => w.0[rng.index(38)] = rng.next_u64() as u8,
             }
             odd.push(port, &w.0);
         }

@@ -3,8 +3,8 @@
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
-use crate::rng::Rng;
 use crate::source::example;
+use random::Random;
 use std::sync::Arc;
 
 /// What entries may be.
@@ -17,7 +17,7 @@ const ACK: u64 = 0x10;
 
 /// A segment of connection `i`, from inside (port 1) or outside (port 2).
 fn segment(seed: u64, i: u64, inside: bool, flags: u64, size: usize, w: &mut Writer) -> u16 {
-    let mut rng = Rng::new(seed, 0x4000_0000 + i);
+    let mut rng = Random::stream(seed, 0x4000_0000 + i);
     let local = (0x0a00_0000 | rng.below(1 << 24) as u32, 1024 + rng.below(60_000));
     let remote = (0x6400_0000 | rng.below(1 << 24) as u32, *rng.pick(&[80, 443, 8080]));
     let (from, to) = if inside { (local, remote) } else { (remote, local) };
@@ -36,9 +36,9 @@ fn entries(emit: &mut dyn FnMut(&Entry)) {
 /// Segments of `flows` connections in frames of `size` bytes.
 pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
     let mut w = Writer::default();
-    let order = sequence(flows, &mut Rng::new(seed, 4));
+    let order = sequence(flows, &mut Random::stream(seed, 4));
     let mut frames = Frames::with_room(order.len(), size);
-    let mut rng = Rng::new(seed, 6);
+    let mut rng = Random::stream(seed, 6);
     for &flow in &order {
         let port = segment(seed, flow.into(), rng.one_in(2), ACK, size, &mut w);
         frames.push(port, &w.0);
@@ -49,7 +49,7 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         let flags = [SYN, SYN | ACK, ACK, ACK, 0x11, 0x14, 0x04, rng.below(64)][rng.index(8)];
         let mut port = segment(seed, 1 << 40 | rng.below(200), rng.one_in(2), flags, 64, &mut w);
         match i % 32 {
-            0 => w.0[rng.index(54)] = rng.next() as u8,
+            0 => w.0[rng.index(54)] = rng.next_u64() as u8,
             1 => w.0.truncate(rng.index(64)),
             2 => port = rng.below(12) as u16,
             _ => {}

@@ -3,8 +3,8 @@
 use super::{Flows, Workload, sequence};
 use crate::entry::Entry;
 use crate::frames::{Frames, Writer};
-use crate::rng::Rng;
 use crate::source::example;
+use random::Random;
 use std::sync::Arc;
 
 /// What entries may be.
@@ -22,7 +22,7 @@ const UPLINK: u64 = 9;
 
 /// Address and VNI.
 fn station(seed: u64, i: u64) -> (u64, u64) {
-    let mut rng = Rng::new(seed, 0x1000_0000 + i);
+    let mut rng = Random::stream(seed, 0x1000_0000 + i);
     (0x0200_0000_0000 | rng.below(1 << 16) << 24 | i, 5000 + i % TENANTS)
 }
 
@@ -64,24 +64,24 @@ pub fn workload(count: usize, flows: Flows, size: usize, seed: u64) -> Workload 
     let stations = (count as u64).next_multiple_of(2 * TENANTS);
     let pairs = stations / (2 * TENANTS);
     let mut w = Writer::default();
-    let order = sequence(flows, &mut Rng::new(seed, 4));
+    let order = sequence(flows, &mut Random::stream(seed, 4));
     let mut frames = Frames::with_room(order.len(), size + 25);
     for flow in order {
-        let mut rng = Rng::new(seed, 0x4000_0000 + u64::from(flow));
+        let mut rng = Random::stream(seed, 0x4000_0000 + u64::from(flow));
         let tunnelled = flow % 2 == 1;
         let to = (2 * rng.below(pairs) + u64::from(!tunnelled)) * TENANTS + rng.below(TENANTS);
         let port = write(seed, to, rng.below(1 << 24), tunnelled, size, &mut w);
         frames.push(port, &w.0);
     }
     let mut odd = Frames::default();
-    let mut rng = Rng::new(seed, 5);
+    let mut rng = Random::stream(seed, 5);
     for i in 0..20_000 {
         let size = 14 + rng.index(200);
         let mut port = write(seed, rng.below(stations), rng.below(1 << 24), i % 2 == 0, size, &mut w);
         match i % 8 {
             0 | 1 => {
                 let at = rng.index(w.0.len().min(64));
-                w.0[at] = rng.next() as u8;
+                w.0[at] = rng.next_u64() as u8;
             }
             2 | 3 => w.0.truncate(rng.index(100)),
             4 => port = rng.below(12) as u16,

@@ -216,16 +216,7 @@ mod tests {
     use cranelift_codegen::cursor::{Cursor, FuncCursor};
     use cranelift_codegen::ir::InstBuilder;
     use cranelift_codegen::ir::types::I64;
-
-    /// Numbers from a seed.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, n: usize) -> usize {
-            self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            (self.0 >> 33) as usize % n
-        }
-    }
+    use random::Random;
 
     /// A function whose block `i` goes on with one of `next[i]`; the last one goes back to the first.
     fn function(next: &[Vec<usize>], cold: &[usize]) -> (Function, Vec<Block>) {
@@ -254,25 +245,25 @@ mod tests {
 
     #[test]
     fn counters_follow_from_what_is_counted_whatever_way_packets_take() {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let mut saved = 0;
         for _ in 0..300 {
-            let count = 4 + random.below(30);
+            let count = 4 + random.index(30);
             let last = count - 1;
             let mut next: Vec<Vec<usize>> = Vec::new();
             for i in 0..last {
-                let one = i + 1 + random.below((last - i).min(4));
+                let one = i + 1 + random.index((last - i).min(4));
                 // Some ways go back, as those of a parser do.
-                let other = if random.below(12) == 0 { random.below(i + 1) } else { i + 1 + random.below(last - i) };
-                next.push(if random.below(3) == 0 || other == 0 { vec![one] } else { vec![one, other] });
+                let other = if random.index(12) == 0 { random.index(i + 1) } else { i + 1 + random.index(last - i) };
+                next.push(if random.index(3) == 0 || other == 0 { vec![one] } else { vec![one, other] });
             }
             next.push(Vec::new());
-            let cold: Vec<usize> = (1..last).filter(|_| random.below(4) == 0).collect();
+            let cold: Vec<usize> = (1..last).filter(|_| random.index(4) == 0).collect();
             let (func, blocks) = function(&next, &cold);
             let reached = Blocks::new(&func, round(&blocks)).expect("nothing leaves").numbers;
             const COUNTERS: usize = 5;
-            let sites: Vec<(usize, usize)> = (0..random.below(12))
-                .map(|_| (random.below(count), random.below(COUNTERS)))
+            let sites: Vec<(usize, usize)> = (0..random.index(12))
+                .map(|_| (random.index(count), random.index(COUNTERS)))
                 .filter(|(block, _)| reached.contains_key(&blocks[*block]))
                 .collect();
             let named: Vec<(Block, usize)> = sites.iter().map(|(block, counter)| (blocks[*block], *counter)).collect();
@@ -286,7 +277,7 @@ mod tests {
                     if at == last {
                         break;
                     }
-                    let to = next[at][random.below(next[at].len())];
+                    let to = next[at][random.index(next[at].len())];
                     for counted in derived.counted.iter().filter(|c| c.from == blocks[at] && c.to == blocks[to]) {
                         cells[counted.cell] += counted.amount;
                         stores += 1;

@@ -4,19 +4,15 @@
 use super::{ObjectKind, id};
 use control::entity::*;
 
-pub struct Random(u64);
+pub struct Random(random::Random);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(random::Random::new(seed))
     }
 
     pub fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift (Marsaglia 2003).
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
+        self.0.below(limit)
     }
 
     fn one_in(&mut self, n: u64) -> bool {

@@ -2,10 +2,10 @@
 
 use super::SharedEntries;
 use crate::entry::{EntryMemory, Runs};
-use crate::workload::Random;
 use abi::EntryParts;
 use base::Bits;
 use base::entry::ActionCall;
+use random::Random;
 use std::collections::HashMap;
 
 #[test]
@@ -13,7 +13,7 @@ fn each_content_is_there_once() {
     let mut memory = EntryMemory::new(&[vec![], vec![9, 128], vec![300]], EntryParts::default());
     let mut shared = SharedEntries::default();
     let mut users: HashMap<ActionCall, (usize, u32)> = HashMap::new();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         let n = u128::from(random.below(300));
         let call = match random.below(3) {

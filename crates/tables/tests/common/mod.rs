@@ -4,6 +4,7 @@
 use abi::KeyLayout;
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
+pub use random::Random;
 
 /// The reference: a list of entries in insertion order, scanned as a whole.
 #[derive(Default)]
@@ -57,40 +58,32 @@ pub fn key_bytes(layout: &KeyLayout, values: &[Bits]) -> Vec<u8> {
     bytes
 }
 
-/// Splitmix64.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
+/// Random values for tables.
+pub trait Draw {
     /// A value that collides often: few bits set, at both ends of the field, or anything.
-    pub fn bits(&mut self, width: u32) -> Bits {
+    fn bits(&mut self, width: u32) -> Bits;
+    /// What a key field may accept.
+    fn key(&mut self, width: u32, kind: MatchKind) -> KeyMatch;
+    /// A value, often one that the key accepts.
+    fn near(&mut self, key: &KeyMatch, width: u32) -> Bits;
+}
+
+impl Draw for Random {
+    fn bits(&mut self, width: u32) -> Bits {
         let low = u128::from(self.below(4));
         let value = match self.below(4) {
             0 => Bits::new(width, low),
             1 => Bits::new(width, low).shl(u64::from(width.saturating_sub(2))),
             2 => Bits::new(width, low).shl(self.below(u64::from(width))),
             _ => {
-                let words: Vec<u8> = (0..width.div_ceil(8)).map(|_| self.next() as u8).collect();
+                let words: Vec<u8> = (0..width.div_ceil(8)).map(|_| self.next_u64() as u8).collect();
                 Bits::from_bytes_be(width, &words)
             }
         };
         if self.below(3) == 0 { value.not() } else { value }
     }
 
-    /// What a key field may accept.
-    pub fn key(&mut self, width: u32, kind: MatchKind) -> KeyMatch {
+    fn key(&mut self, width: u32, kind: MatchKind) -> KeyMatch {
         match kind {
             MatchKind::Exact => KeyMatch::Exact(self.bits(width)),
             MatchKind::Lpm => {
@@ -119,8 +112,7 @@ impl Random {
         }
     }
 
-    /// A value, often one that the key accepts.
-    pub fn near(&mut self, key: &KeyMatch, width: u32) -> Bits {
+    fn near(&mut self, key: &KeyMatch, width: u32) -> Bits {
         let any = self.bits(width);
         match (self.below(4), key) {
             (0, _) => any,

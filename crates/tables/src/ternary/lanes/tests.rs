@@ -2,27 +2,27 @@
 
 use super::{Hasher, LANES, Pass, Portable, Word, hash_one};
 use crate::ternary::filter::Filter;
-use crate::workload::Random;
+use random::Random;
 
 #[test]
 fn every_way_to_hash_gives_the_same() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for words in 1..6 {
         let hasher = Hasher::new(words);
         for round in 0..200 {
             let used: Vec<Word> = (0..words).filter(|_| random.below(3) > 0).map(|i| hasher.word(i)).collect();
-            let salts: [u64; LANES] = std::array::from_fn(|_| random.next());
+            let salts: [u64; LANES] = std::array::from_fn(|_| random.next_u64());
             let mut rows = vec![salts.map(|salt| hasher.first(salt, &used))];
             let mut masks = vec![[0; LANES]; words];
             for word in &used {
-                masks[word.position] = std::array::from_fn(|_| if random.below(4) > 0 { random.next() } else { 0 });
+                masks[word.position] = std::array::from_fn(|_| if random.below(4) > 0 { random.next_u64() } else { 0 });
                 rows.push(masks[word.position]);
             }
-            let key: Vec<u64> = (0..words).map(|_| random.next()).collect();
+            let key: Vec<u64> = (0..words).map(|_| random.next_u64()).collect();
             let expected: [u32; LANES] =
                 std::array::from_fn(|i| hasher.hash(salts[i], key.iter().zip(&masks).map(|(k, m)| k & m[i])));
             let there: Vec<u32> =
-                (0..round).map(|i| if i < 4 { expected[2 * i] } else { random.next() as u32 }).collect();
+                (0..round).map(|i| if i < 4 { expected[2 * i] } else { random.next_u64() as u32 }).collect();
             let filter = Filter::new(&there);
             // SAFETY: the key has the words.
             let (passed, hashes) = unsafe { Portable::pass(&used, &rows, key.as_ptr(), &filter) };
@@ -43,26 +43,26 @@ fn every_way_to_hash_gives_the_same() {
 
 #[test]
 fn few_others_pass_a_full_filter() {
-    let mut random = Random(2);
-    let there: Vec<u32> = (0..1000).map(|_| random.next() as u32).collect();
+    let mut random = Random::new(2);
+    let there: Vec<u32> = (0..1000).map(|_| random.next_u64() as u32).collect();
     let filter = Filter::new(&there);
     // Made for 2048.
-    (0..1048).for_each(|_| filter.add(random.next() as u32));
+    (0..1048).for_each(|_| filter.add(random.next_u64() as u32));
     assert!(filter.is_worn() && there.iter().all(|hash| filter.test(*hash)));
-    let passed = (0..100_000).filter(|_| filter.test(random.next() as u32)).count();
+    let passed = (0..100_000).filter(|_| filter.test(random.next_u64() as u32)).count();
     assert!(passed < 2000, "{passed} of 100,000");
 }
 
 #[test]
 fn every_way_to_compare_gives_the_same() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..500 {
         let words: Vec<usize> = (0..4).filter(|_| random.below(2) == 0).collect();
-        let key: [u64; 4] = std::array::from_fn(|_| random.next());
+        let key: [u64; 4] = std::array::from_fn(|_| random.next_u64());
         let entries: Vec<[[u64; LANES]; 2]> = words
             .iter()
             .map(|word| {
-                let masks: [u64; LANES] = std::array::from_fn(|_| random.next() & random.next());
+                let masks: [u64; LANES] = std::array::from_fn(|_| random.next_u64() & random.next_u64());
                 let off = |random: &mut Random| if random.below(4) == 0 { 1 << random.below(64) } else { 0 };
                 [masks.map(|mask| (key[*word] ^ off(&mut random)) & mask), masks]
             })

@@ -1,0 +1,82 @@
+//! CSV files (RFC 4180): what this crate writes and reads again, and what `bench/ports/run.py` writes.
+//!
+//! A line with another number of fields than the header is refused, never filled up.
+
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+
+/// A header and lines of as many fields.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sheet {
+    /// What the columns are called.
+    pub header: Vec<String>,
+    /// The lines.
+    pub lines: Vec<Vec<String>>,
+}
+
+impl Sheet {
+    /// Without lines.
+    pub fn new(header: &[&str]) -> Sheet {
+        Sheet { header: header.iter().map(ToString::to_string).collect(), lines: Vec::new() }
+    }
+
+    /// From text.
+    pub fn parse(text: &str) -> Result<Sheet> {
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let fields = |record: &csv::StringRecord| record.iter().map(str::to_string).collect::<Vec<_>>();
+        let header = fields(reader.headers()?);
+        ensure!(!header.is_empty(), "there is no header");
+        let lines = reader.records().map(|record| Ok(fields(&record?))).collect::<Result<_>>()?;
+        Ok(Sheet { header, lines })
+    }
+
+    /// From a file.
+    pub fn read(path: &Path) -> Result<Sheet> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Sheet::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Into a file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let write = || -> Result<()> {
+            let mut writer = csv::Writer::from_path(path)?;
+            std::iter::once(&self.header).chain(&self.lines).try_for_each(|line| writer.write_record(line))?;
+            Ok(writer.flush()?)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Where a column is.
+    pub fn column(&self, name: &str) -> Result<usize> {
+        let at = self.header.iter().position(|h| h == name);
+        at.with_context(|| format!("there is no column `{name}`, only {}", self.header.join(", ")))
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: Vec<String>) -> Result<()> {
+        ensure!(line.len() == self.header.len(), "{line:?} are not the columns {:?}", self.header);
+        self.lines.push(line);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_with_commas_and_quotation_marks_come_back() {
+        let mut csv = Sheet::new(&["row", "value"]);
+        csv.push(vec!["l2, \"1k\" stations".to_string(), String::new()]).expect("two fields");
+        let path = std::env::temp_dir().join(format!("sluice-bench-csv-{}", std::process::id()));
+        csv.write(&path).expect("below the temporary folder");
+        assert_eq!(Sheet::read(&path).expect("it was written"), csv);
+        std::fs::remove_file(path).expect("it was written");
+    }
+
+    #[test]
+    fn a_line_with_too_few_fields_is_told_by_its_number() {
+        let error = Sheet::parse("a,b\r\n1,2\r\n3\r\n").expect_err("one is missing").to_string();
+        assert!(error.contains("line: 3") && error.contains("1 field"), "{error}");
+    }
+}

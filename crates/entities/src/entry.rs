@@ -291,7 +291,8 @@ impl Names {
     ) -> Result<pb::TableEntry, String> {
         let name = name_of(&table.preamble);
         if options.idle_timeout_ns != 0 && !self.is_timed(table) {
-            return Err(format!("table `{name}` has no idle timeouts (`support_timeout = true` in the program)"));
+            let asks = "`support_timeout` or `psa_idle_timeout` in the program";
+            return Err(format!("table `{name}` has no idle timeouts ({asks})"));
         }
         if options.meter.is_some() && !self.is_metered(table) {
             return Err(format!("table `{name}` has no meter"));

@@ -120,7 +120,7 @@ fn refusals_name_what_there_is() {
         ("add all exact:1 one_of(drop())", "table `Ingress.all` has no action selector, so an entry runs one action"),
         (
             "add all exact:1 drop() timeout=1s",
-            "table `Ingress.all` has no idle timeouts (`support_timeout = true` in the program)",
+            "table `Ingress.all` has no idle timeouts (`support_timeout` or `psa_idle_timeout` in the program)",
         ),
         ("add all exact:1 drop() meter=1,2,3,4", "table `Ingress.all` has no meter"),
         ("group servers 1 2", "the program has no action profile"),

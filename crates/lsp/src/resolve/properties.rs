@@ -1,7 +1,7 @@
 //! Properties of tables.
 
-/// Properties of tables: name, how it is written, what it does (P4_16, section "Tables", and v1model).
-pub const PROPERTIES: [(&str, &str, &str); 11] = [
+/// Properties of tables: name, how it is written, what it does (P4_16, section "Tables", v1model, PSA).
+pub const PROPERTIES: [(&str, &str, &str); 16] = [
     ("key", "key = { expression: match_kind; ... }", "What is looked up, and how each part is matched."),
     ("actions", "actions = { action; ... }", "The actions that entries and the default action can run."),
     (
@@ -28,5 +28,22 @@ pub const PROPERTIES: [(&str, &str, &str); 11] = [
         "support_timeout",
         "support_timeout = bool;",
         "Whether controllers hear of entries that match nothing for a while (v1model).",
+    ),
+    ("psa_direct_counter", "psa_direct_counter = DirectCounter;", "Counts where an action calls it (PSA)."),
+    ("psa_direct_meter", "psa_direct_meter = DirectMeter;", "Meters where an action calls it (PSA)."),
+    (
+        "psa_implementation",
+        "psa_implementation = ActionProfile | ActionSelector;",
+        "Where actions of entries are kept, to be shared or chosen by hash (PSA).",
+    ),
+    (
+        "psa_empty_group_action",
+        "psa_empty_group_action = action;",
+        "What runs where an entry names a group without members (PSA).",
+    ),
+    (
+        "psa_idle_timeout",
+        "psa_idle_timeout = PSA_IdleTimeout_t.NOTIFY_CONTROL;",
+        "Whether controllers hear of entries that match nothing for a while (PSA).",
     ),
 ];

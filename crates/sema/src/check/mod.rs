@@ -257,7 +257,7 @@ impl<'a> Checker<'a> {
         {
             self.report(
                 Diagnostic::error(codes::BAD_MAIN, name.span, "`main` must be an instance of a package")
-                    .help("as V1Switch(…) main;"),
+                    .help("such as V1Switch(…) main; or PSA_Switch(…) main;"),
             );
         }
         if let Err(first) = self.scopes.declare(&name.text, symbol, name.span) {

@@ -258,7 +258,7 @@ fn main() -> Result<()> {
         println!("{}", updates::memory_alone(&kind, &settings)?);
         return Ok(());
     }
-    bench::machine::lines().iter().for_each(|l| println!("{l}"));
+    bench::origin::lines().iter().for_each(|l| println!("{l}"));
     println!(
         "batches of {}, subjects take turns, round by round; cycles of the time stamp counter per packet",
         args.batch

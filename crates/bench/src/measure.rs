@@ -8,7 +8,7 @@
 use crate::frames::Frames;
 use crate::subject::Subject;
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
-use datapath::bench::ticks;
+use datapath::timing::ticks;
 use ir::EntryKind;
 use pktio::{HeapPool, Packet, Pool};
 

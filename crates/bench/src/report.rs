@@ -1,7 +1,7 @@
 //! What a run leaves behind: tables on the terminal; CSV files and plots below one folder.
 
-use crate::machine;
 use crate::measure::{Ratio, Series, quantile};
+use crate::origin;
 use crate::plot::{self, Legend};
 use crate::rows::Row;
 use crate::sheet::Sheet;
@@ -143,7 +143,7 @@ impl Report {
         }
         let options = header.len() - LAST.len();
         csv.lines.retain(|line| line[0] != name || line[options] != self.run.options);
-        let last = [self.run.options.clone(), machine::SOURCES.to_string(), machine::now()];
+        let last = [self.run.options.clone(), origin::SOURCES.to_string(), origin::now()];
         for line in lines {
             csv.push([&[name.to_string()], line.as_slice(), &last].concat())?;
         }

@@ -380,7 +380,7 @@ pub fn rate(title: &str, workload: &Workload, least: f64, settings: &Settings) -
     anyhow::ensure!(fates[0] > 0, "{title}: every packet was dropped");
     subjects.truncate(1);
     let series = timed(&mut subjects, workload, settings)?;
-    let mega = crate::machine::ticks_per_second() / 1e6;
+    let mega = crate::origin::ticks_per_second() / 1e6;
     let at = |part| mega / measure::quantile(&series[0].rounds, part);
     let ratio = Ratio { value: at(0.5), low: at(0.75), high: at(0.25) };
     let bar = Bar { at_most: false, unit: " Mpps", ..Bar::with("packets a second", ratio, least) };

@@ -4,7 +4,7 @@
 //! Objects are found by kind and name. Those that the controller does not name keep their ids, unless one is taken now.
 //! What does not agree otherwise is left as it is, and refused by `check_claims`. Tests: at the end of the file.
 
-use crate::pipeline::{Claim, Compiled};
+use crate::forwarding::{Claim, Compiled};
 use ir::ControllerHeader;
 use p4info::{ControllerPacketMetadata, ObjectKind, P4Info, Param, Preamble};
 use std::collections::{BTreeSet, HashMap};
@@ -169,7 +169,7 @@ mod tests {
         let mut made = compiled(true);
         adopt(&mut made, &claims);
         let info = &made.p4info;
-        assert_eq!(crate::pipeline::check_claims(info, &claims), Ok(()));
+        assert_eq!(crate::forwarding::check_claims(info, &claims), Ok(()));
         let table = &info.tables[0];
         assert_eq!(
             (table.preamble.id, table.match_fields[0].id, table.action_refs[0].id),
@@ -196,12 +196,12 @@ mod tests {
         for claims in unsound {
             let mut made = compiled(true);
             adopt(&mut made, &claims);
-            assert!(crate::pipeline::check_claims(&made.p4info, &claims).is_err(), "{claims:?}");
+            assert!(crate::forwarding::check_claims(&made.p4info, &claims).is_err(), "{claims:?}");
         }
         // A program from source has its author's ids.
         let claims = [claim(ObjectKind::Table, 0x0200_0009, "t", &[(1, 8)])];
         let mut made = compiled(false);
         adopt(&mut made, &claims);
-        assert!(crate::pipeline::check_claims(&made.p4info, &claims).is_err());
+        assert!(crate::forwarding::check_claims(&made.p4info, &claims).is_err());
     }
 }

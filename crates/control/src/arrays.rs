@@ -8,7 +8,7 @@
 use crate::data;
 use crate::entity::{self, Entity, UpdateKind};
 use crate::error::{Error, Result};
-use crate::pipeline::{EntryKey, Forwarding};
+use crate::forwarding::{EntryKey, Forwarding};
 use crate::schema::{ArraySchema, TableSchema, present};
 use base::entry::{CounterValue, MeterConfig};
 use base::ids::ExternId;

@@ -6,8 +6,8 @@
 
 use crate::entity::{self, TableAction};
 use crate::error::{Error, Result, choices};
+use crate::forwarding::EntryKey;
 use crate::matches;
-use crate::pipeline::EntryKey;
 use crate::schema::{ActionSchema, ListedAction, Schema, TableSchema, present};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, TableEntry};

@@ -14,10 +14,10 @@ use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notice
 use crate::digests::DigestList;
 use crate::entity::{Atomicity, ElectionId, Role, TableEntry, Update, WriteRequest};
 use crate::error::{Error, Result, choices};
+use crate::forwarding::{Forwarding, ForwardingConfig, Target};
 use crate::idle::IdleTimers;
 use crate::journal::Keeper;
 use crate::packets::Packet;
-use crate::pipeline::{Forwarding, ForwardingConfig, Target};
 use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};

@@ -10,7 +10,7 @@
 use crate::data;
 use crate::entity::{self, DigestConfig, Entity, P4Data, UpdateKind};
 use crate::error::{Error, Result};
-use crate::pipeline::Forwarding;
+use crate::forwarding::Forwarding;
 use abi::state::DigestMessage;
 use base::Bits;
 use std::collections::{BTreeMap, VecDeque};

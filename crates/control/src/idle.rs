@@ -11,7 +11,7 @@
 //! [`Control::tick`]: crate::Control::tick
 
 use crate::entity::TableEntry;
-use crate::pipeline::{EntryKey, Forwarding};
+use crate::forwarding::{EntryKey, Forwarding};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use crate::bytes;
 use crate::control::{Control, Device};
 use crate::entity::{self, Entity, MatchValue, TableEntry, Update, UpdateKind, WriteRequest};
 use crate::error::{Code, Error, Result};
-use crate::pipeline::{Forwarding, ForwardingConfig};
+use crate::forwarding::{Forwarding, ForwardingConfig};
 use crate::reads::Everything;
 use crate::schema::View;
 use crate::tables::EntryExtras;

@@ -4,7 +4,7 @@
 //! are numbered metadata. A program without such a header exchanges plain frames without metadata.
 
 use crate::error::{Error, Result, choices};
-use crate::pipeline::Forwarding;
+use crate::forwarding::Forwarding;
 use crate::schema::{ParamSchema, ValueType};
 use base::Bits;
 

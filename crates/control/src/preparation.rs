@@ -15,7 +15,7 @@ use crate::adopt::adopt;
 use crate::compare::{Comparison, Side, compare};
 use crate::control::{ConfigAction, Control, Device, SetConfigRequest};
 use crate::error::{Error, Result};
-use crate::pipeline::{Built, Forwarding, ForwardingConfig, Refusal, Target, check_claims, check_platform};
+use crate::forwarding::{Built, Forwarding, ForwardingConfig, Refusal, Target, check_claims, check_platform};
 use std::sync::Arc;
 
 /// What is to be done without the lock.

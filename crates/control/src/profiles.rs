@@ -9,7 +9,7 @@
 
 use crate::entity::{self, Entity, TableAction, UpdateKind, Watch};
 use crate::error::{Error, Result, choices};
-use crate::pipeline::Forwarding;
+use crate::forwarding::Forwarding;
 use crate::schema::{ListedAction, ProfileSchema, present};
 use base::Bits;
 use base::entry::{EntryAction, GroupMember};

@@ -31,7 +31,7 @@
 use crate::control::Control;
 use crate::entity::{self, DirectCounterEntry, DirectMeterEntry, Entity, Role, TableEntry};
 use crate::error::{Error, Result};
-use crate::pipeline::{EntryKey, Forwarding};
+use crate::forwarding::{EntryKey, Forwarding};
 use crate::roles::RoleConfig;
 use base::ids::TableId;
 use p4info::ObjectKind;

@@ -13,8 +13,8 @@ use crate::entity::{
     Member, MeterEntry, MulticastGroup, RegisterEntry, TableAction, TableEntry, Update, UpdateKind, ValueSetEntry,
 };
 use crate::error::{Error, Result};
+use crate::forwarding::Forwarding;
 use crate::journal::beside_default;
-use crate::pipeline::Forwarding;
 use crate::schema::Schema;
 use base::ids::ExternId;
 use p4info::{ObjectKind, P4Info};

@@ -5,7 +5,7 @@
 use crate::bytes;
 use crate::entity::{self, Entity, ReplicaPort, UpdateKind};
 use crate::error::{Error, Result};
-use crate::pipeline::Forwarding;
+use crate::forwarding::Forwarding;
 use datapath::replication::{CloneSession, ID_LIMIT, Replica};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -9,7 +9,7 @@
 
 use crate::bytes;
 use crate::error::{Error, Result, choices};
-use crate::pipeline::EntryKey;
+use crate::forwarding::EntryKey;
 use crate::translate::Names;
 use base::Bits;
 use base::entry::MatchKind;

@@ -6,8 +6,8 @@
 use crate::calls::{NewEntry, check_resources};
 use crate::entity::{self, CounterData, Entity, TableAction, UpdateKind};
 use crate::error::{Error, Result};
+use crate::forwarding::{EntryKey, Forwarding};
 use crate::matches;
-use crate::pipeline::{EntryKey, Forwarding};
 use crate::schema::{ListedAction, TableSchema, present};
 use abi::state::StateError;
 use base::entry::{ActionCall, EntryAction, TableEntry};

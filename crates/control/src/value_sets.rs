@@ -3,8 +3,8 @@
 
 use crate::entity::{self, Entity, UpdateKind};
 use crate::error::{Error, Result};
+use crate::forwarding::Forwarding;
 use crate::matches;
-use crate::pipeline::Forwarding;
 use crate::schema::present;
 use abi::state::Phase;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};

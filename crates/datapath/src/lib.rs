@@ -22,7 +22,6 @@
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
 
-pub mod bench;
 pub mod calls;
 pub mod descriptors;
 pub mod drops;
@@ -30,7 +29,6 @@ pub mod engine;
 pub mod executor;
 mod hold;
 pub mod local;
-pub mod machine;
 pub mod memory;
 pub mod oracle;
 pub mod pipeline;
@@ -40,12 +38,13 @@ pub mod state;
 pub mod switch;
 pub mod switches;
 pub mod tap;
+pub mod tiers;
+pub mod timing;
 mod watch;
 mod worker;
 
 pub use hold::Held;
 pub use local::{Local, Sent};
-pub use machine::Specialise;
 pub use pipeline::{
     ActionInfo, Backend, CodeInfo, EngineKind, Limit, PhaseInfo, Pipeline, PipelineError, Spot, check_code, listing,
     load, load_keeping, load_with, updates_registers,
@@ -54,5 +53,6 @@ pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};
 pub use switches::{CodeOptions, Optimisation, Without, optimisations};
 pub use tables::reclaim::ACKNOWLEDGE_MAX;
+pub use tiers::Specialise;
 pub use watch::{RegionCycles, Watched};
 pub use worker::{Event, Idle, SLEEP_MAX, Sharing, WorkerLoad};

@@ -10,13 +10,13 @@
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
-use crate::machine::{Machine, Specialise};
 use crate::memory;
 use crate::oracle::Oracle;
 use crate::replication::Replication;
 use crate::state::{FastState, Keep};
 use crate::switch::TableInfo;
 use crate::switches::CodeOptions;
+use crate::tiers::{Machine, Specialise};
 use abi::Batch;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;

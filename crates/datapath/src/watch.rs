@@ -4,7 +4,7 @@
 //! Packets pay for neither while nobody does. Whoever watches says for how long ([`Switch::watch`](crate::Switch::watch));
 //! each call extends the time, and a watcher that is gone is forgotten when it is over. Meanwhile
 //!
-//! - every pipeline runs code that counts the actions of its lookups (`machine/counting.rs`): exact counts, from the moment
+//! - every pipeline runs code that counts the actions of its lookups (`tiers/counting.rs`): exact counts, from the moment
 //!   on at which such code runs;
 //! - every worker is interrupted a thousand times a second, and five times as often while it is seldom in the program
 //!   (`watch/sampler.rs`). The part of the program that it was in gets a share of the cycles that the worker's counters

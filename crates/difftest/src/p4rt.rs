@@ -26,7 +26,7 @@ mod target;
 use crate::generate::Dice;
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::{Atomicity, Entity, Role, Update, WriteRequest};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::{Code, Control, arbitration::ArbitrationRequest};
 use datapath::EngineKind;
 use model::{Judgement, Model};

@@ -5,7 +5,7 @@
 
 use control::entity::{Entity, P4Data, RegisterEntry};
 use control::journal::{After, Batch, Change, Contents, Journal, Slot};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use std::sync::{Arc, OnceLock};
 use store::Store;
 

@@ -13,7 +13,7 @@ use abi::state::DigestMessage;
 use control::arbitration::ClientId;
 use control::control::{Events, Losses, StreamErrorAbout, StreamEvent};
 use control::journal::Slot;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::preparation::{Preparation, Prepared};
 use control::reconcile::Report;
 use control::restore::{Parts, Restored};

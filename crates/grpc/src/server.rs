@@ -23,7 +23,7 @@ use crate::services::p4runtime::p4_runtime_server::P4Runtime;
 use crate::status;
 use control::arbitration::{ArbitrationUpdate, ClientId};
 use control::control::{ConfigAction, SetConfigRequest, StreamEvent, StreamRequest};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::{Control, Error};
 use messages::convert::{self, p4info};
 use messages::p4::config::v1 as config_pb;

@@ -4,7 +4,7 @@
 mod fixture;
 
 use control::Control;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use fixture::FakeSwitch;
 use grpc::client::Client;
 use grpc::services::p4runtime::p4_runtime_client::P4RuntimeClient;

@@ -7,7 +7,7 @@
 mod fixture;
 
 use control::Control;
-use control::pipeline::{Built, Compiled, Refusal, Target};
+use control::forwarding::{Built, Compiled, Refusal, Target};
 use datapath::Keep;
 use datapath::replication::Replication;
 use datapath::state::FastState;
@@ -79,7 +79,7 @@ impl Bed {
     fn new(options: ServeOptions) -> Bed {
         let mut control = Control::new();
         control.add_device(DEVICE, Arc::new(LargeSwitch));
-        let config = control::pipeline::ForwardingConfig { device_config: b"router".to_vec(), ..Default::default() };
+        let config = control::forwarding::ForwardingConfig { device_config: b"router".to_vec(), ..Default::default() };
         control.load(DEVICE, config).unwrap();
         let handle = Handle::new(control);
         let server = serve_with("127.0.0.1:0".parse().unwrap(), Arc::clone(&handle), options).unwrap();
@@ -485,7 +485,7 @@ async fn a_stream_whose_client_takes_nothing_of_a_full_queue_is_cut_and_the_clie
 fn programs_that_make_the_compiler_panic_leave_their_places_to_others() {
     let bed = Bed::new(patient());
     let config =
-        |source: &[u8]| control::pipeline::ForwardingConfig { device_config: source.to_vec(), ..Default::default() };
+        |source: &[u8]| control::forwarding::ForwardingConfig { device_config: source.to_vec(), ..Default::default() };
     for _ in 0..20 {
         let load = std::panic::AssertUnwindSafe(|| bed.handle.load(DEVICE, config(b"panics")));
         assert!(std::panic::catch_unwind(load).is_err());

@@ -4,7 +4,7 @@
 mod fixture;
 
 use control::Control;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use fixture::FakeSwitch;
 use grpc::access::Access;
 use grpc::audit::Audit;

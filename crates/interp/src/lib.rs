@@ -7,13 +7,13 @@
 pub mod filter;
 pub mod hash;
 pub mod host;
-pub mod machine;
+pub mod interpreter;
 pub mod meter;
 pub mod state;
 pub mod trace;
 
 pub use host::{Host, SeededHost};
-pub use machine::{Fate, Interp, Outcome};
+pub use interpreter::{Fate, Interp, Outcome};
 pub use meter::{Colour, MeterCell};
 pub use state::State;
 pub use trace::{Event, Trace, TraceStep};

@@ -30,6 +30,7 @@ mod analysis;
 mod apply;
 mod arith;
 mod clmul;
+mod compiled;
 mod counts;
 mod csum;
 mod deparse;
@@ -51,7 +52,6 @@ mod optimisation;
 mod pack;
 mod packet;
 mod paths;
-mod pipeline;
 mod placeholder;
 mod placement;
 mod places;
@@ -70,13 +70,13 @@ mod verified;
 mod wide;
 
 pub use analysis::Analysis;
+pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
 pub use hot::HOT_WAYS;
 pub use join::{heads, joined};
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
 pub use matrix::COLUMNS_MAX;
 pub use optimisation::{Optimisation, Without};
-pub use pipeline::{CompiledPipeline, Site, SiteKind, Timing};
 pub use places::{CodePlace, LOOP, Place};
 pub use sieve::SIFTED_RULES_MAX;
 pub use stage::report::{Phase, Stages, Whole};
@@ -84,6 +84,7 @@ pub use stage::report::{Phase, Stages, Whole};
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
 use ahead::Ahead;
+use compiled::{CodeData, Named, NewEntry};
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
@@ -97,7 +98,6 @@ use ir::{EntryKind, Program, SlotId};
 use join::Joins;
 use keyed::KeyedTables;
 use matrix::Matrices;
-use pipeline::{CodeData, Named, NewEntry};
 use sieve::Sieves;
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
@@ -370,7 +370,7 @@ pub fn compile_analysed(
 pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
     let analysis = Analysis::new(program, options)?;
     let generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, options)?;
-    pipeline::discard(generated.module);
+    compiled::discard(generated.module);
     Ok(generated.timing)
 }
 
@@ -384,7 +384,7 @@ pub fn listing(
     let options = Options { keep_text: true, ..options.clone() };
     let analysis = Analysis::new(program, &options)?;
     let mut generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, &options)?;
-    pipeline::discard(generated.module);
+    compiled::discard(generated.module);
     Ok(generated.functions.iter_mut().filter_map(|f| f.listing.take()).collect())
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Tests: below; `crates/datapath/tests/copies.rs`; random programs in crate `difftest`.
 
-use crate::pipeline::{Options, optimise};
+use crate::passes::{Options, optimise};
 use ir::{EntryKind, Program, SlotId};
 
 /// The program with its entry `Ingress` only, for code beside which there is other code whose entries read the slots

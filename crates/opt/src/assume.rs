@@ -1,7 +1,7 @@
 //! What the entries of tables say about a program, written into it: for code that is made for tables as they are.
 //!
 //! Not a pass: the result behaves as the program only while the tables are as [`Assumed`] says. Whoever runs it sees to
-//! that (`datapath::machine`).
+//! that (`datapath::tiers`).
 //!
 //! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so state and records
 //! serve both; every lookup is still there, so that it is counted.
@@ -16,7 +16,7 @@
 //!
 //! Tests: `tests/files/specialise_actions.ir`; below; whole programs in `crates/datapath/tests/recompile.rs`.
 
-use crate::pipeline::{Options, optimise};
+use crate::passes::{Options, optimise};
 use base::Bits;
 use ir::{BlockId, Inst, Op, Operand, Program, SlotId, Terminator};
 use std::collections::BTreeMap;

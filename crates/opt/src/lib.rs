@@ -16,7 +16,7 @@ mod known;
 mod liveness;
 mod narrow_lookaheads;
 mod parser_room;
-mod pipeline;
+mod passes;
 mod simplify;
 mod simplify_cfg;
 mod ssa;
@@ -24,6 +24,6 @@ mod strip_marks;
 
 pub use alone::ingress_alone;
 pub use assume::{Assumed, assume};
-pub use pipeline::{
+pub use passes::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
 };

@@ -17,7 +17,7 @@ use crate::compile::ProgramArgs;
 use crate::specialise::Specialise;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table};
-use datapath::bench::Measured;
+use datapath::timing::Measured;
 use datapath::{EngineKind, Local};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -139,7 +139,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     for _ in 0..args.rounds {
         last.clear();
         for (name, exec, words, batches, all) in &mut ready {
-            let one = datapath::bench::run(exec.as_mut(), *words, &frames, args.batch.into(), *batches, 1);
+            let one = datapath::timing::run(exec.as_mut(), *words, &frames, args.batch.into(), *batches, 1);
             all.extend(one.cycles_per_packet.iter().copied());
             last.push((*name, one.fates));
         }

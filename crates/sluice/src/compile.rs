@@ -3,7 +3,7 @@
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use anyhow::{Context, Result, bail};
-use control::pipeline::Refusal;
+use control::forwarding::Refusal;
 use datapath::{CodeOptions, Without};
 use frontend::{Compiled, Input, Options, Until, Warnings, explain};
 use std::io::IsTerminal;

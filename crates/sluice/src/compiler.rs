@@ -24,7 +24,7 @@ pub mod protocol;
 pub use limits::{LimitArgs, Limits};
 
 use base::FileId;
-use control::pipeline::Refusal;
+use control::forwarding::Refusal;
 use frontend::Options;
 use p4info::P4Info;
 use protocol::{Request, Response, Source, Wants};

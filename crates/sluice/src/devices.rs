@@ -21,7 +21,7 @@ use crate::target::{SwitchTarget, port_problem};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::control::Losses;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::reconcile::Report;
 use datapath::{NewPort, PortOf, Sharing, Switch};
 use grpc::Handle;

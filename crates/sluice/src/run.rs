@@ -25,7 +25,7 @@ use crate::transport::TransportArgs;
 use crate::{log, metrics, stats};
 use anyhow::{Context, Result, bail};
 use control::Control;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use datapath::memory::{self, Quiet};
 use datapath::replication::Replication;
 use datapath::{EngineKind, Event, Idle, NewPort, Pipeline, PortOf, Sharing, Switch, SwitchConfig};

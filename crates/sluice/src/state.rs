@@ -12,7 +12,7 @@
 use anyhow::{Context, Result, bail};
 use control::control::Losses;
 use control::journal::Slot;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::restore::Restored;
 use grpc::Handle;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
-use control::pipeline::{Built, Compiled, Refusal, Target};
+use control::forwarding::{Built, Compiled, Refusal, Target};
 use datapath::{CodeOptions, EngineKind, Keep, Limit, Pipeline, PortOf, Specialise, Switch};
 use frontend::Options;
 use std::any::Any;

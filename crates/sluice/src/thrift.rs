@@ -11,7 +11,7 @@ use crate::devices::Devices;
 use crate::transport::{Listeners, TransportArgs, socket_address};
 use anyhow::{Context, Result, bail};
 use control::Control;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::schema::Schema;
 use datapath::Switch;
 use entities::Names;

@@ -2,7 +2,7 @@
 
 use control::Error;
 use control::entity::{Entity, MatchValue, TableAction, TableEntry};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use messages::convert;
 use messages::p4::config::v1::P4Info;
 use messages::p4::v1 as pb;

@@ -29,7 +29,7 @@ use crate::tables::{Damage, Writer};
 use control::Error;
 use control::entity::Entity;
 use control::journal::Key;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::restore::Parts;
 use messages::sluice::v1::state_manifest::{Config, Device, File as Sealed, Log, Record};
 use messages::sluice::v1::{KeptDevice, StateManifest};

@@ -4,7 +4,7 @@ use super::*;
 use ConfigAction::*;
 use UpdateKind::{Insert, Modify};
 use control::control::Losses;
-use control::pipeline::Claim;
+use control::forwarding::Claim;
 
 fn routes(bed: &mut Bed) -> Vec<TableEntry> {
     bed.read_tables(TableEntry { table_id: table("ingress.ipv4_lpm"), ..Default::default() })

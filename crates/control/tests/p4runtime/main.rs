@@ -20,7 +20,7 @@ mod tables;
 use control::arbitration::{ArbitrationRequest, ClientId};
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::{Code, Control, Error};
 use fixture::{FakeSwitch, extern_named, id, table_named};
 use p4info::ObjectKind;

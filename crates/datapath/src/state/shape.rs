@@ -1,4 +1,4 @@
-//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::machine`]).
+//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::tiers`]).
 
 use super::cells::Registers;
 use super::{Cells, FastState, lock};

@@ -1,6 +1,6 @@
 //! A switch without packets: programs, their state, and ports that exist.
 
-use control::pipeline::{Built, Compiled, Refusal, Target};
+use control::forwarding::{Built, Compiled, Refusal, Target};
 use datapath::{EngineKind, Keep};
 use frontend::{Input, Options, Until};
 use std::cell::RefCell;

@@ -7,7 +7,7 @@ use crate::proto::p4::config::v1 as pb;
 use ::p4info as model;
 use base::entry::MatchKind;
 use control::bytes::canonical;
-use control::pipeline::Claim;
+use control::forwarding::Claim;
 use model::ObjectKind;
 
 /// The whole P4Info.

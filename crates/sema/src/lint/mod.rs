@@ -11,10 +11,10 @@
 //! Tests: `crates/sema/tests/lint.rs`, the whole text of each warning and near misses.
 
 mod catalog;
+mod emitted;
 mod flow;
 mod keys;
 mod numbers;
-mod pipeline;
 mod places;
 mod states;
 mod uninit;
@@ -52,7 +52,7 @@ pub fn check(program: &Program, ast: &ast::Program) -> Vec<Diagnostic> {
     states::check(&mut cx);
     unused::check(&mut cx);
     keys::check(&mut cx);
-    pipeline::check(&mut cx);
+    emitted::check(&mut cx);
     numbers::check(&mut cx);
     let mut found = cx.found;
     found.sort_by_key(|d| (d.span, d.code));

@@ -28,7 +28,7 @@ use crate::target::SwitchTarget;
 use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table};
 use control::Control;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use datapath::{EngineKind, Idle, Pipeline, Specialise, Switch, SwitchConfig};
 use grpc::Handle;
 use grpc::client::Client;

@@ -11,7 +11,7 @@ use crate::target::SwitchTarget;
 use anyhow::{Result, bail, ensure};
 use control::Control;
 use control::control::Losses;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use datapath::{EngineKind, Idle, Specialise, Switch, SwitchConfig};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle};
 use std::collections::{BTreeSet, VecDeque};

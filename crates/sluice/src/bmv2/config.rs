@@ -6,7 +6,7 @@
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
-use control::pipeline::Refusal;
+use control::forwarding::Refusal;
 use frontend::Options;
 use frontend::form::{self, Carried, Form};
 

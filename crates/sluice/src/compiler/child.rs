@@ -5,7 +5,7 @@
 
 use super::cage;
 use super::protocol::{Request, Response, Source, source_texts};
-use control::pipeline::Refusal;
+use control::forwarding::Refusal;
 use frontend::form::Carried;
 use frontend::{Compiled, Input, Until, self_contained};
 use std::io::Write;

@@ -7,7 +7,7 @@ use control::arbitration::ArbitrationRequest;
 use control::control::StreamRequest;
 use control::entity::*;
 use control::error::Code;
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::reads::{CHANGES_MAX, ReadId};
 use datapath::SwitchConfig;
 

@@ -9,7 +9,7 @@ use control::Control;
 use control::compare::Fate;
 use control::control::Losses;
 use control::entity::{self, Entity, MatchValue, TableAction};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::reconcile::Report;
 use datapath::{Idle, SwitchConfig};
 use pktio::{Device, HeapPool, LinkState, MacAddress, MemoryDevice, MemoryHandle, Packet, PoolRef, PortStats, Queue};

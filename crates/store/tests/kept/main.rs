@@ -13,7 +13,7 @@ use control::arbitration::ArbitrationRequest;
 use control::control::{ConfigAction, SetConfigRequest, StreamRequest};
 use control::entity::*;
 use control::journal::{After, Batch, Change, Contents, Journal, Slot, Ticket};
-use control::pipeline::ForwardingConfig;
+use control::forwarding::ForwardingConfig;
 use control::restore::Parts;
 use control::{Code, Control};
 use fixture::{FakeSwitch, id};

@@ -9,9 +9,9 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// Ticks of the clock that everything is measured with, per second.
 pub fn ticks_per_second() -> f64 {
-    let (start, from) = (std::time::Instant::now(), datapath::bench::ticks());
+    let (start, from) = (std::time::Instant::now(), datapath::timing::ticks());
     std::thread::sleep(std::time::Duration::from_millis(50));
-    (datapath::bench::ticks() - from) as f64 / start.elapsed().as_secs_f64()
+    (datapath::timing::ticks() - from) as f64 / start.elapsed().as_secs_f64()
 }
 
 /// The commit that this program was built from, with `-dirty` behind it if there were changes; `unknown` outside of git.

@@ -60,7 +60,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// As a constant, where memory begins that packets on the way at hand read. If few tables leave registers for it, it is kept in one
+    /// As a constant, where memory begins that packets on the path at hand read. If few tables leave registers for it, it is kept in one
     /// from the function's start on: a constant of 64 bits is an instruction wherever it is asked for.
     pub fn base(&mut self, address: u64) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");

@@ -2,14 +2,14 @@
 //!
 //! Which cell of a register a packet wants, a hash of its fields says, mostly: an address that nobody can know sooner, in
 //! megabytes. Run to completion waits for it packet by packet; and packets cannot wait for one another there, as they do at
-//! tables ([`crate::stage`]), for what they do to a register must happen in their order, on whatever ways they come to it.
+//! tables ([`crate::stage`]), for what they do to a register must happen in their order, on whatever paths they come to it.
 //!
 //! So the packets of a batch go through twice. The first time each goes as far as the first read of a large register, asks
 //! for the cell, and leaves no trace: nothing is counted or written ([`Translator::is_ahead`]), and variables are set anew
 //! when it comes again. The second time everything is done, in order. What is parsed, looked up and hashed twice costs less
 //! than a line from memory.
 //!
-//! The first time round is only a guess. A register may change in between, and with it the way: then another cell's
+//! The first time round is only a guess. A register may change in between, and with it the path: then another cell's
 //! line is there than the one that is wanted, and nothing is wrong.
 //!
 //! Not for entries whose packets wait for tables; not in loops, parsers and deparsers, and not behind meters and chance, whose
@@ -74,7 +74,7 @@ impl Ahead {
                 Some(_) => {}
             }
         }
-        // Packets that are on no way to a read need not go on.
+        // Packets that are on no path to a read need not go on.
         let mut leads = vec![false; graph.nodes.len()];
         asks.iter().for_each(|&n| leads[n] = true);
         loop {

@@ -10,15 +10,15 @@ use std::time::Duration;
 pub struct Analysis {
     pub(crate) facts: ProgramFacts,
     /// By entry.
-    pub(crate) entries: Vec<Ways>,
+    pub(crate) entries: Vec<EntryPaths>,
     /// How long it took to find out.
     pub(crate) took: Duration,
 }
 
 /// How packets can go through an entry.
-pub(crate) struct Ways {
+pub(crate) struct EntryPaths {
     pub all: Known,
-    /// With copies for hot ways, if there may be some.
+    /// With copies for hot paths, if there may be some.
     pub hot: Option<Known>,
 }
 
@@ -54,12 +54,12 @@ impl Analysis {
         let mut took = Duration::ZERO;
         let (facts, entries) = timed(&mut took, || {
             let facts = ProgramFacts::new(program, options)?;
-            let ways = |entry: &EntryPoint| Ways {
+            let paths = |entry: &EntryPoint| EntryPaths {
                 all: Known::new(program, &facts, entry, options, 0),
-                hot: (entry.kind == EntryKind::Ingress && options.has_hot_ways())
-                    .then(|| Known::new(program, &facts, entry, options, options.hot_ways)),
+                hot: (entry.kind == EntryKind::Ingress && options.has_hot_paths())
+                    .then(|| Known::new(program, &facts, entry, options, options.hot_paths)),
             };
-            let entries = program.entries.iter().map(ways).collect();
+            let entries = program.entries.iter().map(paths).collect();
             Ok::<_, Error>((facts, entries))
         })?;
         Ok(Analysis { facts, entries, took })
@@ -67,8 +67,8 @@ impl Analysis {
 
     /// Blocks of the program that it has something about, copies included: its memory grows with that.
     pub fn blocks(&self) -> usize {
-        let ways = self.entries.iter().flat_map(|entry| [Some(&entry.all), entry.hot.as_ref()]);
-        ways.flatten().map(|known| known.flow.graph.nodes.len()).sum()
+        let paths = self.entries.iter().flat_map(|entry| [Some(&entry.all), entry.hot.as_ref()]);
+        paths.flatten().map(|known| known.flow.graph.nodes.len()).sum()
     }
 }
 

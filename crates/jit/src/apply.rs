@@ -44,15 +44,15 @@ struct ApplySlots {
     data: SlotId,
 }
 
-/// The other way of a lookup that a block ends with.
-pub(crate) struct SecondTail {
+/// The other path of a lookup that a block ends with.
+pub(crate) struct MissContinuation {
     table: TableId,
     slots: ApplySlots,
-    way: SecondWay,
+    path: Continuation,
 }
 
-/// What is on that way.
-enum SecondWay {
+/// What is on that path.
+enum Continuation {
     /// Misses, not counted yet.
     Miss(Block),
     /// What was selected there.
@@ -197,7 +197,7 @@ impl Translator<'_, '_> {
             }
     }
 
-    /// Goes on with hits, and leaves misses to [`Self::second_tail`]. Where it is known what runs, nothing is asked.
+    /// Goes on with hits, and leaves misses to [`Self::miss_continuation`]. Where it is known what runs, nothing is asked.
     fn apply_in_two(&mut self, table: TableId, binding: &TableBinding, found: Found, slots: ApplySlots) {
         let (entry, miss, action) = match found {
             Found::Never => unreachable!("there is a way to hit"),
@@ -222,7 +222,7 @@ impl Translator<'_, '_> {
         let entry = self.row_of(table, entry);
         let action = action.or_else(|| self.action_of_answers(table));
         self.write_found(binding, slots, true, entry, action);
-        self.second_tail = miss.map(|miss| SecondTail { table, slots, way: SecondWay::Miss(miss) });
+        self.miss_continuation = miss.map(|miss| MissContinuation { table, slots, path: Continuation::Miss(miss) });
     }
 
     /// What all hits of a table run whose entries are known and no other can be found.
@@ -236,13 +236,13 @@ impl Translator<'_, '_> {
         common_action(self.shape(table)?.answers.as_ref()?.entries.iter())
     }
 
-    /// The other way from the lookup that the block ends with, up to the block's end.
+    /// The other path from the lookup that the block ends with, up to the block's end.
     pub fn begin_second_tail(&mut self) -> Result<bool, Error> {
-        let Some(SecondTail { table, slots, way }) = self.second_tail.take() else { return Ok(false) };
+        let Some(MissContinuation { table, slots, path }) = self.miss_continuation.take() else { return Ok(false) };
         let binding = self.binding(table)?.clone();
-        let miss = match way {
-            SecondWay::Miss(miss) => miss,
-            SecondWay::Selected(Elsewhere { block, hit, entry, action }) => {
+        let miss = match path {
+            Continuation::Miss(miss) => miss,
+            Continuation::Selected(Elsewhere { block, hit, entry, action }) => {
                 self.b.switch_to_block(block);
                 self.write_selected(&binding, slots, hit, entry, action);
                 return Ok(true);
@@ -293,7 +293,8 @@ impl Translator<'_, '_> {
         self.count_selected(table, &selected);
         let Selected { hit, entry, action, elsewhere, .. } = selected;
         self.write_selected(binding, slots, hit, entry, action);
-        self.second_tail = elsewhere.map(|other| SecondTail { table, slots, way: SecondWay::Selected(other) });
+        self.miss_continuation =
+            elsewhere.map(|other| MissContinuation { table, slots, path: Continuation::Selected(other) });
         true
     }
 

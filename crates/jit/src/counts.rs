@@ -1,9 +1,9 @@
 //! Hits and misses of tables.
 //!
 //! The shared counters belong to the worker; their address is one more value to keep through all of the code, and each count goes
-//! through it. So lookups on ways that packets are likely to take count in the function's own frame, which needs no register, and
+//! through it. So lookups on paths that packets are likely to take count in the function's own frame, which needs no register, and
 //! what a batch has counted is added to the shared counters when the entry returns: who reads them between two batches sees all.
-//! At most [`CELLS_MAX`] cells are kept so, since batches of a single packet pay for them too; others, and those on ways that are
+//! At most [`CELLS_MAX`] cells are kept so, since batches of a single packet pay for them too; others, and those on paths that are
 //! seldom taken, are counted where they are.
 //!
 //! Where code goes round once for each packet, most of these cells need not be counted: [`derived`] says which follow from others.
@@ -23,7 +23,7 @@ use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::flowgraph::ControlFlowGraph;
 use cranelift_codegen::ir::types::{I8X16, I64};
 use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value};
-use derived::{Counted as CountedWay, Derived};
+use derived::{Counted as CountedEdge, Derived};
 use ir::TableId;
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -152,7 +152,7 @@ impl Translator<'_, '_> {
         };
         // What they would have stored is taken out with all that nothing uses.
         sites.into_iter().for_each(|(_, store, _)| self.b.func.layout.remove_inst(store));
-        self.count_ways(slot, &derived.counted);
+        self.count_edges(slot, &derived.counted);
         let packets = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
         let terms: Vec<Value> =
             [packets].into_iter().chain((0..derived.cells.len()).map(|cell| self.counted(slot, cell))).collect();
@@ -205,23 +205,23 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Adds to cells where packets take these ways.
-    fn count_ways(&mut self, slot: StackSlot, ways: &[CountedWay]) {
+    /// Adds to cells where packets take these edges.
+    fn count_edges(&mut self, slot: StackSlot, edges: &[CountedEdge]) {
         let flags = self.flags.stack;
         let before = ControlFlowGraph::with_function(self.b.func);
-        // Asked for once for each block: wide switches have many ways out, and all may be counted.
+        // Asked for once for each block: wide switches have many edges out, and all may be counted.
         let mut known: HashMap<Block, HashMap<Block, Vec<usize>>> = HashMap::new();
-        for CountedWay { from, to, cell, amount } in ways {
-            let has_other_ways_in = before.pred_iter(*to).nth(1).is_some();
-            let blocks: Vec<Block> = if has_other_ways_in {
-                let ways_out = known.entry(*from).or_insert_with(|| {
+        for CountedEdge { from, to, cell, amount } in edges {
+            let has_other_edges_in = before.pred_iter(*to).nth(1).is_some();
+            let blocks: Vec<Block> = if has_other_edges_in {
+                let edges_out = known.entry(*from).or_insert_with(|| {
                     let mut numbers: HashMap<Block, Vec<usize>> = HashMap::new();
                     for (number, target) in edges::targets(self.b.func, *from).into_iter().enumerate() {
                         numbers.entry(target).or_default().push(number);
                     }
                     numbers
                 });
-                match (&ways_out[to][..], ways_out.len()) {
+                match (&edges_out[to][..], edges_out.len()) {
                     ([_], 1) => vec![*from],
                     (numbers, _) => numbers.iter().map(|n| edges::split(self.b.func, *from, *n)).collect(),
                 }

@@ -14,8 +14,8 @@
 //! through the graph instead of one per field. Where a field turns dirty without being assigned (its header is set valid,
 //! a path joins one on which it is dirty, the deparser ends) its value is loaded into its variable. Headers with a varbit
 //! are the exception: their fields are loaded when they are extracted ([`ProgramFacts::lazy_field`]). So are fields that would
-//! have to be loaded on many edges ([`Flow::loaded_often`]): where the ways of a large `switch` meet, each of which assigns
-//! another field, all of these fields turn dirty on all the ways.
+//! have to be loaded on many edges ([`Flow::loaded_often`]): where the paths of a large `switch` meet, each of which assigns
+//! another field, all of these fields turn dirty on all the paths.
 //!
 //! **Layout changes.** The headers that the next deparser emits stand unmoved at the packet's head as long as (a) none
 //! was valid before the parser began, (b) they were extracted in the order of emission, (c) the parser skipped nothing
@@ -216,7 +216,7 @@ pub(crate) struct Node {
     pub decided: bool,
     /// What is known at the start.
     pub known: Known,
-    /// The hot way out of the parser that it is on, from 1; 0 for none. See [`crate::hot`].
+    /// The hot path out of the parser that it is on, from 1; 0 for none. See [`crate::hot`].
     pub hot: usize,
 }
 
@@ -299,7 +299,7 @@ impl Graph {
     }
 
     /// By node: whether its code is out of the way of other packets' code. So it is where packets are about to be dropped, and, where
-    /// there are hot ways, where they are on none and will be on none.
+    /// there are hot paths, where they are on none and will be on none.
     pub fn seldom(&self, program: &Program) -> Vec<bool> {
         let any_hot = self.nodes.iter().any(|n| n.hot > 0);
         let mut seldom = vec![false; self.nodes.len()];
@@ -423,7 +423,7 @@ pub(crate) struct Flow {
     pub live_at_start: BitSet,
     /// Whether code must keep the flag that says whether the layout changed.
     pub layout_may_change: bool,
-    /// Fields, by number, that no way need load when they turn dirty.
+    /// Fields, by number, that no path need load when they turn dirty.
     never_loaded: BitSet,
 }
 
@@ -625,7 +625,7 @@ impl Flow {
         }
     }
 
-    /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the way.
+    /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the path.
     pub fn turning_dirty(&self, program: &Program, facts: &ProgramFacts, from: &Facts, to: &Facts) -> Vec<SlotId> {
         let mut stay = from.dirty.clone();
         stay.union(&self.never_loaded);

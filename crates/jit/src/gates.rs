@@ -1,7 +1,7 @@
 //! Calls of what is seldom called, which cost the rest of the code nothing.
 //!
 //! A call may change half of the registers, so whatever lives across one is kept in the other half or in memory, on all
-//! ways, also those that never call. Digests, log lines, assertions and making headroom are such calls. They go through
+//! paths, also those that never call. Digests, log lines, assertions and making headroom are such calls. They go through
 //! a *gate*: a function that saves every register it changes (Cranelift's `preserve_all`), made once per compilation and
 //! kind of call. To whoever calls a gate, nothing changes. A result, which the convention does not have, comes through
 //! memory.

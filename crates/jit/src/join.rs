@@ -17,7 +17,7 @@
 //! row's parameters is in the row, too, as it lies in the packet.
 //!
 //! **What is a parameter** is told by values, not by slots: of [`Translator::action_param`] it is known which row its result was loaded
-//! from, and a key that is this very value reaches the lookup on ways that ran the action. Where ways join that know different
+//! from, and a key that is this very value reaches the lookup on paths that ran the action. Where paths join that know different
 //! values there is another one, and the table is looked up.
 //!
 //! The rows belong to the code. It is invalidated before the head gets an entry that is not in them, and before an entry of a joined table

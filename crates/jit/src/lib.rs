@@ -71,7 +71,7 @@ mod wide;
 
 pub use analysis::Analysis;
 pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
-pub use hot::HOT_WAYS;
+pub use hot::HOT_PATHS;
 pub use join::{heads, joined};
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
@@ -225,8 +225,8 @@ pub struct Options {
     pub without: Without,
     /// Where slots live.
     pub memory_slots: MemorySlots,
-    /// [`HOT_WAYS`], or another number: how many ways out of the parser get code of their own. More cost time to compile.
-    pub hot_ways: usize,
+    /// [`HOT_PATHS`], or another number: how many paths out of the parser get code of their own. More cost time to compile.
+    pub hot_paths: usize,
     /// Most time that making the code may take. It is looked at between functions and their phases: each of those takes time in proportion
     /// to the size of its function ([`THOROUGH_INSTRUCTIONS_MAX`]), so the end comes that much later at most.
     pub time_max: Option<Duration>,
@@ -238,9 +238,9 @@ impl Options {
         !self.without.contains(optimisation)
     }
 
-    /// Whether hot ways out of the parser get code of their own.
-    pub fn has_hot_ways(&self) -> bool {
-        self.hot_ways > 0 && self.has(Optimisation::HotPaths) && self.has(Optimisation::SplitPaths)
+    /// Whether hot paths out of the parser get code of their own.
+    pub fn has_hot_paths(&self) -> bool {
+        self.hot_paths > 0 && self.has(Optimisation::HotPaths) && self.has(Optimisation::SplitPaths)
     }
 }
 
@@ -260,7 +260,7 @@ impl Default for Options {
             strategy: Strategy::default(),
             chunk: CHUNK,
             memory_slots: MemorySlots::Auto,
-            hot_ways: HOT_WAYS,
+            hot_paths: HOT_PATHS,
             time_max: None,
         }
     }
@@ -456,9 +456,9 @@ fn generate_as(
     let mut context = module.make_context();
     context.set_disasm(options.keep_text);
     let mut control = ControlPlane::default();
-    for (entry, ways) in program.entries.iter().zip(&analysis.entries) {
+    for (entry, paths) in program.entries.iter().zip(&analysis.entries) {
         in_time()?;
-        let (mut entry_facts, mut flow) = ways.all.about(facts);
+        let (mut entry_facts, mut flow) = paths.all.about(facts);
         let name = format!("{}::{}", program.name, entry.kind.name());
         let id = declare(&mut module, &name)?;
         let mut plan = timed(&mut timing.analysis, || {
@@ -468,11 +468,11 @@ fn generate_as(
                 false => plan,
             }
         });
-        if let Some(hot) = &ways.hot {
+        if let Some(hot) = &paths.hot {
             timed(&mut timing.analysis, || {
                 let (hot_facts, hot) = hot.about(facts);
                 let hot_plan = match plan.is_staged() {
-                    true => Plan::new(program, entry, hot, bindings, options, 1 + options.hot_ways),
+                    true => Plan::new(program, entry, hot, bindings, options, 1 + options.hot_paths),
                     false => plan.uncut(hot),
                 };
                 let may_stage = || placement::may_stage(program, hot_facts, hot, options);

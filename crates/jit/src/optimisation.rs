@@ -27,7 +27,7 @@ pub enum Optimisation {
     BakedAddresses,
     /// Tables whose engine allows it are probed by the code itself. Without: their engines are called.
     InlineTables,
-    /// What follows where ways join is copied for what is known on each way, lookups excepted. Without: it is asked again.
+    /// What follows where paths join is copied for what is known on each path, lookups excepted. Without: it is asked again.
     SplitPaths,
     /// Packets with the deepest headers have code of their own from the parser to the end, lookups included. Without: they
     /// share it with all others, which forgets what the parser found.
@@ -104,7 +104,7 @@ impl Optimisation {
             O::RegisterSlots => "keep slots in registers instead of memory",
             O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
             O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
-            O::SplitPaths => "copy what follows where ways join for what is known on each, instead of asking again",
+            O::SplitPaths => "copy what follows where paths join for what is known on each, instead of asking again",
             O::HotPaths => "copy everything behind the parser for packets with the deepest headers, lookups too",
             O::PackedChecksum => "sum checksums by words of the packet instead of field by field",
             O::IncrementalChecksum => "bring a verified checksum up to date for what changed instead of summing again",

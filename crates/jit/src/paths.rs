@@ -1,8 +1,8 @@
 //! Copies of blocks for packets of which something is known.
 //!
-//! Stages follow one another, and where one ends all its ways join: behind a parser it is forgotten that the packet is an
+//! Stages follow one another, and where one ends all its paths join: behind a parser it is forgotten that the packet is an
 //! ARP packet, behind a control that it was dropped, and the next stage asks again. Here an entry's graph is followed with
-//! what is known of flags on each way (headers' validity, conditions, what they are compared with), and where ways that know
+//! what is known of flags on each path (headers' validity, conditions, what they are compared with), and where paths that know
 //! different things meet, each gets a copy of what follows. Branches on what is known are jumps; a copy in which a header is
 //! never valid has no code for it, and dropped packets go to their end directly.
 //!
@@ -12,14 +12,14 @@
 //!                                     arp  -> b -> deparser for arp
 //! ```
 //!
-//! **Bounds.** No lookup is copied: ways that both lead to the same `apply` join in front of it. (Ways that go on from
-//! different hot ways out of the parser never join, see [`crate::hot`], and what follows a hot way may have copies of
+//! **Bounds.** No lookup is copied: paths that both lead to the same `apply` join in front of it. (Paths that go on from
+//! different hot paths out of the parser never join, see [`crate::hot`], and what follows a hot path may have copies of
 //! lookups too, if they are few: those that are the last ones.) Copies of the rest are
 //! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
-//! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), ways join, and what only one of them knows is forgotten. Knowing less is
+//! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), paths join, and what only one of them knows is forgotten. Knowing less is
 //! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or with many of them and much to know
-//! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what ways have in common
-//! ([`STEPS_MAX`]), all further ways join. So the time is linear in the size of the entry.
+//! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what paths have in common
+//! ([`STEPS_MAX`]), all further paths join. So the time is linear in the size of the entry.
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
@@ -37,17 +37,17 @@ use std::collections::BTreeMap;
 const NODES_MAX: usize = 400;
 /// Weight of what two copies may have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
-/// Operations and known values that are looked at to compare ways, for each operation and block of the entry.
+/// Operations and known values that are looked at to compare paths, for each operation and block of the entry.
 const STEPS_MAX: usize = 100;
 /// Blocks times slots of which values are followed: what is known is carried from block to block.
 const KNOWN_MAX: usize = 20_000;
-/// Weight of a lookup on a hot way.
+/// Weight of a lookup on a hot path.
 const HOT_LOOKUP_WEIGHT: u32 = 25;
-/// As [`JOINT_WEIGHT_MAX`], on hot ways.
+/// As [`JOINT_WEIGHT_MAX`], on hot paths.
 const HOT_JOINT_WEIGHT_MAX: u32 = 180;
 /// Weight of all copies of an entry.
 const TOTAL_WEIGHT_MAX: u32 = 600;
-/// Weight of all copies that are made on one hot way.
+/// Weight of all copies that are made on one hot path.
 const HOT_TOTAL_WEIGHT_MAX: u32 = 1200;
 
 /// Values of slots that are known.
@@ -67,7 +67,7 @@ fn weight(op: &Op) -> Option<u32> {
 
 /// A graph that does what `base`, the graph of `entry`, does.
 ///
-/// Up to `hot` ways out of the parser keep what they know to the end, lookups or not; see [`crate::hot`].
+/// Up to `hot` paths out of the parser keep what they know to the end, lookups or not; see [`crate::hot`].
 pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usize) -> Graph {
     if base.nodes.len() > NODES_MAX {
         return base;
@@ -95,34 +95,34 @@ struct Splitter<'p> {
     weights: Vec<Option<u32>>,
     /// By node: whether it writes headers.
     emits: Vec<bool>,
-    /// By node: its weight on hot ways.
+    /// By node: its weight on hot paths.
     hot_weights: Vec<u32>,
     /// Comparisons that were made before, in a stage that all packets have come through.
     twins: Twins,
     /// What may still be looked at; see [`STEPS_MAX`].
     steps: Cell<usize>,
-    /// Most hot ways out of the parser.
+    /// Most hot paths out of the parser.
     hot: usize,
 }
 
-/// A way that leads to a node: what is known on it, and the copies that it comes from.
-pub(crate) struct Way {
+/// A path that leads to a node: what is known on it, and the copies that it comes from.
+pub(crate) struct Path {
     pub known: Known,
     pub from: Vec<usize>,
-    /// The hot way out of the parser that it continues, from 1; 0 for none.
+    /// The hot path out of the parser that it continues, from 1; 0 for none.
     pub hot: usize,
     /// Fields of headers that were assigned on it since they were extracted, if it is hot: the frame does not have them.
     pub changed: BitSet,
 }
 
-impl Way {
-    /// Whether two ways need no code of their own.
-    fn is_like(&self, other: &Way) -> bool {
+impl Path {
+    /// Whether two paths need no code of their own.
+    fn is_like(&self, other: &Path) -> bool {
         self.known == other.known && self.changed == other.changed
     }
 
-    /// Forgets what does not hold on another way too.
-    fn join(&mut self, other: Way) {
+    /// Forgets what does not hold on another path too.
+    fn join(&mut self, other: Path) {
         self.known.retain(|s, v| other.known.get(s) == Some(v));
         self.changed.union(&other.changed);
         self.from.extend(other.from);
@@ -355,32 +355,32 @@ impl<'p> Splitter<'p> {
         }
     }
 
-    /// The ways that lead out of a node when `known` holds at its start: base node and what is known on the way. One way
+    /// The paths that lead out of a node when `known` holds at its start: base node and what is known on the path. One path
     /// for a terminator that is decided.
-    fn ways_out(&self, node: usize, known: &Known) -> Vec<(usize, Known)> {
+    fn paths_out(&self, node: usize, known: &Known) -> Vec<(usize, Known)> {
         let mut known = known.clone();
         let insts = self.insts(node);
         insts.iter().for_each(|inst| self.step(&mut known, &inst.op));
         let term = &self.base.block(self.program, node).term;
         let target = |to: ir::BlockId| self.base.target(node, to);
-        let mut ways: Vec<(usize, Known)> = Vec::new();
+        let mut paths: Vec<(usize, Known)> = Vec::new();
         match term {
             Terminator::Branch { cond, then, other } => match self.value(&known, cond) {
-                Some(value) => ways.push((target(if value.is_true() { *then } else { *other }), known)),
+                Some(value) => paths.push((target(if value.is_true() { *then } else { *other }), known)),
                 None => {
                     for (to, value) in [(then, true), (other, false)] {
                         let mut known = known.clone();
                         if let (Some(slot), true) = (cond.slot(), then != other) {
                             self.learn(&mut known, insts, insts.len(), slot, &Bits::from_bool(value));
                         }
-                        ways.push((target(*to), known));
+                        paths.push((target(*to), known));
                     }
                 }
             },
             Terminator::Switch { on, cases, default } => match self.value(&known, on) {
                 Some(value) => {
                     let to = cases.iter().find(|(case, _)| *case == value).map_or(default, |(_, to)| to);
-                    ways.push((target(*to), known));
+                    paths.push((target(*to), known));
                 }
                 None => {
                     for (value, to) in cases {
@@ -388,23 +388,23 @@ impl<'p> Splitter<'p> {
                         if let (Some(slot), true) = (on.slot(), default != to) {
                             self.learn(&mut known, insts, insts.len(), slot, value);
                         }
-                        ways.push((target(*to), known));
+                        paths.push((target(*to), known));
                     }
-                    ways.push((target(*default), known));
+                    paths.push((target(*default), known));
                 }
             },
-            Terminator::Jump(to) => ways.push((target(*to), known)),
-            Terminator::Next => ways.extend(self.base.nodes[node].succs.first().map(|&s| (s, known))),
+            Terminator::Jump(to) => paths.push((target(*to), known)),
+            Terminator::Next => paths.extend(self.base.nodes[node].succs.first().map(|&s| (s, known))),
             Terminator::Finish(_) => {}
         }
-        for (to, known) in &mut ways {
+        for (to, known) in &mut paths {
             let live = &self.live[*to];
             known.retain(|s, _| live.contains(s.index()));
             if self.base.nodes[*to].is_loop_head {
                 known.clear();
             }
         }
-        ways
+        paths
     }
 
     /// The weight of a node; `None` for one that is not to be copied.
@@ -413,10 +413,10 @@ impl<'p> Splitter<'p> {
     }
 
     /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups: what is
-    /// behind them is shared if they are, and else looked at where ways meet again. All, when there is no time to find out.
+    /// behind them is shared if they are, and else looked at where paths meet again. All, when there is no time to find out.
     fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> BitSet {
         let mut seen = BitSet::new(self.base.nodes.len());
-        // What holds on all ways to a node so far.
+        // What holds on all paths to a node so far.
         let mut at: BTreeMap<usize, Known> = BTreeMap::new();
         let mut stack = vec![(node, known.clone())];
         while let Some((n, known)) = stack.pop() {
@@ -438,16 +438,16 @@ impl<'p> Splitter<'p> {
                 return BitSet::full(self.base.nodes.len());
             }
             if self.weight(n, is_hot).is_some() {
-                stack.extend(self.ways_out(n, &known).into_iter().filter(|(to, _)| *to < until));
+                stack.extend(self.paths_out(n, &known).into_iter().filter(|(to, _)| *to < until));
             }
             at.insert(n, known);
         }
         seen
     }
 
-    /// Joins ways to a node until the copies that they need are light enough; `budget` is what all may still weigh. Only
+    /// Joins paths to a node until the copies that they need are light enough; `budget` is what all may still weigh. Only
     /// nodes before `until` count.
-    fn group(&self, node: usize, until: usize, arrived: Vec<Way>, budget: u32) -> Vec<Way> {
+    fn group(&self, node: usize, until: usize, arrived: Vec<Path>, budget: u32) -> Vec<Path> {
         if arrived.len() <= 1 {
             return arrived;
         }
@@ -456,44 +456,44 @@ impl<'p> Splitter<'p> {
         }
         let is_hot = arrived[0].hot > 0;
         let most = if is_hot { HOT_JOINT_WEIGHT_MAX } else { JOINT_WEIGHT_MAX };
-        // (way, what it reaches)
-        let mut kept: Vec<(Way, BitSet)> = Vec::new();
-        for mut way in arrived {
-            let reached = self.reach(node, until, &way.known, is_hot);
+        // (path, what it reaches)
+        let mut kept: Vec<(Path, BitSet)> = Vec::new();
+        for mut path in arrived {
+            let reached = self.reach(node, until, &path.known, is_hot);
             if until == self.base.nodes.len() && reached.iter().all(|n| self.weight(n, is_hot).is_some()) {
-                // What nothing on the way to the end asks for does not make it another way.
-                way.known.retain(|s, _| reached.iter().any(|n| self.reads[n].contains(s.index())));
+                // What nothing on the path to the end asks for does not make it another path.
+                path.known.retain(|s, _| reached.iter().any(|n| self.reads[n].contains(s.index())));
             }
             if is_hot && !reached.iter().any(|n| self.emits[n]) {
-                way.changed = BitSet::new(self.program.slots.len());
+                path.changed = BitSet::new(self.program.slots.len());
             }
-            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.is_like(&way)) {
-                same.from.extend(way.from);
+            if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.is_like(&path)) {
+                same.from.extend(path.from);
                 continue;
             }
             let is_shared = |n: &usize| kept.iter().any(|(_, other)| other.contains(*n));
             let joint = reached.iter().filter(is_shared).try_fold(0, |sum: u32, n| Some(sum + self.weight(n, is_hot)?));
             match joint {
-                _ if kept.is_empty() => kept.push((way, reached)),
-                Some(weight) if weight <= most.min(budget) => kept.push((way, reached)),
+                _ if kept.is_empty() => kept.push((path, reached)),
+                Some(weight) if weight <= most.min(budget) => kept.push((path, reached)),
                 _ => {
-                    let agree = |k: &Known| k.iter().filter(|(s, v)| way.known.get(s) == Some(v)).count();
+                    let agree = |k: &Known| k.iter().filter(|(s, v)| path.known.get(s) == Some(v)).count();
                     // Rather with one that reaches the same lookup than with one that is about to end.
                     let meets = |other: &BitSet| reached.iter().any(|n| self.weights[n].is_none() && other.contains(n));
                     let fit = |i: usize| (meets(&kept[i].1), agree(&kept[i].0.known));
                     let best = (0..kept.len()).max_by_key(|&i| fit(i)).expect("there is one");
                     let (mut into, _) = kept.swap_remove(best);
-                    into.join(way);
+                    into.join(path);
                     // It may be like another one now, or reach more than before.
-                    let mut rest: Vec<Way> = kept.into_iter().map(|(w, _)| w).collect();
+                    let mut rest: Vec<Path> = kept.into_iter().map(|(w, _)| w).collect();
                     rest.push(into);
-                    let mut next: Vec<(Way, BitSet)> = Vec::new();
-                    for way in rest {
-                        match next.iter_mut().find(|(k, _)| k.is_like(&way)) {
-                            Some((same, _)) => same.from.extend(way.from),
+                    let mut next: Vec<(Path, BitSet)> = Vec::new();
+                    for path in rest {
+                        match next.iter_mut().find(|(k, _)| k.is_like(&path)) {
+                            Some((same, _)) => same.from.extend(path.from),
                             None => {
-                                let reached = self.reach(node, until, &way.known, is_hot);
-                                next.push((way, reached));
+                                let reached = self.reach(node, until, &path.known, is_hot);
+                                next.push((path, reached));
                             }
                         }
                     }
@@ -502,27 +502,27 @@ impl<'p> Splitter<'p> {
                 }
             }
         }
-        kept.into_iter().map(|(way, _)| way).collect()
+        kept.into_iter().map(|(path, _)| path).collect()
     }
 
-    /// Joins all ways if two of them reach the same lookup.
-    fn without_joint_lookups(&self, node: usize, until: usize, ways: Vec<(Way, BitSet)>) -> Vec<(Way, BitSet)> {
+    /// Joins all paths if two of them reach the same lookup.
+    fn without_joint_lookups(&self, node: usize, until: usize, paths: Vec<(Path, BitSet)>) -> Vec<(Path, BitSet)> {
         let mut lookups = BitSet::new(self.base.nodes.len());
         let mut twice = false;
-        for (_, reached) in &ways {
+        for (_, reached) in &paths {
             for n in reached.iter().filter(|n| self.weights[*n].is_none()) {
                 twice |= lookups.contains(n);
                 lookups.insert(n);
             }
         }
         if !twice {
-            return ways;
+            return paths;
         }
-        let all = join_all(ways.into_iter().map(|(way, _)| way).collect());
+        let all = join_all(paths.into_iter().map(|(path, _)| path).collect());
         all.into_iter()
-            .map(|way| {
-                let reached = self.reach(node, until, &way.known, false);
-                (way, reached)
+            .map(|path| {
+                let reached = self.reach(node, until, &path.known, false);
+                (path, reached)
             })
             .collect()
     }
@@ -536,7 +536,7 @@ impl<'p> Splitter<'p> {
 
     fn run(self, entry: &EntryPoint) -> Graph {
         let count = self.base.nodes.len();
-        let mut arrived: Vec<Vec<Way>> = (0..count).map(|_| Vec::new()).collect();
+        let mut arrived: Vec<Vec<Path>> = (0..count).map(|_| Vec::new()).collect();
         let mut first = Known::new();
         if entry.kind == EntryKind::Ingress && !self.base.nodes[0].is_loop_head {
             for s in self.live[0].iter().map(SlotId::from_index) {
@@ -547,9 +547,14 @@ impl<'p> Splitter<'p> {
                 }
             }
         }
-        arrived[0].push(Way { known: first, from: Vec::new(), hot: 0, changed: BitSet::new(self.program.slots.len()) });
+        arrived[0].push(Path {
+            known: first,
+            from: Vec::new(),
+            hot: 0,
+            changed: BitSet::new(self.program.slots.len()),
+        });
         let mut nodes: Vec<Node> = Vec::new();
-        // The copies of loops' heads by hot way, for edges that lead back.
+        // The copies of loops' heads by hot path, for edges that lead back.
         let mut heads: Vec<Vec<Option<usize>>> = vec![vec![None; 1 + self.hot]; count];
         let mut back: Vec<(usize, usize, usize)> = Vec::new();
         let mut budgets = vec![HOT_TOTAL_WEIGHT_MAX; 1 + self.hot];
@@ -560,18 +565,18 @@ impl<'p> Splitter<'p> {
             if Some(n) == behind_parser {
                 hot::choose(self.program, &mut all, self.hot);
             }
-            // Ways out of the parser that will be hot need not join in it.
+            // Paths out of the parser that will be hot need not join in it.
             let until = behind_parser.filter(|b| self.hot > 0 && n < *b).unwrap_or(count);
-            let mut ways = Vec::new();
+            let mut paths = Vec::new();
             for (hot, budget) in budgets.iter_mut().enumerate() {
-                let these: Vec<Way> = all.extract_if(.., |w| w.hot == hot).collect();
+                let these: Vec<Path> = all.extract_if(.., |w| w.hot == hot).collect();
                 let these = self.group(n, until, these, *budget);
                 let copies = these.len().saturating_sub(1) as u32;
                 let weight = self.weight(n, hot > 0).unwrap_or(0);
                 *budget = budget.saturating_sub(copies.saturating_mul(weight));
-                ways.extend(these);
+                paths.extend(these);
             }
-            for Way { known, from, hot, mut changed } in ways {
+            for Path { known, from, hot, mut changed } in paths {
                 let id = nodes.len();
                 let base = &self.base.nodes[n];
                 for f in from {
@@ -595,15 +600,15 @@ impl<'p> Splitter<'p> {
                 if hot > 0 {
                     self.add_changed(n, &mut changed);
                 }
-                let ways = self.ways_out(n, &known);
+                let paths = self.paths_out(n, &known);
                 let is_choice = matches!(
                     self.base.block(self.program, n).term,
                     Terminator::Branch { .. } | Terminator::Switch { .. }
                 );
-                nodes[id].decided = is_choice && ways.len() == 1;
+                nodes[id].decided = is_choice && paths.len() == 1;
                 // Several cases may lead to one block: what holds on all of them.
                 let mut by_target: Vec<(usize, Known)> = Vec::new();
-                for (to, known) in ways {
+                for (to, known) in paths {
                     match by_target.iter_mut().find(|(t, _)| *t == to) {
                         Some((_, all)) => all.retain(|s, v| known.get(s) == Some(v)),
                         None => by_target.push((to, known)),
@@ -614,7 +619,7 @@ impl<'p> Splitter<'p> {
                         Some(_) if to <= n => back.push((id, to, hot)),
                         // A loop that is entered elsewhere than at its head.
                         None if to <= n => return self.base,
-                        _ => arrived[to].push(Way { known, from: vec![id], hot, changed: changed.clone() }),
+                        _ => arrived[to].push(Path { known, from: vec![id], hot, changed: changed.clone() }),
                     }
                 }
             }
@@ -659,10 +664,10 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
     }
 }
 
-/// One way of all, which knows what all of them do.
-fn join_all(ways: Vec<Way>) -> Vec<Way> {
-    let joined = ways.into_iter().reduce(|mut all, way| {
-        all.join(way);
+/// One path of all, which knows what all of them do.
+fn join_all(paths: Vec<Path>) -> Vec<Path> {
+    let joined = paths.into_iter().reduce(|mut all, path| {
+        all.join(path);
         all
     });
     joined.into_iter().collect()

@@ -1,7 +1,7 @@
 //! Which slots of an entry live in memory and not in a Cranelift variable.
 //!
 //! A variable costs nothing where it is neither read nor written, it seems; but its value is an argument at each join that
-//! it lives through, and it competes for a register with everything on the way. Many variables that live long therefore
+//! it lives through, and it competes for a register with everything on the path. Many variables that live long therefore
 //! cost the square of the program's size: in Cranelift's own construction of static single assignment form, in its passes
 //! and in its register allocator, which would put most of them on the stack in the end. So a slot whose *reach*, the code
 //! that it lives through, is long for the number of its accesses gets a word of the function's frame from the start, where

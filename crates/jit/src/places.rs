@@ -232,9 +232,9 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
             term => {
                 let actions = applied_action(&block.insts, term);
                 term.for_each_target(|to| {
-                    // A way that is never taken has no node.
+                    // An edge that is never taken has no node.
                     let Some(&to_node) = node.targets.get(&to) else { return };
-                    let ways = match (actions, term) {
+                    let edges = match (actions, term) {
                         (Some(table), Terminator::Switch { cases, default, .. }) => {
                             let mut numbers: Vec<Option<u64>> =
                                 cases.iter().filter(|(_, t)| *t == to).map(|(v, _)| v.to_u64()).collect();
@@ -251,7 +251,7 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
                         }
                         _ => region.clone(),
                     };
-                    lead(&mut led, to_node, ways);
+                    lead(&mut led, to_node, edges);
                 });
             }
         }

@@ -6,7 +6,7 @@
 //! behind that its address is loaded anew, so that nothing is taken for a load of the same bytes (`ask_for_room` in `crate::deparse`).
 //!
 //! For each point of the function there is a *version* of the frame: what could have changed it last, or the block where several meet.
-//! Loads of the same bytes at the same version give the same, and the first is taken where it is on all ways to the second.
+//! Loads of the same bytes at the same version give the same, and the first is taken where it is on all paths to the second.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
@@ -23,7 +23,7 @@ enum Version {
     Join(Block),
 }
 
-/// How many earlier loads of the same bytes are looked through for one that is on all ways here: the arms of a wide switch may all have
+/// How many earlier loads of the same bytes are looked through for one that is on all paths here: the arms of a wide switch may all have
 /// one of their own.
 const EARLIER_MAX: usize = 8;
 
@@ -73,7 +73,7 @@ fn replace(func: &mut Function, inst: Inst, result: Value, earlier: Value) {
     }
 }
 
-/// The version at the start of each block. A way back, until it has been followed, is taken to bring nothing new; what is found to be a
+/// The version at the start of each block. A path back, until it has been followed, is taken to bring nothing new; what is found to be a
 /// join stays one.
 fn versions(
     func: &Function,

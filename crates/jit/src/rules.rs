@@ -30,11 +30,11 @@ pub(crate) struct Selected {
     pub entry: Value,
     /// What it runs, where it is known.
     pub action: Option<Value>,
-    /// What is found on another way, where ways need not meet.
+    /// What is found on another path, where paths need not meet.
     pub elsewhere: Option<Elsewhere>,
 }
 
-/// What a lookup gives where its other way ends, which has been counted.
+/// What a lookup gives where its other path ends, which has been counted.
 pub(crate) struct Elsewhere {
     /// The block that goes on from there.
     pub block: Block,
@@ -60,7 +60,7 @@ impl Translator<'_, '_> {
         self.shapes.tables.get(table.index()).filter(|_| self.options.has(Optimisation::BakedAddresses))
     }
 
-    /// Compares the key with all entries of a table; `None` if they are not known. `apart`: two ways need not meet.
+    /// Compares the key with all entries of a table; `None` if they are not known. `apart`: two paths need not meet.
     pub fn select_entry(
         &mut self,
         table: TableId,
@@ -109,7 +109,7 @@ impl Translator<'_, '_> {
         Some(self.select_if(table, passes, (true, apart), (last, default.is_none()), look))
     }
 
-    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit. Where the two ways may go on
+    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit. Where the two paths may go on
     /// `apart`, what is known on one of them stays known.
     fn select_if(
         &mut self,

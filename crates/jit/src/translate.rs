@@ -16,7 +16,7 @@
 //! The rest of [`Translator`] is in the sibling files, by kind of operation.
 
 use crate::addresses::Addresses;
-use crate::apply::SecondTail;
+use crate::apply::MissContinuation;
 use crate::counts::{Counts, Round};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::gates::{Gates, GatesHere};
@@ -187,7 +187,7 @@ pub(crate) struct Translator<'a, 'f> {
     /// How the node's block ends, if the operation at hand is its last and the end is not decided.
     pub asked_next: Option<&'a Terminator>,
     /// The misses of that operation, if it goes on with hits.
-    pub second_tail: Option<SecondTail>,
+    pub miss_continuation: Option<MissContinuation>,
     pub known_now: Known,
     /// Stage position of the block being translated.
     pub position: usize,
@@ -317,7 +317,7 @@ pub(crate) fn translate(
         gates_here: GatesHere::default(),
         signatures: HashMap::new(),
         asked_next: None,
-        second_tail: None,
+        miss_continuation: None,
         known_now: Known::new(),
         position: 0,
         stack_bytes: 0,

@@ -1,7 +1,7 @@
 //! Takes out what nothing uses before Cranelift sees it: it never drops a load, or what is passed to a block, by itself.
 //!
 //! Fields are loaded where an operation reads them, and sometimes only another code path needs the value, or bytes of it that
-//! are loaded on their own. What slots hold is passed to blocks where ways join, though hardly any operation behind asks for it.
+//! are loaded on their own. What slots hold is passed to blocks where paths join, though hardly any operation behind asks for it.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 

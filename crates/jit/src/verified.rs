@@ -1,6 +1,6 @@
 //! Checksums that were found right, and what has changed since.
 //!
-//! Where every way to an Internet checksum has compared an earlier one over the same fields with what the packet brought along, and
+//! Where every path to an Internet checksum has compared an earlier one over the same fields with what the packet brought along, and
 //! goes on only if they are the same, the later one need not be summed again: RFC 1624, equation 3, makes it of the packet's own
 //! checksum and of the fields that changed. A router that takes one from the time to live adds one to the checksum, end around:
 //!

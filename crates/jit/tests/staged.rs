@@ -16,9 +16,9 @@ fn staged(chunk: u32) -> Options {
     Options { strategy: Strategy::Staged, chunk, ..options() }
 }
 
-/// Without copies for hot ways, which have phases of their own.
+/// Without copies for hot paths, which have phases of their own.
 fn without_copies(options: Options) -> Options {
-    Options { hot_ways: 0, ..options }
+    Options { hot_paths: 0, ..options }
 }
 
 /// Runs batches on compiled code and their packets one by one on the interpreter; everything must be the same.
@@ -78,7 +78,7 @@ fn generated_programs() {
             continue;
         }
         let mut options = staged([1, 3, 8, 32, 64][random.below(5) as usize]);
-        options.hot_ways = random.below(3) as usize;
+        options.hot_paths = random.below(3) as usize;
         let both = Both::with_options(program, &options);
         let packets: Vec<Vec<u8>> = (0..70)
             .map(|_| {
@@ -253,7 +253,7 @@ fn what_must_keep_its_order_stays_in_one_phase() {
 }
 
 #[test]
-fn hot_ways_wait_by_themselves() {
+fn hot_paths_wait_by_themselves() {
     // Without the inner header, with it, and packets that are too short.
     assert_eq!(phases_with("t1.apply(); t2.apply();", &staged(32)), 4);
     assert_eq!(
@@ -300,11 +300,11 @@ fn cells_of_registers_are_asked_for_ahead() {
         both.pipeline.asks_ahead(EntryKind::Ingress)
     };
     let update = "bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); counts.write((bit<32>)hdr.h.a & 3, n + hdr.h.c);";
-    // Tables on the way, counters, writes of the same register, messages: nothing is done twice. Packets that end there
+    // Tables on the path, counters, writes of the same register, messages: nothing is done twice. Packets that end there
     // are not asked for anything.
     let way = "seen.count(1); t1.apply(); counts.write(2, hdr.h.c + 1); log_msg(\"{}\", {hdr.h.c});
         if (hdr.h.d == 1) { mark_to_drop(s); exit; }";
-    // On both of two ways, so that packets cannot wait for t1.
+    // On both of two paths, so that packets cannot wait for t1.
     let either = format!("if (hdr.h.b == 0) {{ {way} }} {update}");
     assert!(asks(&either));
     // The second cell is known with the first one; beyond the last there is none.

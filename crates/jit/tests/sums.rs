@@ -59,7 +59,7 @@ const BEFORE: [&str; 6] = ["", "", "", "", "  ip.sum = xor ip.sum, 16w1\n", "  i
 enum Shape {
     /// In controls, one after the other.
     Straight,
-    /// Asked on one of two ways.
+    /// Asked on one of two paths.
     Asked,
     /// Verified and asked before the header is extracted again.
     Again,
@@ -188,7 +188,7 @@ fn sums_are_what_they_would_be_anew() {
             let program = program(shape, before, question, &changes, random.chance(50));
             let mut options = options();
             if random.chance(30) {
-                // Then ways join.
+                // Then paths join.
                 options.without.insert(Optimisation::SplitPaths);
             }
             let both = Both::with_options(program, &options);
@@ -251,7 +251,7 @@ fn nothing_is_summed_again_where_that_need_not_be() {
     let is_other = |changes: &[usize]| bytes(straight, 2, changes, false) != bytes(straight, 2, changes, true);
     assert!(is_other(&[4, 7]), "two fields of which nothing is known");
     assert!(is_shorter(straight, 0, &[12, 0]), "the packet's own checksum was right, whatever is assigned");
-    assert!(is_shorter(Shape::Parsed, 0, &[0]), "all ways to the end of the loop have asked");
+    assert!(is_shorter(Shape::Parsed, 0, &[0]), "all paths to the end of the loop have asked");
     assert!(!is_shorter(straight, 4, &[0]), "all fields may be zero");
     assert!(!is_shorter(straight, 5, &[0]), "the checksum may be wrong");
     assert!(!is_other(&[0, 4, 7]), "three fields have changed");

@@ -1,4 +1,4 @@
-//! A program of which only the way in from ports is wanted.
+//! A program of which only the entry point for packets from ports is wanted.
 //!
 //! Code that is made in a hurry has no functions for what the replication engine does with packets; those of other code of the
 //! same program run in their place. They read records that this code writes, so a packet that is handed over needs all that

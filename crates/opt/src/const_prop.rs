@@ -16,7 +16,7 @@
 //!
 //! Sparse conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional branches", 1991) on
 //! the view of `ssa`, over the whole program: slots are zero at the start of a packet, so the headers that no parser state
-//! extracts on the way are known to be invalid. Optimistic: nothing is executed until a way leads there. Near linear.
+//! extracts on the path are known to be invalid. Optimistic: nothing is executed until a path leads there. Near linear.
 //!
 //! Tests: `tests/files/const_prop.ir`, `tests/properties.rs`.
 
@@ -87,7 +87,7 @@ struct Solver<'a> {
     program: &'a Program,
     ssa: &'a Ssa,
     known: Vec<Known>,
-    /// By node: whether some way leads there; and by its predecessor, in the graph's order, whether by that edge.
+    /// By node: whether some path leads there; and by its predecessor, in the graph's order, whether by that edge.
     executed: Vec<bool>,
     executed_edges: Vec<Vec<bool>>,
     /// By value: the nodes that read it and do not make it themselves before.
@@ -186,8 +186,8 @@ impl<'a> Solver<'a> {
         match chosen {
             Some(to) => {
                 let to = ssa.graph.node(stage, to).expect("a successor is reachable");
-                let way = ssa.graph.targets[node].iter().position(|s| *s == to).expect("it is a successor");
-                self.execute(ssa.graph.succs[node][way], ssa.graph.edge[node][way]);
+                let path = ssa.graph.targets[node].iter().position(|s| *s == to).expect("it is a successor");
+                self.execute(ssa.graph.succs[node][path], ssa.graph.edge[node][path]);
             }
             None => self.execute_all(node),
         }

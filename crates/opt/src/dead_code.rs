@@ -3,7 +3,7 @@
 //! Needs: a well-formed program.
 //!
 //! Guarantees: same behaviour, but for time. `dead_code` removes instructions that do nothing but write slots that
-//! nothing reads, on any way through later stages and the replication engine. `dead_tables` removes lookups whose result
+//! nothing reads, on any path through later stages and the replication engine. `dead_tables` removes lookups whose result
 //! is not looked at (PVPP's *removing redundant tables*); the table's declaration stays, so the control plane can go on
 //! writing it. Tables with idle timeouts keep their lookups: a hit is visible to the control plane.
 //!

@@ -1,14 +1,14 @@
 //! The whole program as one flow graph: the blocks of all stages that some entry uses, joined as the entries say.
 //!
 //! A stage that several entries share is there once; its `next` leads to whatever follows it in any of them. So facts
-//! are what holds on all ways through the program, and passes see across stages. Before each entry's first stage stands
+//! are what holds on all paths through the program, and passes see across stages. Before each entry's first stage stands
 //! a *start* node: the moment at which the slots come from outside. Before all of them stands one root, so that the
 //! graph has one beginning.
 //!
-//! Where more than [`WAYS_MAX`] ways meet, they meet in a tree of *joins*: nodes of their own, in the order of the ways. Of
-//! the slots that have different values on different ways, most differ from one part of the ways to the other only (headers
+//! Where more than [`EDGES_MAX`] edges meet, they meet in a tree of *joins*: nodes of their own, in the order of the edges. Of
+//! the slots that have different values on different edges, most differ from one part of the edges to the other only (headers
 //! that one parser state after the other extracts, each of which may be the last). Without joins each of them takes as many
-//! arguments of a phi as there are ways; in the tree only the joins on the border of the parts need one.
+//! arguments of a phi as there are edges; in the tree only the joins on the border of the parts need one.
 
 use base::ids::{BlockId, SlotId, StageId};
 use ir::{Cfg, EntryKind, Program, Terminator};
@@ -25,7 +25,7 @@ pub(crate) enum Node {
     Start(EntryKind),
     /// A block that can be reached from its stage's start.
     Block(StageId, BlockId),
-    /// Where some of the ways to a block meet.
+    /// Where some of the edges to a block meet.
     Join,
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct Graph {
     by_block: Vec<Vec<Option<NodeId>>>,
 }
 
-/// Most ways that meet in one node.
-const WAYS_MAX: usize = 4;
+/// Most edges that meet in one node.
+const EDGES_MAX: usize = 4;
 
 /// The first node is the root.
 pub(crate) const ROOT: NodeId = 0;
@@ -126,17 +126,17 @@ impl Graph {
     }
 }
 
-/// Puts joins in front of nodes that many ways lead to; gives the successors as they were.
+/// Puts joins in front of nodes that many edges lead to; gives the successors as they were.
 fn insert_joins(nodes: &mut Vec<Node>, succs: &mut Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     let mut targets = succs.clone();
-    // By node: where the ways to it begin, as node and number of the successor. Of what a node dominates, most is next to
+    // By node: where the edges to it begin, as node and number of the successor. Of what a node dominates, most is next to
     // one another in this order.
-    let mut ways: Vec<Vec<(NodeId, usize)>> = vec![Vec::new(); nodes.len()];
+    let mut edges: Vec<Vec<(NodeId, usize)>> = vec![Vec::new(); nodes.len()];
     for &node in &reverse_post_order(succs) {
-        succs[node].iter().enumerate().for_each(|(i, &to)| ways[to].push((node, i)));
+        succs[node].iter().enumerate().for_each(|(i, &to)| edges[to].push((node, i)));
     }
-    for (to, mut ways) in ways.into_iter().enumerate() {
-        while ways.len() > WAYS_MAX {
+    for (to, mut edges) in edges.into_iter().enumerate() {
+        while edges.len() > EDGES_MAX {
             let group = |group: &[(NodeId, usize)]| {
                 let join = nodes.len();
                 nodes.push(Node::Join);
@@ -145,7 +145,7 @@ fn insert_joins(nodes: &mut Vec<Node>, succs: &mut Vec<Vec<NodeId>>) -> Vec<Vec<
                 group.iter().for_each(|&(node, i)| succs[node][i] = join);
                 (join, 0)
             };
-            ways = ways.chunks(WAYS_MAX).map(group).collect();
+            edges = edges.chunks(EDGES_MAX).map(group).collect();
         }
     }
     targets

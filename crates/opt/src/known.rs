@@ -27,9 +27,9 @@ pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotI
                 tell(*other, *s, Bits::from_bool(false));
             }
             Terminator::Switch { on: Operand::Slot(s), cases, default } => {
-                let mut ways: HashMap<BlockId, u32> = HashMap::from([(*default, 1)]);
-                cases.iter().for_each(|(_, to)| *ways.entry(*to).or_default() += 1);
-                for (value, to) in cases.iter().filter(|(_, to)| ways[to] == 1) {
+                let mut edges: HashMap<BlockId, u32> = HashMap::from([(*default, 1)]);
+                cases.iter().for_each(|(_, to)| *edges.entry(*to).or_default() += 1);
+                for (value, to) in cases.iter().filter(|(_, to)| edges[to] == 1) {
                     tell(*to, *s, value.clone());
                 }
             }

@@ -1,6 +1,6 @@
 //! Which slots may still be read: a backward analysis of the whole program.
 //!
-//! A slot is live where some way on reads it before writing it. Ways on lead through later stages, and through the
+//! A slot is live where some path on reads it before writing it. Paths on lead through later stages, and through the
 //! replication engine: a packet handed over at a point needs what the entries behind that point read, the intrinsics
 //! (the engine reads them), and the preserved slots of field lists. A packet that is sent or dropped needs nothing.
 //!
@@ -71,7 +71,7 @@ impl Liveness {
         // A block's effect, once: what it reads before writing, and what it writes without reading before.
         let mut reads = vec![BitSet::new(0); n];
         let mut writes: Vec<Vec<u32>> = vec![Vec::new(); n];
-        // Ways through the engine, as edges backwards from entries' starts.
+        // Paths through the engine, as edges backwards from entries' starts.
         let mut handed: Vec<Vec<NodeId>> = vec![Vec::new(); n];
         for &node in &self.graph.rpo {
             let Some(block) = self.graph.block(program, node) else { continue };

@@ -1,7 +1,7 @@
 //! Questions about the packet's length whose answer is known.
 //!
 //! Needs: a well-formed program, best with constants propagated. Guarantees: same behaviour. A `has_bits` for no more
-//! bits than an earlier one has vouched for, on all ways and less what was consumed, is a constant.
+//! bits than an earlier one has vouched for, on all paths and less what was consumed, is a constant.
 //!
 //! ```text
 //! %0 = has_bits 32w160                     %0 = has_bits 32w160

@@ -43,7 +43,7 @@ const PASSES: &[Pass] = &[
     },
     Pass {
         name: "simplify_cfg",
-        about: "fewer and longer blocks: no empty ones, no chains, no ways that cannot be taken",
+        about: "fewer and longer blocks: no empty ones, no chains, no paths that cannot be taken",
         phase: Phase::Loop,
         run: simplify_cfg::run,
     },

@@ -14,7 +14,7 @@
 //!   next
 //! ```
 //!
-//! Also: branches and switches whose ways all lead to one block are jumps; cases that lead where the default leads are
+//! Also: branches and switches whose edges all lead to one block are jumps; cases that lead where the default leads are
 //! left out; a branch to an empty block that asks the same question goes on behind it; controls without content are no
 //! longer part of any entry.
 //!
@@ -27,10 +27,10 @@ use ir::{Block, Cfg, Operand, Program, Stage, StageKind, Terminator};
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
     for stage in &mut program.stages {
-        changed |= collapse_ways(stage);
+        changed |= collapse_edges(stage);
         changed |= thread_jumps(stage);
-        // Threading may have made ways equal.
-        changed |= collapse_ways(stage);
+        // Threading may have made edges equal.
+        changed |= collapse_edges(stage);
         changed |= merge_chains(stage);
         changed |= drop_unreachable(stage);
     }
@@ -57,8 +57,8 @@ fn skip_idle_stages(program: &mut Program) -> bool {
     changed
 }
 
-/// Branches and switches whose ways all lead to one block become jumps.
-fn collapse_ways(stage: &mut Stage) -> bool {
+/// Branches and switches whose edges all lead to one block become jumps.
+fn collapse_edges(stage: &mut Stage) -> bool {
     let mut changed = false;
     for block in &mut stage.blocks {
         if let Terminator::Switch { cases, default, .. } = &mut block.term {
@@ -115,24 +115,24 @@ fn behind_empty(blocks: &[Block]) -> Vec<BlockId> {
         _ => None,
     };
     let mut past: Vec<Option<BlockId>> = vec![None; blocks.len()];
-    let mut on_way = vec![false; blocks.len()];
+    let mut on_path = vec![false; blocks.len()];
     for from in (0..blocks.len()).map(BlockId::from_index) {
-        let (mut way, mut at) = (Vec::new(), from);
+        let (mut path, mut at) = (Vec::new(), from);
         let end = loop {
             if let Some(end) = past[at.index()] {
                 break Some(end);
             }
-            if std::mem::replace(&mut on_way[at.index()], true) {
+            if std::mem::replace(&mut on_path[at.index()], true) {
                 break None;
             }
-            way.push(at);
+            path.push(at);
             match next(at) {
                 Some(to) => at = to,
                 None => break Some(at),
             }
         };
-        for block in way {
-            on_way[block.index()] = false;
+        for block in path {
+            on_path[block.index()] = false;
             past[block.index()] = Some(end.unwrap_or(block));
         }
     }

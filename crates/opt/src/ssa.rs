@@ -1,12 +1,12 @@
 //! Which assignment each read sees: a view of the program in static single assignment form, without rewriting it.
 //!
-//! Every write of a slot makes a *value*; where ways with different values of a slot meet, a *phi* makes one. The view
+//! Every write of a slot makes a *value*; where paths with different values of a slot meet, a *phi* makes one. The view
 //! records the value of each slot that an instruction reads and writes. Built the classic way (Cytron et al., "Efficiently
 //! computing static single assignment form and the control dependence graph", 1991; dominators by Cooper, Harvey and
 //! Kennedy, "A simple, fast dominance algorithm"), with phis only for slots that are read in a block before they are
 //! written there. A slot whose phis would take too many arguments for the number of its accesses ([`WORK_PER_ACCESS_MAX`])
 //! is not followed from block to block: with many headers in a parser of many states each has a different value on each of
-//! as many ways. What is known of it is what its own block tells. So the view is near linear in the program.
+//! as many paths. What is known of it is what its own block tells. So the view is near linear in the program.
 //!
 //! Two things go beyond the textbook. A branch that tells a slot's value makes a value of its own at the start of the
 //! block it leads to, if nothing else leads there ([`Def::Known`]). And each value remembers what it is a copy of, so that
@@ -32,7 +32,7 @@ const NONE: ValueId = usize::MAX;
 pub(crate) enum Def {
     /// The slot's content when the packet enters.
     Start(StartValue),
-    /// One of several, depending on the way.
+    /// One of several, depending on the path.
     Phi,
     /// A branch has told it.
     Known(Bits),
@@ -130,7 +130,7 @@ impl Ssa {
     }
 }
 
-/// By node: the last node that every way to it passes; the root's is itself.
+/// By node: the last node that every path to it passes; the root's is itself.
 fn immediate_dominators(graph: &Graph) -> Vec<NodeId> {
     const UNKNOWN: NodeId = usize::MAX;
     let mut idom = vec![UNKNOWN; graph.nodes.len()];
@@ -390,7 +390,7 @@ impl Renamer<'_> {
     fn held(&self, node: NodeId, slot: SlotId) -> Option<ValueId> {
         let id = Some(self.current[slot.index()]).filter(|v| *v != NONE)?;
         let value = &self.values[id];
-        // The only write, on every way here.
+        // The only write, on every path here.
         let is_only = self.single[slot.index()] && value.def == Def::Inst;
         (self.tracked[slot.index()] || is_only || value.node == node).then_some(id)
     }

@@ -67,7 +67,7 @@ pub enum Specialise {
 pub(super) enum Effort {
     /// A few milliseconds.
     Quick,
-    /// Twice that or more, for code of their own for hot packets (`jit::Options::hot_ways`).
+    /// Twice that or more, for code of their own for hot packets (`jit::Options::hot_paths`).
     Full,
 }
 
@@ -177,7 +177,7 @@ fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u6
 
 /// The options without what takes long.
 fn quick(options: &jit::Options) -> jit::Options {
-    jit::Options { hot_ways: 0, ..options.clone() }
+    jit::Options { hot_paths: 0, ..options.clone() }
 }
 
 /// The same, and without Cranelift's own passes, a seventh of the time for a fiftieth of the speed: for code that better code
@@ -381,7 +381,7 @@ impl Code {
 
     /// Whether quick code is not the best there is: then it is made with less effort still, since it does not stay.
     pub(super) fn could_be_better(&self) -> bool {
-        self.options.has_hot_ways()
+        self.options.has_hot_paths()
     }
 
     /// Frees code that no worker holds any more.
@@ -520,7 +520,7 @@ const _: () = {
 mod tests {
     use super::*;
 
-    const TWO_WAYS_IN: &str = r#"program "two ways in"
+    const TWO_ENTRY_POINTS: &str = r#"program "two entry points"
 drops unknown
 slot h.k: 8 field h
 slot h.$valid: 1 valid h
@@ -566,7 +566,7 @@ b0:
     /// What a record holds is for the entries of the code that wrote it.
     #[test]
     fn a_batch_has_all_its_entries_from_the_code_that_it_began_with() {
-        let program = Arc::new(ir::parse(TWO_WAYS_IN, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")));
+        let program = Arc::new(ir::parse(TWO_ENTRY_POINTS, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")));
         let fast = Arc::new(FastState::new(Arc::clone(&program), 1).expect("a small state"));
         let code = Arc::new(Code::new(program, Arc::clone(&fast), &CodeOptions::default()).expect("it compiles"));
         let mut choice = Choice::new(Arc::clone(&code));

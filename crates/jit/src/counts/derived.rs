@@ -2,14 +2,14 @@
 //!
 //! Every packet of a batch goes once round the loop, from the block where it begins to the one where the next one follows. So as many
 //! leave a block as enter it, and where all packets but a few pass a table, the hits there are the packets of the batch less those few.
-//! It is enough to count on those ways from block to block that do not belong to a spanning tree of all blocks (Knuth, Stevenson,
-//! "Optimal measurement points for program frequency counts", BIT 1973); the tree takes the ways that most packets are taken to go:
+//! It is enough to count on those edges from block to block that do not belong to a spanning tree of all blocks (Knuth, Stevenson,
+//! "Optimal measurement points for program frequency counts", BIT 1973); the tree takes the edges that most packets are taken to go:
 //! those with most tables, never to code that is seldom run (Ball, Larus, "Optimally profiling and tracing programs", TOPLAS 1994).
 //! Packets that take them count nothing.
 //!
-//! Each block has a *potential* for each counter: what the counter has grown by on the way along the tree from the first block. A way
+//! Each block has a *potential* for each counter: what the counter has grown by along the tree from the first block. An edge
 //! that is not in the tree changes a counter by what its end says more than its beginning and the tables between; where that is
-//! nothing for all counters, as around code without tables, nothing is counted. Ways that change all counters alike share a cell.
+//! nothing for all counters, as around code without tables, nothing is counted. Edges that change all counters alike share a cell.
 //!
 //! Tests: below; `crates/jit/tests/state.rs`.
 
@@ -25,7 +25,7 @@ pub(crate) struct Round {
     pub last: Block,
 }
 
-/// A way from block to block that is counted.
+/// An edge from block to block that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counted {
     pub from: Block,
@@ -93,16 +93,16 @@ impl Blocks {
         Some(Blocks { blocks, numbers, next })
     }
 
-    /// All ways, those first that packets are taken to go: `tables` says how many tables a block counts, `cold` which are seldom run.
-    fn ways(&self, tables: &[i64], cold: &[bool], last: usize) -> Vec<(usize, usize)> {
+    /// All edges, those first that packets are taken to go: `tables` says how many tables a block counts, `cold` which are seldom run.
+    fn edges(&self, tables: &[i64], cold: &[bool], last: usize) -> Vec<(usize, usize)> {
         let warm = |from: usize| self.next[from].iter().copied().filter(move |to| *to > from && !cold[*to]);
-        // The most tables on the way to the end, and the next block there.
+        // The most tables on a path to the end, and the next block there.
         let mut behind: Vec<Option<(i64, usize)>> = vec![None; self.blocks.len()];
         behind[last] = Some((0, last));
         for from in (0..self.blocks.len()).rev().filter(|b| *b != last && !cold[*b]) {
-            let ways = warm(from).filter_map(|to| Some((tables[to] + behind[to]?.0, to)));
+            let edges = warm(from).filter_map(|to| Some((tables[to] + behind[to]?.0, to)));
             // Of two with as many, the first: where there is an entry.
-            behind[from] = ways.reduce(|a, b| if b.0 > a.0 { b } else { a });
+            behind[from] = edges.reduce(|a, b| if b.0 > a.0 { b } else { a });
         }
         let mut before: Vec<i64> = tables.to_vec();
         for from in (0..self.blocks.len()).filter(|b| !cold[*b]) {
@@ -110,7 +110,7 @@ impl Blocks {
                 before[to] = before[to].max(before[from] + tables[to]);
             }
         }
-        let mut ways: Vec<_> = (0..self.blocks.len())
+        let mut edges: Vec<_> = (0..self.blocks.len())
             .flat_map(|from| self.next[from].iter().map(move |to| (from, *to)))
             .map(|(from, to)| {
                 let likely = behind[from].is_some_and(|(_, next)| next == to);
@@ -119,8 +119,8 @@ impl Blocks {
                 (Reverse((likely, most)), from, to)
             })
             .collect();
-        ways.sort_unstable();
-        ways.into_iter().map(|(_, from, to)| (from, to)).collect()
+        edges.sort_unstable();
+        edges.into_iter().map(|(_, from, to)| (from, to)).collect()
     }
 }
 
@@ -156,7 +156,7 @@ impl Derived {
         }
         let cold: Vec<bool> = blocks.blocks.iter().map(|b| func.layout.is_cold(*b)).collect();
         let (mut parents, mut tree, mut others) = ((0..count).collect::<Vec<_>>(), vec![Vec::new(); count], Vec::new());
-        for (from, to) in blocks.ways(&tables, &cold, last) {
+        for (from, to) in blocks.edges(&tables, &cold, last) {
             let (a, b) = (root(&mut parents, from), root(&mut parents, to));
             if a == b {
                 others.push((from, to));
@@ -233,7 +233,7 @@ mod tests {
                     let cond = cursor.ins().iconst(I64, 1);
                     cursor.ins().brif(cond, blocks[one], &[], blocks[other], &[]);
                 }
-                _ => unreachable!("two ways at most"),
+                _ => unreachable!("two edges at most"),
             }
         }
         (func, blocks)
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_follow_from_what_is_counted_whatever_way_packets_take() {
+    fn counters_follow_from_what_is_counted_whatever_path_packets_take() {
         let mut random = Random::new(1);
         let mut saved = 0;
         for _ in 0..300 {
@@ -253,7 +253,7 @@ mod tests {
             let mut next: Vec<Vec<usize>> = Vec::new();
             for i in 0..last {
                 let one = i + 1 + random.index((last - i).min(4));
-                // Some ways go back, as those of a parser do.
+                // Some edges go back, as those of a parser do.
                 let other = if random.index(12) == 0 { random.index(i + 1) } else { i + 1 + random.index(last - i) };
                 next.push(if random.index(3) == 0 || other == 0 { vec![one] } else { vec![one, other] });
             }
@@ -297,7 +297,7 @@ mod tests {
 
     /// Three tables behind one another; the first two can miss, and what misses both goes to code that is seldom run.
     #[test]
-    fn the_way_with_most_tables_counts_nothing() {
+    fn the_path_with_most_tables_counts_nothing() {
         let next =
             [vec![1, 2], vec![3], vec![5, 6], vec![4, 2], vec![7], vec![7], vec![7], vec![]].map(|next| next.to_vec());
         let (func, blocks) = function(&next, &[6]);

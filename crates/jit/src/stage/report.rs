@@ -13,7 +13,7 @@ use ir::{Op, Program, TableId};
 /// How packets go through an entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stages {
-    /// In an order in which packets can come through them: a single one where they run to completion. Copies for hot ways have
+    /// In an order in which packets can come through them: a single one where they run to completion. Copies for hot paths have
     /// phases of their own.
     pub phases: Vec<Phase>,
     /// Tables that, at some apply at least, are looked up where a packet comes to it, and why.

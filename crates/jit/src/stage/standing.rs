@@ -1,6 +1,6 @@
 //! What is known of headers when packets wait.
 //!
-//! On a way that knows which headers were extracted, a header's pointer is the frame's first byte and a constant, or it
+//! On a path that knows which headers were extracted, a header's pointer is the frame's first byte and a constant, or it
 //! leads to the zeros; and whether headers moved is known, too. Neither needs a place in a row then: the phase makes it
 //! anew. A forward analysis carries that through the graph; it follows what [`crate::packet`] does with pointers, and
 //! [`crate::translate`] with the flag.

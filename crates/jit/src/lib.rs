@@ -10,7 +10,7 @@
 //!   all operations, terminators and fates;
 //!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
-//! - `gates` makes seldom calls free for whoever does not make them.
+//! - `cold_calls` makes cold calls free where they are not made.
 //! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
 //! - `placeholder` is for instructions that Cranelift does not have: `prefetch`, `wide` to compare a key with a whole bucket, `clmul` to
 //!   multiply polynomials.
@@ -30,6 +30,7 @@ mod analysis;
 mod apply;
 mod arith;
 mod clmul;
+mod cold_calls;
 mod compiled;
 mod counts;
 mod csum;
@@ -38,7 +39,6 @@ mod edges;
 mod entry;
 mod externs;
 mod flow;
-mod gates;
 mod hashes;
 mod header;
 mod hot;
@@ -84,6 +84,7 @@ pub use stage::report::{Phase, Stages, Whole};
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
 use ahead::Ahead;
+use cold_calls::ColdCalls;
 use compiled::{CodeData, Named, NewEntry};
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::OwnedTargetIsa;
@@ -92,7 +93,6 @@ use cranelift_codegen::{CodegenError, CompileError, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc};
-use gates::Gates;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Program, SlotId};
 use join::Joins;
@@ -449,7 +449,7 @@ fn generate_as(
     let sieves = Sieves::default();
     let joins = Joins::new(program);
     let symbols = Symbols::declare(program, &mut module)?;
-    let gates = Gates::declare(&mut module)?;
+    let cold_calls = ColdCalls::declare(&mut module)?;
     let mut sites = sites.to_vec();
     let mut functions = Vec::new();
     let mut builder_context = FunctionBuilderContext::new();
@@ -500,7 +500,7 @@ fn generate_as(
             sieves: &sieves,
             joins: &joins,
             symbols: &symbols,
-            gates: &gates,
+            cold_calls: &cold_calls,
         };
         let (clif, places, stages) = timed(&mut timing.translation, || {
             let sites_before = sites.len();
@@ -567,7 +567,7 @@ fn generate_as(
     }
     timed(&mut timing.codegen, || {
         context.set_disasm(false);
-        gates.define(&mut module, &mut context, |module, id, context| {
+        cold_calls.define(&mut module, &mut context, |module, id, context| {
             define(module, id, context, &mut control, options, true)
         })
     })?;

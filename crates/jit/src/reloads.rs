@@ -2,7 +2,7 @@
 //!
 //! Cranelift takes a load's result for the next one of the same bytes where no store and no call can come in between. Lookups that are
 //! part of the code call their table's engine in cases that hardly occur, and behind each of them all of a frame would be loaded again. But
-//! what goes through a gate ([`crate::gates`]) writes to no frame, and saves all registers. One call moves the frame, to make room ahead of it;
+//! what goes through a cold call ([`crate::cold_calls`]) writes to no frame, and saves all registers. One call moves the frame, to make room ahead of it;
 //! behind that its address is loaded anew, so that nothing is taken for a load of the same bytes (`ask_for_room` in `crate::deparse`).
 //!
 //! For each point of the function there is a *version* of the frame: what could have changed it last, or the block where several meet.

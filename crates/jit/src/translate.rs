@@ -17,9 +17,9 @@
 
 use crate::addresses::Addresses;
 use crate::apply::MissContinuation;
+use crate::cold_calls::{ColdCalls, ColdCallsHere};
 use crate::counts::{Counts, Round};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
-use crate::gates::{Gates, GatesHere};
 use crate::join::{JoinedValues, Joins};
 use crate::keyed::KeyedTables;
 use crate::matrix::Matrices;
@@ -136,7 +136,7 @@ pub(crate) struct Shared<'a> {
     pub sieves: &'a Sieves,
     pub joins: &'a Joins,
     pub symbols: &'a Symbols,
-    pub gates: &'a Gates,
+    pub cold_calls: &'a ColdCalls,
 }
 
 /// Builds one function.
@@ -177,8 +177,8 @@ pub(crate) struct Translator<'a, 'f> {
     /// What the program calls and nobody has.
     pub symbols: &'a Symbols,
     /// What seldom calls go through, and those of them that this function has.
-    pub gates: &'a Gates,
-    pub gates_here: GatesHere,
+    pub cold_calls: &'a ColdCalls,
+    pub cold_calls_here: ColdCallsHere,
     /// Signatures by types, for calls.
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
@@ -313,8 +313,8 @@ pub(crate) fn translate(
         joins: shared.joins,
         joined: JoinedValues::default(),
         symbols: shared.symbols,
-        gates: shared.gates,
-        gates_here: GatesHere::default(),
+        cold_calls: shared.cold_calls,
+        cold_calls_here: ColdCallsHere::default(),
         signatures: HashMap::new(),
         asked_next: None,
         miss_continuation: None,

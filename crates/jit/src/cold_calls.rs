@@ -2,14 +2,14 @@
 //!
 //! A call may change half of the registers, so whatever lives across one is kept in the other half or in memory, on all
 //! paths, also those that never call. Digests, log lines, assertions and making headroom are such calls. They go through
-//! a *gate*: a function that saves every register it changes (Cranelift's `preserve_all`), made once per compilation and
-//! kind of call. To whoever calls a gate, nothing changes. A result, which the convention does not have, comes through
+//! a *cold call*: a function that saves every register it changes (Cranelift's `preserve_all`), made once per compilation and
+//! kind of call. To whoever makes one, nothing changes. A result, which the convention does not have, comes through
 //! memory.
 //!
-//! So do lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a gate saves and restores two dozen registers.
+//! So do lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a cold call saves and restores two dozen registers.
 //!
 //! Behind many tables digests, log lines and assertions are called directly all the same: there the register allocator makes less of
-//! registers that are free across calls than of those that are not (`l2l3acl` with tiny tables: 20.4 cycles with gates, 19.1 without).
+//! registers that are free across calls than of those that are not (`l2l3acl` with tiny tables: 20.4 cycles with cold calls, 19.1 without).
 //!
 //! Tests: `tests/state.rs`, `tests/packets.rs`.
 
@@ -36,19 +36,19 @@ const KINDS: [(&[Type], Option<Type>); 4] = [
     (&[I64, I64, I32], Some(I8)),
     (&[I64, I64], Some(I64)),
 ];
-/// The last: of a handle and the address of a key that has one word. The gate takes the word and puts it into memory of its own:
+/// The last: of a handle and the address of a key that has one word. The cold call takes the word and puts it into memory of its own:
 /// an address in the frame is a value that the whole loop would carry.
 const LOOKUP: usize = KINDS.len() - 1;
 /// Those before are of digests, log lines and assertions.
 const HEADROOM: usize = 2;
 
-/// The gates of one compilation.
-pub(crate) struct Gates {
-    gates: Vec<Gate>,
+/// The cold calls of one compilation.
+pub(crate) struct ColdCalls {
+    cold_calls: Vec<ColdCall>,
     inner: CallConv,
 }
 
-struct Gate {
+struct ColdCall {
     id: FuncId,
     is_used: Cell<bool>,
 }
@@ -60,25 +60,25 @@ fn signature(call_conv: CallConv, params: &[Type], result: Option<Type>) -> Sign
     signature
 }
 
-/// Of a gate: what it calls, the arguments, and where the result goes if there is one.
+/// Of a cold call: what it calls, the arguments, and where the result goes if there is one.
 fn outer(params: &[Type], result: Option<Type>) -> Signature {
     let place = result.map(|_| I64);
     let params: Vec<Type> = [I64].into_iter().chain(params.iter().copied()).chain(place).collect();
     signature(CallConv::PreserveAll, &params, None)
 }
 
-impl Gates {
-    /// Declares the gates; none where Cranelift has no such convention.
-    pub fn declare(module: &mut JITModule) -> Result<Gates, Error> {
+impl ColdCalls {
+    /// Declares the cold calls; none where Cranelift has no such convention.
+    pub fn declare(module: &mut JITModule) -> Result<ColdCalls, Error> {
         let inner = module.isa().default_call_conv();
-        let mut gates = Vec::new();
+        let mut cold_calls = Vec::new();
         if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
             for (i, (params, result)) in KINDS.iter().enumerate() {
-                let id = module.declare_function(&format!("gate{i}"), Linkage::Local, &outer(params, *result))?;
-                gates.push(Gate { id, is_used: Cell::new(false) });
+                let id = module.declare_function(&format!("cold_call{i}"), Linkage::Local, &outer(params, *result))?;
+                cold_calls.push(ColdCall { id, is_used: Cell::new(false) });
             }
         }
-        Ok(Gates { gates, inner })
+        Ok(ColdCalls { cold_calls, inner })
     }
 
     /// Makes those that were used: each is given to `define`.
@@ -89,11 +89,11 @@ impl Gates {
         mut define: impl FnMut(&mut JITModule, FuncId, &mut Context) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut builder_context = FunctionBuilderContext::new();
-        for (i, (gate, (params, result))) in
-            self.gates.iter().zip(KINDS).enumerate().filter(|(_, (gate, _))| gate.is_used.get())
+        for (i, (cold_call, (params, result))) in
+            self.cold_calls.iter().zip(KINDS).enumerate().filter(|(_, (cold_call, _))| cold_call.is_used.get())
         {
             context.func.signature = outer(params, result);
-            context.func.name = UserFuncName::user(0, gate.id.as_u32());
+            context.func.name = UserFuncName::user(0, cold_call.id.as_u32());
             let mut b = FunctionBuilder::new(&mut context.func, &mut builder_context);
             let start = b.create_block();
             b.append_block_params_for_function_params(start);
@@ -115,7 +115,7 @@ impl Gates {
             }
             b.ins().return_(&[]);
             b.finalize(module.isa().frontend_config());
-            define(module, gate.id, context)?;
+            define(module, cold_call.id, context)?;
             module.clear_context(context);
         }
         Ok(())
@@ -129,12 +129,12 @@ impl Translator<'_, '_> {
         let kind = KINDS.iter().position(|(params, r)| *params == types && *r == result);
         debug_assert!(
             kind.is_some_and(|kind| kind < LOOKUP),
-            "there is a gate for each kind of call that is seldom made"
+            "there is a cold call for each kind of call that is seldom made"
         );
-        let gates = self.gates;
-        let Some((kind, gate)) = kind
+        let cold_calls = self.cold_calls;
+        let Some((kind, cold_call)) = kind
             .filter(|kind| *kind == HEADROOM || !self.are_tables_many())
-            .and_then(|kind| Some((kind, gates.gates.get(kind)?)))
+            .and_then(|kind| Some((kind, cold_calls.cold_calls.get(kind)?)))
         else {
             return self.call(address, args, result);
         };
@@ -142,16 +142,16 @@ impl Translator<'_, '_> {
             let slot = self.stack_slot(8);
             self.stack_addr(slot)
         });
-        self.call_gate(kind, gate, address, args, place);
+        self.call_cold(kind, cold_call, address, args, place);
         Some(self.b.ins().load(result?, self.flags.stack, place?, 0))
     }
 
     /// The lookup of a key of one word, where that is seldom done.
     pub fn look_up_rarely(&mut self, binding: &TableBinding, key: Value) -> Value {
-        let (address, gates) = (binding.lookup as usize, self.gates);
+        let (address, cold_calls) = (binding.lookup as usize, self.cold_calls);
         let handle = self.address(binding.handle as u64);
         // With `check_bounds` packets end without a fate of their own.
-        let Some(gate) = gates.gates.get(LOOKUP).filter(|_| !self.options.check_bounds) else {
+        let Some(cold_call) = cold_calls.cold_calls.get(LOOKUP).filter(|_| !self.options.check_bounds) else {
             let buffer = self.buffer_of(8);
             self.store_words(self.flags.stack, &[key], buffer, 0);
             return self.call(address, &[handle, buffer], Some(I64)).expect("the call has a result");
@@ -160,17 +160,17 @@ impl Translator<'_, '_> {
         const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
         let packet = self.packet_again();
         let place = self.add_imm(packet, offset_of!(PacketDesc, fate) as u64);
-        self.call_gate(LOOKUP, gate, address, &[handle, key], Some(place));
+        self.call_cold(LOOKUP, cold_call, address, &[handle, key], Some(place));
         self.b.ins().load(I64, self.flags.desc, place, 0)
     }
 
-    fn call_gate(&mut self, kind: usize, gate: &Gate, address: usize, args: &[Value], place: Option<Value>) {
-        gate.is_used.set(true);
-        let function = match self.gates_here[kind] {
+    fn call_cold(&mut self, kind: usize, cold_call: &ColdCall, address: usize, args: &[Value], place: Option<Value>) {
+        cold_call.is_used.set(true);
+        let function = match self.cold_calls_here[kind] {
             Some(function) => function,
             None => {
-                let function = self.import_gate(gate.id, kind);
-                *self.gates_here[kind].insert(function)
+                let function = self.import_cold_call(cold_call.id, kind);
+                *self.cold_calls_here[kind].insert(function)
             }
         };
         self.say_place();
@@ -179,7 +179,7 @@ impl Translator<'_, '_> {
         self.b.ins().call(function, &args);
     }
 
-    fn import_gate(&mut self, id: FuncId, kind: usize) -> FuncRef {
+    fn import_cold_call(&mut self, id: FuncId, kind: usize) -> FuncRef {
         let (params, result) = KINDS[kind];
         let signature = self.b.import_signature(outer(params, result));
         let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: 0, index: id.as_u32() });
@@ -188,5 +188,5 @@ impl Translator<'_, '_> {
     }
 }
 
-/// The gates that a function has imported, by kind.
-pub(crate) type GatesHere = [Option<FuncRef>; KINDS.len()];
+/// The cold calls that a function has imported, by kind.
+pub(crate) type ColdCallsHere = [Option<FuncRef>; KINDS.len()];

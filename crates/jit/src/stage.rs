@@ -33,12 +33,12 @@
 //!
 //! Tests: `tests/staged.rs`; all other tests of this crate with `JIT_STAGED=1`; `difftest`.
 
+pub(crate) mod header_places;
 mod live;
 mod lookups;
 pub(crate) mod plan;
 pub(crate) mod report;
 mod rows;
-pub(crate) mod standing;
 
 use crate::Error;
 use crate::probe::is_inlined;
@@ -144,7 +144,7 @@ impl<'a> Translator<'a, '_> {
     /// Makes variables and memory of all phases, so that each can be translated before those that come to it.
     fn declare_all(&mut self) -> Result<(), Error> {
         let plan = self.plan;
-        self.standings = standing::standings(self.program, self.facts, self.flow, plan, self.entry);
+        self.header_places = header_places::header_places(self.program, self.facts, self.flow, plan, self.entry);
         for lookup in &plan.lookups {
             let binding = self.binding(lookup.table)?.clone();
             let var = self.b.declare_var(I64);

@@ -29,9 +29,9 @@ use crate::placement::{Placement, Where};
 use crate::places::Places;
 use crate::sieve::Sieves;
 use crate::stage::Waiting;
+use crate::stage::header_places::HeaderPlaces;
 use crate::stage::plan::{Plan, Spot};
 use crate::stage::report::Stages;
-use crate::stage::standing::Standings;
 use crate::unresolved::Symbols;
 use crate::value::{Class, Place, Val};
 use crate::{Error, Options, Site};
@@ -245,7 +245,7 @@ pub(crate) struct Translator<'a, 'f> {
     /// By phase; taken out while it is read.
     pub waiting: Vec<Option<Waiting>>,
     /// By phase: what is known of headers when packets begin to wait.
-    pub standings: Vec<Standings>,
+    pub header_places: Vec<HeaderPlaces>,
 }
 
 /// The signature of an entry.
@@ -349,7 +349,7 @@ pub(crate) fn translate(
         answers: Vec::new(),
         carried: Vec::new(),
         waiting: Vec::new(),
-        standings: Vec::new(),
+        header_places: Vec::new(),
         b,
     };
     t.packet_loop(head)?;

@@ -2,7 +2,7 @@
 //! still run.
 //!
 //! - *Generic* code is right for all tables at all times. It is there first and stays; it is made quickly, when tables are empty.
-//! - *Standing* code is as right as that, and takes its place: it is made with all effort and staged where tables are large. It
+//! - *Baseline* code is as right as that, and takes its place: it is made with all effort and staged where tables are large. It
 //!   is what packets run while tables grow, which may be for seconds.
 //! - *Specialised* code is right while the domain's number is the one that its shapes were taken under
 //!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
@@ -15,7 +15,7 @@
 //! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
 //! after it sees it, through generic code.
 //!
-//! While somebody watches, all code that is made counts actions and says where it is (`counting`), standing code
+//! While somebody watches, all code that is made counts actions and says where it is (`counting`), baseline code
 //! too; generic code is never like that.
 //!
 //! Code is freed by whoever recompiles or keeps house, after the last worker has let go of it: workers hold it by `Arc`,
@@ -133,10 +133,10 @@ pub(super) struct Code {
     /// The program that counts, once somebody has watched.
     counted: OnceLock<Arc<Program>>,
     /// What runs in place of the generic code, if anything.
-    standing: ArcSwapOption<Special>,
+    baseline: ArcSwapOption<Special>,
     /// Whether `watched` has changed since the tuner last asked.
     watch_changed: AtomicBool,
-    /// How often `special` or `standing` was exchanged.
+    /// How often `special` or `baseline` was exchanged.
     published: AtomicU64,
     /// How often `special` was.
     compiled: AtomicU64,
@@ -211,7 +211,7 @@ impl Code {
             special: ArcSwapOption::empty(),
             watched: AtomicBool::new(false),
             counted: OnceLock::new(),
-            standing: ArcSwapOption::empty(),
+            baseline: ArcSwapOption::empty(),
             watch_changed: AtomicBool::new(false),
             published: AtomicU64::new(0),
             compiled: AtomicU64::new(0),
@@ -329,17 +329,17 @@ impl Code {
         if self.watched.swap(on, Ordering::Relaxed) == on {
             return;
         }
-        self.stand(on.then(|| quick(&self.options)));
+        self.install_baseline(on.then(|| quick(&self.options)));
         self.watch_changed.store(true, Ordering::Release);
     }
 
     /// Makes code for any tables, with all effort and for their sizes now.
-    pub(super) fn make_standing(&self) {
-        self.stand(Some(self.options.clone()));
+    pub(super) fn make_baseline(&self) {
+        self.install_baseline(Some(self.options.clone()));
     }
 
     /// Has code with these options, or none, take the place of the generic code.
-    fn stand(&self, options: Option<jit::Options>) {
+    fn install_baseline(&self, options: Option<jit::Options>) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let compile = |options| {
             let (program, options) = self.as_watched(options);
@@ -355,7 +355,7 @@ impl Code {
         });
         let new =
             made.map(|code| Special { entries: entries(&code), code, generation: None, contents: BTreeSet::new() });
-        retired.extend(self.standing.swap(new.map(Arc::new)));
+        retired.extend(self.baseline.swap(new.map(Arc::new)));
         self.published.fetch_add(1, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);
     }
@@ -374,7 +374,7 @@ impl Code {
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         let all: Vec<Arc<Special>> =
-            [self.special.load_full(), self.standing.load_full()].into_iter().flatten().chain(retired).collect();
+            [self.special.load_full(), self.baseline.load_full()].into_iter().flatten().chain(retired).collect();
         let region = |spot: &Spot| all.iter().find_map(|special| special.code.region_at(spot.pc, spot.place));
         spots.iter().map(|spot| region(spot).map(str::to_string)).collect()
     }
@@ -421,8 +421,8 @@ impl Code {
     pub(super) fn info(&self) -> CodeInfo {
         let name = |t: &TableId| self.program.tables[t.index()].name.clone();
         let running = self.special.load_full().filter(|special| special.holds(&self.fast));
-        let standing = self.standing.load_full();
-        let code = running.as_ref().or(standing.as_ref()).map_or(&*self.generic, |special| &special.code);
+        let baseline = self.baseline.load_full();
+        let code = running.as_ref().or(baseline.as_ref()).map_or(&*self.generic, |special| &special.code);
         let phases = EntryKind::ALL.iter().filter_map(|kind| code.phases(*kind)).max().unwrap_or(1);
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CodeInfo {
@@ -492,11 +492,11 @@ impl Choice {
 
     #[cold]
     fn take(&mut self, published: u64) {
-        let (special, standing) = (self.code.special.load_full(), self.code.standing.load_full());
-        let for_any = [special.as_ref().filter(|s| s.generation.is_none()), standing.as_ref()];
+        let (special, baseline) = (self.code.special.load_full(), self.code.baseline.load_full());
+        let for_any = [special.as_ref().filter(|s| s.generation.is_none()), baseline.as_ref()];
         self.others = for_any.into_iter().flatten().next().map_or(self.code.generic_entries, |code| code.entries);
         self.special = special.as_ref().and_then(|s| Some((s.generation?, s.entries)));
-        self.held = [special, standing];
+        self.held = [special, baseline];
         self.seen = published;
     }
 
@@ -591,12 +591,12 @@ b0:
         assert_eq!(batch(&|| recompile(Specialise::Off)), in_order(&for_contents.entries));
         let for_any = made();
         assert_eq!(batch(&|| fast.domain().invalidate()), in_order(&for_any.entries));
-        assert_eq!(batch(&|| code.make_standing()), in_order(&for_any.entries));
+        assert_eq!(batch(&|| code.make_baseline()), in_order(&for_any.entries));
         recompile(Specialise::Contents);
         let for_contents = made();
         assert_eq!(batch(&|| fast.domain().invalidate()), in_order(&for_contents.entries));
-        let standing = code.standing.load_full().expect("it was made");
-        assert_eq!(batch(&|| ()), in_order(&standing.entries));
+        let baseline = code.baseline.load_full().expect("it was made");
+        assert_eq!(batch(&|| ()), in_order(&baseline.entries));
     }
 
     #[test]

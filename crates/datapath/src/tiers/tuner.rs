@@ -7,9 +7,9 @@
 //! So a table that changes all the time costs a bounded share of one core, and packets run code for any tables or code without
 //! its entries.
 //!
-//! Code for any tables is made anew, as *standing* code, after the first code for the tables as they are or when that does not come
-//! for [`STANDING_REST`], and when other tables are
-//! too large for the caches or a table is probed in another way: at once, since nothing invalidates it, and at most once in [`STANDING_REST`].
+//! Code for any tables is made anew, as *baseline* code, after the first code for the tables as they are or when that does not come
+//! for [`BASELINE_REST`], and when other tables are
+//! too large for the caches or a table is probed in another way: at once, since nothing invalidates it, and at most once in [`BASELINE_REST`].
 //!
 //! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
 
@@ -32,8 +32,8 @@ const REGISTER_TICKS: u32 = 100;
 const WAIT: Duration = Duration::from_millis(20);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// The shortest time between two compilations of standing code.
-const STANDING_REST: Duration = Duration::from_millis(200);
+/// The shortest time between two compilations of baseline code.
+const BASELINE_REST: Duration = Duration::from_millis(200);
 /// A round that takes longer is stuck: the largest programs compile in tens of seconds. Packets run the code that is there
 /// meanwhile, so the thread is not vital.
 const ROUND_MAX: Duration = Duration::from_secs(120);
@@ -66,8 +66,8 @@ struct Policy {
     large: Vec<bool>,
     /// How tables are probed.
     engines: Vec<EngineKind>,
-    /// When standing code was made, and `large` and `engines` then.
-    standing: Option<(Duration, Vec<bool>, Vec<EngineKind>)>,
+    /// When baseline code was made, and `large` and `engines` then.
+    baseline: Option<(Duration, Vec<bool>, Vec<EngineKind>)>,
 }
 
 impl Policy {
@@ -83,23 +83,23 @@ impl Policy {
             holds: false,
             large: Vec::new(),
             engines: Vec::new(),
-            standing: None,
+            baseline: None,
         }
     }
 
-    /// Whether standing code should be made now, behind [`Policy::look`].
-    fn wants_standing(&mut self, now: Duration) -> bool {
+    /// Whether baseline code should be made now, behind [`Policy::look`].
+    fn wants_baseline(&mut self, now: Duration) -> bool {
         // Code for the tables as they are comes first, unless they do not settle.
-        if self.mode == Specialise::Off || self.last_compiled.is_none() && now < STANDING_REST {
+        if self.mode == Specialise::Off || self.last_compiled.is_none() && now < BASELINE_REST {
             return false;
         }
-        let wanted = match &self.standing {
+        let wanted = match &self.baseline {
             None => true,
             Some((_, _, engines)) if *engines != self.engines => true,
-            Some((made, large, _)) => *large != self.large && now.saturating_sub(*made) >= STANDING_REST,
+            Some((made, large, _)) => *large != self.large && now.saturating_sub(*made) >= BASELINE_REST,
         };
         if wanted {
-            self.standing = Some((now, self.large.clone(), self.engines.clone()));
+            self.baseline = Some((now, self.large.clone(), self.engines.clone()));
         }
         wanted
     }
@@ -227,7 +227,7 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         }
         if code.take_watch_change() {
             policy.holds = false;
-            policy.standing = None;
+            policy.baseline = None;
         }
         let generation = code.fast.generation();
         let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
@@ -239,8 +239,8 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
                 compile(Effort::Full);
             }
             policy.compiled(start.elapsed(), contents, code.generation().unwrap_or(generation));
-        } else if policy.wants_standing(start.elapsed()) {
-            code.make_standing();
+        } else if policy.wants_baseline(start.elapsed()) {
+            code.make_baseline();
         }
         code.collect();
     }
@@ -365,7 +365,7 @@ mod tests {
             let tables = [at(100 * tick, 100 * tick)];
             match policy.look(now, tick, &tables, &[], tiny) {
                 Some(_) => panic!("code that would not hold"),
-                None => made += u32::from(policy.wants_standing(now)),
+                None => made += u32::from(policy.wants_baseline(now)),
             }
         }
         assert_eq!(made, 2, "once for small tables, once for large ones");
@@ -374,7 +374,7 @@ mod tests {
         policy.compiled(ms(30_001), contents, 1000);
         let mut wants = |now: u64, len: u64| {
             policy.look(ms(now), 1000 + len, &[at(len, len)], &[], |_, _| None);
-            policy.wants_standing(ms(now))
+            policy.wants_baseline(ms(now))
         };
         assert!(wants(30_010, 10) && !wants(30_020, 20));
         assert!(wants(30_300, 1_000_000), "it is too large for the caches now");
@@ -382,8 +382,8 @@ mod tests {
         assert!(wants(30_600, 10) && !wants(40_000, 20));
         let other = [Activity { engine: EngineKind::Opaque, ..at(20, 21) }];
         policy.look(ms(40_010), 1020, &other, &[], |_, _| None);
-        assert!(policy.wants_standing(ms(40_010)), "it calls another function now");
-        assert!(!policy.wants_standing(ms(40_020)));
+        assert!(policy.wants_baseline(ms(40_010)), "it calls another function now");
+        assert!(!policy.wants_baseline(ms(40_020)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::live;
 use crate::Error;
 use crate::paths::Known;
 use crate::probe::is_inlined;
-use crate::stage::standing::Standing;
+use crate::stage::header_places::HeaderPlace;
 use crate::translate::Translator;
 use crate::value::{Class, Place};
 use abi::PacketDesc;
@@ -57,8 +57,8 @@ impl Translator<'_, '_> {
         let vars = &self.vars;
         let mut wanted: Vec<(Variable, u32)> =
             [vars.cursor, vars.truncate, vars.emitted, vars.rounds].map(|v| (v, 8)).to_vec();
-        let standings = &self.standings[p];
-        match standings.layout_changed {
+        let header_places = &self.header_places[p];
+        match header_places.layout_changed {
             None => wanted.push((vars.layout_changed, 1)),
             Some(changed) => {
                 let flag = self.b.ins().iconst(I64, i64::from(changed));
@@ -69,10 +69,10 @@ impl Translator<'_, '_> {
         for header in 0..self.header_pointers.len() {
             // Staged code has all pointers in variables; see `placement`.
             let Some(Place::Var(var)) = self.header_pointers[header] else { continue };
-            match self.standings[p].headers[header] {
-                Standing::Zeros => made.push((var, self.zeros())),
-                Standing::At(offset) => made.push((var, self.add_imm(data, offset.into()))),
-                Standing::Varying => wanted.push((var, 8)),
+            match self.header_places[p].headers[header] {
+                HeaderPlace::Zeros => made.push((var, self.zeros())),
+                HeaderPlace::At(offset) => made.push((var, self.add_imm(data, offset.into()))),
+                HeaderPlace::Varying => wanted.push((var, 8)),
             }
         }
         made.into_iter().for_each(|(var, value)| self.b.def_var(var, value));

@@ -11,7 +11,7 @@ use ir::{EntryPoint, Op, Program, SlotId};
 
 /// What a header's pointer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub(crate) enum HeaderPlace {
     /// The zeros: it was never extracted, or it became invalid.
     Zeros,
     /// So many bytes from the frame's first byte.
@@ -22,48 +22,48 @@ pub(crate) enum Standing {
 
 /// What is known at a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Standings {
+pub(crate) struct HeaderPlaces {
     /// By header.
-    pub headers: Vec<Standing>,
+    pub headers: Vec<HeaderPlace>,
     /// Whether the emitted headers may not stand where they would be emitted to.
     pub layout_changed: Option<bool>,
 }
 
 /// By phase; for the first, what holds when a packet starts.
-pub(crate) fn standings(
+pub(crate) fn header_places(
     program: &Program,
     facts: &ProgramFacts,
     flow: &Flow,
     plan: &Plan,
     entry: &EntryPoint,
-) -> Vec<Standings> {
+) -> Vec<HeaderPlaces> {
     let walk = Walk { program, facts, flow, entry };
     let nodes = &flow.graph.nodes;
-    let mut start = Standings { headers: vec![Standing::Zeros; program.headers.len()], layout_changed: None };
+    let mut start = HeaderPlaces { headers: vec![HeaderPlace::Zeros; program.headers.len()], layout_changed: None };
     walk.enter(0, &mut start, flow.at[0].clone());
-    let mut at: Vec<Option<Standings>> = vec![None; nodes.len()];
+    let mut at: Vec<Option<HeaderPlaces>> = vec![None; nodes.len()];
     at[0] = Some(start.clone());
     // Until nothing changes: each time round, a loop is known better.
     loop {
         let mut changed = false;
         for n in 0..nodes.len() {
-            let Some(mut standings) = at[n].clone() else { continue };
-            let now = walk.step(n, usize::MAX, &mut standings);
+            let Some(mut header_places) = at[n].clone() else { continue };
+            let now = walk.step(n, usize::MAX, &mut header_places);
             if flow.graph.ends_stage(program, n) {
                 if flow.deparser(nodes[n].position).is_some() {
                     // The frame begins elsewhere now.
-                    standings.headers.fill(Standing::Varying);
-                    standings.layout_changed = Some(true);
+                    header_places.headers.fill(HeaderPlace::Varying);
+                    header_places.layout_changed = Some(true);
                 }
                 if nodes[n].position + 1 < entry.stages.len() {
-                    walk.enter(nodes[n].position + 1, &mut standings, now);
+                    walk.enter(nodes[n].position + 1, &mut header_places, now);
                 }
             }
             for &s in &nodes[n].succs {
                 changed |= match &mut at[s] {
-                    Some(known) => known.join(&standings),
+                    Some(known) => known.join(&header_places),
                     none => {
-                        *none = Some(standings.clone());
+                        *none = Some(header_places.clone());
                         true
                     }
                 };
@@ -74,9 +74,9 @@ pub(crate) fn standings(
         }
     }
     let of = |(n, inst): Spot| {
-        let mut standings = at[n].clone().expect("every node can be reached");
-        walk.step(n, inst, &mut standings);
-        standings
+        let mut header_places = at[n].clone().expect("every node can be reached");
+        walk.step(n, inst, &mut header_places);
+        header_places
     };
     plan.phases.iter().map(|p| p.cut.map_or_else(|| start.clone(), |c| of(plan.lookups[c].spot))).collect()
 }
@@ -90,14 +90,14 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// A stage is entered, at its start or from the one before, of which `at` is known.
-    fn enter(&self, position: usize, standings: &mut Standings, mut at: crate::flow::Facts) {
+    fn enter(&self, position: usize, header_places: &mut HeaderPlaces, mut at: crate::flow::Facts) {
         if let Some(changed) = self.flow.enter_stage(self.program, self.entry, position, &mut at) {
-            standings.layout_changed = Some(changed);
+            header_places.layout_changed = Some(changed);
         }
     }
 
     /// Carries what is known over the first `count` operations of a node; the facts behind them.
-    fn step(&self, node: usize, count: usize, standings: &mut Standings) -> crate::flow::Facts {
+    fn step(&self, node: usize, count: usize, header_places: &mut HeaderPlaces) -> crate::flow::Facts {
         let mut now = self.flow.at[node].clone();
         let place = &self.flow.graph.nodes[node];
         let mut known = place.known.clone();
@@ -105,12 +105,12 @@ impl Walk<'_> {
         for inst in self.flow.graph.block(self.program, node).insts.iter().take(count) {
             match &inst.op {
                 Op::Extract { header, .. } => {
-                    standings.headers[header.index()] = match now.cursor {
-                        Place::Const(offset) => Standing::At(offset),
-                        Place::Varying => Standing::Varying,
+                    header_places.headers[header.index()] = match now.cursor {
+                        Place::Const(offset) => HeaderPlace::At(offset),
+                        Place::Varying => HeaderPlace::Varying,
                     };
                 }
-                Op::SetInvalid { header } => standings.headers[header.index()] = Standing::Zeros,
+                Op::SetInvalid { header } => header_places.headers[header.index()] = HeaderPlace::Zeros,
                 _ => {}
             }
             let moved = match self.flow.step(self.program, self.facts, place.position, &inst.op, &mut now) {
@@ -120,7 +120,7 @@ impl Walk<'_> {
                 LayoutChange::Invalidated(slot) => flag(&known, slot),
                 LayoutChange::Assigned(_) => None,
             };
-            standings.layout_changed = match (standings.layout_changed, moved) {
+            header_places.layout_changed = match (header_places.layout_changed, moved) {
                 (Some(true), _) | (_, Some(true)) => Some(true),
                 (so_far, Some(false)) => so_far,
                 _ => None,
@@ -131,13 +131,13 @@ impl Walk<'_> {
     }
 }
 
-impl Standings {
+impl HeaderPlaces {
     /// Forgets what does not hold in `other`; whether there was such.
-    fn join(&mut self, other: &Standings) -> bool {
+    fn join(&mut self, other: &HeaderPlaces) -> bool {
         let mut changed = false;
         for (known, other) in self.headers.iter_mut().zip(&other.headers) {
-            if *known != *other && *known != Standing::Varying {
-                *known = Standing::Varying;
+            if *known != *other && *known != HeaderPlace::Varying {
+                *known = HeaderPlace::Varying;
                 changed = true;
             }
         }

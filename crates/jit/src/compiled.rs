@@ -13,7 +13,7 @@ use crate::keyed::Keyed;
 use crate::listing::Listing;
 use crate::matrix::Matrix;
 use crate::places::{CodePlace, Place};
-use crate::sieve::Sieve;
+use crate::prefilter::Prefilter;
 use crate::stage::report::Stages;
 use abi::PipelineFn;
 use base::Span;
@@ -39,7 +39,7 @@ pub(crate) struct CodeData {
     pub _addresses: Addresses,
     pub _matrices: Vec<Arc<Matrix>>,
     pub _keyed: Vec<Arc<Keyed>>,
-    pub _sieves: Vec<Arc<Sieve>>,
+    pub _prefilters: Vec<Arc<Prefilter>>,
     pub _rows: Vec<Box<[Line]>>,
 }
 

@@ -8,7 +8,7 @@
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, records. `value` defines how slots become values, `ops` is the list of
 //!   all operations, terminators and fates;
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `sieve`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `cold_calls` makes cold calls free where they are not made.
 //! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
@@ -56,11 +56,11 @@ mod placeholder;
 mod placement;
 mod places;
 mod prefetch;
+mod prefilter;
 mod prefixes;
 mod probe;
 mod reloads;
 mod rules;
-mod sieve;
 mod stage;
 mod translate;
 mod unresolved;
@@ -78,7 +78,7 @@ pub use listing::Listing;
 pub use matrix::COLUMNS_MAX;
 pub use optimisation::{Optimisation, Without};
 pub use places::{CodePlace, LOOP, Place};
-pub use sieve::SIFTED_RULES_MAX;
+pub use prefilter::PREFILTERED_RULES_MAX;
 pub use stage::report::{Phase, Stages, Whole};
 
 use abi::{Bindings, RuntimeCalls, Shapes};
@@ -98,7 +98,7 @@ use ir::{EntryKind, Program, SlotId};
 use join::Joins;
 use keyed::KeyedTables;
 use matrix::Matrices;
-use sieve::Sieves;
+use prefilter::Prefilters;
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
 use translate::Shared;
@@ -446,7 +446,7 @@ fn generate_as(
     let addresses = Addresses::new(bindings, calls, options);
     let matrices = Matrices::default();
     let keyed = KeyedTables::default();
-    let sieves = Sieves::default();
+    let prefilters = Prefilters::default();
     let joins = Joins::new(program);
     let symbols = Symbols::declare(program, &mut module)?;
     let cold_calls = ColdCalls::declare(&mut module)?;
@@ -497,7 +497,7 @@ fn generate_as(
             addresses: &addresses,
             matrices: &matrices,
             keyed: &keyed,
-            sieves: &sieves,
+            prefilters: &prefilters,
             joins: &joins,
             symbols: &symbols,
             cold_calls: &cold_calls,
@@ -573,13 +573,13 @@ fn generate_as(
     })?;
     let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
     let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
-    let sieves = sieves.into_inner().into_iter().filter_map(|(_, sieve)| sieve).collect();
+    let prefilters = prefilters.into_inner().into_iter().filter_map(|(_, prefilter)| prefilter).collect();
     let data = CodeData {
         _zeros: zeros,
         _addresses: addresses,
         _matrices: matrices,
         _keyed: keyed,
-        _sieves: sieves,
+        _prefilters: prefilters,
         _rows: joins.into_memory(),
     };
     Ok(Generated { module, functions, sites, recorded: facts.recorded(), data, timing })

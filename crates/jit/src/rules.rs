@@ -11,7 +11,7 @@
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
 use crate::matrix::KeyParts;
-use crate::sieve::Sieve;
+use crate::prefilter::Prefilter;
 use crate::translate::Translator;
 use crate::{Optimisation, matrix};
 use abi::{EngineKind, EntryShape, Rule, TableBinding, TableShape};
@@ -74,18 +74,18 @@ impl Translator<'_, '_> {
         // The rules before the last entry.
         let others = &rules[..rules.len() - usize::from(default.is_none())];
         if binding.engine == EngineKind::Opaque
-            && let Some(sieve) = self.sieve(table, others)
+            && let Some(prefilter) = self.prefilter(table, others)
         {
-            return self.select_through_sieve(table, &sieve, binding, keys, apart);
+            return self.select_through_prefilter(table, &prefilter, binding, keys, apart);
         }
         self.select_any(table, binding, keys, apart)
     }
 
-    /// [`Self::select_entry`] for keys that a sieve may keep back.
-    fn select_through_sieve(
+    /// [`Self::select_entry`] for keys that a prefilter may keep back.
+    fn select_through_prefilter(
         &mut self,
         table: TableId,
-        sieve: &Sieve,
+        prefilter: &Prefilter,
         binding: &TableBinding,
         keys: &[Operand],
         apart: bool,
@@ -94,7 +94,7 @@ impl Translator<'_, '_> {
         let (rules, default) = shapes.tables.get(table.index())?.possible()?;
         let last = default.or(rules.last().map(|rule| &rule.entry))?;
         let key = self.key_parts(&binding.key, keys);
-        let passes = self.passes_sieve(sieve, &key);
+        let passes = self.passes_prefilter(prefilter, &key);
         let look = |t: &mut Self| match t.select_any(table, binding, keys, false) {
             Some(found) => found,
             None => {

@@ -27,7 +27,7 @@ use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
 use crate::places::Places;
-use crate::sieve::Sieves;
+use crate::prefilter::Prefilters;
 use crate::stage::Waiting;
 use crate::stage::header_places::HeaderPlaces;
 use crate::stage::plan::{Plan, Spot};
@@ -133,7 +133,7 @@ pub(crate) struct Shared<'a> {
     pub addresses: &'a Addresses,
     pub matrices: &'a Matrices,
     pub keyed: &'a KeyedTables,
-    pub sieves: &'a Sieves,
+    pub prefilters: &'a Prefilters,
     pub joins: &'a Joins,
     pub symbols: &'a Symbols,
     pub cold_calls: &'a ColdCalls,
@@ -170,7 +170,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub addresses: &'a Addresses,
     pub matrices: &'a Matrices,
     pub keyed: &'a KeyedTables,
-    pub sieves: &'a Sieves,
+    pub prefilters: &'a Prefilters,
     /// Tables that are looked up in others' rows, and which values come from these.
     pub joins: &'a Joins,
     pub joined: JoinedValues,
@@ -309,7 +309,7 @@ pub(crate) fn translate(
         bases: Vec::new(),
         matrices: shared.matrices,
         keyed: shared.keyed,
-        sieves: shared.sieves,
+        prefilters: shared.prefilters,
         joins: shared.joins,
         joined: JoinedValues::default(),
         symbols: shared.symbols,

@@ -26,10 +26,10 @@ use std::sync::Arc;
 /// Most bytes that are looked at.
 const BYTES_MAX: usize = 3;
 /// Most rules.
-pub const SIFTED_RULES_MAX: usize = 16_384;
+pub const PREFILTERED_RULES_MAX: usize = 16_384;
 /// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
 const ALIKE_MAX: usize = 4;
-/// A sieve passes at most one key of any bytes in so many.
+/// A prefilter passes at most one key of any bytes in so many.
 const PASS_MAX: f64 = 4.0;
 /// Another byte is looked at if it keeps back so large a part of what passed.
 const WORTHWHILE: f64 = 0.5;
@@ -38,13 +38,13 @@ const SAMPLES: u32 = 1024;
 
 /// The bytes that tell most, and which groups of rules accept which of their values.
 #[derive(Debug)]
-pub(crate) struct Sieve {
+pub(crate) struct Prefilter {
     columns: Vec<Column>,
     rows: Vec<[u64; ROWS]>,
 }
 
 /// Those of code that is being made, by table; `None` if there is none.
-pub(crate) type Sieves = RefCell<Vec<(TableId, Option<Arc<Sieve>>)>>;
+pub(crate) type Prefilters = RefCell<Vec<(TableId, Option<Arc<Prefilter>>)>>;
 
 /// A word whose high bits depend on all of this one's (Fibonacci hashing).
 fn mixed(word: u64) -> u64 {
@@ -73,10 +73,10 @@ fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
     rows
 }
 
-impl Sieve {
+impl Prefilter {
     /// For these rules; `None` if a few bytes do not tell enough.
-    fn new(rules: &[&Rule]) -> Option<Sieve> {
-        if rules.is_empty() || rules.len() > SIFTED_RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
+    fn new(rules: &[&Rule]) -> Option<Prefilter> {
+        if rules.is_empty() || rules.len() > PREFILTERED_RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
             return None;
         }
         // Rules that are like each other share a bit.
@@ -85,16 +85,16 @@ impl Sieve {
         let columns = columns(rules);
         let rows = rows(&sorted, &columns);
         let all: Vec<(Column, [u64; ROWS])> = columns.into_iter().zip(rows).collect();
-        Sieve::choose(all.clone(), &near(rules, &all)).or_else(|| Sieve::choose(all, &|_, _| None))
+        Prefilter::choose(all.clone(), &near(rules, &all)).or_else(|| Prefilter::choose(all, &|_, _| None))
     }
 
     /// Of these columns with their rows. `near` says what byte a sample has in a column, if it is not any.
-    fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Sieve> {
-        let mut sieve = Sieve { columns: Vec::new(), rows: Vec::new() };
+    fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Prefilter> {
+        let mut prefilter = Prefilter { columns: Vec::new(), rows: Vec::new() };
         // What the keys that are tried have in common with the bytes so far.
         let mut common = vec![u64::MAX; SAMPLES as usize];
         let mut passing = 1.0;
-        while sieve.columns.len() < BYTES_MAX && !left.is_empty() {
+        while prefilter.columns.len() < BYTES_MAX && !left.is_empty() {
             let value_of = |sample: usize, column: &Column| {
                 near(sample, *column).unwrap_or_else(|| {
                     let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
@@ -111,14 +111,14 @@ impl Sieve {
             }
             let (column, rows) = left.swap_remove(best);
             common.iter_mut().enumerate().for_each(|(s, bits)| *bits &= rows[value_of(s, &column)]);
-            sieve.columns.push(column);
-            sieve.rows.push(rows);
+            prefilter.columns.push(column);
+            prefilter.rows.push(rows);
             passing = part;
             if passing * PASS_MAX * PASS_MAX <= 1.0 {
                 break;
             }
         }
-        (passing * PASS_MAX <= 1.0).then_some(sieve)
+        (passing * PASS_MAX <= 1.0).then_some(prefilter)
     }
 }
 
@@ -150,21 +150,21 @@ fn near<'a>(rules: &'a [&Rule], all: &[(Column, [u64; ROWS])]) -> Box<Near<'a>> 
 }
 
 impl Translator<'_, '_> {
-    /// The sieve of a table's rules, if there is a good one.
-    pub fn sieve(&mut self, table: TableId, rules: &[&Rule]) -> Option<Arc<Sieve>> {
-        let known = self.sieves.borrow().iter().find(|(t, _)| *t == table).map(|(_, sieve)| sieve.clone());
+    /// The prefilter of a table's rules, if there is a good one.
+    pub fn prefilter(&mut self, table: TableId, rules: &[&Rule]) -> Option<Arc<Prefilter>> {
+        let known = self.prefilters.borrow().iter().find(|(t, _)| *t == table).map(|(_, prefilter)| prefilter.clone());
         known.unwrap_or_else(|| {
-            let new = Sieve::new(rules).map(Arc::new);
-            self.sieves.borrow_mut().push((table, new.clone()));
+            let new = Prefilter::new(rules).map(Arc::new);
+            self.prefilters.borrow_mut().push((table, new.clone()));
             new
         })
     }
 
     /// Whether a key passes, as a condition.
-    pub fn passes_sieve(&mut self, sieve: &Sieve, key: &KeyParts) -> Value {
+    pub fn passes_prefilter(&mut self, prefilter: &Prefilter, key: &KeyParts) -> Value {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         let mut common = None;
-        for (column, rows) in sieve.columns.iter().zip(&sieve.rows) {
+        for (column, rows) in prefilter.columns.iter().zip(&prefilter.rows) {
             let rows = self.iconst(rows.as_ptr() as u64);
             let offset = self.key_byte(key, *column, size_of::<u64>().ilog2());
             let at = self.b.ins().iadd(rows, offset);
@@ -174,7 +174,7 @@ impl Translator<'_, '_> {
                 None => row,
             });
         }
-        common.expect("a sieve looks at a byte")
+        common.expect("a prefilter looks at a byte")
     }
 }
 
@@ -188,8 +188,8 @@ mod tests {
         Rule { mask: vec![mask], value: vec![value & mask], entry: EntryShape { entry: std::ptr::null(), call: None } }
     }
 
-    fn passes(sieve: &Sieve, key: u64) -> bool {
-        let rows = sieve.columns.iter().zip(&sieve.rows);
+    fn passes(prefilter: &Prefilter, key: u64) -> bool {
+        let rows = prefilter.columns.iter().zip(&prefilter.rows);
         rows.fold(u64::MAX, |common, (c, rows)| common & rows[byte_of(key, c.byte) as usize]) != 0
     }
 
@@ -202,15 +202,15 @@ mod tests {
             let rules: Vec<Rule> =
                 (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8)).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
-            let sieve = Sieve::new(&rules).expect("one byte tells");
+            let prefilter = Prefilter::new(&rules).expect("one byte tells");
             let mut passed = 0;
             for i in 0..4000 {
                 let any = random.next_u64();
                 let near = rules[i % rules.len()];
                 let key = if i % 2 == 0 { any } else { (any & !near.mask[0]) | near.value[0] };
                 let meets = rules.iter().any(|r| key & r.mask[0] == r.value[0]);
-                assert!(!meets || passes(&sieve, key), "{count} rules, {key:x}");
-                passed += u32::from(i % 2 == 0 && passes(&sieve, key));
+                assert!(!meets || passes(&prefilter, key), "{count} rules, {key:x}");
+                passed += u32::from(i % 2 == 0 && passes(&prefilter, key));
             }
             assert!(passed < 500, "{passed} of 2000 keys of any bytes pass with {count} rules");
         }
@@ -225,16 +225,16 @@ mod tests {
             let network = |random: &mut Random| 0x6440_0000_0000_0000 | random.next_u64() >> 10;
             let rules: Vec<Rule> = (0..count).map(|i| rule(masks[i % 3], network(&mut random))).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
-            let sieve = Sieve::new(&rules).expect("few bytes tell");
-            let passed = (0..2000).filter(|_| passes(&sieve, network(&mut random))).count();
+            let prefilter = Prefilter::new(&rules).expect("few bytes tell");
+            let passed = (0..2000).filter(|_| passes(&prefilter, network(&mut random))).count();
             assert!(passed < 500, "{passed} of 2000 keys of the network pass with {count} rules");
         }
     }
 
     #[test]
     fn rules_that_accept_most_keys_have_none() {
-        assert!(Sieve::new(&[&rule(0x80, 0), &rule(0x80, 0x80)]).is_none());
-        assert!(Sieve::new(&[&rule(0xff, 7), &rule(0, 0)]).is_none());
-        assert!(Sieve::new(&[]).is_none());
+        assert!(Prefilter::new(&[&rule(0x80, 0), &rule(0x80, 0x80)]).is_none());
+        assert!(Prefilter::new(&[&rule(0xff, 7), &rule(0, 0)]).is_none());
+        assert!(Prefilter::new(&[]).is_none());
     }
 }

@@ -135,7 +135,7 @@ fn rules_in_the_code_are_those_of_the_table() {
 }
 
 /// Rules about hosts and networks of 10.0.0.0/10, and packets from there and from elsewhere: what few bytes tell of them is as the rules
-/// are, before and after there are more than share rows of bits, and while some come and go.
+/// are, before and after there are more than share bit vectors, and while some come and go.
 #[test]
 fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
     let fields = [(32, "ternary"), (16, "ternary")];

@@ -8,10 +8,10 @@
 #![allow(unsafe_code)]
 
 use crate::addresses::Addresses;
+use crate::bit_vectors::BitVectors;
 use crate::join::Line;
 use crate::keyed::Keyed;
 use crate::listing::Listing;
-use crate::matrix::Matrix;
 use crate::places::{CodePlace, Place};
 use crate::prefilter::Prefilter;
 use crate::stage::report::Stages;
@@ -37,7 +37,7 @@ pub struct CompiledPipeline {
 pub(crate) struct CodeData {
     pub _zeros: Box<[u8]>,
     pub _addresses: Addresses,
-    pub _matrices: Vec<Arc<Matrix>>,
+    pub _bit_vectors: Vec<Arc<BitVectors>>,
     pub _keyed: Vec<Arc<Keyed>>,
     pub _prefilters: Vec<Arc<Prefilter>>,
     pub _rows: Vec<Box<[Line]>>,

@@ -8,7 +8,7 @@
 //! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
 //! - `translate` builds the function: packet loop, blocks, records. `value` defines how slots become values, `ops` is the list of
 //!   all operations, terminators and fates;
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `matrix`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
+//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `bit_vectors`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
 //!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
 //! - `cold_calls` makes cold calls free where they are not made.
 //! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
@@ -29,6 +29,7 @@ mod ahead;
 mod analysis;
 mod apply;
 mod arith;
+mod bit_vectors;
 mod clmul;
 mod cold_calls;
 mod compiled;
@@ -46,7 +47,6 @@ mod join;
 mod keyed;
 mod known;
 mod listing;
-mod matrix;
 mod ops;
 mod optimisation;
 mod pack;
@@ -70,12 +70,12 @@ mod verified;
 mod wide;
 
 pub use analysis::Analysis;
+pub use bit_vectors::COLUMNS_MAX;
 pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
 pub use hot::HOT_PATHS;
 pub use join::{heads, joined};
 pub use keyed::KEYED_MAX;
 pub use listing::Listing;
-pub use matrix::COLUMNS_MAX;
 pub use optimisation::{Optimisation, Without};
 pub use places::{CodePlace, LOOP, Place};
 pub use prefilter::PREFILTERED_RULES_MAX;
@@ -84,6 +84,7 @@ pub use stage::report::{Phase, Stages, Whole};
 use abi::{Bindings, RuntimeCalls, Shapes};
 use addresses::Addresses;
 use ahead::Ahead;
+use bit_vectors::AllBitVectors;
 use cold_calls::ColdCalls;
 use compiled::{CodeData, Named, NewEntry};
 use cranelift_codegen::ir::UserFuncName;
@@ -97,7 +98,6 @@ use ir::layout::RecordLayout;
 use ir::{EntryKind, Program, SlotId};
 use join::Joins;
 use keyed::KeyedTables;
-use matrix::Matrices;
 use prefilter::Prefilters;
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
@@ -444,7 +444,7 @@ fn generate_as(
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
     let addresses = Addresses::new(bindings, calls, options);
-    let matrices = Matrices::default();
+    let bit_vectors = AllBitVectors::default();
     let keyed = KeyedTables::default();
     let prefilters = Prefilters::default();
     let joins = Joins::new(program);
@@ -495,7 +495,7 @@ fn generate_as(
             record: &record,
             zeros: &zeros,
             addresses: &addresses,
-            matrices: &matrices,
+            bit_vectors: &bit_vectors,
             keyed: &keyed,
             prefilters: &prefilters,
             joins: &joins,
@@ -571,13 +571,13 @@ fn generate_as(
             define(module, id, context, &mut control, options, true)
         })
     })?;
-    let matrices = matrices.into_inner().into_iter().map(|(_, matrix)| matrix).collect();
+    let bit_vectors = bit_vectors.into_inner().into_iter().map(|(_, bit_vectors)| bit_vectors).collect();
     let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
     let prefilters = prefilters.into_inner().into_iter().filter_map(|(_, prefilter)| prefilter).collect();
     let data = CodeData {
         _zeros: zeros,
         _addresses: addresses,
-        _matrices: matrices,
+        _bit_vectors: bit_vectors,
         _keyed: keyed,
         _prefilters: prefilters,
         _rows: joins.into_memory(),

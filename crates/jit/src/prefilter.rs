@@ -10,11 +10,11 @@
 //! Where packets are not like that, it costs some instructions and a branch that is always taken the same way; it is only made where
 //! at most one key in [`PASS_MAX`] would pass.
 //!
-//! The words belong to the code that is made for the rules, as the rows of [`crate::matrix`] do.
+//! The words belong to the code that is made for the rules, as the rows of [`crate::bit_vectors`] do.
 //!
 //! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
-use crate::matrix::{Column, KeyParts, ROWS, accepted, byte_of, columns};
+use crate::bit_vectors::{Column, KeyParts, ROWS, accepted, byte_of, columns};
 use crate::translate::Translator;
 use abi::Rule;
 use base::ids::TableId;

@@ -3,17 +3,17 @@
 //! A table of a handful of entries is not looked up at all: each entry's key is compared, and of the entries that accept
 //! the key the first one is selected, from the last to the first. Addresses of entries, masks and values are constants.
 //! Masked words are shared by the entries with the same mask. Nothing is predicted and no memory is read, but for
-//! parameters of the entry that was selected. Where that would be more instructions, rows of bits say which entries accept
-//! which bytes of the key ([`crate::matrix`]).
+//! parameters of the entry that was selected. Where that would be more instructions, bit vectors say which entries accept
+//! which bytes of the key ([`crate::bit_vectors`]).
 //!
 //! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that.
 //!
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
-use crate::matrix::KeyParts;
+use crate::bit_vectors::KeyParts;
 use crate::prefilter::Prefilter;
 use crate::translate::Translator;
-use crate::{Optimisation, matrix};
+use crate::{Optimisation, bit_vectors};
 use abi::{EngineKind, EntryShape, Rule, TableBinding, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
@@ -181,7 +181,7 @@ impl Translator<'_, '_> {
         let others = &rules[..rules.len() - usize::from(default.is_none())];
         let actions: Option<Vec<u32>> = rules.iter().map(|r| &r.entry).chain(default).map(action_of).collect();
         let same = actions.as_ref().is_some_and(|all| all.iter().all(|a| a == &all[0]));
-        if let Some(cost) = matrix::cost(others) {
+        if let Some(cost) = bit_vectors::cost(others) {
             if cost < compare_cost(others) {
                 let key = self.key_parts(&binding.key, keys);
                 return Some(self.select_row(table, others, last, default.is_some(), actions.map(|_| same), &key));
@@ -217,7 +217,7 @@ impl Translator<'_, '_> {
         Some(Selected { hit, counted: Counted::ByHit, entry, action, elsewhere: None })
     }
 
-    /// [`Self::select_entry`] of so many rules that their rows of bits tell no more than whether one may accept the key.
+    /// [`Self::select_entry`] of so many rules that their bit vectors tell no more than whether one may accept the key.
     fn select_if_any(
         &mut self,
         table: TableId,
@@ -246,7 +246,7 @@ impl Translator<'_, '_> {
         Some(Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None })
     }
 
-    /// [`Self::select_entry`] by rows of bits. `same` says whether all entries run the same, if it is known what they run.
+    /// [`Self::select_entry`] by bit vectors. `same` says whether all entries run the same, if it is known what they run.
     fn select_row(
         &mut self,
         table: TableId,

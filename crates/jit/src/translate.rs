@@ -17,12 +17,12 @@
 
 use crate::addresses::Addresses;
 use crate::apply::MissContinuation;
+use crate::bit_vectors::AllBitVectors;
 use crate::cold_calls::{ColdCalls, ColdCallsHere};
 use crate::counts::{Counts, Round};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::join::{JoinedValues, Joins};
 use crate::keyed::KeyedTables;
-use crate::matrix::Matrices;
 use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
@@ -131,7 +131,7 @@ pub(crate) struct Shared<'a> {
     pub record: &'a RecordLayout,
     pub zeros: &'a [u8],
     pub addresses: &'a Addresses,
-    pub matrices: &'a Matrices,
+    pub bit_vectors: &'a AllBitVectors,
     pub keyed: &'a KeyedTables,
     pub prefilters: &'a Prefilters,
     pub joins: &'a Joins,
@@ -168,7 +168,7 @@ pub(crate) struct Translator<'a, 'f> {
     pub zeros: &'a [u8],
     /// Addresses that are loaded from a list.
     pub addresses: &'a Addresses,
-    pub matrices: &'a Matrices,
+    pub bit_vectors: &'a AllBitVectors,
     pub keyed: &'a KeyedTables,
     pub prefilters: &'a Prefilters,
     /// Tables that are looked up in others' rows, and which values come from these.
@@ -307,7 +307,7 @@ pub(crate) fn translate(
         zeros: shared.zeros,
         addresses: shared.addresses,
         bases: Vec::new(),
-        matrices: shared.matrices,
+        bit_vectors: shared.bit_vectors,
         keyed: shared.keyed,
         prefilters: shared.prefilters,
         joins: shared.joins,

@@ -81,7 +81,7 @@ pub(super) fn nibbles(mask: &[u64]) -> impl Iterator<Item = Nibble> {
     all.filter(|nibble| mask[nibble.word] >> nibble.shift & 0xf != 0)
 }
 
-/// Entries as rows of bits.
+/// Entries as bit vectors.
 pub(super) struct Vectors {
     nibbles: Vec<Nibble>,
     /// By block, nibble and value.

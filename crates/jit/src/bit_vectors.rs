@@ -47,7 +47,7 @@ pub(crate) struct Column {
 
 /// Which rules accept what, and their entries.
 #[derive(Debug)]
-pub(crate) struct Matrix {
+pub(crate) struct BitVectors {
     columns: Vec<Column>,
     /// Words of a row: 1 or 2.
     words: usize,
@@ -77,7 +77,7 @@ pub(crate) struct KeyParts {
 }
 
 /// The matrices of code that is being made, by table.
-pub(crate) type Matrices = RefCell<Vec<(TableId, Arc<Matrix>)>>;
+pub(crate) type AllBitVectors = RefCell<Vec<(TableId, Arc<BitVectors>)>>;
 
 /// The columns of rules.
 pub(crate) fn columns(rules: &[&Rule]) -> Vec<Column> {
@@ -111,9 +111,9 @@ pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {
     fits.then_some(3 * columns + if two { 11 } else { 5 })
 }
 
-impl Matrix {
+impl BitVectors {
     /// Of the rules in the order in which they win, and what all other keys meet, which may be a miss. If there are more than bits, they are grouped.
-    fn new(rules: &[&Rule], last: &EntryShape, may_miss: bool) -> Matrix {
+    fn new(rules: &[&Rule], last: &EntryShape, may_miss: bool) -> BitVectors {
         let words = if rules.len() > 63 { 2 } else { 1 };
         let columns = columns(rules);
         let sentinel = 64 * words - 1;
@@ -145,7 +145,7 @@ impl Matrix {
         rules.iter().zip(&mut entries[..sentinel]).for_each(|(rule, place)| *place = of(&rule.entry, true));
         entries[sentinel] = of(last, false);
         let rows = rows.chunks_exact(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64).collect();
-        Matrix { columns, words, rows, entries: entries.into() }
+        BitVectors { columns, words, rows, entries: entries.into() }
     }
 }
 
@@ -161,7 +161,7 @@ fn bits(rules: &[&Rule]) -> Vec<usize> {
     bits
 }
 
-impl Matrix {
+impl BitVectors {
     /// How many groups random keys find, on average.
     fn common(&self) -> f64 {
         let mut found = [1.0; RULES_MAX];
@@ -196,12 +196,12 @@ pub(crate) struct Row {
 }
 
 impl Translator<'_, '_> {
-    /// The matrix of a table's rules.
-    fn matrix(&self, table: TableId, rules: &[&Rule], last: &EntryShape, may_miss: bool) -> Arc<Matrix> {
-        let known = self.matrices.borrow().iter().find(|(t, _)| *t == table).map(|(_, m)| Arc::clone(m));
+    /// The bit vectors of a table's rules.
+    fn bit_vectors(&self, table: TableId, rules: &[&Rule], last: &EntryShape, may_miss: bool) -> Arc<BitVectors> {
+        let known = self.bit_vectors.borrow().iter().find(|(t, _)| *t == table).map(|(_, m)| Arc::clone(m));
         known.unwrap_or_else(|| {
-            let new = Arc::new(Matrix::new(rules, last, may_miss));
-            self.matrices.borrow_mut().push((table, Arc::clone(&new)));
+            let new = Arc::new(BitVectors::new(rules, last, may_miss));
+            self.bit_vectors.borrow_mut().push((table, Arc::clone(&new)));
             new
         })
     }
@@ -229,12 +229,12 @@ impl Translator<'_, '_> {
         if rules.len() > GROUPED_RULES_MAX || !(1..=COLUMNS_MAX).contains(&columns(rules).len()) {
             return None;
         }
-        let matrix = self.matrix(table, rules, last, true);
-        if matrix.common() > COMMON_MAX {
+        let bit_vectors = self.bit_vectors(table, rules, last, true);
+        if bit_vectors.common() > COMMON_MAX {
             return None;
         }
         let key = self.key_parts(layout, keys);
-        let common = self.common_bits(&matrix, &key);
+        let common = self.common_bits(&bit_vectors, &key);
         let (low, high) = (self.b.ins().extractlane(common, 0), self.b.ins().extractlane(common, 1));
         // Without the highest bit, which all have.
         let high = self.b.ins().ishl_imm_u(high, 1);
@@ -250,9 +250,9 @@ impl Translator<'_, '_> {
         may_miss: bool,
         key: &KeyParts,
     ) -> Row {
-        let matrix = self.matrix(table, rules, last, may_miss);
-        let common = self.common_bits(&matrix, key);
-        let first = if matrix.words == 1 {
+        let bit_vectors = self.bit_vectors(table, rules, last, may_miss);
+        let common = self.common_bits(&bit_vectors, key);
+        let first = if bit_vectors.words == 1 {
             self.b.ins().ctz(common)
         } else {
             let (low, high) = (self.b.ins().extractlane(common, 0), self.b.ins().extractlane(common, 1));
@@ -260,7 +260,7 @@ impl Translator<'_, '_> {
             let in_high = self.add_imm(in_high, 64);
             self.b.ins().select(low, in_low, in_high)
         };
-        let entries = self.iconst(matrix.entries.as_ptr() as u64);
+        let entries = self.iconst(bit_vectors.entries.as_ptr() as u64);
         let offset = self.b.ins().ishl_imm_u(first, i64::from(size_of::<Answer>().ilog2()));
         let at = self.b.ins().iadd(entries, offset);
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
@@ -274,14 +274,14 @@ impl Translator<'_, '_> {
     }
 
     /// The bits that the rows of all of a key's bytes have in common: a word, or a vector of two.
-    fn common_bits(&mut self, matrix: &Matrix, key: &KeyParts) -> Value {
+    fn common_bits(&mut self, bit_vectors: &BitVectors, key: &KeyParts) -> Value {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move().with_aligned();
-        let row_bytes = 8 * matrix.words as u32;
-        let (row_type, up) = if matrix.words == 1 { (I64, 3) } else { (I64X2, 4) };
-        let rows = self.iconst(matrix.rows.as_ptr() as u64);
+        let row_bytes = 8 * bit_vectors.words as u32;
+        let (row_type, up) = if bit_vectors.words == 1 { (I64, 3) } else { (I64X2, 4) };
+        let rows = self.iconst(bit_vectors.rows.as_ptr() as u64);
         // Two products, so that one need not wait for the other.
         let mut common: [Option<Value>; 2] = [None; 2];
-        for (i, column) in matrix.columns.iter().enumerate() {
+        for (i, column) in bit_vectors.columns.iter().enumerate() {
             let offset = self.key_byte(key, *column, up);
             let at = self.b.ins().iadd(rows, offset);
             let row = self.b.ins().load(row_type, flags, at, (i * ROWS) as i32 * row_bytes as i32);
@@ -321,18 +321,18 @@ mod tests {
         EntryShape { entry: std::ptr::without_provenance(8 * number), call: None }
     }
 
-    /// What code that reads a matrix finds.
-    fn find(matrix: &Matrix, key: &[u64]) -> u64 {
-        let columns = matrix.columns.iter().enumerate();
+    /// What code that reads bit vectors finds.
+    fn find(bit_vectors: &BitVectors, key: &[u64]) -> u64 {
+        let columns = bit_vectors.columns.iter().enumerate();
         let common = columns.fold(u128::MAX, |common, (i, column)| {
             let at = i * ROWS + byte_of(key[column.word], column.byte) as usize;
             common
-                & match matrix.words {
-                    1 => matrix.rows[at / 2] >> (64 * (at % 2)) & u128::from(u64::MAX),
-                    _ => matrix.rows[at],
+                & match bit_vectors.words {
+                    1 => bit_vectors.rows[at / 2] >> (64 * (at % 2)) & u128::from(u64::MAX),
+                    _ => bit_vectors.rows[at],
                 }
         });
-        matrix.entries[common.trailing_zeros() as usize].entry
+        bit_vectors.entries[common.trailing_zeros() as usize].entry
     }
 
     #[test]
@@ -344,12 +344,12 @@ mod tests {
             })
             .collect();
         let rules: Vec<&Rule> = rules.iter().collect();
-        let matrix = Matrix::new(&rules, &entry(1000), true);
+        let bit_vectors = BitVectors::new(&rules, &entry(1000), true);
         let mut passed = 0;
         for key in (0..20_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)) {
             let matches = rules.iter().any(|rule| key & rule.mask[0] == rule.value[0]);
-            let common = matrix.columns.iter().enumerate().fold(u128::MAX, |common, (i, column)| {
-                common & matrix.rows[i * ROWS + byte_of(key, column.byte) as usize]
+            let common = bit_vectors.columns.iter().enumerate().fold(u128::MAX, |common, (i, column)| {
+                common & bit_vectors.rows[i * ROWS + byte_of(key, column.byte) as usize]
             });
             assert!(!matches || common << 1 != 0, "{key:x}");
             passed += u32::from(common << 1 != 0);
@@ -357,7 +357,7 @@ mod tests {
         // 500 rules of 65,536 values each match one key of 131; groups of four let up to four times four as many pass.
         assert!((100..4000).contains(&passed), "{passed} pass");
         let expected = f64::from(passed) / 20_000.0;
-        assert!((matrix.common() - expected).abs() < expected / 2.0, "{} of {expected}", matrix.common());
+        assert!((bit_vectors.common() - expected).abs() < expected / 2.0, "{} of {expected}", bit_vectors.common());
     }
 
     #[test]
@@ -378,13 +378,13 @@ mod tests {
             let rules: Vec<Rule> =
                 (0..count).map(|i| rule(i, vec![masks[i % 3], masks[3 + i % 2]], draw(i % 7 == 0))).collect();
             let rules: Vec<&Rule> = rules.iter().collect();
-            let matrix = Matrix::new(&rules, &entry(1000), true);
+            let bit_vectors = BitVectors::new(&rules, &entry(1000), true);
             assert!(cost(&rules).is_some());
             for i in 0..500 {
                 let key = draw(i % 3 == 0);
                 let accepts = |rule: &Rule| rule.mask.iter().zip(&rule.value).zip(&key).all(|((m, v), k)| k & m == *v);
                 let expected = rules.iter().find(|rule| accepts(rule)).map_or(8000, |rule| rule.entry.entry as u64);
-                assert_eq!(find(&matrix, &key), expected, "{count} rules, {key:x?}");
+                assert_eq!(find(&bit_vectors, &key), expected, "{count} rules, {key:x?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Asking for the cells of large registers ahead.
+//! Prefetches the cells of large registers.
 //!
 //! Which cell of a register a packet wants, a hash of its fields says, mostly: an address that nobody can know sooner, in
 //! megabytes. Run to completion waits for it packet by packet; and packets cannot wait for one another there, as they do at
@@ -38,7 +38,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// `None` if there is nothing to ask for.
+    /// `None` if there is nothing to prefetch.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
@@ -52,7 +52,7 @@ impl Ahead {
         }
         let graph = &flow.graph;
         let mut stops = BTreeMap::new();
-        let mut asks = Vec::new();
+        let mut reads = Vec::new();
         let mut stack = vec![0];
         while let Some(n) = stack.pop() {
             if stops.contains_key(&n) {
@@ -69,14 +69,14 @@ impl Ahead {
             match stop {
                 None => stack.extend(&node.succs),
                 Some(at) if kind == StageKind::Control && insts.get(at).is_some_and(|i| is_read(i, &registers)) => {
-                    asks.push(n);
+                    reads.push(n);
                 }
                 Some(_) => {}
             }
         }
         // Packets that are on no path to a read need not go on.
         let mut leads = vec![false; graph.nodes.len()];
-        asks.iter().for_each(|&n| leads[n] = true);
+        reads.iter().for_each(|&n| leads[n] = true);
         loop {
             let more: Vec<usize> = (stops.iter())
                 .filter(|&(&n, stop)| stop.is_none() && !leads[n] && graph.nodes[n].succs.iter().any(|&s| leads[s]))
@@ -93,7 +93,7 @@ impl Ahead {
         };
         let nodes = stops.iter().filter(|&(&n, _)| is_entered(n));
         let nodes = nodes.map(|(&n, &stop)| (n, if leads[n] { stop } else { Some(0) })).collect();
-        (!asks.is_empty()).then_some(Ahead { nodes, registers })
+        (!reads.is_empty()).then_some(Ahead { nodes, registers })
     }
 }
 
@@ -111,7 +111,7 @@ fn spends(op: &Op) -> bool {
     }
 }
 
-/// The registers that the strategy wants to be asked for.
+/// The registers that the strategy wants prefetched.
 fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, strategy: Strategy) -> Vec<ExternId> {
     let mut registers = Vec::new();
     for stage in &entry.stages {
@@ -130,7 +130,7 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
     match strategy {
         Strategy::RunToCompletion => registers.clear(),
         Strategy::Staged => {}
-        Strategy::Auto => registers.retain(|r| bytes(r) > crate::ASKED_BYTES_MIN),
+        Strategy::Auto => registers.retain(|r| bytes(r) > crate::PREFETCHED_BYTES_MIN),
     }
     registers
 }
@@ -141,7 +141,7 @@ impl Translator<'_, '_> {
         self.ahead
     }
 
-    /// The loop over the packets from `first` to `end` that only asks for what they will want.
+    /// The loop over the packets from `first` to `end` that only prefetches what they will want.
     pub fn loop_ahead(&mut self, ahead: &Ahead, first: Value, end: Value) -> Result<(), Error> {
         let (packet, next_packet) = (self.packet, self.next_packet);
         let [head, body, done] = [(); 3].map(|()| self.b.create_block());
@@ -169,9 +169,9 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The packet has come to where it stops: asks for the cells that are read from there on in this node, as far as it
+    /// The packet has come to where it stops: prefetches the cells that are read from there on in this node, as far as it
     /// is known which, and goes on with the next packet.
-    pub fn ask_ahead(&mut self, (node, at): Spot, ahead: &Ahead) -> Result<(), Error> {
+    pub fn prefetch_ahead(&mut self, (node, at): Spot, ahead: &Ahead) -> Result<(), Error> {
         let insts = &self.flow.graph.block(self.program, node).insts;
         let mut assigned = Vec::new();
         for inst in &insts[at..] {

@@ -50,7 +50,7 @@ pub(crate) struct NewEntry {
     pub size: usize,
     pub instructions: usize,
     pub stages: Stages,
-    pub asks_ahead: bool,
+    pub prefetches_ahead: bool,
     pub clif: Option<String>,
     pub asm: Option<String>,
     pub places: Vec<CodePlace>,
@@ -72,7 +72,7 @@ struct CompiledEntry {
     size: usize,
     instructions: usize,
     stages: Stages,
-    asks_ahead: bool,
+    prefetches_ahead: bool,
     clif: Option<String>,
     asm: Option<String>,
     places: Vec<CodePlace>,
@@ -146,10 +146,14 @@ impl CompiledPipeline {
     ) -> CompiledPipeline {
         let entries = functions
             .into_iter()
-            .map(|NewEntry { kind, id, size, instructions, stages, asks_ahead, clif, asm, places, named, .. }| {
-                let code = module.get_finalized_function(id);
-                CompiledEntry { kind, code, size, instructions, stages, asks_ahead, clif, asm, places, named }
-            })
+            .map(
+                |NewEntry {
+                     kind, id, size, instructions, stages, prefetches_ahead, clif, asm, places, named, ..
+                 }| {
+                    let code = module.get_finalized_function(id);
+                    CompiledEntry { kind, code, size, instructions, stages, prefetches_ahead, clif, asm, places, named }
+                },
+            )
             .collect();
         CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
     }
@@ -224,9 +228,9 @@ impl CompiledPipeline {
         self.find(kind).map(|e| &e.stages)
     }
 
-    /// Whether the packets of a batch go through an entry a first time, to ask for the cells of registers.
-    pub fn asks_ahead(&self, kind: EntryKind) -> bool {
-        self.find(kind).is_some_and(|e| e.asks_ahead)
+    /// Whether the packets of a batch go through an entry a first time, to prefetch the cells of registers.
+    pub fn prefetches_ahead(&self, kind: EntryKind) -> bool {
+        self.find(kind).is_some_and(|e| e.prefetches_ahead)
     }
 
     /// Log and assertion sites, by the ids that the runtime's calls give.

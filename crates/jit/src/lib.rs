@@ -124,9 +124,9 @@ pub const CARRIED_HEADERS_MAX: usize = 16;
 pub const CHUNK: u32 = abi::BATCH_MAX as u32;
 /// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
-/// Bytes of a register in use up to which `Strategy::Auto` does not ask for its cells ahead: some part of what a last-level
+/// Bytes of a register in use up to which `Strategy::Auto` does not prefetch its cells: some part of what a last-level
 /// cache has. Going through a batch twice costs about thirty cycles a packet, and the processor hides much of a shorter way.
-pub const ASKED_BYTES_MIN: u64 = 4 << 20;
+pub const PREFETCHED_BYTES_MIN: u64 = 4 << 20;
 /// Bytes of a table up to which `Strategy::Auto` never has packets wait for it.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;
 /// Switches with up to this many cases compare one after the other.
@@ -160,10 +160,10 @@ pub enum Strategy {
     /// One packet after the other.
     RunToCompletion,
     /// Many packets up to every table with a key, then the table for all of them, as far as order and size allow (the
-    /// file `stage/plan.rs` says how far). Where they do not, the cells of registers are asked for ahead (`ahead.rs`).
+    /// file `stage/plan.rs` says how far). Where they do not, the cells of registers are prefetched (`ahead.rs`).
     Staged,
     /// As `Staged`, but only at tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
-    /// [`CUT_BYTES_MIN`] and [`ASKED_BYTES_MIN`].
+    /// [`CUT_BYTES_MIN`] and [`PREFETCHED_BYTES_MIN`].
     #[default]
     Auto,
 }
@@ -557,7 +557,7 @@ fn generate_as(
             size,
             instructions,
             stages,
-            asks_ahead: plan.ahead.is_some(),
+            prefetches_ahead: plan.ahead.is_some(),
             clif,
             asm,
             places,

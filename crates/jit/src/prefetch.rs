@@ -23,7 +23,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
 const TAG: TrapCode = TrapCode::unwrap_user(0x51);
 
 impl Translator<'_, '_> {
-    /// Asks for the cache line of an address, which need not be one that can be read.
+    /// Prefetches the cache line of an address, which need not be one that can be read.
     pub fn prefetch(&mut self, address: Value) {
         if cfg!(target_arch = "x86_64") {
             let flags = MemFlagsData::new().with_trap_code(Some(TAG));

@@ -6,7 +6,7 @@
 //! have outgrown them.
 //!
 //! Packets that wait for one another do it in steps, each for all of them: the link, the place, the entry. Directory and places are
-//! larger than what is near, and nobody waits for one to ask for the other.
+//! larger than what is near, and nobody waits for one to prefetch the other.
 //!
 //! Tests: `crates/datapath/tests/prefixes.rs`; `crates/tables/tests` for what is walked.
 

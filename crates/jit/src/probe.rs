@@ -174,7 +174,7 @@ impl Translator<'_, '_> {
         binding.engine == EngineKind::Prefixes
     }
 
-    /// What is between the two halves: reads the line that was asked for, and says which one the second half reads first. That is the first
+    /// What is between the two halves: reads the line that was prefetched, and says which one the second half reads first. That is the first
     /// of the words from then on.
     pub fn probe_advance(&mut self, binding: &TableBinding, carried: &mut [Value]) {
         if self.probe_advances(binding) {

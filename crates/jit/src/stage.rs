@@ -1,14 +1,14 @@
 //! Staged execution: many packets up to a lookup, then the lookup for all of them.
 //!
 //! A table that does not fit in the caches answers after hundreds of cycles. Run to completion waits for it packet by
-//! packet. Staged code ([`plan`] says where it is cut) hashes the keys of a chunk of packets and asks for their cache lines;
+//! packet. Staged code ([`plan`] says where it is cut) hashes the keys of a chunk of packets and prefetches their cache lines;
 //! when it comes back to the first packet, memory has answered.
 //!
 //! ```text
 //! for each chunk of the batch
 //!     phase 0:  for each packet         run until a fate or a cut
-//!     phase 1:  for each row of cut 1   if what was asked for leads to another cache line, ask for that
-//!               for each row of cut 1   finish the lookup, and ask for the entry's cache line
+//!     phase 1:  for each row of cut 1   if what was prefetched leads to another cache line, prefetch that
+//!               for each row of cut 1   finish the lookup, and prefetch the entry's cache line
 //!               for each row of cut 1   go on behind the lookup, until a fate or a later cut
 //!     ...
 //! ```
@@ -21,15 +21,15 @@
 //! to keep.
 //!
 //! **Calls.** For engines that are not probed inline the key goes to an array, and the phase begins with one call of
-//! `TableBinding::lookup_batch` for all of them; then the entries are asked for. What such a lookup carries is the address of its answer. Where the lookup
+//! `TableBinding::lookup_batch` for all of them; then the entries are prefetched. What such a lookup carries is the address of its answer. Where the lookup
 //! is begun ahead of its apply, packets in which a header of the key is not valid are left out (most programs do not apply
 //! the table to them); their address is null, and should the apply come nevertheless it looks up on the spot.
 //!
 //! What is known about a packet at a cut ([`crate::flow::Facts`]) does not depend on the phase that parks it. A frame's
 //! place and length are always the same in the descriptor as in the variables, so they are not kept.
 //!
-//! **Lines.** Where the entries of an exact table lie beside the keys, in the line that was asked for, there is nothing more to
-//! ask for: such a lookup is finished where the packet comes to it, if it does.
+//! **Lines.** Where the entries of an exact table lie beside the keys, in the line that was prefetched, there is nothing more to
+//! prefetch: such a lookup is finished where the packet comes to it, if it does.
 //!
 //! Tests: `tests/staged.rs`; all other tests of this crate with `JIT_STAGED=1`; `difftest`.
 
@@ -255,7 +255,7 @@ impl<'a> Translator<'a, '_> {
         self.locate(Some(&inst.op), inst.span);
     }
 
-    /// Asks for the entries in an array of `count` (an `I32`) answers.
+    /// Prefetches the entries in an array of `count` (an `I32`) answers.
     fn prefetch_answers(&mut self, answers: Value, count: Value) {
         let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let at = self.b.append_block_param(head, I64);
@@ -282,7 +282,7 @@ impl<'a> Translator<'a, '_> {
         self.icmp(IntCC::Equal, at, end)
     }
 
-    /// Finishes the probes of the rows of phase `p`, from `rows` on, and asks for the entries.
+    /// Finishes the probes of the rows of phase `p`, from `rows` on, and prefetches the entries.
     fn resolve(&mut self, p: usize, rows: Value) -> Result<(), Error> {
         let waiting = self.waiting[p].take().expect("declared");
         let phase = &self.plan.phases[p];

@@ -746,7 +746,7 @@ impl<'a> Translator<'a, '_> {
                 self.forget(&inst.op);
             }
             if let (Some(stop), Some(ahead), true) = (stop, &plan.ahead, self.ahead) {
-                self.ask_ahead((n, stop), ahead)?;
+                self.prefetch_ahead((n, stop), ahead)?;
                 continue;
             }
             if let Some(stop) = stop {

@@ -292,12 +292,12 @@ fn automatic_cuts_depend_on_the_size_of_tables() {
 }
 
 #[test]
-fn cells_of_registers_are_asked_for_ahead() {
+fn cells_of_registers_are_prefetched() {
     let asks = |body: &str| {
         let body = format!("{body} s.egress_spec = (bit<9>)(n ^ hdr.h.c) & 3;");
         phases_with(&body, &staged(32));
         let both = Both::with_options(program(&body), &staged(32));
-        both.pipeline.asks_ahead(EntryKind::Ingress)
+        both.pipeline.prefetches_ahead(EntryKind::Ingress)
     };
     let update = "bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); counts.write((bit<32>)hdr.h.a & 3, n + hdr.h.c);";
     // Tables on the path, counters, writes of the same register, messages: nothing is done twice. Packets that end there
@@ -317,15 +317,15 @@ fn cells_of_registers_are_asked_for_ahead() {
 }
 
 #[test]
-fn large_registers_are_asked_for_ahead() {
+fn large_registers_are_prefetched() {
     let asks = |bytes: u64| {
         let read = program("bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); hdr.h.c = n;");
         let change = |runtime: &mut common::runtime::Runtime| runtime.register_bytes = bytes;
         let both = Both::with_runtime(read, &Options { strategy: Strategy::Auto, ..options() }, change);
-        both.pipeline.asks_ahead(EntryKind::Ingress)
+        both.pipeline.prefetches_ahead(EntryKind::Ingress)
     };
-    assert!(!asks(0) && !asks(jit::ASKED_BYTES_MIN));
-    assert!(asks(jit::ASKED_BYTES_MIN + 1));
+    assert!(!asks(0) && !asks(jit::PREFETCHED_BYTES_MIN));
+    assert!(asks(jit::PREFETCHED_BYTES_MIN + 1));
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(crate) trait Engine: Send {
     fn snapshot_words(&self) -> Vec<u64> {
         Vec::new()
     }
-    /// Asks for the memory that a change for this key will need; the caller then does other things first.
+    /// Prefetches the memory that a change for this key will need; the caller then does other things first.
     fn prefetch(&self, _packed: &[u64]) {}
     /// Adds an entry.
     fn insert(&mut self, w: &Writing<'_>, packed: &[u64], rank: Rank, entry: *mut EntryHeader);

@@ -32,7 +32,7 @@ impl Index {
         (self.cells().len() as u32).wrapping_sub(1)
     }
 
-    /// Asks for the memory where a hash is looked for.
+    /// Prefetches the memory where a hash is looked for.
     pub(crate) fn prefetch(&self, hash: u32) {
         if let Some(cell) = self.cells().get((hash & self.mask()) as usize) {
             prefetch(cell);

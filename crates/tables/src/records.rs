@@ -147,7 +147,7 @@ impl Records {
         std::mem::replace(&mut self.entries[position as usize], ptr::null_mut())
     }
 
-    /// The hash under which an entry with this key and priority is found, whose place is asked for.
+    /// The hash under which an entry with this key and priority is found, whose place is prefetched.
     pub(crate) fn hash(&self, packed: &[u64], priority: i32) -> u32 {
         if !self.indexed {
             return 0;

@@ -428,8 +428,8 @@ impl Code {
         CodeInfo {
             specialised: running.as_ref().is_some_and(|special| special.generation.is_some()),
             strategy: match phases {
-                0 | 1 if EntryKind::ALL.iter().any(|kind| code.asks_ahead(*kind)) => {
-                    "run to completion, registers asked for ahead".to_string()
+                0 | 1 if EntryKind::ALL.iter().any(|kind| code.prefetches_ahead(*kind)) => {
+                    "run to completion, registers prefetched".to_string()
                 }
                 0 | 1 => "run to completion".to_string(),
                 phases => format!("staged in {phases} phases"),

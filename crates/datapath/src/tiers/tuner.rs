@@ -178,7 +178,7 @@ impl Policy {
 fn too_large(activity: &[Activity], registers: &[u64]) -> Vec<bool> {
     let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
     let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
-    let registers = registers.iter().map(|&bytes| bytes > jit::ASKED_BYTES_MIN);
+    let registers = registers.iter().map(|&bytes| bytes > jit::PREFETCHED_BYTES_MIN);
     activity.iter().map(is_large).chain(registers).collect()
 }
 

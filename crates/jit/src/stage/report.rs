@@ -25,7 +25,7 @@ pub struct Stages {
 pub struct Phase {
     /// The table that its packets have waited for; `None` for the first phase.
     pub waits_for: Option<TableId>,
-    /// Tables whose keys are hashed and whose memory is asked for when packets begin to wait.
+    /// Tables whose keys are hashed and whose memory is prefetched when packets begin to wait.
     pub begun_with: Vec<TableId>,
     /// Bytes that are kept of each packet that waits.
     pub row_bytes: u32,

@@ -230,7 +230,7 @@ impl Flat {
         self.memory.as_ptr().cast()
     }
 
-    /// Asks for what a change of a prefix will need.
+    /// Prefetches what a change of a prefix will need.
     pub fn prefetch(&self, prefix: Prefix<u32>) {
         // SAFETY: the writer's own.
         prefetch(unsafe { place_of(self.directory(), prefix.value) }.cast());

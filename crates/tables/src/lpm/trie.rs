@@ -81,7 +81,7 @@ impl Directory {
         self.places.as_ptr()
     }
 
-    /// Asks for the node that a value leads to.
+    /// Prefetches the node that a value leads to.
     pub fn prefetch<T: Word>(&self, value: T) {
         const LINES: usize = 8;
         let content = self.places[value.directory_index()].load(Ordering::Relaxed);

@@ -49,7 +49,7 @@ pub unsafe fn walk<T: Word>(content: *mut u8, key: T, depth: u32, best: *mut Ent
 pub const BATCH: usize = 32;
 
 /// Walks for several keys, from the contents of places that stand for the first `depth` bits of their keys; `result` has
-/// the best entries so far, and at the end the results. Every step asks for the memory of the next one, for all keys,
+/// the best entries so far, and at the end the results. Every step prefetches the memory of the next one, for all keys,
 /// before it is read.
 ///
 /// # Safety
@@ -72,7 +72,7 @@ pub unsafe fn walk_batch<T: Word>(keys: &[T], contents: &mut [*mut u8], depth: u
     }
     let mut places = [ptr::null::<Place>(); BATCH];
     while running > 0 {
-        // From nodes to places: reads the quarters, asks for the leaves.
+        // From nodes to places: reads the quarters, prefetches the leaves.
         let mut kept = 0;
         for w in 0..running {
             let Walk { mut depth, key } = walks[w];
@@ -125,14 +125,14 @@ fn settle(content: *mut u8, result: &mut *const EntryHeader) -> bool {
     !is_entry
 }
 
-/// Asks for what the next step of a walk reads first.
+/// Prefetches what the next step of a walk reads first.
 #[inline(always)]
 fn prefetch_step<T: Word>(content: *mut u8, key: T, depth: u32) {
     let quarter = if tag_of(content) == TAG_NODE { key.octet(depth) >> 6 } else { 0 };
     prefetch(untag::<u8>(content).wrapping_add(quarter * QUARTER_BYTES));
 }
 
-/// Asks for a cache line.
+/// Prefetches a cache line.
 #[inline(always)]
 pub fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,7 @@
 //! contribution of a word whose mask is zero is zero, so hashes do not depend on what is left out. The [`Filter`] then
 //! says which of the eight tuples may have an entry; the others, nearly always all that have none, cost nothing more.
 //!
-//! **Batches.** For each of up to 16 keys the first tuple that may have an entry is found, and its bucket asked for; then
+//! **Batches.** For each of up to 16 keys the first tuple that may have an entry is found, and its bucket prefetched; then
 //! for each the first node of the bucket; then the searches go on from there.
 //!
 //! Threads: any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Tables of up to this many tuples are probed without the filter.
 const UNFILTERED_MAX: usize = 2;
-/// Keys of a batch whose memory is asked for together.
+/// Keys of a batch whose memory is prefetched together.
 const BATCH: usize = 16;
 /// What readers see; at one address for the life of the table.
 pub(super) struct Shared {

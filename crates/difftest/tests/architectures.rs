@@ -41,7 +41,7 @@ fn architectures_agree_on_what_a_switch_does() {
         let mut outcomes = run(&file(folder, "p4"), &lines);
         others.iter().for_each(|name| outcomes.extend(run(&file(name, "p4"), &lines)));
         let (_, first) = &outcomes[0];
-        assert!(first.sent.len() > 2, "{folder}: the script sends something");
+        assert!(!first.sent.is_empty(), "{folder}: the script sends something");
         for (name, outcome) in &outcomes {
             assert!(outcome.failures.is_empty(), "{name}: {:?}", outcome.failures);
             assert_eq!(outcome.sent, first.sent, "{name}");

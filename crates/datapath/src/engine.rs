@@ -363,8 +363,13 @@ impl Engine {
         self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
     }
 
-    /// Where the copies of a packet go: to a session's ports.
+    /// Where the copies of a packet go: to a session's ports, or to the one that the program names.
     fn clone_session(&self, record: &[u64]) -> Option<Arc<CloneSession>> {
+        if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
+            let port = self.get(record, Intrinsic::ClonePort) as u32;
+            let replicas = vec![Replica { port, instance: 0 }];
+            return Some(Arc::new(CloneSession { replicas, ..CloneSession::default() }));
+        }
         let id = self.get(record, Intrinsic::CloneSession) as u32;
         let default = || self.default_session.as_ref().filter(|(of, _)| *of == id).map(|(_, session)| session.clone());
         self.replication.session(id).or_else(default)

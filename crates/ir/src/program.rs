@@ -400,6 +400,8 @@ intrinsics! {
     CloneFlag = "clone_flag",
     /// Read with `CloneFlag`: the clone session.
     CloneSession = "clone_session",
+    /// Read with `CloneFlag` at `EgressEnd`: the port that the copy goes to, in programs that name one and no session.
+    ClonePort = "clone_port",
     /// Read with `CloneFlag`: the field list to keep.
     CloneFieldList = "clone_field_list",
     /// Read at `IngressEnd`: 1 when the packet is to be parsed again.

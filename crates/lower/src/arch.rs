@@ -53,6 +53,8 @@ pub(crate) enum TableProperty {
     Counters,
     /// A direct meter.
     Meters,
+    /// An object whose `size` is the table's.
+    Capacity,
     /// `true` when entries may time out.
     IdleTimeout,
     /// What runs where an entry's group is empty.

@@ -217,6 +217,21 @@ impl Lowerer<'_> {
         result
     }
 
+    /// What a function of an include file that returns one expression gives for a value; `None` if the file has no such
+    /// function, as another's of the same name.
+    pub fn library_function(&mut self, name: &str, value: Operand) -> Option<Operand> {
+        let p = self.p;
+        let function = p.functions.iter().find(|f| &*f.name == name)?;
+        let [param] = function.params.as_slice() else { return None };
+        let StmtKind::Return(Some(result)) = &function.body.stmts.first()?.kind else { return None };
+        let bindings = HashMap::from([(param.local, Binding::Tree(value.into()))]);
+        let env = Env { frame: function.frame, instance: None, prefix: name.into(), bindings };
+        let outer = std::mem::replace(&mut self.env, env);
+        let result = self.eval(result).operand();
+        self.env = outer;
+        Some(result)
+    }
+
     /// Lowers a body whose `return` leads to its end.
     pub fn returning(&mut self, result: Option<Tree>, body: impl FnOnce(&mut Self)) {
         let join = self.new_join("");

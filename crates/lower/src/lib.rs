@@ -22,11 +22,13 @@
 //! counted by `examples/lower_corpus.rs`.
 
 mod arch;
+mod bpf;
 mod call;
 mod cleanup;
 pub mod codes;
 mod context;
 pub mod dirty;
+mod ebpf;
 mod entries;
 mod expr;
 mod foreign;
@@ -34,6 +36,7 @@ mod header;
 mod loose;
 mod parser;
 mod path;
+mod pna;
 mod portable;
 mod psa;
 pub mod simple_switch;
@@ -43,8 +46,10 @@ mod storage;
 mod store;
 mod table;
 mod tree;
+mod ubpf;
 mod v1model;
 mod visit;
+mod xdp;
 
 pub use cleanup::drop_unreachable;
 pub use context::{SIZE_LIMIT, WIDTH_LIMIT};
@@ -82,6 +87,34 @@ const SUPPORTED: &[Supported] = &[
         lower: v1model::lower,
     },
     Supported { name: "psa", package: "PSA_Switch", file: "psa.p4", is_for: psa::is_for, lower: psa::lower },
+    Supported {
+        name: "pna",
+        package: "PNA_NIC",
+        file: "pna.p4",
+        is_for: pna::is_for,
+        lower: pna::lower,
+    },
+    Supported {
+        name: "ebpf_model",
+        package: "ebpfFilter",
+        file: "ebpf_model.p4",
+        is_for: ebpf::is_for,
+        lower: ebpf::lower,
+    },
+    Supported {
+        name: "ubpf_model",
+        package: "ubpf",
+        file: "ubpf_model.p4",
+        is_for: ubpf::is_for,
+        lower: ubpf::lower,
+    },
+    Supported {
+        name: "xdp_model",
+        package: "xdp",
+        file: "xdp_model.p4",
+        is_for: xdp::is_for,
+        lower: xdp::lower,
+    },
 ];
 
 /// The architectures that programs can be loaded for, for messages.

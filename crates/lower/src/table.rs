@@ -192,6 +192,7 @@ impl Lowerer<'_> {
                     self.table_mut(info.table).idle_timeout = on;
                 }
                 TableProperty::EmptyGroupAction => self.empty_group_action(property, info.table),
+                TableProperty::Capacity => self.capacity(property, instance, info.table),
                 TableProperty::Implementation | TableProperty::Counters | TableProperty::Meters => {
                     self.attach(property, &meaning, instance, info);
                 }

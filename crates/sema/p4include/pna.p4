@@ -262,18 +262,10 @@ bool __pna_is_host_port(in PortIdUint_t port) { return PNA_HOST_PORT; }
 
 // In the main control. The last one that is called counts; without any the packet is dropped.
 extern void drop_packet();
-#if PNA_VERSION >= 7
 extern void send_to_port(in PortId_t dest_port);
-#else
-extern void send_to_port(PortId_t dest_port);
-#endif
 
 // In the main control: a copy for the clone session, one for each slot; the last call for a slot counts.
-#if PNA_VERSION >= 7
 extern void mirror_packet(in MirrorSlotId_t mirror_slot_id, in MirrorSessionId_t mirror_session_id);
-#else
-extern void mirror_packet(MirrorSlotId_t mirror_slot_id, MirrorSessionId_t mirror_session_id);
-#endif
 
 // The packet as deparsed comes in again, whatever else is said of it.
 extern void recirculate();

@@ -54,9 +54,27 @@ pub fn embedded(name: &str) -> Option<&'static str> {
         "psa.p4" => Some(include_str!("../p4include/psa.p4")),
         "bmv2/psa.p4" => Some(include_str!("../p4include/bmv2/psa.p4")),
         "dpdk/psa.p4" => Some(include_str!("../p4include/dpdk/psa.p4")),
+        "pna.p4" => Some(include_str!("../p4include/pna.p4")),
+        "bmv2/pna.p4" => Some(include_str!("../p4include/bmv2/pna.p4")),
+        "dpdk/pna.p4" => Some(include_str!("../p4include/dpdk/pna.p4")),
+        "ebpf_model.p4" => Some(include_str!("../p4include/ebpf_model.p4")),
+        "ubpf_model.p4" => Some(include_str!("../p4include/ubpf_model.p4")),
+        "xdp_model.p4" => Some(include_str!("../p4include/xdp_model.p4")),
         _ => None,
     }
 }
 
 /// The names that [`embedded`] knows.
-pub const EMBEDDED: &[&str] = &["core.p4", "v1model.p4", "psa.p4", "bmv2/psa.p4", "dpdk/psa.p4"];
+pub const EMBEDDED: &[&str] = &[
+    "core.p4",
+    "v1model.p4",
+    "psa.p4",
+    "bmv2/psa.p4",
+    "dpdk/psa.p4",
+    "pna.p4",
+    "bmv2/pna.p4",
+    "dpdk/pna.p4",
+    "ebpf_model.p4",
+    "ubpf_model.p4",
+    "xdp_model.p4",
+];

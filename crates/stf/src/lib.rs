@@ -7,6 +7,7 @@
 //! [`script`] reads, [`setup`] applies the commands that set a switch up (the same lines serve `sluice run --entries`),
 //! [`run`] runs a whole script on one engine.
 
+mod c_names;
 pub mod run;
 pub mod script;
 pub mod setup;

@@ -2,7 +2,10 @@
 //!
 //! Names may be shortened to any suffix that is unique, as the reference compiler's scripts do. Values get their widths
 //! from the program. A key field that a line leaves out matches anything (exact: 0).
+//!
+//! Scripts for the reference compiler's eBPF and uBPF back ends have the names of its C code (module `c_names`).
 
+use crate::c_names;
 use crate::script::{
     ActionText, Command, CounterCell, EntryOptions, EntryVerb, MeterRates, ONE_OF, ReplicaText, ScriptError, number,
     radix_of,
@@ -500,10 +503,12 @@ pub fn by_suffix<'a, T>(
 ) -> Result<(usize, &'a T), String> {
     let mut all = Vec::new();
     let mut names = Vec::new();
+    let mut in_c = Vec::new();
     for (i, item) in items {
         if get(item) == name {
             return Ok((i, item));
         }
+        in_c.push((i, item));
         // Whole components first: `t` is `c.t` before it is `c.mt`.
         let have = get(item);
         if let Some(before) = have.strip_suffix(name) {
@@ -515,7 +520,13 @@ pub fn by_suffix<'a, T>(
     let whole: Vec<_> = all.iter().filter(|(_, _, w)| *w).collect();
     match (whole.as_slice(), all.as_slice()) {
         ([(i, item, _)], _) | ([], [(i, item, _)]) => Ok((*i, item)),
-        ([], []) => Err(format!("there is no {what} `{name}`; there are: {}", names.join(", "))),
+        ([], []) => {
+            let in_c: Vec<_> = in_c.into_iter().filter(|(_, item)| c_names::is_of(name, get(item))).collect();
+            match in_c.as_slice() {
+                [found] => Ok(*found),
+                _ => Err(format!("there is no {what} `{name}`; there are: {}", names.join(", "))),
+            }
+        }
         _ => {
             let matches: Vec<&str> = all.iter().map(|(_, item, _)| get(item)).collect();
             Err(format!("{what} `{name}` is ambiguous: {}", matches.join(", ")))
@@ -581,10 +592,15 @@ fn action_call(program: &Program, actions: &[TableAction], text: &ActionText) ->
             action.params.get(i).ok_or(format!("action `{}` has {} parameters", action.name, action.params.len()))?;
         args[i] = Some(value_of(value, *width)?);
     }
+    // C initialises with zeros what is not there.
+    let has_c_name = !action.name.ends_with(wanted);
     let args = args
         .into_iter()
         .zip(&action.params)
-        .map(|(arg, (name, _))| arg.ok_or(format!("action `{}` needs a value for `{name}`", action.name)))
+        .map(|(arg, (name, width))| match arg {
+            None if has_c_name => Ok(Bits::zero(*width)),
+            arg => arg.ok_or(format!("action `{}` needs a value for `{name}`", action.name)),
+        })
         .collect::<Result<Vec<_>, _>>()?;
     Ok(ActionCall { action: at as u32, args })
 }
@@ -597,14 +613,15 @@ fn checked_priority(table: &ir::Table, priority: Option<i32>) -> Result<i32, Str
 
 /// The key of an entry from `(field, value)` pairs.
 fn key_of(table: &ir::Table, pairs: &[(String, String)]) -> Result<Vec<KeyMatch>, String> {
-    let mut values: Vec<Option<&str>> = vec![None; table.keys.len()];
+    let mut values: Vec<Option<String>> = vec![None; table.keys.len()];
     for (field, value) in pairs {
         let at = key_position(table, field)?;
+        let value = c_names::value(field, &table.keys[at], value)?;
         if values[at].replace(value).is_some() {
             return Err(format!("key `{}` of table `{}` is given twice", table.keys[at].name, table.name));
         }
     }
-    table.keys.iter().zip(values).map(|(key, value)| match_of(key, value)).collect()
+    table.keys.iter().zip(values).map(|(key, value)| match_of(key, value.as_deref())).collect()
 }
 
 /// One spelling for validity (`h.isValid()`, `h.$valid$`) and for stack elements (`hs$1.f` is `hs[1].f`).
@@ -644,6 +661,7 @@ pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
         .collect();
     match found.as_slice() {
         [at] => Ok(*at),
+        [] if c_names::key(table, field).is_some() => Ok(c_names::key(table, field).unwrap_or_default()),
         [] => {
             let have: Vec<&str> = table.keys.iter().map(|k| k.name.as_str()).collect();
             Err(format!("table `{}` has no key `{field}`; it has: {}", table.name, have.join(", ")))

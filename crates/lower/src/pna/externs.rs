@@ -80,10 +80,12 @@ impl Pna {
         Pna { state }
     }
 
-    /// Whether a call stands in the main control, as these functions must.
+    /// Whether a call stands in the main control, as these functions must; programs recirculate from the pre control, too.
     fn is_in_main(&self, cx: &mut Lowerer<'_>, name: &str, call: &ExternCall<'_>) -> bool {
-        if self.state.borrow().role == Role::Main {
-            return true;
+        match self.state.borrow().role {
+            Role::Main => return true,
+            Role::Pre if name == "recirculate" => return true,
+            Role::Parser | Role::Pre | Role::Deparser => {}
         }
         let message = format!("PNA has `{name}` in the main control only");
         let help = "set a field of the metadata here, and call the function in the main control";
@@ -222,7 +224,6 @@ impl Architecture for Pna {
             "allocate_flow_id" => self.allocate_flow_id(cx, call),
             _ => {
                 let done = self.state.borrow_mut().externs.function(cx, name, call);
-                let done = done.or_else(|| cx.add_on_miss_function(name, call));
                 done.unwrap_or_else(|| cx.foreign_function(name, call))
             }
         }

@@ -1,0 +1,80 @@
+//! Names in scripts for the reference compiler's eBPF and uBPF back ends: those of the C code that they make.
+//!
+//! | in C | here |
+//! | --- | --- |
+//! | `pipe_Check_ip` (tables, actions) | `pipe.Check_ip` |
+//! | `_NoAction` | `NoAction` |
+//! | `key.field0`, `key.field1`, … (of eBPF) | the key at this place |
+//! | `key.headers_ipv4_srcAddr` (of uBPF) | `headers.ipv4.srcAddr` |
+//!
+//! Values are as the C code has them, too: parameters that a line leaves out are 0, and the number of an `lpm` key called
+//! `key.field0` is what a little-endian processor stores, so its first byte is the least significant one (`0x010a/16` is
+//! 10.1.0.0/16).
+
+use crate::setup::value_of;
+use base::entry::MatchKind;
+
+/// The variable in C that has the keys.
+const KEY: &str = "key.";
+
+/// Whether a written name is that of a table or action in C.
+pub(crate) fn is_of(written: &str, name: &str) -> bool {
+    let written = written.strip_prefix('_').unwrap_or(written);
+    written.len() == name.len() && name.replace('.', "_") == written
+}
+
+/// The place of a key field.
+pub(crate) fn key(table: &ir::Table, written: &str) -> Option<usize> {
+    let numbered = number(written).filter(|at| *at < table.keys.len());
+    let written = written.strip_prefix(KEY).unwrap_or(written);
+    let mut named = (0..table.keys.len()).filter(|at| is_of(written, &table.keys[*at].name));
+    let first = named.next();
+    numbered.or(first.filter(|_| named.next().is_none()))
+}
+
+/// A key's value as scripts have it elsewhere.
+pub(crate) fn value(written: &str, key: &ir::Key, text: &str) -> Result<String, String> {
+    let swapped = key.kind == MatchKind::Lpm && number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
+    if !swapped || !key.width.is_multiple_of(8) || text.contains('*') {
+        return Ok(text.to_string());
+    }
+    let (value, prefix) = text.split_once('/').map_or((text, None), |(value, prefix)| (value, Some(prefix)));
+    let bits = value_of(value, key.width).map_err(|e| format!("key `{}`: {e}", key.name))?;
+    let swapped: String = bits.to_bytes_be().iter().rev().map(|byte| format!("{byte:02x}")).collect();
+    Ok(match prefix {
+        Some(prefix) => format!("0x{swapped}/{prefix}"),
+        None => format!("0x{swapped}"),
+    })
+}
+
+/// The number of a field.
+fn number(written: &str) -> Option<usize> {
+    written.strip_prefix(KEY)?.strip_prefix("field")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_of(name: &str, kind: MatchKind) -> ir::Key {
+        ir::Key { name: name.to_string(), width: 32, kind }
+    }
+
+    #[test]
+    fn names_differ_in_dots_only() {
+        assert!(is_of("pipe_c1_Reject", "pipe.c1.Reject"));
+        assert!(is_of("_NoAction", "NoAction"));
+        assert!(!is_of("pipe_c1", "pipe.c1.Reject"));
+        assert!(!is_of("pipe.t_1", "pipe_t.1"));
+    }
+
+    #[test]
+    fn only_the_prefix_of_a_numbered_field_is_swapped() {
+        let lpm = key_of("h.a", MatchKind::Lpm);
+        assert_eq!(value("key.field0", &lpm, "0x010a/16").unwrap(), "0x0a010000/16");
+        assert_eq!(value("key.h_a", &lpm, "0x010a/16").unwrap(), "0x010a/16");
+        assert_eq!(value("key.field0", &key_of("h.a", MatchKind::Exact), "0x010a").unwrap(), "0x010a");
+        assert_eq!(value("key.field0", &key_of("h.field0", MatchKind::Lpm), "0x010a/16").unwrap(), "0x010a/16");
+        assert!(value("key.field0", &lpm, "0x1ffffffff/16").is_err());
+    }
+}

@@ -147,16 +147,8 @@ pub(crate) fn begin(cx: &mut Lowerer<'_>, model: Model, named: &HashMap<String, 
     let input_port = slot("input_port", Intrinsic::IngressPort);
     let packet_length = slot("packet_length", Intrinsic::PacketLength);
     let accepted = cx.b.metadata("$accepted", 1);
-    let state = State {
-        model,
-        role: Role::Parser,
-        input_port,
-        packet_length,
-        accepted,
-        drop: None,
-        truncate: None,
-        now: None,
-    };
+    let state =
+        State { model, role: Role::Parser, input_port, packet_length, accepted, drop: None, truncate: None, now: None };
     let shared: Shared = Rc::new(RefCell::new(state));
     cx.arch = Some(Box::new(externs::Bpf::new(shared.clone())));
     cx.declare_externs();

@@ -71,13 +71,15 @@ fn counters_are_cells_up_to_the_last_index() {
     let ir::ExternKind::Counter { size, unit, .. } = program.externs[0].kind else { panic!("{:?}", program.externs) };
     assert_eq!((size, unit), (10, ir::CounterUnit::Both));
     let filter = stage_text(&program, "F");
-    assert!(filter.contains("count F.c[32w0x3]"), "{filter}");
+    assert!(filter.contains("count F.c, 32w0x3 bytes 32w0x1"), "{filter}");
 }
 
 #[test]
 fn a_map_of_no_size_and_other_properties() {
     let table = |property: &str| {
-        format!("table t {{ key = {{ h.a.x: exact; }} actions = {{ NoAction; }} default_action = NoAction; {property} }}")
+        format!(
+            "table t {{ key = {{ h.a.x: exact; }} actions = {{ NoAction; }} default_action = NoAction; {property} }}"
+        )
     };
     let errors = try_lower(&filter("", &table("implementation = hash_table(0);"), "t.apply();")).unwrap_err();
     expect![[r#"

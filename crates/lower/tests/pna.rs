@@ -40,7 +40,30 @@ fn what_a_program_does_not_use_has_no_entry() {
         entry deparse (end)
     "#]]
     .assert_eq(&entries_text(&all));
-    expect![[r#""#]].assert_eq(&stage_text(&all, "end"));
+    expect![[r#"
+        stage control end {
+        b0:
+          branch $mirror1, b1, b2
+        b1:
+          $mirror1 = mov 1w0x0
+          $clone_flag = mov 1w0x1
+          %7 = zext $mirror1.session
+          $clone_session = mov %7
+          replicate frame_end
+        b2:
+          branch $recirculate, b3, b4
+        b3:
+          $recirculate_list = mov 16w0x1
+          replicate deparse_end
+        b4:
+          branch $drop, b5, b6
+        b5:
+          drop "main drop"
+        b6:
+          send $to
+        }
+    "#]]
+    .assert_eq(&stage_text(&all, "end"));
 }
 
 #[test]

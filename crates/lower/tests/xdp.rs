@@ -24,7 +24,26 @@ fn each_action_has_its_end() {
         entry ingress (P, parsed, S, verdict, D, end)
     "#]]
     .assert_eq(&entries_text(&program));
-    expect![[r#""#]].assert_eq(&stage_text(&program, "verdict"));
+    expect![[r#"
+        stage control verdict {
+        b0:
+          switch o.output_action, 32w0x1 -> b2, 32w0x2 -> b3, 32w0x3 -> b4, 32w0x4 -> b5, default -> b1
+        b1 XDP_ABORTED:
+          drop "filter abort"
+        b2 XDP_DROP:
+          drop "filter drop"
+        b3 XDP_PASS:
+          $to = mov i.input_port
+          next
+        b4 XDP_TX:
+          $to = mov i.input_port
+          next
+        b5 XDP_REDIRECT:
+          $to = mov o.output_port
+          next
+        }
+    "#]]
+    .assert_eq(&stage_text(&program, "verdict"));
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub(crate) fn key(table: &ir::Table, written: &str) -> Option<usize> {
 
 /// A key's value as scripts have it elsewhere.
 pub(crate) fn value(written: &str, key: &ir::Key, text: &str) -> Result<String, String> {
-    let swapped = key.kind == MatchKind::Lpm && number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
+    let swapped =
+        key.kind == MatchKind::Lpm && number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
     if !swapped || !key.width.is_multiple_of(8) || text.contains('*') {
         return Ok(text.to_string());
     }

@@ -18,7 +18,8 @@ const ROUND: u32 = 12;
 const MIX: [(usize, usize, usize, u32); 6] =
     [(0, 2, 1, 4), (1, 0, 2, 6), (2, 1, 0, 8), (0, 2, 1, 16), (1, 0, 2, 19), (2, 1, 0, 4)];
 /// `x ^= y; x -= rot(y, bits)`.
-const FINAL: [(usize, usize, u32); 7] = [(2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24)];
+const FINAL: [(usize, usize, u32); 7] =
+    [(2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24)];
 
 impl Lowerer<'_> {
     /// The hash of a number, 32 bits; the number is padded with zeros behind it to whole bytes.

@@ -145,7 +145,8 @@ impl Lowerer<'_> {
         let ends = all(self, [&goes_on, &of_client, &fin, &ack]);
         let mut next = Operand::new_const(2, 0);
         let mut allowed = Self::bit(false);
-        for (cond, state) in [(&begins, SYN_SENT), (&answers, SYN_ACKED), (&confirms, ESTABLISHED), (&goes_on, ESTABLISHED)]
+        for (cond, state) in
+            [(&begins, SYN_SENT), (&answers, SYN_ACKED), (&confirms, ESTABLISHED), (&goes_on, ESTABLISHED)]
         {
             next = self.b.select(cond.clone(), Bits::new(2, state), next).into();
             allowed = self.b.bin(BinOp::Or, allowed, cond.clone()).into();

@@ -5,7 +5,6 @@
 
 use base::Severity;
 use frontend::{Input, Options, Until, compile};
-use random::Random;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,16 @@ const BARS: &[(&str, u32, usize)] = &[
     ("misspelt declaration", 101, 2),
     ("another type", 100, 1),
 ];
+
+/// A linear congruential generator: the same mistakes each time. The bars are of this sample, so it has its own.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % n
+    }
+}
 
 /// A word, number or symbol of a program, with its place.
 #[derive(Clone, Copy)]
@@ -144,11 +153,11 @@ fn is_name(word: &str) -> bool {
 }
 
 /// The name with a slip that makes it none of the program's.
-fn misspell(name: &str, rng: &mut Random, all: &[Word<'_>]) -> String {
+fn misspell(name: &str, rng: &mut Rng, all: &[Word<'_>]) -> String {
     loop {
         let mut slip: Vec<char> = name.chars().collect();
-        let i = rng.index(slip.len());
-        match rng.index(3) {
+        let i = rng.below(slip.len());
+        match rng.below(3) {
             0 => slip.insert(i, 'q'),
             1 => slip[i] = 'q',
             _ => slip.push('q'),
@@ -161,9 +170,9 @@ fn misspell(name: &str, rng: &mut Random, all: &[Word<'_>]) -> String {
 }
 
 /// The program with one mistake of a kind; `None` if it has no place for it.
-fn with_mistake(text: &str, kind: &str, rng: &mut Random) -> Option<(usize, String)> {
+fn with_mistake(text: &str, kind: &str, rng: &mut Rng) -> Option<(usize, String)> {
     let all = words(text);
-    let pick = |rng: &mut Random, places: Vec<usize>| (!places.is_empty()).then(|| places[rng.index(places.len())]);
+    let pick = |rng: &mut Rng, places: Vec<usize>| (!places.is_empty()).then(|| places[rng.below(places.len())]);
     let replace = |w: Word<'_>, by: &str| (w.at, format!("{}{by}{}", &text[..w.at], &text[w.at + w.text.len()..]));
     let first_of = |i: usize| all.iter().position(|w| w.text == all[i].text) == Some(i);
     let uses = |i: usize| all.iter().filter(|w| w.text == all[i].text).count();
@@ -238,7 +247,7 @@ fn one_mistake_gives_one_error() {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         let mut worst: Vec<(usize, String)> = Vec::new();
         for (number, (path, text)) in texts.iter().enumerate() {
-            let mut rng = Random::new(number as u64 * 977 + 13);
+            let mut rng = Rng(number as u64 * 977 + 13);
             for _ in 0..MISTAKES_PER_PROGRAM {
                 let Some((at, wrong)) = with_mistake(text, kind, &mut rng) else { break };
                 let (count, shown) = errors(&wrong);

@@ -611,3 +611,39 @@ fn wrong_restrictions_are_reported_where_they_stand() {
         E0695: `@entry_restriction`: `\` means nothing in a constraint «\»"#]];
     expected.assert_eq(&found.join("\n"));
 }
+
+#[test]
+fn maps_of_filters_are_counters_registers_and_sizes() {
+    let filter = "#include <ebpf_model.p4>
+struct H {}
+parser P(packet_in b, out H h) { state start { transition accept; } }
+control F(inout H h, out bool pass) {
+    CounterArray(99, true) seen;
+    action a() { pass = true; }
+    table t { key = { 8w1: exact @name(\"k\"); } actions = { a; NoAction; } default_action = NoAction; implementation = hash_table(7); }
+    table u { key = { 8w1: exact @name(\"k\"); } actions = { a; NoAction; } default_action = NoAction; implementation = array_table(9); }
+    apply { seen.increment(1); t.apply(); u.apply(); }
+}
+ebpfFilter(P(), F()) main;";
+    let (info, complaints) = build(filter);
+    assert_eq!(complaints, Vec::<String>::new());
+    assert_eq!(info.tables.iter().map(|t| (t.size, t.implementation_id)).collect::<Vec<_>>(), [(7, None), (9, None)]);
+    let counter = &info.counters[0];
+    assert_eq!((&*counter.preamble.name, counter.size), ("F.seen", 100));
+    assert_eq!(counter.unit, p4info::model::CounterUnit::Both);
+
+    let program = "#include <ubpf_model.p4>
+struct H {}
+struct M {}
+struct V { bit<8> a; bit<16> b; }
+parser P(packet_in b, out H h, inout M m, inout standard_metadata s) { state start { transition accept; } }
+control C(inout H h, inout M m, inout standard_metadata s) {
+    Register<V, bit<32>>(32) r;
+    apply { V v = r.read(1); r.write(2, v); }
+}
+control D(packet_out b, in H h) { apply {} }
+ubpf(P(), C(), D()) main;";
+    let (info, complaints) = build(program);
+    assert_eq!(complaints, Vec::<String>::new());
+    assert_eq!((&*info.registers[0].preamble.name, info.registers[0].size), ("C.r", 32));
+}

@@ -14,7 +14,7 @@
 //! parameters of an action lie at the same place in all tables that share an action profile, and in its members.
 //!
 //! Entries are small because a packet touches one per table: what is not there needs no cache line. They never change
-//! once readers can see them, but for the time of the last hit; a modification publishes a new entry and retires the old.
+//! once readers can see them, but for the time of the last hit and timers; a modification publishes a new entry and retires the old.
 
 use core::ffi::c_void;
 
@@ -38,7 +38,15 @@ pub struct EntryParts {
     pub index: bool,
     /// The control plane's: where the action came from.
     pub source: bool,
+    /// Of tables that packets write: the clock when the entry's time began, in units of [`TICK_US`], and how long it may be
+    /// idle, in milliseconds (0: for ever). Both change while readers see the entry.
+    pub timer: bool,
 }
+
+/// Microseconds of a tick of entries' timers, as a power of two.
+pub const TICK_SHIFT: u32 = 10;
+/// Microseconds of a tick of entries' timers.
+pub const TICK_US: u64 = 1 << TICK_SHIFT;
 
 /// Where the parts of an entry lie, in bytes relative to its address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -57,6 +65,8 @@ pub struct EntryLayout {
     pub index: Option<i32>,
     /// Five bytes: a number and a kind.
     pub source: Option<i32>,
+    /// Eight bytes in front of everything, at a multiple of four: the low 32 bits of the tick, the milliseconds.
+    pub timer: Option<i32>,
     /// Bytes in front of the entry's address.
     pub before: u32,
     /// Bytes from the entry's address on, by action.
@@ -86,9 +96,9 @@ impl EntryLayout {
             layout.params.push(widths.as_ref().iter().map(place).collect());
             layout.sizes.push(at);
         }
-        let EntryParts { last_hit, idle_timeout, group, index, source } = parts;
-        let sizes =
-            [(last_hit, 8), (idle_timeout, 8), (group, size_of::<*const c_void>() as i32), (index, 4), (source, 5)];
+        let EntryParts { last_hit, idle_timeout, group, index, source, timer } = parts;
+        let group = (group, size_of::<*const c_void>() as i32);
+        let sizes = [(timer, 8), (last_hit, 8), (idle_timeout, 8), group, (index, 4), (source, 5)];
         let before: i32 = sizes.iter().filter(|(there, _)| *there).map(|(_, bytes)| bytes).sum();
         let mut at = -before;
         let mut place = |(there, bytes): (bool, i32)| {
@@ -96,8 +106,8 @@ impl EntryLayout {
             at += if there { bytes } else { 0 };
             there.then_some(here)
         };
-        let [last_hit, idle_timeout, group, index, source] = sizes.map(&mut place);
-        EntryLayout { last_hit, idle_timeout, group, index, source, before: before as u32, ..layout }
+        let [timer, last_hit, idle_timeout, group, index, source] = sizes.map(&mut place);
+        EntryLayout { last_hit, idle_timeout, group, index, source, timer, before: before as u32, ..layout }
     }
 
     /// The number that stands for no action: the entry has a group, which decides.

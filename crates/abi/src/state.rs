@@ -56,6 +56,22 @@ pub struct ReadEntry {
     pub idle_ns: Option<u64>,
 }
 
+/// Expired entries that wait for the control plane; what comes beyond is counted alone.
+pub const EXPIRED_MAX: usize = 1 << 16;
+
+/// What became of entries of a table that packets write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DynamicCounts {
+    /// Entries that packets wanted to add to the table when it was full.
+    pub refused: u64,
+    /// Entries that ended for a newer one.
+    pub evicted: u64,
+    /// Entries that were idle for their timeouts.
+    pub expired: u64,
+    /// Of those, what the control plane should have been told and was not, since it did not ask for too long.
+    pub untold: u64,
+}
+
 /// The state of one loaded program. Every method may be called while packets run.
 pub trait PipelineState: Send + Sync {
     /// What the changes from here on belong to; what they belonged to before. A batch begins with [`Phase::Atomic`] and ends with
@@ -86,6 +102,23 @@ pub trait PipelineState: Send + Sync {
     fn entry(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<ReadEntry, StateError>;
     /// Number of entries.
     fn len(&self, table: TableId) -> u64;
+    /// Ends entries that have been idle for their timeouts, in tables that packets write (`ir::Dynamic`). `now_us` is the
+    /// clock that packets have. To be called now and then: entries live at most a tick of [`crate::entry::TICK_US`] and the
+    /// time between two calls longer than they say.
+    fn expire(&self, _now_us: u64) {}
+    /// Entries of tables that packets write that have been idle for their timeouts, since the last call, as far as the
+    /// control plane is to be told. At most [`EXPIRED_MAX`] wait.
+    fn take_expired(&self) -> Vec<(TableId, TableEntry)> {
+        Vec::new()
+    }
+    /// Whether [`PipelineState::take_expired`] tells of the table's idle entries, so that nobody else has to look.
+    fn tells_idle(&self, _table: TableId) -> bool {
+        false
+    }
+    /// What packets could not do in a table that they write.
+    fn dynamic_counts(&self, _table: TableId) -> DynamicCounts {
+        DynamicCounts::default()
+    }
     /// The default action; `None` resets it to the program's.
     fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<(), StateError>;
     /// The current default action.

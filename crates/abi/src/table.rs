@@ -39,6 +39,38 @@ pub type LookupBatchFn =
 /// selector's hash of the selector keys, already cut to its width.
 pub type SelectFn = unsafe extern "C" fn(group: *const core::ffi::c_void, hash: u64) -> *const EntryHeader;
 
+/// Adds an entry for a packet. `key` has the table's key layout; `entry` lies as entries do from their action on
+/// ([`EntryLayout`]). `expire` is the number of an expire time. 0 if the entry was added, 1 if not.
+///
+/// The caller's worker is online. The call may wait for other writers of the same part of the table, and for nothing else.
+pub type AddEntryFn = unsafe extern "C" fn(
+    handle: *const TableHandle,
+    key: *const u8,
+    entry: *const u8,
+    bytes: u32,
+    expire: u32,
+    now_us: u64,
+) -> u32;
+
+/// Gives an entry of the table another expire time and begins its time anew; nothing if there is no such expire time.
+pub type SetExpireFn =
+    unsafe extern "C" fn(handle: *const TableHandle, entry: *const EntryHeader, expire: u32, now_us: u64);
+
+/// What compiled code is told about a table that packets write.
+#[derive(Clone, Debug)]
+pub struct DynamicBinding {
+    /// Adds an entry whose key is not there.
+    pub add: AddEntryFn,
+    /// Changes one that is there.
+    pub replace: AddEntryFn,
+    /// See [`SetExpireFn`].
+    pub set_expire: SetExpireFn,
+    /// Whether each hit begins the entry's time anew.
+    pub restart_on_hit: bool,
+    /// Milliseconds of each expire time, by number.
+    pub expire_ms: Vec<u32>,
+}
+
 /// Where one key field lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyField {
@@ -163,6 +195,8 @@ pub struct TableBinding {
     /// What entries look like, those of the table and its default. Members that groups choose have the same action number
     /// and parameters, and nothing in front of them.
     pub entry: EntryLayout,
+    /// For tables that packets write. What they hold is never part of the code.
+    pub dynamic: Option<DynamicBinding>,
     /// About how much memory lookups can touch: whether caches hold it decides how code goes about them.
     pub footprint_bytes: u64,
 }

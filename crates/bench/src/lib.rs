@@ -25,6 +25,7 @@ pub mod entry;
 pub mod frames;
 pub mod generated;
 pub mod growth;
+pub mod learn;
 pub mod measure;
 pub mod origin;
 pub mod parts;

@@ -133,6 +133,8 @@ impl Item {
         all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
         all.push(Item::Updates("insert", "Inserting while packets run, millions of entries a second", updates::insert));
         all.push(Item::Updates("memory", "Memory of a million entries", updates::memory));
+        let learn = "Tables that packets write: a million stations, a flood of connections";
+        all.push(Item::Updates("learn", learn, bench::learn::learn));
         let recompile = "Compiling l2l3acl again after a table has grown, while packets run";
         all.push(Item::Updates("recompile", recompile, updates::recompile));
         all.extend(growth::ALL.iter().map(Item::Growth));

@@ -129,12 +129,12 @@ impl Content {
     }
 }
 
-fn processor_seconds() -> f64 {
+pub(crate) fn processor_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-fn resident_bytes() -> f64 {
+pub(crate) fn resident_bytes() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").ok();
     let pages = statm.and_then(|s| s.split(' ').nth(1)?.parse::<f64>().ok());
     pages.unwrap_or(f64::NAN) * rustix::param::page_size() as f64
@@ -185,7 +185,7 @@ fn few(settings: &Settings, count: usize) -> usize {
     if settings.quick { count.min(2000) } else { count }
 }
 
-fn rounds(settings: &Settings) -> usize {
+pub(crate) fn rounds(settings: &Settings) -> usize {
     if settings.quick { 1 } else { settings.rounds.min(5) }
 }
 

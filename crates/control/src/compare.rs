@@ -234,6 +234,7 @@ fn table(old: Side<'_>, new: Side<'_>, was: Option<&Table>, now: Option<&Table>)
                 || listed(old, &a.actions) != listed(new, &b.actions)
                 || (a.size, a.idle_timeout, a.const_entries) != (b.size, b.idle_timeout, b.const_entries);
             let default = a.default_action != b.default_action || a.const_default != b.const_default;
+            d.copied(a.dynamic != b.dynamic, || "packets write it in another way".to_string());
             d.copied(a.entries != b.entries, || "the program's own entries are others".to_string());
             d.copied(d.copied.is_empty() && default, || "the program's default action is another".to_string());
             d.copied(d.copied.is_empty() && differs, || "it is laid out in another way".to_string());

@@ -5,6 +5,9 @@
 //! not by what there is; tables without idle timeouts cost nothing. Time is that of [`Control::tick`]; between two ticks it stands
 //! still, so an entry may be looked at too early, never too late by more than a tick.
 //!
+//! Tables that packets write tell by themselves which entries' time is over (`PipelineState::tells_idle`); of entries that
+//! ended with it the notification is the last that is heard.
+//!
 //! A report begins the time anew: an entry that stays idle is reported again one timeout later. Timers go by ids of P4Info, which
 //! go by names, so they are right for the next program too ([`IdleTimers::of`]).
 //!
@@ -42,7 +45,8 @@ impl IdleTimers {
         let now_ns = earlier.map_or(forwarding.timers.now_ns, |earlier| earlier.now_ns);
         let mut timers = IdleTimers { now_ns, ..IdleTimers::default() };
         for (id, table) in forwarding.schema.tables.iter().filter(|(_, table)| table.idle_timeout) {
-            let mut place = table.target.map(|target| (target, 0));
+            let target = table.target.filter(|target| !forwarding.state().tells_idle(*target));
+            let mut place = target.map(|target| (target, 0));
             while let Some((target, from)) = place {
                 let (entries, next) = forwarding.state().walk(target, from, STEP);
                 for found in entries.into_iter().filter(|found| found.entry.idle_timeout_ns > 0) {
@@ -90,10 +94,10 @@ impl Forwarding {
     /// Entries that are to be reported as idle now, with the fields that a notification has.
     pub(crate) fn idle_entries(&mut self, now_ns: u64) -> Vec<TableEntry> {
         self.timers.now_ns = now_ns;
+        let mut idle = self.expired_entries();
         if self.timers.due.first_key_value().is_none_or(|(at, _)| at.0 > now_ns) {
-            return Vec::new();
+            return idle;
         }
-        let mut idle = Vec::new();
         let mut timers = std::mem::take(&mut self.timers);
         let later = timers.due.split_off(&(now_ns.saturating_add(1), 0));
         let due = std::mem::replace(&mut timers.due, later);
@@ -124,5 +128,17 @@ impl Forwarding {
         }
         self.timers = timers;
         idle
+    }
+
+    /// What tables that packets write tell.
+    fn expired_entries(&self) -> Vec<TableEntry> {
+        let expired = self.state().take_expired();
+        let of = |(target, entry): (base::ids::TableId, base::entry::TableEntry)| {
+            let (id, table) = self.schema.tables.iter().find(|(_, table)| table.target == Some(target))?;
+            let query = TableEntry { table_id: *id, ..Default::default() };
+            let entry = self.selected(&query, target, table, &abi::state::ReadEntry { entry, idle_ns: None })?;
+            Some(TableEntry { action: None, is_const: false, ..entry })
+        };
+        expired.into_iter().filter_map(of).collect()
     }
 }

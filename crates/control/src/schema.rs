@@ -394,7 +394,8 @@ impl Schema {
             direct_counter: direct(ObjectKind::DirectCounter),
             direct_meter: direct(ObjectKind::DirectMeter),
             meter_type: self.meter_type(&table.direct_resource_ids),
-            idle_timeout: table.idle_timeout,
+            // P4Info has no word for entries that end by themselves.
+            idle_timeout: table.idle_timeout || ir_table.is_some_and(|t| t.dynamic.is_some() && t.idle_timeout),
             is_const: table.is_const_table,
             const_default: table.const_default_action_id.is_some(),
             restriction: table.restriction.clone(),

@@ -44,7 +44,7 @@ impl Forwarding {
         }
         let (key, target) = self.schema.entry_key(entry)?;
         let immutable = table.is_const || self.is_const_entry(target, &key);
-        let timed = table.idle_timeout.then(|| (entry.table_id, key.clone()));
+        let timed = self.has_timers(table, target).then(|| (entry.table_id, key.clone()));
         let done = match kind {
             UpdateKind::Insert => {
                 if table.is_const {
@@ -76,6 +76,11 @@ impl Forwarding {
         done
     }
 
+    /// Whether it is seen to here that idle entries are reported.
+    fn has_timers(&self, table: &TableSchema, target: TableId) -> bool {
+        table.idle_timeout && !self.state().tells_idle(target)
+    }
+
     pub(crate) fn is_const_entry(&self, table: TableId, key: &EntryKey) -> bool {
         self.schema.const_entries.get(&table).is_some_and(|keys| keys.contains(key))
     }
@@ -88,7 +93,7 @@ impl Forwarding {
             StateError::Exists => exists(&table.label),
             other => Error::from_state(other, &table.label),
         })?;
-        let timed = table.idle_timeout;
+        let timed = self.has_timers(table, target);
         let had_extras = self.extras.get(&target).is_some_and(|extras| !extras.is_empty());
         let key = (entry.key, entry.priority);
         if let Some(sent) = sent {

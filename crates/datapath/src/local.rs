@@ -73,9 +73,10 @@ impl Local {
         &self.replication
     }
 
-    /// Moves the clock.
+    /// Moves the clock; entries whose time is over end.
     pub fn advance_us(&mut self, by: u64) {
         self.now_us += by;
+        self.pipeline.state().expire(self.now_us);
     }
 
     /// The clock.

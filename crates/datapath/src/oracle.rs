@@ -157,6 +157,7 @@ impl Backend for Oracle {
 
     fn housekeeping(&self, now_us: u64) {
         self.interp.state().set_time(now_us);
+        self.state.expire(now_us);
     }
 }
 

@@ -26,6 +26,7 @@
 //! Tests: `state/tests.rs`; random operations against the oracle in `tests/state_equivalence.rs`.
 
 mod cells;
+mod dynamic;
 mod inherit;
 mod meters;
 mod profile;
@@ -40,13 +41,14 @@ pub(crate) use shape::Activity;
 
 use crate::calls::Messages;
 use crate::calls::hash::CustomCrcs;
-use crate::memory;
-use abi::state::{CrcParameters, DigestMessage, Phase, ReadEntry};
+use crate::memory::{self, Reservation};
+use abi::state::{CrcParameters, DigestMessage, DynamicCounts, Phase, ReadEntry};
 use abi::{Bindings, ExternBinding, PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
 use base::ids::{ExternId, TableId};
 use cells::{Counters, NoMemory, Registers, ZeroedArray};
+use dynamic::Expired;
 use inherit::Inherited;
 use ir::{ExternKind, Program, TableAction};
 use profile::{Profile, Resolved};
@@ -113,6 +115,8 @@ enum Cells {
 struct TableState {
     table: Table,
     default: EntryAction,
+    /// Of a table that packets write.
+    _memory: Option<Reservation>,
 }
 
 /// What is under the lock.
@@ -152,6 +156,8 @@ pub struct FastState {
     /// Packets by action, of each table; counted by watched code alone (`watch`). To code, the counters with the numbers
     /// behind the program's externs.
     actions: Vec<Counters>,
+    /// For the control plane.
+    expired: Expired,
     /// Worker numbers that have a [`FastWorker`].
     taken: Vec<AtomicBool>,
     /// The latest time that a worker or the owner has told.
@@ -185,8 +191,11 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
     };
     let refused = |entry: usize, reason| LoadError::Entry { table: table.name.clone(), entry, reason };
     let default = Runs::Call(&table.default_action);
-    let mut new = Table::new(spec, default, Arc::clone(domain))
-        .map_err(|reason| LoadError::Table { table: table.name.clone(), reason })?;
+    let new = match &table.dynamic {
+        Some(dynamic) => Table::dynamic(spec, dynamic::spec_of(dynamic), default, Arc::clone(domain)),
+        None => Table::new(spec, default, Arc::clone(domain)),
+    };
+    let mut new = new.map_err(|reason| LoadError::Table { table: table.name.clone(), reason })?;
     for (i, entry) in table.entries.iter().enumerate() {
         let EntryAction::Call(call) = &entry.action else { return Err(refused(i, StateError::WrongKind)) };
         match new.insert(entry, Runs::Call(call), 0) {
@@ -220,7 +229,9 @@ impl FastState {
                 continue;
             }
             let default = EntryAction::Call(table.default_action.clone());
-            tables.push(Arc::new(Mutex::new(TableState { table: new_table(&program, table, &domain)?, default })));
+            let new = new_table(&program, table, &domain)?;
+            let _memory = dynamic::reserve(&table.name, table.size, &new)?;
+            tables.push(Arc::new(Mutex::new(TableState { table: new, default, _memory })));
         }
         let mut cells = Vec::new();
         let mut profiles = Vec::new();
@@ -270,7 +281,8 @@ impl FastState {
         let no_memory = |NoMemory(limit)| LoadError::Memory { name: "tables".to_string(), cells: table_count, limit };
         let actions = program.tables.iter().map(|table| Counters::new(table.actions.len() as u64, workers));
         let actions = actions.collect::<std::result::Result<_, _>>().map_err(no_memory)?;
-        Ok(FastState {
+        let expired = Expired::new(program.tables.len());
+        let state = FastState {
             messages: Arc::new(Messages::new(&program)),
             custom_crcs: Arc::clone(&inherited.custom_crcs),
             program,
@@ -285,9 +297,12 @@ impl FastState {
             table_counters: table_counters.map_err(no_memory)?,
             earlier: ZeroedArray::new(table_count).map_err(no_memory)?,
             actions,
+            expired,
             taken: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             now_us: AtomicU64::new(0),
-        })
+        };
+        state.watch_releases();
+        Ok(state)
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
@@ -411,11 +426,7 @@ impl FastState {
     /// Sets the direct resources of an index that a new entry got.
     fn reset_direct(&self, table: TableId, index: u32) {
         for ext in &self.program.tables[table.index()].direct {
-            match &self.cells[ext.index()] {
-                Cells::Counters(counters) => _ = counters.set(index.into(), CounterValue::default()),
-                Cells::Meters(meters) => _ = meters.configure(index.into(), None) && meters.reset_counts(index.into()),
-                Cells::Registers(_) | Cells::None => {}
-            }
+            self.cells[ext.index()].reset(index);
         }
     }
 
@@ -570,6 +581,23 @@ impl PipelineState for FastState {
 
     fn len(&self, table: TableId) -> u64 {
         lock(&self.lock().tables[table.index()]).table.len()
+    }
+
+    fn expire(&self, now_us: u64) {
+        self.set_time(now_us);
+        self.expire_entries(now_us);
+    }
+
+    fn take_expired(&self) -> Vec<(TableId, TableEntry)> {
+        self.expired.take()
+    }
+
+    fn tells_idle(&self, table: TableId) -> bool {
+        self.program.tables[table.index()].dynamic.is_some()
+    }
+
+    fn dynamic_counts(&self, table: TableId) -> DynamicCounts {
+        self.counts_of(table)
     }
 
     fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<()> {

@@ -131,6 +131,7 @@ fn table(name: &str, keys: &[(u32, MatchKind)], size: u64, implementation: Optio
         direct: direct.iter().map(|e| ExternId(*e)).collect(),
         idle_timeout: name == "timed",
         value_set: false,
+        dynamic: None,
     }
 }
 

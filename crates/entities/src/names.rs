@@ -169,5 +169,6 @@ fn keyed(name: &str, fields: &[config::MatchField]) -> ir::Table {
         direct: vec![],
         idle_timeout: false,
         value_set: false,
+        dynamic: None,
     }
 }

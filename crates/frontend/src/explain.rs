@@ -70,6 +70,7 @@ impl Example {
 /// What stands around examples that are the body of an ingress control.
 const BEFORE_INGRESS: &str = "#include <core.p4>
 #include <v1model.p4>
+#include <add_on_miss.p4>
 header h_t { bit<8> a; bit<8> b; bit<16> c; }
 struct headers_t { h_t h; h_t[2] stack; }
 struct meta_t { bit<8> m; bit<32> w; }

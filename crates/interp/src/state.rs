@@ -7,6 +7,7 @@
 //!
 //! Tests: `tests/state.rs`.
 
+mod dynamic;
 mod profile;
 mod table;
 
@@ -15,7 +16,7 @@ pub use table::field_matches;
 
 use crate::hash::{self, CustomCrcs};
 use crate::meter::{Colour, MeterCell};
-use abi::state::{CrcParameters, ReadEntry};
+use abi::state::{CrcParameters, DynamicCounts, ReadEntry};
 use abi::{PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
@@ -39,6 +40,10 @@ struct Content {
     externs: Vec<Cells>,
     ports_down: BTreeSet<u32>,
     custom_crcs: CustomCrcs,
+    /// Entries whose time was over, for the control plane.
+    expired: Vec<(TableId, TableEntry)>,
+    /// By table.
+    dynamic_counts: Vec<DynamicCounts>,
     /// The latest time that a packet or the owner has told.
     now_us: u64,
 }
@@ -102,6 +107,8 @@ impl State {
                 .collect(),
             ports_down: BTreeSet::new(),
             custom_crcs: CustomCrcs::default(),
+            expired: Vec::new(),
+            dynamic_counts: vec![DynamicCounts::default(); program.tables.len()],
             now_us: 0,
         };
         State { program, content: Mutex::new(content) }
@@ -136,8 +143,13 @@ impl State {
         let mut content = self.lock();
         let content = &mut *content;
         let now_us = content.now_us;
+        let dynamic = self.program.tables[table.index()].dynamic.as_ref();
         let found = content.tables[table.index()].lookup(key).map(|installed| {
-            installed.last_hit_us = now_us;
+            match dynamic {
+                Some(dynamic) if dynamic.restart_on_hit => installed.last_hit_us = dynamic::tick(now_us),
+                Some(_) => {}
+                None => installed.last_hit_us = now_us,
+            }
             (installed.serial, installed.entry.clone())
         });
         let found_entry = found.is_some();
@@ -382,7 +394,7 @@ impl PipelineState for State {
         if entry.key.is_empty() {
             return Err(StateError::Unsupported("a table without keys has no entries".to_string()));
         }
-        let now_us = content.now_us;
+        let now_us = self.stamp(&content, table);
         content.tables[table.index()].insert(entry, now_us)
     }
 
@@ -418,6 +430,23 @@ impl PipelineState for State {
 
     fn len(&self, table: TableId) -> u64 {
         self.lock().tables[table.index()].installed.len() as u64
+    }
+
+    fn expire(&self, now_us: u64) {
+        self.set_time(now_us);
+        self.expire_all();
+    }
+
+    fn take_expired(&self) -> Vec<(TableId, TableEntry)> {
+        std::mem::take(&mut self.lock().expired)
+    }
+
+    fn tells_idle(&self, table: TableId) -> bool {
+        self.program.tables[table.index()].dynamic.is_some()
+    }
+
+    fn dynamic_counts(&self, table: TableId) -> DynamicCounts {
+        self.lock().dynamic_counts[table.index()]
     }
 
     fn set_default(&self, table: TableId, action: Option<&EntryAction>) -> Result<()> {

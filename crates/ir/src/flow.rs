@@ -97,6 +97,7 @@ impl Op {
             | Op::MeterDirect { dst, .. }
             | Op::RegisterRead { dst, .. }
             | Op::Hash { dst, .. }
+            | Op::AddEntry { dst, .. }
             | Op::Random { dst, .. } => Some(*dst),
             Op::SetValid { .. }
             | Op::SetInvalid { .. }
@@ -107,6 +108,7 @@ impl Op {
             | Op::Apply { .. }
             | Op::Count { .. }
             | Op::CountDirect { .. }
+            | Op::RestartTimer { .. }
             | Op::RegisterWrite { .. }
             | Op::Digest { .. }
             | Op::Log { .. }
@@ -148,6 +150,8 @@ impl Op {
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter().chain(selector).for_each(f),
+            Op::AddEntry { keys, args, expire, .. } => keys.iter().chain(args).chain([expire]).for_each(f),
+            Op::RestartTimer { hit, expire, .. } => [hit].into_iter().chain(expire).for_each(f),
             Op::Count { index: a, bytes, .. } | Op::CountDirect { hit: a, bytes, .. } => {
                 [a].into_iter().chain(bytes).for_each(f);
             }
@@ -192,6 +196,8 @@ impl Op {
             | Op::Random { low: a, high: b, .. } => [a, b].into_iter().for_each(f),
             Op::Select { cond, then, other, .. } => [cond, then, other].into_iter().for_each(f),
             Op::Apply { keys, selector, .. } => keys.iter_mut().chain(selector).for_each(f),
+            Op::AddEntry { keys, args, expire, .. } => keys.iter_mut().chain(args).chain([expire]).for_each(f),
+            Op::RestartTimer { hit, expire, .. } => [hit].into_iter().chain(expire).for_each(f),
             Op::Count { index: a, bytes, .. } | Op::CountDirect { hit: a, bytes, .. } => {
                 [a].into_iter().chain(bytes).for_each(f);
             }
@@ -238,6 +244,7 @@ impl Op {
             | Op::Consumed { dst }
             | Op::Meter { dst, .. }
             | Op::RegisterRead { dst, .. }
+            | Op::AddEntry { dst, .. }
             | Op::Random { dst, .. } => f(dst),
             Op::ActionParam { dst, data: handle, .. } | Op::MeterDirect { dst, entry: handle, .. } => {
                 [dst, handle].into_iter().for_each(f);
@@ -247,7 +254,7 @@ impl Op {
                 varbits.iter_mut().for_each(|(_, length)| f(length));
             }
             Op::Apply { hit, action, entry, data, .. } => [hit, action, entry, data].into_iter().for_each(f),
-            Op::CountDirect { entry, .. } => f(entry),
+            Op::CountDirect { entry, .. } | Op::RestartTimer { entry, .. } => f(entry),
             Op::Unresolved { results, .. } => results.iter_mut().for_each(f),
             Op::SetValid { .. }
             | Op::SetInvalid { .. }
@@ -271,7 +278,7 @@ impl Op {
             Op::SetSlice { dst, .. } => f(*dst),
             Op::Emit { header } => for_each_header_slot(program, *header, f),
             Op::ActionParam { data, .. } => f(*data),
-            Op::CountDirect { entry, .. } | Op::MeterDirect { entry, .. } => f(*entry),
+            Op::CountDirect { entry, .. } | Op::MeterDirect { entry, .. } | Op::RestartTimer { entry, .. } => f(*entry),
             Op::Hash { varbits, .. } => varbits.iter().for_each(|(_, length)| f(*length)),
             _ => {}
         }
@@ -314,6 +321,8 @@ impl Op {
             | Op::CountDirect { .. }
             | Op::Meter { .. }
             | Op::MeterDirect { .. }
+            | Op::AddEntry { .. }
+            | Op::RestartTimer { .. }
             | Op::RegisterWrite { .. }
             | Op::Random { .. }
             | Op::Digest { .. }

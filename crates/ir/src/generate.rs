@@ -229,6 +229,7 @@ impl Generator<'_> {
             direct: vec![direct],
             idle_timeout: self.chance(4),
             value_set: false,
+            dynamic: None,
         };
         let table = self.b.table(table);
         self.tables.push(table);

@@ -195,6 +195,28 @@ pub enum Op {
     /// The action must be the one that was matched: this stands behind the branch or switch that has seen it.
     ActionParam { dst: SlotId, table: TableId, action: u32, param: u32, data: SlotId },
 
+    /// Adds an entry to a table that packets write ([`crate::Dynamic::add_on_miss`]): the values are those of a lookup's
+    /// keys, `action` is a position in the table's list, `args` are its parameters. The next lookup of these keys finds
+    /// it, also this packet's own. `expire` (at most 32 bits) is the number of its expire time
+    /// ([`crate::Dynamic::expire_ms`]), which counts for tables whose entries expire.
+    ///
+    /// `dst` (1 bit) is 0 if the entry was added and 1 if not: one with these keys is there, the table is full and evicts
+    /// nothing, or there is no such expire time. With `replace` an entry that is there gets the action, the parameters and the
+    /// expire time instead, and keeps its direct resources; one that is not there is not added.
+    AddEntry {
+        table: TableId,
+        keys: Vec<Operand>,
+        action: u32,
+        args: Vec<Operand>,
+        expire: Operand,
+        replace: bool,
+        dst: SlotId,
+    },
+    /// The time of the entry that a lookup gave begins anew: it expires when its expire time is over from now on. With
+    /// `expire` (at most 32 bits) that becomes another first; nothing happens if there is no such number. Nothing if `hit`
+    /// is 0.
+    RestartTimer { table: TableId, hit: Operand, entry: SlotId, expire: Option<Operand> },
+
     /// Counts the packet at `index` (at most 64 bits); out of range counts nothing. `bytes` (32 bits) is its length, which is
     /// the one it had when it entered the stage's entry if there is none.
     Count { counter: ExternId, index: Operand, bytes: Option<Operand> },

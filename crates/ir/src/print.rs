@@ -10,7 +10,8 @@
 
 use crate::op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp};
 use crate::program::{
-    CounterUnit, Extern, ExternKind, InstanceTypes, Program, SlotKind, Stage, StageKind, Table, TableAction,
+    CounterUnit, Dynamic, Expiry, Extern, ExternKind, InstanceTypes, Program, SlotKind, Stage, StageKind, Table,
+    TableAction,
 };
 use base::Span;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -181,6 +182,13 @@ words! {
         StageKind::Parser => "parser", StageKind::Control => "control", StageKind::Deparser => "deparser",
 }
 
+words! {
+    /// Words of what becomes of idle entries.
+    EXPIRIES: Expiry =
+        Expiry::Never => "never", Expiry::Notify => "notify", Expiry::Delete => "delete",
+        Expiry::DeleteAndNotify => "delete_and_notify",
+}
+
 /// The word of a value in one of the lists above.
 pub(crate) fn word<T: PartialEq>(words: &[(T, &'static str)], value: &T) -> &'static str {
     words.iter().find(|(v, _)| v == value).map_or("?", |(_, w)| *w)
@@ -251,6 +259,15 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         }
         Op::ActionParam { dst, table, action, param, data } => {
             format!("{} = param {}, {action}, {param}, {}", slot(dst), table_text(program, *table), slot(data))
+        }
+        Op::AddEntry { table, keys, action, args: given, expire, replace, dst } => {
+            let word = if *replace { "replace_entry" } else { "add_entry" };
+            let (table, keys) = (table_text(program, *table), args(keys));
+            format!("{} = {word} {table} ({keys}), {action} ({}), {}", slot(dst), args(given), arg(expire))
+        }
+        Op::RestartTimer { table, hit, entry, expire } => {
+            let expire = expire.as_ref().map_or(String::new(), |expire| format!(", {}", arg(expire)));
+            format!("restart_timer {}, {}, {}{expire}", table_text(program, *table), arg(hit), slot(entry))
         }
         Op::Count { counter, index, bytes } => {
             format!("count {}, {}{}", ext(counter), arg(index), optional("bytes", bytes))
@@ -470,6 +487,12 @@ impl Printer<'_> {
             if set {
                 self.line(format_args!("  {word}"));
             }
+        }
+        if let Some(Dynamic { add_on_miss, expiry, restart_on_hit, expire_ms, evicts }) = &table.dynamic {
+            let words = [(*add_on_miss, "add_on_miss"), (*restart_on_hit, "restart_on_hit"), (*evicts, "evicts")];
+            let words: String = words.iter().filter(|(set, _)| *set).map(|(_, word)| format!(" {word}")).collect();
+            let times = joined(expire_ms);
+            self.line(format_args!("  dynamic {}{words} ({times})", word(EXPIRIES, expiry)));
         }
         for entry in &table.entries {
             self.line(format_args!("  entry {}", entry_text(entry)));

@@ -159,6 +159,44 @@ pub struct Table {
     pub idle_timeout: bool,
     /// Whether this is a parser value set (one action without effect; only `hit` is read).
     pub value_set: bool,
+    /// What packets do to the entries, if they do anything; all keys are exact then.
+    pub dynamic: Option<Dynamic>,
+}
+
+/// What packets do to the entries of a table (PNA, "Tables with add-on-miss capability", "Table entry idle timeout").
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Dynamic {
+    /// Whether packets add entries ([`Op::AddEntry`]).
+    pub add_on_miss: bool,
+    /// What becomes of an entry that has been idle for its timeout.
+    pub expiry: Expiry,
+    /// Whether every hit begins the entry's time anew; otherwise [`Op::RestartTimer`] alone does.
+    pub restart_on_hit: bool,
+    /// Milliseconds of each expire time that packets may name, by number; 0 is never.
+    pub expire_ms: Vec<u32>,
+    /// Whether packets that find the table full make room: the entry ends that has been idle for longest, among some.
+    pub evicts: bool,
+}
+
+/// What becomes of an entry that has been idle for its timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Expiry {
+    /// Entries have no timeouts.
+    #[default]
+    Never,
+    /// It stays, and the control plane is told.
+    Notify,
+    /// It ends.
+    Delete,
+    /// It ends, and the control plane is told.
+    DeleteAndNotify,
+}
+
+impl Expiry {
+    /// Whether idle entries end.
+    pub fn deletes(self) -> bool {
+        matches!(self, Expiry::Delete | Expiry::DeleteAndNotify)
+    }
 }
 
 /// A key field.

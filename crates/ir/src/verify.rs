@@ -25,7 +25,7 @@ mod flow;
 
 use crate::op::HashAlgorithm;
 use crate::print::key_match_text;
-use crate::program::{EntryKind, ExternKind, Program, SlotKind, Table, TableAction};
+use crate::program::{EntryKind, Expiry, ExternKind, Program, SlotKind, Table, TableAction};
 use base::Span;
 use base::bits::MAX_WIDTH;
 use base::diag::Diagnostic;
@@ -158,6 +158,15 @@ impl Verifier<'_> {
             self.error("E0724", format!("table `{name}` has {lpm} lpm keys: which prefix is the longest?"));
         }
         self.actions(&format!("table `{name}`"), &table.actions);
+        if let Some(dynamic) = &table.dynamic {
+            let all_exact = !table.keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
+            if !all_exact || table.implementation.is_some() || table.value_set || table.const_entries {
+                self.error("E0724", format!("packets cannot change entries of table `{name}`"));
+            }
+            if table.idle_timeout != (dynamic.expiry != Expiry::Never) {
+                self.error("E0724", format!("table `{name}` has idle timeouts just if its entries expire"));
+            }
+        }
         if table.value_set && table.actions.len() != 1 {
             self.error("E0724", format!("value set `{name}` has {} actions, not one", table.actions.len()));
         }

@@ -24,6 +24,10 @@ impl Addresses {
             for table in &bindings.tables {
                 list.extend([table.handle as u64, table.lookup as usize as u64]);
                 list.extend(table.select.map(|select| select as usize as u64));
+                if let Some(dynamic) = &table.dynamic {
+                    let calls = [dynamic.add as usize, dynamic.replace as usize, dynamic.set_expire as usize];
+                    list.extend(calls.map(|call| call as u64));
+                }
             }
             list.extend(bindings.externs.iter().filter_map(|e| match e {
                 ExternBinding::Register { cells, .. } => Some(*cells as u64),

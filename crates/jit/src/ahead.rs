@@ -105,7 +105,7 @@ fn is_read(inst: &Inst, registers: &[ExternId]) -> bool {
 /// Whether asking twice gives another answer.
 fn spends(op: &Op) -> bool {
     match op {
-        Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } | Op::Unresolved { .. } => true,
+        Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } | Op::Unresolved { .. } | Op::AddEntry { .. } => true,
         Op::Hash { algorithm, .. } => *algorithm == HashAlgorithm::Random,
         _ => false,
     }

@@ -275,6 +275,9 @@ impl Translator<'_, '_> {
         {
             self.b.ins().store(self.flags.state, self.now_us, entry, last_hit);
         }
+        if binding.dynamic.as_ref().is_some_and(|dynamic| dynamic.restart_on_hit) && !self.is_ahead() {
+            self.note_tick(binding, entry);
+        }
     }
 
     /// The lookup in a table whose entries are part of the code; false if they are not.

@@ -36,6 +36,7 @@ mod compiled;
 mod counts;
 mod csum;
 mod deparse;
+mod dynamic;
 mod edges;
 mod entry;
 mod externs;

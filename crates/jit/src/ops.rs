@@ -63,6 +63,7 @@ impl Translator<'_, '_> {
         match &inst.op {
             Op::Count { .. }
             | Op::CountDirect { .. }
+            | Op::RestartTimer { .. }
             | Op::RegisterWrite { .. }
             | Op::Digest { .. }
             | Op::Log { .. }
@@ -107,6 +108,12 @@ impl Translator<'_, '_> {
             }
             Op::ActionParam { dst, table, action, param, data } => {
                 self.action_param(*dst, *table, *action, *param, *data)?;
+            }
+            Op::AddEntry { table, keys, action, args, expire, replace, dst } => {
+                self.add_entry(*table, keys, (*action, args), expire, *replace, *dst)?;
+            }
+            Op::RestartTimer { table, hit, entry, expire } => {
+                self.restart_timer(*table, hit, *entry, expire.as_ref())?;
             }
             Op::Count { counter, index, bytes } => self.count(*counter, index, bytes.as_ref())?,
             Op::CountDirect { counter, hit, entry, bytes } => {

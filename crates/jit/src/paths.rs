@@ -60,6 +60,7 @@ fn weight(op: &Op) -> Option<u32> {
         Op::Emit { .. } => Some(12),
         Op::Hash { .. } => Some(25),
         Op::Digest { .. } | Op::Log { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => Some(12),
+        Op::AddEntry { .. } => Some(25),
         Op::Count { .. } | Op::CountDirect { .. } | Op::Meter { .. } | Op::MeterDirect { .. } => Some(12),
         _ => Some(1),
     }

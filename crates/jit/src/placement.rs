@@ -146,7 +146,7 @@ impl Placement {
 fn weight(op: &Op) -> u64 {
     match op {
         Op::Emit { .. } => 8,
-        Op::Apply { .. } => 16,
+        Op::Apply { .. } | Op::AddEntry { .. } => 16,
         Op::Count { .. } | Op::CountDirect { .. } | Op::RegisterRead { .. } | Op::RegisterWrite { .. } => 4,
         _ => 1,
     }

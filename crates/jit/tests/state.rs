@@ -45,6 +45,7 @@ fn lookup_program(keys: &[(u32, MatchKind)], entries: Vec<TableEntry>, size: u64
         direct: Vec::new(),
         idle_timeout,
         value_set: false,
+        dynamic: None,
     });
     let hit = b.metadata("hit", 1);
     let action = b.metadata("action", 32);

@@ -23,6 +23,10 @@ pub const UNSUPPORTED_HEADER: &str = "E0609";
 pub const MISPLACED: &str = "E0610";
 /// A program that grows too large when everything is inlined.
 pub const TOO_LARGE: &str = "E0611";
+/// A table of which packets cannot change entries says that they do.
+pub const NOT_DYNAMIC: &str = "E0620";
+/// Entries or timers of a table are to be changed where or how that is not possible.
+pub const WRITES_NO_TABLE: &str = "E0621";
 /// An extern call that does nothing here.
 pub const NO_EFFECT: &str = "W0601";
 /// A block of the package has another number of parameters than the architecture gives it.

@@ -5,6 +5,7 @@
 //!   `return`, `exit` or `break` stays in one block.
 //! - *Facts*: headers known to be valid at this point, by validity slot. They spare guards; they are merged at joins.
 
+use crate::add_on_miss::OfTable;
 use crate::arch::Architecture;
 use crate::codes;
 use crate::loose::Loose;
@@ -158,6 +159,8 @@ pub(crate) struct Lowerer<'p> {
     pub direct: HashMap<ir::ExternId, SlotId>,
     /// Whether a table's action is being lowered.
     pub in_table_action: bool,
+    /// The table of the action that is being lowered.
+    pub of_table: Option<OfTable>,
     /// Locals that an action's body names, by action; see `call.rs`.
     pub action_locals: HashMap<ActionId, Rc<HashSet<LocalId>>>,
     /// Calls of `emit` in a deparser that is lowered as a control.
@@ -207,6 +210,7 @@ impl<'p> Lowerer<'p> {
             externs: HashMap::new(),
             direct: HashMap::new(),
             in_table_action: false,
+            of_table: None,
             action_locals: HashMap::new(),
             emits: None,
             loose: None,

@@ -21,6 +21,7 @@
 //! Specification: P4_16; v1model as bmv2's simple_switch does it. Tests: `tests/`; the reference compiler's samples are
 //! counted by `examples/lower_corpus.rs`.
 
+mod add_on_miss;
 mod arch;
 mod bpf;
 mod call;

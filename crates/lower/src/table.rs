@@ -8,6 +8,7 @@
 //! Tables are declared once per instance of their control, also those that are never applied: the control plane sees
 //! them. Names are the instance tree's.
 
+use crate::add_on_miss::OfTable;
 use crate::arch::TableProperty;
 use crate::codes;
 use crate::context::{Lowerer, TableInfo};
@@ -134,6 +135,7 @@ impl Lowerer<'_> {
             direct: Vec::new(),
             idle_timeout: false,
             value_set: false,
+            dynamic: None,
         });
         let mut info = TableInfo {
             table: ir_table,
@@ -198,6 +200,7 @@ impl Lowerer<'_> {
                 }
             }
         }
+        self.dynamic_table(table, instance, info.table);
         let selects = self.table_mut(info.table).implementation.is_some();
         if info.selector_keys.contains(&true) && !selects {
             let message =
@@ -387,6 +390,7 @@ impl Lowerer<'_> {
             direct: Vec::new(),
             idle_timeout: false,
             value_set: true,
+            dynamic: None,
         });
         self.value_sets.insert((id, instance), table);
         table
@@ -500,6 +504,11 @@ impl Lowerer<'_> {
         for (value, selects) in values.iter().zip(info.selector_keys.iter()) {
             if *selects { &mut selector } else { &mut keys }.push(value.operand());
         }
+        if self.table_mut(info.table).dynamic.is_some() {
+            // An action that adds an entry may have changed what was looked up.
+            keys = keys.into_iter().map(|key| self.freeze(&Tree::Leaf(key)).operand()).collect();
+        }
+        let looked_up = keys.clone();
         let to = self.results();
         // Without a selector (there was a warning) the keys choose nothing.
         if self.table_mut(info.table).implementation.is_none() {
@@ -526,7 +535,10 @@ impl Lowerer<'_> {
             }
         }
         let outer = std::mem::replace(&mut self.in_table_action, true);
+        let of_table = OfTable::new(*id, &info, &looked_up, to.hit, to.entry);
+        let outer_table = self.of_table.replace(of_table);
         self.run_action(table, &info, &to, cases.unwrap_or(&[]));
+        self.of_table = outer_table;
         self.in_table_action = outer;
         for ext in info.counters.iter().chain(info.meters.iter()) {
             self.direct.remove(ext);
@@ -641,7 +653,10 @@ impl Lowerer<'_> {
             cx.b.emit(Op::ActionParam { dst, table: ir_table, action, param, data });
             Tree::from(dst)
         };
+        let of_table = self.of_table.take();
+        self.of_table = of_table.as_ref().map(|of| of.in_action(index));
         self.inline_action(listed.action, &listed.args, Some(&mut load), listed.span);
+        self.of_table = of_table;
     }
 
     /// What a counter's or meter's unit is called in the program.

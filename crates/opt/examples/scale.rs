@@ -59,6 +59,7 @@ fn program(n: usize) -> Program {
             direct: Vec::new(),
             idle_timeout: false,
             value_set: false,
+            dynamic: None,
         });
         let (apply, after) = (b.block("apply"), b.block("after"));
         b.branch(header.valid, apply, after);

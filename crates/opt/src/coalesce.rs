@@ -100,6 +100,7 @@ fn set_dst(op: &mut Op, new: SlotId) -> bool {
         | Op::MeterDirect { dst, .. }
         | Op::RegisterRead { dst, .. }
         | Op::Hash { dst, .. }
+        | Op::AddEntry { dst, .. }
         | Op::Random { dst, .. } => *dst = new,
         // A part of the old destination stays; lookups have several; the others have none.
         Op::SetSlice { .. }
@@ -112,6 +113,7 @@ fn set_dst(op: &mut Op, new: SlotId) -> bool {
         | Op::Truncate { .. }
         | Op::Count { .. }
         | Op::CountDirect { .. }
+        | Op::RestartTimer { .. }
         | Op::RegisterWrite { .. }
         | Op::Digest { .. }
         | Op::Log { .. }

@@ -29,7 +29,11 @@ pub(crate) fn run(program: &mut Program) -> bool {
 /// Removes lookups that nothing depends on; whether anything changed.
 pub(crate) fn run_tables(program: &mut Program) -> bool {
     remove_dead(program, |program, op| match op {
-        Op::Apply { table, .. } => !program.tables[table.index()].idle_timeout,
+        // Of a table that packets write, entries of which may be evicted by the time of their hits.
+        Op::Apply { table, .. } => {
+            let table = &program.tables[table.index()];
+            !table.idle_timeout && table.dynamic.is_none()
+        }
         _ => false,
     })
 }

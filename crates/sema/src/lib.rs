@@ -51,6 +51,7 @@ pub fn embedded(name: &str) -> Option<&'static str> {
     match name {
         "core.p4" => Some(include_str!("../p4include/core.p4")),
         "v1model.p4" => Some(include_str!("../p4include/v1model.p4")),
+        "add_on_miss.p4" => Some(include_str!("../p4include/add_on_miss.p4")),
         "psa.p4" => Some(include_str!("../p4include/psa.p4")),
         "bmv2/psa.p4" => Some(include_str!("../p4include/bmv2/psa.p4")),
         "dpdk/psa.p4" => Some(include_str!("../p4include/dpdk/psa.p4")),
@@ -68,6 +69,7 @@ pub fn embedded(name: &str) -> Option<&'static str> {
 pub const EMBEDDED: &[&str] = &[
     "core.p4",
     "v1model.p4",
+    "add_on_miss.p4",
     "psa.p4",
     "bmv2/psa.p4",
     "dpdk/psa.p4",

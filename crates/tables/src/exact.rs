@@ -79,6 +79,8 @@
 mod array;
 mod bucket;
 #[cfg(not(loom))]
+pub(crate) mod dynamic;
+#[cfg(not(loom))]
 mod lookup;
 #[cfg(not(loom))]
 pub(crate) mod store;

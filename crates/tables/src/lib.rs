@@ -54,6 +54,8 @@ pub mod workload;
 
 #[cfg(not(loom))]
 pub use entry::Runs;
+#[cfg(not(loom))]
+pub use exact::dynamic::DynamicSpec;
 pub use reclaim::{Domain, Limbo, Worker};
 #[cfg(not(loom))]
 pub use table::{SpecError, Table, TableSpec, Wanted};

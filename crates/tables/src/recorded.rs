@@ -124,6 +124,7 @@ impl RecordedTable {
             lookup_batch: self.lookup_batch_fn(),
             select: self.spec.selector.then_some(selector::select),
             entry: self.memory.writer().layout().clone(),
+            dynamic: None,
             footprint_bytes: self.footprint_bytes(),
         }
     }

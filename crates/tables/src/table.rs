@@ -1,7 +1,8 @@
 //! A table: its entries as the control plane knows them, and what readers probe.
 //!
 //! Tables of exact fields keep entries where readers look for them ([`crate::exact`]); all others keep a record of each
-//! beside an engine ([`crate::recorded`]). Readers get a [`TableBinding`]; everything here is the writer's, one at a time
+//! beside an engine ([`crate::recorded`]). Those that packets write have many writers ([`crate::exact::dynamic`]), of which this is one.
+//! Readers get a [`TableBinding`]; everything here is the writer's, one at a time
 //! (`&mut`).
 //!
 //! **Refused changes.** A change that code in use could misread is made when no such code runs any more, or refused with
@@ -14,12 +15,13 @@
 #![allow(unsafe_code)]
 
 use crate::entry::{Runs, Tag};
+use crate::exact::dynamic::{DynamicSpec, DynamicTable};
 use crate::exact::store::ExactTable;
 use crate::key::KeyShape;
 use crate::reclaim::{Assumption, Domain, Unacknowledged};
 use crate::recorded::RecordedTable;
 use crate::strategy;
-use abi::state::{Phase, ReadEntry, StateError};
+use abi::state::{DynamicCounts, Phase, ReadEntry, StateError};
 use abi::{TableBinding, TableShape};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
@@ -69,6 +71,8 @@ pub enum SpecError {
     SeveralLpmKeys,
     /// More entries than have indices.
     TooLarge(u64),
+    /// Packets write tables of exact fields only, whose entries run actions.
+    NotDynamic,
 }
 
 impl fmt::Display for SpecError {
@@ -76,8 +80,9 @@ impl fmt::Display for SpecError {
         match self {
             SpecError::SeveralLpmKeys => write!(f, "a table without ternary, range or optional keys has one lpm key"),
             SpecError::TooLarge(size) => {
-                write!(f, "a table with direct resources has at most 2^31 entries, not {size}")
+                write!(f, "a table with direct resources, or that packets write, has at most 2^31 entries, not {size}")
             }
+            SpecError::NotDynamic => write!(f, "packets write tables of exact keys without action profile only")
         }
     }
 }
@@ -169,6 +174,7 @@ pub struct Table {
 
 enum Kind {
     Exact(Box<ExactTable>),
+    Dynamic(Box<DynamicTable>),
     Recorded(Box<RecordedTable>),
 }
 
@@ -177,6 +183,7 @@ macro_rules! each {
     ($table:expr, $name:ident => $call:expr) => {
         match $table {
             Kind::Exact($name) => $call,
+            Kind::Dynamic($name) => $call,
             Kind::Recorded($name) => $call,
         }
     };
@@ -203,6 +210,59 @@ impl Table {
         Ok(Table { spec, kind, domain, changes: 0, changes_unasked: 0, assumed: Assumed::default(), batch: 0 })
     }
 
+    /// An empty table that packets write.
+    pub fn dynamic(
+        spec: TableSpec,
+        dynamic: DynamicSpec,
+        default_action: Runs<'_>,
+        domain: Arc<Domain>,
+    ) -> Result<Table, SpecError> {
+        let all_exact = !spec.keys.is_empty() && spec.keys.iter().all(|(_, kind)| *kind == MatchKind::Exact);
+        if !all_exact || spec.members || spec.selector {
+            return Err(SpecError::NotDynamic);
+        }
+        let shape = KeyShape::new(&spec.keys);
+        let table = DynamicTable::new(spec.clone(), dynamic, shape, default_action, Arc::clone(&domain))?;
+        let kind = Kind::Dynamic(Box::new(table));
+        Ok(Table { spec, kind, domain, changes: 0, changes_unasked: 0, assumed: Assumed::default(), batch: 0 })
+    }
+
+    /// Whether packets write it.
+    pub fn is_dynamic(&self) -> bool {
+        matches!(self.kind, Kind::Dynamic(_))
+    }
+
+    /// Of a table that packets write: the bytes that it takes for its size, all of which are there from the start.
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Dynamic(t) => t.memory_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Of a table that packets write: what sets the direct resources of an index to zero before an entry that a packet adds gets it.
+    pub fn on_release(&self, reset: Box<dyn Fn(u32) + Send + Sync>) {
+        if let Kind::Dynamic(t) = &self.kind {
+            t.on_release(reset);
+        }
+    }
+
+    /// Of a table that packets write: ends entries whose time is over, of which `tell` gets those that the control plane is
+    /// to be told of.
+    pub fn expire(&mut self, now_us: u64, tell: impl FnMut(TableEntry)) {
+        if let Kind::Dynamic(t) = &mut self.kind {
+            t.expire(now_us, tell);
+        }
+    }
+
+    /// Of a table that packets write: what became of entries.
+    pub fn dynamic_counts(&self) -> DynamicCounts {
+        match &self.kind {
+            Kind::Dynamic(t) => t.counts(),
+            _ => DynamicCounts::default(),
+        }
+    }
+
     /// What compiled code needs of the table.
     pub fn binding(&self) -> TableBinding {
         each!(&self.kind, t => t.binding())
@@ -225,12 +285,18 @@ impl Table {
 
     /// Indices of entries are below this; it stays the same for tables with direct resources.
     pub fn index_limit(&self) -> u64 {
-        index_limit(&self.spec)
+        match &self.kind {
+            Kind::Dynamic(t) if self.spec.direct => t.index_limit(),
+            _ => index_limit(&self.spec),
+        }
     }
 
     /// The cell of the default entry's direct resources: the one behind those of all other entries.
     pub fn default_index(&self) -> u32 {
-        default_tag(&self.spec).index
+        match &self.kind {
+            Kind::Dynamic(t) if self.spec.direct => t.index_limit() as u32,
+            _ => default_tag(&self.spec).index,
+        }
     }
 
     /// Changes from here on belong to this, and to the batch with this number.
@@ -255,13 +321,21 @@ impl Table {
         prepare: impl FnOnce(u32),
     ) -> Result<u32, StateError> {
         self.await_room()?;
-        each!(&mut self.kind, t => t.insert_with(entry, runs, now_us, &mut self.assumed, prepare))
+        match &mut self.kind {
+            Kind::Exact(t) => t.insert_with(entry, runs, now_us, &mut self.assumed, prepare),
+            Kind::Recorded(t) => t.insert_with(entry, runs, now_us, &mut self.assumed, prepare),
+            Kind::Dynamic(t) => t.insert(entry, runs, now_us, self.assumed.phase == Phase::Undo, prepare),
+        }
     }
 
     /// Gives the entry with this key and priority another action and idle timeout; its action until now.
     pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
         self.await_room()?;
-        each!(&mut self.kind, t => t.modify(entry, runs, &mut self.assumed))
+        match &mut self.kind {
+            Kind::Exact(t) => t.modify(entry, runs, &mut self.assumed),
+            Kind::Recorded(t) => t.modify(entry, runs, &mut self.assumed),
+            Kind::Dynamic(t) => t.modify(entry, runs),
+        }
     }
 
     /// When this returns `Ok`, [`Table::change_member`] may be called, and, if the table's default action `is_default`, the member's,
@@ -279,7 +353,12 @@ impl Table {
     /// Gives all entries that name a member another action, and leaves all else. Behind [`Table::await_change_of_member`].
     pub fn change_member(&mut self, member: u32, runs: Runs<'_>) {
         debug_assert!(!self.assumed.entries.is_held() && !self.assumed.contents.is_held(), "code knows the entries");
-        each!(&mut self.kind, t => t.change_member(member, runs));
+        match &mut self.kind {
+            Kind::Exact(t) => t.change_member(member, runs),
+            Kind::Recorded(t) => t.change_member(member, runs),
+            // Its entries run actions.
+            Kind::Dynamic(_) => {}
+        }
     }
 
     /// Removes the entry with this key and priority; what it was. Priorities mean nothing in tables without ternary,
@@ -288,6 +367,7 @@ impl Table {
         self.await_room()?;
         match &mut self.kind {
             Kind::Exact(t) => t.delete(key, &mut self.assumed),
+            Kind::Dynamic(t) => t.delete(key),
             Kind::Recorded(t) => t.delete(key, priority, &mut self.assumed),
         }
     }
@@ -297,6 +377,7 @@ impl Table {
     pub fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
         match &mut self.kind {
             Kind::Exact(t) => t.find(key),
+            Kind::Dynamic(t) => t.find(key),
             Kind::Recorded(t) => t.find(key, priority),
         }
     }
@@ -305,6 +386,7 @@ impl Table {
     pub fn entry(&mut self, key: &[KeyMatch], priority: i32, now_us: u64) -> Result<ReadEntry, StateError> {
         match &mut self.kind {
             Kind::Exact(t) => t.entry_with(key, now_us),
+            Kind::Dynamic(t) => t.entry_with(key, now_us),
             Kind::Recorded(t) => t.entry_with(key, priority, now_us),
         }
     }
@@ -313,6 +395,7 @@ impl Table {
     pub fn entries(&self, now_us: u64) -> Vec<ReadEntry> {
         match &self.kind {
             Kind::Exact(t) => t.entries(now_us),
+            Kind::Dynamic(t) => t.entries(now_us),
             Kind::Recorded(t) => t.read_all(now_us),
         }
     }
@@ -328,6 +411,7 @@ impl Table {
     pub fn is_before(&mut self, place: u64, key: &[KeyMatch], priority: i32) -> bool {
         match &mut self.kind {
             Kind::Exact(t) => t.is_before(place, key),
+            Kind::Dynamic(t) => t.is_before(place, key),
             Kind::Recorded(t) => t.is_before(place, key, priority),
         }
     }
@@ -351,7 +435,7 @@ impl Table {
     /// How many contents entries have, and how often there was a new one, if many keys share few.
     pub fn contents(&self) -> Option<(u64, u64)> {
         match &self.kind {
-            Kind::Exact(_) => None,
+            Kind::Exact(_) | Kind::Dynamic(_) => None,
             Kind::Recorded(t) => t.contents(),
         }
     }
@@ -361,7 +445,8 @@ impl Table {
     /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
-        let may_tell = !has_range && !self.spec.selector;
+        // What packets write is never told: it would have to be invalidated by a packet.
+        let may_tell = !has_range && !self.spec.selector && !self.is_dynamic();
         let wanted = wanted.filter(|_| may_tell);
         let rules =
             wanted.is_some_and(|wanted| self.len() <= wanted.entries_max).then(|| each!(&self.kind, t => t.rules()));
@@ -433,6 +518,7 @@ impl Table {
         unsafe {
             match &self.kind {
                 Kind::Exact(t) => t.found(entry, key),
+                Kind::Dynamic(t) => t.found(entry, key),
                 Kind::Recorded(t) => t.found(entry, key),
             }
         }

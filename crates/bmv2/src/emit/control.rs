@@ -129,6 +129,7 @@ impl Cx<'_> {
             direct: Vec::new(),
             idle_timeout: table.idle_timeout,
             value_set: false,
+            dynamic: None,
         });
         if let Some(profile) = implementation {
             match &mut self.b.program_mut().externs[profile.index()].kind {
@@ -198,6 +199,7 @@ impl Cx<'_> {
                 direct: Vec::new(),
                 idle_timeout: false,
                 value_set: true,
+                dynamic: None,
             });
             self.value_sets.push(table);
         }

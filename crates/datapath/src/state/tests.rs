@@ -36,6 +36,7 @@ fn table(name: &str, size: u64, implementation: Option<ExternId>, direct: &[Exte
         direct: direct.to_vec(),
         idle_timeout: true,
         value_set: false,
+        dynamic: None,
     }
 }
 

@@ -17,13 +17,15 @@ pub(super) struct Installed {
     pub serial: u64,
     pub entry: TableEntry,
     pub last_hit_us: u64,
+    /// When the control plane was told that it is idle.
+    pub told_us: u64,
     pub counters: BTreeMap<ExternId, CounterValue>,
     pub meters: BTreeMap<ExternId, MeterCell>,
 }
 
 impl Installed {
     fn new(serial: u64, entry: TableEntry, now_us: u64) -> Installed {
-        Installed { serial, entry, last_hit_us: now_us, counters: BTreeMap::new(), meters: BTreeMap::new() }
+        Installed { serial, entry, last_hit_us: now_us, told_us: 0, counters: BTreeMap::new(), meters: BTreeMap::new() }
     }
 }
 
@@ -93,7 +95,7 @@ impl LinearTable {
         entries.into_iter().for_each(|entry| self.push(entry, now_us));
     }
 
-    fn push(&mut self, entry: TableEntry, now_us: u64) {
+    pub fn push(&mut self, entry: TableEntry, now_us: u64) {
         self.last_serial += 1;
         self.installed.push(Installed::new(self.last_serial, entry, now_us));
     }
@@ -116,7 +118,7 @@ impl LinearTable {
         best.map(|i| &mut self.installed[i])
     }
 
-    fn position(&self, key: &[KeyMatch], priority: i32) -> Option<usize> {
+    pub fn position(&self, key: &[KeyMatch], priority: i32) -> Option<usize> {
         self.installed.iter().position(|i| i.entry.key == key && (!self.by_priority || i.entry.priority == priority))
     }
 

@@ -179,6 +179,14 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
             c.comma()?;
             Op::CountDirect { counter, hit, entry: c.slot()?, bytes: optional(c, "bytes")? }
         }
+        "restart_timer" => {
+            let table = c.table_id()?;
+            let hit = c.next_operand()?;
+            c.comma()?;
+            let entry = c.slot()?;
+            let expire = if c.is_punct(",") { Some(c.next_operand()?) } else { None };
+            Op::RestartTimer { table, hit, entry, expire }
+        }
         "write" => {
             let register = c.extern_id()?;
             Op::RegisterWrite { register, index: c.next_operand()?, src: c.next_operand()? }
@@ -259,6 +267,15 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
             Op::SetSlice { dst, hi, lo: c.number()?, a: c.next_operand()? }
         }
         "select" => Op::Select { dst, cond: c.operand()?, then: c.next_operand()?, other: c.next_operand()? },
+        word @ ("add_entry" | "replace_entry") => {
+            let replace = word == "replace_entry";
+            let table = c.table_id()?;
+            let keys = c.operands()?;
+            c.comma()?;
+            let action = c.number()?;
+            let args = c.operands()?;
+            Op::AddEntry { table, keys, action, args, expire: c.next_operand()?, replace, dst }
+        }
         "has_bits" => Op::HasBits { dst, bits: c.operand()? },
         "lookahead" => Op::Lookahead { dst, offset: c.number()? },
         "consumed" => Op::Consumed { dst },

@@ -2,9 +2,9 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::print::{HASHES, STAGE_KINDS, UNITS};
+use crate::print::{EXPIRIES, HASHES, STAGE_KINDS, UNITS};
 use crate::program::{
-    Action, ControllerHeader, EntryKind, EntryPoint, Extern, ExternKind, Field, Header, InstanceTypes, Intrinsic, Key,
+    Action, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header, InstanceTypes, Intrinsic, Key,
     Slot, SlotKind, Table, TableAction,
 };
 use base::diag::Diagnostic;
@@ -118,6 +118,7 @@ impl<'a> Reader<'a> {
             direct: Vec::new(),
             idle_timeout: false,
             value_set: false,
+            dynamic: None,
         };
         self.with_line(line, |c| {
             c.at = 1;
@@ -314,6 +315,14 @@ fn property(c: &mut Cursor<'_>, table: &mut Table) -> Result<()> {
         "const_entries" => table.const_entries = true,
         "idle_timeout" => table.idle_timeout = true,
         "value_set" => table.value_set = true,
+        "dynamic" => {
+            let expiry = c.one_of(EXPIRIES, "what becomes of idle entries")?;
+            let add_on_miss = c.eat_word("add_on_miss");
+            let restart_on_hit = c.eat_word("restart_on_hit");
+            let evicts = c.eat_word("evicts");
+            let expire_ms = c.list(Cursor::number)?;
+            table.dynamic = Some(Dynamic { add_on_miss, expiry, restart_on_hit, expire_ms, evicts });
+        }
         "entry" => table.entries.push(table_entry(c)?),
         _ => {
             c.at -= 1;

@@ -4,7 +4,7 @@ use super::{Verifier, flow};
 use crate::flow::Cfg;
 use crate::op::{Fate, Op, Operand, Terminator};
 use crate::print::{op_text, terminator_text};
-use crate::program::{ExternKind, Program, SlotKind, Stage, StageKind};
+use crate::program::{Expiry, ExternKind, Program, SlotKind, Stage, StageKind};
 use base::Span;
 use base::diag::Diagnostic;
 use base::ids::{ExternId, HeaderId, SlotId, TableId};
@@ -91,7 +91,10 @@ fn ranges(p: &Program, op: &Op) -> Check {
         | Op::Emit { header: h } => {
             header(h)?;
         }
-        Op::Apply { table: t, .. } | Op::ActionParam { table: t, .. } => table(t)?,
+        Op::Apply { table: t, .. }
+        | Op::ActionParam { table: t, .. }
+        | Op::AddEntry { table: t, .. }
+        | Op::RestartTimer { table: t, .. } => table(t)?,
         Op::Count { counter: e, .. }
         | Op::CountDirect { counter: e, .. }
         | Op::Meter { meter: e, .. }
@@ -197,6 +200,16 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the handle", width(data), 64)?;
             want("the destination", width(dst), *param_width)
         }
+        Op::AddEntry { .. } => add_entry(p, stage, op),
+        Op::RestartTimer { table, hit, entry, expire } => {
+            only_in(StageKind::Control, stage)?;
+            let table = &p.tables[table.index()];
+            let timed = table.dynamic.as_ref().is_some_and(|d| d.expiry != Expiry::Never);
+            rule(timed, format!("entries of `{}` do not expire", table.name))?;
+            want("the condition", w(hit), 1)?;
+            expire.iter().try_for_each(|expire| at_most("the expire time", w(expire), 32))?;
+            want("the handle", width(entry), 64)
+        }
         Op::Count { counter, index, bytes } => {
             rule(matches!(kind(p, *counter), ExternKind::Counter { direct: None, .. }), "this is no counter array")?;
             given_length(p, bytes)?;
@@ -285,6 +298,24 @@ fn apply(p: &Program, stage: StageKind, op: &Op) -> Check {
     want("the data handle", p.width(*data), 64)?;
     let distinct: HashSet<_> = [hit, action, entry, data].into_iter().collect();
     rule(distinct.len() == 4, "the destinations are not four different slots")
+}
+
+fn add_entry(p: &Program, stage: StageKind, op: &Op) -> Check {
+    let Op::AddEntry { table, keys, action, args, expire, dst, .. } = op else { return Ok(()) };
+    only_in(StageKind::Control, stage)?;
+    let table = &p.tables[table.index()];
+    let may_add = table.dynamic.as_ref().is_some_and(|d| d.add_on_miss);
+    rule(may_add, format!("packets do not add entries to `{}`", table.name))?;
+    let widths = table.keys.iter().map(|k| k.width);
+    rule(keys.iter().map(|k| k.width(p)).eq(widths), format!("the keys do not fit those of `{}`", table.name))?;
+    let listed = table.actions.get(*action as usize).filter(|a| !a.default_only);
+    let Some(params) = listed.and_then(|a| p.actions.get(a.action.index())).map(|a| &a.params) else {
+        return Err(("E0720", format!("entries of table `{}` have no action {action}", table.name)));
+    };
+    let fits = args.iter().map(|a| a.width(p)).eq(params.iter().map(|(_, width)| *width));
+    rule(fits, "the arguments do not fit the action's parameters")?;
+    at_most("the expire time", expire.width(p), 32)?;
+    want("the destination", p.width(*dst), 1)
 }
 
 fn slice(width: u32, hi: u32, lo: u32) -> Check {

@@ -74,7 +74,7 @@ impl<'a> Translator<'a, '_> {
 
     /// Whether a lookup that was begun is only finished where the packet comes to it: its first cache line has all of it.
     pub(super) fn is_finished_late(&self, binding: &TableBinding) -> bool {
-        is_inlined(binding.engine, self.options) && binding.exact.is_some_and(|layout| !layout.far)
+        super::plan::is_finished_late(binding, self.options)
     }
 
     /// The entry that a lookup found which was begun before this phase, for the apply being translated.

@@ -12,7 +12,7 @@
 //!
 //! **Order.** RTC code does everything for one packet before it looks at the next one. Staged code does not, which nobody
 //! may see. Counters are sums, and sums know no order; but what packets do to the same register, to the same meter or to the
-//! random numbers, must happen in the packets' order. It does if it all happens
+//! random numbers, and lookups in tables that packets add entries to, must happen in the packets' order. It does if it all happens
 //! in one phase whose packets come in order: phase 0, or one that is reached from a single phase in order (rows are
 //! appended one after the other). A plan for which this does not hold is not used: cuts are added one by one as long as it
 //! does. Registers that the entry only reads are free.
@@ -23,8 +23,9 @@
 
 use crate::ahead::Ahead;
 use crate::flow::Flow;
+use crate::probe::is_inlined;
 use crate::{Options, Strategy};
-use abi::{Bindings, EngineKind};
+use abi::{Bindings, EngineKind, TableBinding};
 use ir::{BitSet, EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,7 +96,7 @@ impl Plan {
         options: &Options,
         copies: usize,
     ) -> Plan {
-        let planner = Planner::new(program, entry, flow, bindings, copies);
+        let planner = Planner::new(program, entry, flow, bindings, options, copies);
         let wanted = planner.wanted(options);
         let unwanted = planner.unwanted(&wanted);
         let all = planner.plan(&wanted);
@@ -143,8 +144,14 @@ impl Plan {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Ordered {
     Extern(ExternId),
+    Table(TableId),
     Unresolved,
     Chance,
+}
+
+/// Whether a lookup that was begun is only finished where the packet comes to it: its first cache line has all of it.
+pub(super) fn is_finished_late(binding: &TableBinding, options: &Options) -> bool {
+    is_inlined(binding.engine, options) && binding.exact.is_some_and(|layout| !layout.far)
 }
 
 struct Planner<'a> {
@@ -159,6 +166,8 @@ struct Planner<'a> {
     before: Vec<BitSet>,
     /// Registers that the entry writes.
     written: Vec<ExternId>,
+    /// Tables that it adds entries to.
+    added: Vec<TableId>,
     /// See [`PHASES_MAX`].
     phases_max: usize,
 }
@@ -169,6 +178,7 @@ impl<'a> Planner<'a> {
         entry: &EntryPoint,
         flow: &'a Flow,
         bindings: &'a Bindings,
+        options: &Options,
         copies: usize,
     ) -> Planner<'a> {
         let nodes = &flow.graph.nodes;
@@ -184,6 +194,7 @@ impl<'a> Planner<'a> {
             behind: Vec::new(),
             before: Vec::new(),
             written: Vec::new(),
+            added: Vec::new(),
             phases_max: copies * PHASES_MAX,
         };
         for (n, node) in nodes.iter().enumerate() {
@@ -191,6 +202,7 @@ impl<'a> Planner<'a> {
             for (i, inst) in planner.insts(n).iter().enumerate() {
                 match &inst.op {
                     Op::RegisterWrite { register, .. } => planner.written.push(*register),
+                    Op::AddEntry { table, .. } => planner.added.push(*table),
                     Op::Apply { table, keys, .. } if is_control && !keys.is_empty() => {
                         let engine = bindings.tables.get(table.index()).map(|b| b.engine);
                         if engine.is_some_and(|e| e != EngineKind::Empty) {
@@ -201,6 +213,12 @@ impl<'a> Planner<'a> {
                 }
             }
         }
+        // A lookup must see what the packets before this one have added: it may only be finished where the packet comes to it.
+        let added = &planner.added;
+        planner.candidates.retain(|c| {
+            let binding = &bindings.tables[c.table.index()];
+            !added.contains(&c.table) || is_finished_late(binding, options)
+        });
         let reach = |from: usize, next: &dyn Fn(usize) -> Vec<usize>| {
             let mut seen = BitSet::new(nodes.len());
             let mut stack = next(from);
@@ -373,6 +391,13 @@ impl<'a> Planner<'a> {
         let mut used: BTreeMap<Ordered, usize> = BTreeMap::new();
         for (p, phase) in plan.phases.iter().enumerate() {
             let start = phase.cut.map(|c| plan.lookups[c].spot);
+            // The lookup that its packets wait for is finished in it.
+            let cut = phase.cut.map(|c| plan.lookups[c].table).filter(|table| self.added.contains(table));
+            if let Some(table) = cut
+                && (*used.entry(Ordered::Table(table)).or_insert(p) != p || !in_order[p])
+            {
+                return false;
+            }
             for &(n, stop) in &phase.nodes {
                 let from = start.filter(|s| s.0 == n).map_or(0, |s| s.1 + 1);
                 for inst in &self.insts(n)[from..stop.unwrap_or(self.insts(n).len())] {
@@ -393,6 +418,9 @@ impl<'a> Planner<'a> {
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),
+            // What is looked up is what earlier packets have added.
+            Op::Apply { table, .. } if !self.added.contains(table) => None,
+            Op::Apply { table, .. } | Op::AddEntry { table, .. } => Some(Ordered::Table(*table)),
             Op::Unresolved { .. } => Some(Ordered::Unresolved),
             Op::Random { .. } | Op::Hash { algorithm: HashAlgorithm::Random, .. } => Some(Ordered::Chance),
             _ => None,

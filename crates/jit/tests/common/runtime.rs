@@ -178,6 +178,7 @@ impl Runtime {
                     lookup_batch: scan_batch,
                     select: Some(select),
                     entry: t.writer.layout().clone(),
+                    dynamic: None,
                     footprint_bytes: 0,
                 })
             })

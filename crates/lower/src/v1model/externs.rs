@@ -144,6 +144,8 @@ impl Architecture for V1Model {
             "meters" => TableProperty::Meters,
             "support_timeout" => TableProperty::IdleTimeout,
             "largest_priority_wins" | "priority_delta" => TableProperty::Ignored,
+            // See `add_on_miss.rs`.
+            "add_on_miss" | "pna_idle_timeout" | "idle_timeout_with_auto_delete" => TableProperty::Ignored,
             _ => TableProperty::Unknown,
         }
     }
@@ -218,7 +220,10 @@ impl Architecture for V1Model {
                 call.value(1).for_each_wire_leaf(&mut |o, _| args.push(o.clone()));
                 cx.b.emit(Op::Log { format, args });
             }
-            other => return cx.foreign_function(other, call),
+            other => {
+                let done = cx.add_on_miss_function(other, call);
+                return done.unwrap_or_else(|| cx.foreign_function(other, call));
+            }
         }
         Tree::Nothing
     }

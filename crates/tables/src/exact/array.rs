@@ -79,6 +79,37 @@ impl Array {
         &self.buckets[bucket as usize]
     }
 
+    /// The last bucket where a key may be whose second one this is.
+    #[cfg(not(loom))]
+    pub(super) fn last_of_path(second: u32) -> u32 {
+        second + RUN - 1
+    }
+
+    /// Whether a key with this home may lie elsewhere, or would have to.
+    #[cfg(not(loom))]
+    pub(super) fn is_passed_or_full(&self, home: u32, hash: u64) -> bool {
+        let meta = self.bucket(home).meta();
+        meta.passed(Place::of(hash, self.snapshot.count).mark) || meta.free(&self.shape) == 0
+    }
+
+    /// Whether a bucket has no free slot.
+    #[cfg(not(loom))]
+    pub(super) fn is_full(&self, bucket: u32) -> bool {
+        self.bucket(bucket).meta().free(&self.shape) == 0
+    }
+
+    /// Whether a slot has an entry that readers find.
+    #[cfg(not(loom))]
+    pub(super) fn is_live(&self, at: At) -> bool {
+        self.bucket(at.bucket).meta().live(&self.shape) >> at.slot & 1 == 1
+    }
+
+    /// All buckets, those included that are no key's home.
+    #[cfg(not(loom))]
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
     /// Bytes of memory.
     #[cfg(not(loom))]
     pub(crate) fn bytes(&self) -> usize {
@@ -86,7 +117,7 @@ impl Array {
     }
 
     /// The buckets where a key may be, in the order in which they are searched.
-    fn path(&self, hash: u64) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn path(&self, hash: u64) -> impl Iterator<Item = u32> + use<> {
         let Place { home, second, .. } = Place::of(hash, self.snapshot.count);
         std::iter::once(home).chain(second..second + RUN)
     }

@@ -194,6 +194,12 @@ impl Bucket {
         self.change(|meta| meta & !(1 << (slot as u32 + DEAD_SHIFT)));
     }
 
+    /// Says of which marks keys lie in later buckets, one bit for each.
+    #[cfg(not(loom))]
+    pub(super) fn set_passed(&self, marks: u16) {
+        self.change(|meta| (meta & ((1 << PASSED_SHIFT) - 1)) | u32::from(marks) << PASSED_SHIFT);
+    }
+
     /// Notes that a key with this mark lies in a later bucket.
     pub(super) fn pass(&self, mark: u32) {
         self.change(|meta| meta | 1 << (PASSED_SHIFT + mark));

@@ -132,6 +132,7 @@ impl ExactTable {
             group: spec.selector,
             index: spec.direct,
             source: spec.members,
+            timer: false,
         };
         let mut entries = EntryMemory::new(&spec.actions, parts);
         let writer = entries.writer().clone();
@@ -188,6 +189,7 @@ impl ExactTable {
             lookup_batch,
             select: self.spec.selector.then_some(crate::selector::select),
             entry: self.writer.layout().clone(),
+            dynamic: None,
             footprint_bytes: self.footprint_bytes(),
         }
     }
@@ -734,7 +736,7 @@ impl Memory {
 ///
 /// # Safety
 /// The slot has room for it, and is the caller's alone.
-unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
+pub(super) unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
     let address = (entry.expose_provenance() as u64).to_le_bytes();
     debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
     // SAFETY: the caller's promise.
@@ -746,14 +748,14 @@ fn home_of(hash: u64, homes: u64) -> u64 {
     ((u128::from(hash) * u128::from(homes)) >> 64) as u64
 }
 
-fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
+pub(super) fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
     if form.wide_words > 0 {
         return hash_words(packed.len(), |i| packed.get(i).copied().unwrap_or(0), seeds);
     }
     hash([packed[0], packed.get(1).copied().unwrap_or(0)], form.shape.key_bytes > 8, seeds)
 }
 
-fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {
+pub(super) fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {
     let bucket = array.bucket(at.bucket);
     if form.wide_words > 0 {
         // SAFETY: the slot is live; the key in front of its entry has as many words.

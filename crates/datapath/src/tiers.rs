@@ -172,7 +172,7 @@ impl Backend for Machine {
     }
 
     fn housekeeping(&self, now_us: u64) {
-        self.fast.set_time(now_us);
+        self.fast.expire(now_us);
         self.fast.collect();
         self.code.collect();
     }

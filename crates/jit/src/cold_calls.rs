@@ -6,7 +6,7 @@
 //! kind of call. To whoever makes one, nothing changes. A result, which the convention does not have, comes through
 //! memory.
 //!
-//! So do lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a cold call saves and restores two dozen registers.
+//! So do packets' changes of tables, and lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a cold call saves and restores two dozen registers.
 //!
 //! Behind many tables digests, log lines and assertions are called directly all the same: there the register allocator makes less of
 //! registers that are free across calls than of those that are not (`l2l3acl` with tiny tables: 20.4 cycles with cold calls, 19.1 without).
@@ -30,10 +30,12 @@ use std::cell::Cell;
 use std::mem::offset_of;
 
 /// The kinds of calls: arguments and result. Those of `abi::RuntimeCalls` that are seldom made, and lookups that seldom are.
-const KINDS: [(&[Type], Option<Type>); 4] = [
+const KINDS: [(&[Type], Option<Type>); 6] = [
     (&[I64, I64, I32, I64, I32], None),
     (&[I64, I64, I32], None),
     (&[I64, I64, I32], Some(I8)),
+    (&[I64, I64, I64, I32, I32, I64], Some(I32)),
+    (&[I64, I64, I32, I64], None),
     (&[I64, I64], Some(I64)),
 ];
 /// The last: of a handle and the address of a key that has one word. The cold call takes the word and puts it into memory of its own:

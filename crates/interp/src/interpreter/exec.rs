@@ -114,6 +114,8 @@ impl Machine<'_> {
             }),
             Op::Count { .. }
             | Op::CountDirect { .. }
+            | Op::AddEntry { .. }
+            | Op::RestartTimer { .. }
             | Op::Meter { .. }
             | Op::MeterDirect { .. }
             | Op::RegisterRead { .. }
@@ -148,6 +150,27 @@ impl Machine<'_> {
                 if self.value(hit).is_true() {
                     self.note_extern(span, *counter, || "count the entry".to_string());
                     self.state.count_direct(*counter, self.handle(*entry), self.given_length(bytes));
+                }
+            }
+            Op::AddEntry { table, keys, action, args, expire, replace, dst } => {
+                let values = |operands: &[Operand]| operands.iter().map(|o| self.value(o)).collect::<Vec<Bits>>();
+                let (keys, call) = (values(keys), ActionCall { action: *action, args: values(args) });
+                let described = &self.program.tables[table.index()];
+                let runs = &self.program.actions[described.actions[*action as usize].action.index()].name;
+                let done = self.state.add_entry(*table, &keys, call, self.number(expire), *replace);
+                self.note(span, |_| {
+                    let verb = if *replace { "replaced" } else { "added" };
+                    let what = if done { format!("entry {verb}, runs {runs}") } else { format!("no entry {verb}") };
+                    Event::Extern { name: described.name.clone(), what }
+                });
+                self.set(span, *dst, Bits::from_bool(!done));
+            }
+            Op::RestartTimer { table, hit, entry, expire } => {
+                if self.value(hit).is_true() {
+                    let expire = expire.as_ref().map(|o| self.number(o));
+                    let name = &self.program.tables[table.index()].name;
+                    self.note(span, |_| Event::Extern { name: name.clone(), what: "timer restarted".to_string() });
+                    self.state.restart_timer(*table, self.handle(*entry), expire);
                 }
             }
             Op::Meter { meter, dst, index, before, bytes } => {

@@ -224,6 +224,7 @@ impl Architecture for Pna {
             "allocate_flow_id" => self.allocate_flow_id(cx, call),
             _ => {
                 let done = self.state.borrow_mut().externs.function(cx, name, call);
+                let done = done.or_else(|| cx.add_on_miss_function(name, call));
                 done.unwrap_or_else(|| cx.foreign_function(name, call))
             }
         }

@@ -653,6 +653,7 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
         | Intrinsic::MulticastGroup
         | Intrinsic::EgressRid
         | Intrinsic::DropFlag
+        | Intrinsic::ClonePort
         | Intrinsic::ClassOfService
         | Intrinsic::CloneFlag
         | Intrinsic::CloneSession

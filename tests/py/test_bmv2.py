@@ -255,11 +255,12 @@ def by_socket(monkeypatch):
 @needs_root
 def test_the_flow_of_the_tutorials(tools, tmp_path, messages, network, by_socket):  # noqa: F811
     out, info_file = compiled(tools, tmp_path)
-    log, pcaps = tmp_path / "s1.log", tmp_path / "pcaps"
+    # As bmv2 calls it.
+    log, pcaps = tmp_path / "s1.txt", tmp_path / "pcaps"
     pcaps.mkdir()
     socket = os.environ["SLUICE_RUNTIME_DIR"] + "/admin-50051.sock"
     # The line that p4runtime_switch.py of the tutorials makes.
-    line = f"-i 1@s1-eth1 -i 2@s1-eth2 --pcap {pcaps} --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 --no-p4 --log-file {log}"
+    line = f"-i 1@s1-eth1 -i 2@s1-eth2 --pcap {pcaps} --nanolog ipc:///tmp/bm-0-log.ipc --device-id 0 --no-p4 --log-file {log.with_suffix('')}"
     line += " --thrift-port 9090 -- --grpc-server-addr 0.0.0.0:50051 --cpu-port 255"
     switch = Bmv2([*network, str(tools / "simple_switch_grpc"), *line.split()], socket)
     try:

@@ -16,7 +16,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::os::unix::fs::symlink;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -123,7 +124,7 @@ pub fn run(args: &[&str]) -> Result<ExitCode> {
 
 /// Makes the folders and finds what is needed.
 fn prepare(sluice: &Path, p4_utils: Option<&Path>) -> Result<Place> {
-    ensure!(nix_root(), "namespaces and Mininet need root");
+    ensure!(is_root(), "namespaces and Mininet need root");
     let python = std::env::current_dir()?.join(".venv-tutorials/bin/python");
     ensure!(python.exists(), "Python's packages and Mininet are missing: scripts/setup tutorials");
     let work = std::env::current_dir()?.join(target_dir()).join("tutorials");
@@ -136,8 +137,7 @@ fn prepare(sluice: &Path, p4_utils: Option<&Path>) -> Result<Place> {
         symlink(sluice, tools.join(tool))?;
     }
     std::fs::write(tools.join("sudo"), SUDO)?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(tools.join("sudo"), mode)?;
+    std::fs::set_permissions(tools.join("sudo"), Permissions::from_mode(0o755))?;
     let scripts = python.parent().unwrap_or(Path::new("/")).display().to_string();
     let inherited = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{scripts}:{inherited}:/usr/sbin:/sbin", tools.display());
@@ -147,7 +147,7 @@ fn prepare(sluice: &Path, p4_utils: Option<&Path>) -> Result<Place> {
 }
 
 /// Whether this process may make namespaces.
-fn nix_root() -> bool {
+fn is_root() -> bool {
     std::fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|l| l.starts_with("Uid:") && l.split_whitespace().nth(2) == Some("0")))
 }
@@ -169,7 +169,8 @@ impl Row {
 }
 
 fn exercise(place: &Place, suite: &str, dir: &Path, name: &str) -> Result<Row> {
-    let copy = place.work.join(name);
+    let file = name.replace('/', "-");
+    let copy = place.work.join(&file);
     std::fs::create_dir_all(&copy)?;
     let start = Instant::now();
     let output = Command::new("unshare")
@@ -177,7 +178,8 @@ fn exercise(place: &Place, suite: &str, dir: &Path, name: &str) -> Result<Row> {
         .args(["timeout", "--signal=KILL", EXERCISE_SECONDS_MAX])
         .args([&place.python, &place.run])
         .arg(suite)
-        .args([dir, &copy])
+        .arg(dir)
+        .arg(&copy)
         .arg(name)
         .env("PATH", &place.path)
         .env("PYTHONPATH", &place.modules)
@@ -187,7 +189,7 @@ fn exercise(place: &Place, suite: &str, dir: &Path, name: &str) -> Result<Row> {
         .output()
         .context("unshare (util-linux)")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    std::fs::write(place.work.join(format!("{name}.txt")), &text)?;
+    std::fs::write(place.work.join(format!("{file}.txt")), &text)?;
     let (mut checks, mut open) = (Vec::new(), Vec::new());
     let last = String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_string();
     match serde_json::from_str::<Value>(&last) {

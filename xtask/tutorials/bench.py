@@ -120,14 +120,13 @@ class Mininet:
         """A command that asks: when it prints the first of a pair, it is given the second. `end` ends it."""
         text = ""
         self.shell.sendline(line)
-        for asked, answer in answers:
+        for asked, answer in [*answers, (answers[-1][0], end)]:
             self.shell.expect_exact(asked, timeout=timeout)
             text += self.tail_all()
-            self.shell.sendline(answer)
-        if end:
-            self.shell.expect_exact(answers[-1][0], timeout=timeout)
-            text += self.tail_all()
-            self.shell.sendline(end)
+            # Mininet reads a key when one comes, and looks no further: what is typed at once stays where it has buffered it.
+            for key in answer + "\n":
+                time.sleep(0.05)
+                self.shell.send(key)
         self.shell.expect_exact(PROMPT, timeout=timeout)
         return text + self.tail_all()
 
@@ -145,6 +144,18 @@ class Mininet:
         """Whether all pings are answered."""
         text = self.do(f"{a} ping -c {count} -w {deadline_s} {b}")
         return f"{count} received, 0% packet loss" in text
+
+    def serve(self, *hosts: str) -> None:
+        """Starts iperf's servers. Mininet's own `iperf` waits for what the servers of Debian 12 do not print: it does not end."""
+        for host in hosts:
+            self.do(f"{host} iperf -s > /dev/null 2>&1 &")
+        time.sleep(1)
+
+    def rate(self, host: str, address: str, seconds: int = 2) -> float:
+        """Mb/s of a TCP connection; 0 if there is none."""
+        text = self.do(f"{host} timeout -s KILL {seconds + 20} iperf -c {address} -t {seconds} -f m")
+        found = re.search(r"([\d.]+) Mbits/sec", text)
+        return float(found.group(1)) if found else 0
 
     def stop(self) -> None:
         """Leaves it as a user does."""

@@ -25,6 +25,8 @@ def main() -> int:
     work, exercise = Path(rest[0]), rest[1]
     bench.hide_tmp(work)
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # /sys shows the interfaces of the namespace that it was mounted in.
+    subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
     run = dict(module.exercises(checkout))[exercise]
     at = module.prepare(checkout, work, exercise)
     try:

@@ -17,7 +17,7 @@ def prepare(checkout: Path, work: Path, exercise: str) -> Bench:
     """A copy of an exercise in which the solution stands in the place of the skeleton."""
     copy(checkout, work, "utils", "bin", f"exercises/{exercise}")
     folder = work / "exercises" / exercise
-    for solution in sorted((folder / "solution").glob("*.p4")):
+    for solution in [*(folder / "solution").glob("*.p4"), *(folder / "solution").glob("*.py")]:
         shutil.copy(solution, folder)
     return Bench(folder)
 
@@ -101,24 +101,17 @@ def ecn(bench: Bench) -> None:
 
 def firewall(bench: Bench) -> None:
     net = network(bench)
-    for host in ["h1", "h2", "h3"]:
-        net.do(f"{host} iperf -s > /dev/null 2>&1 &")
-    time.sleep(1)
-
-    def connects(a: str, address: str) -> bool:
-        text = net.do(f"{a} timeout 10 iperf -c {address} -t 2")
-        return "bits/sec" in text
-
-    bench.check("h1 connects to h2, inside", connects("h1", "10.0.2.2"))
-    bench.check("h1 connects to h3, outside", connects("h1", "10.0.3.3"))
-    bench.check("h3 does not connect to h1", not connects("h3", "10.0.1.1"))
-    bench.check("h3 does not connect to h2", not connects("h3", "10.0.2.2"))
+    net.serve("h1", "h2", "h3")
+    bench.check("h1 connects to h2, inside", net.rate("h1", "10.0.2.2") > 0)
+    bench.check("h1 connects to h3, outside", net.rate("h1", "10.0.3.3") > 0)
+    bench.check("h3 does not connect to h1", net.rate("h3", "10.0.1.1") == 0)
+    bench.check("h3 does not connect to h2", net.rate("h3", "10.0.2.2") == 0)
     bench.check("h3 pings h1: only TCP is looked at", net.pings("h3", "h1"))
     net.stop()
 
 
 def controller(bench: Bench) -> Started:
-    return bench.start("python3", "-u", "solution/mycontroller.py", log="controller.log")
+    return bench.start("python3", "-u", "mycontroller.py", log="controller.log")
 
 
 def flowcache(bench: Bench) -> None:
@@ -131,9 +124,16 @@ def flowcache(bench: Bench) -> None:
     text = started.text()
     bench.check("packets come to the controller", "Received PacketIn message" in text, text)
     bench.check("it adds entries", "added table entry to send packets" in text, text)
-    for counter in ["MyIngress.ingressPktOutCounter", "MyEgress.egressPktInCounter"]:
-        counts = [int(n) for n in re.findall(rf"{re.escape(counter)} \d+: (\d+) packets", text)]
-        bench.check(f"{counter} counts", counts and max(counts) > 0, text)
+    counts = [int(n) for n in re.findall(r"MyEgress.egressPktInCounter \d+: (\d+) packets", text)]
+    bench.check("packets to the controller are counted", counts and max(counts) > 0, text)
+    # By an address that the program does not parse in them, so that it is 0.
+    command = "echo counter_read MyIngress.ingressPktOutCounter 0 | simple_switch_CLI --thrift-port 9090"
+    _, read = bench.run("sh", "-c", command)
+    bench.check("packets from the controller are counted", re.search(r"[1-9]\d* packets", read), read)
+    bench.not_asserted(
+        "their counts by host: ingressPktOutCounter is indexed by the address of a header that is not parsed, where bmv2 has what an "
+        "earlier packet left"
+    )
     idle = wait_for(lambda: "Deleted flow_cache entry" in started.text(), 60)
     bench.check("entries that are not used are reported and deleted", idle, started.text())
     bench.check("and come again", wait_for(lambda: net.pings("h1", "h2")), started.text())
@@ -153,15 +153,14 @@ def link_monitor(bench: Bench) -> None:
     path = [(1, 1), (3, 1), (2, 4), (4, 1), (1, 4)]
     seen = [(int(switch), int(port)) for switch, port, _ in hops]
     bench.check("probes bring the switches and ports of their path", all(hop in seen for hop in path), quiet)
-    text = net.do("iperf h1 h4")
-    rate = re.search(r"\['([\d.]+) ([KMG])bits/sec'", text)
+    net.serve("h4")
+    mbps = net.rate("h1", "10.0.4.4", 10)
     time.sleep(2)
     after = re.findall(r"Switch (\d+) - Port (\d+): (\S+) Mbps", listener.text())[len(hops):]
     found = {}
-    for switch, port, mbps in after:
-        found.setdefault((int(switch), int(port)), []).append(float(mbps))
-    if bench.check("iperf h1 h4 says a rate", rate, text):
-        mbps = float(rate.group(1)) * {"K": 1e-3, "M": 1, "G": 1e3}[rate.group(2)]
+    for switch, port, told in after:
+        found.setdefault((int(switch), int(port)), []).append(float(told))
+    if bench.check("h1 connects to h4", mbps > 0):
         # Where the flow from h1 to h4 and probes go the same way; probes at its beginning and end see less of it.
         most = max((max(rates) for hop, rates in found.items() if hop in [(1, 4), (1, 3)]), default=0)
         agree = mbps / 2 < most < mbps * 2
@@ -238,7 +237,8 @@ def qos(bench: Bench) -> None:
         before = len(listener.packets())
         net.do(f'h1 ./send.py --p={protocol} --des=10.0.2.2 --m="{MESSAGE}" --dur=2')
         listener.wait(lambda _: len(listener.packets()) >= before + 2, 30)  # noqa: B023
-        came = [p for p in listener.settled()[before:] if MESSAGE in p]
+        # Nobody listens on the port, so the host answers by ICMP, with the message in it.
+        came = [p for p in listener.settled()[before:] if MESSAGE in p and "ICMP" not in p]
         good = len(came) == 2 and all(field(p, "tos") == tos for p in came)
         bench.check(f"{protocol} comes with tos {tos}", good, listener.text())
     net.stop()

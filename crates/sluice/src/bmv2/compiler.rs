@@ -163,8 +163,9 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
     };
     let output = match (tool, given.last(Opt::Output)) {
         (Tool::P4c, folder) => {
-            let stem = program.file_stem().context("the program's file has no name")?;
-            Some(Path::new(folder.unwrap_or(".")).join(stem).with_extension("json"))
+            let mut name = program.file_stem().context("the program's file has no name")?.to_os_string();
+            name.push(".json");
+            Some(Path::new(folder.unwrap_or(".")).join(name))
         }
         (_, file) => file.map(PathBuf::from),
     };
@@ -292,6 +293,7 @@ mod tests {
         assert_eq!(wanted.compile.defines, [("B".to_string(), "2".to_string())]);
         assert_eq!(wanted.compile.include_dirs, ["inc"]);
         assert_eq!(wanted_of(Tool::P4c, "x.p4").unwrap().output.as_deref(), Some(Path::new("./x.json")));
+        assert_eq!(wanted_of(Tool::P4c, "x.p4_16.p4").unwrap().output.as_deref(), Some(Path::new("./x.p4_16.json")));
     }
 
     #[test]

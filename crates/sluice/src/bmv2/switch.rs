@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 /// Where bmv2 listens for thrift if nothing is said.
 const THRIFT_PORT: u16 = 9090;
+/// What bmv2 writes behind the name of a log file, also if it ends so.
+const LOG_ENDING: &str = ".txt";
 /// The port that means «drop» in v1model.
 const DROP_PORT: u32 = 511;
 /// The newest version of bmv2's JSON that is read.
@@ -59,7 +61,7 @@ const SPECS: &[Spec<Opt>] = &[
     set(&["--no-p4"], Takes::Nothing, Opt::NoP4, "Start without a program; a controller sets it"),
     set(&["--device-id"], Takes::Value, Opt::DeviceId, "The device id of P4Runtime, 0 by default"),
     set(&["--log-console"], Takes::Nothing, Opt::LogConsole, "Write a line for each step of each packet on stdout"),
-    set(&["--log-file"], Takes::Value, Opt::LogFile, "Write them to this file"),
+    set(&["--log-file"], Takes::Value, Opt::LogFile, "Write them to this file, with `.txt` behind its name"),
     set(
         &["-L", "--log-level"],
         Takes::Value,
@@ -282,9 +284,12 @@ fn observe(given: &Given<Opt>, add: &mut impl FnMut(&str, &str)) -> Result<()> {
         Some(other) => bail!("--log-level: {other} is none of trace, debug, info, warn, error and off"),
     };
     let shows_data = bytes > 0 && matches!(given.last(Opt::LogLevel), None | Some("trace" | "debug" | "info"));
-    let file = if given.has(Opt::LogConsole) { Some("-") } else { given.last(Opt::LogFile) };
+    let file = match given.last(Opt::LogFile) {
+        _ if given.has(Opt::LogConsole) => Some("-".to_string()),
+        file => file.map(|file| format!("{file}{LOG_ENDING}")),
+    };
     if let Some(file) = file.filter(|_| steps || shows_data) {
-        add("--packet-log", file);
+        add("--packet-log", &file);
         if !steps {
             add("--packet-log-steps", "false");
         }
@@ -353,7 +358,7 @@ mod tests {
     fn log_levels_choose_what_is_logged() {
         let log = |line: &str| run_line(Tool::SimpleSwitch, &format!("--no-p4 {line}")).unwrap();
         assert!(!log("").contains("--packet-log"));
-        assert!(log("--log-file f -L debug").ends_with("--packet-log=f"));
+        assert!(log("--log-file f -L debug").ends_with("--packet-log=f.txt"));
         assert!(!log("--log-console -L info").contains("--packet-log"));
         assert!(
             log("--log-console -L info --dump-packet-data 64")

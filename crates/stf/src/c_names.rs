@@ -11,7 +11,7 @@
 //! `key.field0` is what a little-endian processor stores, so its first byte is the least significant one (`0x010a/16` is
 //! 10.1.0.0/16).
 
-use crate::setup::value_of;
+use base::Bits;
 use base::entry::MatchKind;
 
 /// The variable in C that has the keys.
@@ -32,20 +32,16 @@ pub(crate) fn key(table: &ir::Table, written: &str) -> Option<usize> {
     numbered.or(first.filter(|_| named.next().is_none()))
 }
 
-/// A key's value as scripts have it elsewhere.
-pub(crate) fn value(written: &str, key: &ir::Key, text: &str) -> Result<String, String> {
-    let swapped =
-        key.kind == MatchKind::Lpm && number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
-    if !swapped || !key.width.is_multiple_of(8) || text.contains('*') {
-        return Ok(text.to_string());
-    }
-    let (value, prefix) = text.split_once('/').map_or((text, None), |(value, prefix)| (value, Some(prefix)));
-    let bits = value_of(value, key.width).map_err(|e| format!("key `{}`: {e}", key.name))?;
-    let swapped: String = bits.to_bytes_be().iter().rev().map(|byte| format!("{byte:02x}")).collect();
-    Ok(match prefix {
-        Some(prefix) => format!("0x{swapped}/{prefix}"),
-        None => format!("0x{swapped}"),
-    })
+/// Whether the bytes of a key's number stand the other way round.
+pub(crate) fn is_swapped(written: &str, key: &ir::Key) -> bool {
+    let numbered = number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
+    numbered && key.kind == MatchKind::Lpm && key.width.is_multiple_of(8)
+}
+
+/// The number whose bytes stand the other way round.
+pub(crate) fn swapped(bits: &Bits) -> String {
+    let digits: String = bits.to_bytes_be().iter().rev().map(|byte| format!("{byte:02x}")).collect();
+    format!("0x{digits}")
 }
 
 /// The number of a field.
@@ -72,10 +68,10 @@ mod tests {
     #[test]
     fn only_the_prefix_of_a_numbered_field_is_swapped() {
         let lpm = key_of("h.a", MatchKind::Lpm);
-        assert_eq!(value("key.field0", &lpm, "0x010a/16").unwrap(), "0x0a010000/16");
-        assert_eq!(value("key.h_a", &lpm, "0x010a/16").unwrap(), "0x010a/16");
-        assert_eq!(value("key.field0", &key_of("h.a", MatchKind::Exact), "0x010a").unwrap(), "0x010a");
-        assert_eq!(value("key.field0", &key_of("h.field0", MatchKind::Lpm), "0x010a/16").unwrap(), "0x010a/16");
-        assert!(value("key.field0", &lpm, "0x1ffffffff/16").is_err());
+        assert!(is_swapped("key.field0", &lpm));
+        assert!(!is_swapped("key.h_a", &lpm));
+        assert!(!is_swapped("key.field0", &key_of("h.a", MatchKind::Exact)));
+        assert!(!is_swapped("key.field0", &key_of("h.field0", MatchKind::Lpm)));
+        assert_eq!(swapped(&Bits::new(32, 0x010a)), "0x0a010000");
     }
 }

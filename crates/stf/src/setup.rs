@@ -616,12 +616,23 @@ fn key_of(table: &ir::Table, pairs: &[(String, String)]) -> Result<Vec<KeyMatch>
     let mut values: Vec<Option<String>> = vec![None; table.keys.len()];
     for (field, value) in pairs {
         let at = key_position(table, field)?;
-        let value = c_names::value(field, &table.keys[at], value)?;
+        let key = &table.keys[at];
+        let value = match c_names::is_swapped(field, key) && !value.contains('*') {
+            true => swapped(key, value)?,
+            false => value.clone(),
+        };
         if values[at].replace(value).is_some() {
             return Err(format!("key `{}` of table `{}` is given twice", table.keys[at].name, table.name));
         }
     }
     table.keys.iter().zip(values).map(|(key, value)| match_of(key, value.as_deref())).collect()
+}
+
+/// A value, with its prefix length if there is one, whose bytes a script has the other way round.
+fn swapped(key: &ir::Key, text: &str) -> Result<String, String> {
+    let (number, prefix) = text.find('/').map_or((text, ""), |at| text.split_at(at));
+    let bits = value_of(number, key.width).map_err(|e| format!("key `{}`: {e}", key.name))?;
+    Ok(c_names::swapped(&bits) + prefix)
 }
 
 /// One spelling for validity (`h.isValid()`, `h.$valid$`) and for stack elements (`hs$1.f` is `hs[1].f`).

@@ -88,13 +88,7 @@ const SUPPORTED: &[Supported] = &[
         lower: v1model::lower,
     },
     Supported { name: "psa", package: "PSA_Switch", file: "psa.p4", is_for: psa::is_for, lower: psa::lower },
-    Supported {
-        name: "pna",
-        package: "PNA_NIC",
-        file: "pna.p4",
-        is_for: pna::is_for,
-        lower: pna::lower,
-    },
+    Supported { name: "pna", package: "PNA_NIC", file: "pna.p4", is_for: pna::is_for, lower: pna::lower },
     Supported {
         name: "ebpf_model",
         package: "ebpfFilter",
@@ -102,20 +96,8 @@ const SUPPORTED: &[Supported] = &[
         is_for: ebpf::is_for,
         lower: ebpf::lower,
     },
-    Supported {
-        name: "ubpf_model",
-        package: "ubpf",
-        file: "ubpf_model.p4",
-        is_for: ubpf::is_for,
-        lower: ubpf::lower,
-    },
-    Supported {
-        name: "xdp_model",
-        package: "xdp",
-        file: "xdp_model.p4",
-        is_for: xdp::is_for,
-        lower: xdp::lower,
-    },
+    Supported { name: "ubpf_model", package: "ubpf", file: "ubpf_model.p4", is_for: ubpf::is_for, lower: ubpf::lower },
+    Supported { name: "xdp_model", package: "xdp", file: "xdp_model.p4", is_for: xdp::is_for, lower: xdp::lower },
 ];
 
 /// The architectures that programs can be loaded for, for messages.

@@ -47,8 +47,8 @@ pub(crate) fn is_for(program: &TypedProgram, main: &Instance) -> bool {
 struct Standard {
     action: SlotId,
     port: SlotId,
-    clone: SlotId,
-    clone_port: SlotId,
+    /// Whether a copy is asked for, and by which port; the first include files had no such fields.
+    clone: Option<(SlotId, SlotId)>,
 }
 
 impl Standard {
@@ -57,8 +57,7 @@ impl Standard {
         Some(Standard {
             action: slot("output_action")?,
             port: slot("output_port")?,
-            clone: slot("clone")?,
-            clone_port: slot("clone_port")?,
+            clone: slot("clone").zip(slot("clone_port")),
         })
     }
 }
@@ -105,7 +104,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     };
     let writes = |cx: &Lowerer<'_>, slot: SlotId| [prs, p].iter().any(|s| bpf::writes(cx, *s, slot));
     let chosen = standard.as_ref().filter(|s| writes(cx, s.action));
-    let cloned = standard.as_ref().filter(|s| writes(cx, s.clone));
+    let cloned = standard.as_ref().and_then(|s| s.clone).filter(|(flag, _)| writes(cx, *flag));
 
     let start = chosen.map(|s| bpf::glue(cx, "start", |cx| cx.b.set(s.action, PASS)));
     let parsed = bpf::glue(cx, "parsed", |cx| {
@@ -117,9 +116,9 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
             cx.store(&cut.parsed, &cut.hdr, None);
         }
     });
-    let clone = cloned.map(|s| {
+    let clone = cloned.map(|(flag, _)| {
         bpf::glue(cx, "clone", |cx| {
-            let other = cx.split(s.clone.into());
+            let other = cx.split(flag.into());
             cx.b.fate(Fate::Replicate(ReplicationPoint::EgressEnd));
             cx.b.switch_to(other);
         })
@@ -145,10 +144,10 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     let rest = [Some(verdict), cut_stage, Some(dprs), Some(end)];
     let ingress = [start, Some(prs), Some(parsed), Some(p), clone];
     bpf::entry(cx, EntryKind::Ingress, &chain(&[&ingress[..], &rest].concat()));
-    if let Some(s) = cloned {
+    if let Some((flag, port)) = cloned {
         let clone_to = cx.b.metadata("$clone_to", 32);
-        cx.b.intrinsic(Intrinsic::CloneFlag, s.clone);
-        cx.b.intrinsic(Intrinsic::ClonePort, s.clone_port);
+        cx.b.intrinsic(Intrinsic::CloneFlag, flag);
+        cx.b.intrinsic(Intrinsic::ClonePort, port);
         cx.b.intrinsic(Intrinsic::EgressPort, clone_to);
         let clone_end = bpf::glue(cx, "clone_end", |cx| cx.b.fate(Fate::Send(clone_to.into())));
         bpf::entry(cx, EntryKind::Egress, &chain(&[cut_stage, Some(dprs), Some(clone_end)]));

@@ -166,7 +166,8 @@ fn run(seed: u64) {
     for step in 0..250 {
         match random.below(10) {
             0..5 => {
-                let count = 1 + random.below(if random.below(2) == 0 { 4 } else { 64 });
+                let most = if random.below(2) == 0 { 4 } else { 64 };
+                let count = 1 + random.below(most);
                 let frames: Vec<Vec<u8>> = (0..count)
                     .map(|_| {
                         let (flow, value) = (random.below(50) as u8, random.below(1 << 16) as u16);

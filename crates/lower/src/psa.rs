@@ -205,8 +205,7 @@ impl Fields {
         let ig: &[Param] = &p.controls[blocks.ingress.0.index()].params;
         let ep: &[Param] = &p.parsers[blocks.egress_parser.0.index()].params;
         let eg: &[Param] = &p.controls[blocks.egress.0.index()].params;
-        let path_type =
-            p.types.struct_info(&ip[3].ty).and_then(|s| Some(&s.fields[s.field("packet_path")?.0 as usize].ty));
+        let path_type = p.types.struct_info(&ip[3].ty).and_then(|s| Some(&s.fields[s.field("packet_path")?.0].ty));
         let path = |name| path_type.map_or(0, |ty| member(cx, ty, name));
         let paths = Paths {
             normal: path("NORMAL"),

@@ -280,11 +280,14 @@ fn number_of(op: &Op, mark: SlotId) -> Option<usize> {
     }
 }
 
+/// The position of an operation, the number of the note that it stands for, and its place in the source.
+type Mark = (usize, usize, Span);
+
 /// The notes of a stage in their places.
 struct Code {
     cfg: Cfg,
-    /// By block in reverse post-order: the position of the operation, the note's number and place in the source.
-    notes: Vec<(BlockId, Vec<(usize, usize, Span)>)>,
+    /// By block in reverse post-order.
+    notes: Vec<(BlockId, Vec<Mark>)>,
 }
 
 /// Which updates have come since `clear`: on some path, and on all.

@@ -320,7 +320,16 @@ fn hash(cx: &mut Lowerer<'_>, instance: &Instance, call: &ExternCall<'_>) -> Opt
         _ => (cx.b.resize_u(width, call.value(0).operand()), call.value(1), Some(call.value(2).operand())),
     };
     let dst = cx.b.temp(width);
-    let op = hash_op(cx, algorithm, dst, base, max, &data, false);
+    let mut op = hash_op(cx, algorithm, dst, base, max, &data, false);
+    if let Op::Hash { data, varbits, .. } = &mut op {
+        // Whole bytes: zeros in front, as in bmv2's psa_switch.
+        let is_varbit = |i: &usize| varbits.iter().any(|(at, _)| *at as usize == *i);
+        let bits: u32 = (0..data.len()).filter(|i| !is_varbit(i)).map(|i| cx.width(&data[i]) % 8).sum();
+        if bits % 8 != 0 {
+            data.insert(0, Operand::new_const(8 - bits % 8, 0));
+            varbits.iter_mut().for_each(|(at, _)| *at += 1);
+        }
+    }
     cx.b.emit(op);
     Some(dst.into())
 }

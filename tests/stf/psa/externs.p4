@@ -118,6 +118,7 @@ control I(inout Headers h, inout Meta m, in psa_ingress_input_metadata_t i, inou
                 if (colour == PSA_MeterColor_t.RED) { h.h.b = 3; }
             }
             17: { measure_again.apply(); }
+            18: { h.h.b = crc16.get_hash({ h.h.b[11:0] }); }
         }
     }
 }

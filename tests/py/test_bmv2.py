@@ -338,7 +338,7 @@ ASKED, IN_BMV2, IN_P4 = "010000 1122 ff", "011100ff", "010000ff"
 
 def traced(switch, *options):
     """What a running switch would send."""
-    told = run(SLUICE, "trace", "--server", switch.address, "--port", "1", "--packet", ASKED, *options).stdout
+    told = run(SLUICE, "trace", "--grpc", switch.address, "--port", "1", "--packet", ASKED, *options).stdout
     return told.splitlines()[-1].replace(" ", "")
 
 
@@ -351,16 +351,15 @@ def test_a_program_behaves_as_in_bmv2_after_a_restart_too(tmp_path, daemon):
     assert IN_BMV2 in traced(daemon("-i", "1@memory", "--state", state))
 
 
-def test_the_compilers_file_behaves_as_in_bmv2_and_source_as_the_switch_is_told(tools, tmp_path, messages, daemon):  # noqa: F811
-    out, _ = compiled(tools, tmp_path, KEPT)
-    plain, as_bmv2 = daemon("-i", "1@memory"), daemon("-i", "1@memory", "--bmv2")
-    for switch, config, wanted in [
-        (plain, out, IN_BMV2), (plain, KEPT, IN_P4), (as_bmv2, out, IN_BMV2), (as_bmv2, KEPT, IN_BMV2),
-    ]:  # fmt: skip
-        controller = Controller(messages, switch.address)
-        controller.set_config(VERIFY_AND_COMMIT, in_message(config.read_bytes()))
-        assert wanted in traced(switch), (switch.address, config)
+def test_the_compilers_file_behaves_as_in_bmv2_wherever_it_is_loaded(tools, tmp_path, messages, daemon):  # noqa: F811
+    out, info_file = compiled(tools, tmp_path, KEPT)
+    info = text_format.Parse(info_file.read_text(), messages["p4.config.v1.P4Info"]())
+    switch = daemon("-i", "1@memory")
+    controller = Controller(messages, switch.address)
+    for config, wanted in [(out, IN_BMV2), (KEPT, IN_P4)]:
+        controller.set_config(VERIFY_AND_COMMIT, in_message(config.read_bytes()), info)
+        assert wanted in traced(switch), config
         assert controller.config().p4_device_config == in_message(config.read_bytes())
     # A new program in the place of a running one says it itself.
-    run(SLUICE, "load", str(KEPT), "--bmv2", "--fresh", "--force", "--server", plain.address)
-    assert IN_BMV2 in traced(plain)
+    run(SLUICE, "load", str(KEPT), "--bmv2", "--fresh", "--force", "--grpc", switch.address)
+    assert IN_BMV2 in traced(switch)

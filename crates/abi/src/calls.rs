@@ -45,4 +45,6 @@ pub struct RuntimeCalls {
     /// Makes room: moves the packet's bytes so that at least `need` bytes are free before `data`; false if the buffer
     /// cannot hold it.
     pub make_headroom: unsafe extern "C" fn(ctx: *const WorkerCtx, packet: *mut PacketDesc, need: u32) -> bool,
+    /// Waits until the lock of a register's cell is free, or a while; it may be held again then.
+    pub wait_for_lock: unsafe extern "C" fn(ctx: *const WorkerCtx, lock: *const u8),
 }

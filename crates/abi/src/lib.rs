@@ -23,5 +23,5 @@ pub use table::DynamicBinding;
 pub use packet::{BATCH_MAX, Batch, FateCode, PacketDesc, PipelineFn, WorkerCtx};
 pub use shape::{Answers, EntryShape, Rule, Shapes, TableShape};
 pub use state::{Phase, PipelineState, StateError};
-pub use table::register_cell_bytes;
 pub use table::{Bindings, EngineKind, ExactLayout, ExternBinding, KeyLayout, TableBinding, TableHandle};
+pub use table::{register_cell_bytes, register_stride_bytes};

@@ -214,8 +214,8 @@ pub enum ExternBinding {
         /// Cells.
         size: u64,
     },
-    /// `size` cells of [`register_cell_bytes`] each, shared by all workers; a cell of up to eight bytes, and each word of
-    /// others, is read and written whole.
+    /// `size` cells of [`register_cell_bytes`] each, [`register_stride_bytes`] apart, shared by all workers; a cell of up to
+    /// eight bytes, and each word of others, is read and written whole.
     Register {
         /// First cell.
         cells: *mut u64,
@@ -225,6 +225,9 @@ pub enum ExternBinding {
         width: u32,
         /// About how much of that packets use.
         footprint_bytes: u64,
+        /// If packets lock cells (`ir::atomicity`), the rank of the locks: they are acquired in ascending order. A cell's lock is
+        /// the byte right behind its [`register_cell_bytes`]: 0 when it is free, 1 when it is held.
+        lock_rank: Option<u32>,
     },
     /// Nothing to bind: action profiles, digests.
     None,
@@ -238,6 +241,15 @@ pub const fn register_cell_bytes(width: u32) -> u32 {
         9..=16 => 2,
         17..=32 => 4,
         _ => width.div_ceil(64) * 8,
+    }
+}
+
+/// Bytes from one cell of a register to the next, which may have a lock behind it; cells stay aligned.
+pub const fn register_stride_bytes(width: u32, has_locks: bool) -> u32 {
+    match register_cell_bytes(width) {
+        cell if !has_locks => cell,
+        cell @ 0..8 => 2 * cell,
+        cell => cell + 8,
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
-use bench::workload::{Workload, l2l3acl, pins};
+use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
 use bench::{growth, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
@@ -101,6 +101,8 @@ enum Item {
     Sai,
     /// Two workers beside one.
     Workers(&'static str, usize, usize),
+    /// The same, with a program that keeps state.
+    Scaling(&'static Scaling),
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -117,12 +119,43 @@ enum Item {
     Growth(&'static growth::Growth),
 }
 
+/// A program that keeps state, for two workers.
+struct Scaling {
+    name: &'static str,
+    title: &'static str,
+    workload: fn(quick: bool) -> Workload,
+}
+
+static SCALING: [Scaling; 4] = [
+    Scaling {
+        name: "scaling-stateful_firewall",
+        title: "two workers on stateful_firewall, 64 connections",
+        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+    },
+    Scaling {
+        name: "scaling-stateful_firewall-100k",
+        title: "two workers on stateful_firewall, 100k connections",
+        workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+    },
+    Scaling {
+        name: "scaling-heavy_hitter",
+        title: "two workers on heavy_hitter, 64 flows",
+        workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+    },
+    Scaling {
+        name: "scaling-heavy_hitter-100k",
+        title: "two workers on heavy_hitter, 100k flows",
+        workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+    },
+];
+
 impl Item {
     fn all() -> Vec<Item> {
         let mut all: Vec<Item> = WORKS.iter().map(Item::Work).collect();
         all.push(Item::Sai);
         all.push(Item::Workers("workers", 1000, 64));
         all.push(Item::Workers("workers-100k", 100_000, 1_000_000));
+        all.extend(SCALING.iter().map(Item::Scaling));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -150,6 +183,7 @@ impl Item {
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
+            Item::Scaling(scaling) => scaling.name,
         }
     }
 
@@ -158,6 +192,7 @@ impl Item {
             Item::Work(work) => work.title.to_string(),
             Item::Sai => "SAI P4: 10k routes, 100 next hops, 500 ternary entries that miss, 10k flows".to_string(),
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
+            Item::Scaling(scaling) => scaling.title.to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -192,7 +227,14 @@ impl Item {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                workers::run(&title, &of(*entries, *flows), settings)?
+                workers::run(&title, &of(*entries, *flows), 1.9, settings)?
+            }
+            Item::Scaling(scaling) => {
+                if !args.quick && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+                    println!("{title}: left out, there is one CPU\n");
+                    return Ok(());
+                }
+                workers::run(&title, &(scaling.workload)(args.quick), 1.85, settings)?
             }
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {

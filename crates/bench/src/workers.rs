@@ -1,4 +1,5 @@
-//! Two workers beside one, from memory: threads that play the same frames through executors of one pipeline.
+//! Two workers beside one, from memory: threads that play the same frames through executors of one pipeline. The one worker has
+//! a pipeline of its own, whose code locks nothing.
 
 use crate::compare;
 use crate::frames::Frames;
@@ -31,16 +32,20 @@ fn together(pipeline: &Pipeline, workers: usize, workload: &Workload, plan: Plan
     })
 }
 
-/// Holds each worker against C, packet by packet, lets the pipeline settle, and does it again.
+/// Holds each worker against C, or the interpreter where there is no C version, packet by packet, lets the pipeline settle, and
+/// does it again.
 fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Settings) -> Result<[u64; 3]> {
-    let mut c = Some(subject::c(workload, false)?);
+    let mut c = Some(match crate::reference::named(workload.program) {
+        Some(_) => subject::c(workload, false)?,
+        None => subject::interpreter(workload, &settings.options)?,
+    });
     let mut both = |frames: &Frames| -> Result<[u64; 3]> {
         let mut fates = [0; 3];
         for worker in 0..pipeline.workers() {
             let mut subjects = vec![subject::of_pipeline(&format!("worker {worker}"), pipeline, worker)];
             subjects.extend(c.take());
             fates = compare::all(&mut subjects, frames, settings.batch)
-                .with_context(|| format!("{title}: worker {worker} and C differ"))?;
+                .with_context(|| format!("{title}: worker {worker} and its reference differ"))?;
             c = subjects.pop();
         }
         Ok(fates)
@@ -52,21 +57,23 @@ fn compared(title: &str, pipeline: &Pipeline, workload: &Workload, settings: &Se
     both(&workload.frames)
 }
 
-/// Measures one workload.
-pub fn run(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
+/// Measures one workload; two workers are to be `bar` times as fast as one.
+pub fn run(title: &str, workload: &Workload, bar: f64, settings: &Settings) -> Result<Row> {
+    let alone = subject::load(workload, &settings.options, 1)?;
+    compared(title, &alone, workload, settings)?;
     let pipeline = subject::load(workload, &settings.options, 2)?;
     let fates = compared(title, &pipeline, workload, settings)?;
     let plan = settings.plan(workload);
     let (mut one, mut two) = (Vec::new(), Vec::new());
     with_lock(settings, || {
         for _ in 0..plan.rounds {
-            one.extend(together(&pipeline, 1, workload, plan));
+            one.extend(together(&alone, 1, workload, plan));
             let rate: f64 = together(&pipeline, 2, workload, plan).into_iter().map(|cycles| 1.0 / cycles).sum();
             two.push(1.0 / rate);
         }
     })?;
     let one = Series { name: "1 worker".to_string(), rounds: one };
     let two = Series { name: "2 workers, together".to_string(), rounds: two };
-    let bar = Bar { at_most: false, ..Bar::with("rate of 2 workers / 1 worker", Ratio::new(&one, &two), 1.9) };
+    let bar = Bar { at_most: false, ..Bar::with("rate of 2 workers / 1 worker", Ratio::new(&one, &two), bar) };
     Ok(Row { name: title.to_string(), series: vec![one, two], bars: vec![bar], fates })
 }

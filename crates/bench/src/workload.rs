@@ -1,6 +1,7 @@
 //! Entries and frames for each program. Everything follows from the sizes and a seed.
 
 pub mod generated;
+pub mod heavy_hitter;
 pub mod l2;
 pub mod l2l3acl;
 pub mod l3router;

@@ -31,7 +31,7 @@ pub const LOG_LINES_PER_SECOND: u32 = 1000;
 
 /// All calls, for `jit`.
 pub const CALLS: RuntimeCalls =
-    RuntimeCalls { meter, hash: hash_call, random, digest, log, assert_failed, wide_bin, make_headroom };
+    RuntimeCalls { meter, hash: hash_call, random, digest, log, assert_failed, wide_bin, make_headroom, wait_for_lock };
 
 /// The runtime's data of one worker, behind `WorkerCtx::runtime`.
 #[derive(Debug)]
@@ -372,6 +372,22 @@ unsafe extern "C" fn make_headroom(_ctx: *const WorkerCtx, packet: *mut PacketDe
         packet.tailroom -= missing;
         true
     }
+}
+
+/// How often a lock is looked at before its holder is taken to have lost its processor: its work takes less than a microsecond.
+const LOOKS_AT_LOCK: u32 = 1000;
+
+/// See `abi::RuntimeCalls::wait_for_lock`.
+unsafe extern "C" fn wait_for_lock(_ctx: *const WorkerCtx, lock: *const u8) {
+    // SAFETY: the lock lives as long as the register that code was made for, and is only accessed atomically.
+    let lock = unsafe { std::sync::atomic::AtomicU8::from_ptr(lock.cast_mut()) };
+    for _ in 0..LOOKS_AT_LOCK {
+        if lock.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    std::thread::yield_now();
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub struct Local {
     pipeline: Arc<Pipeline>,
     engine: Engine,
     executor: Box<dyn Executor>,
+    worker: usize,
     replication: Arc<Replication>,
     pool: PoolRef,
     /// Microseconds since the start.
@@ -52,10 +53,16 @@ impl Sink for Collect<'_> {
 impl Local {
     /// Runs `pipeline` as worker 0.
     pub fn new(pipeline: Arc<Pipeline>) -> Local {
+        Local::of_worker(pipeline, 0)
+    }
+
+    /// Runs `pipeline` as one of its workers; each may be run once at a time.
+    pub fn of_worker(pipeline: Arc<Pipeline>, worker: usize) -> Local {
         let replication = Arc::clone(pipeline.replication());
         Local {
             engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication)),
-            executor: pipeline.executor(0),
+            executor: pipeline.executor(worker),
+            worker,
             pipeline,
             replication,
             pool: HeapPool::shared(16 * 1024),
@@ -94,7 +101,7 @@ impl Local {
         let mut packets = frames.iter().map(|f| self.pool.alloc_from(f)).collect::<Option<Vec<Packet>>>()?;
         let mut sent = Vec::new();
         self.now_us += 1;
-        let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(0) };
+        let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(self.worker) };
         self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
         // Whoever has this value may write to tables next, and would wait for itself.

@@ -3,8 +3,8 @@
 //! Immutable but for the state behind it; workers and the control plane share it by `Arc`. The last one to let go frees
 //! code and tables, so a replaced pipeline lives exactly as long as some worker may still run it.
 //!
-//! Workers run at the same time, but for programs whose packets read and write the same register: there they take turns,
-//! a batch each. That costs such programs what more workers would bring; counters and meters need no turns.
+//! Workers run at the same time. Where packets read and write the same register, they lock its cells, or workers take turns, a
+//! batch each (`ir::atomicity`; the interpreter's always take turns). Counters and meters need neither.
 //!
 //! Tests: at the end of the file.
 
@@ -319,7 +319,11 @@ impl Pipeline {
     /// A program on a backend that has executors for workers `0..workers`.
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
-        let turn = (workers > 1 && updates_registers(&program)).then(Arc::default);
+        let takes_turns = match backend.fast() {
+            Some(fast) => fast.takes_turns(),
+            None => updates_registers(&program),
+        };
+        let turn = (workers > 1 && takes_turns).then(Arc::default);
         Pipeline {
             program,
             backend,
@@ -334,6 +338,14 @@ impl Pipeline {
     /// Whether it was made with parts of another's state ([`load_keeping`]).
     pub fn shares(&self) -> bool {
         self.shares
+    }
+
+    /// Whether there are registers that are not shared and whose cells are taken over.
+    pub fn takes_registers(&self, old: &Pipeline, keep: &Keep) -> bool {
+        match (self.backend.fast(), old.backend.fast()) {
+            (Some(new), Some(old)) => new.takes_registers(old, keep),
+            _ => false,
+        }
     }
 
     /// Takes over what packets have left in registers that are not shared. To be called while no packet runs through either.

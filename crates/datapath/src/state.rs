@@ -50,7 +50,7 @@ use base::ids::{ExternId, TableId};
 use cells::{Counters, NoMemory, Registers, ZeroedArray};
 use dynamic::Expired;
 use inherit::Inherited;
-use ir::{ExternKind, Program, TableAction};
+use ir::{Atomicity, ExternKind, Program, TableAction};
 use profile::{Profile, Resolved};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -149,6 +149,8 @@ pub struct FastState {
     content: Mutex<Content>,
     /// By extern.
     cells: Vec<Cells>,
+    /// How packets of several workers keep their updates of registers apart; nothing for one worker.
+    atomicity: Atomicity,
     /// Hits and misses by table, one array per worker.
     table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
     /// What tables had of both under earlier programs.
@@ -222,6 +224,7 @@ impl FastState {
         inherited: &Inherited,
     ) -> std::result::Result<FastState, LoadError> {
         domain.renew_seeds();
+        let atomicity = if workers > 1 { Atomicity::new(&program) } else { Atomicity::default() };
         let mut tables = Vec::new();
         for (i, table) in program.tables.iter().enumerate() {
             if let Some(kept) = inherited.tables.get(&TableId::from_index(i)) {
@@ -256,7 +259,9 @@ impl FastState {
                     (Meters::new(count, *unit, workers).map(Arc::new).map(Cells::Meters), count)
                 }
                 ExternKind::Register { size, width, initial } => {
-                    (Registers::new(*size, *width, initial).map(Arc::new).map(Cells::Registers), *size)
+                    let has_locks = atomicity.rank(ExternId::from_index(i)).is_some();
+                    let registers = Registers::new(*size, *width, initial, has_locks);
+                    (registers.map(Arc::new).map(Cells::Registers), *size)
                 }
                 _ => (Ok(Cells::None), 0),
             };
@@ -294,6 +299,7 @@ impl FastState {
                 phase: Default::default(),
             }),
             cells,
+            atomicity,
             table_counters: table_counters.map_err(no_memory)?,
             earlier: ZeroedArray::new(table_count).map_err(no_memory)?,
             actions,
@@ -311,7 +317,7 @@ impl FastState {
 
     /// What `jit` needs. Valid for as long as the state lives.
     pub fn bindings(&self) -> Bindings {
-        let bind = |cells: &Cells| match cells {
+        let bind = |(i, cells): (usize, &Cells)| match cells {
             Cells::Counters(counters) => ExternBinding::Counter { size: counters.size() },
             Cells::Meters(meters) => ExternBinding::Meter { size: meters.size() },
             Cells::Registers(r) => ExternBinding::Register {
@@ -319,14 +325,20 @@ impl FastState {
                 size: r.size(),
                 width: r.width(),
                 footprint_bytes: r.footprint_bytes(),
+                lock_rank: self.atomicity.rank(ExternId::from_index(i)),
             },
             Cells::None => ExternBinding::None,
         };
         let actions = self.actions.iter().map(|counters| ExternBinding::Counter { size: counters.size() });
         Bindings {
             tables: self.lock().tables.iter().map(|t| lock(t).table.binding()).collect(),
-            externs: self.cells.iter().map(bind).chain(actions).collect(),
+            externs: self.cells.iter().enumerate().map(bind).chain(actions).collect(),
         }
+    }
+
+    /// Whether workers take turns, a batch each, to keep their updates of registers apart.
+    pub fn takes_turns(&self) -> bool {
+        self.atomicity.takes_turns()
     }
 
     /// The program.

@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md, "The IR", tells the ideas. An operation is defined once, in [`op::Op`]; exhaustive matches find its
 //! users: `print`, `parse`, `verify`, `opt`, `interp`, `jit`.
 
+pub mod atomicity;
 pub mod bitset;
 pub mod builder;
 pub mod eval;
@@ -16,6 +17,7 @@ pub mod program;
 pub mod room;
 pub mod verify;
 
+pub use atomicity::{Acquire, Acquisitions, Atomicity, Sharing};
 pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 pub use bitset::BitSet;
 pub use builder::{Builder, FieldWidth};

@@ -20,6 +20,7 @@ extern "C" fn random(_: *const abi::WorkerCtx, low: u64, _: u64) -> u64 {
 extern "C" fn words(_: *const abi::WorkerCtx, _: *const abi::PacketDesc, _: u32, _: *const u64, _: u32) {}
 extern "C" fn assert_failed(_: *const abi::WorkerCtx, _: *const abi::PacketDesc, _: u32) {}
 extern "C" fn wide_bin(_: u32, _: u32, _: *mut u64, _: *const u64, _: *const u64) {}
+extern "C" fn wait_for_lock(_: *const abi::WorkerCtx, _: *const u8) {}
 extern "C" fn make_headroom(_: *const abi::WorkerCtx, _: *mut abi::PacketDesc, _: u32) -> bool {
     false
 }
@@ -43,7 +44,7 @@ fn bindings(program: &Program) -> Bindings {
         ExternKind::Counter { size, .. } => ExternBinding::Counter { size },
         ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
         ExternKind::Register { size, width, .. } => {
-            ExternBinding::Register { cells: null_mut(), size, width, footprint_bytes: 0 }
+            ExternBinding::Register { cells: null_mut(), size, width, footprint_bytes: 0, lock_rank: None }
         }
         _ => ExternBinding::None,
     });
@@ -56,7 +57,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let input = frontend::Input::File(Path::new(path));
     let compiled = frontend::compile(input, &frontend::Options::default(), frontend::Until::Ir)?;
     let Some(program) = compiled.optimised else { return Err(compiled.render(false).into()) };
-    let calls = RuntimeCalls { meter, hash, random, digest: words, log: words, assert_failed, wide_bin, make_headroom };
+    let calls = RuntimeCalls {
+        meter,
+        hash,
+        random,
+        digest: words,
+        log: words,
+        assert_failed,
+        wide_bin,
+        make_headroom,
+        wait_for_lock,
+    };
     let text = args.len() > 2;
     let options = jit::Options { keep_text: text, verify: false, ..jit::Options::default() };
     let pipeline = jit::compile(&program, &bindings(&program), &calls, &options)?;

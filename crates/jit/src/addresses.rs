@@ -33,7 +33,17 @@ impl Addresses {
                 ExternBinding::Register { cells, .. } => Some(*cells as u64),
                 _ => None,
             }));
-            let RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom } = *runtime;
+            let RuntimeCalls {
+                meter,
+                hash,
+                random,
+                digest,
+                log,
+                assert_failed,
+                wide_bin,
+                make_headroom,
+                wait_for_lock,
+            } = *runtime;
             let calls = [
                 meter as usize,
                 hash as usize,
@@ -43,6 +53,7 @@ impl Addresses {
                 assert_failed as usize,
                 wide_bin as usize,
                 make_headroom as usize,
+                wait_for_lock as usize,
             ];
             list.extend(calls.map(|call| call as u64));
             list.sort_unstable();

@@ -4,13 +4,16 @@
 //! megabytes. Run to completion waits for it packet by packet; and packets cannot wait for one another there, as they do at
 //! tables ([`crate::stage`]), for what they do to a register must happen in their order, on whatever paths they come to it.
 //!
-//! So the packets of a batch go through twice. The first time each goes as far as the first read of a large register, asks
-//! for the cell, and leaves no trace: nothing is counted or written ([`Translator::is_ahead`]), and variables are set anew
-//! when it comes again. The second time everything is done, in order. What is parsed, looked up and hashed twice costs less
-//! than a line from memory.
+//! So the packets of a batch go through twice. The first time each prefetches its cells where it comes to read them, goes on without
+//! what they hold as far as that is not needed to know the path, and leaves no trace: nothing is counted or written
+//! ([`Translator::is_ahead`]), and variables are set anew when it comes again. The second time everything is done, in order. What is
+//! parsed, looked up and hashed twice costs less than a line from memory.
 //!
 //! The first time round is only a guess. A register may change in between, and with it the path: then another cell's
 //! line is there than the one that is wanted, and nothing is wrong.
+//!
+//! Cells that several workers lock are in another worker's cache half of the time, which is as far away as memory: those are prefetched
+//! from [`LOCKED_BYTES_MIN`] on, and taken away from that worker at once.
 //!
 //! Not for entries whose packets wait for tables; not in loops, parsers and deparsers, and not behind meters and chance, whose
 //! answers would be spent.
@@ -18,15 +21,15 @@
 //! Tests: `tests/staged.rs`; with `JIT_STAGED=1` all entries that read registers and are not taken apart.
 
 use crate::flow::Flow;
-use crate::stage::plan::Spot;
+use crate::locks::lock_rank;
 use crate::translate::Translator;
 use crate::{Error, Options, Strategy};
 use abi::{Bindings, ExternBinding, PacketDesc};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
-use ir::{EntryPoint, ExternId, HashAlgorithm, Inst, Op, Program, StageKind};
-use std::collections::BTreeMap;
+use ir::{EntryPoint, ExternId, HashAlgorithm, Inst, Op, Operand, Program, SlotId, StageKind};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What packets go through the first time.
 #[derive(Clone, Debug)]
@@ -53,25 +56,42 @@ impl Ahead {
         let graph = &flow.graph;
         let mut stops = BTreeMap::new();
         let mut reads = Vec::new();
-        let mut stack = vec![0];
-        while let Some(n) = stack.pop() {
-            if stops.contains_key(&n) {
-                continue;
-            }
+        // By node: the slots that do not have their values, because of what was not read.
+        let mut arriving: Vec<Option<BTreeSet<SlotId>>> = vec![None; graph.nodes.len()];
+        arriving[0] = Some(BTreeSet::new());
+        // Edges that lead backwards lead to heads of loops, where packets stop.
+        for n in 0..graph.nodes.len() {
+            let Some(mut unknown) = arriving[n].take() else { continue };
             let node = &graph.nodes[n];
             let kind = program.stages[entry.stages[node.position].index()].kind;
-            let insts = &graph.block(program, n).insts;
-            let stop = match node.is_loop_head || kind == StageKind::Deparser {
-                true => Some(0),
-                false => insts.iter().position(|inst| is_read(inst, &registers) || spends(&inst.op)),
-            };
-            stops.insert(n, stop);
-            match stop {
-                None => stack.extend(&node.succs),
-                Some(at) if kind == StageKind::Control && insts.get(at).is_some_and(|i| is_read(i, &registers)) => {
-                    reads.push(n);
+            let block = graph.block(program, n);
+            let may_prefetch = kind == StageKind::Control;
+            let mut stop = (node.is_loop_head || kind == StageKind::Deparser).then_some(0);
+            let insts = block.insts.iter().enumerate().take_while(|_| stop.is_none());
+            for (i, inst) in insts.take_while(|(_, inst)| !spends(&inst.op)) {
+                let mut needs = false;
+                inst.op.for_each_use(program, |slot| needs |= unknown.contains(&slot));
+                if is_read(inst, &registers) {
+                    if !may_prefetch {
+                        stop = Some(i);
+                        break;
+                    }
+                    if !needs && !reads.contains(&n) {
+                        reads.push(n);
+                    }
+                    needs = true;
                 }
-                Some(_) => {}
+                inst.op.for_each_def(program, |slot| match needs {
+                    true => _ = unknown.insert(slot),
+                    false => _ = unknown.remove(&slot),
+                });
+            }
+            stop = stop.or_else(|| block.insts.iter().position(|inst| spends(&inst.op)));
+            let needs = block.term.operand().and_then(Operand::slot).is_some_and(|slot| unknown.contains(&slot));
+            stop = stop.or(needs.then_some(block.insts.len()));
+            stops.insert(n, stop);
+            for &s in node.succs.iter().filter(|_| stop.is_none()) {
+                arriving[s].get_or_insert_default().extend(&unknown);
             }
         }
         // Packets that are on no path to a read need not go on.
@@ -111,6 +131,15 @@ fn spends(op: &Op) -> bool {
     }
 }
 
+/// Bytes of a locked register in use up to which its cells are not prefetched: of fewer lines, the other workers' batches take some away
+/// before they are used.
+const LOCKED_BYTES_MIN: u64 = 32 * 1024;
+
+/// Bytes of a register in use up to which [`Strategy::Auto`] does not prefetch its cells.
+pub fn prefetched_bytes_min(is_locked: bool) -> u64 {
+    if is_locked { LOCKED_BYTES_MIN } else { crate::PREFETCHED_BYTES_MIN }
+}
+
 /// The registers that the strategy wants prefetched.
 fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, strategy: Strategy) -> Vec<ExternId> {
     let mut registers = Vec::new();
@@ -123,14 +152,16 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
             }
         }
     }
-    let bytes = |register: &ExternId| match bindings.externs.get(register.index()) {
-        Some(&ExternBinding::Register { footprint_bytes, .. }) => footprint_bytes,
-        _ => 0,
+    let is_large = |register: &ExternId| match bindings.externs.get(register.index()) {
+        Some(&ExternBinding::Register { footprint_bytes, lock_rank, .. }) => {
+            footprint_bytes > prefetched_bytes_min(lock_rank.is_some())
+        }
+        _ => false,
     };
     match strategy {
         Strategy::RunToCompletion => registers.clear(),
         Strategy::Staged => {}
-        Strategy::Auto => registers.retain(|r| bytes(r) > crate::PREFETCHED_BYTES_MIN),
+        Strategy::Auto => registers.retain(is_large),
     }
     registers
 }
@@ -169,23 +200,20 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The packet has come to where it stops: prefetches the cells that are read from there on in this node, as far as it
-    /// is known which, and goes on with the next packet.
-    pub fn prefetch_ahead(&mut self, (node, at): Spot, ahead: &Ahead) -> Result<(), Error> {
-        let insts = &self.flow.graph.block(self.program, node).insts;
-        let mut assigned = Vec::new();
-        for inst in &insts[at..] {
-            if let Op::RegisterRead { register, index, .. } = &inst.op
-                && is_read(inst, &ahead.registers)
-                && index.slot().is_some_and(|slot| !assigned.contains(&slot))
-            {
-                // Beyond the last cell too: nothing is read.
-                let (cell, ..) = self.register_cell(*register, index)?;
-                self.prefetch(cell);
-            }
-            inst.op.for_each_def(self.program, |slot| assigned.push(slot));
+    /// Prefetches the cell of a read, the first time round; whether it was one to prefetch. Then what is read is not known.
+    pub fn prefetch_cell(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<bool, Error> {
+        let is_wanted = self.plan.ahead.as_ref().is_some_and(|ahead| ahead.registers.contains(&register));
+        if !self.is_ahead() || !is_wanted || index.slot().is_none() {
+            return Ok(false);
         }
-        self.b.ins().jump(self.next_packet, &[]);
-        Ok(())
+        // Beyond the last cell too: nothing is read.
+        let (cell, ..) = self.register_cell(register, index)?;
+        match lock_rank(self.bindings, register) {
+            Some(_) => self.prefetch_to_write(cell),
+            None => self.prefetch(cell),
+        }
+        let zero = self.zero(self.program.width(dst));
+        self.write_slot(dst, &zero);
+        Ok(true)
     }
 }

@@ -30,18 +30,21 @@ use std::cell::Cell;
 use std::mem::offset_of;
 
 /// The kinds of calls: arguments and result. Those of `abi::RuntimeCalls` that are seldom made, and lookups that seldom are.
-const KINDS: [(&[Type], Option<Type>); 6] = [
+const KINDS: [(&[Type], Option<Type>); 7] = [
     (&[I64, I64, I32, I64, I32], None),
     (&[I64, I64, I32], None),
     (&[I64, I64, I32], Some(I8)),
     (&[I64, I64, I64, I32, I32, I64], Some(I32)),
     (&[I64, I64, I32, I64], None),
+    (&[I64, I64], None),
     (&[I64, I64], Some(I64)),
 ];
 /// The last: of a handle and the address of a key that has one word. The cold call takes the word and puts it into memory of its own:
 /// an address in the frame is a value that the whole loop would carry.
 const LOOKUP: usize = KINDS.len() - 1;
-/// Those before are of digests, log lines and assertions.
+/// Waiting for the lock of a register's cell.
+const LOCK: usize = LOOKUP - 1;
+/// Of making headroom; others before are of digests, log lines and assertions, and those behind of entries that packets add.
 const HEADROOM: usize = 2;
 
 /// The cold calls of one compilation.
@@ -135,7 +138,7 @@ impl Translator<'_, '_> {
         );
         let cold_calls = self.cold_calls;
         let Some((kind, cold_call)) = kind
-            .filter(|kind| *kind == HEADROOM || !self.are_tables_many())
+            .filter(|kind| *kind == HEADROOM || *kind == LOCK || !self.are_tables_many())
             .and_then(|kind| Some((kind, cold_calls.cold_calls.get(kind)?)))
         else {
             return self.call(address, args, result);

@@ -6,7 +6,7 @@ use crate::pack::Piece;
 use crate::translate::Translator;
 use crate::value::{Class, Val, const_words};
 use crate::{Error, Optimisation, Site, SiteKind};
-use abi::{ExternBinding, WorkerCtx, register_cell_bytes};
+use abi::{ExternBinding, WorkerCtx, register_cell_bytes, register_stride_bytes};
 use base::Span;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
@@ -147,7 +147,7 @@ impl Translator<'_, '_> {
 impl Translator<'_, '_> {
     /// The cell's address and whether there is one: index below the size.
     pub fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Option<Value>, u32), Error> {
-        let ExternBinding::Register { cells, size, width, .. } = self.extern_binding(register)? else {
+        let ExternBinding::Register { cells, size, width, lock_rank, .. } = self.extern_binding(register)? else {
             return Err(self.wrong_binding(register));
         };
         let index = self.read(index);
@@ -155,14 +155,18 @@ impl Translator<'_, '_> {
         let bits = self.significant_bits(index);
         let surely = bits < 64 && 1 << bits <= size;
         let inside = (!surely).then(|| self.icmp_imm(IntCC::UnsignedLessThan, index, size));
-        let offset = self.b.ins().imul_imm_u(index, i64::from(register_cell_bytes(width)));
+        let offset = self.b.ins().imul_imm_u(index, i64::from(register_stride_bytes(width, lock_rank.is_some())));
         let cells = self.address(cells as u64);
         Ok((self.b.ins().iadd(cells, offset), inside, width))
     }
 
     pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
+        if self.prefetch_cell(register, dst, index)? {
+            return Ok(());
+        }
         let (cell, inside, width) = self.register_cell(register, index)?;
         let Some(inside) = inside else {
+            self.acquire(register, cell, width);
             let words = self.load_cell(cell, width);
             self.write_words(dst, words);
             return Ok(());
@@ -175,6 +179,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(inside, load, &[], done, &zeros);
         self.b.seal_block(load);
         self.b.switch_to_block(load);
+        self.acquire(register, cell, width);
         let words: Vec<_> = self.load_cell(cell, width).into_iter().map(Into::into).collect();
         self.b.ins().jump(done, &words);
         self.b.seal_block(done);
@@ -208,6 +213,7 @@ impl Translator<'_, '_> {
         let (cell, inside, width) = self.register_cell(register, index)?;
         let words = self.read_words(src);
         let Some(inside) = inside else {
+            self.acquire(register, cell, width);
             self.store_cell(&words, cell, width);
             return Ok(());
         };
@@ -215,6 +221,7 @@ impl Translator<'_, '_> {
         self.b.ins().brif(inside, store, &[], done, &[]);
         self.b.seal_block(store);
         self.b.switch_to_block(store);
+        self.acquire(register, cell, width);
         self.store_cell(&words, cell, width);
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);

@@ -48,6 +48,7 @@ mod join;
 mod keyed;
 mod known;
 mod listing;
+mod locks;
 mod ops;
 mod optimisation;
 mod pack;
@@ -70,6 +71,7 @@ mod value;
 mod verified;
 mod wide;
 
+pub use ahead::prefetched_bytes_min;
 pub use analysis::Analysis;
 pub use bit_vectors::COLUMNS_MAX;
 pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
@@ -127,7 +129,7 @@ pub const CHUNK: u32 = abi::BATCH_MAX as u32;
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
 /// Bytes of a register in use up to which `Strategy::Auto` does not prefetch its cells: some part of what a last-level
 /// cache has. Going through a batch twice costs about thirty cycles a packet, and the processor hides much of a shorter way.
-pub const PREFETCHED_BYTES_MIN: u64 = 4 << 20;
+pub const PREFETCHED_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a table up to which `Strategy::Auto` never has packets wait for it.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;
 /// Switches with up to this many cases compare one after the other.

@@ -262,6 +262,7 @@ impl Translator<'_, '_> {
 
     /// Writes the fate and goes on with the next packet.
     pub fn finish(&mut self, fate: FateCode, arg: u32) {
+        self.release_at_end();
         let cursor = self.cursor_value();
         self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
         // The two are neighbours.

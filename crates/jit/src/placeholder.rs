@@ -12,7 +12,7 @@
 //!
 //! | file | tags | instructions |
 //! | --- | --- | --- |
-//! | `prefetch` | 0x51 | prefetches |
+//! | `prefetch` | 0x51, 0x60 | prefetches |
 //! | `wide` | 0x52 to 0x5b | compares of a key with a whole bucket |
 //! | `clmul` | 0x5c to 0x5f | products of polynomials |
 //!

@@ -23,6 +23,7 @@ use crate::counts::{Counts, Round};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::join::{JoinedValues, Joins};
 use crate::keyed::KeyedTables;
+use crate::locks::Locks;
 use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
@@ -246,6 +247,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub waiting: Vec<Option<Waiting>>,
     /// By phase: what is known of headers when packets begin to wait.
     pub header_places: Vec<HeaderPlaces>,
+    /// Locks of register cells.
+    pub locks: Locks,
 }
 
 /// The signature of an entry.
@@ -282,6 +285,8 @@ pub(crate) fn translate(
         emitted: var(),
         rounds: var(),
     };
+    let locks = Locks::new(shared.program, entry, &flow.graph, shared.bindings, || b.declare_var(I64));
+    let locks = locks.map_err(|name| Error::Codegen(format!("register `{name}` would be locked out of order")))?;
     let head = b.create_block();
     let next_packet = b.create_block();
     let frame = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 0, 4));
@@ -350,6 +355,7 @@ pub(crate) fn translate(
         carried: Vec::new(),
         waiting: Vec::new(),
         header_places: Vec::new(),
+        locks,
         b,
     };
     t.packet_loop(head)?;
@@ -697,6 +703,7 @@ impl<'a> Translator<'a, '_> {
             }
         }
         let block = |n: usize| blocks[n].expect("a phase has the successors of its nodes");
+        self.hold_nothing();
         if start.is_none() {
             self.enter_stage(0);
         }
@@ -734,6 +741,9 @@ impl<'a> Translator<'a, '_> {
             for inst in &code.insts[..from] {
                 flow.step(self.program, self.facts, node.position, &inst.op, &mut self.facts_now);
             }
+            if from == 0 {
+                self.release_at_start();
+            }
             self.known_now = node.known.clone();
             for inst in &code.insts[..from] {
                 self.forget(&inst.op);
@@ -745,8 +755,8 @@ impl<'a> Translator<'a, '_> {
                 self.inst(inst)?;
                 self.forget(&inst.op);
             }
-            if let (Some(stop), Some(ahead), true) = (stop, &plan.ahead, self.ahead) {
-                self.prefetch_ahead((n, stop), ahead)?;
+            if stop.is_some() && self.ahead {
+                self.b.ins().jump(self.next_packet, &[]);
                 continue;
             }
             if let Some(stop) = stop {

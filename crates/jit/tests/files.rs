@@ -90,7 +90,7 @@ fn compile(case: &Case, program: &Program, tables: &mut [tables::Table], without
         names.push((binding.lookup as usize as u64, "lookup".into()));
         names.push((binding.lookup_batch as usize as u64, "lookup_batch".into()));
     }
-    let abi::RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom } =
+    let abi::RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom, wait_for_lock } =
         common::runtime::calls();
     names.extend([
         (meter as usize as u64, "meter".into()),
@@ -101,6 +101,7 @@ fn compile(case: &Case, program: &Program, tables: &mut [tables::Table], without
         (assert_failed as usize as u64, "assert_failed".into()),
         (wide_bin as usize as u64, "wide_bin".into()),
         (make_headroom as usize as u64, "make_headroom".into()),
+        (wait_for_lock as usize as u64, "wait_for_lock".into()),
     ]);
     let both = Both::with_shapes(program.clone(), &options, &shapes, |runtime| {
         runtime.replaced = bindings.into_iter().map(Some).collect();

@@ -7,7 +7,7 @@
 
 use crate::compile::{self, ProgramArgs};
 use crate::json;
-use crate::show::ShowArgs;
+use crate::show::{self, ShowArgs};
 use anyhow::Result;
 use base::span::SourceFile;
 use base::{Diagnostic, Severity, SourceMap, Span};
@@ -39,10 +39,10 @@ pub struct Args {
     #[arg(long)]
     loadable: bool,
     /// How diagnostics are printed.
-    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
+    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "state", "stages", "clif", "asm"])]
     format: Format,
     /// The same as --format json.
-    #[arg(long, conflicts_with_all = ["format", "ir", "raw_ir", "ir_after", "stages", "clif", "asm"])]
+    #[arg(long, conflicts_with_all = ["format", "ir", "raw_ir", "ir_after", "state", "stages", "clif", "asm"])]
     json: bool,
 }
 
@@ -98,6 +98,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut rows = compiled.times.clone();
     if let Some(program) = compiled.optimised {
         let program = Arc::new(program);
+        if args.show.state {
+            print!("{}", show::state_text(&program));
+        }
         args.show.show_code(&program, &code.jit, &compiled.sources)?;
         match compiled.unloadable.is_empty() {
             true => rows.extend(datapath::load_with(program, datapath::EngineKind::Machine, 1, &code)?.load_times()),

@@ -1,11 +1,12 @@
-//! What the compiler made of a program, for `sluice check --ir-after`, `--stages`, `--clif` and `--asm`.
+//! What the compiler made of a program, for `sluice check --ir-after`, `--state`, `--stages`, `--clif` and `--asm`.
 //!
 //! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
 //! action, parser state, stage) and show the line of the source.
 
 use anyhow::{Result, bail, ensure};
 use base::{SourceMap, Span};
-use ir::Program;
+use ir::atomicity::LOCKED_CELLS_MIN;
+use ir::{Atomicity, ExternId, Program, Sharing};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,9 @@ pub struct ShowArgs {
     /// Print the IR after each run of a pass that changed it, or of all passes with `all`.
     #[arg(long, value_name = "PASS|all")]
     pub ir_after: Option<String>,
+    /// Print how packets of several workers are kept apart at each register, and why.
+    #[arg(long)]
+    pub state: bool,
     /// Print which phase of staged code each table and action belongs to, with empty tables: best with `--strategy staged`.
     /// `sluice stats` tells it of running code.
     #[arg(long)]
@@ -91,6 +95,33 @@ impl ShowArgs {
         }
         Ok(())
     }
+}
+
+/// How several workers share the registers of a program.
+pub fn state_text(program: &Program) -> String {
+    let name = |register: &ExternId| program.externs[register.index()].name.as_str();
+    let atomicity = Atomicity::new(program);
+    let mut out = String::new();
+    for (register, sharing) in atomicity.registers() {
+        let text = match sharing {
+            Sharing::OnlyRead => "packets do not write to it, nothing is locked".to_string(),
+            Sharing::OnlyWritten => "packets do not read it, nothing is locked".to_string(),
+            Sharing::Locked { .. } => "a packet comes to one cell, which it can lock".to_string(),
+            Sharing::FewCells => format!("fewer than {LOCKED_CELLS_MIN} cells need turns"),
+            Sharing::SeveralCells => "a packet that may come to several cells needs turns".to_string(),
+            Sharing::Order(others) => {
+                let others: Vec<&str> = others.iter().map(name).collect();
+                format!("packets that come to it before and behind {} need turns", others.join(", "))
+            }
+        };
+        let _ = writeln!(out, "register {}: {text}", name(&register));
+    }
+    out.push_str(match (out.is_empty(), atomicity.takes_turns()) {
+        (true, _) => "the program has no registers: workers share no state that packets read and write\n",
+        (false, true) => "workers take turns, a batch each\n",
+        (false, false) => "workers run at the same time\n",
+    });
+    out
 }
 
 /// The phases of an entry, and the tables for which packets do not wait.

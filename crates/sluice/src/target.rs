@@ -121,16 +121,16 @@ impl Target for SwitchTarget {
     }
 
     fn replace(&self, earlier: &Built, built: &Built, keep: &Keep) -> Result<(), String> {
-        if keep.copied_registers.is_empty() {
+        let (old, new) = (SwitchTarget::pipeline(earlier)?, SwitchTarget::pipeline(built)?);
+        if !new.takes_registers(&old, keep) {
             self.activate(built)?;
         } else {
-            let (old, new) = (SwitchTarget::pipeline(earlier)?, SwitchTarget::pipeline(built)?);
             let copy = || new.take_registers(&old, keep);
             self.switch.replace_pipeline_of(self.device, Arc::clone(&new), copy).map_err(|e| e.to_string())?;
             new.specialise(self.specialise);
         }
         // No packet runs through the earlier program any more, so what it counted last can be taken over.
-        SwitchTarget::pipeline(built)?.inherit(&*SwitchTarget::pipeline(earlier)?, keep);
+        new.inherit(&old, keep);
         Ok(())
     }
 

@@ -151,13 +151,14 @@ fn subtract(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
     [a[0].wrapping_sub(b[0]), a[1].wrapping_sub(b[1])]
 }
 
-/// A register array: cells as `abi::register_cell_bytes` says.
+/// A register array: cells as `abi::register_cell_bytes` and `abi::register_stride_bytes` say.
 #[derive(Debug)]
 pub(super) struct Registers {
     memory: ZeroedArray<AtomicU64>,
     width: u32,
     size: u64,
-    /// The words that cells fill before anything is written.
+    has_locks: bool,
+    /// The words that cells fill before anything is written, with what lies between cells.
     initial: Vec<u64>,
     /// See [`Registers::look`].
     footprint_bytes: AtomicU64,
@@ -169,15 +170,25 @@ const LINES_LOOKED_AT: u64 = 2048;
 const LINE_WORDS: usize = 8;
 
 impl Registers {
-    pub(super) fn new(size: u64, width: u32, initial: &base::Bits) -> Result<Registers, NoMemory> {
-        let bytes = size.checked_mul(abi::register_cell_bytes(width).into()).ok_or(NoMemory(None))?;
+    pub(super) fn new(size: u64, width: u32, initial: &base::Bits, has_locks: bool) -> Result<Registers, NoMemory> {
+        let stride = abi::register_stride_bytes(width, has_locks) as usize;
+        let bytes = size.checked_mul(stride as u64).ok_or(NoMemory(None))?;
         let memory = ZeroedArray::new(bytes.div_ceil(8))?;
-        let mut registers =
-            Registers { memory, width, size, initial: Vec::new(), footprint_bytes: 0.into(), looks: 0.into() };
-        registers.initial = registers.words_of(initial);
-        if let (bytes @ 1..8, [word]) = (registers.cell_bytes(), &mut registers.initial[..]) {
-            *word = (0..8 / bytes).fold(0, |all, i| all | *word << (8 * bytes * i));
+        let mut registers = Registers {
+            memory,
+            width,
+            size,
+            has_locks,
+            initial: Vec::new(),
+            footprint_bytes: 0.into(),
+            looks: 0.into(),
+        };
+        let mut words = registers.words_of(initial);
+        if let (1..8, [word]) = (stride, &mut words[..]) {
+            *word = (0..8 / stride).fold(0, |all, i| all | *word << (8 * stride * i));
         }
+        words.resize(stride.div_ceil(8), 0);
+        registers.initial = words;
         if !initial.is_zero() {
             (0..size).for_each(|index| _ = registers.set(index, initial));
         }
@@ -196,8 +207,18 @@ impl Registers {
         self.memory.as_ptr().cast()
     }
 
+    /// Whether its cells have locks.
+    pub(super) fn has_locks(&self) -> bool {
+        self.has_locks
+    }
+
     fn cell_bytes(&self) -> usize {
         abi::register_cell_bytes(self.width) as usize
+    }
+
+    /// Bytes from one cell to the next.
+    fn stride_bytes(&self) -> usize {
+        abi::register_stride_bytes(self.width, self.has_locks) as usize
     }
 
     /// About how many bytes packets have written to: none until somebody has [looked](Registers::look).
@@ -211,7 +232,7 @@ impl Registers {
         let lines = self.memory.len().div_ceil(LINE_WORDS) as u64;
         let looked_at = lines.min(LINES_LOOKED_AT);
         let first = self.looks.fetch_add(1, Ordering::Relaxed);
-        let words = (self.size as usize * self.cell_bytes()) / 8;
+        let words = (self.size as usize * self.stride_bytes()) / 8;
         // Anywhere in a part of its own, each.
         let is_used = |i: &u64| {
             let (start, end) = (i * lines / looked_at, (i + 1) * lines / looked_at);
@@ -266,7 +287,7 @@ impl Registers {
 
     fn at(&self, index: u64, word: usize) -> *mut u8 {
         assert!(index < self.size);
-        self.memory.as_ptr().cast::<u8>().wrapping_add(index as usize * self.cell_bytes() + 8 * word)
+        self.memory.as_ptr().cast::<u8>().wrapping_add(index as usize * self.stride_bytes() + 8 * word)
     }
 
     pub(super) fn get(&self, index: u64) -> Option<base::Bits> {

@@ -4,7 +4,7 @@
 //!   both programs may run on them at once, as two workers of one program do; the epochs of both programs' workers are
 //!   counted in one `Domain`. A change-over of a million entries moves none of them.
 //! - Registers of another size are copied while no packet runs ([`FastState::take_registers`]): what packets read and write again
-//!   cannot be added up.
+//!   cannot be added up. So are registers that the two programs lock in different ways, which several workers may not mix.
 //! - Of objects that the control plane copies because their shape is another, counts are *added* when the old program has
 //!   run its last packet ([`FastState::inherit`]): so none is lost between copying and changing over.
 //!
@@ -16,7 +16,7 @@
 use super::{Cells, FastState, LoadError, Profile, TableState, lock};
 use crate::calls::hash::CustomCrcs;
 use base::ids::{ExternId, TableId};
-use ir::{ExternKind, Program};
+use ir::{Atomicity, ExternKind, Program};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ pub(super) struct Inherited {
 impl FastState {
     /// As [`FastState::new`], with the objects of `old` that `keep` says.
     pub fn inheriting(program: Arc<Program>, old: &FastState, keep: &Keep) -> Result<FastState, LoadError> {
-        let inherited = {
+        let mut inherited = {
             let content = old.lock();
             let table = |(from, to): &(TableId, TableId)| (*to, Arc::clone(&content.tables[from.index()]));
             let ext = |(from, to): &(ExternId, ExternId)| {
@@ -65,6 +65,9 @@ impl FastState {
                 custom_crcs: Arc::clone(&old.custom_crcs),
             }
         };
+        if old.taken.len() > 1 && !old.is_locked_alike(&Atomicity::new(&program), keep) {
+            inherited.externs.retain(|_, (cells, _)| !matches!(cells, Cells::Registers(_)));
+        }
         let state = FastState::with(program, old.taken.len(), Arc::clone(&old.domain), &inherited)?;
         state.set_time(old.now_us());
         Ok(state)
@@ -92,6 +95,37 @@ impl FastState {
         }
     }
 
+    /// Whether packets of another program, which has `new`, may use the kept registers while packets of this program do: they lock
+    /// the same cells in the same order, or both take turns.
+    fn is_locked_alike(&self, new: &Atomicity, keep: &Keep) -> bool {
+        let registers = keep.externs.iter().filter(|(from, _)| matches!(self.cells[from.index()], Cells::Registers(_)));
+        let pairs = registers.map(|(from, to)| (self.atomicity.rank(*from), new.rank(*to)));
+        let mut ranks: Vec<(Option<u32>, Option<u32>)> = pairs.collect();
+        ranks.sort_unstable();
+        let is_same_form = ranks.iter().all(|(was, now)| was.is_some() == now.is_some());
+        let is_same_order = ranks.windows(2).all(|pair| pair[0].1 <= pair[1].1);
+        is_same_form && is_same_order && self.takes_turns() == new.takes_turns()
+    }
+
+    /// The registers that are copied: those that `keep` says, and those that could not be shared.
+    fn copied_registers<'k>(
+        &'k self,
+        old: &'k FastState,
+        keep: &'k Keep,
+    ) -> impl Iterator<Item = &'k (ExternId, ExternId)> {
+        let apart = move |(from, to): &&(ExternId, ExternId)| match (&old.cells[from.index()], &self.cells[to.index()])
+        {
+            (Cells::Registers(was), Cells::Registers(now)) => !Arc::ptr_eq(was, now),
+            _ => false,
+        };
+        keep.copied_registers.iter().chain(keep.externs.iter().filter(apart))
+    }
+
+    /// Whether [`FastState::take_registers`] has anything to take over.
+    pub fn takes_registers(&self, old: &FastState, keep: &Keep) -> bool {
+        self.copied_registers(old, keep).next().is_some()
+    }
+
     /// Takes over what packets have left in registers that are not shared: cells that the old program has not as they were at
     /// first. To be called while no packet runs through either program.
     pub fn take_registers(&self, old: &FastState, keep: &Keep) {
@@ -99,7 +133,7 @@ impl FastState {
             ExternKind::Register { initial, .. } => Some(initial.clone()),
             _ => None,
         };
-        for (from, to) in &keep.copied_registers {
+        for (from, to) in self.copied_registers(old, keep) {
             let cells = (&old.cells[from.index()], &self.cells[to.index()]);
             let (Cells::Registers(was), Cells::Registers(now)) = cells else { continue };
             if let (Some(before), Some(after)) = (initial(old, *from), initial(self, *to)) {

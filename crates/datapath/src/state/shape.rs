@@ -50,14 +50,14 @@ impl FastState {
         }
     }
 
-    /// Looks how much of each register is in use; [`FastState::register_footprints`] says what was seen.
+    /// Looks how much of each register is in use; [`FastState::registers_are_large`] says what was seen.
     pub(crate) fn look_at_registers(&self) {
         self.all_registers().for_each(Registers::look);
     }
 
-    /// About how many bytes of each register packets have written to.
-    pub(crate) fn register_footprints(&self) -> Vec<u64> {
-        self.all_registers().map(Registers::footprint_bytes).collect()
+    /// Of each register, whether packets use so much of it that code asks for cells ahead.
+    pub(crate) fn registers_are_large(&self) -> Vec<bool> {
+        self.all_registers().map(|r| r.footprint_bytes() > jit::prefetched_bytes_min(r.has_locks())).collect()
     }
 
     fn all_registers(&self) -> impl Iterator<Item = &Registers> {

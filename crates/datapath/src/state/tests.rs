@@ -288,7 +288,7 @@ fn registers_tell_what_packets_use_of_them() {
     use super::cells::Registers;
     const CELLS: u64 = 1 << 19;
     for initial in [0, 77] {
-        let register = Registers::new(CELLS, 64, &Bits::new(64, initial)).expect("there is memory");
+        let register = Registers::new(CELLS, 64, &Bits::new(64, initial), false).expect("there is memory");
         let seen = || {
             register.look();
             register.footprint_bytes()
@@ -308,12 +308,12 @@ fn registers_tell_what_packets_use_of_them() {
         assert_eq!(seen(), 0);
     }
     // Small ones are looked at whole, and none that are not there.
-    let register = Registers::new(3, 100, &Bits::new(100, 5)).expect("there is memory");
+    let register = Registers::new(3, 100, &Bits::new(100, 5), false).expect("there is memory");
     register.look();
     assert!(register.set(1, &Bits::new(100, 6)));
     register.look();
     assert_eq!(register.footprint_bytes(), 64);
-    Registers::new(0, 8, &Bits::new(8, 0)).expect("nothing").look();
+    Registers::new(0, 8, &Bits::new(8, 0), false).expect("nothing").look();
 }
 
 #[test]

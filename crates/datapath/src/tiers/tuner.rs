@@ -111,7 +111,7 @@ impl Policy {
         now: Duration,
         generation: u64,
         activity: &[Activity],
-        registers: &[u64],
+        registers: &[bool],
         known: impl Fn(TableId, &Activity) -> Option<u64>,
     ) -> Option<BTreeSet<TableId>> {
         if self.mode == Specialise::Off {
@@ -175,11 +175,10 @@ impl Policy {
 }
 
 /// What the strategy goes by (`jit::Strategy::Auto`): which tables and registers caches do not hold.
-fn too_large(activity: &[Activity], registers: &[u64]) -> Vec<bool> {
+fn too_large(activity: &[Activity], registers: &[bool]) -> Vec<bool> {
     let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
     let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
-    let registers = registers.iter().map(|&bytes| bytes > jit::PREFETCHED_BYTES_MIN);
-    activity.iter().map(is_large).chain(registers).collect()
+    activity.iter().map(is_large).chain(registers.iter().copied()).collect()
 }
 
 /// How long to wait after something has lasted for `lived` only.
@@ -230,7 +229,7 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
             policy.baseline = None;
         }
         let generation = code.fast.generation();
-        let (tables, registers) = (code.fast.activity(), code.fast.register_footprints());
+        let (tables, registers) = (code.fast.activity(), code.fast.registers_are_large());
         let wanted = policy.look(start.elapsed(), generation, &tables, &registers, |t, a| code.changes(t, a));
         if let Some(contents) = wanted {
             // Code that cannot be compiled for these tables is not tried again until they change.
@@ -346,13 +345,13 @@ mod tests {
     fn a_register_that_outgrows_the_caches_is_compiled_for_again() {
         let mut policy = Policy::new(Specialise::Auto);
         let tables = [at(100, 100)];
-        policy.look(ms(0), 1, &tables, &[0], tiny);
-        assert!(policy.look(ms(20), 1, &tables, &[0], tiny).is_some());
+        policy.look(ms(0), 1, &tables, &[false], tiny);
+        assert!(policy.look(ms(20), 1, &tables, &[false], tiny).is_some());
         policy.compiled(ms(21), set(&[]), 1);
-        assert_eq!(policy.look(ms(1000), 1, &tables, &[1_000_000], tiny), None);
-        assert_eq!(policy.look(ms(2000), 1, &tables, &[10_000_000], tiny), Some(set(&[])));
+        assert_eq!(policy.look(ms(1000), 1, &tables, &[false], tiny), None);
+        assert_eq!(policy.look(ms(2000), 1, &tables, &[true], tiny), Some(set(&[])));
         policy.compiled(ms(2001), set(&[]), 1);
-        assert_eq!(policy.look(ms(3000), 1, &tables, &[20_000_000], tiny), None);
+        assert_eq!(policy.look(ms(3000), 1, &tables, &[true], tiny), None);
     }
 
     #[test]

@@ -29,6 +29,8 @@ enum Runs {
     Staged,
     /// Machine code with every other slot in memory: what is done to the code of large programs, here to any.
     MachineInMemory,
+    /// Machine code for two workers, which locks registers' cells; one of them runs.
+    Shared(EngineKind),
 }
 
 struct Engine {
@@ -59,6 +61,10 @@ pub fn compare(
     list.push(("optimised".into(), Arc::clone(&optimised), Runs::Interpreter));
     list.push(("machine code".into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push(("staged".into(), Arc::clone(&optimised), Runs::Staged));
+    if datapath::updates_registers(raw) {
+        list.push(("machine code for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Machine)));
+        list.push(("staged for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Staged)));
+    }
     list.push((RECOMPILED[0].into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push((RECOMPILED[1].into(), Arc::clone(&optimised), Runs::Staged));
     list.push(("machine code with slots in memory".into(), Arc::clone(&optimised), Runs::MachineInMemory));
@@ -141,6 +147,7 @@ fn run(
     let mut engines = Vec::new();
     for (name, program, kind) in list {
         let mut options = jit::Options::default();
+        let workers = if matches!(kind, Runs::Shared(_)) { 2 } else { 1 };
         let kind = match kind {
             Runs::Interpreter => EngineKind::Interpreter,
             Runs::Machine(without) => {
@@ -153,8 +160,10 @@ fn run(
                 EngineKind::Machine
             }
             Runs::Staged => EngineKind::Staged,
+            Runs::Shared(kind) => kind,
         };
-        let loaded = guard(&format!("loading, {name}"), || datapath::load_with(program, kind, 1, &options.into()))?;
+        let loaded =
+            guard(&format!("loading, {name}"), || datapath::load_with(program, kind, workers, &options.into()))?;
         let pipeline = loaded.map_err(|e| Finding {
             kind: Kind::Load,
             place: format!("{name}: {}", super::finding::plain(&e.to_string())),

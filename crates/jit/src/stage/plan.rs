@@ -14,7 +14,7 @@
 //! may see. Counters are sums, and sums know no order; but what packets do to the same register, to the same meter or to the
 //! random numbers, and lookups in tables that packets add entries to, must happen in the packets' order. It does if it all happens
 //! in one phase whose packets come in order: phase 0, or one that is reached from a single phase in order (rows are
-//! appended one after the other). A plan for which this does not hold is not used: cuts are added one by one as long as it
+//! appended one after the other). So must all accesses of locked registers ([`crate::locks`]): who waits for a table holds no lock. A plan for which this does not hold is not used: cuts are added one by one as long as it
 //! does. Registers that the entry only reads are free.
 //!
 //! **Size.** Code that several phases reach is made several times; [`GROWTH_MAX`] bounds that.
@@ -23,6 +23,7 @@
 
 use crate::ahead::Ahead;
 use crate::flow::Flow;
+use crate::locks::lock_rank;
 use crate::probe::is_inlined;
 use crate::{Options, Strategy};
 use abi::{Bindings, EngineKind, TableBinding};
@@ -145,6 +146,7 @@ impl Plan {
 enum Ordered {
     Extern(ExternId),
     Table(TableId),
+    Locked,
     Unresolved,
     Chance,
 }
@@ -415,6 +417,11 @@ impl<'a> Planner<'a> {
     /// What an operation does that other packets can see the order of.
     fn ordered(&self, op: &Op) -> Option<Ordered> {
         match op {
+            Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. }
+                if lock_rank(self.bindings, *register).is_some() =>
+            {
+                Some(Ordered::Locked)
+            }
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),

@@ -255,6 +255,7 @@ impl Translator<'_, '_> {
 
     /// Lets the packet wait for a lookup, and goes on with the next one.
     pub fn park(&mut self, lookup: usize) -> Result<(), Error> {
+        self.release_at_end();
         let plan = self.plan;
         let p = plan.phase_of(lookup).expect("what stops a phase is a cut");
         let waiting = self.waiting[p].take().expect("declared");

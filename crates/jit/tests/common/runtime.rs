@@ -193,7 +193,13 @@ impl Runtime {
                 ExternKind::Meter { size, .. } => ExternBinding::Meter { size },
                 ExternKind::Register { size, width, .. } => {
                     let cells = self.registers[i].as_ptr().cast_mut();
-                    ExternBinding::Register { cells, size, width, footprint_bytes: self.register_bytes }
+                    ExternBinding::Register {
+                        cells,
+                        size,
+                        width,
+                        footprint_bytes: self.register_bytes,
+                        lock_rank: None,
+                    }
                 }
                 _ => ExternBinding::None,
             })
@@ -257,7 +263,7 @@ impl Runtime {
 }
 
 pub fn calls() -> RuntimeCalls {
-    RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom }
+    RuntimeCalls { meter, hash, random, digest, log, assert_failed, wide_bin, make_headroom, wait_for_lock }
 }
 
 /// # Safety
@@ -464,6 +470,10 @@ unsafe extern "C" fn wide_bin(op: u32, width: u32, dst: *mut u64, a: *const u64,
         // SAFETY: the destination has the words of the result.
         unsafe { dst.add(i).write(word) };
     }
+}
+
+unsafe extern "C" fn wait_for_lock(_: *const WorkerCtx, _: *const u8) {
+    unreachable!("one worker waits for nobody");
 }
 
 unsafe extern "C" fn make_headroom(_: *const WorkerCtx, packet: *mut PacketDesc, need: u32) -> bool {

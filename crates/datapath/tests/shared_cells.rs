@@ -1,0 +1,282 @@
+//! Programs whose packets read and write registers, on several workers at once: what a packet does to its cells is one
+//! step (`ir::atomicity`). Each program keeps something the same however packets follow one another; lost updates and
+//! packets that see half of what another one does break it.
+
+mod common;
+
+use base::Bits;
+use base::ids::ExternId;
+use datapath::{EngineKind, Local, Pipeline};
+use ir::atomicity::LOCKED_CELLS_MIN;
+use ir::{Acquire, Acquisitions, Atomicity, Sharing};
+use std::sync::{Arc, Barrier};
+
+const WORKERS: usize = 3;
+const CELLS: u64 = LOCKED_CELLS_MIN;
+/// Cells that packets use: few, so that they meet.
+const USED: u64 = 4;
+const BATCHES: usize = 400;
+const BATCH: usize = 32;
+const FULL: u64 = 1 << 30;
+
+const P: ExternId = ExternId(0);
+const Q: ExternId = ExternId(1);
+
+/// A frame has two bytes that name cells and one that chooses a path.
+fn program(control: &str) -> Arc<ir::Program> {
+    let slots = "slot x: 32 temp\nslot y: 48 temp\nslot x48: 48 temp\nslot z: 32 temp\nslot c: 1 temp\n";
+    let registers = format!(
+        "{slots}extern p register size {CELLS} width 32 initial 32w{FULL}\n\
+         extern q register size {CELLS} width 48 initial 48w{FULL}\n"
+    );
+    common::matching(&[("i", 8), ("j", 8), ("path", 8)], 0, &registers, control)
+}
+
+/// One from a cell of `p` to one of `q`.
+const MOVE: &str = "\
+b0:
+  x = read p, h.i
+  y = read q, h.j
+  x = sub x, 32w1
+  y = add y, 48w1
+  write p, h.i, x
+  write q, h.j, y
+  send port
+";
+
+/// Both registers count the same packets.
+const PAIR: &str = "\
+b0:
+  x = read p, h.i
+  y = read q, h.i
+  x48 = zext x
+  c = eq x48, y
+  branch c, b1, b2
+b1:
+  x = add x, 32w1
+  y = add y, 48w1
+  write q, h.i, y
+  write p, h.i, x
+  send port
+b2:
+  drop denied
+";
+
+/// As `MOVE`, in either order.
+const EITHER_WAY: &str = "\
+b0:
+  c = eq h.path, 8w0
+  branch c, b1, b2
+b1:
+  x = read p, h.i
+  x = sub x, 32w1
+  write p, h.i, x
+  y = read q, h.j
+  y = add y, 48w1
+  write q, h.j, y
+  send port
+b2:
+  y = read q, h.j
+  y = sub y, 48w1
+  write q, h.j, y
+  x = read p, h.i
+  x = add x, 32w1
+  write p, h.i, x
+  send port
+";
+
+/// One from a cell to another of the same register, behind cells that there are not.
+const WITHIN: &str = "\
+b0:
+  x = read p, 32w9999
+  write p, 32w9999, x
+  x = read p, h.i
+  x = sub x, 32w1
+  write p, h.i, x
+  z = read p, h.j
+  z = add z, 32w1
+  write p, h.j, z
+  send port
+";
+
+/// A cell that only some packets come to before all do.
+const PERHAPS: &str = "\
+b0:
+  c = eq h.path, 8w0
+  branch c, b1, b2
+b1:
+  x = read p, h.i
+  x = add x, 32w1
+  write p, h.i, x
+  jump b2
+b2:
+  x = read p, h.i
+  y = read q, h.j
+  x = sub x, 32w1
+  y = add y, 48w1
+  write p, h.i, x
+  write q, h.j, y
+  branch c, b3, b4
+b3:
+  y = sub y, 48w1
+  write q, h.j, y
+  send port
+b4:
+  send port
+";
+
+fn sums(pipeline: &Pipeline) -> [u64; 2] {
+    let sum = |register| {
+        let cell = |i| pipeline.state().register(register, i).expect("a cell").to_u64().expect("64 bits at most");
+        (0..CELLS).map(cell).fold(0, u64::wrapping_add)
+    };
+    [sum(P), sum(Q)]
+}
+
+/// Plays random packets on all workers at once; how many were sent.
+fn play(program: &Arc<ir::Program>, engine: EngineKind) -> (Arc<Pipeline>, u64) {
+    let pipeline = Arc::new(datapath::load(Arc::clone(program), engine, WORKERS).expect("it loads"));
+    let start = Barrier::new(WORKERS);
+    let sent = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let (pipeline, start) = (Arc::clone(&pipeline), &start);
+                scope.spawn(move || {
+                    let mut local = Local::of_worker(pipeline, worker);
+                    let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(worker as u64 + 1);
+                    let mut sent = 0;
+                    start.wait();
+                    for _ in 0..BATCHES {
+                        let mut frames = [[0; 3]; BATCH];
+                        for byte in frames.as_flattened_mut() {
+                            random ^= random << 13;
+                            random ^= random >> 7;
+                            random ^= random << 17;
+                            *byte = (random % USED) as u8;
+                        }
+                        let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
+                        sent += local.receive_batch(1, &frames).expect("short frames").len() as u64;
+                    }
+                    sent
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker ends well")).sum()
+    });
+    (pipeline, sent)
+}
+
+const ENGINES: [EngineKind; 3] = [EngineKind::Machine, EngineKind::Staged, EngineKind::Interpreter];
+const ALL: u64 = (WORKERS * BATCHES * BATCH) as u64;
+
+#[test]
+fn nothing_is_lost_between_two_registers() {
+    for control in [MOVE, EITHER_WAY] {
+        for engine in ENGINES {
+            let (pipeline, sent) = play(&program(control), engine);
+            assert_eq!(sent, ALL, "{engine:?}");
+            let [p, q] = sums(&pipeline);
+            assert_eq!(p + q, 2 * CELLS * FULL, "{engine:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_sees_half_of_what_a_packet_does() {
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&program(PAIR), engine);
+        assert_eq!(sent, ALL, "{engine:?}: the others have seen cells that differ");
+        assert_eq!(sums(&pipeline), [CELLS * FULL + ALL; 2], "{engine:?}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_within_a_register() {
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&program(WITHIN), engine);
+        assert_eq!(sent, ALL, "{engine:?}");
+        assert_eq!(sums(&pipeline)[0], CELLS * FULL, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_may_be_held_is_taken_once() {
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&program(PERHAPS), engine);
+        assert_eq!(sent, ALL, "{engine:?}");
+        // Whoever takes the long way changes no sum; the others move one.
+        let [p, q] = sums(&pipeline);
+        assert_eq!(p + q, 2 * CELLS * FULL, "{engine:?}");
+        assert!(q > CELLS * FULL, "{engine:?}: some packets take the short way");
+    }
+}
+
+#[test]
+fn code_for_the_tables_as_they_are_locks_too() {
+    let program = program(MOVE);
+    let pipeline = Arc::new(datapath::load(Arc::clone(&program), EngineKind::Machine, 2).expect("it loads"));
+    pipeline.recompile(datapath::Specialise::default()).expect("it compiles");
+    std::thread::scope(|scope| {
+        for worker in [0, 1] {
+            let pipeline = Arc::clone(&pipeline);
+            scope.spawn(move || {
+                let mut local = Local::of_worker(pipeline, worker);
+                (0..2000).for_each(|_| _ = local.receive_batch(1, &[&[1, 2, 0][..]; 32]));
+            });
+        }
+    });
+    let [p, q] = sums(&pipeline);
+    assert_eq!([p, q], [CELLS * FULL - 2 * 2000 * 32, CELLS * FULL + 2 * 2000 * 32]);
+}
+
+#[test]
+fn registers_keep_their_cells_when_they_are_locked_in_another_way() {
+    let old = program(MOVE);
+    for control in [MOVE, PAIR, EITHER_WAY, WITHIN] {
+        let new = program(control);
+        let before = datapath::load(Arc::clone(&old), EngineKind::Machine, 2).expect("it loads");
+        before.state().register_set(P, 3, &Bits::new(32, 7)).expect("a cell");
+        let keep = datapath::Keep { externs: vec![(P, P), (Q, Q)], ..datapath::Keep::default() };
+        let options = datapath::CodeOptions::default();
+        let after =
+            datapath::load_keeping(new, EngineKind::Machine, 2, &options, Some((&before, &keep))).expect("it loads");
+        let is_alike = [MOVE, PAIR].contains(&control);
+        assert_eq!(after.takes_registers(&before, &keep), !is_alike, "shared if the locks are the same");
+        after.take_registers(&before, &keep);
+        assert_eq!(after.state().register(P, 3).expect("a cell"), Bits::new(32, 7));
+        assert_eq!(after.state().register(Q, 0).expect("a cell"), Bits::new(48, FULL.into()));
+    }
+}
+
+#[test]
+fn cells_are_locked_where_that_needs_no_second_lock_of_a_register_and_has_an_order() {
+    let of = |program: &ir::Program| {
+        let atomicity = Atomicity::new(program);
+        let sharing: Vec<Sharing> = atomicity.registers().map(|(_, sharing)| sharing.clone()).collect();
+        (sharing, atomicity.takes_turns(), [atomicity.rank(P), atomicity.rank(Q)])
+    };
+    let locked = |rank| Sharing::Locked { rank };
+    for control in [MOVE, PAIR, PERHAPS] {
+        assert_eq!(of(&program(control)), (vec![locked(0), locked(1)], false, [Some(0), Some(1)]));
+    }
+    let either = vec![Sharing::Order(vec![Q]), Sharing::Order(vec![P])];
+    assert_eq!(of(&program(EITHER_WAY)), (either, true, [None; 2]));
+    assert_eq!(of(&program(WITHIN)), (vec![Sharing::SeveralCells, Sharing::OnlyRead], true, [None; 2]));
+    let mut small = (*program(MOVE)).clone();
+    let ir::ExternKind::Register { size, .. } = &mut small.externs[0].kind else { unreachable!("it is one") };
+    *size = LOCKED_CELLS_MIN - 1;
+    assert_eq!(of(&small), (vec![Sharing::FewCells, locked(1)], true, [None; 2]));
+}
+
+#[test]
+fn an_order_that_is_not_the_programs_is_refused() {
+    let program = program(MOVE);
+    let rank = |register: ExternId| Some(1 - register.0);
+    let wrong = Acquisitions::new(&program, &program.entries[0], &rank);
+    assert_eq!(wrong, Err(Q));
+    let right = Acquisitions::new(&program, &program.entries[0], &|register| Some(register.0)).expect("the order");
+    let block = base::ids::BlockId(0);
+    let acquires: Vec<Option<Acquire>> = (0..7).map(|inst| right.at(1, block, inst)).collect();
+    let (first, held) = (Some(Acquire::Always), Some(Acquire::Held));
+    assert_eq!(acquires, [first, first, None, None, held, held, None]);
+}

@@ -415,3 +415,26 @@ def test_listen_names_digests_that_are_not_sent(daemon):
     finally:
         listening.kill()
         listening.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("program, lines", [
+    ("heavy_hitter", ["register MyIngress.row_1.cells: a packet comes to one cell, which it can lock",
+                      "workers run at the same time"]),
+    ("router", ["the program has no registers: workers share no state that packets read and write"]),
+])
+def test_check_says_how_workers_share_registers(program, lines):
+    path = f"examples/{program}/{program}.p4"
+    done = subprocess.run([SLUICE, "check", path, "--state"], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert all(line in printed for line in lines), done.stdout
+
+
+def test_check_names_registers_that_make_workers_take_turns(tmp_path):
+    text = (ROOT / "examples/firewall/firewall.p4").read_text()
+    program = tmp_path / "small.p4"
+    program.write_text(text.replace("FILTER_BITS = 4096", "FILTER_BITS = 512"))
+    done = subprocess.run([SLUICE, "check", program, "--state"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert "register MyIngress.filter_1: fewer than 1024 cells need turns" in done.stdout
+    assert done.stdout.splitlines()[-1] == "workers take turns, a batch each"

@@ -125,6 +125,32 @@ b4:
   send port
 ";
 
+/// As `PAIR`; some packets set both to 0, and read what they do not use.
+const RESET: &str = "\
+b0:
+  c = eq h.path, 8w0
+  branch c, b1, b2
+b1:
+  x = read p, h.i
+  write p, h.i, 32w0
+  write q, h.i, 48w0
+  send port
+b2:
+  x = read p, h.i
+  y = read q, h.i
+  x48 = zext x
+  c = eq x48, y
+  branch c, b3, b4
+b3:
+  x = add x, 32w1
+  y = add y, 48w1
+  write q, h.i, y
+  write p, h.i, x
+  send port
+b4:
+  drop denied
+";
+
 fn sums(pipeline: &Pipeline) -> [u64; 2] {
     let sum = |register| {
         let cell = |i| pipeline.state().register(register, i).expect("a cell").to_u64().expect("64 bits at most");
@@ -187,6 +213,16 @@ fn nobody_sees_half_of_what_a_packet_does() {
         let (pipeline, sent) = play(&program(PAIR), engine);
         assert_eq!(sent, ALL, "{engine:?}: the others have seen cells that differ");
         assert_eq!(sums(&pipeline), [CELLS * FULL + ALL; 2], "{engine:?}");
+    }
+}
+
+#[test]
+fn a_lock_is_held_for_a_cell_that_is_read_in_vain() {
+    for engine in ENGINES {
+        let (pipeline, sent) = play(&program(RESET), engine);
+        assert_eq!(sent, ALL, "{engine:?}: some have seen cells that differ");
+        let [p, q] = sums(&pipeline);
+        assert_eq!(p, q, "{engine:?}");
     }
 }
 

@@ -77,6 +77,13 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// Whether the operation at hand acquires a lock, which those behind it rely on.
+    pub fn acquires(&self) -> bool {
+        let node = &self.flow.graph.nodes[self.spot.0];
+        let acquire = self.locks.acquisitions.at(node.position, node.block, self.spot.1);
+        acquire.is_some_and(|acquire| acquire != Acquire::Held)
+    }
+
     /// Before an access of a register: waits for the lock of the cell at `cell`, unless the packet holds it.
     pub fn acquire(&mut self, register: ExternId, cell: Value, width: u32) {
         if self.is_ahead() {

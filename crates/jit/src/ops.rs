@@ -43,6 +43,7 @@ impl Translator<'_, '_> {
         // same, so that they agree with what the analysis found.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
+        used |= self.acquires();
         let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
         let validity = self.validity_changed_by(op);
         let before = validity.filter(|_| flow.layout_may_change).map(|slot| self.read_flag(slot));
